@@ -31,16 +31,17 @@ mod transport;
 
 pub use admin::{
     AdminOptions, BusAdmin, EntityStatus, NamespaceInfo, QueueDescription, QueuePage, QueueRule,
-    QueueSettings, QueueState, Right, UnknownElements,
+    QueueSettings, QueueState, RawAnswer, Right, UnknownElements,
 };
 pub use bus::{
-    Batch, BusClient, BusOptions, Changes, DeletingReceiver, Entity, Locked, Message, MessageState,
-    Received, Receiver, ReceiverOptions, Sender, SessionChoice, SessionReceiver, Transaction,
-    Unseen,
+    Batch, BusClient, BusOptions, Changes, DeletingReceiver, Encoded, Entity, HeldLock, Locked,
+    Message, MessageState, Received, Receiver, ReceiverOptions, Sender, SessionChoice,
+    SessionReceiver, Transaction, Unseen,
 };
 
 pub use connection_string::{
-    BusNamespace, BusTransport, ConnectionString, ConnectionStringError, Endpoint, QueueAccount,
+    BusNamespace, BusTransport, ConnectionString, ConnectionStringError, Delegation, Endpoint,
+    QueueAccount,
 };
 pub use credential::{
     BearerToken, BusCredential, QueueCredential, TokenError, TokenFuture, TokenSource,

@@ -125,6 +125,11 @@ impl<S: Spelling> Listener<S> {
         self.place == Place::Head && (self.head.has_line || !self.partial.is_empty())
     }
 
+    /// Whether it is unknown what the next byte belongs to.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.place == Place::Lost
+    }
+
     /// How much there is of a head that has not ended.
     pub(crate) fn unfinished_size_bytes(&self) -> usize {
         self.unfinished_size_bytes

@@ -82,6 +82,19 @@ impl<'a, IO, S: Service> Watched<'a, IO, S> {
         }
     }
 
+    /// Starts the timeout of a head whose first bytes have just arrived. The rest of a refused body is none, and a head
+    /// that begins before the last answer is written has its time from then on.
+    fn look_for_head_in_new(&self) {
+        let activity = self.activity;
+        let is_idle = activity.phase() == Phase::Idle && !activity.is_writing();
+        let listener = &self.listener;
+        let is_head =
+            listener.is_within_head() || listener.is_lost() || !activity.heads.are_all_taken();
+        if is_idle && is_head {
+            activity.enter(Phase::Head);
+        }
+    }
+
     /// Starts the timeout of a head whose first bytes arrived with the previous request.
     fn look_for_head(&self) {
         let activity = self.activity;
@@ -143,11 +156,9 @@ impl<IO: AsyncRead + Unpin, S: Service> AsyncRead for Watched<'_, IO, S> {
         if new.is_empty() {
             return result;
         }
-        if this.activity.phase() == Phase::Idle {
-            this.activity.enter(Phase::Head);
-        }
         let heads = &this.activity.heads;
         this.listener.listen(new, |spelling| heads.add(spelling));
+        this.look_for_head_in_new();
         this.weigh_heads()?;
         result
     }

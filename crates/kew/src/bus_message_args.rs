@@ -79,12 +79,21 @@ pub(crate) struct ReceiveArgs {
     /// The queue, or a sub-queue such as orders/$deadletterqueue
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
-    /// Maximum number of messages. Each takes a request of its own
+    /// Maximum number of messages
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) count: u64,
-    /// If the queue is empty, wait this long for the first message
+    /// If the queue is empty, wait this long for the first message [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) wait: Option<Duration>,
+    /// Receive messages of this session. The command holds the session while it runs
+    #[arg(long, value_name = "ID", conflicts_with = "next_session")]
+    pub(super) session: Option<String>,
+    /// Receive messages of the next session that has messages and no receiver
+    #[arg(long)]
+    pub(super) next_session: bool,
+    /// Receive the deferred message with this sequence number; repeat it for several
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["count", "wait", "next_session"])]
+    pub(super) number: Vec<i64>,
     /// Receive dead letters of the queue
     #[arg(long)]
     pub(super) dead_letter: bool,
@@ -94,6 +103,15 @@ pub(crate) struct ReceiveArgs {
     /// Settle each message after printing it. Without this flag it stays locked; see kew bus message
     #[arg(long, value_name = "HOW")]
     pub(super) settle: Option<Settle>,
+    /// With --settle dead-letter: why, in a word or two
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: Option<String>,
+    /// With --settle dead-letter: why, in detail
+    #[arg(long, value_name = "TEXT")]
+    pub(super) description: Option<String>,
+    /// With --settle abandon, defer or dead-letter: set an application property; repeat it for several
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(super) set: Vec<(String, String)>,
     /// Print only the bodies, each followed by a line feed. On a terminal, escape control characters
     #[arg(long, conflicts_with = "json")]
     pub(super) raw: bool,
@@ -107,10 +125,9 @@ pub(crate) enum Settle {
     Complete,
     /// Release all messages at the end: they can be received again, and the deliveries count as failed
     Abandon,
-    // Known values, so that the error can say what to do instead.
-    #[value(hide = true)]
+    /// Move the message to the dead-letter queue
     DeadLetter,
-    #[value(hide = true)]
+    /// Set the message aside: it can be received by its sequence number only
     Defer,
 }
 
@@ -120,12 +137,47 @@ pub(crate) struct LockedArgs {
     /// The queue, or a sub-queue such as orders/$deadletterqueue
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
-    /// The message's sequence number, or its id
+    /// The message's sequence number, or its id. The lock token decides which message it is
     #[arg(value_parser = bus_message_part)]
     pub(super) message: String,
     /// The lock token that receive printed
     #[arg(value_parser = bus_message_part)]
     pub(super) lock: String,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// A message under a lock, and properties to set.
+#[derive(Debug, Args)]
+pub(crate) struct ChangeArgs {
+    #[command(flatten)]
+    pub(super) locked: LockedArgs,
+    /// Set an application property; repeat it for several. A value that is valid JSON has its JSON type; any
+    /// other value is a string
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(super) set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeadLetterArgs {
+    #[command(flatten)]
+    pub(super) change: ChangeArgs,
+    /// Why, in a word or two
+    #[arg(long, value_name = "TEXT")]
+    pub(super) reason: Option<String>,
+    /// Why, in detail
+    #[arg(long, value_name = "TEXT")]
+    pub(super) description: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CancelScheduledArgs {
+    /// The queue
+    #[arg(value_parser = bus_entity)]
+    pub(super) queue: String,
+    /// The sequence numbers that kew bus send --json has printed
+    #[arg(required = true, value_name = "NUMBER")]
+    pub(super) numbers: Vec<i64>,
     #[command(flatten)]
     pub(super) common: Common,
 }

@@ -8,6 +8,8 @@ mod bus_args;
 mod bus_command;
 mod bus_entity_args;
 mod bus_message_args;
+mod bus_session_args;
+mod bus_tool_args;
 mod cli;
 mod completions;
 mod disk_test;
@@ -20,6 +22,7 @@ mod logs;
 mod open_files;
 mod operate;
 mod operate_args;
+mod portable;
 mod principal_command;
 mod proxy;
 mod queue_args;
@@ -32,6 +35,7 @@ mod serve_args;
 mod settings;
 mod start_error;
 mod tls_command;
+mod uuid;
 
 use std::process::ExitCode;
 

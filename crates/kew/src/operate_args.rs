@@ -6,7 +6,11 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Subcommand};
 
 use crate::bus_entity_args::{CreateArgs, DeleteQueueArgs, UpdateArgs};
-use crate::bus_message_args::{LockedArgs, ReceiveArgs, SendArgs};
+use crate::bus_message_args::{
+    CancelScheduledArgs, ChangeArgs, DeadLetterArgs, LockedArgs, ReceiveArgs, SendArgs,
+};
+use crate::bus_session_args::SessionCommand;
+use crate::bus_tool_args::{ExportMessagesArgs, ImportMessagesArgs, SasArgs, WatchArgs};
 use crate::flags::Caution;
 use crate::queue_values::{duration, pair};
 
@@ -104,24 +108,34 @@ pub(crate) enum OperateCommand {
     Send(SendArgs),
     /// Receive messages and lock them for a while; --delete deletes them
     ///
-    /// kew bus uses HTTP: it cannot receive messages of sessions, and the names of properties are in lower
-    /// case.
+    /// The locks outlive the command, except those of sessions: use --settle or --delete for these.
     #[command(visible_alias = "get")]
     Receive(ReceiveArgs),
     /// Browse messages in any state without receiving them
+    ///
+    /// Only Kew shows which messages are locked, and filters on the server. Elsewhere the command filters.
     Peek(PeekArgs),
-    /// Delete messages in any state: active, deferred, scheduled and of sessions
+    /// Delete messages in any state: active, deferred, scheduled and of sessions (only at Kew)
     #[command(visible_alias = "clear")]
     Purge(PurgeArgs),
     /// Use a single message
     #[command(subcommand)]
     Message(MessageCommand),
-    /// Take the lock of a message or session away from its holder. It can be received again at once, and
-    /// the delivery does not count as failed
+    /// Show message counts of queues and their growth until you press Ctrl-C
+    Watch(WatchArgs),
+    /// Print a connection string or a token that gives access for a limited time
+    ///
+    /// The token is a shared access signature, signed with the key of the connection string. No server is asked.
+    Sas(SasArgs),
+    /// List sessions, and show or set their states
+    #[command(subcommand)]
+    Session(SessionCommand),
+    /// Take the lock of a message or session away from its holder (only at Kew). It can be received again at
+    /// once, and the delivery does not count as failed
     BreakLock(BreakLockArgs),
-    /// List running and finished purges and resubmissions
+    /// List running and finished purges and resubmissions (only at Kew)
     Jobs(ListArgs),
-    /// Stop a purge or resubmission. What it has done so far stays done
+    /// Stop a purge or resubmission (only at Kew). What it has done so far stays done
     Cancel(CancelArgs),
 }
 
@@ -133,9 +147,13 @@ pub(crate) enum DlqCommand {
     Peek(PeekArgs),
     /// Count dead letters by reason, description, subject and content type
     Groups(GroupsArgs),
-    /// Send dead letters again, unchanged or edited. Each moves in one step: none is lost or duplicated
+    /// Send dead letters again, unchanged or edited
+    ///
+    /// At Kew each moves in one step: none is lost or duplicated. Elsewhere, or with a rule without Manage, each is
+    /// received, sent and completed in a transaction. If the service does not take the transaction, the command says so:
+    /// then a failure between sending and completing leaves a message in both queues.
     Resubmit(ResubmitArgs),
-    /// Delete dead letters
+    /// Delete dead letters (only at Kew)
     Purge(PurgeArgs),
 }
 
@@ -244,16 +262,28 @@ pub(crate) struct ResubmitArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MessageCommand {
-    /// Show a message by its sequence number, or receive it with --lock or --delete
+    /// Show a message by its sequence number, or receive it with --lock or --delete (only at Kew)
     Get(GetArgs),
-    /// Delete a message
+    /// Delete a message by its sequence number (only at Kew)
     Delete(DeleteArgs),
     /// Complete a received message
     Complete(LockedArgs),
     /// Abandon a received message. Its delivery counts as failed
-    Abandon(LockedArgs),
+    Abandon(ChangeArgs),
+    /// Defer a received message: it can be received by its sequence number only
+    Defer(ChangeArgs),
+    /// Move a received message to the dead-letter queue
+    DeadLetter(DeadLetterArgs),
     /// Renew the lock of a received message
     Renew(LockedArgs),
+    /// Write messages as JSON lines with all their properties. They stay in the queue
+    Export(ExportMessagesArgs),
+    /// Send messages that export has written
+    ///
+    /// Lines are sent in order. An error names the line, and says which lines were sent and how to continue.
+    Import(ImportMessagesArgs),
+    /// Cancel scheduled messages by their sequence numbers. If one does not exist, none is cancelled
+    CancelScheduled(CancelScheduledArgs),
 }
 
 #[derive(Debug, Args)]

@@ -21,6 +21,7 @@ use kew_client::{QueueAccount, QueueOptions, Retry};
 use client::Client;
 pub(crate) use failure::Failure;
 pub(crate) use output::{Align, Output, is_active, printable, printable_lines, rfc3339, table};
+pub(crate) use watch::{INTERVAL_MIN, draw, end_signal, growth};
 
 use crate::proxy;
 use crate::queue_args::{CommonArgs, QueueArgs, QueueCommand};

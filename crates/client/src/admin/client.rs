@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, IF_MATCH};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, IF_MATCH};
+use hyper::http::request::Builder;
 use hyper::{Method, Request};
 use tokio::time::Instant;
 
@@ -105,6 +106,15 @@ struct Operation<'a> {
     /// What is written, and whether the queue must be there.
     settings: Option<(&'a QueueSettings, bool)>,
     effect: Effect,
+}
+
+/// The answer to [`BusAdmin::ask`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawAnswer {
+    /// Its status, such as 200.
+    pub status: u16,
+    /// Its body, whatever that is.
+    pub body: Bytes,
 }
 
 impl BusAdmin {
@@ -226,6 +236,46 @@ impl BusAdmin {
         info.map_err(|bad| error_of_answer(bad, read.effect))
     }
 
+    /// Sends a request that this crate does not know, signed for the whole namespace, and returns the answer of any
+    /// status: for interfaces that a service has beside management.
+    ///
+    /// `target` is a path and perhaps a query, without the slash before it and encoded already; `json` is the body. A
+    /// `GET` is tried again if the service is busy or cannot be reached. Anything else counts as a change: if it was
+    /// sent and not answered, its outcome is unknown.
+    pub async fn ask(
+        &self,
+        method: &str,
+        target: &str,
+        json: Option<Bytes>,
+    ) -> Result<RawAnswer, Error> {
+        let shared = &self.shared;
+        let method = Method::from_bytes(method.as_bytes())
+            .map_err(|_| Error::refused("the method is none of HTTP"))?;
+        let effect = match method == Method::GET {
+            true => Effect::Read,
+            false => Effect::Change,
+        };
+        let deadline = Instant::now() + shared.timeout;
+        let attempt = || async {
+            let audience = format!("sb://{}/", shared.namespace.host());
+            let mut builder = shared.begun(&method, target, &audience).await?;
+            builder = builder.header(ACCEPT, "application/json");
+            if json.is_some() {
+                builder = builder.header(CONTENT_TYPE, "application/json");
+            }
+            let request = finished(builder, &method, json.clone().unwrap_or_default())?;
+            let answer = shared.pool.send(request, effect, deadline).await?;
+            match (effect, answer.status.as_u16()) {
+                (Effect::Read, 429 | 503) => Err(error_of(&answer, effect)),
+                (Effect::Read | Effect::Change, status) => Ok(RawAnswer {
+                    status,
+                    body: answer.body,
+                }),
+            }
+        };
+        shared.retry.run(deadline, attempt).await
+    }
+
     async fn queue_of(&self, operation: &Operation<'_>) -> Result<QueueDescription, Error> {
         let answer = self.call(operation).await?;
         let queue = read::queue(&answer.body, self.shared.namespace.host());
@@ -271,14 +321,9 @@ impl Shared {
     async fn signed(&self, operation: &Operation<'_>) -> Result<Request<Full<Bytes>>, Error> {
         let host = self.namespace.host();
         let audience = format!("sb://{host}/{}", operation.audience);
-        let token = self.token(&audience).await?;
-        let target = format!("/{}?{}", operation.path, operation.query);
-        let mut builder = Request::builder()
-            .method(operation.method.clone())
-            .uri(target)
-            .header(HOST, &self.authority)
-            .header("accept", "application/atom+xml, application/xml")
-            .header(AUTHORIZATION, token.expose());
+        let target = format!("{}?{}", operation.path, operation.query);
+        let builder = self.begun(&operation.method, &target, &audience).await?;
+        let mut builder = builder.header(ACCEPT, "application/atom+xml, application/xml");
         let mut body = Bytes::new();
         if let Some((settings, must_exist)) = operation.settings {
             body = write::entry(settings, host)?.into();
@@ -300,13 +345,17 @@ impl Shared {
                 }
             }
         }
-        if body.is_empty() && operation.method != Method::GET {
-            builder = builder.header(CONTENT_LENGTH, "0");
-        }
-        // The error could repeat a token.
-        builder
-            .body(Full::new(body))
-            .map_err(|_| Error::refused("the request has characters that HTTP cannot carry"))
+        finished(builder, &operation.method, body)
+    }
+
+    /// What every request begins with. The target has no slash before it.
+    async fn begun(&self, method: &Method, target: &str, audience: &str) -> Result<Builder, Error> {
+        let token = self.token(audience).await?;
+        Ok(Request::builder()
+            .method(method.clone())
+            .uri(format!("/{target}"))
+            .header(HOST, &self.authority)
+            .header(AUTHORIZATION, token.expose()))
     }
 
     /// What opens a resource such as `sb://host/queue`, as the value of a header.
@@ -325,6 +374,17 @@ impl Shared {
             (BusCredential::Bearer(_), None) => Err(Error::refused("there is no bearer token")),
         }
     }
+}
+
+fn finished(builder: Builder, method: &Method, body: Bytes) -> Result<Request<Full<Bytes>>, Error> {
+    let builder = match body.is_empty() && *method != Method::GET {
+        true => builder.header(CONTENT_LENGTH, "0"),
+        false => builder,
+    };
+    // The error could repeat a token.
+    builder
+        .body(Full::new(body))
+        .map_err(|_| Error::refused("the request has characters that HTTP cannot carry"))
 }
 
 /// An answer with success that is not what was asked for.

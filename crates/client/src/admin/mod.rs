@@ -14,7 +14,7 @@ mod settings;
 mod time;
 mod write;
 
-pub use client::{AdminOptions, BusAdmin};
+pub use client::{AdminOptions, BusAdmin, RawAnswer};
 pub use rules::{QueueRule, Right};
 pub use settings::{
     EntityStatus, NamespaceInfo, QueueDescription, QueuePage, QueueSettings, QueueState,

@@ -1,14 +1,11 @@
 //! Messages that are sent together, and are taken together or not at all.
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Encode as _, Map};
-use kew_amqp::message::{Header, write_batch, write_head};
+use kew_amqp::message::write_batch;
 
+use super::encoded::Encoded;
 use super::message::Message;
 use crate::error::Error;
-
-/// What a data section takes beside its bytes.
-const SECTION_SIZE: usize = 8;
 
 /// Messages that are sent together. All of them are accepted, or none.
 #[derive(Clone, Debug)]
@@ -34,21 +31,25 @@ impl Batch {
     ///
     /// Fails if the message cannot be written at all.
     pub fn try_add(&mut self, message: &Message) -> Result<bool, Error> {
-        let encoded = message.encode()?;
+        Ok(self.try_add_encoded(&Encoded::new(message.encode()?)?))
+    }
+
+    /// Adds a message that is sent exactly as it is. Says whether there was room for it.
+    pub fn try_add_encoded(&mut self, message: &Encoded) -> bool {
         let envelope = match self.messages.is_empty() {
-            true => envelope_of(message)?,
+            true => message.envelope(),
             false => Bytes::new(),
         };
-        let size_bytes = self.size_bytes + envelope.len() + encoded.len() + SECTION_SIZE;
+        let size_bytes = self.size_bytes + envelope.len() + message.size_in_batch();
         if size_bytes > self.size_bytes_max {
-            return Ok(false);
+            return false;
         }
         if self.messages.is_empty() {
             self.envelope = envelope;
         }
         self.size_bytes = size_bytes;
-        self.messages.push(encoded);
-        Ok(true)
+        self.messages.push(message.bytes().clone());
+        true
     }
 
     /// How many messages it has.
@@ -72,24 +73,6 @@ impl Batch {
         write_batch(&mut out, &self.messages);
         out.freeze()
     }
-}
-
-/// The id, the session and the partition of a message, which say where the batch goes.
-fn envelope_of(message: &Message) -> Result<Bytes, Error> {
-    let mut out = BytesMut::new();
-    let routing = Message {
-        id: message.id.clone(),
-        session_id: message.session_id.clone(),
-        partition_key: message.partition_key.clone(),
-        ..Message::default()
-    };
-    let header = Header {
-        durable: true,
-        ..Header::default()
-    };
-    write_head(&mut out, &header, &Map::default(), &routing.annotations());
-    routing.amqp_properties()?.encode(&mut out);
-    Ok(out.freeze())
 }
 
 #[cfg(test)]

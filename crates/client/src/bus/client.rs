@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kew_amqp::codec::Uuid;
 use tokio::sync::mpsc;
 
 use super::connector::Connector;
 use super::core::{Attached, Core, LinkSpec, LinkUse, Settings};
 use super::driver::Driver;
 use super::entity::Entity;
+use super::held::HeldLock;
 use super::inbox::{INBOX_MAX, Inbox, Messages};
 use super::management::{self, Peek};
 use super::nudges::Nudges;
@@ -216,6 +218,23 @@ impl BusClient {
             session: None,
         };
         management::peek(&self.shared, &entity.into(), &peek).await
+    }
+
+    /// The ids of an entity's message sessions that have messages or a state: a page after the first `skip`. Begin with
+    /// 0, and go on with the second value until it is `None`.
+    ///
+    /// Sessions that come or go meanwhile can move others to another page.
+    pub async fn sessions(
+        &self,
+        entity: impl Into<Entity>,
+        skip: u32,
+    ) -> Result<(Vec<String>, Option<u32>), Error> {
+        management::sessions(&self.shared, &entity.into(), skip).await
+    }
+
+    /// A lock on a message of which only the token is known. Nothing is asked of the service yet.
+    pub fn held(&self, entity: impl Into<Entity>, token: Uuid) -> HeldLock {
+        HeldLock::new(&self.shared, entity.into(), token)
     }
 
     /// Begins a transaction over any queues of the namespace.

@@ -11,13 +11,14 @@ pub struct Entity {
 }
 
 impl Entity {
-    /// A queue or a topic.
+    /// A queue or a topic, or a part of one, such as `orders/$DeadLetterQueue`.
     pub fn new(name: &str) -> Self {
-        let base: Arc<str> = name.trim_matches('/').into();
-        Self {
-            address: base.clone(),
-            base,
-        }
+        let address: Arc<str> = name.trim_matches('/').into();
+        let base = match address.split_once("/$") {
+            Some((base, _)) => base.into(),
+            None => address.clone(),
+        };
+        Self { base, address }
     }
 
     /// A subscription of a topic.
@@ -97,6 +98,7 @@ mod tests {
             &*dead.management(),
             "orders/new/$DeadLetterQueue/$management"
         );
+        assert_eq!(Entity::new("orders/new/$DeadLetterQueue"), dead);
         let failed = dead.failed_transfers();
         assert_eq!(failed.address(), "orders/new/$Transfer/$DeadLetterQueue");
         let subscription = Entity::subscription("t", "s");

@@ -138,24 +138,34 @@ impl Locked {
     async fn settle(&self, verdict: Verdict) -> Result<(), Error> {
         let shared = &self.settler.shared;
         let deadline = shared.deadline();
-        let attempt = || self.settle_once(&verdict, deadline);
-        shared.with_retries(deadline, attempt).await
-    }
-
-    /// Over the link that it came over, or else by its lock token, which links do not matter to.
-    async fn settle_once(&self, verdict: &Verdict, deadline: Instant) -> Result<(), Error> {
-        let lost = match self.settle_over_link(verdict, None, deadline).await {
-            Ok(Settled::Done) => return Ok(()),
-            Ok(Settled::LinkGone) => None,
-            Err(error) if error.kind() == ErrorKind::OutcomeUnknown => Some(error),
-            Err(error) => return Err(error),
-        };
-        let settled = management::settle(&self.settler, self.token, verdict, deadline).await;
+        let lost = Mutex::new(None);
+        let attempt = || self.settle_once(&verdict, deadline, &lost);
+        let settled = shared.with_retries(deadline, attempt).await;
+        let lost = lost.into_inner().unwrap_or_else(PoisonError::into_inner);
         match (settled, lost) {
-            // There is no lock any more: perhaps because the first try was carried out.
-            (Err(error), Some(lost)) if error.kind() == ErrorKind::Refused => Err(lost),
+            // What came later does not say what became of the try that was lost: perhaps it was carried out.
+            (Err(_), Some(lost)) => Err(lost),
             (settled, _) => settled,
         }
+    }
+
+    /// Over the link that it came over, or else by its lock token, which links do not matter to. `lost` keeps the error
+    /// of a try that may have been carried out.
+    async fn settle_once(
+        &self,
+        verdict: &Verdict,
+        deadline: Instant,
+        lost: &Mutex<Option<Error>>,
+    ) -> Result<(), Error> {
+        match self.settle_over_link(verdict, None, deadline).await {
+            Ok(Settled::Done) => return Ok(()),
+            Ok(Settled::LinkGone) => {}
+            Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
+                *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+        management::settle(&self.settler, self.token, verdict, deadline).await
     }
 
     /// In a transaction, once: over the link that it came over.

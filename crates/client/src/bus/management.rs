@@ -4,16 +4,23 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use kew_amqp::codec::{Array, Map, MapWriter, Uuid, Value, write_list, write_map};
+use kew_amqp::codec::{Array, Map, MapWriter, Timestamp, Uuid, Value, write_list, write_map};
 use tokio::time::Instant;
 
 use super::core::{Answer, LinkKey, Request};
+use super::encoded::Encoded;
 use super::entity::Entity;
 use super::locked::{Locked, Settler, Verdict};
-use super::message::{Message, time_of};
+use super::message::time_of;
 use super::received::Received;
 use super::shared::Shared;
 use crate::error::{Effect, Error};
+
+/// The last millisecond that the service's times can express.
+const LAST_TIME: Timestamp = Timestamp(253_402_300_799_999);
+
+/// How many sessions are listed at once.
+const SESSIONS_PAGE: u32 = 100;
 
 /// Messages that are to be shown.
 pub(super) struct Peek<'a> {
@@ -43,28 +50,56 @@ pub(super) async fn peek(
         .collect()
 }
 
+/// A page of the ids of sessions, and how many to skip for the next one.
+pub(super) async fn sessions(
+    shared: &Shared,
+    entity: &Entity,
+    skip: u32,
+) -> Result<(Vec<String>, Option<u32>), Error> {
+    let number = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    let body = Map::build(|map| {
+        // A later time than any: sessions with messages, instead of those whose state was changed since.
+        map.entry("last-updated-time", &LAST_TIME);
+        map.entry("skip", &number(skip));
+        map.entry("top", &number(SESSIONS_PAGE));
+    });
+    let operation = "com.microsoft:get-message-sessions";
+    let ask = Ask::new(shared, entity, operation, Effect::Read);
+    let answer = ask.with_retries(&body).await?;
+    let ids: Vec<String> = match answer.body.get("sessions-ids").map(|it| it.value()) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(ids)) => ids
+            .iter()
+            .filter_map(|id| id.as_str().map(str::to_owned))
+            .collect(),
+        Some(Value::List(ids)) => ids
+            .iter()
+            .filter_map(|id| id.value().as_str().map(str::to_owned))
+            .collect(),
+        Some(_) => return Err(unreadable("ids of sessions", Effect::Read)),
+    };
+    let told = answer
+        .body
+        .get("skip")
+        .and_then(|it| it.value().as_integer());
+    let told = told.and_then(|next| u32::try_from(next).ok());
+    let next = told.filter(|&next| next > skip && !ids.is_empty());
+    Ok((ids, next))
+}
+
 pub(super) async fn schedule(
     shared: &Shared,
     entity: &Entity,
-    messages: &[Message],
+    messages: &[Encoded],
 ) -> Result<Vec<i64>, Error> {
     if messages.is_empty() {
         return Ok(Vec::new());
     }
-    let mut encoded = Vec::new();
-    for message in messages {
-        if message.scheduled_at.is_none() {
-            return Err(Error::refused(
-                "a message to be scheduled has no scheduled_at",
-            ));
-        }
-        encoded.push((message, message.encode()?));
-    }
     let body = Map::build(|map| {
         map.entry_with("messages", |out| {
             write_list(out, |list| {
-                for (message, bytes) in &encoded {
-                    list.with(|out| write_map(out, |map| scheduled(map, message, bytes)));
+                for message in messages {
+                    list.with(|out| write_map(out, |map| scheduled(map, message)));
                 }
             });
         });
@@ -87,15 +122,15 @@ pub(super) async fn schedule(
     }
 }
 
-fn scheduled(map: &mut MapWriter<'_>, message: &Message, bytes: &Bytes) {
-    map.entry("message-id", message.id.as_deref().unwrap_or_default());
-    if let Some(session) = &message.session_id {
-        map.entry("session-id", session.as_str());
+fn scheduled(map: &mut MapWriter<'_>, message: &Encoded) {
+    map.entry("message-id", message.id().as_str());
+    if let Some(session) = message.session_id() {
+        map.entry("session-id", session);
     }
-    if let Some(partition) = &message.partition_key {
-        map.entry("partition-key", partition.as_str());
+    if let Some(partition) = message.partition_key() {
+        map.entry("partition-key", partition);
     }
-    map.entry("message", bytes);
+    map.entry("message", message.bytes());
 }
 
 pub(super) async fn cancel_scheduled(

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::batch::Batch;
 use super::core::{Command, TransactionName};
+use super::encoded::Encoded;
 use super::entity::Entity;
 use super::job::{Unseen, Watch};
 use super::management;
@@ -54,6 +55,12 @@ impl Sender {
         self.transfer(message.encode()?, 0).await
     }
 
+    /// Sends a message exactly as it is, and waits until the service has it. Everything else is as for
+    /// [`Sender::send`].
+    pub async fn send_encoded(&self, message: &Encoded) -> Result<(), Error> {
+        self.transfer(message.bytes().clone(), 0).await
+    }
+
     /// Sends a batch, and waits until the service has it. It is accepted whole or not at all.
     ///
     /// Cancelling is as for [`Sender::send`].
@@ -81,6 +88,20 @@ impl Sender {
     /// A message that is dropped as a duplicate has number 0. To drop the future leaves it open whether they were
     /// handed in.
     pub async fn schedule(&self, messages: &[Message]) -> Result<Vec<i64>, Error> {
+        let mut encoded = Vec::with_capacity(messages.len());
+        for message in messages {
+            if message.scheduled_at.is_none() {
+                let text = "a message to be scheduled has no scheduled_at";
+                return Err(Error::refused(text));
+            }
+            encoded.push(Encoded::new(message.encode()?)?);
+        }
+        self.schedule_encoded(&encoded).await
+    }
+
+    /// The same for messages that are handed in exactly as they are. Their annotation
+    /// `x-opt-scheduled-enqueue-time` says when they become visible.
+    pub async fn schedule_encoded(&self, messages: &[Encoded]) -> Result<Vec<i64>, Error> {
         management::schedule(self.link.shared(), &self.entity, messages).await
     }
 

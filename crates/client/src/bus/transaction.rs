@@ -15,6 +15,7 @@ use kew_amqp::performative::{Control, Declare, Discharge};
 
 use super::batch::Batch;
 use super::core::{Command, Sent, TransactionName};
+use super::encoded::Encoded;
 use super::locked::{Changes, Locked, Verdict};
 use super::message::Message;
 use super::sender::Sender;
@@ -64,6 +65,11 @@ impl Transaction {
     /// Sends a message with the commit. The sender is one of the same client.
     pub async fn send(&self, sender: &Sender, message: &Message) -> Result<(), Error> {
         self.transfer(sender, message.encode(), 0).await
+    }
+
+    /// Sends a message exactly as it is, with the commit.
+    pub async fn send_encoded(&self, sender: &Sender, message: &Encoded) -> Result<(), Error> {
+        self.transfer(sender, Ok(message.bytes().clone()), 0).await
     }
 
     /// Sends a batch with the commit.

@@ -153,12 +153,56 @@ impl BusNamespace {
         &self.credential
     }
 
+    /// Gives the rights of the rule away for a time, without its key: for an entity, or for the namespace.
+    ///
+    /// It ends at a time in seconds since 1970, and when the key is replaced. `None`: the credential is not a rule
+    /// with its key.
+    pub fn delegate(&self, entity: Option<&str>, expires_at_s: u64) -> Option<Delegation> {
+        let BusCredential::Rule(rule) = &self.credential else {
+            return None;
+        };
+        let host = &self.host;
+        let entity = entity.map(|it| it.trim_matches('/'));
+        let resource = format!("sb://{host}/{}", entity.unwrap_or_default());
+        let token = rule.token(&resource, expires_at_s);
+        let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
+        // What says the same of TLS as this one does.
+        let (scheme, emulator) = match (self.is_emulator, self.is_tls) {
+            (true, _) => ("sb", "UseDevelopmentEmulator=true;"),
+            (false, true) => ("sb", ""),
+            (false, false) => ("amqp", ""),
+        };
+        let path = entity
+            .map(|it| format!("EntityPath={it};"))
+            .unwrap_or_default();
+        let text = format!(
+            "Endpoint={scheme}://{host}{port}/;SharedAccessSignature={};{path}{emulator}",
+            token.expose()
+        );
+        Some(Delegation {
+            token,
+            connection_string: Secret::new(text),
+            resource,
+        })
+    }
+
     /// The same, over another transport.
     #[must_use]
     pub fn over(mut self, transport: BusTransport) -> Self {
         self.transport = transport;
         self
     }
+}
+
+/// Rights that were given away for a time.
+#[derive(Clone, Debug)]
+pub struct Delegation {
+    /// A shared access signature: `SharedAccessSignature sr=…&sig=…&se=…&skn=…`.
+    pub token: Secret,
+    /// A connection string with the token in place of the key.
+    pub connection_string: Secret,
+    /// What the token is for, such as `sb://host/queue`.
+    pub resource: String,
 }
 
 /// What an `Endpoint` says.

@@ -14,7 +14,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use bus::{BusNamespace, BusTransport};
+pub use bus::{BusNamespace, BusTransport, Delegation};
 pub use endpoint::Endpoint;
 pub use queue::QueueAccount;
 

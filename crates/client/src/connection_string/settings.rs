@@ -1,4 +1,4 @@
-//! `NAME=VALUE;NAME=VALUE`: which settings there are, and each at most once.
+//! `NAME=VALUE;NAME=VALUE`: which settings there are, and each with one value.
 
 use std::collections::BTreeMap;
 
@@ -114,7 +114,12 @@ impl<'a> Settings<'a> {
         if value.is_empty() {
             return Err(wrong(format!("has no value for {}", name.text())));
         }
-        if self.values.insert(name, value).is_some() {
+        // The same value twice says the same.
+        if self
+            .values
+            .insert(name, value)
+            .is_some_and(|before| before != value)
+        {
             return Err(wrong(format!("has {} twice", name.text())));
         }
         Ok(())

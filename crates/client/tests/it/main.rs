@@ -20,6 +20,7 @@ mod server;
 mod sessions;
 mod settle;
 mod tokens;
+mod tools;
 mod transactions;
 mod transports;
 mod unreadable;

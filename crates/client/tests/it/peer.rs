@@ -45,6 +45,8 @@ pub(crate) struct Script {
     pub(crate) verdicts: VecDeque<Verdict>,
     /// The status for the next tokens, and 0 for no answer. All others are taken.
     pub(crate) token_statuses: VecDeque<i32>,
+    /// The status for the next requests to other nodes. All others succeed.
+    pub(crate) statuses: VecDeque<i32>,
     /// For the next discharges. All others are accepted.
     pub(crate) discharges: VecDeque<Verdict>,
     /// What the coordinator was told.
@@ -84,6 +86,7 @@ impl Peer {
         let script = Script {
             verdicts: VecDeque::new(),
             token_statuses: VecDeque::new(),
+            statuses: VecDeque::new(),
             discharges: VecDeque::new(),
             controls: Vec::new(),
             ignores_transactions: false,
@@ -408,7 +411,10 @@ impl Served {
         let status = self.peer.with(|script| {
             let token = token.as_str().filter(|_| node == "$cbs");
             script.tokens.extend(token.map(str::to_owned));
-            let status = token.and_then(|_| script.token_statuses.pop_front());
+            let status = match token {
+                Some(_) => script.token_statuses.pop_front(),
+                None => script.statuses.pop_front(),
+            };
             status.unwrap_or(202)
         });
         if status == 0 {

@@ -2,8 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use kew_client::{BusClient, ErrorKind, Locked, Message, Receiver, ReceiverOptions, Value};
+use bytes::BytesMut;
+use kew_amqp::message::write_data;
+use kew_client::{
+    BusClient, BusOptions, ErrorKind, Locked, Message, Receiver, ReceiverOptions, Retry, Value,
+};
 
+use crate::peer::Peer;
 use crate::server::Server;
 
 async fn receiver(client: &BusClient) -> Receiver {
@@ -137,4 +142,39 @@ async fn settlements_run_side_by_side() {
         settled.unwrap().unwrap();
     }
     assert_eq!(server.view("jobs").await.counts.active, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_that_may_have_been_carried_out_stays_unknown() {
+    for (statuses, is_settled) in [
+        // The lock may be gone because of the first try.
+        (vec![410], false),
+        // Busy, and then the same.
+        (vec![503, 410], false),
+        (vec![503, 503], false),
+        (vec![503], true),
+        (vec![], true),
+    ] {
+        let peer = Peer::start();
+        let mut payload = BytesMut::new();
+        write_data(&mut payload, b"x");
+        peer.with(|it| {
+            it.deliveries.push_back(payload.freeze());
+            it.refusals.push_back("com.microsoft:timeout");
+            it.statuses.extend(&statuses);
+        });
+        let client = peer.client(BusOptions {
+            retry: Retry {
+                retries: 1,
+                ..Retry::default()
+            },
+            ..BusOptions::default()
+        });
+        let mut receiver = receiver(&client).await;
+        let message = receiver.receive().await.unwrap();
+        let settled = message.complete().await;
+        let kind = settled.err().map(|error| error.kind());
+        let expected = (!is_settled).then_some(ErrorKind::OutcomeUnknown);
+        assert_eq!(kind, expected, "{statuses:?}");
+    }
 }

@@ -203,6 +203,33 @@ async fn a_stop_leaves_a_pipelining_client_time_to_read_its_last_answer() {
     assert_eq!(server.told.all(), ["asked /"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_head_that_begins_during_a_slow_answer_does_not_cut_the_answer() {
+    let server = Server::new();
+    let (mut stream, serving) = server.connect();
+    // Their answers are more than the client's side takes unread.
+    let requests = get(&format!("/{}", "x".repeat(25_000)), "").repeat(3);
+    stream.write_all(requests.as_bytes()).await.unwrap();
+    while server
+        .told
+        .all()
+        .iter()
+        .filter(|what| what.starts_with("asked"))
+        .count()
+        < 3
+    {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    stream.write_all(b"GET").await.unwrap();
+    serving.await.unwrap();
+    assert!(began.elapsed().as_secs() >= 60, "{:?}", began.elapsed());
+    assert_eq!(server.told.all().last().unwrap(), "overdue Answer");
+}
+
 #[tokio::test]
 async fn the_lines_between_chunks_leave_room_for_heads_after_their_request() {
     let server = Server::new();

@@ -1,38 +1,113 @@
-//! `kew bus create`, `update` and `delete`: management by ATOM.
+//! `kew bus list`, `show`, `create`, `update` and `delete`: management by ATOM.
 
-use serde_json::json;
-use ureq::http::Method;
+use kew_client::QueueSettings;
+use serde_json::{Value, json};
 
-use super::connection::Asked;
-use super::description::Description;
-use super::error::Error;
-use super::{Client, Session, in_path};
+use super::failing::{not_found, status_of_failure};
+use super::own::in_path;
+use super::settings::{QueueView, apply};
+use super::{Doors, Session, show};
 use crate::bus_entity_args::{CreateArgs, DeleteQueueArgs, UpdateArgs};
-use crate::queue_command::{Failure, confirm, printable};
+use crate::operate_args::ShowArgs;
+use crate::queue_command::{Align, Failure, confirm, printable, table};
 
-/// A version in the request makes it one for management, whatever the name of the queue.
-const VERSION: &str = "?api-version=2021-05";
+/// Which queues to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    All,
+    WithDeadLetters,
+}
 
-const ENTRY: (&str, &str) = (
-    "content-type",
-    "application/atom+xml;type=entry;charset=utf-8",
-);
+pub(super) fn list(it: &mut Session, listed: Listed) -> Result<(), Failure> {
+    let mut queues = all_queues(&it.doors)?;
+    if listed == Listed::WithDeadLetters {
+        queues.retain(|queue| queue.dead_letters.unwrap_or_default() > 0);
+    }
+    if it.output.json {
+        return Ok(it.output.object(&queues)?);
+    }
+    let columns = [
+        ("QUEUE", Align::Left),
+        ("ACTIVE", Align::Right),
+        ("SCHEDULED", Align::Right),
+        ("DEAD", Align::Right),
+        ("BYTES", Align::Right),
+        ("STATUS", Align::Left),
+    ];
+    let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let row = |queue: &QueueView| {
+        vec![
+            queue.name.clone(),
+            count(queue.active_messages),
+            count(queue.scheduled_messages),
+            count(queue.dead_letters),
+            count(queue.size_bytes),
+            queue.status.clone().unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = queues.iter().map(row).collect();
+    for line in table(&columns, &rows) {
+        it.output.line(&line)?;
+    }
+    Ok(())
+}
+
+/// All queues with their counts and settings.
+pub(super) fn all_queues(doors: &Doors) -> Result<Vec<QueueView>, Failure> {
+    let mut queues = Vec::new();
+    let mut skip = Some(0);
+    while let Some(first) = skip {
+        let page = doors.over_http(doors.admin.queues(first))?;
+        queues.extend(page.queues.into_iter().map(QueueView::of));
+        skip = page.next;
+    }
+    Ok(queues)
+}
+
+/// One queue, if it exists.
+pub(super) fn queue_named(doors: &Doors, name: &str) -> Result<Option<QueueView>, Failure> {
+    match doors.over_http(doors.admin.queue(name)) {
+        Ok(queue) => Ok(Some(QueueView::of(queue))),
+        Err(failure) if status_of_failure(&failure) == Some(404) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+pub(super) fn show(it: &mut Session, args: &ShowArgs) -> Result<(), Failure> {
+    let queue = match args.queue.contains('$') {
+        // Management knows no sub-queues.
+        true => it
+            .doors
+            .own()
+            .get(&format!("queues/{}", in_path(&args.queue)))?,
+        false => match queue_named(&it.doors, &args.queue)? {
+            Some(queue) => json!(queue),
+            None => return Err(no_queue(&args.queue)),
+        },
+    };
+    let queue: Value = queue;
+    show::object(&mut it.output, &queue)
+}
+
+fn no_queue(name: &str) -> Failure {
+    not_found(format!("the queue '{name}' could not be found"))
+}
 
 pub(super) fn create(it: &mut Session, args: &CreateArgs) -> Result<(), Failure> {
     if args.settings.duplicate_window.is_some() && !args.detect_duplicates {
         let message = "--duplicate-window has no effect without --detect-duplicates";
         return Err(Failure::Usage(message.into()));
     }
-    let mut description = Description::default();
-    description.apply(&args.settings)?;
-    description.set("RequiresSession", args.sessions.to_string());
-    description.set(
-        "RequiresDuplicateDetection",
-        args.detect_duplicates.to_string(),
-    );
-    let created = match put(&it.client, &args.name, &description, &[ENTRY]) {
-        Ok(()) => true,
-        Err(failure) if args.if_not_exists && status_of(&failure) == Some(409) => false,
+    let mut settings = QueueSettings {
+        requires_session: Some(args.sessions),
+        requires_duplicate_detection: Some(args.detect_duplicates),
+        ..QueueSettings::default()
+    };
+    apply(&mut settings, &args.settings)?;
+    let doors = &it.doors;
+    let created = match doors.over_http(doors.admin.create_queue(&args.name, &settings)) {
+        Ok(_) => true,
+        Err(failure) if args.if_not_exists && status_of_failure(&failure) == Some(409) => false,
         Err(failure) => return Err(failure),
     };
     if it.output.json {
@@ -49,15 +124,13 @@ pub(super) fn create(it: &mut Session, args: &CreateArgs) -> Result<(), Failure>
 }
 
 pub(super) fn update(it: &mut Session, args: &UpdateArgs) -> Result<(), Failure> {
+    let doors = &it.doors;
     // An update replaces everything, so unchanged settings must be sent again.
-    let mut description = it.client.patiently(|| read(&it.client, &args.name))?;
-    description.apply(&args.settings)?;
-    put(
-        &it.client,
-        &args.name,
-        &description,
-        &[ENTRY, ("if-match", "*")],
-    )?;
+    let mut settings = doors.over_http(doors.admin.queue(&args.name))?.settings;
+    apply(&mut settings, &args.settings)?;
+    // Without this element they stay, and are not written back by a client that may not see their keys.
+    settings.authorization_rules = None;
+    doors.over_http(doors.admin.update_queue(&args.name, &settings))?;
     if it.output.json {
         let report = json!({"queue": args.name, "updated": true});
         return Ok(it.output.object(&report)?);
@@ -72,10 +145,10 @@ pub(super) fn delete(it: &mut Session, args: &DeleteQueueArgs) -> Result<(), Fai
         let queue = printable(&args.name);
         confirm(&format!("Delete queue {queue} with all its messages?"))?;
     }
-    let path = path_of(&args.name);
-    let deleted = match it.client.ask(Asked::new(Method::DELETE, &path)) {
-        Ok(_) => true,
-        Err(failure) if args.if_exists && status_of(&failure) == Some(404) => false,
+    let doors = &it.doors;
+    let deleted = match doors.over_http(doors.admin.delete_queue(&args.name)) {
+        Ok(()) => true,
+        Err(failure) if args.if_exists && status_of_failure(&failure) == Some(404) => false,
         Err(failure) => return Err(failure),
     };
     if it.output.json {
@@ -89,35 +162,4 @@ pub(super) fn delete(it: &mut Session, args: &DeleteQueueArgs) -> Result<(), Fai
     Ok(it
         .output
         .line(&format!("{what} {}", printable(&args.name)))?)
-}
-
-fn path_of(queue: &str) -> String {
-    format!("{}{VERSION}", in_path(queue))
-}
-
-fn read(client: &Client, queue: &str) -> Result<Description, Failure> {
-    let answer = client.ask(Asked::new(Method::GET, &path_of(queue)))?;
-    Description::read(&answer.body).map_err(|what| client.not_understood(&what))
-}
-
-fn put(
-    client: &Client,
-    queue: &str,
-    description: &Description,
-    headers: &[(&'static str, &str)],
-) -> Result<(), Failure> {
-    client.ask(Asked {
-        headers,
-        body: Some(description.to_document()),
-        ..Asked::new(Method::PUT, &path_of(queue))
-    })?;
-    Ok(())
-}
-
-/// The status of a refusal.
-fn status_of(failure: &Failure) -> Option<u16> {
-    match failure {
-        Failure::Client(Error::Refused(refusal)) => Some(refusal.status),
-        _ => None,
-    }
 }

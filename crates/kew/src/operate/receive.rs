@@ -1,200 +1,372 @@
-//! `kew bus receive`, and what it does with the messages that it has locked.
+//! `kew bus receive`: messages under lock or deleted at once, of sessions and deferred ones too.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
+use kew_bus_api::MessageView;
+use kew_client::{
+    Changes, DeletingReceiver, Error, Locked, Received, Receiver, ReceiverOptions, SessionChoice,
+    SessionReceiver,
+};
 use serde_json::json;
-use ureq::http::Method;
 
-use super::connection::{Answer, Asked, Client};
-use super::received::Received;
-use super::{Session, dead_letters, encode, in_path, show};
-use crate::bus_message_args::{LockedArgs, ReceiveArgs, Settle};
-use crate::queue_command::{Failure, note, printable};
+use super::send::values_of;
+use super::view::{Lock, plain_body, view_of};
+use super::{Doors, Session, dead_letters, show};
+use crate::bus_message_args::{ReceiveArgs, Settle};
+use crate::queue_command::{Failure, Output, note};
 
-/// How long one request waits at most.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a queue must be quiet before it counts as empty: a service far away needs a moment.
+const QUIET: Duration = Duration::from_secs(1);
 
-/// The status of an answer without a message.
-const NO_CONTENT: u16 = 204;
+/// How long to wait for more messages that come with a first one.
+const TOGETHER: Duration = Duration::from_millis(20);
+
+/// How many messages are locked at once before they are printed.
+const BATCH_COUNT_MAX: u32 = 32;
+
+/// How long before the end of their first lock messages are released.
+const LOCK_MARGIN: Duration = Duration::from_secs(2);
+
+/// The code of the answer that no session came in time.
+const NO_SESSION: &str = "com.microsoft:timeout";
 
 pub(super) fn receive(it: &mut Session, args: &ReceiveArgs) -> Result<(), Failure> {
-    if matches!(args.settle, Some(Settle::DeadLetter | Settle::Defer)) {
-        return Err(Failure::Usage(
-            "over HTTP a message can only be completed or abandoned: use an AMQP client to defer \
-             it or to dead-letter it"
-                .into(),
-        ));
-    }
+    check(args)?;
+    let changes = values_of(&args.set)?;
     let queue = match args.dead_letter {
         true => dead_letters(&args.queue),
         false => args.queue.clone(),
     };
-    let Session { client, output } = it;
-    let from = Source {
-        client,
+    let Session { doors, output } = it;
+    let Some(source) = Source::open(doors, args, &queue)? else {
+        note(&format!("{queue} has no session with messages to receive"));
+        return match output.json {
+            true => Ok(output.array(|_| Ok::<_, Failure>(()))?),
+            false => Ok(()),
+        };
+    };
+    let taking = Taking {
+        doors,
         args,
         queue: &queue,
+        changes,
     };
+    print_all(output, args.raw, |print| taking.take_all(source, print))
+}
+
+/// What the command line can say and not mean.
+fn check(args: &ReceiveArgs) -> Result<(), Failure> {
+    let usage = |message: &str| Err(Failure::Usage(message.into()));
+    let is_dead_letter = args.settle == Some(Settle::DeadLetter);
+    if (args.reason.is_some() || args.description.is_some()) && !is_dead_letter {
+        return usage("--reason and --description are for --settle dead-letter");
+    }
+    if !args.set.is_empty() && matches!(args.settle, None | Some(Settle::Complete)) {
+        return usage("--set is for --settle abandon, defer and dead-letter");
+    }
+    if !args.number.is_empty() && args.delete {
+        return usage("deferred messages are locked: use --settle complete to delete them");
+    }
+    Ok(())
+}
+
+type Print<'a> = dyn FnMut(&MessageView, &[u8]) -> Result<(), Failure> + 'a;
+
+/// Gives `take` a function that prints a message.
+fn print_all(
+    output: &mut Output,
+    is_raw: bool,
+    take: impl FnOnce(&mut Print<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     if output.json {
         return output.array(|array| {
-            from.take_all(|message, _| {
-                array.push(&message.view)?;
+            take(&mut |view, _| {
+                array.push(view)?;
                 Ok(array.flush()?)
             })
         });
     }
     let mut is_first = true;
-    from.take_all(|message, body| {
-        if args.raw {
+    take(&mut |view, body| {
+        if is_raw {
             output.body(body)?;
             return Ok(output.flush()?);
         }
         if !std::mem::take(&mut is_first) {
             output.line("")?;
         }
-        let message =
-            serde_json::to_value(&message.view).map_err(|error| client.not_understood(&error));
-        show::object(output, &message?)?;
+        show::object(output, &json!(view))?;
         Ok(output.flush()?)
     })
 }
 
-/// How long before the end of their first lock messages are released.
-const LOCK_MARGIN: Duration = Duration::from_secs(2);
-
-/// Where messages are received from.
-struct Source<'a> {
-    client: &'a Client,
-    args: &'a ReceiveArgs,
-    queue: &'a str,
+/// What messages come over.
+enum Link {
+    Locking(Receiver),
+    Session(SessionReceiver),
+    Deleting(DeletingReceiver),
 }
 
-impl Source<'_> {
-    /// Receives as many messages as requested, or as exist. `print` has written each message before
-    /// it is completed, so that no message is lost unseen.
-    fn take_all(
-        &self,
-        mut print: impl FnMut(&Received, &[u8]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        // A message that is released at once would arrive again, and so would one whose lock has
-        // ended.
+/// Where messages come from.
+struct Source {
+    link: Link,
+    /// Deferred messages that the command line names, in place of those that wait.
+    deferred: Option<Vec<Locked>>,
+}
+
+/// A message that came.
+enum Came {
+    Locked(Locked),
+    Deleted(Received),
+}
+
+impl Came {
+    fn message(&self) -> &Received {
+        match self {
+            Self::Locked(message) => message,
+            Self::Deleted(message) => message,
+        }
+    }
+}
+
+impl Source {
+    /// `None`: no session has messages.
+    fn open(doors: &Doors, args: &ReceiveArgs, queue: &str) -> Result<Option<Self>, Failure> {
+        let Some(link) = Link::open(doors, args, queue)? else {
+            return Ok(None);
+        };
+        let numbers = &args.number[..];
+        let deferred = match (&link, numbers) {
+            (_, []) | (Link::Deleting(_), _) => None,
+            (Link::Locking(link), numbers) => {
+                Some(doors.over_amqp(link.receive_deferred(numbers))?)
+            }
+            (Link::Session(link), numbers) => {
+                Some(doors.over_amqp(link.receive_deferred(numbers))?)
+            }
+        };
+        Ok(Some(Self { link, deferred }))
+    }
+
+    /// The next messages: some, if one comes within the time.
+    fn next(&mut self, doors: &Doors, count: u64, wait: Duration) -> Result<Vec<Came>, Failure> {
+        if let Some(deferred) = &mut self.deferred {
+            return Ok(deferred.drain(..).map(Came::Locked).collect());
+        }
+        let count = u32::try_from(count)
+            .unwrap_or(u32::MAX)
+            .min(BATCH_COUNT_MAX);
+        let locked = match &mut self.link {
+            Link::Locking(link) => {
+                doors.over_amqp_within(wait, link.receive_batch(count, TOGETHER))?
+            }
+            Link::Session(link) => {
+                doors.over_amqp_within(wait, link.receive_batch(count, TOGETHER))?
+            }
+            // Each is printed before the next one is deleted.
+            Link::Deleting(link) => {
+                let deleted = doors.over_amqp_within(wait, link.receive())?;
+                return Ok(deleted.map(Came::Deleted).into_iter().collect());
+            }
+        };
+        Ok(locked.into_iter().flatten().map(Came::Locked).collect())
+    }
+
+    /// Gives back what came and was not taken. What was deleted already cannot be given back.
+    fn close(self, doors: &Doors) -> Result<Vec<Received>, Failure> {
+        match self.link {
+            Link::Locking(link) => doors.over_amqp(link.close()).map(|()| Vec::new()),
+            Link::Session(link) => doors.over_amqp(link.close()).map(|()| Vec::new()),
+            Link::Deleting(link) => doors.over_amqp(link.close()),
+        }
+    }
+}
+
+impl Link {
+    fn open(doors: &Doors, args: &ReceiveArgs, queue: &str) -> Result<Option<Self>, Failure> {
+        let (bus, options) = (&doors.bus, ReceiverOptions::default());
+        let choice = match (&args.session, args.next_session) {
+            (Some(id), _) => SessionChoice::named(id),
+            (None, true) => SessionChoice::next(args.wait.unwrap_or(QUIET)),
+            (None, false) if args.delete => {
+                let link = doors.over_amqp(bus.deleting_receiver(queue, options))?;
+                return Ok(Some(Self::Deleting(link)));
+            }
+            (None, false) => {
+                let link = doors.over_amqp(bus.receiver(queue, options))?;
+                return Ok(Some(Self::Locking(link)));
+            }
+        };
+        match doors.wait(bus.session(queue, choice, options)) {
+            Ok(session) => Ok(Some(Self::Session(session))),
+            Err(error) if args.next_session && error.code() == Some(NO_SESSION) => Ok(None),
+            Err(error) => Err(doors.failed_over_amqp(&error)),
+        }
+    }
+}
+
+/// What the command does with each message.
+struct Taking<'a> {
+    doors: &'a Doors,
+    args: &'a ReceiveArgs,
+    queue: &'a str,
+    changes: Changes,
+}
+
+impl Taking<'_> {
+    /// Receives as many messages as requested, or as exist. `print` has written each message before it is settled, so
+    /// that no message is lost unseen.
+    fn take_all(&self, mut source: Source, print: &mut Print<'_>) -> Result<(), Failure> {
+        // A message that is released at once would arrive again.
         let mut abandoned = Vec::new();
-        let mut first_end = None;
-        let result = self.take_each(|message, body| {
-            print(message, body)?;
-            match (self.args.settle, &message.view.lock_token) {
-                (Some(Settle::Complete), Some(lock)) => self.complete(message, lock)?,
-                (Some(Settle::Abandon), Some(lock)) => {
-                    abandoned.push((message.view.sequence_number, lock.clone()));
-                    first_end = first_end.or(message.lock_ends);
-                }
-                _ => {}
+        let taken = self.take_each(&mut source, print, &mut abandoned);
+        let given_back = self.settle(abandoned, "released");
+        let mut last = Ok(());
+        let closed = source.close(self.doors).map(|messages| {
+            for message in messages {
+                let printed = self.print(&Came::Deleted(message), print);
+                last = std::mem::replace(&mut last, Ok(())).and(printed);
             }
-            let now = SystemTime::now() + LOCK_MARGIN;
-            Ok(first_end.is_none_or(|end| now < end))
         });
-        let mut given_back = Ok(());
-        for (number, lock) in &abandoned {
-            let path = path_of(self.queue, &number.to_string(), lock);
-            // The others are released anyway.
-            if let Err(failure) = self.client.ask(Asked::new(Method::PUT, &path)) {
-                given_back = given_back.and(Err(
-                    failure.after(format!("message {number} was printed and not released"))
-                ));
-            }
-        }
-        result.and(given_back)
-    }
-
-    fn complete(&self, message: &Received, lock: &str) -> Result<(), Failure> {
-        let number = message.view.sequence_number;
-        let path = path_of(self.queue, &number.to_string(), lock);
-        let completed = self.client.ask(Asked::new(Method::DELETE, &path));
-        completed.map(drop).map_err(|failure| {
-            failure.after(format!("message {number} was printed and not completed"))
-        })
-    }
-
-    fn take_each(
-        &self,
-        mut take: impl FnMut(&Received, &[u8]) -> Result<bool, Failure>,
-    ) -> Result<(), Failure> {
-        let deadline = self.args.wait.map(|wait| Instant::now() + wait);
-        let mut taken = 0;
-        while taken < self.args.count {
-            // Only the first message is waited for.
-            let until = deadline.filter(|_| taken == 0);
-            let left = until.map_or(Duration::ZERO, |until| {
-                until.saturating_duration_since(Instant::now())
-            });
-            match self.ask(left.min(WAIT_MAX))? {
-                Some(answer) => {
-                    let message = Received::read(&answer);
-                    let message = message.map_err(|what| self.client.not_understood(&what))?;
-                    taken += 1;
-                    if !take(&message, &answer.body)? {
-                        if taken < self.args.count {
-                            note(&format!(
-                                "stopped after {taken}: the first lock is about to end"
-                            ));
-                        }
-                        break;
-                    }
-                }
-                None if left > WAIT_MAX => {}
-                None => break,
-            }
-        }
-        if taken == 0 {
+        let count = taken?;
+        given_back.and(closed).and(last)?;
+        if count == 0 {
             note(&format!("{} has no message to receive", self.queue));
         }
         Ok(())
     }
 
-    /// One message, if one arrives within the time.
-    fn ask(&self, wait: Duration) -> Result<Option<Answer>, Failure> {
-        // The service counts in whole seconds.
-        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-        let method = match self.args.delete {
-            true => Method::DELETE,
-            false => Method::POST,
+    fn take_each(
+        &self,
+        source: &mut Source,
+        print: &mut Print<'_>,
+        abandoned: &mut Vec<Locked>,
+    ) -> Result<u64, Failure> {
+        let args = self.args;
+        let mut taken = 0;
+        let mut first_end: Option<SystemTime> = None;
+        while taken < args.count {
+            // Only the first message is waited for.
+            let wait = match taken {
+                0 => args.wait.unwrap_or(QUIET),
+                _ => QUIET,
+            };
+            let came = source.next(self.doors, args.count - taken, wait)?;
+            if came.is_empty() {
+                break;
+            }
+            taken += came.len() as u64;
+            let mut printed = Vec::new();
+            for message in came {
+                if let (Came::Locked(locked), true) = (&message, args.delete) {
+                    // A session has no other way to delete before it prints.
+                    self.doors.over_amqp(locked.complete())?;
+                }
+                self.print(&message, print)?;
+                if let Came::Locked(locked) = message {
+                    first_end = first_end.or(locked.locked_until());
+                    printed.push(locked);
+                }
+            }
+            match args.settle {
+                Some(Settle::Abandon) => abandoned.extend(printed),
+                Some(Settle::Complete) => self.settle(printed, "completed")?,
+                Some(Settle::DeadLetter) => self.settle(printed, "dead-lettered")?,
+                Some(Settle::Defer) => self.settle(printed, "deferred")?,
+                None => {}
+            }
+            let is_abandoning = args.settle == Some(Settle::Abandon);
+            let ends_soon = first_end.is_some_and(|end| SystemTime::now() + LOCK_MARGIN >= end);
+            if is_abandoning && ends_soon {
+                if taken < args.count {
+                    note(&format!(
+                        "stopped after {taken}: the first lock is about to end"
+                    ));
+                }
+                break;
+            }
+            if source.deferred.is_some() {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn print(&self, message: &Came, print: &mut Print<'_>) -> Result<(), Failure> {
+        let lock = match message {
+            Came::Locked(locked) if !self.args.delete => Some(Lock {
+                token: locked.lock_token(),
+                until: locked.locked_until(),
+            }),
+            Came::Locked(_) | Came::Deleted(_) => None,
         };
-        let path = format!("{}/messages/head?timeout={seconds}", in_path(self.queue));
-        let answer = self.client.ask(Asked {
-            wait: Duration::from_secs(seconds),
-            ..Asked::new(method, &path)
-        })?;
-        Ok((answer.status != NO_CONTENT).then_some(answer))
+        let raw = message.message().raw();
+        let body = plain_body(raw).unwrap_or_else(|| raw.body());
+        print(&view_of(message.message(), lock), &body)
+    }
+
+    /// Settles messages at the same time. Each is tried; the first failure is the result.
+    fn settle(&self, messages: Vec<Locked>, done: &str) -> Result<(), Failure> {
+        let mut tasks = tokio::task::JoinSet::new();
+        let settled = self.doors.wait(async {
+            for message in messages {
+                let settling = Settling::of(self.args, self.changes.clone());
+                tasks.spawn(async move {
+                    let number = message.sequence_number().unwrap_or_default();
+                    (number, settling.settle(&message).await)
+                });
+            }
+            tasks.join_all().await
+        });
+        let mut failures: Vec<(i64, Error)> = settled
+            .into_iter()
+            .filter_map(|(number, settled)| Some((number, settled.err()?)))
+            .collect();
+        failures.sort_by_key(|(number, _)| *number);
+        match failures.first() {
+            None => Ok(()),
+            Some((number, error)) => {
+                let failure = self.doors.failed_over_amqp(error);
+                let others = match failures.len() {
+                    1 => String::new(),
+                    count => format!(", and neither were {} others", count - 1),
+                };
+                Err(failure.after(format!(
+                    "message {number} was printed and not {done}{others}"
+                )))
+            }
+        }
     }
 }
 
-/// The path of a message under a lock.
-fn path_of(queue: &str, message: &str, lock: &str) -> String {
-    let (message, lock) = (encode(message), encode(lock));
-    format!("{}/messages/{message}/{lock}", in_path(queue))
+/// How a message is settled.
+struct Settling {
+    how: Option<Settle>,
+    reason: String,
+    description: String,
+    changes: Changes,
 }
 
-pub(super) fn complete(it: &mut Session, args: &LockedArgs) -> Result<(), Failure> {
-    settle(it, args, Method::DELETE, "completed")
-}
-
-pub(super) fn abandon(it: &mut Session, args: &LockedArgs) -> Result<(), Failure> {
-    settle(it, args, Method::PUT, "abandoned")
-}
-
-pub(super) fn renew(it: &mut Session, args: &LockedArgs) -> Result<(), Failure> {
-    settle(it, args, Method::POST, "renewed")
-}
-
-fn settle(it: &mut Session, args: &LockedArgs, how: Method, done: &str) -> Result<(), Failure> {
-    let path = path_of(&args.queue, &args.message, &args.lock);
-    it.client.ask(Asked::new(how, &path))?;
-    if it.output.json {
-        return Ok(it
-            .output
-            .object(&json!({"message": args.message, done: true}))?);
+impl Settling {
+    fn of(args: &ReceiveArgs, changes: Changes) -> Self {
+        Self {
+            how: args.settle,
+            reason: args.reason.clone().unwrap_or_default(),
+            description: args.description.clone().unwrap_or_default(),
+            changes,
+        }
     }
-    Ok(it
-        .output
-        .line(&format!("{done} {}", printable(&args.message)))?)
+
+    async fn settle(self, message: &Locked) -> Result<(), Error> {
+        match self.how {
+            Some(Settle::Complete) => message.complete().await,
+            Some(Settle::Abandon) => message.abandon(self.changes).await,
+            Some(Settle::Defer) => message.defer(self.changes).await,
+            Some(Settle::DeadLetter) => {
+                let (reason, description) = (&self.reason, &self.description);
+                message.dead_letter(reason, description, self.changes).await
+            }
+            None => Ok(()),
+        }
+    }
 }

@@ -1,55 +1,29 @@
-//! `kew bus send`: messages over HTTP, in batches.
+//! `kew bus send`: messages over AMQP, in batches; and schedules that are cancelled.
 
 use std::time::{Duration, SystemTime};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
-use ureq::http::Method;
+use bytes::Bytes;
+use kew_client::{Batch, Message, Sender, Value};
+use serde_json::{Map, json};
 
-use super::connection::Asked;
-use super::{Session, in_path, typed};
-use crate::bus_message_args::{PropertyArgs, SendArgs};
+use super::filter::typed;
+use super::{Doors, Session};
+use crate::bus_message_args::{CancelScheduledArgs, PropertyArgs, SendArgs};
 use crate::input::Input;
-use crate::queue_command::{Failure, printable};
+use crate::queue_command::{Failure, printable, rfc3339};
 
-/// The type of a body that is a batch.
-const BATCH: &str = "application/vnd.microsoft.servicebus.json";
-
-/// The size of a batch: larger ones are not faster, and the server accepts about 1 MiB.
+/// The size of a batch: larger ones are not faster.
 const BATCH_SIZE_BYTES_MAX: usize = 256 << 10;
 const BATCH_COUNT_MAX: usize = 1000;
 
-/// The largest request that the server accepts.
-const REQUEST_SIZE_BYTES_MAX: usize = (1 << 20) + (64 << 10);
+/// How many messages are scheduled at once. Services bound it by size only.
+const SCHEDULE_COUNT_MAX: usize = 100;
 
-/// The service's own properties of each message, under its names; those that are not set are left
-/// out. `scheduled_at` is a time of RFC 1123.
-fn broker_properties(args: &PropertyArgs, scheduled_at: Option<&str>) -> Map<String, Value> {
-    let texts = [
-        ("MessageId", args.message_id.as_deref()),
-        ("SessionId", args.session.as_deref()),
-        ("Label", args.subject.as_deref()),
-        ("ContentType", args.content_type.as_deref()),
-        ("CorrelationId", args.correlation_id.as_deref()),
-        ("To", args.to.as_deref()),
-        ("ReplyTo", args.reply_to.as_deref()),
-        ("ReplyToSessionId", args.reply_to_session.as_deref()),
-        ("PartitionKey", args.partition_key.as_deref()),
-        ("ScheduledEnqueueTimeUtc", scheduled_at),
-    ];
-    let texts = texts.map(|(name, text)| (name, text.map(Value::from)));
-    let seconds = args.ttl.map(|ttl| Value::from(ttl.as_secs_f64()));
-    let all = texts.into_iter().chain([("TimeToLive", seconds)]);
-    all.filter_map(|(name, value)| Some((name.to_owned(), value?)))
-        .collect()
-}
-
-/// The end of the last year of the wire's date format, in seconds since 1970.
+/// The end of the last year that the service can express, in seconds since 1970.
 const LAST_S: u64 = 253_402_300_799;
 
 /// When the messages become active, if not at once.
-fn scheduled_at(args: &PropertyArgs, now: SystemTime) -> Result<Option<String>, Failure> {
+fn scheduled_at(args: &PropertyArgs, now: SystemTime) -> Result<Option<SystemTime>, Failure> {
     match (args.at, args.delay) {
         (Some(at), _) => scheduled(Some(at)).map(Some),
         (None, Some(delay)) => scheduled(now.checked_add(delay)).map(Some),
@@ -58,96 +32,102 @@ fn scheduled_at(args: &PropertyArgs, now: SystemTime) -> Result<Option<String>, 
 }
 
 /// A time in a request: in whole seconds, and never earlier than requested.
-fn scheduled(at: Option<SystemTime>) -> Result<String, Failure> {
+fn scheduled(at: Option<SystemTime>) -> Result<SystemTime, Failure> {
     let at = at.and_then(|at| at.checked_add(Duration::from_millis(999)));
     let since_1970 = at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-    match (at, since_1970) {
-        (Some(at), Some(since)) if since.as_secs() <= LAST_S => Ok(httpdate::fmt_http_date(at)),
-        _ => {
+    match since_1970.map(|since| since.as_secs()) {
+        Some(seconds) if seconds <= LAST_S => {
+            Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+        }
+        Some(_) | None => {
             let message = "--at and --delay must give a time from 1970 to the end of the year 9999";
             Err(Failure::Usage(message.into()))
         }
     }
 }
 
-/// The properties that all messages of a command share.
-struct Common {
-    scheduled_at: Option<String>,
-    broker_properties: Map<String, Value>,
-    user_properties: Map<String, Value>,
+/// A property on the command line: a scalar of JSON has its type, in the smallest that can hold a number; anything
+/// else is a text.
+pub(super) fn value_of(name: &str, text: &str) -> Result<Value, Failure> {
+    let is_whole = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'-');
+    Ok(match typed(text) {
+        serde_json::Value::Bool(flag) => Value::Boolean(flag),
+        serde_json::Value::Number(number) if is_whole && number.is_f64() => {
+            let message = format!("--property {name}: {text} has more than 64 bits");
+            return Err(Failure::Usage(message));
+        }
+        serde_json::Value::Number(number) => value_of_number(&number),
+        serde_json::Value::String(text) => Value::String(text.into()),
+        _ => Value::String(text.into()),
+    })
 }
 
-impl Common {
-    fn of(args: &PropertyArgs, now: SystemTime) -> Result<Self, Failure> {
-        let mut user_properties = Map::new();
-        for (name, text) in &args.property {
-            let value = typed(text);
-            let is_whole = text
-                .bytes()
-                .all(|byte| byte.is_ascii_digit() || byte == b'-');
-            if is_whole && value.is_f64() {
-                let message = format!("--property {name}: {text} has more than 64 bits");
-                return Err(Failure::Usage(message));
-            }
-            if user_properties.insert(name.clone(), value).is_some() {
-                let message = format!("--property {name} is given twice");
-                return Err(Failure::Usage(message));
-            }
-        }
-        let scheduled_at = scheduled_at(args, now)?;
-        Ok(Self {
-            broker_properties: broker_properties(args, scheduled_at.as_deref()),
-            scheduled_at,
-            user_properties,
-        })
+fn value_of_number(number: &serde_json::Number) -> Value {
+    match (number.as_i64(), number.as_u64()) {
+        (Some(whole), _) => i32::try_from(whole).map_or(Value::Long(whole), Value::Int),
+        (None, Some(whole)) => Value::Ulong(whole),
+        (None, None) => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
     }
+}
 
-    /// A message of a batch.
-    fn message(&self, body: &[u8]) -> String {
-        let mut message = Map::new();
-        match std::str::from_utf8(body) {
-            Ok(text) => message.insert("Body".into(), text.into()),
-            Err(_) => {
-                message.insert("IsBodyBase64".into(), true.into());
-                message.insert("Body".into(), STANDARD.encode(body).into())
-            }
-        };
-        message.insert(
-            "BrokerProperties".into(),
-            self.broker_properties.clone().into(),
-        );
-        if !self.user_properties.is_empty() {
-            message.insert("UserProperties".into(), self.user_properties.clone().into());
+/// Properties of the command line, each once.
+pub(super) fn values_of(pairs: &[(String, String)]) -> Result<Vec<(String, Value)>, Failure> {
+    let mut values: Vec<(String, Value)> = Vec::new();
+    for (name, text) in pairs {
+        if values.iter().any(|(it, _)| it == name) {
+            let message = format!("--property {name} is given twice");
+            return Err(Failure::Usage(message));
         }
-        Value::from(message).to_string()
+        values.push((name.clone(), value_of(name, text)?));
     }
+    Ok(values)
+}
+
+/// The properties that all messages of a command share.
+fn pattern(args: &PropertyArgs, now: SystemTime) -> Result<Message, Failure> {
+    Ok(Message {
+        id: args.message_id.clone(),
+        session_id: args.session.clone(),
+        subject: args.subject.clone(),
+        content_type: args.content_type.clone(),
+        correlation_id: args.correlation_id.clone(),
+        to: args.to.clone(),
+        reply_to: args.reply_to.clone(),
+        reply_to_session_id: args.reply_to_session.clone(),
+        partition_key: args.partition_key.clone(),
+        time_to_live: args.ttl,
+        scheduled_at: scheduled_at(args, now)?,
+        properties: values_of(&args.property)?,
+        ..Message::default()
+    })
 }
 
 pub(super) fn send(it: &mut Session, args: &SendArgs) -> Result<(), Failure> {
-    let common = Common::of(&args.properties, SystemTime::now())?;
-    let sent = if args.lines {
-        send_lines(it, args, &common)?
-    } else {
-        let bodies = bodies(args)?;
-        match &bodies[..] {
-            [body] => send_one(it, args, &common, body)?,
-            bodies => {
-                let mut batch = Batch::default();
-                for body in bodies {
-                    batch.add(it, args, &common.message(body))?;
-                }
-                batch.end(it, args)?
-            }
+    let pattern = pattern(&args.properties, SystemTime::now())?;
+    let mut bodies = Bodies::open(args)?;
+    let doors = &it.doors;
+    let sender = doors.over_amqp(doors.bus.sender(&args.queue))?;
+    let mut outbox = Outbox::new(doors, &sender);
+    loop {
+        match bodies.next() {
+            Ok(Some(body)) => outbox.add(Message {
+                body,
+                ..pattern.clone()
+            })?,
+            Ok(None) => break,
+            Err(failure) => return Err(outbox.failed(failure)),
         }
-    };
+    }
+    let (sent, numbers) = outbox.end()?;
     if it.output.json {
-        let at = &common.scheduled_at;
-        let mut report = json!({"queue": args.queue, "sent": sent});
-        if let (Some(at), Some(report)) = (at, report.as_object_mut()) {
-            report.insert(
-                "scheduled_for".into(),
-                super::received::rfc3339_of(at).into(),
-            );
+        let mut report = Map::new();
+        report.insert("queue".into(), json!(args.queue));
+        report.insert("sent".into(), json!(sent));
+        if let Some(at) = pattern.scheduled_at {
+            report.insert("scheduled_for".into(), json!(rfc3339(at)));
+            report.insert("sequence_numbers".into(), json!(numbers));
         }
         return Ok(it.output.object(&report)?);
     }
@@ -156,101 +136,134 @@ pub(super) fn send(it: &mut Session, args: &SendArgs) -> Result<(), Failure> {
     Ok(it.output.line(&line)?)
 }
 
-/// The bodies to send, except for lines.
-fn bodies(args: &SendArgs) -> Result<Vec<Vec<u8>>, Failure> {
-    if args.text.is_empty() {
-        return Ok(vec![Input::open(args.file.as_deref())?.whole()?]);
+pub(super) fn cancel_scheduled(
+    it: &mut Session,
+    args: &CancelScheduledArgs,
+) -> Result<(), Failure> {
+    let doors = &it.doors;
+    let sender = doors.over_amqp(doors.bus.sender(&args.queue))?;
+    doors.over_amqp(sender.cancel_scheduled(&args.numbers))?;
+    if it.output.json {
+        let report = json!({"queue": args.queue, "cancelled": args.numbers.len()});
+        return Ok(it.output.object(&report)?);
     }
-    if args.text.len() > 1 && args.properties.message_id.is_some() {
-        let message = "--message-id is for one message: the second would be a duplicate";
-        return Err(Failure::Usage(message.into()));
-    }
-    Ok(args
-        .text
-        .iter()
-        .map(|text| text.clone().into_bytes())
-        .collect())
+    let count = args.numbers.len();
+    let messages = if count == 1 { "message" } else { "messages" };
+    Ok(it
+        .output
+        .line(&format!("cancelled {count} scheduled {messages}"))?)
 }
 
-fn send_lines(it: &Session, args: &SendArgs, common: &Common) -> Result<u64, Failure> {
-    let mut input = Input::open(args.file.as_deref())?;
-    let mut batch = Batch::default();
-    loop {
-        match input.line() {
-            Ok(Some(line)) => batch.add(it, args, &common.message(&line))?,
-            Ok(None) => return batch.end(it, args),
-            Err(failure) => return Err(batch.failed(failure)),
+/// Where bodies come from.
+enum Bodies {
+    Texts(std::vec::IntoIter<String>),
+    Whole(Option<Input>),
+    Lines(Input),
+}
+
+impl Bodies {
+    fn open(args: &SendArgs) -> Result<Self, Failure> {
+        if args.lines {
+            return Ok(Self::Lines(Input::open(args.file.as_deref())?));
         }
+        if args.text.is_empty() {
+            return Ok(Self::Whole(Some(Input::open(args.file.as_deref())?)));
+        }
+        if args.text.len() > 1 && args.properties.message_id.is_some() {
+            let message = "--message-id is for one message: the second would be a duplicate";
+            return Err(Failure::Usage(message.into()));
+        }
+        Ok(Self::Texts(args.text.clone().into_iter()))
     }
-}
 
-/// Sends one message. In a batch its properties keep the spelling of their names, which headers do
-/// not. But a large message may fit into a request only without a batch.
-fn send_one(it: &Session, args: &SendArgs, common: &Common, body: &[u8]) -> Result<u64, Failure> {
-    let message = common.message(body);
-    let is_small = message.len() + 2 <= REQUEST_SIZE_BYTES_MAX;
-    if !is_small && !common.user_properties.is_empty() {
-        let message = format!(
-            "with --property a body goes within JSON, as base64 if it is no text; this one makes {} bytes, \
-             and a request can have {REQUEST_SIZE_BYTES_MAX}",
-            message.len() + 2
-        );
-        return Err(Failure::Usage(message));
+    fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        Ok(match self {
+            Self::Texts(texts) => texts.next().map(Bytes::from),
+            Self::Whole(input) => match input.take() {
+                Some(mut input) => Some(input.whole()?.into()),
+                None => None,
+            },
+            Self::Lines(input) => input.line()?.map(Bytes::from),
+        })
     }
-    if is_small {
-        let mut batch = Batch::default();
-        batch.add(it, args, &message)?;
-        return batch.end(it, args);
-    }
-    let properties = ascii(&json!(common.broker_properties).to_string());
-    let mut headers = vec![("brokerproperties", properties.as_str())];
-    // Without a type the server would have to guess.
-    headers.extend([(
-        "content-type",
-        args.properties.content_type.as_deref().unwrap_or(""),
-    )]);
-    headers.retain(|(_, value)| !value.is_empty());
-    post(it, args, &headers, body.to_vec())?;
-    Ok(1)
 }
 
 /// Messages of the next batch, and the number of those that were sent.
-#[derive(Default)]
-struct Batch {
-    text: String,
-    count: usize,
+struct Outbox<'a> {
+    doors: &'a Doors,
+    sender: &'a Sender,
+    batch: Batch,
+    /// The messages of the batch while it has only one, which is sent by itself, and all that are to be scheduled.
+    waiting: Vec<Message>,
     sent: u64,
+    /// Of those that were scheduled.
+    numbers: Vec<i64>,
 }
 
-impl Batch {
-    /// Adds a message. Sends those before first, if there is no room for it.
-    fn add(&mut self, it: &Session, args: &SendArgs, message: &str) -> Result<(), Failure> {
-        let is_full =
-            self.count >= BATCH_COUNT_MAX || self.text.len() + message.len() > BATCH_SIZE_BYTES_MAX;
-        if is_full {
-            self.send(it, args)?;
+impl<'a> Outbox<'a> {
+    fn new(doors: &'a Doors, sender: &'a Sender) -> Self {
+        Self {
+            doors,
+            sender,
+            batch: sender.new_batch(),
+            waiting: Vec::new(),
+            sent: 0,
+            numbers: Vec::new(),
         }
-        self.text.push(if self.count == 0 { '[' } else { ',' });
-        self.text.push_str(message);
-        self.count += 1;
+    }
+
+    /// Adds a message. Sends those before first, if there is no room for it.
+    fn add(&mut self, message: Message) -> Result<(), Failure> {
+        let is_scheduled = message.scheduled_at.is_some();
+        let count_max = if is_scheduled {
+            SCHEDULE_COUNT_MAX
+        } else {
+            BATCH_COUNT_MAX
+        };
+        let size_bytes = self.batch.size_bytes() + message.body.len();
+        if self.batch.len() >= count_max || size_bytes > BATCH_SIZE_BYTES_MAX {
+            self.send()?;
+        }
+        let has_room = self.batch.try_add(&message);
+        let has_room = has_room.map_err(|error| self.doors.failed_over_amqp(&error));
+        if !has_room.map_err(|failure| self.failed(failure))? {
+            self.send()?;
+            // Too large for a batch, but perhaps not by itself.
+            self.waiting.push(message);
+            return self.send();
+        }
+        if is_scheduled || self.batch.len() == 1 {
+            self.waiting.push(message);
+        }
         Ok(())
     }
 
-    /// Sends the rest, and returns how many were sent in all.
-    fn end(mut self, it: &Session, args: &SendArgs) -> Result<u64, Failure> {
-        self.send(it, args)?;
-        Ok(self.sent)
+    /// Sends the rest, and returns how many were sent in all, and the numbers of those that were scheduled.
+    fn end(mut self) -> Result<(u64, Vec<i64>), Failure> {
+        self.send()?;
+        Ok((self.sent, self.numbers))
     }
 
-    fn send(&mut self, it: &Session, args: &SendArgs) -> Result<(), Failure> {
-        if self.count == 0 {
-            return Ok(());
-        }
-        let body = std::mem::take(&mut self.text) + "]";
-        let sent = post(it, args, &[("content-type", BATCH)], body.into_bytes());
+    fn send(&mut self) -> Result<(), Failure> {
+        let batch = std::mem::replace(&mut self.batch, self.sender.new_batch());
+        let waiting = std::mem::take(&mut self.waiting);
+        let (count, sent) = match &waiting[..] {
+            [] => return Ok(()),
+            [first, ..] if first.scheduled_at.is_some() => {
+                let scheduled = self.doors.over_amqp(self.sender.schedule(&waiting));
+                (
+                    waiting.len(),
+                    scheduled.map(|numbers| self.numbers.extend(numbers)),
+                )
+            }
+            [message] if batch.len() <= 1 => (1, self.doors.over_amqp(self.sender.send(message))),
+            _ => (
+                batch.len(),
+                self.doors.over_amqp(self.sender.send_batch(&batch)),
+            ),
+        };
         sent.map_err(|failure| self.failed(failure))?;
-        self.sent += self.count as u64;
-        self.count = 0;
+        self.sent += count as u64;
         Ok(())
     }
 
@@ -261,36 +274,6 @@ impl Batch {
             sent => failure.after(format!("{sent} messages were sent before")),
         }
     }
-}
-
-fn post(
-    it: &Session,
-    args: &SendArgs,
-    headers: &[(&'static str, &str)],
-    body: Vec<u8>,
-) -> Result<(), Failure> {
-    it.client.ask(Asked {
-        headers,
-        body: Some(body),
-        ..Asked::new(Method::POST, &format!("{}/messages", in_path(&args.queue)))
-    })?;
-    Ok(())
-}
-
-/// JSON that a header can hold: characters that are not ASCII occur only within strings, where they
-/// can be escaped.
-fn ascii(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for char in json.chars() {
-        if char.is_ascii() {
-            out.push(char);
-        } else {
-            for unit in char.encode_utf16(&mut [0; 2]) {
-                out.push_str(&format!("\\u{unit:04x}"));
-            }
-        }
-    }
-    out
 }
 
 #[cfg(test)]
@@ -314,20 +297,33 @@ mod tests {
             delay: Some(Duration::from_millis(1)),
             at: None,
         };
-        let common = Common::of(&args, SystemTime::UNIX_EPOCH).unwrap();
-        let message: Value = serde_json::from_str(&common.message(b"\xff")).unwrap();
-        let expected = json!({
-            "Body": "/w==",
-            "IsBodyBase64": true,
-            "BrokerProperties": {
-                "MessageId": "1",
-                "SessionId": "s",
-                "TimeToLive": 1.5,
-                "ScheduledEnqueueTimeUtc": "Thu, 01 Jan 1970 00:00:01 GMT",
-            },
-            "UserProperties": {"Tries": 2, "by": "me"},
-        });
-        assert_eq!(message, expected);
-        assert_eq!(ascii("\"a\u{e4}\u{1f600}\""), "\"a\\u00e4\\ud83d\\ude00\"");
+        let expected = Message {
+            id: Some("1".into()),
+            session_id: Some("s".into()),
+            time_to_live: Some(Duration::from_millis(1500)),
+            scheduled_at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1)),
+            properties: vec![
+                ("Tries".into(), Value::Int(2)),
+                ("by".into(), Value::String("me".into())),
+            ],
+            ..Message::default()
+        };
+        assert_eq!(pattern(&args, SystemTime::UNIX_EPOCH).unwrap(), expected);
+    }
+
+    #[test]
+    fn numbers_have_the_smallest_type() {
+        for (text, expected) in [
+            ("7", Value::Int(7)),
+            ("-5000000000", Value::Long(-5_000_000_000)),
+            ("18446744073709551615", Value::Ulong(u64::MAX)),
+            ("0.5", Value::Double(0.5)),
+            ("true", Value::Boolean(true)),
+            ("\"7\"", Value::String("7".into())),
+            ("null", Value::String("null".into())),
+        ] {
+            assert_eq!(value_of("n", text).unwrap(), expected, "{text}");
+        }
+        assert!(value_of("n", "99999999999999999999").is_err());
     }
 }

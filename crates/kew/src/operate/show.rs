@@ -1,80 +1,26 @@
-//! Shows queues and messages.
+//! Shows messages without receiving them, and groups of dead letters.
+//!
+//! Kew is asked over its own interface first: it filters on the server, and knows which messages are locked. Other
+//! namespaces are browsed over AMQP, and the command filters and counts.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use ureq::http::Method;
 
-use super::{Session, in_path};
-use crate::operate_args::{BreakLockArgs, DeleteArgs, GetArgs, GroupsArgs, PeekArgs, ShowArgs};
+use super::browse::{Look, browse, message_numbered};
+use super::failing::not_found;
+use super::filter::Filter;
+use super::own::{encode, in_path};
+use super::view::{Lock, view_of};
+use super::{Doors, Session};
+use crate::operate_args::{BreakLockArgs, DeleteArgs, GetArgs, GroupsArgs, PeekArgs};
 use crate::queue_command::{
     Align, Failure, Output, confirm, note, printable, printable_lines, table,
 };
 
 /// How many messages are asked for at once.
 const PAGE_COUNT: u64 = 500;
-
-/// A queue. Its other fields are printed as JSON only.
-#[derive(Debug, Deserialize, Serialize)]
-struct Queue {
-    name: String,
-    active_messages: u64,
-    scheduled_messages: u64,
-    dead_letters: u64,
-    size_bytes: u64,
-    status: String,
-    #[serde(flatten)]
-    rest: serde_json::Map<String, Value>,
-}
-
-#[derive(Deserialize)]
-struct Queues {
-    queues: Vec<Queue>,
-    next: Option<u64>,
-}
-
-pub(super) fn list(it: &mut Session, with_dead_letters_only: bool) -> Result<(), Failure> {
-    let mut queues = Vec::new();
-    let mut skip = Some(0);
-    while let Some(first) = skip {
-        let page: Queues = it.client.get(&format!("queues?skip={first}"))?;
-        queues.extend(page.queues);
-        skip = page.next;
-    }
-    if with_dead_letters_only {
-        queues.retain(|queue| queue.dead_letters > 0);
-    }
-    if it.output.json {
-        return Ok(it.output.object(&queues)?);
-    }
-    let columns = [
-        ("QUEUE", Align::Left),
-        ("ACTIVE", Align::Right),
-        ("SCHEDULED", Align::Right),
-        ("DEAD", Align::Right),
-        ("BYTES", Align::Right),
-        ("STATUS", Align::Left),
-    ];
-    let row = |queue: &Queue| {
-        vec![
-            queue.name.clone(),
-            queue.active_messages.to_string(),
-            queue.scheduled_messages.to_string(),
-            queue.dead_letters.to_string(),
-            queue.size_bytes.to_string(),
-            queue.status.clone(),
-        ]
-    };
-    let rows: Vec<_> = queues.iter().map(row).collect();
-    for line in table(&columns, &rows) {
-        it.output.line(&line)?;
-    }
-    Ok(())
-}
-
-pub(super) fn queue(it: &mut Session, args: &ShowArgs) -> Result<(), Failure> {
-    let queue: Value = it.client.get(&format!("queues/{}", in_path(&args.queue)))?;
-    object(&mut it.output, &queue)
-}
 
 /// An object: as one line of JSON, or one field per line.
 pub(super) fn object(output: &mut Output, object: &Value) -> Result<(), Failure> {
@@ -100,6 +46,28 @@ struct Messages {
 }
 
 pub(super) fn peek(it: &mut Session, args: &PeekArgs, entity: &str) -> Result<(), Failure> {
+    let messages = match peek_at_kew(&it.doors, args, entity)? {
+        Some(messages) => messages,
+        None => peek_over_amqp(&it.doors, args, entity)?,
+    };
+    if it.output.json {
+        return Ok(it.output.object(&messages)?);
+    }
+    for (index, message) in messages.iter().enumerate() {
+        if index > 0 {
+            it.output.line("")?;
+        }
+        object(&mut it.output, message)?;
+    }
+    Ok(())
+}
+
+fn peek_at_kew(
+    doors: &Doors,
+    args: &PeekArgs,
+    entity: &str,
+) -> Result<Option<Vec<Value>>, Failure> {
+    let own = doors.own();
     let mut messages = Vec::new();
     let mut from = Some(args.filter.from.unwrap_or_default());
     while let Some(first) = from.filter(|_| (messages.len() as u64) < args.count) {
@@ -114,20 +82,35 @@ pub(super) fn peek(it: &mut Session, args: &PeekArgs, entity: &str) -> Result<()
             "messages/{}?limit={limit}&bodies={bodies}{query}",
             in_path(entity)
         );
-        let page: Messages = it.client.get(&path)?;
+        let page: Messages = match messages.is_empty() {
+            true => match own.look(&path)? {
+                Some(page) => page,
+                None => return Ok(None),
+            },
+            false => own.get(&path)?,
+        };
         messages.extend(page.messages);
         from = page.next;
     }
-    if it.output.json {
-        return Ok(it.output.object(&messages)?);
-    }
-    for (index, message) in messages.iter().enumerate() {
-        if index > 0 {
-            it.output.line("")?;
-        }
-        object(&mut it.output, message)?;
-    }
-    Ok(())
+    Ok(Some(messages))
+}
+
+fn peek_over_amqp(doors: &Doors, args: &PeekArgs, entity: &str) -> Result<Vec<Value>, Failure> {
+    let filter = Filter::new(&args.filter)?;
+    let mut messages = Vec::new();
+    browse(doors, entity, &filter, |message| {
+        let view = view_of(&message, None);
+        let view = match args.no_bodies {
+            true => view.without_body(),
+            false => view,
+        };
+        messages.push(json!(view));
+        Ok(match (messages.len() as u64) < args.count {
+            true => Look::On,
+            false => Look::Enough,
+        })
+    })?;
+    Ok(messages)
 }
 
 #[derive(Deserialize, Serialize)]
@@ -148,13 +131,22 @@ struct Groups {
     next: Option<u64>,
 }
 
+/// How many groups are shown at most, and how many messages are looked at, as at Kew.
+const GROUPS_MAX: usize = 1000;
+const SCAN_MAX: u64 = 100_000;
+/// How much of each text counts, in characters.
+const TEXT_LENGTH_MAX: usize = 256;
+
 pub(super) fn groups(it: &mut Session, args: &GroupsArgs, entity: &str) -> Result<(), Failure> {
     let path = format!(
-        "groups/{}?scan=100000{}",
+        "groups/{}?scan={SCAN_MAX}{}",
         in_path(entity),
         args.filter.to_query()
     );
-    let found: Groups = it.client.get(&path)?;
+    let found: Groups = match it.doors.own().look(&path)? {
+        Some(found) => found,
+        None => groups_over_amqp(&it.doors, args, entity)?,
+    };
     if found.others > 0 {
         note(&format!(
             "{} messages of other groups are not shown",
@@ -197,6 +189,55 @@ pub(super) fn groups(it: &mut Session, args: &GroupsArgs, entity: &str) -> Resul
     Ok(())
 }
 
+fn groups_over_amqp(doors: &Doors, args: &GroupsArgs, entity: &str) -> Result<Groups, Failure> {
+    let filter = Filter::new(&args.filter)?;
+    let mut groups: BTreeMap<[Option<String>; 4], Group> = BTreeMap::new();
+    let (mut others, mut seen, mut next) = (0, 0, None);
+    browse(doors, entity, &filter, |message| {
+        let view = view_of(&message, None);
+        let number = view.sequence_number;
+        seen += 1;
+        if seen > SCAN_MAX {
+            next = Some(number);
+            return Ok(Look::Enough);
+        }
+        let cut = |text: Option<String>| {
+            text.map(|text| text.chars().take(TEXT_LENGTH_MAX).collect::<String>())
+        };
+        let key = [
+            view.dead_letter_reason,
+            view.dead_letter_description,
+            view.subject,
+            view.content_type,
+        ]
+        .map(cut);
+        if groups.len() == GROUPS_MAX && !groups.contains_key(&key) {
+            others += 1;
+            return Ok(Look::On);
+        }
+        let [reason, description, subject, content_type] = key.clone();
+        let group = groups.entry(key).or_insert(Group {
+            count: 0,
+            reason,
+            description,
+            subject,
+            content_type,
+            first_sequence_number: number,
+            last_sequence_number: number,
+        });
+        group.count += 1;
+        group.last_sequence_number = number;
+        Ok(Look::On)
+    })?;
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    groups.sort_by_key(|group| (std::cmp::Reverse(group.count), group.first_sequence_number));
+    Ok(Groups {
+        groups,
+        others,
+        next,
+    })
+}
+
 pub(super) fn message(it: &mut Session, args: &GetArgs) -> Result<(), Failure> {
     let mode = match (args.lock, args.delete) {
         (true, _) => Some("lock"),
@@ -204,13 +245,28 @@ pub(super) fn message(it: &mut Session, args: &GetArgs) -> Result<(), Failure> {
         _ => None,
     };
     let path = format!("message/{}?number={}", in_path(&args.queue), args.number);
+    let own = it.doors.own();
     let message: Value = match mode {
-        None => it.client.get(&path)?,
-        Some(mode) => it
-            .client
-            .call(&Method::POST, &format!("{path}&mode={mode}"), None)?,
+        None => match own.look(&path)? {
+            Some(message) => message,
+            None => one_over_amqp(&it.doors, &args.queue, args.number)?,
+        },
+        Some(mode) => own.call("POST", &format!("{path}&mode={mode}"), None)?,
     };
     object(&mut it.output, &message)
+}
+
+fn one_over_amqp(doors: &Doors, queue: &str, number: u64) -> Result<Value, Failure> {
+    match message_numbered(doors, queue, number)? {
+        Some(message) => Ok(json!(view_of(&message, None::<Lock>))),
+        None => Err(no_message(queue, number)),
+    }
+}
+
+pub(super) fn no_message(queue: &str, number: u64) -> Failure {
+    not_found(format!(
+        "{queue} has no message with sequence number {number}"
+    ))
 }
 
 pub(super) fn delete(it: &mut Session, args: &DeleteArgs) -> Result<(), Failure> {
@@ -225,7 +281,7 @@ pub(super) fn delete(it: &mut Session, args: &DeleteArgs) -> Result<(), Failure>
         args.with_locked,
         args.caution.dry_run,
     );
-    let deleted: Value = it.client.call(&Method::DELETE, &path, None)?;
+    let deleted: Value = it.doors.own().call("DELETE", &path, None)?;
     if it.output.json {
         return Ok(it.output.object(&deleted)?);
     }
@@ -242,11 +298,11 @@ pub(super) fn break_lock(it: &mut Session, args: &BreakLockArgs) -> Result<(), F
         (Some(number), _) => format!("number={number}"),
         (None, session) => {
             let session = session.as_deref().unwrap_or_default();
-            format!("session={}", super::encode(session))
+            format!("session={}", encode(session))
         }
     };
     let path = format!("lock/{}?{whose}", in_path(&args.queue));
-    let _: Value = it.client.call(&Method::DELETE, &path, None)?;
+    let _: Value = it.doors.own().call("DELETE", &path, None)?;
     if it.output.json {
         return Ok(it.output.object(&json!({"broken": true}))?);
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::client::ServiceError;
 use super::output::printable;
-use crate::operate::Error;
+use crate::operate::ServiceError as BusError;
 use crate::safe_json;
 
 /// The service refused, or the queue or message does not exist.
@@ -22,8 +22,8 @@ const EXIT_UNREACHABLE: u8 = 3;
 pub(crate) enum Failure {
     /// Of a request to Queue Storage.
     Service(ServiceError),
-    /// Of a request to the operator's interface or to Service Bus.
-    Client(Error),
+    /// Of a namespace of Service Bus.
+    Bus(Box<BusError>),
     /// Refused by the command itself, with the service's code if it has one.
     Refused {
         message: String,
@@ -89,7 +89,7 @@ impl Failure {
     pub(crate) fn message(&self) -> String {
         match self {
             Self::Service(error) => error.to_string(),
-            Self::Client(error) => error.to_string(),
+            Self::Bus(error) => error.to_string(),
             Self::Refused { message, .. } | Self::Usage(message) => message.clone(),
             Self::Output(error) => format!("cannot write the output: {error}"),
             Self::Partly { done, cause } => format!("{} ({done})", cause.message()),
@@ -99,7 +99,7 @@ impl Failure {
     fn code(&self) -> Option<&str> {
         match self {
             Self::Service(error) => error.code(),
-            Self::Client(error) => error.code(),
+            Self::Bus(error) => error.code.as_deref(),
             Self::Refused { code, .. } => *code,
             Self::Usage(_) | Self::Output(_) => None,
             Self::Partly { cause, .. } => cause.code(),
@@ -109,7 +109,7 @@ impl Failure {
     fn status(&self) -> Option<u16> {
         match self {
             Self::Service(error) => error.status(),
-            Self::Client(error) => error.refusal().map(|refusal| refusal.status),
+            Self::Bus(error) => error.status,
             Self::Partly { cause, .. } => cause.status(),
             Self::Refused { .. } | Self::Usage(_) | Self::Output(_) => None,
         }
@@ -118,18 +118,23 @@ impl Failure {
     fn request_id(&self) -> Option<&str> {
         match self {
             Self::Service(error) => error.request_id(),
-            Self::Client(error) => error.refusal()?.request_id.as_deref(),
+            Self::Bus(error) => error.request_id.as_deref(),
             Self::Partly { cause, .. } => cause.request_id(),
             Self::Refused { .. } | Self::Usage(_) | Self::Output(_) => None,
         }
     }
 
+    /// Whether the same may succeed later.
+    pub(crate) fn is_temporary(&self) -> bool {
+        self.exit_code() == EXIT_UNREACHABLE
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Client(Error::Setup(_)) | Self::Usage(_) => EXIT_USAGE,
-            Self::Client(error) if error.is_temporary() => EXIT_UNREACHABLE,
+            Self::Usage(_) => EXIT_USAGE,
             Self::Service(error) if !error.is_refusal() => EXIT_UNREACHABLE,
-            Self::Service(_) | Self::Client(_) | Self::Refused { .. } | Self::Output(_) => {
+            Self::Bus(error) if error.is_temporary => EXIT_UNREACHABLE,
+            Self::Service(_) | Self::Bus(_) | Self::Refused { .. } | Self::Output(_) => {
                 EXIT_REFUSED
             }
             Self::Partly { cause, .. } => cause.exit_code(),
@@ -147,12 +152,6 @@ impl Failure {
 impl From<ServiceError> for Failure {
     fn from(error: ServiceError) -> Self {
         Self::Service(error)
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Client(error)
     }
 }
 

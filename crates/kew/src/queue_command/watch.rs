@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::client::{Client, ServiceError};
 use super::failure::Failure;
 use super::note;
-use super::output::{Align, Output, rfc3339, table};
+use super::output::{Align, Output, printable, rfc3339, table};
 use super::queues::count_of;
 use crate::queue_args::WatchArgs;
 
 /// A shorter interval would cause load without more information.
-const INTERVAL_MIN: Duration = Duration::from_millis(100);
+pub(crate) const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// How long requests in progress may take after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ pub(super) fn watch(client: &Client, args: &WatchArgs, output: &mut Output) -> R
 }
 
 /// Receives a signal when SIGINT or SIGTERM arrives. Then a request gets only a short time to end.
-fn end_signal() -> Result<Receiver<()>, Failure> {
+pub(crate) fn end_signal() -> Result<Receiver<()>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -137,7 +137,7 @@ fn look(client: &Client, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, 
     clippy::cast_precision_loss,
     reason = "a rate for people, rounded to a tenth"
 )]
-fn growth(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) -> Option<f64> {
+pub(crate) fn growth(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) -> Option<f64> {
     let rate = (now? as f64 - before? as f64) / seconds?.max(0.001);
     Some((rate * 10.0).round() / 10.0)
 }
@@ -148,22 +148,33 @@ fn show(rows: &[Row], args: &WatchArgs, output: &mut Output) -> Result<(), Failu
         return Ok(output.object(&LookReport { time, queues: rows })?);
     }
     let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
-    if !output.to_terminal {
-        for cells in &cells {
-            output.line(&format!("{time}  {}", cells.join("  ")))?;
-        }
-        return Ok(());
-    }
     let columns = [
         ("QUEUE", Align::Left),
         ("MESSAGES", Align::Right),
         ("GROWTH/S", Align::Right),
     ];
-    let lines = table(&columns, &cells);
+    draw(&time, args.interval, &columns, &cells, output)
+}
+
+/// Shows one look: a table that fills the terminal, or a line for each queue.
+pub(crate) fn draw(
+    time: &str,
+    interval: Duration,
+    columns: &[(&str, Align)],
+    cells: &[Vec<String>],
+    output: &mut Output,
+) -> Result<(), Failure> {
+    if !output.to_terminal {
+        for cells in cells {
+            output.line(&format!("{time}  {}", printable(&cells.join("  "))))?;
+        }
+        return Ok(());
+    }
+    let lines = table(columns, cells);
     // Two lines are for the title and for queues that do not fit, one for the cursor.
     let room = terminal_height().saturating_sub(3).max(2);
     output.bytes(HOME)?;
-    let interval = args.interval.as_millis();
+    let interval = interval.as_millis();
     output.line(&format!("{time}, every {interval} ms, Ctrl-C ends"))?;
     for line in lines.iter().take(room) {
         output.line(line)?;

@@ -58,7 +58,7 @@ fn metric(server: &Server, name: &str, labels: &[(&str, &str)]) -> f64 {
 }
 
 /// Waits until a metric has the right value: it is counted independently of the answers to clients.
-fn metric_becomes(
+pub(crate) fn metric_becomes(
     server: &Server,
     name: &str,
     labels: &[(&str, &str)],

@@ -1,18 +1,14 @@
 //! `kew bus send`, `receive` and the settlement of received messages, against the real server.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::bus::metric_becomes;
 use crate::client::{Done, command, finish};
 use crate::operate::{json_of, kew, ok, start, with_server};
-use crate::server::{PATIENCE, Server, run};
+use crate::server::{Server, run};
 
 fn asking(connection: &str) -> Command {
     let mut command = command("");
@@ -99,24 +95,17 @@ fn a_message_arrives_with_all_its_properties() {
             ("sequence_number", json!(1)),
             ("delivery_count", json!(0)),
             ("size_bytes", json!(6)),
-            ("properties", json!({"tries": 2, "by": "me", "ok": true})),
+            ("properties", json!({"Tries": 2, "by": "me", "ok": true})),
         ] {
             assert_eq!(received[name], value, "{name} of {received}");
         }
-        // The names and the constant values are those of a peek; over HTTP a time has no fractions
-        // of a second, and names of properties have no case.
-        for name in ["enqueued_at", "expires_at"] {
-            let (seen, at) = (peeked[name].take(), received[name].take());
-            let (seen, at) = (seen.as_str().expect("a time"), at.as_str().expect("a time"));
-            assert_eq!(seen[..19], at[..19], "{name}: {seen} and {at}");
-        }
+        // Everything else is as a peek shows it.
         for name in ["lock_token", "locked_until"] {
             let under_lock = received.as_object_mut().expect("an object").remove(name);
             assert!(under_lock.is_some_and(|it| it.is_string()), "{name}");
         }
         for message in [&mut peeked, &mut received] {
             message["state"].take();
-            message["properties"].take();
         }
         assert_eq!(peeked, received);
     });
@@ -225,6 +214,16 @@ fn schedules_lives_and_duplicates() {
         );
         let later = json_of(server, &["bus", "send", "orders", "later", "--delay", "1h"]);
         assert!(later["scheduled_for"].is_string(), "{later}");
+        let cancelled = json_of(
+            server,
+            &["bus", "send", "orders", "x", "y", "--delay", "1h"],
+        );
+        let numbers = cancelled["sequence_numbers"].as_array().expect("numbers");
+        let numbers: Vec<String> = numbers.iter().map(Value::to_string).collect();
+        let mut cancel = vec!["bus", "message", "cancel-scheduled", "orders"];
+        cancel.extend(numbers.iter().map(String::as_str));
+        assert_eq!(ok(server, &cancel), "cancelled 2 scheduled messages\n");
+        kew(server, &cancel).check_error(1, &["404"]);
         let at = [
             "bus",
             "send",
@@ -321,32 +320,168 @@ fn a_receive_settles_printed_messages() {
             (&shown["active_messages"], &shown["dead_letters"]),
             (&json!(0), &json!(0))
         );
-        for how in ["dead-letter", "defer"] {
-            let refused = kew(server, &["bus", "receive", "work", "--settle", how]);
-            refused.check_error(2, &["AMQP"]);
+    });
+}
+
+#[test]
+fn a_receive_defers_and_dead_letters_with_properties() {
+    with_server(|server| {
+        ok(server, &["bus", "send", "orders", "a", "b", "c"]);
+        let deferred = receive(server, &["orders", "--settle", "defer", "--set", "Step=2"]);
+        assert_eq!(bodies(&deferred), ["a"]);
+        let why = ["--reason", "Bad", "--description", "no price"];
+        let dead = [
+            &["orders", "--settle", "dead-letter", "--set", "by=me"],
+            &why[..],
+        ]
+        .concat();
+        assert_eq!(bodies(&receive(server, &dead)), ["b"]);
+        let peeked = json_of(server, &["bus", "peek", "orders", "--state", "deferred"]);
+        assert_eq!(
+            (&peeked[0]["body"], &peeked[0]["properties"]),
+            (&json!("a"), &json!({"Step": 2}))
+        );
+        // It is received by its number only.
+        assert_eq!(
+            bodies(&receive(
+                server,
+                &["orders", "-n", "9", "--settle", "complete"]
+            )),
+            ["c"]
+        );
+        let number = peeked[0]["sequence_number"].to_string();
+        let again = receive(
+            server,
+            &["orders", "--number", &number, "--settle", "complete"],
+        );
+        assert_eq!(bodies(&again), ["a"]);
+        kew(server, &["bus", "receive", "orders", "--number", &number]).check_error(1, &["404"]);
+        let dead = receive(server, &["orders", "--dead-letter", "--delete"]);
+        assert_eq!(dead[0]["dead_letter_reason"], "Bad");
+        assert_eq!(dead[0]["dead_letter_description"], "no price");
+        assert_eq!(dead[0]["properties"], json!({"by": "me"}));
+        for (arguments, named) in [
+            (&["--reason", "x"][..], "--settle dead-letter"),
+            (
+                &["--set", "a=b", "--settle", "complete"],
+                "--settle abandon",
+            ),
+            (&["--number", "1", "--delete"], "deferred"),
+        ] {
+            let arguments = [&["bus", "receive", "orders"], arguments].concat();
+            let refused = kew(server, &arguments);
+            refused.check_error(2, &[named]);
         }
+    });
+}
+
+#[test]
+fn messages_under_lock_are_deferred_and_dead_lettered_by_token() {
+    with_server(|server| {
+        ok(server, &["bus", "send", "orders", "a", "b"]);
+        let locked = receive(server, &["orders", "-n", "2"]);
+        let lock = |index: usize| locked[index]["lock_token"].as_str().expect("a lock");
+        let defer = [
+            "bus",
+            "message",
+            "defer",
+            "orders",
+            "1",
+            lock(0),
+            "--set",
+            "Step=2",
+        ];
+        assert_eq!(ok(server, &defer), "deferred 1\n");
+        let dead = [
+            "bus",
+            "message",
+            "dead-letter",
+            "orders",
+            "2",
+            lock(1),
+            "--reason",
+            "Bad",
+        ];
+        assert_eq!(
+            json_of(server, &dead),
+            json!({"message": "2", "dead_lettered": true})
+        );
+        let seen = json_of(server, &["bus", "peek", "orders"]);
+        assert_eq!(
+            (&seen[0]["state"], &seen[0]["properties"]),
+            (&json!("deferred"), &json!({"Step": 2}))
+        );
+        let dead = json_of(server, &["dlq", "peek", "orders"]);
+        assert_eq!(dead[0]["dead_letter_reason"], "Bad");
+    });
+}
+
+#[test]
+fn messages_of_sessions_are_received_with_their_states() {
+    with_server(|server| {
+        ok(server, &["bus", "create", "talks", "--sessions"]);
+        ok(
+            server,
+            &["bus", "send", "talks", "a", "b", "--session", "s1"],
+        );
+        ok(server, &["bus", "send", "talks", "c", "--session", "s2"]);
+        let session = |arguments: &[&str]| ok(server, &[&["bus", "session"], arguments].concat());
+        assert_eq!(session(&["list", "talks"]), "s1\ns2\n");
+        let of_s1 = receive(
+            server,
+            &[
+                "talks",
+                "--session",
+                "s1",
+                "-n",
+                "9",
+                "--settle",
+                "complete",
+            ],
+        );
+        assert_eq!(bodies(&of_s1), ["a", "b"]);
+        let next = receive(server, &["talks", "--next-session", "--delete"]);
+        assert_eq!(
+            (&next[0]["body"], &next[0]["session_id"]),
+            (&json!("c"), &json!("s2"))
+        );
+        assert_eq!(receive(server, &["talks", "--next-session"]), json!([]));
+        assert_eq!(
+            session(&["state", "talks", "s1"]),
+            "the session has no state\n"
+        );
+        assert_eq!(
+            session(&["set-state", "talks", "s1", "half"]),
+            "set the state of session s1\n"
+        );
+        assert_eq!(session(&["state", "talks", "s1"]), "half\n");
+        let state = json_of(server, &["bus", "session", "state", "talks", "s1"]);
+        assert_eq!(
+            (&state["state"], &state["size_bytes"]),
+            (&json!("half"), &json!(4))
+        );
+        assert_eq!(
+            session(&["set-state", "talks", "s1", "--clear"]),
+            "cleared the state of session s1\n"
+        );
+        let state = json_of(server, &["bus", "session", "state", "talks", "s1"]);
+        assert_eq!(state["has_state"], false);
     });
 }
 
 #[test]
 fn a_receive_waits_for_the_first() {
     with_server(|server| {
-        let address = server.facts("KEW_BUS_LISTEN")[0]
-            .parse()
-            .expect("an address");
-        let between = Between::open(address);
-        let there = between.address.to_string();
-        let connection = connection_to(server).replace(&server_in(connection_to(server)), &there);
-        let mut waits = asking(&connection);
+        let mut waits = asking(connection_to(server));
         waits.args(["receive", "orders", "--wait", "30s", "-n", "5", "--json"]);
         let waiting = std::thread::spawn(move || finish(waits, b""));
-        let asked = between.request();
-        let expected = "POST /orders/messages/head?timeout=30 ";
-        assert!(asked.starts_with(expected), "{asked}");
-        // While it waits other requests are answered, and it is not.
+        // Its link is there, and nothing came over it.
+        metric_becomes(server, "kew_amqp_links", &[("kind", "receiver")], |links| {
+            links > 0.5
+        });
         let empty = json_of(server, &["bus", "show", "orders"]);
         assert_eq!(empty["active_messages"], 0);
-        assert_eq!(between.answers.load(Ordering::SeqCst), 0);
+        assert!(!waiting.is_finished());
         ok(server, &["bus", "send", "orders", "at last"]);
         let began = Instant::now();
         let received = waiting.join().expect("it does not panic");
@@ -357,88 +492,6 @@ fn a_receive_waits_for_the_first() {
         assert_eq!(receive(server, &["orders", "--wait", "1s"]), json!([]));
         assert!(began.elapsed() >= Duration::from_secs(1));
     });
-}
-
-/// Host and port in a connection string.
-fn server_in(connection: &str) -> String {
-    let (_, rest) = connection.split_once("sb://").expect("an endpoint");
-    let (host, _) = rest.split_once(';').expect("more after the endpoint");
-    host.trim_end_matches('/').to_owned()
-}
-
-/// A proxy between a client and the server that records the traffic.
-struct Between {
-    address: SocketAddr,
-    asked: Receiver<Vec<u8>>,
-    /// How many times data came back.
-    answers: Arc<AtomicUsize>,
-}
-
-impl Between {
-    fn open(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("it is bound");
-        let (tell, asked) = channel();
-        let answers = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&answers);
-        std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let server = TcpStream::connect(server).expect("a server");
-                pass_on(client, server, &tell, &counted);
-            }
-        });
-        Self {
-            address,
-            asked,
-            answers,
-        }
-    }
-
-    /// The head of the first request, after the server has received all of it.
-    fn request(&self) -> String {
-        let mut head = Vec::new();
-        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-            head.extend(self.asked.recv_timeout(PATIENCE).expect("a request"));
-        }
-        String::from_utf8(head).expect("UTF-8")
-    }
-}
-
-/// Copies both ways until either side ends.
-fn pass_on(
-    client: TcpStream,
-    server: TcpStream,
-    tell: &Sender<Vec<u8>>,
-    answers: &Arc<AtomicUsize>,
-) {
-    let again = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
-    let (asks, served) = (again(&client), again(&server));
-    let (tell, answers) = (tell.clone(), Arc::clone(answers));
-    std::thread::spawn(move || {
-        copy(asks, served, |bytes, write| {
-            write(bytes);
-            // The test may have ended.
-            let _ = tell.send(bytes.to_vec());
-        });
-    });
-    std::thread::spawn(move || {
-        copy(server, client, |bytes, write| {
-            answers.fetch_add(1, Ordering::SeqCst);
-            write(bytes);
-        });
-    });
-}
-
-/// Copies in one direction; `each` writes the bytes.
-fn copy(mut from: TcpStream, mut to: TcpStream, each: impl Fn(&[u8], &mut dyn FnMut(&[u8]))) {
-    let mut bytes = [0; 4096];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        // The other side may have closed its connection.
-        each(&bytes[..count], &mut |bytes| {
-            let _ = to.write_all(bytes);
-        });
-    }
-    let _ = to.shutdown(Shutdown::Write);
 }
 
 #[test]

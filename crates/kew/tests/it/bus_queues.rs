@@ -38,7 +38,8 @@ fn a_queue_has_every_setting_and_an_update_keeps_the_others() {
         ];
         assert_eq!(ok(server, &every), "created Every\n");
         let mut expected = json!({
-            "name": "every",
+            // As it was spelled when it was created.
+            "name": "Every",
             "lock_duration_ms": 120_000,
             "default_time_to_live_ms": 259_200_000_u64,
             "size_bytes_max": 2_u64 << 30,

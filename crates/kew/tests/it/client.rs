@@ -1,7 +1,7 @@
 //! Runs `kew queue` to its end, against a server or against prepared answers.
 
 use std::io::{BufReader, Write as _};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 
@@ -128,6 +128,7 @@ impl Shell {
 /// A service that sends prepared answers, one per connection, and then closes its port.
 pub(crate) struct Script {
     pub(crate) shell: Shell,
+    pub(crate) address: SocketAddr,
     thread: JoinHandle<Vec<String>>,
 }
 
@@ -150,6 +151,7 @@ impl Script {
         });
         Self {
             shell: Shell::at(&format!("http://{address}/a1")),
+            address,
             thread,
         }
     }

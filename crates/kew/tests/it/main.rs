@@ -11,6 +11,7 @@ mod bus_messages;
 mod bus_queues;
 mod bus_repair;
 mod bus_rules;
+mod bus_tools;
 mod client;
 mod clock_jump;
 mod command_line;

@@ -28,6 +28,8 @@ pub(crate) fn start(data_dir: &Path) -> Server {
             "127.0.0.1:0",
             "--bus-listen",
             "127.0.0.1:0",
+            "--metrics-listen",
+            "127.0.0.1:0",
         ]);
         command.arg("--import").arg(config);
     })

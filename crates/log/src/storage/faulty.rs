@@ -155,6 +155,27 @@ impl FaultyStorage {
         Some(bytes)
     }
 
+    /// A number that differs, but for a rare accident, when the names, sizes or bytes of files do.
+    pub fn fingerprint(&self) -> u64 {
+        let disk = self.disk();
+        let mut hash = Fingerprint([1, 2, 3, 4]);
+        for (name, inode) in &disk.names {
+            let inode = &disk.inodes[inode];
+            hash.take(name.as_bytes());
+            hash.take(&inode.size_bytes.to_le_bytes());
+            let shown = inode.size_bytes.div_ceil(SECTOR_SIZE as u64);
+            for (number, sector) in inode.sectors.range(..shown) {
+                let content = sector.current();
+                // A sector of zeros is the same as none.
+                if content != &Sector::ZERO.durable {
+                    hash.take(&number.to_le_bytes());
+                    hash.take(content);
+                }
+            }
+        }
+        hash.end()
+    }
+
     /// Creates a file, durably, or replaces the one of that name.
     pub fn put(&self, name: &str, content: &[u8]) {
         let mut disk = self.disk();
@@ -529,6 +550,30 @@ impl Sector {
             self.durable = self.pending[version - 1];
         }
         self.pending.clear();
+    }
+}
+
+/// Four lanes, so that the multiplications need not wait for each other.
+struct Fingerprint([u64; 4]);
+
+impl Fingerprint {
+    fn take(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(32) {
+            let mut block = [0; 32];
+            block[..chunk.len()].copy_from_slice(chunk);
+            for (lane, word) in self.0.iter_mut().zip(block.as_chunks().0) {
+                let mixed = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                *lane = mixed ^ (mixed >> 29);
+            }
+        }
+    }
+
+    fn end(self) -> u64 {
+        self.0.into_iter().fold(0, |hash, lane| {
+            (hash ^ lane)
+                .wrapping_mul(0xff51_afd7_ed55_8ccd)
+                .rotate_left(31)
+        })
     }
 }
 

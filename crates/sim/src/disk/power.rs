@@ -178,7 +178,7 @@ impl Trial<'_> {
         let drawn = (0..self.cut.drawn).map(|_| Left::Drawn);
         for (number, left) in always.into_iter().chain(drawn).enumerate() {
             let disk = self.after(&point.disk, left);
-            if !seen.insert(fingerprint(&disk)) {
+            if !seen.insert(disk.fingerprint()) {
                 continue;
             }
             self.note(format_args!(
@@ -299,30 +299,4 @@ impl Trial<'_> {
             let _ = writeln!(std::io::stdout(), "{}", self.place);
         }
     }
-}
-
-/// A number that differs when names or contents do.
-fn fingerprint(disk: &FaultyStorage) -> u64 {
-    // Four lanes, so that the multiplications need not wait for each other.
-    let mut lanes = [1_u64, 2, 3, 4];
-    let mut take = |bytes: &[u8]| {
-        for chunk in bytes.chunks(32) {
-            let mut block = [0; 32];
-            block[..chunk.len()].copy_from_slice(chunk);
-            for (lane, word) in lanes.iter_mut().zip(block.as_chunks().0) {
-                let mixed = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                *lane = mixed ^ (mixed >> 29);
-            }
-        }
-    };
-    for (name, size) in disk.files() {
-        take(name.as_bytes());
-        take(&size.to_le_bytes());
-        take(&disk.content(&name).unwrap_or_default());
-    }
-    lanes.into_iter().fold(0, |hash, lane| {
-        (hash ^ lane)
-            .wrapping_mul(0xff51_afd7_ed55_8ccd)
-            .rotate_left(31)
-    })
 }

@@ -1,0 +1,133 @@
+//! `kew bus watch`: counts of queues and their growth, again and again.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::Serialize;
+
+use super::entity::{all_queues, queue_named};
+use super::settings::QueueView;
+use super::{Doors, Session};
+use crate::bus_tool_args::WatchArgs;
+use crate::queue_command::{
+    Align, Failure, INTERVAL_MIN, Output, draw, end_signal, growth, note, rfc3339,
+};
+
+/// One look at all queues, as JSON on a line.
+#[derive(Serialize)]
+struct LookReport<'a> {
+    time: String,
+    queues: &'a [Row],
+}
+
+/// The observed state of a queue. The counts are `None` if it does not exist.
+#[derive(Serialize)]
+struct Row {
+    queue: String,
+    active_messages: Option<u64>,
+    scheduled_messages: Option<u64>,
+    dead_letters: Option<u64>,
+    /// Growth of the active messages per second since the last look; `None` at the first.
+    growth_per_second: Option<f64>,
+}
+
+/// The previous look.
+#[derive(Default)]
+struct Past {
+    at: Option<Instant>,
+    counts: BTreeMap<String, u64>,
+}
+
+pub(super) fn watch(it: &mut Session, args: &WatchArgs) -> Result<(), Failure> {
+    if args.interval < INTERVAL_MIN {
+        return Err(Failure::Usage("--interval must be at least 100ms".into()));
+    }
+    let end = end_signal()?;
+    let mut past = Past::default();
+    let mut looks = 0;
+    loop {
+        match look(&it.doors, args, &mut past) {
+            Ok(rows) => show(&rows, args.interval, &mut it.output)?,
+            // If a server restarts, watching continues. If it never answered, the command ends.
+            Err(failure) if looks > 0 && failure.is_temporary() => note(&failure.message()),
+            Err(failure) => return Err(failure),
+        }
+        it.output.flush()?;
+        looks += 1;
+        if args.count.is_some_and(|count| looks >= count) {
+            return Ok(());
+        }
+        match end.recv_timeout(args.interval) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+fn look(doors: &Doors, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, Failure> {
+    let mut seen: Vec<(String, Option<QueueView>)> = Vec::new();
+    if args.names.is_empty() {
+        let queues = all_queues(doors)?.into_iter();
+        let queues = queues.filter(|queue| queue.name.starts_with(&args.prefix));
+        seen.extend(queues.map(|queue| (queue.name.clone(), Some(queue))));
+    }
+    for name in &args.names {
+        seen.push((name.clone(), queue_named(doors, name)?));
+    }
+    let now = Instant::now();
+    let seconds = past.at.map(|at| now.duration_since(at).as_secs_f64());
+    let mut counts = BTreeMap::new();
+    let rows = seen
+        .into_iter()
+        .map(|(queue, found)| {
+            let active = found.as_ref().and_then(|it| it.active_messages);
+            if let Some(active) = active {
+                counts.insert(queue.clone(), active);
+            }
+            Row {
+                growth_per_second: growth(past.counts.get(&queue).copied(), active, seconds),
+                active_messages: active,
+                scheduled_messages: found.as_ref().and_then(|it| it.scheduled_messages),
+                dead_letters: found.as_ref().and_then(|it| it.dead_letters),
+                queue,
+            }
+        })
+        .collect();
+    *past = Past {
+        at: Some(now),
+        counts,
+    };
+    Ok(rows)
+}
+
+fn show(rows: &[Row], interval: Duration, output: &mut Output) -> Result<(), Failure> {
+    let time = rfc3339(SystemTime::now());
+    if output.json {
+        return Ok(output.object(&LookReport { time, queues: rows })?);
+    }
+    let columns = [
+        ("QUEUE", Align::Left),
+        ("ACTIVE", Align::Right),
+        ("SCHEDULED", Align::Right),
+        ("DEAD", Align::Right),
+        ("GROWTH/S", Align::Right),
+    ];
+    let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
+    draw(&time, interval, &columns, &cells, output)
+}
+
+impl Row {
+    fn cells(&self) -> Vec<String> {
+        let count = |count: Option<u64>| count.map_or_else(|| "-".into(), |it| it.to_string());
+        let active = self.active_messages;
+        let growth = self.growth_per_second;
+        vec![
+            self.queue.clone(),
+            active.map_or_else(|| "not there".into(), |it| it.to_string()),
+            count(self.scheduled_messages),
+            count(self.dead_letters),
+            growth.map_or_else(|| "-".into(), |growth| format!("{growth:+.1}")),
+        ]
+    }
+}

@@ -1,0 +1,39 @@
+//! UUIDs as text.
+
+use kew_client::Uuid;
+
+/// A UUID as text.
+pub(crate) fn uuid_text(uuid: Uuid) -> String {
+    let mut text = String::with_capacity(36);
+    for (index, byte) in uuid.0.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// The UUID of a text.
+pub(crate) fn uuid_of(text: &str) -> Option<Uuid> {
+    let digits: String = text.chars().filter(|&c| c != '-').collect();
+    let is_long = digits.len() == 32 && text.len() <= 36 && digits.is_ascii();
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| is_long)?;
+    let is_signed = digits.starts_with('+');
+    (!is_signed).then(|| Uuid(number.to_be_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids() {
+        let text = "00010203-0405-0607-0809-0a0b0c0d0e0f";
+        let uuid = Uuid([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!((uuid_of(text), &*uuid_text(uuid)), (Some(uuid), text));
+        for wrong in ["", "x", "+0010203040506070809a0b0c0d0e0f00", &text[1..]] {
+            assert_eq!(uuid_of(wrong), None, "{wrong}");
+        }
+    }
+}
