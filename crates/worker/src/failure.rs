@@ -42,14 +42,20 @@ enum Next {
 pub struct Failure {
     error_type: String,
     chain: Vec<String>,
-    backtrace: Option<String>,
+    trace: Trace,
     next: Next,
+}
+
+/// Where a failure came from. To turn a backtrace into text is slow, so that is left to the burial.
+enum Trace {
+    Captured(Backtrace),
+    None,
 }
 
 impl Failure {
     /// With a text of the application and no error.
     pub fn new(text: impl Into<String>) -> Self {
-        Self::of("Failure", vec![text.into()], backtrace())
+        Self::of("Failure", vec![text.into()], Trace::captured())
     }
 
     /// Another try is of no use: the message is buried at once. `reason` is a short word to group by.
@@ -76,25 +82,26 @@ impl Failure {
         &self.chain
     }
 
-    fn of(error_type: &str, chain: Vec<String>, backtrace: Option<String>) -> Self {
+    fn of(error_type: &str, chain: Vec<String>, trace: Trace) -> Self {
         Self {
             error_type: error_type.to_owned(),
             chain,
-            backtrace,
+            trace,
             next: Next::Retry,
         }
     }
 
     pub(crate) fn malformed(text: impl Into<String>) -> Self {
-        Self::of(MALFORMED_PAYLOAD, vec![text.into()], None).permanent(MALFORMED_PAYLOAD)
+        Self::of(MALFORMED_PAYLOAD, vec![text.into()], Trace::None).permanent(MALFORMED_PAYLOAD)
     }
 
     pub(crate) fn not_authentic(text: impl Into<String>) -> Self {
-        Self::of(AUTHENTICATION_FAILED, vec![text.into()], None).permanent(AUTHENTICATION_FAILED)
+        Self::of(AUTHENTICATION_FAILED, vec![text.into()], Trace::None)
+            .permanent(AUTHENTICATION_FAILED)
     }
 
     pub(crate) fn of_type(error_type: &str, text: impl Into<String>) -> Self {
-        Self::of(error_type, vec![text.into()], None)
+        Self::of(error_type, vec![text.into()], Trace::None)
     }
 
     /// Of a handler that panicked on this thread.
@@ -106,9 +113,9 @@ impl Failure {
         match noted {
             Some((location, backtrace)) => {
                 let text = format!("panicked at {location}: {text}");
-                Self::of(PANIC, vec![text], Some(backtrace))
+                Self::of(PANIC, vec![text], Trace::Captured(backtrace))
             }
-            None => Self::of(PANIC, vec![format!("panicked: {text}")], None),
+            None => Self::of(PANIC, vec![format!("panicked: {text}")], Trace::None),
         }
     }
 
@@ -137,7 +144,7 @@ impl Failure {
             Next::Bury(None) | Next::Retry | Next::RetryAfter(_) => &self.error_type,
         };
         let burial = Burial::new(reason, self.text(), history);
-        burial.with_trace(&self.chain, self.backtrace.as_deref())
+        burial.with_trace(&self.chain, self.trace.text().as_deref())
     }
 }
 
@@ -151,7 +158,7 @@ impl<E: Error + Send + Sync + 'static> From<E> for Failure {
             chain.push(inner.to_string());
             source = inner.source();
         }
-        Self::of(std::any::type_name::<E>(), chain, backtrace())
+        Self::of(std::any::type_name::<E>(), chain, Trace::captured())
     }
 }
 
@@ -167,15 +174,27 @@ impl fmt::Debug for Failure {
     }
 }
 
-fn backtrace() -> Option<String> {
-    let backtrace = Backtrace::capture();
-    let is_captured = backtrace.status() == BacktraceStatus::Captured;
-    is_captured.then(|| backtrace.to_string())
+impl Trace {
+    /// Of here, if the environment turns backtraces on.
+    fn captured() -> Self {
+        let backtrace = Backtrace::capture();
+        match backtrace.status() {
+            BacktraceStatus::Captured => Self::Captured(backtrace),
+            _ => Self::None,
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        match self {
+            Self::Captured(backtrace) => Some(backtrace.to_string()),
+            Self::None => None,
+        }
+    }
 }
 
 thread_local! {
     /// Where the last panic of this thread was, and its backtrace.
-    static LAST_PANIC: RefCell<Option<(String, String)>> = const { RefCell::new(None) };
+    static LAST_PANIC: RefCell<Option<(String, Backtrace)>> = const { RefCell::new(None) };
 }
 
 /// Has panics of handlers buried with their place and backtrace. Without it they are buried with their text alone.
@@ -188,8 +207,7 @@ pub fn install_panic_hook() {
         let usual = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             let location = info.location().map(ToString::to_string);
-            let backtrace = Backtrace::force_capture().to_string();
-            let noted = (location.unwrap_or_default(), backtrace);
+            let noted = (location.unwrap_or_default(), Backtrace::force_capture());
             LAST_PANIC.with(|it| *it.borrow_mut() = Some(noted));
             usual(info);
         }));

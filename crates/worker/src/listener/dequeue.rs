@@ -11,7 +11,7 @@ use super::handling::handle;
 use super::phase::Phase;
 use super::shared::Shared;
 use crate::error::SourceError;
-use crate::policy::IdleState;
+use crate::policy::{IdleAnswer, IdleState};
 use crate::source::{Ask, Intake, Source};
 
 /// How long a task that has a place waits for more of them, so that it receives batches.
@@ -48,7 +48,11 @@ struct Dequeue<T: Send + Sync + 'static, S: Source> {
 /// What came of one look into the queue.
 enum Look<L> {
     Messages(Vec<L>),
-    Empty { answer: crate::policy::IdleAnswer },
+    Empty {
+        answer: IdleAnswer,
+        /// The source has waited for the sleep of the answer already.
+        has_waited: bool,
+    },
     Failed(SourceError),
     Stopped,
 }
@@ -96,13 +100,13 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
                 self.received(leases).await;
                 true
             }
-            Look::Empty { answer } => {
+            Look::Empty { answer, has_waited } => {
                 self.idle_count = self.idle_count.saturating_add(1);
                 if answer.ends && self.shared.tasks.try_end(generation) {
                     self.has_ended = true;
                     return false;
                 }
-                if S::Intake::WAITS {
+                if has_waited {
                     return true;
                 }
                 self.places = None;
@@ -149,7 +153,10 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
             };
             match received {
                 Ok(got) => got,
-                Err(_) => return Look::Empty { answer },
+                Err(_) => {
+                    let has_waited = true;
+                    return Look::Empty { answer, has_waited };
+                }
             }
         } else {
             // Not to be dropped: its messages would be hidden from everybody.
@@ -160,7 +167,8 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
         match got {
             Ok(leases) if leases.is_empty() => {
                 shared.counters.empty_polls.increment();
-                Look::Empty { answer }
+                let has_waited = false;
+                Look::Empty { answer, has_waited }
             }
             Ok(leases) => Look::Messages(leases),
             Err(error) => Look::Failed(error),

@@ -51,17 +51,16 @@ async fn hear<T: Send + Sync + 'static, S: Source>(
     loop {
         let error = match push.ready_boxed().await {
             Ok(()) => {
-                failures = 0;
                 shared.tasks.set_push(true);
                 // Work may have come while nobody heard of it.
                 recheck(shared).await;
-                hear_until_error(shared, push).await
+                hear_until_error(shared, push, &mut failures).await
             }
             Err(error) => error,
         };
         shared.tasks.set_push(false);
         ensure_polling(shared);
-        failures += 1;
+        failures = failures.saturating_add(1);
         let pause = shared.request_delay(&error, failures);
         tracing::warn!(target: "kew::worker", %error, ?pause, "push does not work: polling");
         let resumes_at = Instant::now() + pause;
@@ -77,21 +76,26 @@ async fn hear<T: Send + Sync + 'static, S: Source>(
 async fn hear_until_error<T: Send + Sync + 'static, S: Source>(
     shared: &Arc<Shared<T, S>>,
     push: &mut dyn DynAnnouncements,
+    failures: &mut u32,
 ) -> SourceError {
     let every = shared.settings.recheck.unwrap_or(NEVER);
     let mut rechecks_at = Instant::now() + every;
     loop {
         tokio::select! {
-            heard = push.next_boxed() => match heard {
-                Ok(Heard::Work(announcement)) => {
-                    if announcement.is_for(shared.source.name()) {
-                        shared.counters.announcements.increment();
-                        announced(shared);
+            heard = push.next_boxed() => {
+                match heard {
+                    Ok(Heard::Work(announcement)) => {
+                        if announcement.is_for(shared.source.name()) {
+                            shared.counters.announcements.increment();
+                            announced(shared);
+                        }
                     }
+                    Ok(Heard::Missed) => recheck(shared).await,
+                    Err(error) => return error,
                 }
-                Ok(Heard::Missed) => recheck(shared).await,
-                Err(error) => return error,
-            },
+                // It works: the next failure is the first one.
+                *failures = 0;
+            }
             () = shared.woken.notified() => wake_up(shared).await,
             () = sleep_until(rechecks_at) => {
                 recheck(shared).await;

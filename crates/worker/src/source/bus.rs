@@ -14,7 +14,6 @@ use super::bury::Burial;
 use super::message::{Attempt, HISTORY, Incoming, Meta, cut, history_of};
 use super::{Ask, Intake, Lease, Source, SourceName, history_text, properties_of_bus};
 use crate::error::SourceError;
-use crate::trace::TraceContext;
 
 /// The most messages of one request: what a receiver of the client asks for.
 const BATCH_SIZE_MAX: u32 = 1_000;
@@ -293,8 +292,7 @@ pub(super) fn incoming(name: &SourceName, received: &Received) -> Incoming {
     meta.subject = received.subject().map(str::to_owned);
     meta.correlation_id = received.correlation_id();
     meta.session_id = received.session_id().map(str::to_owned);
-    meta.properties = properties_of_bus(received.properties());
-    meta.trace = TraceContext::of_properties(&meta.properties);
+    meta.set_properties(properties_of_bus(received.properties()));
     meta.history = meta.property(HISTORY).map(history_of).unwrap_or_default();
     let body = body(received).unwrap_or_else(|why| {
         meta.unreadable = Some(why);

@@ -86,6 +86,12 @@ impl Meta {
         }
     }
 
+    /// Takes the properties of a message, and reads the trace context that they carry.
+    pub fn set_properties(&mut self, properties: Vec<(String, String)>) {
+        self.trace = TraceContext::of_properties(&properties);
+        self.properties = properties;
+    }
+
     /// The first property with this name.
     pub fn property(&self, name: &str) -> Option<&str> {
         let mut found = self.properties.iter().filter(|(it, _)| it == name);

@@ -14,7 +14,6 @@ use super::envelope::{Envelope, Envelopes, ID};
 use super::message::{Attempt, Incoming, Meta};
 use super::{Ask, Checkpoints, ChosenLease, Intake, Lease, Source, SourceName, poison};
 use crate::error::SourceError;
-use crate::trace::TraceContext;
 
 /// The most messages of one request.
 const BATCH_SIZE_MAX: u32 = 32;
@@ -179,6 +178,7 @@ impl QueueLease {
             Bytes::from(message.text.clone())
         });
         let receipt = message.receipt.map(|it| it.value).unwrap_or_default();
+        let lease = ends_at.saturating_duration_since(Instant::now());
         Self {
             settings,
             id: message.id,
@@ -186,7 +186,7 @@ impl QueueLease {
             text: message.text,
             envelope,
             incoming: Incoming { body, meta },
-            lease: ends_at.saturating_duration_since(Instant::now()),
+            lease: lease.max(Duration::from_secs(1)),
             ends_at,
             is_buried: false,
         }
@@ -324,8 +324,7 @@ fn read_text(
     let body = envelope.body()?;
     meta.checkpoint = envelope.checkpoint()?;
     meta.history.clone_from(&envelope.history);
-    meta.properties.clone_from(&envelope.properties);
-    meta.trace = TraceContext::of_properties(&meta.properties);
+    meta.set_properties(envelope.properties.clone());
     if let Some(id) = &envelope.id {
         meta.properties.push((ID.to_owned(), id.clone()));
     }

@@ -1,5 +1,6 @@
 //! Message sessions of Service Bus as a source: messages of a session one after the other, sessions side by side.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +14,7 @@ use super::bury::Burial;
 use super::bus::{Settings, bury, end_of_lock, end_of_renewal, incoming, release};
 use super::message::{Attempt, Incoming};
 use super::{Ask, Checkpoints, Intake, Lease, Source, SourceName};
+use crate::delivery::Boxed;
 use crate::error::SourceError;
 
 /// How long the service is asked to wait for a session.
@@ -80,6 +82,7 @@ impl Source for SessionSource {
             settings: self.settings.clone(),
             idle: self.idle,
             held: None,
+            taking: None,
         })
     }
 
@@ -108,17 +111,17 @@ impl Held {
 }
 
 /// Takes one session after the other, and receives its messages.
-#[derive(Debug)]
 pub struct SessionIntake {
     settings: Arc<Settings>,
     idle: Duration,
     held: Option<Arc<Held>>,
+    /// A session that was asked for. It outlives the futures of receives, which may be dropped every second.
+    taking: Option<Boxed<'static, Result<Option<Arc<Held>>, SourceError>>>,
 }
 
 impl SessionIntake {
     /// Takes the next session that has messages. `None` if none came in time.
-    async fn take(&self) -> Result<Option<Arc<Held>>, SourceError> {
-        let settings = &self.settings;
+    async fn take(settings: Arc<Settings>) -> Result<Option<Arc<Held>>, SourceError> {
         let choice = SessionChoice::next(SESSION_WAIT);
         let options = ReceiverOptions::default();
         let taken = settings.client.session(&settings.entity, choice, options);
@@ -138,16 +141,35 @@ impl SessionIntake {
     }
 }
 
+impl SessionIntake {
+    /// Gives the session back, with messages that came and were not received. To drop its last handle does the same,
+    /// but for those messages.
+    async fn give_back(&mut self) -> Result<(), SourceError> {
+        match self.held.take().and_then(Arc::into_inner) {
+            Some(held) => match held.receiver.into_inner().close().await {
+                // A session that is lost has nothing to give back.
+                Err(error) if error.kind() == ErrorKind::Refused => Ok(()),
+                closed => Ok(closed?),
+            },
+            None => Ok(()),
+        }
+    }
+}
+
 impl Intake for SessionIntake {
     type Lease = SessionLease;
     const WAITS: bool = true;
 
     async fn receive(&mut self, _: Ask) -> Result<Vec<SessionLease>, SourceError> {
         loop {
-            if self.held.is_none() {
-                self.held = self.take().await?;
-            }
             let Some(held) = self.held.clone() else {
+                let settings = self.settings.clone();
+                let taking = self
+                    .taking
+                    .get_or_insert_with(|| Box::pin(Self::take(settings)));
+                let taken = taking.await;
+                self.taking = None;
+                self.held = taken?;
                 continue;
             };
             // To drop this future loses no message: it waits in the session's inbox.
@@ -162,22 +184,27 @@ impl Intake for SessionIntake {
                     self.held = None;
                     return Err(error.into());
                 }
-                // The session has no more messages. The last handle of it gives it back.
-                Err(_) => self.held = None,
+                // The session has no more messages.
+                Err(_) => {
+                    drop(held);
+                    self.give_back().await?;
+                }
             }
         }
     }
 
-    /// To drop the last handle of a session gives it back.
-    async fn close(self) -> Result<(), SourceError> {
-        match self.held.and_then(Arc::into_inner) {
-            Some(held) => match held.receiver.into_inner().close().await {
-                // A session that is lost has nothing to give back.
-                Err(error) if error.kind() == ErrorKind::Refused => Ok(()),
-                closed => Ok(closed?),
-            },
-            None => Ok(()),
-        }
+    async fn close(mut self) -> Result<(), SourceError> {
+        self.taking = None;
+        self.give_back().await
+    }
+}
+
+impl fmt::Debug for SessionIntake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionIntake")
+            .field("name", &self.settings.name)
+            .field("held", &self.held)
+            .finish_non_exhaustive()
     }
 }
 

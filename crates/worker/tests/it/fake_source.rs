@@ -100,7 +100,7 @@ impl<const WAITS: bool> FakeLease<WAITS> {
         let mut meta = Meta::new("jobs".into(), id.to_string(), stored.attempt);
         meta.history = stored.history;
         meta.checkpoint = stored.checkpoint;
-        meta.properties = stored.properties;
+        meta.set_properties(stored.properties);
         Self {
             service,
             id,

@@ -16,3 +16,4 @@ mod services;
 mod simulation;
 mod stopping;
 mod suite;
+mod traces;

@@ -151,7 +151,7 @@ async fn no_work_is_lost_and_nothing_is_deleted_before_it_was_done() {
 async fn crash_at<const WAITS: bool>(point: u64) -> bool {
     let what = format!("point {point}, waits: {WAITS}");
     let service = Service::new(7);
-    service.put_many(4);
+    service.put_many(3);
     let hour = Duration::from_hours(1);
     service.crash_after(Some(point));
     let first = listener::<WAITS>(&service, 7).build();
@@ -171,7 +171,7 @@ async fn crash_at<const WAITS: bool>(point: u64) -> bool {
     let second = listener::<WAITS>(&service, 8).build();
     second.start(1).unwrap();
     drained(&service, &what).await;
-    check(&service, 4, &what);
+    check(&service, 3, &what);
     crashed
 }
 
