@@ -44,8 +44,8 @@ pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
             sleep(Duration::from_millis(pause)).await;
         }
     };
-    let day = Duration::from_hours(24);
-    timeout(day, holds)
+    let limit = Duration::from_hours(2);
+    timeout(limit, holds)
         .await
         .unwrap_or_else(|_| panic!("never: {what}"));
 }
