@@ -229,8 +229,11 @@ impl Service {
             sleep(Duration::from_millis(self.random(most))).await;
         }
         let result = effect(&mut self.state());
-        let latency = *self.answer_latency.lock().unwrap();
-        sleep(latency).await;
+        // The depth is known at once, so that it does not come after every other answer.
+        if name != "depth" {
+            let latency = *self.answer_latency.lock().unwrap();
+            sleep(latency).await;
+        }
         self.point().await;
         if strikes(faults.lost_answer) {
             return Err(SourceError::new(

@@ -77,7 +77,7 @@ async fn bus() -> Door<BusSource, BusTarget> {
     let dead = kew_client::Entity::new("jobs").dead_letters();
     let target = BusTarget::open(&client, "ns", "jobs").await.unwrap();
     Door {
-        source: source.lock_duration(Duration::from_secs(5)),
+        source: source.lock_duration(Duration::from_secs(10)),
         dead: BusSource::new(client, "ns", dead).admin(kew.admin()),
         sender: Sender::new(Json::new(), target, "suite"),
         kew: Some(kew),
@@ -199,7 +199,7 @@ async fn a_stop_returns_what_is_not_finished<S: Source + Clone, K: Target>(door:
     until("all are under way", async || hangs.state().in_flight == 3).await;
     let stop = Stop {
         finish_within: Duration::ZERO,
-        ..Stop::default()
+        return_within: Duration::from_secs(60),
     };
     assert_eq!(hangs.stop(stop).await.returned, 3);
     let seen = Seen::default();
@@ -264,7 +264,7 @@ async fn bus_a_message_that_fails_is_buried_with_its_history() {
 
 #[tokio::test]
 async fn storage_a_long_handler_keeps_its_message() {
-    let lease = kew_worker::Fixed(Duration::from_secs(2));
+    let lease = kew_worker::Fixed(Duration::from_secs(8));
     let build = |builder: ListenerBuilder<Order, QueueSource>| builder.visibility(lease).build();
     a_long_handler_keeps_its_message(storage().await, build).await;
 }
