@@ -74,6 +74,8 @@ impl Kew {
     pub(crate) fn bus_client(self: &Arc<Self>) -> BusClient {
         let options = BusOptions {
             retry: QUICK,
+            // A message of the largest size grows by what the service says of it.
+            message_size_max: 2 << 20,
             dial: Some(self.clone()),
             ..BusOptions::default()
         };
