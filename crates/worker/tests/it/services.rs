@@ -321,3 +321,23 @@ async fn every_listener_of_other_processes_is_offered_an_announcement() {
     })
     .await;
 }
+
+/// Fails to compile if the type has the trait: then both implementations of `f` fit.
+macro_rules! lacks {
+    ($type:ty, $trait:path) => {{
+        trait Lacks<Which> {
+            fn f() {}
+        }
+        impl<T> Lacks<()> for T {}
+        struct Has;
+        impl<T: $trait> Lacks<Has> for T {}
+        <$type as Lacks<_>>::f();
+    }};
+}
+
+#[test]
+fn what_service_bus_lacks_does_not_compile() {
+    lacks!(kew_worker::BusLease, kew_worker::Checkpoints);
+    lacks!(BusSource, kew_worker::ChosenLease);
+    lacks!(SessionSource, kew_worker::ChosenLease);
+}
