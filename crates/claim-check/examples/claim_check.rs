@@ -6,9 +6,9 @@
 use kew_claim_check::{ClaimCheck, ClaimCheckOptions, ClaimStore, Content};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::temp_dir().join(format!("kew-claims-{}", std::process::id()));
-    let store = ClaimStore::folder(&folder)?;
+pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = tempfile::tempdir()?;
+    let store = ClaimStore::folder(folder.path())?;
     let claims = ClaimCheck::new(store, ClaimCheckOptions::default())?;
     let (queue, mut messages) = tokio::sync::mpsc::channel(1);
 
@@ -34,6 +34,5 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Once a day: what crashes left behind.
     let swept = claims.sweep(10_000).await?;
     println!("{} orphans were removed", swept.removed);
-    std::fs::remove_dir_all(folder)?;
     Ok(())
 }
