@@ -12,6 +12,7 @@ use kew_idempotency::tokio_postgres::{Config, NoTls};
 /// came in. So nothing stays, however the tests end.
 const KEEPER: &str = r#"
 folder=$1; shift
+trap : HUP INT TERM
 "$@" >>"$folder/log" 2>&1 &
 server=$!
 keep=
