@@ -94,6 +94,7 @@ fn client(common: &CommonArgs, connections: usize) -> Result<Client, Failure> {
         extra_roots_pem: read_certificates(common.ca_cert.as_deref())?,
         user_agent: concat!("kew/", env!("CARGO_PKG_VERSION")).to_owned(),
         dial: proxy::of_environment(&account.endpoint().url()),
+        ..QueueOptions::default()
     };
     Client::new(account, options)
 }

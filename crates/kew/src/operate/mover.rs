@@ -21,7 +21,7 @@ use crate::queue_command::{Failure, note};
 const QUIET: Duration = Duration::from_secs(2);
 
 /// How many messages are locked at once.
-const BATCH_COUNT: u32 = 16;
+const BATCH_COUNT: u32 = 50;
 
 /// How long to wait for more messages that come with a first one.
 const TOGETHER: Duration = Duration::from_millis(20);

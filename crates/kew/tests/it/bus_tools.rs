@@ -411,6 +411,14 @@ fn dead_letters_are_sent_again_by_the_public_protocols() {
         (&left[0]["body"], left.as_array().map(Vec::len)),
         (&json!("b"), Some(1))
     );
+    // So does one that another receiver has locked.
+    let dead = ["bus", "receive", "orders", "--dead-letter"];
+    let lock = json_of(&server, &dead)[0]["lock_token"].take();
+    let locked = at(&["dlq", "resubmit", "orders", "--new-ids"]);
+    assert_eq!(locked["skipped"], json!({"locked": 1}));
+    let lock = lock.as_str().expect("a lock");
+    let dead = "orders/$deadletterqueue";
+    ok(&server, &["bus", "message", "abandon", dead, "2", lock]);
     // What the destination refuses stays, and the command says why. It would be refused without a transaction too.
     ok(&server, &["bus", "create", "talks", "--sessions"]);
     let to_talks = ["dlq", "resubmit", "orders", "--to", "talks", "--new-ids"];
