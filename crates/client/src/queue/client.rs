@@ -301,9 +301,10 @@ impl QueueClient {
     /// Deletes messages of a queue for as long as the service spends on one request.
     ///
     /// It is [`clear`](Self::clear) for callers that show how far it is: when the service answers `OperationTimedOut`
-    /// after it has deleted some messages, the caller gets this error at once, looks, and asks again.
+    /// after it has deleted some messages, the caller gets this error at once, looks, and asks again. Without an answer
+    /// the outcome is unknown: another try would delete messages that have come meanwhile.
     pub async fn clear_once(&self, queue: &str) -> Result<(), Error> {
-        let mut clear = Operation::repeatable(Method::DELETE, &[queue, "messages"]);
+        let mut clear = Operation::new(Method::DELETE, &[queue, "messages"], Effect::Change);
         clear.reports_timeouts = true;
         let answer = self.call(&clear, &[204]).await?;
         match answer.status.as_u16() {

@@ -165,6 +165,11 @@ fn what_may_have_happened_is_not_sent_again() {
             assert_eq!(script.requests().len(), 1, "{arguments:?}");
         }
     }
+    // A second clear would delete messages that have come meanwhile.
+    let script = Script::start(&[count(3), String::new()]);
+    let done = script.shell.run(&["purge", "jobs", "--yes"]);
+    done.check_error(3, &["the outcome is unknown"]);
+    assert_eq!(script.requests().len(), 2);
     // A look changes nothing.
     let script = Script::start(&[
         String::new(),
