@@ -6,6 +6,7 @@
 mod accounts;
 mod bus;
 mod bus_door;
+mod bus_errors;
 mod bus_import;
 mod bus_load;
 mod bus_messages;
