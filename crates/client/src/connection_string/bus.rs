@@ -175,8 +175,19 @@ impl BusNamespace {
         let path = entity
             .map(|it| format!("EntityPath={it};"))
             .unwrap_or_default();
+        let transport = match self.transport {
+            BusTransport::Tcp => "",
+            BusTransport::WebSocket => "TransportType=AmqpWebSockets;",
+        };
+        let timeout = self.timeout.map(|timeout| {
+            let seconds = timeout.as_secs();
+            let (minutes, seconds) = (seconds / 60, seconds % 60);
+            let (hours, minutes) = (minutes / 60, minutes % 60);
+            format!("OperationTimeout={hours:02}:{minutes:02}:{seconds:02};")
+        });
+        let timeout = timeout.unwrap_or_default();
         let text = format!(
-            "Endpoint={scheme}://{host}{port}/;SharedAccessSignature={};{path}{emulator}",
+            "Endpoint={scheme}://{host}{port}/;SharedAccessSignature={};{path}{transport}{timeout}{emulator}",
             token.expose()
         );
         Some(Delegation {

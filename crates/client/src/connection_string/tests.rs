@@ -465,3 +465,22 @@ proptest! {
         prop_assert!(!said.contains("hunter2"), "{}", said);
     }
 }
+
+#[test]
+fn rights_that_are_given_away_keep_the_transport_and_the_time_limit() {
+    for more in [
+        "",
+        ";TransportType=AmqpWebSockets",
+        ";OperationTimeout=01:02:30",
+    ] {
+        let text = format!("Endpoint=sb://h/;SharedAccessKeyName=r;SharedAccessKey=k{more}");
+        let from = BusNamespace::parse(&text).unwrap();
+        let given = from.delegate(Some("q"), 1).unwrap();
+        let to = BusNamespace::parse(given.connection_string.expose()).unwrap();
+        assert_eq!(
+            (to.transport(), to.timeout()),
+            (from.transport(), from.timeout())
+        );
+        assert_eq!(to.entity(), Some("q"));
+    }
+}

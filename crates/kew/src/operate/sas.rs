@@ -19,6 +19,24 @@ struct Report<'a> {
     expires: &'a str,
 }
 
+/// What the token is for. The rule of an entity opens nothing else.
+fn entity_of<'a>(
+    wanted: Option<&'a str>,
+    entity: Option<&'a str>,
+) -> Result<Option<&'a str>, Failure> {
+    let (Some(wanted), Some(entity)) = (wanted, entity) else {
+        return Ok(wanted.or(entity));
+    };
+    let asked = wanted.trim_matches('/').to_lowercase();
+    let sub_queue = asked.strip_prefix(&entity.to_lowercase());
+    match sub_queue.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        true => Ok(Some(wanted)),
+        false => Err(Failure::Usage(format!(
+            "the connection string is for {entity} (EntityPath), and gives no rights for {wanted}"
+        ))),
+    }
+}
+
 /// Signs without any server. The namespace checks the token when it is used.
 pub(super) fn sas(args: &SasArgs, output: &mut Output) -> Result<(), Failure> {
     if args.expiry.is_zero() || args.expiry > EXPIRY_MAX {
@@ -32,7 +50,7 @@ pub(super) fn sas(args: &SasArgs, output: &mut Output) -> Result<(), Failure> {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs();
-    let queue = args.queue.as_deref().or(namespace.entity());
+    let queue = entity_of(args.queue.as_deref(), namespace.entity())?;
     let delegation = namespace.delegate(queue, until_s).ok_or_else(|| {
         let message =
             "a token is signed with a key, and the connection string has no SharedAccessKey";
@@ -51,4 +69,29 @@ pub(super) fn sas(args: &SasArgs, output: &mut Output) -> Result<(), Failure> {
         })?);
     }
     Ok(output.line(if args.token { token } else { connection })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_of_a_queue_signs_for_that_queue() {
+        for (wanted, entity, expected) in [
+            (None, None, None),
+            (Some("a"), None, Some("a")),
+            (None, Some("a"), Some("a")),
+            (Some("A"), Some("a"), Some("A")),
+            (
+                Some("a/$deadletterqueue"),
+                Some("a"),
+                Some("a/$deadletterqueue"),
+            ),
+        ] {
+            assert_eq!(entity_of(wanted, entity).unwrap(), expected);
+        }
+        for wanted in ["b", "ab", ""] {
+            assert!(entity_of(Some(wanted), Some("a")).is_err(), "{wanted}");
+        }
+    }
 }
