@@ -47,10 +47,13 @@ impl Encoded {
         self.bytes.len() + SECTION_SIZE
     }
 
+    /// The message id as a text, whatever its type.
     pub(super) fn id(&self) -> String {
         match &self.properties.message_id {
             Some(MessageId::String(id)) => id.as_str().to_owned(),
-            Some(other) => format!("{other:?}"),
+            Some(MessageId::Ulong(id)) => id.to_string(),
+            Some(MessageId::Uuid(id)) => hex(&id.0),
+            Some(MessageId::Binary(id)) => hex(id),
             None => String::new(),
         }
     }
@@ -86,8 +89,14 @@ impl Encoded {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use kew_amqp::codec::Uuid;
+
     use super::super::message::Message;
     use super::*;
 
@@ -98,6 +107,23 @@ mod tests {
                 Encoded::new(Bytes::from_static(bytes)).is_err(),
                 "{bytes:?}"
             );
+        }
+    }
+
+    #[test]
+    fn ids_of_every_type_are_texts() {
+        for (id, expected) in [
+            (MessageId::Ulong(5), "5"),
+            (MessageId::Uuid(Uuid([0xa0; 16])), &*"a0".repeat(16)),
+            (MessageId::Binary(Bytes::from_static(b"\x00\xff")), "00ff"),
+        ] {
+            let mut out = BytesMut::new();
+            let properties = Properties {
+                message_id: Some(id),
+                ..Properties::default()
+            };
+            properties.encode(&mut out);
+            assert_eq!(Encoded::new(out.freeze()).unwrap().id(), expected);
         }
     }
 

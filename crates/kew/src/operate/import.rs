@@ -18,6 +18,9 @@ use crate::queue_command::{Failure, printable};
 /// Larger batches are not faster.
 const BATCH_COUNT_MAX: usize = 500;
 
+/// How many messages are scheduled at once. Services bound it by size only.
+const SCHEDULE_COUNT_MAX: usize = 100;
+
 pub(super) fn import(it: &mut Session, args: &ImportMessagesArgs) -> Result<(), Failure> {
     let mut lines = Lines::open(args.file.as_deref(), args.from_line)?;
     if args.dry_run {
@@ -71,11 +74,12 @@ impl Content {
         if args.now {
             record.clear_schedule();
         }
-        let message = message_of(&record, SystemTime::now())?;
+        let now = SystemTime::now();
+        let message = message_of(&record, now)?;
         Ok(Self {
             message: Encoded::new(message).map_err(|error| error.text().to_owned())?,
             group: record.group(),
-            is_scheduled: record.is_scheduled(),
+            is_scheduled: record.is_scheduled(now),
         })
     }
 }
@@ -102,13 +106,17 @@ impl<'a> Outbox<'a> {
 
     fn add(&mut self, line: u64, content: Content) -> Result<(), Failure> {
         let goes_with = |first: &Content| {
-            first.group == content.group && !first.is_scheduled && !content.is_scheduled
+            first.group == content.group && first.is_scheduled == content.is_scheduled
+        };
+        let count_max = match content.is_scheduled {
+            true => SCHEDULE_COUNT_MAX,
+            false => BATCH_COUNT_MAX,
         };
         let is_alone = self
             .waiting
             .first()
             .is_some_and(|(_, first)| !goes_with(first));
-        if is_alone || self.waiting.len() >= BATCH_COUNT_MAX {
+        if is_alone || self.waiting.len() >= count_max {
             self.send()?;
         }
         let mut has_room = self.batch.try_add_encoded(&content.message);
@@ -138,10 +146,11 @@ impl<'a> Outbox<'a> {
 
     fn send_all(&self, waiting: &[(u64, Content)], batch: &Batch) -> Result<(), Failure> {
         match waiting {
-            [(_, content)] if content.is_scheduled => {
-                let one = std::slice::from_ref(&content.message);
-                let scheduled = self.doors.over_amqp(self.sender.schedule_encoded(one));
-                scheduled.map(drop)
+            [(_, first), ..] if first.is_scheduled => {
+                let messages = waiting.iter().map(|(_, content)| content.message.clone());
+                let messages: Vec<Encoded> = messages.collect();
+                let scheduled = self.sender.schedule_encoded(&messages);
+                self.doors.over_amqp(scheduled).map(drop)
             }
             [(_, content)] => {
                 let send = self.sender.send_encoded(&content.message);

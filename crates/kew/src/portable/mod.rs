@@ -4,12 +4,14 @@
 //! `bus` turns records into messages of AMQP and back, `queue` into texts of Queue Storage.
 //!
 //! Invariants: a message that was exported and is imported has the same properties and the same body, with the types of
-//! all values. A record of a newer version is refused. So is a member that is not known: to leave it out would lose
+//! all values, except for the rare parts that the document lists. A record of a newer version is refused. So is a member that is not known: to leave it out would lose
 //! something.
 
 mod bus;
 mod queue;
 mod value;
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use kew_bus_api::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use kew_client::{Uuid, Value};
@@ -176,8 +178,11 @@ impl Record {
         self.scheduled_at_ms = None;
     }
 
-    pub(crate) fn is_scheduled(&self) -> bool {
-        self.scheduled_at_ms.is_some()
+    /// Whether the message becomes active later than now.
+    pub(crate) fn is_scheduled(&self, now: SystemTime) -> bool {
+        let now_ms = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = i64::try_from(now_ms.as_millis()).unwrap_or(i64::MAX);
+        self.scheduled_at_ms.is_some_and(|at_ms| at_ms > now_ms)
     }
 
     /// The session and the partition key: messages with the same ones can be sent together.
@@ -236,6 +241,20 @@ pub(crate) fn new_id() -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_schedule_that_has_passed_is_none() {
+        let mut record = Record::empty(Service::ServiceBus);
+        for (at_ms, expected) in [
+            (None, false),
+            (Some(-1), false),
+            (Some(0), false),
+            (Some(1), true),
+        ] {
+            record.scheduled_at_ms = at_ms;
+            assert_eq!(record.is_scheduled(UNIX_EPOCH), expected, "{at_ms:?}");
+        }
+    }
 
     #[test]
     fn what_is_no_record_is_refused() {

@@ -53,3 +53,40 @@ fn a_line_too_large_for_a_batch_is_sent_alone_and_in_its_order() {
         assert_eq!(ids(), ["a", &id, "c", "d"]);
     });
 }
+
+#[test]
+fn schedules_of_the_past_and_of_the_future() {
+    with_server(|server| {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let file = place.path().join("messages");
+        let scheduled = |id: Value, at_ms: i64| {
+            let body = json!({"text": "x"});
+            json!({
+                "version": 1, "service": "service-bus", "message_id": id, "scheduled_at_ms": at_ms, "body": body,
+            })
+        };
+        let far_ms = 32_503_680_000_000;
+        let lines = [
+            scheduled("a".into(), 1),
+            scheduled(json!({"ulong": "5"}), far_ms),
+            scheduled("c".into(), far_ms),
+            line("d", "x"),
+        ];
+        write(&file, &lines);
+        let file = file.to_str().expect("UTF-8");
+        let import = ["bus", "message", "import", "target", "--file", file];
+        let report = json!({"queue": "target", "sent": 4, "last_line": 4});
+        assert_eq!(json_of(server, &import), report);
+        let shown = json_of(server, &["bus", "show", "target"]);
+        assert_eq!(
+            (&shown["active_messages"], &shown["scheduled_messages"]),
+            (&json!(2), &json!(2))
+        );
+        let nothing = kew(server, &[&import[..], &["--from-line", "9"]].concat());
+        assert_eq!(nothing.code, 0, "{nothing:?}");
+        assert!(
+            nothing.err.contains("there are only 4 lines"),
+            "{nothing:?}"
+        );
+    });
+}
