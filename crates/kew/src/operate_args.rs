@@ -20,7 +20,7 @@ use crate::queue_values::{duration, pair};
 pub(crate) struct Common {
     /// Connection string in the form of the SDKs
     /// [env: KEW_BUS_CONNECTION_STRING, then SERVICEBUS_CONNECTION_STRING]
-    /// [default: the emulator's rule at localhost:5672]
+    /// [default: the emulator's rule at localhost, ports 5672 and 5300]
     ///
     /// Its rule needs the right Manage for the namespace. To send or receive messages, the right Send or
     /// Listen is enough; with EntityPath in the string, so is a rule of that queue. Other users of this
@@ -36,11 +36,11 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(super) json: bool,
 
-    /// Time limit for each request
+    /// Time limit for each operation, with all its retries
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(super) timeout: Duration,
 
-    /// How often to retry a request that only reads when the server is busy or unreachable
+    /// How often to retry what certainly changed nothing, when the server is busy or unreachable
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(super) retries: u32,
 }
@@ -277,7 +277,7 @@ pub(crate) enum MessageCommand {
     DeadLetter(DeadLetterArgs),
     /// Renew the lock of a received message
     Renew(LockedArgs),
-    /// Write messages as JSON lines with all their properties. They stay in the queue
+    /// Write messages as JSON lines with their properties. They stay in the queue
     Export(ExportMessagesArgs),
     /// Send messages that export has written
     ///

@@ -17,8 +17,8 @@ use crate::queue_command::{Failure, read_certificates};
 /// The variables for a connection string, in this order, if the command line has none.
 const VARIABLES: [&str; 2] = ["KEW_BUS_CONNECTION_STRING", "SERVICEBUS_CONNECTION_STRING"];
 
-/// The emulator's rule at this machine, at the port that Kew and the emulator use.
-const DEFAULT: &str = "Endpoint=sb://localhost:5672;SharedAccessKeyName=RootManageSharedAccessKey;\
+/// The emulator's rule at this machine, at the ports that Kew and the emulator use: 5672 for AMQP, 5300 for management.
+const DEFAULT: &str = "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;\
      SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true";
 
 /// The largest message to receive: that of the largest tier.

@@ -31,9 +31,16 @@ pub(super) fn export(it: &mut Session, args: &ExportMessagesArgs) -> Result<(), 
         }
     };
     let Session { doors, output } = it;
-    let mut count = 0;
+    let (mut count, mut last, mut unreadable) = (0, None, 0_u64);
     let browsed = browse(doors, &queue, &filter, |message| {
-        let record = record(&queue, &message)?;
+        let record = match record(&queue, &message) {
+            Ok(record) => record,
+            Err(failure) => {
+                unreadable += 1;
+                note(&failure.message());
+                return Ok(Look::On);
+            }
+        };
         match &mut file {
             Some(file) => {
                 safe_json::write(&mut *file, &record)?;
@@ -42,23 +49,45 @@ pub(super) fn export(it: &mut Session, args: &ExportMessagesArgs) -> Result<(), 
             None => output.object(&record)?,
         }
         count += 1;
+        last = message.sequence_number();
         Ok(match args.count.is_none_or(|wanted| count < wanted) {
             true => Look::On,
             false => Look::Enough,
         })
     });
-    let exported = format!("{count} messages were exported before");
-    browsed.map_err(|failure| failure.after(exported))?;
-    let Some(file) = file else {
-        return Ok(());
+    let written = match file {
+        // Also what a failure ends stays in the file.
+        Some(file) => {
+            let file = file.into_inner().map_err(|error| error.into_error());
+            file.and_then(|file| file.sync_all()).map(|()| true)
+        }
+        None => Ok(false),
     };
-    let written = file.into_inner().map_err(|error| error.into_error());
-    written.and_then(|file| file.sync_all())?;
-    if output.json {
-        return Ok(output.object(&json!({"queue": queue, "exported": count}))?);
+    browsed.map_err(|failure| failure.after(stopped(count, last)))?;
+    if written? {
+        match output.json {
+            true => output.object(&json!({"queue": queue, "exported": count}))?,
+            false => note(&format!("exported {count} messages of {queue}")),
+        }
     }
-    note(&format!("exported {count} messages of {queue}"));
-    Ok(())
+    match unreadable {
+        0 => Ok(()),
+        _ => Err(Failure::Refused {
+            message: format!(
+                "{unreadable} messages of {queue} cannot be read and were not exported"
+            ),
+            code: None,
+        }),
+    }
+}
+
+/// What was exported before a failure, and how to export the rest.
+fn stopped(count: u64, last: Option<i64>) -> String {
+    let exported = format!("{count} messages were exported before");
+    match last.and_then(|number| number.checked_add(1)) {
+        Some(next) => format!("{exported}; for the rest, use --from {next} and another output"),
+        None => exported,
+    }
 }
 
 /// The record of a message that the service has shown.
@@ -87,4 +116,15 @@ fn facts_of(message: &Received) -> Map<String, Json> {
         Some((name.to_owned(), value.clone()))
     });
     facts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_that_stopped_can_be_continued() {
+        assert_eq!(stopped(0, None), "0 messages were exported before");
+        assert!(stopped(2, Some(7)).ends_with("; for the rest, use --from 8 and another output"));
+    }
 }

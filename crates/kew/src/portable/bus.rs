@@ -443,6 +443,29 @@ mod tests {
         assert_eq!(again.header().unwrap().delivery_count, 0);
     }
 
+    /// The exceptions of `docs/message-format.md`.
+    #[test]
+    fn some_parts_that_are_rare_stay_behind() {
+        let key = Symbol::from_static;
+        let annotations = AmqpMap::build(|map| {
+            map.entry(&key(PARTITION_KEY), &Value::Int(1));
+            map.entry(&key(SCHEDULED_AT), &Value::Long(7));
+            map.entry(&Value::Ulong(9), &Value::Int(1));
+        });
+        let of_delivery = AmqpMap::build(|map| map.entry(&key("x-opt-mine"), &true));
+        let properties = Properties {
+            absolute_expiry_time: Some(Timestamp(9)),
+            ..Properties::default()
+        };
+        let mut out = BytesMut::new();
+        write_head(&mut out, &Header::default(), &of_delivery, &annotations);
+        properties.encode(&mut out);
+        write_data(&mut out, b"x");
+        let again = Message::scan(again(&out.freeze())).unwrap();
+        assert!(again.message_annotations().is_empty() && again.delivery_annotations().is_empty());
+        assert_eq!(again.properties().unwrap().absolute_expiry_time, None);
+    }
+
     #[test]
     fn a_long_life_begins_anew() {
         let mut record = Record::empty(Service::ServiceBus);

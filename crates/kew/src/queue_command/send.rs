@@ -90,7 +90,6 @@ fn send_lines(
     Ok(output.line(&format!("put {done} messages in {queue}, {rate:.0}/s"))?)
 }
 
-/// Reads lines here and sends them from several threads. The first failure stops everything.
 /// Reads lines here and sends them side by side. The first failure stops everything, after what was already sent has its
 /// outcome.
 fn send_each(
