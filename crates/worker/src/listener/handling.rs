@@ -81,6 +81,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         if lock(&shared.finished).has(key) {
             // Its work is done; an earlier lease ended before the delete.
             if let Err(error) = settle(shared, &self.lease, Settlement::Complete).await {
+                self.comes_back_after_lease().await;
                 tracing::warn!(target: "kew::worker", %error, "a finished message was not deleted");
             }
             return;
@@ -115,7 +116,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             }
             Kept::LeaseLost => {
                 counters.stopped_handlers.increment();
-                self.lost();
+                self.lost().await;
             }
             Kept::Stopped => {
                 counters.stopped_handlers.increment();
@@ -178,12 +179,13 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
                     });
                 }
             }
-            Err(error) => self.unsettled(&error),
+            Err(error) => self.unsettled(&error).await,
         }
     }
 
-    fn unsettled(&self, error: &SourceError) {
+    async fn unsettled(&self, error: &SourceError) {
         let shared = &self.shared;
+        self.comes_back_after_lease().await;
         tracing::warn!(target: "kew::worker", %error, "a message was handled and could not be deleted");
         shared.counters.unsettled.increment();
         match shared.settings.after_loss {
@@ -202,7 +204,16 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         }
     }
 
-    fn lost(&self) {
+    /// The message comes back when its lease ends. A request without an answer may have lengthened it.
+    async fn comes_back_after_lease(&self) {
+        let ends_at = self.lease.lock().await.ends_at();
+        let left = ends_at.saturating_duration_since(Instant::now());
+        self.shared.comes_back(left);
+        self.shared.comes_back(self.shared.lease());
+    }
+
+    async fn lost(&self) {
+        self.comes_back_after_lease().await;
         tracing::warn!(target: "kew::worker", "a lease ended while its handler ran");
         self.shared.lost_lease();
         let meta = self.meta.clone();
@@ -235,7 +246,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
                         reason,
                     });
                 }
-                Err(error) if error.is_lease_lost() => return self.lost(),
+                Err(error) if error.is_lease_lost() => return self.lost().await,
                 // Nothing is lost: it comes back, and is buried then.
                 Err(error) => {
                     tracing::error!(target: "kew::worker", %error, "a message could not be buried");
@@ -274,16 +285,18 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             let limits = self.limits(Duration::MAX, Phase::Finishing);
             let (phase, counters) = (shared.phase.subscribe(), &shared.counters);
             match keep(&*self.lease, limits, &phase, counters, sleep(delay)).await {
-                Kept::LeaseLost => return self.lost(),
+                Kept::LeaseLost => return self.lost().await,
                 Kept::Done(()) | Kept::LeaseEnding | Kept::TimedOut | Kept::Stopped => {}
             }
         }
         let delay = if hides { delay } else { Duration::ZERO };
         let release = Settlement::Release { delay, history };
         match settle(shared, &self.lease, release).await {
-            Ok(()) => {}
-            Err(error) if error.is_lease_lost() => self.lost(),
+            Ok(()) => shared.comes_back(delay),
+            Err(error) if error.is_lease_lost() => self.lost().await,
             Err(error) => {
+                shared.comes_back(delay);
+                self.comes_back_after_lease().await;
                 tracing::warn!(target: "kew::worker", %error, "a message returns when its lease ends");
             }
         }

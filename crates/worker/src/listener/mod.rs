@@ -9,6 +9,7 @@ mod handling;
 mod keeper;
 mod metrics;
 mod phase;
+mod returns;
 mod settle;
 mod shared;
 mod stop;

@@ -65,7 +65,8 @@ impl Visibility for Adaptive {
             return self.minimum;
         };
         let estimate = (mean + self.deviation * 4) * 2;
-        estimate.clamp(self.minimum, self.maximum)
+        // Both are settings, and a clamp panics if they are the wrong way round.
+        estimate.min(self.maximum).max(self.minimum)
     }
 }
 
