@@ -10,6 +10,7 @@ mod idle;
 mod kew;
 mod leases;
 mod listener;
+mod packages;
 mod panicking;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;
