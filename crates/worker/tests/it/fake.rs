@@ -48,6 +48,7 @@ pub(crate) struct Counts {
     pub(crate) last_lease: Duration,
     pub(crate) leased_max: usize,
     pub(crate) last_delay: Duration,
+    pub(crate) burials: u64,
 }
 
 #[derive(Debug, Default)]
@@ -335,7 +336,32 @@ impl Service {
         self.request("bury", |state| {
             leased(&mut state.messages, id, receipt)?;
             state.messages.remove(&id);
+            state.counts.burials += 1;
             state.buried.insert(id, burial);
+            Ok(())
+        })
+        .await
+    }
+
+    /// The first half of a burial where the service has no dead letters.
+    pub(crate) async fn bury_copy(&self, id: u64, burial: Burial) -> Result<(), SourceError> {
+        self.request("bury", |state| {
+            state.counts.burials += 1;
+            state.buried.insert(id, burial);
+            Ok(())
+        })
+        .await
+    }
+
+    /// The second half.
+    pub(crate) async fn delete_buried(&self, id: u64, receipt: u64) -> Result<(), SourceError> {
+        self.request("complete", |state| {
+            leased(&mut state.messages, id, receipt)?;
+            state.messages.remove(&id);
+            if !state.buried.contains_key(&id) {
+                let text = format!("{id} was deleted before it was buried");
+                state.violations.push(text);
+            }
             Ok(())
         })
         .await
