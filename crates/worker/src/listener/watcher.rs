@@ -19,6 +19,12 @@ use crate::source::Source;
 /// How long a depth is waited for, because nothing else is heard meanwhile.
 const DEPTH_MAX: Duration = Duration::from_secs(5);
 
+/// Looks into the queue while announcers may not know of the listener.
+const UNKNOWN_LOOKS: u32 = 4;
+
+/// How long push may take to end.
+const CLOSING_MAX: Duration = Duration::from_secs(5);
+
 /// The pause after a panic of a policy or of push.
 pub(super) const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
@@ -44,6 +50,11 @@ pub(super) async fn watch<T: Send + Sync + 'static, S: Source>(
         } => {}
     }
     shared.tasks.set_push(false);
+    if let Some(push) = &mut push
+        && timeout(CLOSING_MAX, push.close_boxed()).await.is_err()
+    {
+        tracing::warn!(target: "kew::worker", "closing push took too long");
+    }
 }
 
 async fn watch_once<T: Send + Sync + 'static, S: Source>(
@@ -69,8 +80,17 @@ async fn hear<T: Send + Sync + 'static, S: Source>(
         let error = match push.ready_boxed().await {
             Ok(()) => {
                 shared.tasks.set_push(true);
-                // Work may have come while nobody heard of it.
+                // Work may have come while nobody heard of it, and may come before announcers know of it.
                 recheck(shared).await;
+                let unknown_for = push.unknown_for_dyn();
+                let looks = if unknown_for.is_zero() {
+                    0
+                } else {
+                    UNKNOWN_LOOKS
+                };
+                for part in 1..=looks {
+                    shared.comes_back(unknown_for / UNKNOWN_LOOKS * part);
+                }
                 hear_until_error(shared, push, &mut failures).await
             }
             Err(error) => error,

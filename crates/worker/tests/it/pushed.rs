@@ -215,6 +215,54 @@ impl Announcements for Breaks {
     }
 }
 
+/// Push whose announcers do not know of the listener for a time.
+#[derive(Clone, Default)]
+struct Unknown(Arc<Mutex<bool>>);
+
+impl Announcements for Unknown {
+    async fn ready(&mut self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Heard, SourceError> {
+        std::future::pending().await
+    }
+
+    fn unknown_for(&self) -> Duration {
+        Duration::from_secs(40)
+    }
+
+    async fn close(&mut self) {
+        *self.0.lock().unwrap() = true;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_announcers_do_not_know_a_listener_it_looks_itself() {
+    let service = Service::new(1);
+    let push = Unknown::default();
+    let listener = works::<false>(&service, Duration::ZERO)
+        .push(push.clone())
+        .recheck(None)
+        .build();
+    listener.start(1).unwrap();
+    for _ in 0..2 {
+        sleep(Duration::from_secs(13)).await;
+        service.put("unannounced");
+        let began = Instant::now();
+        until("it is deleted", || service.depth() == 0).await;
+        assert!(began.elapsed() < Duration::from_secs(11));
+    }
+    until("all end", || listener.state().active_tasks == 0).await;
+    sleep(HOUR).await;
+    let polls = listener.state().empty_polls;
+    sleep(HOUR).await;
+    assert_eq!(listener.state().empty_polls, polls);
+    assert!(!*push.0.lock().unwrap());
+    listener.stop(kew_worker::Stop::default()).await;
+    assert!(*push.0.lock().unwrap(), "it was closed");
+}
+
 #[tokio::test(start_paused = true)]
 async fn while_push_is_broken_the_listener_polls() {
     let service = Service::new(1);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kew_client::{Message, PutOptions, ReceiverOptions};
+use kew_client::{EntityStatus, Message, PutOptions, QueueSettings, ReceiverOptions};
 use kew_worker::{
     Announce, Announcement, BusAnnouncements, BusAnnouncer, BusSource, Codec, Delivery, Envelopes,
     ErrorKind, Failure, Fixed, Json, LeaseHint, Listener, Outgoing, QueueSource, QueueTarget, Raw,
@@ -393,6 +393,38 @@ async fn every_listener_of_other_processes_is_offered_an_announcement() {
         listeners.iter().all(|it| it.state().announcements == 2)
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_announcer_knows_new_listeners_and_passes_over_bad_queues() {
+    let kew = Kew::start().await;
+    let (storage, admin) = (kew.queue_client(), kew.admin());
+    let announcer = BusAnnouncer::new(kew.bus_client(), kew.admin(), "wakeup-");
+    let target = QueueTarget::new(storage.clone(), ACCOUNT, "jobs");
+    let announcement = Announcement::new(target.name(), "web-1");
+    // Nobody is there: this is not remembered.
+    announcer.announce(&announcement).await.unwrap();
+    let disabled = QueueSettings {
+        status: Some(EntityStatus::SendDisabled),
+        ..QueueSettings::default()
+    };
+    admin.create_queue("wakeup-0-bad", &disabled).await.unwrap();
+    let push = BusAnnouncements::new(kew.bus_client(), Some(kew.admin()), "wakeup-1");
+    let listener = Listener::builder(QueueSource::new(storage, ACCOUNT, "jobs"), Text)
+        .subscribe(handler_fn(|_| async { Ok(()) }))
+        .push(push)
+        .recheck(None)
+        .build();
+    listener.start(1).unwrap();
+    until("nobody polls", async || listener.state().active_tasks == 0).await;
+    for count in 1..=2 {
+        let announced = announcer.announce(&announcement).await;
+        assert!(announced.is_err(), "the bad queue is reported");
+        until("it heard", async || listener.state().announcements == count).await;
+    }
+    listener.stop(Stop::default()).await;
+    assert!(!admin.queue_exists("wakeup-1").await.unwrap());
+    assert!(admin.queue_exists("wakeup-0-bad").await.unwrap());
 }
 
 /// Fails to compile if the type has the trait: then both implementations of `f` fit.
