@@ -70,7 +70,8 @@ impl<const WAITS: bool> Intake for FakeIntake<WAITS> {
             let arrived = service.arrived.notified();
             let lease = if WAITS { LOCK } else { ask.lease };
             let asked_at = Instant::now();
-            let got = service.get(ask.count, lease).await?;
+            let name = if WAITS { "receive" } else { "get" };
+            let got = service.get(name, ask.count, lease).await?;
             if !got.is_empty() || !WAITS {
                 let leases = got.into_iter();
                 let leases = leases.map(|(id, stored)| {
@@ -120,7 +121,7 @@ impl<const WAITS: bool> FakeLease<WAITS> {
         &mut self,
         name: &'static str,
         hidden_for: Duration,
-        change: impl FnOnce(&mut Stored) + Send,
+        change: impl FnOnce(&mut Stored) + Send + 'static,
     ) -> Result<(), SourceError> {
         let asked_at = Instant::now();
         let changed = self
