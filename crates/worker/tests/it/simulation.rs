@@ -143,7 +143,7 @@ async fn run_seed<const WAITS: bool>(seed: u64) {
     listener.start(2).unwrap();
     sleep(Duration::from_mins(30)).await;
     // In every other run all goes on being as bad as it was.
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         service.set_faults(Faults::default());
     }
     drained(&service, &what).await;
