@@ -42,6 +42,7 @@ impl<T: Send + Sync + 'static, S: Source> ListenerBuilder<T, S> {
                 attempts_max: 10,
                 handling_time_max: Duration::from_hours(1),
                 recheck: Some(Duration::from_mins(10)),
+                has_push: false,
                 busy_delay: Duration::from_secs(4),
                 idle: Box::new(IdleBackOff::default()),
                 wake_up: Box::new(ByDepth),
@@ -192,11 +193,13 @@ impl<T: Send + Sync + 'static, S: Source> ListenerBuilder<T, S> {
     #[must_use]
     pub fn push(mut self, announcements: impl Announcements) -> Self {
         self.push = Some(Box::new(announcements));
+        self.settings.has_push = true;
         self
     }
 
-    /// How often a listener with push reads the depth of the queue, because messages that come back after a crash or
-    /// become due are not announced. Default 10 minutes. `None` leaves such messages until the next announcement.
+    /// How often a listener with push reads the depth of the queue, because messages that come back after a crash of
+    /// another process or become due are not announced. What this listener itself releases, or loses the lease of, it
+    /// looks for without an announcement. Default 10 minutes. `None` leaves such messages until the next announcement.
     #[must_use]
     pub fn recheck(mut self, every: Option<Duration>) -> Self {
         self.settings.recheck = every;

@@ -1,8 +1,11 @@
 //! A dequeue task: receives messages, and starts a task for each of them.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use kew_client::ErrorKind;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -10,6 +13,7 @@ use super::events::Event;
 use super::handling::handle;
 use super::phase::Phase;
 use super::shared::Shared;
+use super::watcher::RESTART_PAUSE;
 use crate::error::SourceError;
 use crate::policy::{IdleAnswer, IdleState};
 use crate::source::{Ask, Intake, Source};
@@ -29,7 +33,32 @@ pub(super) fn start<T: Send + Sync + 'static, S: Source>(shared: &Arc<Shared<T, 
     for number in 0..count {
         let delay = spread * number / count;
         let task = Dequeue::new(shared.clone());
-        shared.spawn(task.run(delay));
+        shared.spawn(supervise(task, delay));
+    }
+}
+
+/// Runs a task, and another one in its place if it ends by a panic of a policy or of a source.
+async fn supervise<T: Send + Sync + 'static, S: Source>(
+    mut task: Dequeue<T, S>,
+    mut delay: Duration,
+) {
+    loop {
+        let shared = task.shared.clone();
+        if AssertUnwindSafe(task.run(delay))
+            .catch_unwind()
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        tracing::error!(target: "kew::worker", "a dequeue task panicked");
+        // The one that panicked is not counted any more.
+        let may_start = shared.phase() == Phase::Running;
+        if !may_start || shared.tasks.start(1, shared.settings.tasks_max) == 0 {
+            return;
+        }
+        task = Dequeue::new(shared);
+        delay = RESTART_PAUSE;
     }
 }
 
@@ -198,6 +227,10 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
     async fn failed(&mut self, error: &SourceError) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.places = None;
+        if error.kind() != ErrorKind::Refused {
+            // Its answer may have been lost, with messages that are leased now.
+            self.shared.comes_back(self.shared.lease());
+        }
         let pause = self.shared.request_delay(error, self.failures);
         tracing::warn!(
             target: "kew::worker",

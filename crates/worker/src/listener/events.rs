@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream;
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 
+use super::phase::Phase;
 use crate::source::Meta;
 
 /// Something that happened in a listener.
@@ -87,16 +88,27 @@ pub enum Event<T> {
 /// The events of a listener from now on. It slows nothing down: a watcher that is more than 1,024 events behind
 /// loses the oldest.
 #[derive(Debug)]
-pub struct Watch<T>(broadcast::Receiver<Arc<Event<T>>>);
+pub struct Watch<T> {
+    events: broadcast::Receiver<Arc<Event<T>>>,
+    phase: watch::Receiver<Phase>,
+}
 
 impl<T: Send + Sync + 'static> Watch<T> {
-    pub(crate) fn new(receiver: broadcast::Receiver<Arc<Event<T>>>) -> Self {
-        Self(receiver)
+    pub(crate) fn new(
+        events: broadcast::Receiver<Arc<Event<T>>>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        Self { events, phase }
     }
 
-    /// Waits for the next event. `None` after the listener's end. To drop the future loses nothing.
+    /// Waits for the next event. `None` after the last event of a listener that has stopped. To drop the future loses nothing.
     pub async fn next(&mut self) -> Option<Arc<Event<T>>> {
-        match self.0.recv().await {
+        let received = tokio::select! {
+            biased;
+            received = self.events.recv() => received,
+            _ = self.phase.wait_for(|phase| *phase == Phase::Aborted) => return None,
+        };
+        match received {
             Ok(event) => Some(event),
             Err(RecvError::Lagged(count)) => Some(Arc::new(Event::Missed(count))),
             Err(RecvError::Closed) => None,

@@ -1,20 +1,30 @@
 //! Messages whose work is done and which could not be deleted.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 /// The most messages that are remembered. The oldest are forgotten first.
 const KEYS_MAX: usize = 10_000;
 
+/// What was done with a message before its delete failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// All handlers succeeded.
+    Handled,
+    /// It lies where failed messages lie.
+    Buried,
+}
+
 /// Keys of finished messages.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    keys: HashSet<String>,
+    keys: HashMap<String, Done>,
     order: VecDeque<String>,
 }
 
 impl Finished {
-    pub(crate) fn add(&mut self, key: &str) {
-        if !self.keys.insert(key.to_owned()) {
+    /// Remembers a message. One without a key cannot be known again.
+    pub(crate) fn add(&mut self, key: &str, done: Done) {
+        if key.is_empty() || self.keys.insert(key.to_owned(), done).is_some() {
             return;
         }
         self.order.push_back(key.to_owned());
@@ -25,8 +35,8 @@ impl Finished {
         }
     }
 
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.keys.contains(key)
+    pub(crate) fn get(&self, key: &str) -> Option<Done> {
+        self.keys.get(key).copied()
     }
 }
 
@@ -38,10 +48,15 @@ mod tests {
     fn the_oldest_are_forgotten() {
         let mut finished = Finished::default();
         for number in 0..=KEYS_MAX {
-            finished.add(&number.to_string());
-            finished.add("1");
+            finished.add(&number.to_string(), Done::Handled);
+            finished.add("1", Done::Buried);
         }
-        assert!(!finished.has("0") && finished.has("2"));
+        assert_eq!(
+            (finished.get("0"), finished.get("1")),
+            (None, Some(Done::Buried))
+        );
+        finished.add("", Done::Handled);
+        assert_eq!(finished.get(""), None);
         assert_eq!(
             (finished.keys.len(), finished.order.len()),
             (KEYS_MAX, KEYS_MAX)

@@ -12,6 +12,7 @@ use tracing::{Instrument as _, Span};
 
 use super::counters::Present;
 use super::events::Event;
+use super::finished::Done;
 use super::keeper::{Kept, Limits, keep};
 use super::phase::Phase;
 use super::settle::{Settlement, settle};
@@ -21,10 +22,14 @@ use crate::delivery::Delivery;
 use crate::error::SourceError;
 use crate::failure::{self, Failure, MAX_DELIVERY_COUNT_EXCEEDED};
 use crate::policy::AfterLoss;
-use crate::source::{Attempt, Incoming, Lease, Meta, Source};
+use crate::source::{Attempt, HISTORY_MAX, Incoming, Lease, Meta, Source};
 
 /// How long a codec may clean up after a message.
 const CLEAN_UP_MAX: Duration = Duration::from_mins(1);
+
+/// Deliveries above the limit after which a message is buried without a handler. A delivery is no failure: the answer
+/// to a receive may have been lost, or another listener may have stopped.
+const UNHANDLED_MARGIN: u32 = 3;
 
 /// What is known of a message while it is handled.
 struct Work<T, S: Source> {
@@ -78,21 +83,18 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         if shared.phase() != Phase::Running {
             return self.give_back().await;
         }
-        if lock(&shared.finished).has(key) {
-            // Its work is done; an earlier lease ended before the delete.
-            if let Err(error) = settle(shared, &self.lease, Settlement::Complete).await {
-                tracing::warn!(target: "kew::worker", %error, "a finished message was not deleted");
-            }
-            return;
+        let finished = lock(&shared.finished).get(key);
+        if let Some(done) = finished {
+            return self.delete_finished(done).await;
         }
-        if self.meta.attempt > shared.settings.attempts_max {
+        if self.is_exhausted() {
             return self.failed(&self.exhausted(), place).await;
         }
         let began = Instant::now();
         let limits = self.limits(shared.settings.handling_time_max, Phase::Returning);
-        let (phase, counters) = (shared.phase.subscribe(), &shared.counters);
+        let counters = &shared.counters;
         let attempt = AssertUnwindSafe(self.attempt()).catch_unwind();
-        let kept = keep(&*self.lease, limits, &phase, counters, attempt).await;
+        let kept = keep(shared, &*self.lease, limits, attempt).await;
         let handled_for = began.elapsed();
         lock(&shared.visibility).observe(handled_for);
         counters.handled_for.observe_duration(handled_for);
@@ -115,7 +117,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             }
             Kept::LeaseLost => {
                 counters.stopped_handlers.increment();
-                self.lost();
+                self.lost().await;
             }
             Kept::Stopped => {
                 counters.stopped_handlers.increment();
@@ -125,9 +127,12 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     }
 
     fn limits(&self, handling_time_max: Duration, returns_in: Phase) -> Limits {
+        // The hint is a property of the message: anybody may have set it.
+        let hint = self.meta.lease_hint().filter(|_| S::CHOOSES_LEASE);
+        let maximum = lock(&self.shared.visibility).maximum();
         Limits {
             lease: self.shared.lease(),
-            hint: self.meta.lease_hint(),
+            hint: hint.map(|hint| hint.min(maximum)),
             handling_time_max,
             returns_in,
         }
@@ -153,10 +158,16 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         *lock(&self.message) = Some(message.clone());
         let (lease, phase) = (self.lease.clone(), shared.phase.subscribe());
         let delivery = Delivery::new(message, self.meta.clone(), lease, phase);
-        // Each runs to its end: a handler is not dropped because another one failed.
-        let handlers = shared.handlers.iter();
-        let outcomes = join_all(handlers.map(|it| it.handle_boxed(delivery.clone()))).await;
-        outcomes.into_iter().collect()
+        // Each runs to its end: a handler is not dropped because another one failed or panicked.
+        let handlers = shared.handlers.iter().map(|handler| {
+            let delivery = delivery.clone();
+            async move {
+                let handled = async move { handler.handle_boxed(delivery).await };
+                let handled = AssertUnwindSafe(handled).catch_unwind().await;
+                handled.unwrap_or_else(|panic| Err(Failure::of_panic(&*panic)))
+            }
+        });
+        join_all(handlers).await.into_iter().collect()
     }
 
     /// All handlers succeeded: the one place where a message is deleted after its work.
@@ -164,12 +175,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         let shared = &self.shared;
         match settle(shared, &self.lease, Settlement::Complete).await {
             Ok(()) => {
-                shared.counters.completed.increment();
-                let cleaned = shared.codec.completed(&self.incoming);
-                let cleaned = AssertUnwindSafe(timeout(CLEAN_UP_MAX, cleaned)).catch_unwind();
-                if !matches!(cleaned.await, Ok(Ok(()))) {
-                    tracing::warn!(target: "kew::worker", "the clean-up after a message failed");
-                }
+                self.clean_up().await;
                 if let Some(message) = self.message() {
                     shared.emit(|| Event::Completed {
                         message,
@@ -178,16 +184,43 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
                     });
                 }
             }
-            Err(error) => self.unsettled(&error),
+            Err(error) => self.unsettled(&error).await,
         }
     }
 
-    fn unsettled(&self, error: &SourceError) {
+    /// Its work is done; an earlier lease ended before the delete.
+    async fn delete_finished(&self, done: Done) {
+        match (
+            settle(&self.shared, &self.lease, Settlement::Complete).await,
+            done,
+        ) {
+            (Ok(()), Done::Handled) => self.clean_up().await,
+            // Who digs it up needs what belongs to it.
+            (Ok(()), Done::Buried) => {}
+            (Err(error), Done::Handled | Done::Buried) => {
+                self.comes_back_after_lease().await;
+                tracing::warn!(target: "kew::worker", %error, "a finished message was not deleted");
+            }
+        }
+    }
+
+    /// After the delete of a message that was handled.
+    async fn clean_up(&self) {
+        self.shared.counters.completed.increment();
+        let cleaned = async { self.shared.codec.completed(&self.incoming).await };
+        let cleaned = AssertUnwindSafe(timeout(CLEAN_UP_MAX, cleaned)).catch_unwind();
+        if !matches!(cleaned.await, Ok(Ok(()))) {
+            tracing::warn!(target: "kew::worker", "the clean-up after a message failed");
+        }
+    }
+
+    async fn unsettled(&self, error: &SourceError) {
         let shared = &self.shared;
+        self.comes_back_after_lease().await;
         tracing::warn!(target: "kew::worker", %error, "a message was handled and could not be deleted");
         shared.counters.unsettled.increment();
         match shared.settings.after_loss {
-            AfterLoss::Keep => lock(&shared.finished).add(&self.meta.key),
+            AfterLoss::Keep => lock(&shared.finished).add(&self.meta.key, Done::Handled),
             AfterLoss::Redo => {}
         }
         if error.is_lease_lost() {
@@ -202,11 +235,40 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         }
     }
 
-    fn lost(&self) {
+    /// The message comes back when its lease ends. A request without an answer may have lengthened it.
+    async fn comes_back_after_lease(&self) {
+        let ends_at = self.lease.lock().await.ends_at();
+        let left = ends_at.saturating_duration_since(Instant::now());
+        self.shared.comes_back(left);
+        self.shared.comes_back(self.shared.lease());
+    }
+
+    async fn lost(&self) {
+        self.comes_back_after_lease().await;
         tracing::warn!(target: "kew::worker", "a lease ended while its handler ran");
         self.shared.lost_lease();
         let meta = self.meta.clone();
         self.shared.emit(|| Event::LeaseLost { meta });
+    }
+
+    /// How many attempts failed before this one: those of the history, where there is one. Other deliveries were
+    /// returned by a stop, or had no answer. Without a history each delivery counts, and where the service counts
+    /// them too and buries by itself.
+    fn failed_before(&self) -> u32 {
+        let (deliveries, noted) = (self.meta.attempt - 1, self.meta.history.len());
+        match u32::try_from(noted) {
+            // A longer history is cut.
+            Ok(noted @ 1..) if S::CHOOSES_LEASE && noted < HISTORY_MAX => noted.min(deliveries),
+            _ => deliveries,
+        }
+    }
+
+    /// Whether the message is buried without a handler: its last failure could not be settled, or it ended its
+    /// process or lost its lease too often.
+    fn is_exhausted(&self) -> bool {
+        let most = self.shared.settings.attempts_max;
+        let has_failed = !self.meta.history.is_empty() && self.failed_before() >= most;
+        has_failed || self.meta.attempt > most.saturating_add(UNHANDLED_MARGIN)
     }
 
     /// Of a message that ended its process, or its lease, too often.
@@ -223,7 +285,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         shared.counters.failed.increment();
         tracing::warn!(target: "kew::worker", attempt, error = %failure, "a message failed");
         let history = self.meta.history_with(failure.attempt(attempt));
-        if failure.is_permanent() || attempt >= shared.settings.attempts_max {
+        if failure.is_permanent() || self.failed_before() + 1 >= shared.settings.attempts_max {
             let burial = failure.burial(history.clone());
             match settle(shared, &self.lease, Settlement::Bury(&burial)).await {
                 Ok(()) => {
@@ -235,9 +297,16 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
                         reason,
                     });
                 }
-                Err(error) if error.is_lease_lost() => return self.lost(),
-                // Nothing is lost: it comes back, and is buried then.
                 Err(error) => {
+                    if self.lease.lock().await.is_buried() {
+                        // Only the delete is missing: it is not handled again.
+                        lock(&shared.finished).add(&self.meta.key, Done::Buried);
+                        shared.counters.buried.increment();
+                    }
+                    if error.is_lease_lost() {
+                        return self.lost().await;
+                    }
+                    // Nothing is lost: it comes back, and is buried then.
                     tracing::error!(target: "kew::worker", %error, "a message could not be buried");
                 }
             }
@@ -263,6 +332,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     ) {
         let shared = &self.shared;
         let hides = self.lease.lock().await.hides_released();
+        let mut is_stopped = false;
         if !hides && !delay.is_zero() {
             // Its place goes to another message, unless too many wait already or must not be overtaken.
             let delayed = match S::IS_ORDERED {
@@ -272,18 +342,21 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             let _place = place.filter(|_| delayed.is_none());
             let _delayed = Present::new(&shared.counters.delayed);
             let limits = self.limits(Duration::MAX, Phase::Finishing);
-            let (phase, counters) = (shared.phase.subscribe(), &shared.counters);
-            match keep(&*self.lease, limits, &phase, counters, sleep(delay)).await {
-                Kept::LeaseLost => return self.lost(),
-                Kept::Done(()) | Kept::LeaseEnding | Kept::TimedOut | Kept::Stopped => {}
+            match keep(shared, &*self.lease, limits, sleep(delay)).await {
+                Kept::LeaseLost => return self.lost().await,
+                Kept::Stopped => is_stopped = true,
+                Kept::Done(()) | Kept::LeaseEnding | Kept::TimedOut => {}
             }
         }
         let delay = if hides { delay } else { Duration::ZERO };
         let release = Settlement::Release { delay, history };
         match settle(shared, &self.lease, release).await {
-            Ok(()) => {}
-            Err(error) if error.is_lease_lost() => self.lost(),
+            Ok(()) if is_stopped => shared.counters.returned.increment(),
+            Ok(()) => shared.comes_back(delay),
+            Err(error) if error.is_lease_lost() => self.lost().await,
             Err(error) => {
+                shared.comes_back(delay);
+                self.comes_back_after_lease().await;
                 tracing::warn!(target: "kew::worker", %error, "a message returns when its lease ends");
             }
         }

@@ -3,21 +3,20 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, oneshot, watch};
+use kew_client::ErrorKind;
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::counters::Counters;
 use super::phase::Phase;
-use crate::source::Lease;
+use super::shared::{Shared, after};
+use crate::error::SourceError;
+use crate::source::{Lease, Source};
 
 /// A lease with less than this left is renewed before its work starts.
 const NEARLY_OVER: Duration = Duration::from_secs(1);
 
 /// The least time between the end of work and the end of its lease, unless the lease is shorter than twice of it.
 const MARGIN_MIN: Duration = Duration::from_millis(500);
-
-/// The pause between two renewals of which the first failed.
-const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
 /// The least time between two renewals, however short the service's leases are.
 const RENEWALS_APART: Duration = Duration::from_millis(100);
@@ -52,23 +51,28 @@ pub(crate) struct Limits {
 
 /// Runs the work under the lease. The work has ended, or its future is dropped, when this returns; and no renewal
 /// is under way.
-pub(crate) async fn keep<L: Lease, W: Future>(
-    lease: &Mutex<L>,
+pub(super) async fn keep<T: Send + Sync + 'static, S: Source, W: Future>(
+    shared: &Shared<T, S>,
+    lease: &Mutex<S::Lease>,
     limits: Limits,
-    phase: &watch::Receiver<Phase>,
-    counters: &Counters,
     work: W,
 ) -> Kept<W::Output> {
-    let (done, is_done) = oneshot::channel();
-    let renewals = renew(lease, limits, counters, is_done);
-    let mut renewals = Box::pin(renewals);
+    let mut phase = shared.phase.subscribe();
+    let mut ends_at = lease.lock().await.ends_at();
     // A lease that is nearly over is renewed first, so that no work starts that has no time.
-    let begins_at = lease.lock().await.ends_at();
-    if needs_renewal(begins_at, limits.hint) && !renew_first(lease, limits, counters).await {
-        return Kept::LeaseLost;
+    if needs_renewal(ends_at, limits.hint) {
+        match renew_first(shared, lease, limits).await {
+            Some(renewed) => ends_at = renewed,
+            None => return Kept::LeaseLost,
+        }
     }
+    // The listener may have stopped meanwhile: no work starts then.
+    if *phase.borrow() >= limits.returns_in {
+        return Kept::Stopped;
+    }
+    let (done, is_done) = oneshot::channel();
+    let mut renewals = Box::pin(renew(shared, lease, limits, ends_at, is_done));
     let mut work = Box::pin(work);
-    let mut phase = phase.clone();
     let kept = tokio::select! {
         biased;
         output = &mut work => Kept::Done(output),
@@ -76,7 +80,6 @@ pub(crate) async fn keep<L: Lease, W: Future>(
             Renewals::Lost => Kept::LeaseLost,
             Renewals::Ended | Renewals::Failed => Kept::LeaseEnding,
         },
-        // A listener that does not exist any more stops too.
         _ = phase.wait_for(|phase| *phase >= limits.returns_in) => Kept::Stopped,
         () = sleep(limits.handling_time_max) => Kept::TimedOut,
     };
@@ -105,28 +108,47 @@ fn needs_renewal(ends_at: Instant, hint: Option<Duration>) -> bool {
     left < NEARLY_OVER || hint.is_some_and(|hint| left < hint)
 }
 
-async fn renew_first<L: Lease>(lease: &Mutex<L>, limits: Limits, counters: &Counters) -> bool {
+/// Renews the lease before its work starts, and returns its new end. `None` if there is no time for the work.
+async fn renew_first<T: Send + Sync + 'static, S: Source>(
+    shared: &Shared<T, S>,
+    lease: &Mutex<S::Lease>,
+    limits: Limits,
+) -> Option<Instant> {
     let mut lease = lease.lock().await;
     let duration = limits
         .hint
         .map_or(limits.lease, |hint| hint.max(limits.lease));
     // A lease that seems over may not be: the clocks of services differ. The service knows.
     let limit = lease.ends_at().max(Instant::now() + NEARLY_OVER);
-    let renewed = timeout_at(limit, lease.renew(duration)).await;
+    let renewed = timeout_at(limit, renew_once(shared, &mut *lease, duration)).await;
     let is_renewed = matches!(renewed, Ok(Ok(())));
-    counters.renewed(is_renewed);
-    is_renewed || lease.ends_at() > Instant::now() + NEARLY_OVER
+    shared.counters.renewed(is_renewed);
+    let ends_at = lease.ends_at();
+    (is_renewed || ends_at > Instant::now() + NEARLY_OVER).then_some(ends_at)
+}
+
+async fn renew_once<T: Send + Sync + 'static, S: Source>(
+    shared: &Shared<T, S>,
+    lease: &mut S::Lease,
+    duration: Duration,
+) -> Result<(), SourceError> {
+    let began = Instant::now();
+    let renewed = lease.renew(duration).await;
+    shared.observe_request(began, renewed.as_ref().err());
+    renewed
 }
 
 /// Renews the lease in the middle of the time that is left, until the work is done or there is no time left.
-async fn renew<L: Lease>(
-    lease: &Mutex<L>,
+///
+/// What holds the lease meanwhile, such as a checkpoint that is being stored, is not waited for beyond that time.
+async fn renew<T: Send + Sync + 'static, S: Source>(
+    shared: &Shared<T, S>,
+    lease: &Mutex<S::Lease>,
     limits: Limits,
-    counters: &Counters,
+    mut ends_at: Instant,
     mut is_done: oneshot::Receiver<()>,
 ) -> Renewals {
     loop {
-        let ends_at = lease.lock().await.ends_at();
         let left = ends_at.saturating_duration_since(Instant::now());
         let gives_up_at = ends_at - margin(left);
         let renews_at = Instant::now() + ((left - margin(left)) / 2).max(RENEWALS_APART);
@@ -135,26 +157,31 @@ async fn renew<L: Lease>(
             _ = &mut is_done => return Renewals::Ended,
             () = sleep_until(renews_at) => {}
         }
-        loop {
+        let mut failures = 0;
+        ends_at = loop {
             let renewed = async {
                 let mut lease = lease.lock().await;
                 // A checkpoint may have renewed it.
-                match lease.ends_at() > ends_at {
-                    true => Ok(()),
-                    false => lease.renew(limits.lease).await,
+                if lease.ends_at() <= ends_at {
+                    renew_once(shared, &mut *lease, limits.lease).await?;
                 }
+                Ok::<_, SourceError>(lease.ends_at())
             };
             let renewed = timeout_at(gives_up_at, renewed).await;
-            counters.renewed(matches!(renewed, Ok(Ok(()))));
-            match renewed {
-                Ok(Ok(())) => break,
+            shared.counters.renewed(matches!(renewed, Ok(Ok(_))));
+            let error = match renewed {
+                Ok(Ok(ends_at)) => break ends_at,
                 Ok(Err(error)) if error.is_lease_lost() => return Renewals::Lost,
-                Ok(Err(error)) => {
-                    tracing::debug!(target: "kew::worker", %error, "a lease was not renewed");
-                }
+                Ok(Err(error)) => error,
                 Err(_) => return Renewals::Failed,
-            }
-            let tries_at = Instant::now() + RENEWAL_PAUSE;
+            };
+            tracing::debug!(target: "kew::worker", %error, "a lease was not renewed");
+            failures += 1;
+            let tries_at = match error.kind() {
+                // The same request is of no use, but the work may be done in the time that is left.
+                ErrorKind::Refused => gives_up_at,
+                _ => after(Instant::now(), shared.request_delay(&error, failures)),
+            };
             tokio::select! {
                 biased;
                 _ = &mut is_done => return Renewals::Ended,
@@ -163,7 +190,7 @@ async fn renew<L: Lease>(
             if Instant::now() >= gives_up_at {
                 return Renewals::Failed;
             }
-        }
+        };
     }
 }
 

@@ -9,6 +9,7 @@ mod handling;
 mod keeper;
 mod metrics;
 mod phase;
+mod returns;
 mod settle;
 mod shared;
 mod stop;
@@ -117,7 +118,10 @@ impl<T: Send + Sync + 'static, S: Source> Listener<T, S> {
 
     /// The events from now on.
     pub fn watch(&self) -> Watch<T> {
-        Watch::new(self.shared.events.subscribe())
+        Watch::new(
+            self.shared.events.subscribe(),
+            self.shared.phase.subscribe(),
+        )
     }
 
     /// Has one idle task look into the queue at once, and others started as the depth says: the application knows

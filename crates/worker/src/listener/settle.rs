@@ -6,7 +6,7 @@ use kew_client::ErrorKind;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::shared::Shared;
+use super::shared::{Shared, after};
 use crate::error::SourceError;
 use crate::source::{Attempt, Burial, Lease, Source};
 
@@ -58,7 +58,7 @@ pub(super) async fn settle<T: Send + Sync + 'static, S: Source>(
         };
         failures += 1;
         let delay = shared.request_delay(&error, failures);
-        if error.kind() == ErrorKind::Refused || Instant::now() + delay >= ends_at {
+        if error.kind() == ErrorKind::Refused || after(Instant::now(), delay) >= ends_at {
             return Err(error);
         }
         if error.kind() == ErrorKind::OutcomeUnknown {

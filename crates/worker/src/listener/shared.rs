@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tracing::Span;
 
 use super::counters::{Counters, State};
 use super::events::Event;
 use super::finished::Finished;
 use super::phase::Phase;
+use super::returns::Returns;
 use super::tasks::Tasks;
 use crate::chance::Chance;
 use crate::codec::{Codec, CodecError};
@@ -29,6 +30,9 @@ pub(super) const EVENTS_MAX: usize = 1_024;
 
 /// A depth that is not known.
 const NO_DEPTH: u64 = u64::MAX;
+
+/// A time that does not come.
+const NEVER: Duration = Duration::from_hours(24 * 365);
 
 /// A codec whose futures are in boxes.
 pub(crate) trait DynDecode<T>: Send + Sync {
@@ -61,6 +65,7 @@ pub(super) struct Settings {
     pub(super) attempts_max: u32,
     pub(super) handling_time_max: Duration,
     pub(super) recheck: Option<Duration>,
+    pub(super) has_push: bool,
     pub(super) busy_delay: Duration,
     pub(super) idle: Box<dyn Idle>,
     pub(super) wake_up: Box<dyn WakeUp>,
@@ -97,6 +102,9 @@ pub(crate) struct Shared<T, S: Source> {
     pub(super) work: Notify,
     pub(super) events: broadcast::Sender<Arc<Event<T>>>,
     pub(super) finished: Mutex<Finished>,
+    pub(super) returns: Mutex<Returns>,
+    /// An earlier message comes back than was known.
+    pub(super) returns_changed: Notify,
     pub(super) visibility: Mutex<Box<dyn Visibility>>,
     pub(super) pacing: Mutex<Pacing>,
     pub(super) losses: Mutex<LossWindow>,
@@ -129,6 +137,8 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
             work: Notify::new(),
             events: broadcast::Sender::new(EVENTS_MAX),
             finished: Mutex::default(),
+            returns: Mutex::default(),
+            returns_changed: Notify::new(),
             visibility: Mutex::new(visibility),
             pacing: Mutex::new(Pacing {
                 policy: pace,
@@ -182,6 +192,34 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
 
     pub(super) fn lease(&self) -> Duration {
         lock(&self.visibility).lease()
+    }
+
+    /// A message of this listener can be received again after this time, and nobody announces it. It may take up to
+    /// a second longer, because services hide messages for whole seconds.
+    pub(super) fn comes_back(&self, delay: Duration) {
+        if !self.settings.has_push {
+            return;
+        }
+        let seconds = delay
+            .as_secs()
+            .saturating_add(u64::from(delay.subsec_nanos() > 0));
+        let at = after(Instant::now(), Duration::from_secs(seconds));
+        if lock(&self.returns).add(at) {
+            self.returns_changed.notify_one();
+        }
+    }
+
+    /// Waits until a message comes back. To drop the future loses nothing.
+    pub(super) async fn came_back(&self) {
+        loop {
+            let first = lock(&self.returns).first();
+            tokio::select! {
+                () = sleep_until(first.unwrap_or_else(Instant::now)), if first.is_some() => {
+                    return lock(&self.returns).forget_until(Instant::now());
+                }
+                () = self.returns_changed.notified() => {}
+            }
+        }
     }
 
     pub(super) fn pause(&self) -> Duration {
@@ -299,6 +337,11 @@ impl<T, S: Source> Drop for Running<T, S> {
     fn drop(&mut self) {
         self.0.running.send_modify(|running| *running -= 1);
     }
+}
+
+/// The time so much later; one that does not come if there is no such time.
+pub(super) fn after(now: Instant, delay: Duration) -> Instant {
+    now.checked_add(delay).unwrap_or_else(|| now + NEVER)
 }
 
 /// A panic while a lock was held leaves values that are still whole.

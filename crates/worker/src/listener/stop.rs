@@ -1,14 +1,16 @@
 //! How a listener ends: in two steps with a deadline each.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::phase::Phase;
-use super::shared::Shared;
+use super::shared::{Shared, after};
 use crate::source::Source;
 
 /// How long a listener may take to stop.
@@ -60,7 +62,10 @@ impl Stopping {
             // A task of its own: it goes on if this future is dropped.
             let (shared, told) = (shared.clone(), self.report.clone());
             tokio::spawn(async move {
-                let report = stop_shared(&shared, stop).await;
+                // A policy that panics must not leave others waiting for the end.
+                let stopped = AssertUnwindSafe(stop_shared(&shared, stop)).catch_unwind();
+                let report = stopped.await.unwrap_or_default();
+                shared.advance(Phase::Aborted);
                 told.send_replace(Some(report));
             });
         }
@@ -73,14 +78,14 @@ async fn stop_shared<T: Send + Sync + 'static, S: Source>(
     shared: &Shared<T, S>,
     stop: Stop,
 ) -> StopReport {
+    shared.advance(Phase::Finishing);
     let before = shared.state();
     let mut running = shared.running.subscribe();
-    let began = Instant::now();
-    let finishes_at = began + stop.finish_within;
+    let finishes_at = after(Instant::now(), stop.finish_within);
     let mut dropped_tasks = 0;
     for (phase, until) in [
         (Phase::Finishing, finishes_at),
-        (Phase::Returning, finishes_at + stop.return_within),
+        (Phase::Returning, after(finishes_at, stop.return_within)),
     ] {
         shared.advance(phase);
         let all_ended = running.wait_for(|running| *running == 0);

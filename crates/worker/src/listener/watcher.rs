@@ -1,15 +1,17 @@
 //! The one task of a listener that wakes up dequeue tasks: at announcements, at work that comes to an idle queue,
 //! and from time to time.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::dequeue;
 use super::events::Event;
 use super::phase::Phase;
-use super::shared::Shared;
+use super::shared::{Shared, after};
 use crate::error::SourceError;
 use crate::push::{DynAnnouncements, Heard};
 use crate::source::Source;
@@ -17,8 +19,14 @@ use crate::source::Source;
 /// How long a depth is waited for, because nothing else is heard meanwhile.
 const DEPTH_MAX: Duration = Duration::from_secs(5);
 
-/// A time that does not come.
-const NEVER: Duration = Duration::from_hours(24 * 365);
+/// Looks into the queue while announcers may not know of the listener.
+const UNKNOWN_LOOKS: u32 = 4;
+
+/// How long push may take to end.
+const CLOSING_MAX: Duration = Duration::from_secs(5);
+
+/// The pause after a panic of a policy or of push.
+pub(super) const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs until the listener stops.
 pub(super) async fn watch<T: Send + Sync + 'static, S: Source>(
@@ -30,16 +38,36 @@ pub(super) async fn watch<T: Send + Sync + 'static, S: Source>(
         biased;
         _ = phase.wait_for(|phase| *phase != Phase::Running) => {}
         () = async {
-            match &mut push {
-                Some(push) => hear(&shared, push.as_mut()).await,
-                None => loop {
-                    shared.woken.notified().await;
-                    wake_up(&shared).await;
-                },
+            loop {
+                let watched = watch_once(&shared, push.as_deref_mut());
+                // It ends by a panic of a policy or of push only: the listener polls, and then tries again.
+                let _ = AssertUnwindSafe(watched).catch_unwind().await;
+                tracing::error!(target: "kew::worker", "the task that wakes up others panicked");
+                shared.tasks.set_push(false);
+                ensure_polling(&shared);
+                sleep(RESTART_PAUSE).await;
             }
         } => {}
     }
     shared.tasks.set_push(false);
+    if let Some(push) = &mut push
+        && timeout(CLOSING_MAX, push.close_boxed()).await.is_err()
+    {
+        tracing::warn!(target: "kew::worker", "closing push took too long");
+    }
+}
+
+async fn watch_once<T: Send + Sync + 'static, S: Source>(
+    shared: &Arc<Shared<T, S>>,
+    push: Option<&mut (dyn DynAnnouncements + 'static)>,
+) {
+    match push {
+        Some(push) => hear(shared, push).await,
+        None => loop {
+            shared.woken.notified().await;
+            wake_up(shared).await;
+        },
+    }
 }
 
 /// Hears announcements for ever, and has a task poll while that does not work.
@@ -52,8 +80,17 @@ async fn hear<T: Send + Sync + 'static, S: Source>(
         let error = match push.ready_boxed().await {
             Ok(()) => {
                 shared.tasks.set_push(true);
-                // Work may have come while nobody heard of it.
+                // Work may have come while nobody heard of it, and may come before announcers know of it.
                 recheck(shared).await;
+                let unknown_for = push.unknown_for_dyn();
+                let looks = if unknown_for.is_zero() {
+                    0
+                } else {
+                    UNKNOWN_LOOKS
+                };
+                for part in 1..=looks {
+                    shared.comes_back(unknown_for / UNKNOWN_LOOKS * part);
+                }
                 hear_until_error(shared, push, &mut failures).await
             }
             Err(error) => error,
@@ -63,7 +100,7 @@ async fn hear<T: Send + Sync + 'static, S: Source>(
         failures = failures.saturating_add(1);
         let pause = shared.request_delay(&error, failures);
         tracing::warn!(target: "kew::worker", %error, ?pause, "push does not work: polling");
-        let resumes_at = Instant::now() + pause;
+        let resumes_at = after(Instant::now(), pause);
         loop {
             tokio::select! {
                 () = sleep_until(resumes_at) => break,
@@ -78,8 +115,8 @@ async fn hear_until_error<T: Send + Sync + 'static, S: Source>(
     push: &mut dyn DynAnnouncements,
     failures: &mut u32,
 ) -> SourceError {
-    let every = shared.settings.recheck.unwrap_or(NEVER);
-    let mut rechecks_at = Instant::now() + every;
+    let every = shared.settings.recheck.unwrap_or(Duration::MAX);
+    let mut rechecks_at = after(Instant::now(), every);
     loop {
         tokio::select! {
             heard = push.next_boxed() => {
@@ -97,9 +134,10 @@ async fn hear_until_error<T: Send + Sync + 'static, S: Source>(
                 *failures = 0;
             }
             () = shared.woken.notified() => wake_up(shared).await,
+            () = shared.came_back() => announced(shared),
             () = sleep_until(rechecks_at) => {
                 recheck(shared).await;
-                rechecks_at = Instant::now() + every;
+                rechecks_at = after(Instant::now(), every);
             }
         }
     }

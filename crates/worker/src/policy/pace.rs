@@ -60,9 +60,13 @@ impl Pace for SlowDown {
                 }
             }
             RequestOutcome::Failed => {
-                let was_fast = self.usual.is_some_and(|usual| took > usual * 10);
+                let was_fast = self
+                    .usual
+                    .is_some_and(|usual| took > usual.saturating_mul(10));
                 if was_fast && took >= self.least {
-                    self.pause = (self.pause * 2).clamp(self.first, self.maximum);
+                    // Both are settings, and a clamp panics if they are the wrong way round.
+                    let pause = self.pause.saturating_mul(2);
+                    self.pause = pause.max(self.first).min(self.maximum);
                 }
             }
         }

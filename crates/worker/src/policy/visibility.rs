@@ -10,6 +10,11 @@ pub trait Visibility: fmt::Debug + Send + 'static {
 
     /// How long to lease the next messages. At least 1 s and at most 7 days, in whole seconds, rounded up.
     fn lease(&self) -> Duration;
+
+    /// The longest lease that a message can ask for with a hint. Default 7 days, the most of Queue Storage.
+    fn maximum(&self) -> Duration {
+        Duration::from_hours(7 * 24)
+    }
 }
 
 /// Follows the measured handling times: `2 × (mean + 4 × deviation)`, between two bounds.
@@ -65,7 +70,12 @@ impl Visibility for Adaptive {
             return self.minimum;
         };
         let estimate = (mean + self.deviation * 4) * 2;
-        estimate.clamp(self.minimum, self.maximum)
+        // Both are settings, and a clamp panics if they are the wrong way round.
+        estimate.min(self.maximum).max(self.minimum)
+    }
+
+    fn maximum(&self) -> Duration {
+        self.maximum
     }
 }
 

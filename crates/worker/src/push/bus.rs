@@ -3,12 +3,13 @@
 //! A queue hands each message to one receiver, so each listener has a queue of its own, and the announcer sends to
 //! all queues below a prefix. (A topic would do the same in the service.)
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use kew_client::{BusAdmin, BusClient, DeletingReceiver, Message, QueueSettings, ReceiverOptions};
-use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{Announce, Announcement, Announcements, Heard};
@@ -22,6 +23,12 @@ const AUTO_DELETE: Duration = Duration::from_mins(5);
 
 /// For how long the announcer trusts its list of queues.
 const LIST_KEPT: Duration = Duration::from_secs(30);
+
+/// How long announcers may not know a listener whose queue is new: as long as they trust their lists, with a margin.
+const UNKNOWN_FOR: Duration = Duration::from_secs(40);
+
+/// Queues that are sent to side by side.
+const IN_FLIGHT_MAX: usize = 64;
 
 /// Queues that are announced to. Others are not, and a warning is logged.
 const QUEUES_MAX: usize = 1_000;
@@ -57,10 +64,10 @@ pub struct BusAnnouncer {
     known: Arc<Mutex<Known>>,
 }
 
-/// Queues, and when they were listed.
+/// Queues, and when they were listed. A queue without a sender has none yet, or its last send failed.
 #[derive(Debug, Default)]
 struct Known {
-    queues: Vec<(String, Arc<kew_client::Sender>)>,
+    queues: HashMap<String, Option<Arc<kew_client::Sender>>>,
     listed_at: Option<Instant>,
 }
 
@@ -75,25 +82,64 @@ impl BusAnnouncer {
         }
     }
 
-    async fn senders(&self) -> Result<Vec<Arc<kew_client::Sender>>, SourceError> {
-        let mut known = self.known.lock().await;
-        let is_fresh = known.listed_at.is_some_and(|at| at.elapsed() < LIST_KEPT);
-        if !is_fresh {
-            let names = self.list().await?;
-            known.queues.retain(|(name, _)| names.contains(name));
-            for name in names {
-                if known.queues.iter().all(|(it, _)| *it != name) {
-                    let sender = Arc::new(self.client.sender(&name).await?);
-                    known.queues.push((name, sender));
-                }
-            }
-            known.listed_at = Some(Instant::now());
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the list of queues, unless it is fresh. One without queues is never trusted: the first listener may
+    /// have come meanwhile.
+    async fn refresh(&self) -> Result<(), SourceError> {
+        let is_fresh = {
+            let known = self.known();
+            let is_fresh = known.listed_at.is_some_and(|at| at.elapsed() < LIST_KEPT);
+            is_fresh && !known.queues.is_empty()
+        };
+        if is_fresh {
+            return Ok(());
         }
-        Ok(known
-            .queues
-            .iter()
-            .map(|(_, sender)| sender.clone())
-            .collect())
+        let names = self.list().await?;
+        let mut known = self.known();
+        known.queues.retain(|name, _| names.contains(name));
+        for name in names {
+            known.queues.entry(name).or_default();
+        }
+        known.listed_at = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Sends to one queue, and attaches before if need be.
+    async fn tell(
+        &self,
+        name: String,
+        sender: Option<Arc<kew_client::Sender>>,
+        message: &Message,
+    ) -> Result<(), SourceError> {
+        let told = async {
+            let sender = match sender {
+                Some(sender) => sender,
+                None => Arc::new(self.client.sender(&name).await?),
+            };
+            sender.send(message).await?;
+            Ok(sender)
+        };
+        let busy = |_| Err(SourceError::busy("a listener's queue did not answer"));
+        let told = timeout(SEND_MAX, told).await.unwrap_or_else(busy);
+        if let Err(error) = &told {
+            tracing::warn!(target: "kew::worker", queue = name, %error, "a listener hears nothing");
+        }
+        let mut known = self.known();
+        if told.is_err() {
+            // It may have been deleted.
+            known.listed_at = None;
+        }
+        let (sender, told) = match told {
+            Ok(sender) => (Some(sender), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        if let Some(queue) = known.queues.get_mut(&name) {
+            *queue = sender;
+        }
+        told
     }
 
     async fn list(&self) -> Result<Vec<String>, SourceError> {
@@ -114,7 +160,7 @@ impl BusAnnouncer {
 }
 
 impl Announce for BusAnnouncer {
-    /// Sends to all queues at once. If one fails, the others have it, and the list is read again next time.
+    /// Sends to all queues side by side. If one fails, the others have it, and the list is read again next time.
     async fn announce(&self, announcement: &Announcement) -> Result<(), SourceError> {
         // Its types cannot fail: strings and a number.
         let body = serde_json::to_vec(announcement).unwrap_or_default();
@@ -124,21 +170,23 @@ impl Announce for BusAnnouncer {
             time_to_live: Some(TIME_TO_LIVE),
             ..Message::new(body)
         };
-        let senders = self.senders().await?;
-        let sends = senders
-            .iter()
-            .map(|it| timeout(SEND_MAX, it.send(&message)));
-        let mut result = Ok(());
-        for sent in join_all(sends).await {
-            let sent = sent.map_err(|_| SourceError::busy("a listener's queue did not answer"));
-            if let Err(error) = sent.and_then(|it| it.map_err(SourceError::from)) {
-                result = Err(error);
+        // Without a new list those that are known are told all the same.
+        let mut result = self.refresh().await;
+        let queues = self.known().queues.clone();
+        let (mut left, mut under_way) = (queues.into_iter(), FuturesUnordered::new());
+        loop {
+            while under_way.len() < IN_FLIGHT_MAX {
+                let Some((name, sender)) = left.next() else {
+                    break;
+                };
+                under_way.push(self.tell(name, sender, &message));
+            }
+            match under_way.next().await {
+                None => return result,
+                Some(Ok(())) => {}
+                Some(Err(error)) => result = Err(error),
             }
         }
-        if result.is_err() {
-            self.known.lock().await.listed_at = None;
-        }
-        result
     }
 }
 
@@ -152,7 +200,9 @@ pub struct BusAnnouncements {
 }
 
 impl BusAnnouncements {
-    /// Over a queue of this listener alone. With an `admin` the queue is created when it does not exist.
+    /// Over a queue of this listener alone. With an `admin` the queue is created when it does not exist, and deleted
+    /// when the listener stops. Without one, or after a crash, it stays for as long as announcers send to it: delete
+    /// it, or let a listener with the same name use it again.
     pub fn new(client: BusClient, admin: Option<BusAdmin>, queue: &str) -> Self {
         Self {
             client,
@@ -182,5 +232,18 @@ impl Announcements for BusAnnouncements {
         // One that cannot be read is of another program.
         let read = serde_json::from_slice(&received.body()).ok();
         Ok(read.map_or(Heard::Missed, Heard::Work))
+    }
+
+    fn unknown_for(&self) -> Duration {
+        UNKNOWN_FOR
+    }
+
+    async fn close(&mut self) {
+        self.receiver = None;
+        if let Some(admin) = &self.admin
+            && let Err(error) = admin.delete_queue(&self.queue).await
+        {
+            tracing::warn!(target: "kew::worker", queue = self.queue, %error, "the queue of a listener stays");
+        }
     }
 }

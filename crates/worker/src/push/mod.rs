@@ -9,6 +9,7 @@ mod local;
 
 use std::fmt;
 use std::future::Future;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -78,12 +79,25 @@ pub trait Announcements: Send + 'static {
     /// Waits for the next announcement. To drop the future must lose nothing. After an error the listener calls
     /// [`ready`](Self::ready) again, and polls until that succeeds.
     fn next(&mut self) -> impl Future<Output = Result<Heard, SourceError>> + Send;
+
+    /// For how long after [`ready`](Self::ready) announcers may not know this listener yet. It looks into its queue
+    /// some times until then. Default: none.
+    fn unknown_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The listener has stopped: gives back what was set up for it. It has 5 s for that. Default: nothing.
+    fn close(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 /// The same with futures in boxes.
 pub(crate) trait DynAnnouncements: Send {
     fn ready_boxed(&mut self) -> Boxed<'_, Result<(), SourceError>>;
     fn next_boxed(&mut self) -> Boxed<'_, Result<Heard, SourceError>>;
+    fn unknown_for_dyn(&self) -> Duration;
+    fn close_boxed(&mut self) -> Boxed<'_, ()>;
 }
 
 impl<A: Announcements> DynAnnouncements for A {
@@ -93,6 +107,14 @@ impl<A: Announcements> DynAnnouncements for A {
 
     fn next_boxed(&mut self) -> Boxed<'_, Result<Heard, SourceError>> {
         Box::pin(self.next())
+    }
+
+    fn unknown_for_dyn(&self) -> Duration {
+        self.unknown_for()
+    }
+
+    fn close_boxed(&mut self) -> Boxed<'_, ()> {
+        Box::pin(self.close())
     }
 }
 

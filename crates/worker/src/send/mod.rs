@@ -4,8 +4,13 @@ mod hint;
 mod sharded;
 mod target;
 
+use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 pub use self::hint::LeaseHint;
@@ -16,6 +21,12 @@ use crate::error::SourceError;
 use crate::push::{Announce, Announcement};
 use crate::source::{LEASE_HINT, Outgoing, SourceName};
 use crate::trace::TraceContext;
+
+/// Sends of a package that are under way at once, unless the sender says otherwise.
+const IN_FLIGHT: usize = 10;
+
+/// With no message for so long, listeners may have gone to sleep again while a package is sent.
+const LISTENERS_SLEEP_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a message was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +44,8 @@ pub enum SendError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnnounceWhen {
-    /// Before the first message, so that listeners are awake when it comes.
+    /// Before the first message, so that listeners are awake when it comes; again after a pause while the package is
+    /// sent, and at its end.
     First,
     /// After the last message.
     Last,
@@ -48,6 +60,7 @@ pub struct Sender<T, C, K> {
     codec: C,
     target: K,
     hint: Option<LeaseHint>,
+    in_flight: usize,
     name: String,
     message: PhantomData<fn(&T)>,
 }
@@ -59,12 +72,22 @@ impl<T: Sync, C: Codec<T>, K: Target> Sender<T, C, K> {
             codec,
             target,
             hint: None,
+            in_flight: IN_FLIGHT,
             name: name.into(),
             message: PhantomData,
         }
     }
 
-    /// Marks new messages with the lease that this hint has. It needs a target that carries properties.
+    /// Sends of a package that are under way at once, from 1. Default 10. With more than one, messages can arrive in
+    /// another order than that of the package: set 1 where the order matters, such as for a message session.
+    #[must_use]
+    pub fn in_flight(mut self, count: u32) -> Self {
+        self.in_flight = count.max(1) as usize;
+        self
+    }
+
+    /// Marks new messages with the lease that this hint has. It needs a target that carries properties: others refuse
+    /// messages while the hint says something.
     #[must_use]
     pub fn lease_hint(mut self, hint: LeaseHint) -> Self {
         self.hint = Some(hint);
@@ -79,7 +102,8 @@ impl<T: Sync, C: Codec<T>, K: Target> Sender<T, C, K> {
         self.send_with(message, |_| {}, None).await
     }
 
-    /// The same with changes, such as an id or properties, and as a part of a trace.
+    /// The same with changes, such as an id or properties, and as a part of a trace. A target that carries no
+    /// properties refuses a trace.
     pub async fn send_with(
         &self,
         message: &T,
@@ -88,14 +112,18 @@ impl<T: Sync, C: Codec<T>, K: Target> Sender<T, C, K> {
     ) -> Result<SourceName, SendError> {
         let mut outgoing = self.codec.encode(message).await?;
         change(&mut outgoing);
-        if self.target.carries_properties() {
-            if let Some(trace) = trace {
-                outgoing.properties.extend(trace.child().to_properties());
-            }
-            if let Some(seconds) = self.hint.as_ref().and_then(LeaseHint::seconds) {
-                let hint = (LEASE_HINT.to_owned(), seconds.to_string());
-                outgoing.properties.push(hint);
-            }
+        let hint = self.hint.as_ref().and_then(LeaseHint::seconds);
+        if (trace.is_some() || hint.is_some()) && !self.target.carries_properties() {
+            let text = "the target has no place for a trace or a lease hint: \
+                        QueueTarget::envelopes makes one";
+            return Err(SourceError::refused(text).into());
+        }
+        if let Some(trace) = trace {
+            outgoing.properties.extend(trace.child().to_properties());
+        }
+        if let Some(seconds) = hint {
+            let hint = (LEASE_HINT.to_owned(), seconds.to_string());
+            outgoing.properties.push(hint);
         }
         let span = tracing::info_span!(
             target: "kew::worker",
@@ -106,8 +134,8 @@ impl<T: Sync, C: Codec<T>, K: Target> Sender<T, C, K> {
         Ok(self.target.send(&outgoing).instrument(span).await?)
     }
 
-    /// Sends the messages of a package one after the other, and announces them. Ends at the first error, and
-    /// then announces nothing more; the messages before it are sent.
+    /// Sends the messages of a package, and announces every queue that got some of them. At the first error no more
+    /// are sent; those under way are awaited, and what was sent is announced.
     ///
     /// A failed announcement is logged: listeners find the work later.
     pub async fn send_package(
@@ -119,24 +147,44 @@ impl<T: Sync, C: Codec<T>, K: Target> Sender<T, C, K> {
         if when == AnnounceWhen::First && !messages.is_empty() {
             self.announce(announce, self.target.name()).await;
         }
-        let mut last = None;
-        for message in messages {
-            last = Some(self.send(message).await?);
-        }
-        let Some(last) = last else {
-            return Ok(());
-        };
-        match when {
-            AnnounceWhen::First => {}
-            AnnounceWhen::Last => self.announce(announce, &last).await,
-            AnnounceWhen::Depth(least) => {
-                let depth = self.target.depth().await.unwrap_or(None);
-                if depth.is_none_or(|depth| depth >= least) {
-                    self.announce(announce, &last).await;
+        let (mut left, mut under_way) = (messages.iter(), FuturesUnordered::new());
+        let (mut reached, mut result) = (HashMap::new(), Ok(()));
+        loop {
+            while result.is_ok() && under_way.len() < self.in_flight {
+                let Some(message) = left.next() else { break };
+                under_way.push(self.send(message));
+            }
+            match under_way.next().await {
+                None => break,
+                Some(Err(error)) if result.is_ok() => result = Err(error),
+                // The first error is the one that is reported.
+                Some(Err(_)) => {}
+                Some(Ok(name)) => {
+                    let now = Instant::now();
+                    let before = reached.insert(name.clone(), now);
+                    let sleeps = before.is_none_or(|before| now - before >= LISTENERS_SLEEP_AFTER);
+                    if when == AnnounceWhen::First && sleeps {
+                        self.announce(announce, &name).await;
+                    }
                 }
             }
         }
-        Ok(())
+        if !reached.is_empty() && self.is_due(when).await {
+            for name in reached.keys() {
+                self.announce(announce, name).await;
+            }
+        }
+        result
+    }
+
+    async fn is_due(&self, when: AnnounceWhen) -> bool {
+        match when {
+            AnnounceWhen::First | AnnounceWhen::Last => true,
+            AnnounceWhen::Depth(least) => {
+                let depth = self.target.depth().await.unwrap_or(None);
+                depth.is_none_or(|depth| depth >= least)
+            }
+        }
     }
 
     async fn announce(&self, announce: &impl Announce, name: &SourceName) {

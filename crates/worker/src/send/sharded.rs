@@ -15,9 +15,12 @@ const BUSY_PAUSE: Duration = Duration::from_secs(10);
 /// After so long without a busy queue, one queue less is used.
 const CALM: Duration = Duration::from_mins(10);
 
-/// Spreads messages over several queues. At first all go to the first queue. Each time that a queue in use is busy
-/// (503, or `server-busy`), one more is used, in turn; after ten calm minutes one less. A busy queue gets nothing for
-/// ten seconds.
+/// Spreads messages over several queues. At first all go to the first queue. Each time that a queue in use becomes
+/// busy (503, or `server-busy`), one more is used, in turn; after ten calm minutes one less. A busy queue gets nothing
+/// for ten seconds.
+///
+/// The client of the targets repeats a busy request itself before this is told: by default three times, which takes
+/// 12 s or more. Give those targets a client with `Retry { retries: 0, .. }`.
 ///
 /// Run a listener for each of the queues: with push, those of unused queues cost nothing.
 #[derive(Debug)]
@@ -80,11 +83,12 @@ impl<K: Target> Sharded<K> {
 
     fn was_busy(&self, index: usize) {
         let (mut state, now) = (self.state(), Instant::now());
-        if let Some(until) = state.busy_until.get_mut(index) {
-            *until = Some(now + BUSY_PAUSE);
-        }
+        let until = state.busy_until.get_mut(index);
+        let before = until.and_then(|until| until.replace(now + BUSY_PAUSE));
         state.changed_at = now;
-        if state.used < self.targets.len() {
+        // Sends that were under way together are told the same: only the first of them opens a queue.
+        let is_known = before.is_some_and(|until| until > now);
+        if !is_known && state.used < self.targets.len() {
             // The new one is next.
             state.next = state.used;
             state.used += 1;
@@ -215,6 +219,18 @@ mod tests {
         tokio::time::advance(CALM).await;
         assert_eq!(send(&target, 4).await, [12, 6, 0]);
         assert_eq!(target.depth().await, Ok(Some(18)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn busy_answers_that_come_together_open_one_queue() {
+        let target = sharded([0, 0, 0]);
+        for _ in 0..5 {
+            target.was_busy(0);
+        }
+        assert_eq!(target.used(), 2);
+        tokio::time::advance(BUSY_PAUSE).await;
+        target.was_busy(0);
+        assert_eq!(target.used(), 3);
     }
 
     #[tokio::test(start_paused = true)]

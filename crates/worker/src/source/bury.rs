@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{Attempt, Meta, cut};
+use super::message::{Attempt, Meta, said};
 
 /// The largest text of a burial, in bytes. Service Bus accepts 4,096 characters for reason and description.
 const TEXT_SIZE_MAX: usize = 4 << 10;
@@ -30,8 +30,8 @@ pub struct Burial {
 impl Burial {
     pub(crate) fn new(reason: &str, description: &str, history: Vec<Attempt>) -> Self {
         Self {
-            reason: cut(reason, TEXT_SIZE_MAX).to_owned(),
-            description: cut(description, TEXT_SIZE_MAX).to_owned(),
+            reason: said(reason, TEXT_SIZE_MAX),
+            description: said(description, TEXT_SIZE_MAX),
             chain: Vec::new(),
             backtrace: None,
             history,
@@ -41,13 +41,13 @@ impl Burial {
     pub(crate) fn with_trace(mut self, chain: &[String], backtrace: Option<&str>) -> Self {
         let mut size_left = TEXT_SIZE_MAX;
         for text in chain {
-            let text = cut(text, size_left);
+            let text = said(text, size_left);
             size_left -= text.len();
             if !text.is_empty() {
-                self.chain.push(text.to_owned());
+                self.chain.push(text);
             }
         }
-        self.backtrace = backtrace.map(|text| cut(text, TEXT_SIZE_MAX).to_owned());
+        self.backtrace = backtrace.map(|text| said(text, TEXT_SIZE_MAX));
         self
     }
 

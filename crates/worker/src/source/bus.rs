@@ -283,7 +283,11 @@ pub(super) fn incoming(name: &SourceName, received: &Received) -> Incoming {
     let enqueued = received.enqueued_at();
     let since = enqueued.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     // Numbers begin anew if the queue is deleted and created again.
-    let key = format!("{number}@{}", since.unwrap_or_default().as_millis());
+    let key = match (received.sequence_number(), since) {
+        (Some(number), Some(since)) => format!("{number}@{}", since.as_millis()),
+        // Nothing tells the message from others.
+        (None, _) | (_, None) => String::new(),
+    };
     let attempt = received.delivery_count().saturating_add(1);
     let mut meta = Meta::new(name.queue.clone(), key, attempt);
     meta.id = received.id().unwrap_or_else(|| number.to_string());

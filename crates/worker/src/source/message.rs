@@ -16,7 +16,7 @@ pub(crate) const HISTORY: &str = "kew-history";
 pub(crate) const LEASE_HINT: &str = "kew-lease-s";
 
 /// Failures that are remembered with a message.
-const ATTEMPTS_MAX: usize = 10;
+pub(crate) const HISTORY_MAX: u32 = 10;
 
 /// The text of each, in bytes.
 const TEXT_SIZE_MAX: usize = 200;
@@ -35,7 +35,8 @@ pub struct Incoming {
 pub struct Meta {
     /// The queue that it came from.
     pub queue: Arc<str>,
-    /// The same at each delivery, and unique in the queue.
+    /// The same at each delivery, and unique in the queue. Empty if the service does not say what would be: such a
+    /// message is not known again.
     pub key: String,
     /// The message's id. Queue Storage makes it; on Service Bus the sender sets it, and without one it is the
     /// sequence number.
@@ -108,7 +109,7 @@ impl Meta {
     pub(crate) fn history_with(&self, attempt: Attempt) -> Vec<Attempt> {
         let mut history = self.history.clone();
         history.push(attempt);
-        let surplus = history.len().saturating_sub(ATTEMPTS_MAX);
+        let surplus = history.len().saturating_sub(HISTORY_MAX as usize);
         history.drain(..surplus);
         history
     }
@@ -133,8 +134,8 @@ impl Attempt {
         Self {
             attempt,
             failed_at_ms: u64::try_from(now.unwrap_or_default().as_millis()).unwrap_or(u64::MAX),
-            error_type: cut(error_type, TEXT_SIZE_MAX).to_owned(),
-            error: cut(error, TEXT_SIZE_MAX).to_owned(),
+            error_type: said(error_type, TEXT_SIZE_MAX),
+            error: said(error, TEXT_SIZE_MAX),
         }
     }
 }
@@ -163,7 +164,7 @@ pub(crate) fn history_text(history: &[Attempt]) -> String {
 
 pub(super) fn history_of(text: &str) -> Vec<Attempt> {
     let mut history: Vec<Attempt> = serde_json::from_str(text).unwrap_or_default();
-    let surplus = history.len().saturating_sub(ATTEMPTS_MAX);
+    let surplus = history.len().saturating_sub(HISTORY_MAX as usize);
     history.drain(..surplus);
     history
 }
@@ -197,6 +198,11 @@ fn text_of_value(value: &Value) -> Option<String> {
 pub(crate) fn cut(text: &str, size_max: usize) -> &str {
     text.get(..text.floor_char_boundary(size_max))
         .unwrap_or(text)
+}
+
+/// The same, without the two characters that JSON carries as they are and XML forbids.
+pub(crate) fn said(text: &str, size_max: usize) -> String {
+    cut(text, size_max).replace(['\u{FFFE}', '\u{FFFF}'], "\u{FFFD}")
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub use self::session::{SessionIntake, SessionLease, SessionSource};
 use crate::error::SourceError;
 
 pub(crate) use self::envelope::Envelope;
-pub(crate) use self::message::{LEASE_HINT, history_text, properties_of_bus};
+pub(crate) use self::message::{HISTORY_MAX, LEASE_HINT, history_text, properties_of_bus};
 pub(crate) use self::queue::text_of;
 
 /// Where a source receives from. Metrics, spans and announcements name it.
@@ -67,6 +67,10 @@ pub trait Source: Send + Sync + 'static {
 
     /// Whether messages of one intake must be handled one after the other.
     const IS_ORDERED: bool = false;
+
+    /// Whether the listener chooses how long a message is leased. If not, the service has locks of its own, counts
+    /// deliveries, and buries a message after too many.
+    const CHOOSES_LEASE: bool = false;
 
     /// Which queue it is.
     fn name(&self) -> &SourceName;
@@ -134,6 +138,12 @@ pub trait Lease: Send + 'static {
 
     /// Moves the message to where failed messages lie. It is never lost on the way, but it can be there twice.
     fn bury(&mut self, burial: &Burial) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Whether [`bury`](Self::bury) failed after the message was put where failed messages lie, so that only its
+    /// delete is missing.
+    fn is_buried(&self) -> bool {
+        false
+    }
 }
 
 /// A lease whose service has a place for the progress of long work.

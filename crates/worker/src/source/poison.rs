@@ -1,7 +1,7 @@
 //! The poison queue: where failed messages lie on Queue Storage, which has no dead-letter queue.
 
 use bytes::Bytes;
-use kew_client::{PutOptions, QueueClient};
+use kew_client::{ErrorKind, PutOptions, QueueClient};
 
 use super::bury::{Burial, Buried};
 use super::envelope::Envelope;
@@ -48,7 +48,8 @@ pub(super) async fn put(
         }
         match put_creating(client, queue, &text).await {
             Ok(()) => return Ok(()),
-            Err(error) if error.is_too_large() => refused = Some(error),
+            // What is said of the message must not keep it from being buried.
+            Err(error) if error.kind() == ErrorKind::Refused => refused = Some(error),
             Err(error) => return Err(error),
         }
     }

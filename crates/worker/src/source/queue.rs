@@ -98,6 +98,7 @@ impl QueueSource {
 impl Source for QueueSource {
     type Lease = QueueLease;
     type Intake = QueueIntake;
+    const CHOOSES_LEASE: bool = true;
 
     fn name(&self) -> &SourceName {
         &self.settings.name
@@ -273,6 +274,10 @@ impl Lease for QueueLease {
             self.is_buried = true;
         }
         self.complete().await
+    }
+
+    fn is_buried(&self) -> bool {
+        self.is_buried
     }
 }
 

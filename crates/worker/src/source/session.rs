@@ -83,7 +83,9 @@ impl Source for SessionSource {
             settings: self.settings.clone(),
             idle: self.idle,
             held: None,
+            idle_since: None,
             taking: None,
+            closing: None,
         })
     }
 
@@ -118,6 +120,10 @@ pub struct SessionIntake {
     held: Option<Arc<Held>>,
     /// A session that was asked for. It outlives the futures of receives, which may be dropped every second.
     taking: Option<Boxed<'static, Result<Option<Arc<Held>>, SourceError>>>,
+    /// Since when the session has been waited on for a message. It outlives them too.
+    idle_since: Option<Instant>,
+    /// A session that is given back, likewise.
+    closing: Option<Boxed<'static, Result<(), SourceError>>>,
 }
 
 impl SessionIntake {
@@ -145,15 +151,30 @@ impl SessionIntake {
 impl SessionIntake {
     /// Gives the session back, with messages that came and were not received. To drop its last handle does the same,
     /// but for those messages.
-    async fn give_back(&mut self) -> Result<(), SourceError> {
-        match self.held.take().and_then(Arc::into_inner) {
-            Some(held) => match held.receiver.into_inner().close().await {
-                // A session that is lost has nothing to give back.
-                Err(error) if error.kind() == ErrorKind::Refused => Ok(()),
-                closed => Ok(closed?),
-            },
-            None => Ok(()),
+    fn give_back(&mut self) {
+        if let Some(held) = self.forget().and_then(Arc::into_inner) {
+            self.closing = Some(Box::pin(async move {
+                match held.receiver.into_inner().close().await {
+                    // A session that is lost has nothing to give back.
+                    Err(error) if error.kind() == ErrorKind::Refused => Ok(()),
+                    closed => Ok(closed?),
+                }
+            }));
         }
+    }
+
+    async fn given_back(&mut self) -> Result<(), SourceError> {
+        let Some(closing) = &mut self.closing else {
+            return Ok(());
+        };
+        let closed = closing.await;
+        self.closing = None;
+        closed
+    }
+
+    fn forget(&mut self) -> Option<Arc<Held>> {
+        self.idle_since = None;
+        self.held.take()
     }
 }
 
@@ -163,6 +184,7 @@ impl Intake for SessionIntake {
 
     async fn receive(&mut self, _: Ask) -> Result<Vec<SessionLease>, SourceError> {
         loop {
+            self.given_back().await?;
             let Some(held) = self.held.clone() else {
                 let settings = self.settings.clone();
                 let taking = self
@@ -175,20 +197,23 @@ impl Intake for SessionIntake {
             };
             // To drop this future loses no message: it waits in the session's inbox.
             let next = async { held.receiver.lock().await.receive().await };
-            match timeout(self.idle, next).await {
+            let idle_since = *self.idle_since.get_or_insert_with(Instant::now);
+            let idle = self.idle.saturating_sub(idle_since.elapsed());
+            match timeout(idle, next).await {
                 Ok(Ok(locked)) => {
+                    self.idle_since = None;
                     let lease = SessionLease::new(&self.settings, locked, held);
                     return Ok(vec![lease]);
                 }
-                Ok(Err(error)) if error.is_lock_lost() => self.held = None,
+                Ok(Err(error)) if error.is_lock_lost() => drop(self.forget()),
                 Ok(Err(error)) => {
-                    self.held = None;
+                    self.forget();
                     return Err(error.into());
                 }
                 // The session has no more messages.
                 Err(_) => {
                     drop(held);
-                    self.give_back().await?;
+                    self.give_back();
                 }
             }
         }
@@ -196,7 +221,9 @@ impl Intake for SessionIntake {
 
     async fn close(mut self) -> Result<(), SourceError> {
         self.taking = None;
-        self.give_back().await
+        self.given_back().await?;
+        self.give_back();
+        self.given_back().await
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kew_worker::{
     AUTHENTICATION_FAILED, Delivery, ErrorKind, Event, Failure, Incoming, Json, Listener,
-    MALFORMED_PAYLOAD, MAX_DELIVERY_COUNT_EXCEEDED, SourceError, Text, handler_fn,
+    MALFORMED_PAYLOAD, MAX_DELIVERY_COUNT_EXCEEDED, SourceError, Stop, Text, handler_fn,
     install_panic_hook,
 };
 use tokio::time::{Instant, sleep};
@@ -130,7 +130,8 @@ async fn a_message_that_ends_its_process_each_time_is_buried_unhandled() {
     let service = Service::new(1);
     let id = service.put("x");
     let calls = Arc::new(AtomicU32::new(0));
-    for _ in 0..3 {
+    // Three deliveries more than the limit: a delivery is no failure.
+    for _ in 0..6 {
         let called = calls.clone();
         let listener = Listener::builder(Polled::new(&service), Text)
             .subscribe(handler_fn(move |_| {
@@ -146,7 +147,113 @@ async fn a_message_that_ends_its_process_each_time_is_buried_unhandled() {
     }
     let burial = service.burial(id).unwrap();
     assert_eq!(burial.reason, MAX_DELIVERY_COUNT_EXCEEDED);
-    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    assert_eq!(calls.load(Ordering::SeqCst), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delivery_that_nobody_saw_is_no_failure() {
+    let service = Service::new(1);
+    service.put("x");
+    service.fail_next("get", SourceError::new(ErrorKind::OutcomeUnknown, "lost"));
+    let listener = works::<false>(&service, SECOND).attempts_max(1).build();
+    listener.start(1).unwrap();
+    until("it is gone", || service.depth() == 0).await;
+    until("it is known", || listener.state().in_flight == 0).await;
+    let state = listener.state();
+    assert_eq!((state.completed, state.buried), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_is_no_failure_where_failures_are_noted() {
+    let service = Service::new(1);
+    let id = service.put("x");
+    let calls = Arc::new(AtomicU32::new(0));
+    let listener = |hangs: bool| {
+        let called = calls.clone();
+        Listener::builder(Polled::new(&service), Text)
+            .subscribe(handler_fn(move |_| {
+                called.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    match hangs {
+                        true => std::future::pending().await,
+                        false => Err(Failure::new("x").retry_after(SECOND)),
+                    }
+                }
+            }))
+            .attempts_max(3)
+            .build()
+    };
+    // One failure, then a stop, then failures until it is buried.
+    for (hangs, expected) in [(false, 1), (true, 2)] {
+        let listener = listener(hangs);
+        listener.start(1).unwrap();
+        until("it is called", || calls.load(Ordering::SeqCst) == expected).await;
+        sleep(SECOND / 10).await;
+        let at_once = Stop {
+            finish_within: Duration::ZERO,
+            ..Stop::default()
+        };
+        listener.stop(at_once).await;
+    }
+    let last = listener(false);
+    last.start(1).unwrap();
+    until("it is buried", || service.burial(id).is_some()).await;
+    let attempts = service.burial(id).unwrap().history;
+    let attempts: Vec<u32> = attempts.iter().map(|it| it.attempt).collect();
+    assert_eq!(attempts, [1, 3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_burial_was_cut_short_is_not_handled_again() {
+    for error in [
+        SourceError::lease_lost("gone"),
+        SourceError::refused("no right to delete"),
+    ] {
+        let service = Service::new(1);
+        service.put("x");
+        service.fail_next("complete", error);
+        let calls = Arc::new(AtomicU32::new(0));
+        let called = calls.clone();
+        let listener = Listener::builder(Polled::new(&service), Text)
+            .subscribe(handler_fn(move |_| {
+                called.fetch_add(1, Ordering::SeqCst);
+                async { Err(Failure::new("x").permanent("X")) }
+            }))
+            .build();
+        listener.start(1).unwrap();
+        until("it is gone", || {
+            service.depth() == 0 && listener.state().in_flight == 0
+        })
+        .await;
+        let state = listener.state();
+        assert_eq!((state.received, state.buried, state.completed), (2, 1, 0));
+        assert_eq!(service.counts(|it| it.burials), 1);
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_one_handler_does_not_stop_another_one() {
+    let service = Service::new(1);
+    let id = service.put("x");
+    let finished = Arc::new(AtomicU32::new(0));
+    let counts = finished.clone();
+    let listener = Listener::builder(Polled::new(&service), Text)
+        .subscribe(handler_fn(|_| async { panic!("a panic of the handler") }))
+        .subscribe(handler_fn(move |_| {
+            let counts = counts.clone();
+            async move {
+                sleep(SECOND * 5).await;
+                counts.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            }
+        }))
+        .attempts_max(2)
+        .build();
+    listener.start(1).unwrap();
+    until("it is buried", || service.burial(id).is_some()).await;
+    assert_eq!(service.burial(id).unwrap().reason, "Panic");
+    assert_eq!(finished.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -48,6 +48,7 @@ pub(crate) struct Counts {
     pub(crate) last_lease: Duration,
     pub(crate) leased_max: usize,
     pub(crate) last_delay: Duration,
+    pub(crate) burials: u64,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +60,10 @@ struct State {
     buried: BTreeMap<u64, Burial>,
     deleted: BTreeSet<u64>,
     violations: Vec<String>,
+    /// Handlers that work, for each message.
+    at_work: BTreeMap<u64, u32>,
+    /// Messages that were handed out twice by the service's fault.
+    duplicated: BTreeSet<u64>,
     random: u64,
     /// What the next requests answer, before anything else.
     script: Vec<(&'static str, SourceError)>,
@@ -127,6 +132,7 @@ impl Service {
     }
 
     /// The next request of this name answers so, and has no effect unless its outcome is unknown.
+    /// `get` is also what a source that waits does.
     pub(crate) fn fail_next(&self, request: &'static str, error: SourceError) {
         self.state().script.push((request, error));
     }
@@ -157,6 +163,19 @@ impl Service {
 
     pub(crate) fn deleted(&self) -> usize {
         self.state().deleted.len()
+    }
+
+    /// Messages that were deleted after their work, or buried, or both after lost answers.
+    pub(crate) fn settled(&self) -> usize {
+        let state = self.state();
+        let buried = state.buried.keys().filter(|id| !state.deleted.contains(id));
+        state.deleted.len() + buried.count()
+    }
+
+    /// A handler works on a message until this is dropped. The service notes whether it hands it out meanwhile.
+    pub(crate) fn works_on(self: &Arc<Self>, id: u64) -> AtWork {
+        *self.state().at_work.entry(id).or_default() += 1;
+        AtWork(self.clone(), id)
     }
 
     pub(crate) fn violations(&self) -> Vec<String> {
@@ -199,18 +218,20 @@ impl Service {
         }
     }
 
-    /// A request: its effect happens once, or not at all, whatever comes back.
-    async fn request<R>(
-        &self,
+    /// A request: its effect happens once, or not at all, whatever comes back. A slow one happens also if nobody waits
+    /// for it any more.
+    async fn request<R: Send + 'static>(
+        self: &Arc<Self>,
         name: &'static str,
-        effect: impl FnOnce(&mut State) -> Result<R, SourceError>,
+        effect: impl FnOnce(&mut State) -> Result<R, SourceError> + Send + 'static,
     ) -> Result<R, SourceError> {
         self.point().await;
         let latency = *self.latency.lock().unwrap();
         sleep(latency).await;
         let scripted = {
             let mut state = self.state();
-            let found = state.script.iter().position(|(it, _)| *it == name);
+            let scripted = if name == "receive" { "get" } else { name };
+            let found = state.script.iter().position(|(it, _)| *it == scripted);
             found.map(|index| state.script.remove(index).1)
         };
         let faults = *self.faults.lock().unwrap();
@@ -224,11 +245,22 @@ impl Service {
         if strikes(faults.busy) {
             return Err(SourceError::busy("503"));
         }
-        if strikes(faults.slow) {
-            let most = u64::try_from(LOCK.as_millis()).unwrap() * 2;
-            sleep(Duration::from_millis(self.random(most))).await;
-        }
-        let result = effect(&mut self.state());
+        let result = match strikes(faults.slow) {
+            true => {
+                let most = u64::try_from(LOCK.as_millis()).unwrap() * 2;
+                let (service, late) = (self.clone(), Duration::from_millis(self.random(most)));
+                let late = async move {
+                    sleep(late).await;
+                    effect(&mut service.state())
+                };
+                match name {
+                    // What nobody waits for stays in the queue, as in the inbox of a link.
+                    "receive" => late.await,
+                    _ => tokio::spawn(late).await.unwrap(),
+                }
+            }
+            false => effect(&mut self.state()),
+        };
         // The depth is known at once, so that it does not come after every other answer.
         if name != "depth" {
             let latency = *self.answer_latency.lock().unwrap();
@@ -244,14 +276,16 @@ impl Service {
         result
     }
 
+    /// `get` as on Queue Storage, `receive` as on Service Bus.
     pub(crate) async fn get(
-        &self,
+        self: &Arc<Self>,
+        name: &'static str,
         count: u32,
         lease: Duration,
     ) -> Result<Vec<(u64, Stored)>, SourceError> {
         let duplicate = self.faults.lock().unwrap().duplicate;
         let hands_out_again = duplicate > 0 && self.random(1_000) < duplicate;
-        self.request("get", |state| {
+        self.request(name, move |state| {
             let now = Instant::now();
             state.counts.gets += 1;
             state.counts.largest_ask = state.counts.largest_ask.max(count);
@@ -261,6 +295,13 @@ impl Service {
             let ready = ready.filter(|(_, it)| hands_out_again || visible(it));
             let mut got = Vec::new();
             for (id, stored) in ready.take(count as usize) {
+                if !visible(stored) {
+                    state.duplicated.insert(*id);
+                }
+                if state.at_work.contains_key(id) && !state.duplicated.contains(id) {
+                    let text = format!("{id} was handed out while a handler worked on it");
+                    state.violations.push(text);
+                }
                 stored.attempt += 1;
                 stored.receipt += 1;
                 stored.visible_at = Some(now + lease);
@@ -276,7 +317,7 @@ impl Service {
         .await
     }
 
-    pub(crate) async fn count(&self) -> Result<u64, SourceError> {
+    pub(crate) async fn count(self: &Arc<Self>) -> Result<u64, SourceError> {
         self.request("depth", |state| {
             state.counts.depths += 1;
             Ok(u64::try_from(state.messages.len()).unwrap())
@@ -286,14 +327,14 @@ impl Service {
 
     /// Changes a leased message, and returns its new receipt.
     pub(crate) async fn change(
-        &self,
+        self: &Arc<Self>,
         name: &'static str,
         id: u64,
         receipt: u64,
         hidden_for: Duration,
-        change: impl FnOnce(&mut Stored),
+        change: impl FnOnce(&mut Stored) + Send + 'static,
     ) -> Result<u64, SourceError> {
-        self.request(name, |state| {
+        self.request(name, move |state| {
             if name == "renew" {
                 state.counts.renewals += 1;
             }
@@ -310,13 +351,18 @@ impl Service {
         .inspect(|_| self.arrived.notify_waiters())
     }
 
-    pub(crate) async fn complete(&self, id: u64, receipt: u64) -> Result<(), SourceError> {
-        self.request("complete", |state| {
+    pub(crate) async fn complete(
+        self: &Arc<Self>,
+        id: u64,
+        receipt: u64,
+    ) -> Result<(), SourceError> {
+        self.request("complete", move |state| {
             state.counts.completes += 1;
             leased(&mut state.messages, id, receipt)?;
             state.messages.remove(&id);
             state.deleted.insert(id);
-            if !state.done.contains(&id) {
+            // Of one that is buried, the delete may come with a later delivery.
+            if !state.done.contains(&id) && !state.buried.contains_key(&id) {
                 state
                     .violations
                     .push(format!("{id} was deleted before it was done"));
@@ -327,15 +373,48 @@ impl Service {
     }
 
     pub(crate) async fn bury(
-        &self,
+        self: &Arc<Self>,
         id: u64,
         receipt: u64,
         burial: Burial,
     ) -> Result<(), SourceError> {
-        self.request("bury", |state| {
+        self.request("bury", move |state| {
             leased(&mut state.messages, id, receipt)?;
             state.messages.remove(&id);
+            state.counts.burials += 1;
             state.buried.insert(id, burial);
+            Ok(())
+        })
+        .await
+    }
+
+    /// The first half of a burial where the service has no dead letters.
+    pub(crate) async fn bury_copy(
+        self: &Arc<Self>,
+        id: u64,
+        burial: Burial,
+    ) -> Result<(), SourceError> {
+        self.request("bury", move |state| {
+            state.counts.burials += 1;
+            state.buried.insert(id, burial);
+            Ok(())
+        })
+        .await
+    }
+
+    /// The second half.
+    pub(crate) async fn delete_buried(
+        self: &Arc<Self>,
+        id: u64,
+        receipt: u64,
+    ) -> Result<(), SourceError> {
+        self.request("complete", move |state| {
+            leased(&mut state.messages, id, receipt)?;
+            state.messages.remove(&id);
+            if !state.buried.contains_key(&id) {
+                let text = format!("{id} was deleted before it was buried");
+                state.violations.push(text);
+            }
             Ok(())
         })
         .await
@@ -343,6 +422,20 @@ impl Service {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
+    }
+}
+
+/// A handler that works.
+pub(crate) struct AtWork(Arc<Service>, u64);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        let count = state.at_work.entry(self.1).or_default();
+        *count -= 1;
+        if *count == 0 {
+            state.at_work.remove(&self.1);
+        }
     }
 }
 

@@ -37,6 +37,7 @@ impl<const WAITS: bool> FakeSource<WAITS> {
 impl<const WAITS: bool> Source for FakeSource<WAITS> {
     type Lease = FakeLease<WAITS>;
     type Intake = FakeIntake<WAITS>;
+    const CHOOSES_LEASE: bool = !WAITS;
 
     fn name(&self) -> &SourceName {
         &self.name
@@ -69,7 +70,8 @@ impl<const WAITS: bool> Intake for FakeIntake<WAITS> {
             let arrived = service.arrived.notified();
             let lease = if WAITS { LOCK } else { ask.lease };
             let asked_at = Instant::now();
-            let got = service.get(ask.count, lease).await?;
+            let name = if WAITS { "receive" } else { "get" };
+            let got = service.get(name, ask.count, lease).await?;
             if !got.is_empty() || !WAITS {
                 let leases = got.into_iter();
                 let leases = leases.map(|(id, stored)| {
@@ -93,6 +95,7 @@ pub(crate) struct FakeLease<const WAITS: bool> {
     receipt: u64,
     incoming: Incoming,
     ends_at: Instant,
+    is_buried: bool,
 }
 
 impl<const WAITS: bool> FakeLease<WAITS> {
@@ -110,6 +113,7 @@ impl<const WAITS: bool> FakeLease<WAITS> {
                 meta,
             },
             ends_at,
+            is_buried: false,
         }
     }
 
@@ -117,7 +121,7 @@ impl<const WAITS: bool> FakeLease<WAITS> {
         &mut self,
         name: &'static str,
         hidden_for: Duration,
-        change: impl FnOnce(&mut Stored) + Send,
+        change: impl FnOnce(&mut Stored) + Send + 'static,
     ) -> Result<(), SourceError> {
         let asked_at = Instant::now();
         let changed = self
@@ -159,9 +163,20 @@ impl<const WAITS: bool> Lease for FakeLease<WAITS> {
     }
 
     async fn bury(&mut self, burial: &Burial) -> Result<(), SourceError> {
-        self.service
-            .bury(self.id, self.receipt, burial.clone())
-            .await
+        if WAITS {
+            let burial = burial.clone();
+            return self.service.bury(self.id, self.receipt, burial).await;
+        }
+        // As on Queue Storage: put first, and deleted after.
+        if !self.is_buried {
+            self.service.bury_copy(self.id, burial.clone()).await?;
+            self.is_buried = true;
+        }
+        self.service.delete_buried(self.id, self.receipt).await
+    }
+
+    fn is_buried(&self) -> bool {
+        self.is_buried
     }
 }
 

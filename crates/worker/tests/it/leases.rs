@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use kew_worker::{
-    AfterLoss, Delivery, ErrorKind, Failure, Fixed, LeaseHint, Listener, LostLeases, SourceError,
-    Text, handler_fn,
+    Adaptive, AfterLoss, Delivery, ErrorKind, Failure, Fixed, LeaseHint, Listener, LostLeases,
+    SourceError, Text, handler_fn,
 };
 use tokio::time::{Instant, sleep};
 
@@ -70,6 +70,8 @@ async fn a_handler_is_stopped_before_a_lease_that_cannot_be_renewed_ends() {
     until("it was stopped", || listener.state().stopped_handlers == 1).await;
     let ran = hangs.dropped_after_ms.load(Ordering::SeqCst);
     assert!((26_000..30_000).contains(&ran), "{ran}");
+    let asked = listener.state().failed_requests;
+    assert!((2..=4).contains(&asked), "busy is at least 4 s: {asked}");
     until("it comes back", || hangs.calls.load(Ordering::SeqCst) == 2).await;
 }
 
@@ -125,6 +127,7 @@ async fn a_result_whose_delete_failed_is_kept_or_redone() {
         })
         .await;
         until("it is deleted", || service.depth() == 0).await;
+        until("it is counted", || listener.state().completed == 1).await;
         assert_eq!(calls.load(Ordering::SeqCst), expected, "{choice:?}");
         assert_eq!(listener.state().lost_leases, 1);
     }
@@ -277,4 +280,50 @@ async fn a_renewal_under_way_is_answered_before_the_message_is_settled() {
         (state.renewals, state.completed, state.unsettled),
         (1, 1, 0)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_save_that_hangs_does_not_keep_a_handler_beyond_its_lease() {
+    let service = Service::new(1);
+    service.put("x");
+    let hangs = Hangs::default();
+    let slow = service.clone();
+    let listener = Listener::builder(Polled::new(&service), Text)
+        .subscribe(hangs.clone())
+        .subscribe(handler_fn(move |delivery: Delivery<String, _>| {
+            let slow = slow.clone();
+            async move {
+                sleep(SECOND * 5).await;
+                slow.set_latency(SECOND * 3_600);
+                delivery.save("halfway").await?;
+                Ok(())
+            }
+        }))
+        .visibility(Fixed(SECOND * 30))
+        .build();
+    listener.start(1).unwrap();
+    until("it was stopped", || listener.state().stopped_handlers == 1).await;
+    let ran = hangs.dropped_after_ms.load(Ordering::SeqCst);
+    assert!((26_000..30_000).contains(&ran), "{ran}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hint_is_bounded_and_only_for_services_that_let_the_listener_choose() {
+    let hint = || vec![("kew-lease-s".to_owned(), u64::MAX.to_string())];
+    let service = Service::new(1);
+    service.put_with("x", hint());
+    let bounds = Adaptive::between(SECOND * 30, SECOND * 60);
+    let builder = works::<false>(&service, SECOND * 45);
+    let listener = builder.visibility(bounds).build();
+    listener.start(1).unwrap();
+    until("it is deleted", || service.depth() == 0).await;
+    // At the beginning for 60 s, at half of that for 30 s, and at half of that.
+    assert_eq!(service.counts(|it| it.renewals), 3);
+
+    let service = Service::new(1);
+    service.put_with("x", hint());
+    let listener = works::<true>(&service, SECOND).build();
+    listener.start(1).unwrap();
+    until("it is deleted", || service.depth() == 0).await;
+    assert_eq!(service.counts(|it| it.renewals), 0);
 }

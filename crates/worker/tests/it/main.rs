@@ -10,9 +10,12 @@ mod idle;
 mod kew;
 mod leases;
 mod listener;
+mod packages;
+mod panicking;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;
 mod pushed;
+mod returns;
 mod services;
 mod simulation;
 mod stopping;

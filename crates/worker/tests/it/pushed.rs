@@ -161,14 +161,21 @@ async fn a_package_is_announced_when_the_sender_says() {
     let mut heard = push.subscribe();
     let two = ["a".to_owned(), "b".to_owned()];
     for (when, expected) in [
-        (AnnounceWhen::First, true),
-        (AnnounceWhen::Last, true),
-        (AnnounceWhen::Depth(9), false),
-        (AnnounceWhen::Depth(8), true),
+        // Before the first message, when it is there, and at the end.
+        (AnnounceWhen::First, 3),
+        (AnnounceWhen::Last, 1),
+        (AnnounceWhen::Depth(9), 0),
+        (AnnounceWhen::Depth(8), 1),
     ] {
         sender.send_package(&two, &push, when).await.unwrap();
-        let next = tokio::time::timeout(Duration::from_millis(1), heard.next()).await;
-        assert_eq!(next.is_ok(), expected, "{when:?}");
+        let mut count = 0;
+        while tokio::time::timeout(Duration::from_millis(1), heard.next())
+            .await
+            .is_ok()
+        {
+            count += 1;
+        }
+        assert_eq!(count, expected, "{when:?}");
         if when == AnnounceWhen::Depth(9) {
             sender.send(&two[0]).await.unwrap();
             service.end_leases();
@@ -206,6 +213,54 @@ impl Announcements for Breaks {
             self.changed.notified().await;
         }
     }
+}
+
+/// Push whose announcers do not know of the listener for a time.
+#[derive(Clone, Default)]
+struct Unknown(Arc<Mutex<bool>>);
+
+impl Announcements for Unknown {
+    async fn ready(&mut self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Heard, SourceError> {
+        std::future::pending().await
+    }
+
+    fn unknown_for(&self) -> Duration {
+        Duration::from_secs(40)
+    }
+
+    async fn close(&mut self) {
+        *self.0.lock().unwrap() = true;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_announcers_do_not_know_a_listener_it_looks_itself() {
+    let service = Service::new(1);
+    let push = Unknown::default();
+    let listener = works::<false>(&service, Duration::ZERO)
+        .push(push.clone())
+        .recheck(None)
+        .build();
+    listener.start(1).unwrap();
+    for _ in 0..2 {
+        sleep(Duration::from_secs(13)).await;
+        service.put("unannounced");
+        let began = Instant::now();
+        until("it is deleted", || service.depth() == 0).await;
+        assert!(began.elapsed() < Duration::from_secs(11));
+    }
+    until("all end", || listener.state().active_tasks == 0).await;
+    sleep(HOUR).await;
+    let polls = listener.state().empty_polls;
+    sleep(HOUR).await;
+    assert_eq!(listener.state().empty_polls, polls);
+    assert!(!*push.0.lock().unwrap());
+    listener.stop(kew_worker::Stop::default()).await;
+    assert!(*push.0.lock().unwrap(), "it was closed");
 }
 
 #[tokio::test(start_paused = true)]

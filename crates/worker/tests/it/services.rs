@@ -1,14 +1,15 @@
 //! What only one of the services has, at Kew.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kew_client::{Message, PutOptions, ReceiverOptions};
+use kew_client::{EntityStatus, Message, PutOptions, QueueSettings, ReceiverOptions};
 use kew_worker::{
     Announce, Announcement, BusAnnouncements, BusAnnouncer, BusSource, Codec, Delivery, Envelopes,
-    ErrorKind, Failure, Fixed, Json, Listener, Outgoing, QueueSource, QueueTarget, Raw, SendError,
-    Sender, SessionSource, Source, Stop, Target, Text, TextEncoding, Xml, handler_fn,
+    ErrorKind, Failure, Fixed, Json, LeaseHint, Listener, Outgoing, QueueSource, QueueTarget, Raw,
+    SendError, Sender, SessionSource, Source, Stop, Target, Text, TextEncoding, TraceContext, Xml,
+    handler_fn,
 };
 
 use crate::kew::Kew;
@@ -91,6 +92,28 @@ async fn what_queue_storage_lacks_is_refused() {
     ] {
         let refused = target.send(&message).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Refused, "{message:?}");
+    }
+    let one = QueueTarget::new(client.clone(), ACCOUNT, "jobs");
+    let other = QueueTarget::new(client.clone(), ACCOUNT, "jobs");
+    let hint = LeaseHint::new(Duration::from_mins(1), Duration::from_mins(2));
+    let marks = Sender::new(Text, one, "test").lease_hint(hint.clone());
+    marks.send(&"x".to_owned()).await.unwrap();
+    assert_eq!(
+        receive(QueueSource::new(client.clone(), ACCOUNT, "jobs"), Text).await,
+        "x"
+    );
+    hint.lengthen(Duration::ZERO);
+    let trace = TraceContext::begin().unwrap();
+    let traces = Sender::new(Text, other, "test");
+    let text = "x".to_owned();
+    for refused in [
+        marks.send(&text).await,
+        traces.send_with(&text, |_| {}, Some(&trace)).await,
+    ] {
+        let Err(SendError::Target(error)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(error.kind(), ErrorKind::Refused);
     }
     // Without envelopes there is no place for a checkpoint.
     Sender::new(Text, target, "test")
@@ -276,6 +299,56 @@ async fn messages_of_a_session_come_in_order_with_its_state() {
 }
 
 #[tokio::test]
+async fn a_session_without_messages_is_given_back() {
+    let kew = Kew::start().await;
+    let client = kew.bus_client();
+    let source = SessionSource::new(client.clone(), "ns", "steps");
+    let source = source.session_idle(Duration::from_millis(1_300));
+    let listener = Listener::builder(source, Text)
+        .subscribe(handler_fn(|_| async { Ok(()) }))
+        .tasks_max(1)
+        .build();
+    listener.start(1).unwrap();
+    let sender = client.sender("steps").await.unwrap();
+    let began = Instant::now();
+    for number in 0..3 {
+        let message = Message {
+            session_id: Some(format!("s{number}")),
+            ..Message::new("x")
+        };
+        sender.send(&message).await.unwrap();
+        // The one task is free for the next session long before the lock of this one ends, after a minute.
+        until("it is handled", async || {
+            listener.state().completed == number + 1
+        })
+        .await;
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn an_error_with_characters_that_xml_forbids_is_buried() {
+    let kew = Kew::start().await;
+    let client = kew.queue_client();
+    let options = PutOptions::default();
+    client.put("jobs", "x", options).await.unwrap();
+    let listener = Listener::builder(QueueSource::new(client.clone(), ACCOUNT, "jobs"), Text)
+        .subscribe(handler_fn(|_| async {
+            Err(Failure::new("not \u{0}\u{FFFE}\u{FFFF} a name").permanent("Never"))
+        }))
+        .build();
+    listener.start(1).unwrap();
+    until("it is buried", async || listener.state().buried == 1).await;
+    let buried = client.peek("jobs-poison", 1).await.unwrap();
+    let text = &buried[0].text;
+    assert!(text.contains("\u{FFFD}\u{FFFD} a name"), "{text}");
+}
+
+#[tokio::test]
 async fn every_listener_of_other_processes_is_offered_an_announcement() {
     let kew = Kew::start().await;
     let storage = kew.queue_client();
@@ -320,6 +393,38 @@ async fn every_listener_of_other_processes_is_offered_an_announcement() {
         listeners.iter().all(|it| it.state().announcements == 2)
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_announcer_knows_new_listeners_and_passes_over_bad_queues() {
+    let kew = Kew::start().await;
+    let (storage, admin) = (kew.queue_client(), kew.admin());
+    let announcer = BusAnnouncer::new(kew.bus_client(), kew.admin(), "wakeup-");
+    let target = QueueTarget::new(storage.clone(), ACCOUNT, "jobs");
+    let announcement = Announcement::new(target.name(), "web-1");
+    // Nobody is there: this is not remembered.
+    announcer.announce(&announcement).await.unwrap();
+    let disabled = QueueSettings {
+        status: Some(EntityStatus::SendDisabled),
+        ..QueueSettings::default()
+    };
+    admin.create_queue("wakeup-0-bad", &disabled).await.unwrap();
+    let push = BusAnnouncements::new(kew.bus_client(), Some(kew.admin()), "wakeup-1");
+    let listener = Listener::builder(QueueSource::new(storage, ACCOUNT, "jobs"), Text)
+        .subscribe(handler_fn(|_| async { Ok(()) }))
+        .push(push)
+        .recheck(None)
+        .build();
+    listener.start(1).unwrap();
+    until("nobody polls", async || listener.state().active_tasks == 0).await;
+    for count in 1..=2 {
+        let announced = announcer.announce(&announcement).await;
+        assert!(announced.is_err(), "the bad queue is reported");
+        until("it heard", async || listener.state().announcements == count).await;
+    }
+    listener.stop(Stop::default()).await;
+    assert!(!admin.queue_exists("wakeup-1").await.unwrap());
+    assert!(admin.queue_exists("wakeup-0-bad").await.unwrap());
 }
 
 /// Fails to compile if the type has the trait: then both implementations of `f` fit.

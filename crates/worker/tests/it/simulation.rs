@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kew_worker::{
-    AfterLoss, Delivery, Failure, Fixed, Listener, ListenerBuilder, Text, handler_fn,
+    AfterLoss, Delivery, Failure, Fixed, Listener, ListenerBuilder, LocalPush, Stop, Text,
+    handler_fn,
 };
 use tokio::time::{sleep, timeout};
 
@@ -42,7 +43,11 @@ fn listener<const WAITS: bool>(
         .handlers_max(4)
         .batch_size(3)
         .delayed_max(2)
-        .attempts_max(1_000)
+        .attempts_max(match seed / 2 % 3 {
+            0 => 3,
+            1 => 10,
+            _ => 1_000,
+        })
         .after_loss(match seed % 2 {
             0 => AfterLoss::Keep,
             _ => AfterLoss::Redo,
@@ -50,6 +55,8 @@ fn listener<const WAITS: bool>(
         .subscribe(handler_fn(move |delivery: Delivery<String, _>| {
             let service = shared.clone();
             async move {
+                let id = delivery.meta().key.parse()?;
+                let _at_work = service.works_on(id);
                 service.point().await;
                 let most = u64::try_from(LOCK.as_millis())? * 3 / 2;
                 sleep(Duration::from_millis(service.random(most))).await;
@@ -58,7 +65,7 @@ fn listener<const WAITS: bool>(
                     0 => Err(Failure::new("a failure")),
                     1 if delivery.attempt() == 1 => panic!("a panic of the handler"),
                     _ => {
-                        service.did(delivery.meta().key.parse()?);
+                        service.did(id);
                         service.point().await;
                         Ok(())
                     }
@@ -85,7 +92,7 @@ async fn drained(service: &Service, what: &str) {
 fn check(service: &Service, messages: usize, what: &str) {
     let violations = service.violations();
     assert!(violations.is_empty(), "{what}: {violations:?}");
-    assert_eq!(service.deleted(), messages, "{what}");
+    assert_eq!(service.settled(), messages, "{what}");
 }
 
 /// Panics of handlers are part of the test, and printing thousands of them is not.
@@ -114,14 +121,31 @@ async fn run_seed<const WAITS: bool>(seed: u64) {
         let listener = listener::<WAITS>(&service, seed + crash).build();
         listener.start(2).unwrap();
         let most = Duration::from_hours(1);
-        let _ = timeout(most, service.crashed.notified()).await;
-        listener.abort();
-        service.crash_after(None);
+        match service.random(3) {
+            // Some stop instead, at any moment.
+            0 => {
+                service.crash_after(None);
+                sleep(Duration::from_millis(service.random(60_000))).await;
+                let stop = Stop {
+                    finish_within: Duration::from_millis(service.random(20_000)),
+                    return_within: Duration::from_millis(service.random(5_000)),
+                };
+                listener.stop(stop).await;
+            }
+            _ => {
+                let _ = timeout(most, service.crashed.notified()).await;
+                listener.abort();
+                service.crash_after(None);
+            }
+        }
     }
     let listener = listener::<WAITS>(&service, seed).build();
     listener.start(2).unwrap();
     sleep(Duration::from_mins(30)).await;
-    service.set_faults(Faults::default());
+    // In every other run all goes on being as bad as it was.
+    if seed.is_multiple_of(2) {
+        service.set_faults(Faults::default());
+    }
     drained(&service, &what).await;
     check(&service, 20, &what);
     // The listener is as it was before: no place is lost.
@@ -134,7 +158,9 @@ async fn run_seed<const WAITS: bool>(seed: u64) {
     assert!(ended.is_ok(), "{what}: {:?}", listener.state());
     // The last slow answers come.
     sleep(LOCK * 3).await;
-    let report = listener.stop(kew_worker::Stop::default()).await;
+    service.set_faults(Faults::default());
+    sleep(LOCK * 3).await;
+    let report = listener.stop(Stop::default()).await;
     assert_eq!(report.dropped_tasks, 0, "{what}");
 }
 
@@ -144,6 +170,33 @@ async fn no_work_is_lost_and_nothing_is_deleted_before_it_was_done() {
     for seed in seeds() {
         run_seed::<false>(seed).await;
         run_seed::<true>(seed).await;
+    }
+}
+
+/// With push and no re-check, while answers are lost, the service is busy and hands messages out twice.
+async fn run_pushed<const WAITS: bool>(seed: u64) {
+    let what = format!("push, seed {seed}, waits: {WAITS}");
+    let service = Service::new(seed);
+    let bad = faults(&service);
+    // An effect that is late by a minute is nothing that a listener can know of.
+    service.set_faults(Faults { slow: 0, ..bad });
+    service.put_many(20);
+    let push = LocalPush::new();
+    let listener = listener::<WAITS>(&service, seed)
+        .push(push.subscribe())
+        .recheck(None)
+        .build();
+    listener.start(2).unwrap();
+    drained(&service, &what).await;
+    check(&service, 20, &what);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_push_no_message_waits_for_an_announcement_of_others() {
+    silence_handlers();
+    for seed in seeds() {
+        run_pushed::<false>(seed).await;
+        run_pushed::<true>(seed).await;
     }
 }
 
@@ -192,6 +245,19 @@ async fn a_crash_at_every_request_loses_nothing() {
         }
         assert!(points > 40, "{name}: only {points} points");
     }
+}
+
+/// The checker sees a handler that works on after its lease.
+#[tokio::test(start_paused = true)]
+async fn the_checker_notices_work_after_the_end_of_a_lease() {
+    let service = Service::new(1);
+    let id = service.put("x");
+    service.get("get", 1, LOCK).await.unwrap();
+    let _at_work = service.works_on(id);
+    assert_eq!(service.violations(), Vec::<String>::new());
+    sleep(LOCK * 2).await;
+    service.get("get", 1, LOCK).await.unwrap();
+    assert_eq!(service.violations().len(), 1);
 }
 
 /// The checker sees a listener that deletes too early.

@@ -1,8 +1,10 @@
 //! A listener that stops finishes or returns what it holds, and never hangs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use kew_worker::{Delivery, Failure, Listener, Stop, Text, handler_fn};
+use kew_worker::{Delivery, Event, Failure, Listener, Stop, Text, handler_fn};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::fake::Service;
@@ -67,7 +69,56 @@ async fn messages_that_wait_out_their_back_off_are_returned() {
     let began = Instant::now();
     let report = listener.stop(Stop::default()).await;
     assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
-    assert_eq!(report.dropped_tasks, 0);
+    assert_eq!((report.returned, report.dropped_tasks), (1, 0));
+    let next = works::<true>(&service, Duration::ZERO).build();
+    next.start(1).unwrap();
+    let began = Instant::now();
+    until("another one has it", || service.depth() == 0).await;
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_handler_starts_after_the_first_deadline_of_a_stop() {
+    let service = Service::new(1);
+    let hint = ("kew-lease-s".to_owned(), "120".to_owned());
+    service.put_with("x", vec![hint]);
+    // The receive takes 3 s, and the first renewal until the sixth second.
+    service.set_answer_latency(SECOND * 3);
+    let calls = Arc::new(AtomicU32::new(0));
+    let called = calls.clone();
+    let listener = Listener::builder(Polled::new(&service), Text)
+        .subscribe(handler_fn(move |_| {
+            called.fetch_add(1, Ordering::SeqCst);
+            async { Ok(()) }
+        }))
+        .build();
+    listener.start(1).unwrap();
+    sleep(SECOND * 4).await;
+    let at_once = Stop {
+        finish_within: Duration::ZERO,
+        return_within: SECOND * 60,
+    };
+    let report = listener.stop(at_once).await;
+    assert_eq!((report.returned, report.dropped_tasks), (1, 0));
+    assert_eq!(calls.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_events_of_a_listener_end_with_it() {
+    let service = Service::new(1);
+    service.put("x");
+    let listener = works::<false>(&service, SECOND * 5).build();
+    let (mut watch, mut aborted) = (listener.watch(), listener.watch());
+    listener.start(1).unwrap();
+    until("it is handled", || listener.state().in_flight == 1).await;
+    listener.stop(Stop::default()).await;
+    let mut completed = 0;
+    while let Some(event) = watch.next().await {
+        completed += u32::from(matches!(*event, Event::Completed { .. }));
+    }
+    assert_eq!(completed, 1, "what happened before the end is seen");
+    listener.abort();
+    while aborted.next().await.is_some() {}
 }
 
 #[tokio::test(start_paused = true)]
