@@ -1,0 +1,295 @@
+//! A dequeue task: receives messages, and starts a task for each of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::events::Event;
+use super::handling::handle;
+use super::phase::Phase;
+use super::shared::Shared;
+use crate::error::SourceError;
+use crate::policy::{IdleAnswer, IdleState};
+use crate::source::{Ask, Intake, Source};
+
+/// How long a task that has a place waits for more of them, so that it receives batches.
+const GATHERING: Duration = Duration::from_millis(5);
+
+/// How long a task may take to return what it received and did not handle.
+const CLOSING_MAX: Duration = Duration::from_secs(10);
+
+/// Starts dequeue tasks that are already counted. With more than ten they begin apart.
+pub(super) fn start<T: Send + Sync + 'static, S: Source>(shared: &Arc<Shared<T, S>>, count: u32) {
+    let spread = match count {
+        0..=10 => Duration::ZERO,
+        11.. => Duration::from_millis(100),
+    };
+    for number in 0..count {
+        let delay = spread * number / count;
+        let task = Dequeue::new(shared.clone());
+        shared.spawn(task.run(delay));
+    }
+}
+
+struct Dequeue<T: Send + Sync + 'static, S: Source> {
+    shared: Arc<Shared<T, S>>,
+    phase: watch::Receiver<Phase>,
+    intake: Option<S::Intake>,
+    /// Places for messages that are not received yet.
+    places: Option<OwnedSemaphorePermit>,
+    idle_count: u32,
+    failures: u32,
+    /// It is not counted any more.
+    has_ended: bool,
+}
+
+/// What came of one look into the queue.
+enum Look<L> {
+    Messages(Vec<L>),
+    Empty {
+        answer: IdleAnswer,
+        /// The source has waited for the sleep of the answer already.
+        has_waited: bool,
+    },
+    Failed(SourceError),
+    Stopped,
+}
+
+impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
+    fn new(shared: Arc<Shared<T, S>>) -> Self {
+        Self {
+            phase: shared.phase.subscribe(),
+            shared,
+            intake: None,
+            places: None,
+            idle_count: 0,
+            failures: 0,
+            has_ended: false,
+        }
+    }
+
+    async fn run(mut self, delay: Duration) {
+        if self.pause(delay).await {
+            while self.turn().await {}
+        }
+        self.end();
+        if let Some(intake) = self.intake.take() {
+            match timeout(CLOSING_MAX, intake.close()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(target: "kew::worker", %error, "messages return when their leases end");
+                }
+                Err(_) => {
+                    tracing::debug!(target: "kew::worker", "closing a source took too long");
+                }
+            }
+        }
+    }
+
+    /// Looks into the queue once. Whether the task goes on.
+    async fn turn(&mut self) -> bool {
+        if !self.take_places().await || !self.pause(self.shared.pause()).await {
+            return false;
+        }
+        // Announcements that come later are not taken into account by this look.
+        let generation = self.shared.tasks.generation();
+        match self.look().await {
+            Look::Messages(leases) => {
+                self.received(leases).await;
+                true
+            }
+            Look::Empty { answer, has_waited } => {
+                self.idle_count = self.idle_count.saturating_add(1);
+                if answer.ends && self.shared.tasks.try_end(generation) {
+                    self.has_ended = true;
+                    return false;
+                }
+                if has_waited {
+                    return true;
+                }
+                self.places = None;
+                self.idle(answer.sleep).await
+            }
+            Look::Failed(error) => self.failed(&error).await,
+            Look::Stopped => false,
+        }
+    }
+
+    async fn look(&mut self) -> Look<S::Lease> {
+        let shared = self.shared.clone();
+        let mut phase = self.phase.clone();
+        let intake = match &mut self.intake {
+            Some(intake) => intake,
+            none => {
+                let opened = tokio::select! {
+                    biased;
+                    _ = phase.wait_for(|it| *it != Phase::Running) => return Look::Stopped,
+                    opened = shared.source.open() => opened,
+                };
+                match opened {
+                    Ok(intake) => none.insert(intake),
+                    Err(error) => return Look::Failed(error),
+                }
+            }
+        };
+        let count = self.places.as_ref().map_or(1, |it| it.num_permits());
+        let ask = Ask {
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            lease: shared.lease(),
+        };
+        let state = IdleState {
+            idle_count: self.idle_count.saturating_add(1),
+            chance: shared.chance.fraction(),
+        };
+        let answer = shared.settings.idle.answer(&state);
+        let began = Instant::now();
+        let got = if S::Intake::WAITS {
+            let received = tokio::select! {
+                biased;
+                _ = phase.wait_for(|it| *it != Phase::Running) => return Look::Stopped,
+                received = timeout(answer.sleep, intake.receive(ask)) => received,
+            };
+            match received {
+                Ok(got) => got,
+                Err(_) => {
+                    let has_waited = true;
+                    return Look::Empty { answer, has_waited };
+                }
+            }
+        } else {
+            // Not to be dropped: its messages would be hidden from everybody.
+            let got = intake.receive(ask).await;
+            shared.observe_request(began, got.as_ref().err());
+            got
+        };
+        match got {
+            Ok(leases) if leases.is_empty() => {
+                shared.counters.empty_polls.increment();
+                let has_waited = false;
+                Look::Empty { answer, has_waited }
+            }
+            Ok(leases) => Look::Messages(leases),
+            Err(error) => Look::Failed(error),
+        }
+    }
+
+    /// Starts a task for each message. Messages of an ordered source are handled before the next look.
+    async fn received(&mut self, leases: Vec<S::Lease>) {
+        self.failures = 0;
+        if std::mem::take(&mut self.idle_count) > 0 {
+            self.shared.woken.notify_one();
+        }
+        for lease in leases {
+            self.shared.counters.received.increment();
+            let place = self.places.as_mut().and_then(|places| places.split(1));
+            let handled = self.shared.spawn(handle(self.shared.clone(), lease, place));
+            if S::IS_ORDERED {
+                // A task that panicked or was aborted has ended too.
+                let _ = handled.await;
+            }
+        }
+        if self.places.as_ref().is_some_and(|it| it.num_permits() == 0) {
+            self.places = None;
+        }
+    }
+
+    async fn failed(&mut self, error: &SourceError) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        self.places = None;
+        let pause = self.shared.request_delay(error, self.failures);
+        tracing::warn!(
+            target: "kew::worker",
+            queue = &*self.shared.source.name().queue,
+            %error,
+            ?pause,
+            "a request failed"
+        );
+        if S::Intake::WAITS {
+            self.shared.counters.failed_requests.increment();
+        }
+        self.shared.emit(|| Event::RequestFailed {
+            error: error.to_string(),
+            pause,
+        });
+        self.pause(pause).await
+    }
+
+    /// Takes places for a batch: at least one, and those that come soon. `false` if the listener stops.
+    async fn take_places(&mut self) -> bool {
+        let shared = &self.shared;
+        let batch_size = shared.settings.batch_size as usize;
+        let mut places = match self.places.take() {
+            Some(places) => places,
+            None => {
+                let acquired = tokio::select! {
+                    biased;
+                    _ = self.phase.wait_for(|it| *it != Phase::Running) => return false,
+                    acquired = shared.places.clone().acquire_owned() => acquired,
+                };
+                match acquired {
+                    Ok(place) => place,
+                    // It is never closed.
+                    Err(_) => return false,
+                }
+            }
+        };
+        let missing = batch_size.saturating_sub(places.num_permits());
+        let ready = missing.min(shared.places.available_permits());
+        for wanted in [ready, missing - ready] {
+            let Ok(wanted) = u32::try_from(wanted) else {
+                continue;
+            };
+            if wanted > 0 {
+                let more = shared.places.clone().acquire_many_owned(wanted);
+                if let Ok(Ok(more)) = timeout(GATHERING, more).await {
+                    places.merge(more);
+                }
+            }
+        }
+        self.places = Some(places);
+        self.shared.phase() == Phase::Running
+    }
+
+    /// Sleeps. `false` if the listener stops.
+    async fn pause(&mut self, pause: Duration) -> bool {
+        if pause.is_zero() {
+            return self.shared.phase() == Phase::Running;
+        }
+        tokio::select! {
+            biased;
+            _ = self.phase.wait_for(|it| *it != Phase::Running) => false,
+            () = sleep(pause) => true,
+        }
+    }
+
+    /// Sleeps until work is announced, and not longer than this. `false` if the listener stops.
+    async fn idle(&mut self, longest: Duration) -> bool {
+        tokio::select! {
+            biased;
+            _ = self.phase.wait_for(|it| *it != Phase::Running) => false,
+            () = self.shared.work.notified() => true,
+            () = sleep(longest) => true,
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.has_ended {
+            self.has_ended = true;
+            self.shared.tasks.end();
+        }
+        let active = self.shared.tasks.active();
+        self.shared.emit(|| Event::TaskEnded { active });
+        self.places = None;
+    }
+}
+
+/// So that the count is right whatever ends a task.
+impl<T: Send + Sync + 'static, S: Source> Drop for Dequeue<T, S> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.shared.tasks.end();
+        }
+    }
+}

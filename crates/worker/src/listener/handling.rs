@@ -1,0 +1,313 @@
+//! One message: from its lease to its settlement.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{Instrument as _, Span};
+
+use super::counters::Present;
+use super::events::Event;
+use super::keeper::{Kept, Limits, keep};
+use super::phase::Phase;
+use super::settle::{Settlement, settle};
+use super::shared::{Shared, lock};
+use crate::codec::CodecError;
+use crate::delivery::Delivery;
+use crate::error::SourceError;
+use crate::failure::{self, Failure, MAX_DELIVERY_COUNT_EXCEEDED};
+use crate::policy::AfterLoss;
+use crate::source::{Attempt, Incoming, Lease, Meta, Source};
+
+/// How long a codec may clean up after a message.
+const CLEAN_UP_MAX: Duration = Duration::from_mins(1);
+
+/// What is known of a message while it is handled.
+struct Work<T, S: Source> {
+    shared: Arc<Shared<T, S>>,
+    lease: Arc<Mutex<S::Lease>>,
+    incoming: Incoming,
+    meta: Arc<Meta>,
+    /// Set when the message could be decoded.
+    message: std::sync::Mutex<Option<Arc<T>>>,
+}
+
+/// Handles a message, and settles it. The message keeps its place until then.
+pub(super) async fn handle<T: Send + Sync + 'static, S: Source>(
+    shared: Arc<Shared<T, S>>,
+    lease: S::Lease,
+    place: Option<OwnedSemaphorePermit>,
+) {
+    let incoming = lease.incoming().clone();
+    let work = Work {
+        meta: Arc::new(incoming.meta.clone()),
+        incoming,
+        lease: Arc::new(Mutex::new(lease)),
+        message: std::sync::Mutex::new(None),
+        shared: shared.clone(),
+    };
+    let _in_flight = Present::new(&shared.counters.in_flight);
+    let span = work.span();
+    work.run(place).instrument(span).await;
+}
+
+impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
+    fn span(&self) -> Span {
+        let (name, meta) = (self.shared.source.name(), &self.meta);
+        let trace = meta.trace.as_ref().map(ToString::to_string);
+        let span = tracing::info_span!(
+            target: "kew::worker",
+            "process",
+            messaging.destination.name = &*name.queue,
+            messaging.message.id = meta.id,
+            messaging.attempt = meta.attempt,
+            traceparent = trace,
+        );
+        if let Some(on_span) = &self.shared.settings.on_span {
+            on_span(&span, meta);
+        }
+        span
+    }
+
+    async fn run(&self, place: Option<OwnedSemaphorePermit>) {
+        let (shared, key) = (&self.shared, &self.meta.key);
+        if shared.phase() != Phase::Running {
+            return self.give_back().await;
+        }
+        if lock(&shared.finished).has(key) {
+            // Its work is done; an earlier lease ended before the delete.
+            if let Err(error) = settle(shared, &self.lease, Settlement::Complete).await {
+                tracing::warn!(target: "kew::worker", %error, "a finished message was not deleted");
+            }
+            return;
+        }
+        if self.meta.attempt > shared.settings.attempts_max {
+            return self.failed(&self.exhausted(), place).await;
+        }
+        let began = Instant::now();
+        let limits = self.limits(shared.settings.handling_time_max, Phase::Returning);
+        let (phase, counters) = (shared.phase.subscribe(), &shared.counters);
+        let attempt = AssertUnwindSafe(self.attempt()).catch_unwind();
+        let kept = keep(&*self.lease, limits, &phase, counters, attempt).await;
+        let handled_for = began.elapsed();
+        lock(&shared.visibility).observe(handled_for);
+        counters.handled_for.observe_duration(handled_for);
+        match kept {
+            Kept::Done(Ok(Ok(()))) => self.succeeded(handled_for).await,
+            Kept::Done(Ok(Err(failure))) => self.failed(&failure, place).await,
+            Kept::Done(Err(panic)) => self.failed(&Failure::of_panic(&*panic), place).await,
+            Kept::LeaseEnding => {
+                counters.stopped_handlers.increment();
+                let text = "its lease could not be renewed, so the handler was stopped";
+                self.failed(&Failure::of_type("LeaseEnded", text), place)
+                    .await;
+            }
+            Kept::TimedOut => {
+                counters.stopped_handlers.increment();
+                let limit = shared.settings.handling_time_max;
+                let text = format!("the handler took longer than {limit:?} and was stopped");
+                let failure = Failure::of_type("HandlingTimeExceeded", text);
+                self.failed(&failure, place).await;
+            }
+            Kept::LeaseLost => {
+                counters.stopped_handlers.increment();
+                self.lost();
+            }
+            Kept::Stopped => {
+                counters.stopped_handlers.increment();
+                self.give_back().await;
+            }
+        }
+    }
+
+    fn limits(&self, handling_time_max: Duration, returns_in: Phase) -> Limits {
+        Limits {
+            lease: self.shared.lease(),
+            hint: self.meta.lease_hint(),
+            handling_time_max,
+            returns_in,
+        }
+    }
+
+    /// Verifies, decodes, and runs all handlers to their end.
+    async fn attempt(&self) -> Result<(), Failure> {
+        failure::forget_panic();
+        let shared = &self.shared;
+        if let Some(verify) = &shared.settings.verify {
+            verify
+                .verify(&self.incoming)
+                .map_err(Failure::not_authentic)?;
+        }
+        if let Some(why) = &self.meta.unreadable {
+            return Err(Failure::malformed(why));
+        }
+        let decoded = shared.codec.decode(&self.incoming).await;
+        let message = Arc::new(decoded.map_err(|error| match error {
+            CodecError::Malformed(text) => Failure::malformed(text),
+            CodecError::Unavailable(text) => Failure::of_type("PayloadUnavailable", text),
+        })?);
+        *lock(&self.message) = Some(message.clone());
+        let (lease, phase) = (self.lease.clone(), shared.phase.subscribe());
+        let delivery = Delivery::new(message, self.meta.clone(), lease, phase);
+        // Each runs to its end: a handler is not dropped because another one failed.
+        let handlers = shared.handlers.iter();
+        let outcomes = join_all(handlers.map(|it| it.handle_boxed(delivery.clone()))).await;
+        outcomes.into_iter().collect()
+    }
+
+    /// All handlers succeeded: the one place where a message is deleted after its work.
+    async fn succeeded(&self, handled_for: Duration) {
+        let shared = &self.shared;
+        match settle(shared, &self.lease, Settlement::Complete).await {
+            Ok(()) => {
+                shared.counters.completed.increment();
+                let cleaned = shared.codec.completed(&self.incoming);
+                let cleaned = AssertUnwindSafe(timeout(CLEAN_UP_MAX, cleaned)).catch_unwind();
+                if !matches!(cleaned.await, Ok(Ok(()))) {
+                    tracing::warn!(target: "kew::worker", "the clean-up after a message failed");
+                }
+                if let Some(message) = self.message() {
+                    shared.emit(|| Event::Completed {
+                        message,
+                        meta: self.meta.clone(),
+                        handled_for,
+                    });
+                }
+            }
+            Err(error) => self.unsettled(&error),
+        }
+    }
+
+    fn unsettled(&self, error: &SourceError) {
+        let shared = &self.shared;
+        tracing::warn!(target: "kew::worker", %error, "a message was handled and could not be deleted");
+        shared.counters.unsettled.increment();
+        match shared.settings.after_loss {
+            AfterLoss::Keep => lock(&shared.finished).add(&self.meta.key),
+            AfterLoss::Redo => {}
+        }
+        if error.is_lease_lost() {
+            shared.lost_lease();
+        }
+        if let Some(message) = self.message() {
+            shared.emit(|| Event::Unsettled {
+                message,
+                meta: self.meta.clone(),
+                error: error.to_string(),
+            });
+        }
+    }
+
+    fn lost(&self) {
+        tracing::warn!(target: "kew::worker", "a lease ended while its handler ran");
+        self.shared.lost_lease();
+        let meta = self.meta.clone();
+        self.shared.emit(|| Event::LeaseLost { meta });
+    }
+
+    /// Of a message that ended its process, or its lease, too often.
+    fn exhausted(&self) -> Failure {
+        let (attempt, most) = (self.meta.attempt, self.shared.settings.attempts_max);
+        let last = self.meta.history.last().map(|it| it.error.as_str());
+        let last = last.unwrap_or("no error was reported");
+        let text = format!("delivery {attempt} is above the limit of {most}; the last: {last}");
+        Failure::of_type(MAX_DELIVERY_COUNT_EXCEEDED, text).permanent(MAX_DELIVERY_COUNT_EXCEEDED)
+    }
+
+    async fn failed(&self, failure: &Failure, place: Option<OwnedSemaphorePermit>) {
+        let (shared, attempt) = (&self.shared, self.meta.attempt);
+        shared.counters.failed.increment();
+        tracing::warn!(target: "kew::worker", attempt, error = %failure, "a message failed");
+        let history = self.meta.history_with(failure.attempt(attempt));
+        if failure.is_permanent() || attempt >= shared.settings.attempts_max {
+            let burial = failure.burial(history.clone());
+            match settle(shared, &self.lease, Settlement::Bury(&burial)).await {
+                Ok(()) => {
+                    shared.counters.buried.increment();
+                    let reason = burial.reason;
+                    return shared.emit(|| Event::Buried {
+                        message: self.message(),
+                        meta: self.meta.clone(),
+                        reason,
+                    });
+                }
+                Err(error) if error.is_lease_lost() => return self.lost(),
+                // Nothing is lost: it comes back, and is buried then.
+                Err(error) => {
+                    tracing::error!(target: "kew::worker", %error, "a message could not be buried");
+                }
+            }
+        }
+        let chance = shared.chance.fraction();
+        let by_policy = || shared.settings.message_delay.delay(attempt, chance);
+        let delay = failure.delay().unwrap_or_else(by_policy);
+        shared.emit(|| Event::Failed {
+            message: self.message(),
+            meta: self.meta.clone(),
+            error: failure.to_string(),
+            delay,
+        });
+        self.release_after(delay, &history, place).await;
+    }
+
+    /// Returns a message that failed. A service that cannot hide it has it held here for the delay.
+    async fn release_after(
+        &self,
+        delay: Duration,
+        history: &[Attempt],
+        place: Option<OwnedSemaphorePermit>,
+    ) {
+        let shared = &self.shared;
+        let hides = self.lease.lock().await.hides_released();
+        if !hides && !delay.is_zero() {
+            // Its place goes to another message, unless too many wait already or must not be overtaken.
+            let delayed = match S::IS_ORDERED {
+                true => None,
+                false => shared.delayed.clone().try_acquire_owned().ok(),
+            };
+            let _place = place.filter(|_| delayed.is_none());
+            let _delayed = Present::new(&shared.counters.delayed);
+            let limits = self.limits(Duration::MAX, Phase::Finishing);
+            let (phase, counters) = (shared.phase.subscribe(), &shared.counters);
+            match keep(&*self.lease, limits, &phase, counters, sleep(delay)).await {
+                Kept::LeaseLost => return self.lost(),
+                Kept::Done(()) | Kept::LeaseEnding | Kept::TimedOut | Kept::Stopped => {}
+            }
+        }
+        let delay = if hides { delay } else { Duration::ZERO };
+        let release = Settlement::Release { delay, history };
+        match settle(shared, &self.lease, release).await {
+            Ok(()) => {}
+            Err(error) if error.is_lease_lost() => self.lost(),
+            Err(error) => {
+                tracing::warn!(target: "kew::worker", %error, "a message returns when its lease ends");
+            }
+        }
+    }
+
+    /// Returns a message that was not handled to its end, because the listener stops.
+    async fn give_back(&self) {
+        let release = Settlement::Release {
+            delay: Duration::ZERO,
+            history: &self.meta.history,
+        };
+        match settle(&self.shared, &self.lease, release).await {
+            Ok(()) => {
+                self.shared.counters.returned.increment();
+                let meta = self.meta.clone();
+                self.shared.emit(|| Event::Returned { meta });
+            }
+            Err(error) => {
+                tracing::warn!(target: "kew::worker", %error, "a message returns when its lease ends");
+            }
+        }
+    }
+
+    fn message(&self) -> Option<Arc<T>> {
+        lock(&self.message).clone()
+    }
+}

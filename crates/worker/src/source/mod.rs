@@ -1,0 +1,143 @@
+//! What hands out messages: a queue of one of the services, behind three traits.
+//!
+//! A [`Source`] is opened once for each dequeue task. What it opens is an [`Intake`], which receives. A received
+//! message is a [`Lease`]: an exclusive, timed hold that ends with a settlement or by itself.
+
+mod bury;
+mod bus;
+mod envelope;
+mod message;
+mod poison;
+mod queue;
+mod session;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+pub use self::bury::Burial;
+pub use self::bus::{BusIntake, BusLease, BusSource};
+pub use self::envelope::Envelopes;
+pub use self::message::{Attempt, Incoming, Meta, Outgoing};
+pub use self::queue::{QueueIntake, QueueLease, QueueSource, TextEncoding};
+pub use self::session::{SessionIntake, SessionLease, SessionSource};
+use crate::error::SourceError;
+
+pub(crate) use self::envelope::Envelope;
+pub(crate) use self::message::{LEASE_HINT, history_text, properties_of_bus};
+pub(crate) use self::queue::text_of;
+
+/// Where a source receives from. Metrics, spans and announcements name it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SourceName {
+    /// The storage account or the namespace.
+    pub account: Arc<str>,
+    /// The queue.
+    pub queue: Arc<str>,
+}
+
+impl SourceName {
+    /// A name.
+    pub fn new(account: &str, queue: &str) -> Self {
+        Self {
+            account: account.into(),
+            queue: queue.into(),
+        }
+    }
+}
+
+/// What an intake is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// At most so many messages; at least 1.
+    pub count: u32,
+    /// How long each is to be leased. A service that decides itself ignores it.
+    pub lease: Duration,
+}
+
+/// A queue that hands out messages.
+pub trait Source: Send + Sync + 'static {
+    /// A received message.
+    type Lease: Lease;
+    /// What receives for one dequeue task.
+    type Intake: Intake<Lease = Self::Lease>;
+
+    /// Whether messages of one intake must be handled one after the other.
+    const IS_ORDERED: bool = false;
+
+    /// Which queue it is.
+    fn name(&self) -> &SourceName;
+
+    /// The most messages that one request returns. The listener asks for no more.
+    fn batch_size_max(&self) -> u32;
+
+    /// Opens an intake for one dequeue task. To drop the future gives it up.
+    fn open(&self) -> impl Future<Output = Result<Self::Intake, SourceError>> + Send;
+
+    /// About how many messages the queue holds, or `None` if this source cannot know. It is one request.
+    fn depth(&self) -> impl Future<Output = Result<Option<u64>, SourceError>> + Send;
+}
+
+/// A source whose service lets the listener choose how long a message is leased.
+pub trait ChosenLease: Source {}
+
+/// Receives for one dequeue task.
+pub trait Intake: Send + 'static {
+    /// A received message.
+    type Lease: Lease;
+
+    /// Whether [`receive`](Self::receive) waits until there is a message. Then its future can be dropped without a
+    /// loss. If it is `false`, `receive` returns at once with what there is, perhaps nothing, and its future is
+    /// never dropped, except when the process gives up.
+    const WAITS: bool;
+
+    /// Receives messages.
+    fn receive(
+        &mut self,
+        ask: Ask,
+    ) -> impl Future<Output = Result<Vec<Self::Lease>, SourceError>> + Send;
+
+    /// Returns messages that arrived and were not received, and ends the intake.
+    fn close(self) -> impl Future<Output = Result<(), SourceError>> + Send;
+}
+
+/// A message under an exclusive, timed hold. To drop it settles nothing: the message comes back when the lease ends.
+///
+/// The methods take `&mut self` because a request can change what names the lease.
+pub trait Lease: Send + 'static {
+    /// The message.
+    fn incoming(&self) -> &Incoming;
+
+    /// When the lease ends: never later than the service ends it, as far as clocks allow.
+    fn ends_at(&self) -> Instant;
+
+    /// Holds the message for `duration` from now. A service that decides itself ignores the duration.
+    fn renew(&mut self, duration: Duration)
+    -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Deletes the message: its work is done.
+    fn complete(&mut self) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Whether [`release`](Self::release) can hide the message for a time. If not, the listener holds it instead.
+    fn hides_released(&self) -> bool;
+
+    /// Returns the message, so that it can be received after `delay`, with the history of its failures where the
+    /// service has a place for it.
+    fn release(
+        &mut self,
+        delay: Duration,
+        history: &[Attempt],
+    ) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Moves the message to where failed messages lie. It is never lost on the way, but it can be there twice.
+    fn bury(&mut self, burial: &Burial) -> impl Future<Output = Result<(), SourceError>> + Send;
+}
+
+/// A lease whose service has a place for the progress of long work.
+pub trait Checkpoints: Lease {
+    /// Stores the progress. It stays when the lease ends, and the next delivery has it in [`Meta::checkpoint`].
+    fn save(&mut self, progress: Bytes) -> impl Future<Output = Result<(), SourceError>> + Send;
+}

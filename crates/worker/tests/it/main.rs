@@ -1,0 +1,19 @@
+//! Listeners against a service in memory with paused time, and against Kew's front ends.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod failures;
+mod fake;
+mod fake_source;
+mod idle;
+mod kew;
+mod leases;
+mod listener;
+#[path = "../../../queue-api/tests/it/panics.rs"]
+mod panics;
+mod pushed;
+mod services;
+mod simulation;
+mod stopping;
+mod suite;
+mod traces;
