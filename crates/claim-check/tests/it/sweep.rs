@@ -1,0 +1,161 @@
+//! Orphans are removed, and nothing else.
+
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use kew_claim_check::{ClaimCheck, ClaimCheckOptions, ClaimStore, Content, Swept};
+
+use crate::store::TestStore;
+
+const DAY: Duration = Duration::from_hours(24);
+
+fn large() -> Content {
+    let text: String = (0..400).map(|n| format!("{n} ")).collect();
+    Content::one("text/plain", text)
+}
+
+#[tokio::test]
+async fn a_sweep_stops_at_its_limit() {
+    let store = TestStore::new();
+    let claims = store.claim_check();
+    for _ in 0..5 {
+        claims.check_in(large()).await.unwrap();
+    }
+    store.pass(29 * DAY);
+    let young = claims.check_in(large()).await.unwrap();
+    assert_eq!(claims.sweep(9).await.unwrap().removed, 0);
+    store.pass(DAY + Duration::from_secs(1));
+    let swept = claims.sweep(2).await.unwrap();
+    assert_eq!((swept.removed, swept.has_more), (2, true));
+    let swept = claims.sweep(3).await.unwrap();
+    assert_eq!((swept.removed, swept.has_more), (3, false));
+    assert_eq!(
+        claims.sweep(0).await.unwrap(),
+        Swept {
+            looked_at: 1,
+            ..Swept::default()
+        }
+    );
+    assert_eq!(
+        claims.check_out(&young.body).await.unwrap().content,
+        large()
+    );
+    // Only the young object is left, and nothing of the sweeps.
+    assert_eq!(
+        store.only().await.0.filename(),
+        young.claim.object().unwrap().split('/').nth(1)
+    );
+}
+
+#[tokio::test]
+async fn a_sweep_leaves_other_objects_alone() {
+    let store = TestStore::new();
+    let claims = store.claim_check();
+    claims.check_in(large()).await.unwrap();
+    let (orphan, _) = store.only().await;
+    let mut others = vec![
+        "claims/readme".into(),
+        "claims/2026-01-01/readme".into(),
+        format!("claims/old/{}", "0".repeat(32)).into(),
+        format!("other/{}", orphan.filename().unwrap()).into(),
+    ];
+    for other in &others {
+        store.replace(other, b"x".to_vec()).await;
+    }
+    store.pass(400 * DAY);
+    assert_eq!(claims.sweep(99).await.unwrap().removed, 1);
+    let mut names = store.names().await;
+    names.sort();
+    others.sort();
+    assert_eq!(names, others);
+}
+
+#[tokio::test]
+async fn a_marker_that_a_sweep_left_is_removed() {
+    let store = TestStore::new();
+    let claims = store.claim_check();
+    store
+        .replace(
+            &format!("claims/sweep-{}", "0".repeat(32)).into(),
+            Vec::new(),
+        )
+        .await;
+    claims.sweep(9).await.unwrap();
+    assert_eq!(store.names().await.len(), 1);
+    store.pass(31 * DAY);
+    claims.sweep(9).await.unwrap();
+    assert_eq!(store.names().await, []);
+}
+
+/// A day whose folder is young is not even listed, however many objects it has.
+#[tokio::test]
+async fn young_days_cost_nothing() {
+    let store = TestStore::new();
+    let claims = store.claim_check();
+    for _ in 0..20 {
+        claims.check_in(large()).await.unwrap();
+    }
+    store.pass(28 * DAY);
+    assert_eq!(claims.sweep(9).await.unwrap(), Swept::default());
+}
+
+#[tokio::test]
+async fn a_folder_is_swept_with_its_unfinished_writes() {
+    let root = tempfile::tempdir().unwrap();
+    let store = ClaimStore::folder(root.path()).unwrap();
+    let claims = ClaimCheck::new(store, TestStore::options()).unwrap();
+    let old = claims.check_in(large()).await.unwrap();
+    let young = claims.check_in(large()).await.unwrap();
+    let folder = root.path().join("claims");
+    let path = folder.join(old.claim.object().unwrap());
+    // The day of the objects, and a process that was killed while it wrote.
+    let day = path.parent().unwrap();
+    let unfinished = day.join(format!("{}#1", "0".repeat(32)));
+    File::create(&unfinished).unwrap();
+    let other = day.join("notes#1");
+    File::create(&other).unwrap();
+    let long_ago = SystemTime::now() - 31 * DAY;
+    for path in [&path, &unfinished, &other] {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(long_ago).unwrap();
+    }
+    // Today's folder is young by its name.
+    assert_eq!(claims.sweep(9).await.unwrap(), Swept::default());
+    let (old_day, young_day) = (folder.join("2020-01-01"), day);
+    std::fs::rename(young_day, &old_day).unwrap();
+    let swept = claims.sweep(9).await.unwrap();
+    assert_eq!((swept.looked_at, swept.removed), (2, 2));
+    let name = young.claim.object().unwrap().split('/').nth(1).unwrap();
+    let left = |file: &str| old_day.join(file).exists();
+    assert!(left(name) && left("notes#1"));
+    assert_eq!(std::fs::read_dir(&old_day).unwrap().count(), 2);
+
+    // The last file of a day takes its folder along.
+    std::fs::remove_file(old_day.join("notes#1")).unwrap();
+    let file = File::options()
+        .write(true)
+        .open(old_day.join(name))
+        .unwrap();
+    file.set_modified(long_ago).unwrap();
+    assert_eq!(claims.sweep(9).await.unwrap().removed, 1);
+    assert!(!old_day.exists() && folder.exists());
+}
+
+#[tokio::test]
+async fn two_sweeps_at_once_are_one() {
+    let store = TestStore::new();
+    let claims = store.claim_check();
+    for _ in 0..20 {
+        claims.check_in(large()).await.unwrap();
+    }
+    store.pass(31 * DAY);
+    let (one, other) = tokio::join!(claims.sweep(99), claims.sweep(99));
+    one.unwrap();
+    other.unwrap();
+    assert_eq!(store.names().await, []);
+}
+
+#[tokio::test]
+async fn the_default_options_sweep_after_30_days() {
+    assert_eq!(ClaimCheckOptions::default().orphan_age, 30 * DAY);
+}

@@ -1,0 +1,251 @@
+//! Does a piece of work once.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::error::{GuardError, StoreError};
+use crate::key::{BusinessId, Key, Scope};
+use crate::outcome::Outcome;
+use crate::store::{Begun, Store, Transaction};
+
+/// How long records of outcomes are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// Until [`Guard::remove_expired`] finds them older than `keep`.
+    Limited {
+        /// The longest time between two deliveries of the same work: the life of a message, the time that it may wait
+        /// as a dead letter before it is sent again, and the time for which a producer repeats it.
+        redelivery_max: Duration,
+        /// How long a record is kept. Longer than `redelivery_max`: a delivery after it does the work again.
+        keep: Duration,
+    },
+    /// Always.
+    Forever,
+}
+
+/// How a guard works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuardOptions {
+    /// The largest outcome, in bytes. Default 64 KiB.
+    pub outcome_size_max_bytes: usize,
+    /// How long a handler may run with the transaction open. Default 30 s. Choose less than the lock duration or the
+    /// visibility timeout of the message.
+    pub time_max: Duration,
+    /// How long outcomes are kept. Default: 30 days, for redeliveries within 14 days.
+    pub retention: Retention,
+}
+
+impl Default for GuardOptions {
+    fn default() -> Self {
+        Self {
+            outcome_size_max_bytes: 64 << 10,
+            time_max: Duration::from_secs(30),
+            retention: Retention::Limited {
+                redelivery_max: Duration::from_hours(14 * 24),
+                keep: Duration::from_hours(30 * 24),
+            },
+        }
+    }
+}
+
+/// The outcome of a piece of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer<O> {
+    /// It was done now.
+    New(O),
+    /// It had been done before. The handler did not run.
+    Repeated(O),
+}
+
+impl<O> Answer<O> {
+    /// The outcome, whenever the work was done.
+    pub fn into_outcome(self) -> O {
+        match self {
+            Self::New(outcome) | Self::Repeated(outcome) => outcome,
+        }
+    }
+
+    /// Whether the work had been done before.
+    pub fn is_repeated(&self) -> bool {
+        match self {
+            Self::New(_) => false,
+            Self::Repeated(_) => true,
+        }
+    }
+}
+
+/// The future of a handler that is a closure.
+pub type HandlerFuture<'a, O, E> = Pin<Box<dyn Future<Output = Result<O, E>> + Send + 'a>>;
+
+/// Does a piece of work in an open transaction.
+///
+/// Change nothing outside the transaction: everything else stays when it is rolled back. The transaction holds locks
+/// in the database, so a handler waits for nothing but the database.
+pub trait Handler<T>: Send {
+    /// What is recorded.
+    type Outcome: Outcome;
+
+    /// Why the work could not be done.
+    type Error: Send;
+
+    /// Does the work. After an error everything is rolled back, and nothing is recorded.
+    fn handle(
+        self,
+        transaction: &mut T,
+    ) -> impl Future<Output = Result<Self::Outcome, Self::Error>> + Send;
+}
+
+/// A closure as a handler.
+struct Closure<F>(F);
+
+impl<T, O, E, F> Handler<T> for Closure<F>
+where
+    T: Send,
+    O: Outcome,
+    E: Send,
+    F: for<'a> FnOnce(&'a mut T) -> HandlerFuture<'a, O, E> + Send,
+{
+    type Outcome = O;
+    type Error = E;
+
+    async fn handle(self, transaction: &mut T) -> Result<O, E> {
+        self.0(transaction).await
+    }
+}
+
+/// Does each piece of work of one scope once.
+#[derive(Clone, Debug)]
+pub struct Guard<S> {
+    store: S,
+    scope: Scope,
+    options: GuardOptions,
+}
+
+impl<S: Store> Guard<S> {
+    /// A guard for the work of a scope.
+    ///
+    /// Fails if the retention is not longer than the time in which work may be delivered again.
+    pub fn new(store: S, scope: Scope, options: GuardOptions) -> Result<Self, StoreError> {
+        match options.retention {
+            Retention::Limited {
+                redelivery_max,
+                keep,
+            } if keep <= redelivery_max => Err(StoreError::refused(format!(
+                "records are kept for {keep:?}, and work can be delivered again for {redelivery_max:?}: keep them longer"
+            ))),
+            Retention::Limited { .. } | Retention::Forever => Ok(Self {
+                store,
+                scope,
+                options,
+            }),
+        }
+    }
+
+    /// Does the work once, with a closure: `|transaction| Box::pin(async move { … })`. What [`Handler`] says of handlers
+    /// holds for it.
+    ///
+    /// See [`Guard::run_handler`].
+    pub async fn run<O, E, F>(
+        &self,
+        id: &BusinessId,
+        handler: F,
+    ) -> Result<Answer<O>, GuardError<E>>
+    where
+        O: Outcome,
+        E: Send,
+        F: for<'a> FnOnce(&'a mut S::Transaction) -> HandlerFuture<'a, O, E> + Send,
+    {
+        self.run_handler(id, Closure(handler)).await
+    }
+
+    /// Does the work once, and returns its outcome. If it has been done, the handler does not run.
+    ///
+    /// The outcome is durable when this returns: settle the message then. Two requests with the same id at the same
+    /// time wait for each other. To drop the future rolls the work back, or leaves it done; the next request with the
+    /// same id finds out.
+    pub async fn run_handler<H: Handler<S::Transaction>>(
+        &self,
+        id: &BusinessId,
+        handler: H,
+    ) -> Result<Answer<H::Outcome>, GuardError<H::Error>> {
+        let mut transaction = match self.store.begin(&self.key(id)).await? {
+            Begun::Recorded(bytes) => return read(bytes).map(Answer::Repeated),
+            Begun::New(transaction) => transaction,
+        };
+        match self.handle(handler, &mut transaction).await {
+            Ok((outcome, bytes)) => {
+                transaction.commit(bytes).await?;
+                Ok(Answer::New(outcome))
+            }
+            Err(error) => {
+                // It is rolled back in any case, at the latest when the database sees the end of the connection.
+                if let Err(failed) = transaction.roll_back().await {
+                    tracing::debug!(target: "kew::idempotency", %id, %failed, "a rollback failed");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The outcome of the work, if it is done. `None` means that the database has no record of it.
+    pub async fn look_up<O: Outcome>(
+        &self,
+        id: &BusinessId,
+    ) -> Result<Option<O>, GuardError<std::convert::Infallible>> {
+        let found = self.store.find(&self.key(id)).await?;
+        found.map(read).transpose()
+    }
+
+    /// Removes records that are older than the retention, at most `limit` of them, and returns how many it removed.
+    ///
+    /// Call it from time to time, again at once if it removed `limit`. It removes nothing if outcomes are kept forever.
+    pub async fn remove_expired(&self, limit: u32) -> Result<u64, StoreError> {
+        match self.options.retention {
+            Retention::Limited { keep, .. } => {
+                self.store.remove_older_than(&self.scope, keep, limit).await
+            }
+            Retention::Forever => Ok(0),
+        }
+    }
+
+    /// The database.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    fn key(&self, id: &BusinessId) -> Key {
+        Key {
+            scope: self.scope.clone(),
+            id: id.clone(),
+        }
+    }
+
+    async fn handle<H: Handler<S::Transaction>>(
+        &self,
+        handler: H,
+        transaction: &mut S::Transaction,
+    ) -> Result<(H::Outcome, Vec<u8>), GuardError<H::Error>> {
+        let limit = self.options.time_max;
+        let outcome = timeout(limit, handler.handle(transaction))
+            .await
+            .map_err(|_| GuardError::TimedOut {
+                limit_ms: limit.as_millis(),
+            })?
+            .map_err(GuardError::Handler)?;
+        let bytes = outcome.to_bytes().map_err(GuardError::OutcomeUnwritable)?;
+        let (size_bytes, limit_bytes) = (bytes.len(), self.options.outcome_size_max_bytes);
+        if size_bytes > limit_bytes {
+            return Err(GuardError::OutcomeTooLarge {
+                size_bytes,
+                limit_bytes,
+            });
+        }
+        Ok((outcome, bytes))
+    }
+}
+
+fn read<O: Outcome, E>(bytes: Vec<u8>) -> Result<O, GuardError<E>> {
+    O::from_bytes(bytes).map_err(GuardError::OutcomeUnreadable)
+}
