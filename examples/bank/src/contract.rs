@@ -104,7 +104,7 @@ pub struct Answer {
     pub message: String,
     /// The stored details of a transaction that is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub details: Option<Details>,
+    pub details: Option<Box<Details>>,
     /// Fields that the caller sent and this version does not know, or the reverse.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
@@ -130,7 +130,7 @@ impl Answer {
         } = &details;
         Self {
             unknown: details.unknown.fields.clone(),
-            details: Some(details.clone()),
+            details: Some(Box::new(details.clone())),
             ..Self::new(
                 Status::Completed,
                 format!("transaction {id} is done: {decision:?}"),

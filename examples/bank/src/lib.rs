@@ -13,6 +13,9 @@
     expect(clippy::unwrap_used, reason = "a test fails by panicking")
 )]
 
+pub mod audit;
+pub mod caller;
+pub mod chance;
 pub mod client;
 pub mod contract;
 pub mod ledger;
@@ -22,7 +25,9 @@ pub mod names;
 pub mod partner;
 pub mod program;
 pub mod queue;
+pub mod replay;
 pub mod settings;
+pub mod start;
 pub mod transaction;
 pub mod web;
 pub mod worker;

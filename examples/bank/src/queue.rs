@@ -134,6 +134,10 @@ impl Queue {
                 (created, "QueueAlreadyExists")
             }
             Service::Bus { admin, .. } => {
+                // A creation that is refused is a line in the audit log of the service.
+                if admin.queue(&self.name).await.is_ok() {
+                    return Ok(());
+                }
                 let settings = QueueSettings {
                     lock_duration: Some(self.worker_timeout),
                     max_delivery_count: Some(ATTEMPTS_MAX),

@@ -33,13 +33,16 @@ pub struct Settings {
     #[arg(
         long,
         env = "BANK_WORKER_TIMEOUT_S",
-        default_value_t = 20,
+        default_value_t = Self::WORKER_TIMEOUT_S,
         value_parser = clap::value_parser!(u32).range(1..=7200)
     )]
     pub worker_timeout_s: u32,
 }
 
 impl Settings {
+    /// The default of the worker's timeout.
+    pub const WORKER_TIMEOUT_S: u32 = 20;
+
     /// The queue. Connects to nothing yet.
     pub fn queue(&self) -> Result<Queue, ConnectError> {
         let timeout = Duration::from_secs(self.worker_timeout_s.into());

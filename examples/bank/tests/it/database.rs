@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::server::Server;
 use crate::skip::skip;
+use crate::url::url;
 
 /// One server for all tests. It ends with the process of the tests.
 static SHARED: OnceCell<Option<Server>> = OnceCell::const_new();
@@ -91,17 +92,6 @@ impl Database {
     pub(crate) async fn booked(&self) -> usize {
         self.ledger.transactions(0, 1_000).await.unwrap().len()
     }
-}
-
-/// The address of a database, by the folder of the server's socket.
-fn url(server: &Server, name: &str) -> String {
-    use kew_idempotency::tokio_postgres::config::Host;
-    let config = server.config(name);
-    let folder = match &config.get_hosts()[0] {
-        Host::Unix(folder) => folder.display().to_string(),
-        Host::Tcp(host) => host.clone(),
-    };
-    format!("postgres://kew@{}/{name}", folder.replace('/', "%2F"))
 }
 
 async fn run_on_server(server: &Server, database: &str, statement: &str) {

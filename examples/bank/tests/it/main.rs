@@ -13,3 +13,5 @@ mod server;
 mod service;
 #[path = "../../../../crates/kew/tests/it/skip.rs"]
 mod skip;
+#[path = "../shared/url.rs"]
+mod url;
