@@ -4,6 +4,7 @@
 //! way is named there, with the reason.
 
 #![expect(clippy::print_stdout, reason = "it prints what failed, and the total")]
+#![expect(clippy::unwrap_used, reason = "a scenario fails by panicking")]
 
 mod account;
 mod messages;

@@ -1,11 +1,11 @@
 //! The two ends of a queue over AMQP 1.0.
 
+use crate::raw::{Client, body_of, message};
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use kew_amqp::message::Message;
 use kew_amqp::performative::{DeliveryState, Tag};
 use kew_amqp::{Delivery, Event, LinkId, Outgoing};
-use kew_bus_client::{Client, body_of, message};
 
 use crate::client::{connect, receiver};
 use crate::ends::{Received, Receiving, Sending, stamp_of};

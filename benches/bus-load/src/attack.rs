@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::raw::Client;
 use anyhow::{Context as _, Result, bail};
 use bytes::{Bytes, BytesMut};
 use clap::ValueEnum;
@@ -19,7 +20,6 @@ use kew_amqp::performative::{
     Target as Terminus, Transfer,
 };
 use kew_amqp::{Event, Outgoing};
-use kew_bus_client::Client;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

@@ -6,11 +6,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::raw::Client;
 use anyhow::{Context as _, Result, bail};
 use bytes::Bytes;
 use clap::ValueEnum as _;
 use kew_amqp::performative::DeliveryState;
-use kew_bus_client::Client;
 use queue_load::{
     Client as QueueClient, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Endpoint, PutOptions,
 };

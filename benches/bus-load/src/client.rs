@@ -1,9 +1,9 @@
 //! Connections over AMQP 1.0 to the measured broker.
 
+use crate::raw::{Client, Rule, receiver_attach};
 use anyhow::{Context as _, Result};
 use kew_amqp::LinkId;
 use kew_amqp::performative::ReceiverSettleMode;
-use kew_bus_client::{Client, Rule, receiver_attach};
 
 use crate::options::{Auth, Settles, Target};
 use crate::token;

@@ -21,6 +21,7 @@ mod latency;
 mod many;
 mod null;
 mod options;
+mod raw;
 mod report;
 mod sessions;
 mod token;

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::raw::{Client, message};
 use anyhow::{Context as _, Result, bail};
 use kew_amqp::LinkId;
-use kew_bus_client::{Client, message};
 use queue_load::Usage;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;

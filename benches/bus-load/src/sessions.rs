@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::raw::{Client, body_of, message, receiver_attach};
 use anyhow::{Context as _, Result, bail};
 use kew_amqp::codec::{Map, Symbol, Value};
 use kew_amqp::message::Message;
 use kew_amqp::performative::{Attach, DeliveryState};
 use kew_amqp::{Event, LinkId};
-use kew_bus_client::{Client, body_of, message, receiver_attach};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -158,7 +158,7 @@ impl Drain {
     /// Waits, but fails after the time limit.
     async fn waited<T>(
         &self,
-        awaited: impl Future<Output = Result<T, kew_bus_client::Error>>,
+        awaited: impl Future<Output = Result<T, crate::raw::Error>>,
     ) -> Result<T> {
         let began = Instant::now();
         let limit = Duration::from_secs_f64(self.options.stall);

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::raw::Client;
 use anyhow::{Context as _, Result, bail};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
@@ -11,7 +12,6 @@ use kew_amqp::Outgoing;
 use kew_amqp::codec::{Map, Text};
 use kew_amqp::message::{Message, write_application_properties, write_value};
 use kew_amqp::performative::{DeliveryState, Tag};
-use kew_bus_client::Client;
 
 use crate::client::receiver;
 use crate::options::{Settles, Target};

@@ -35,17 +35,6 @@ impl Error {
             Error::NotSent(_) | Error::Unknown(_) => None,
         }
     }
-
-    /// Whether the operation may have happened although it failed: the outcome is unknown, or the
-    /// server reported a fault of its own.
-    #[must_use]
-    pub fn is_ambiguous(&self) -> bool {
-        match self {
-            Error::NotSent(_) => false,
-            Error::Unknown(_) => true,
-            Error::Refused { status, .. } => *status >= 500 && *status != 503,
-        }
-    }
 }
 
 /// An answer that does not follow the protocol.

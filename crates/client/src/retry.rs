@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 
 /// How often and when an operation is tried again that the service could not carry out.
 ///
-/// Only what has certainly not happened is tried again.
+/// Only what has certainly not happened is tried again, and what may be done twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// After the first try. Default 3.
@@ -54,6 +54,32 @@ impl Retry {
         }
     }
 
+    /// The same for what may be done twice: it is tried again also when the outcome is unknown.
+    pub(crate) async fn run_repeatable<T, F>(
+        &self,
+        deadline: Instant,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut failures = 0;
+        loop {
+            let error = match attempt().await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            failures += 1;
+            let delay = match error.kind() {
+                ErrorKind::TryAgainLater | ErrorKind::OutcomeUnknown => {
+                    self.delay_of_any(&error, failures)
+                }
+                ErrorKind::Refused => None,
+            };
+            self.wait(error, delay, deadline).await?;
+        }
+    }
+
     /// Waits before the next try. Fails with the error if there is none.
     pub(crate) async fn pause(
         &self,
@@ -61,7 +87,18 @@ impl Retry {
         failures: u32,
         deadline: Instant,
     ) -> Result<(), Error> {
-        match self.delay(&error, failures) {
+        let delay = self.delay(&error, failures);
+        self.wait(error, delay, deadline).await
+    }
+
+    /// Waits that long, if there is time for it.
+    async fn wait(
+        &self,
+        error: Error,
+        delay: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        match delay {
             Some(delay) if Instant::now() + delay < deadline => {
                 tracing::debug!(target: "kew::client", %error, ?delay, "trying again");
                 sleep(delay).await;
@@ -73,7 +110,15 @@ impl Retry {
 
     /// How long to wait after failure number `failures` (from 1) before the next try. `None`: give up.
     pub(crate) fn delay(&self, error: &Error, failures: u32) -> Option<Duration> {
-        if error.kind() != ErrorKind::TryAgainLater || failures > self.retries {
+        match error.kind() {
+            ErrorKind::TryAgainLater => self.delay_of_any(error, failures),
+            ErrorKind::Refused | ErrorKind::OutcomeUnknown => None,
+        }
+    }
+
+    /// The same, whatever kind the error has.
+    fn delay_of_any(&self, error: &Error, failures: u32) -> Option<Duration> {
+        if failures > self.retries {
             return None;
         }
         let delay = self.spread(failures, random());

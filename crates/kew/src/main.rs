@@ -15,6 +15,7 @@ mod completions;
 mod disk_test;
 mod flags;
 mod holders;
+mod importing;
 mod input;
 mod issuer_keys;
 mod log_command;

@@ -87,6 +87,15 @@ pub(crate) enum QueueCommand {
     Show(ShowArgs),
     /// Show message counts and their growth until you press Ctrl-C
     Watch(WatchArgs),
+    /// Write messages as JSON lines. They stay in the queue unless you pass --delete
+    ///
+    /// The export receives all visible messages, which hides them from other receivers while it runs and raises their
+    /// dequeue counts. At the end it makes them visible again.
+    Export(ExportArgs),
+    /// Send messages that export has written, from Queue Storage or from Service Bus
+    ///
+    /// Lines are sent in order. An error names the line, and says which lines were sent and how to continue.
+    Import(ImportArgs),
     /// Print a URL with a shared access signature. Uses the account key and contacts no server
     Sas(SasArgs),
 }
@@ -291,4 +300,36 @@ pub(crate) struct WatchArgs {
     /// Stop after this many updates
     #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The queue
+    #[arg(value_parser = queue_name)]
+    pub(crate) name: String,
+    /// Write to this file, which must not exist yet [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Hide the messages for this long. It must be longer than the export takes
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = whole_seconds)]
+    pub(crate) visibility: u32,
+    /// Delete the messages once they are written
+    #[arg(long)]
+    pub(crate) delete: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The queue
+    #[arg(value_parser = queue_name)]
+    pub(crate) name: String,
+    /// The file to read [default: standard input]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Begin with this line: to continue an import that stopped
+    #[arg(long, value_name = "LINE", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) from_line: u64,
+    /// Check all lines, and send nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }

@@ -1,7 +1,9 @@
 //! `kew queue`: a client of Queue Storage, for this server or any other.
 
 mod client;
+mod export;
 mod failure;
+mod import;
 mod messages;
 mod output;
 mod progress;
@@ -60,6 +62,8 @@ fn dispatch(args: &QueueArgs, output: &mut Output) -> Result<(), Failure> {
         QueueCommand::Purge(args) => queues::purge(client, args, common, output),
         QueueCommand::Show(args) => show::show(client, args, common, output),
         QueueCommand::Watch(args) => watch::watch(client, args, output),
+        QueueCommand::Export(args) => export::export(client, args, output),
+        QueueCommand::Import(args) => import::import(client, args, output),
         QueueCommand::Sas(args) => sas::sas(&account(common)?, args, output),
     }
 }
@@ -90,6 +94,7 @@ fn client(common: &CommonArgs, connections: usize) -> Result<Client, Failure> {
         extra_roots_pem: read_certificates(common.ca_cert.as_deref())?,
         user_agent: concat!("kew/", env!("CARGO_PKG_VERSION")).to_owned(),
         dial: proxy::of_environment(&account.endpoint().url()),
+        ..QueueOptions::default()
     };
     Client::new(account, options)
 }

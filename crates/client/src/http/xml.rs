@@ -159,16 +159,21 @@ pub(crate) fn put_element(out: &mut String, name: &str, text: &str) {
 
 /// Writes a text.
 pub(crate) fn put_text(out: &mut String, text: &str) {
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
+    let mut rest = text;
+    while let Some(at) = rest.find(['&', '<', '>', '\r']) {
+        let (plain, special) = rest.split_at(at);
+        out.push_str(plain);
+        let (written, after) = match special.split_at(1) {
+            ("&", after) => ("&amp;", after),
+            ("<", after) => ("&lt;", after),
+            (">", after) => ("&gt;", after),
             // As it is, it would be read as a line feed.
-            '\r' => out.push_str("&#13;"),
-            other => out.push(other),
-        }
+            (_, after) => ("&#13;", after),
+        };
+        out.push_str(written);
+        rest = after;
     }
+    out.push_str(rest);
 }
 
 #[cfg(test)]

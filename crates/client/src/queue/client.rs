@@ -20,9 +20,6 @@ use crate::transport::{Dial, Route};
 /// What bearer tokens are asked for.
 const SCOPE: &str = "https://storage.azure.com/.default";
 
-/// How many queues a page of a list has. The service gives up to 5,000; fewer are shown sooner.
-const PAGE_SIZE: u32 = 1_000;
-
 /// The code of a request that took too long and did a part of its work.
 const OPERATION_TIMED_OUT: &str = "OperationTimedOut";
 
@@ -43,6 +40,8 @@ pub struct QueueOptions {
     pub retry: Retry,
     /// Requests under way, each on a connection of its own. One more waits. Default 64.
     pub connections_max: usize,
+    /// How many queues a page of a list has, 1 to 5,000. Default 1,000: fewer are shown sooner.
+    pub page_size: u32,
     /// Certificate authorities to be trusted beside those of the system, in PEM.
     pub extra_roots_pem: Option<Vec<u8>>,
     /// The header `User-Agent`, for the logs of the service. Default `kew-client/` and its version.
@@ -59,6 +58,7 @@ impl Default for QueueOptions {
             connect_timeout: Duration::from_secs(30),
             retry: Retry::default(),
             connections_max: 64,
+            page_size: 1_000,
             extra_roots_pem: None,
             user_agent: concat!("kew-client/", env!("CARGO_PKG_VERSION")).to_owned(),
             dial: None,
@@ -103,6 +103,7 @@ struct Shared {
     timeout: Duration,
     attempt_timeout: Option<Duration>,
     retry: Retry,
+    page_size: u32,
     user_agent: String,
 }
 
@@ -126,6 +127,7 @@ impl QueueClient {
             timeout: options.timeout.min(TIMEOUT_MAX),
             attempt_timeout: options.attempt_timeout.map(|it| it.min(TIMEOUT_MAX)),
             retry: options.retry,
+            page_size: options.page_size,
             user_agent: options.user_agent,
         };
         Ok(Self {
@@ -143,7 +145,7 @@ impl QueueClient {
     ) -> Result<(Vec<ListedQueue>, Option<String>), Error> {
         let mut list = Operation::new(Method::GET, &[], Effect::Read)
             .query("comp", "list")
-            .query("maxresults", PAGE_SIZE);
+            .query("maxresults", self.shared.page_size);
         if let Some(marker) = marker {
             list = list.query("marker", marker);
         }
@@ -171,8 +173,7 @@ impl QueueClient {
         queue: &str,
         metadata: &[(String, String)],
     ) -> Result<bool, Error> {
-        // To create it again changes nothing.
-        let create = Operation::new(Method::PUT, &[queue], Effect::Read).metadata(metadata);
+        let create = Operation::repeatable(Method::PUT, &[queue]).metadata(metadata);
         let answer = self.call(&create, &[201, 204]).await?;
         Ok(answer.status == 201)
     }
@@ -202,7 +203,7 @@ impl QueueClient {
         queue: &str,
         metadata: &[(String, String)],
     ) -> Result<(), Error> {
-        let set = Operation::new(Method::PUT, &[queue], Effect::Read)
+        let set = Operation::repeatable(Method::PUT, &[queue])
             .query("comp", "metadata")
             .metadata(metadata);
         self.call(&set, &[204]).await.map(drop)
@@ -293,7 +294,7 @@ impl QueueClient {
     /// With many messages the service may answer `OperationTimedOut` after it has deleted some; then it is asked
     /// again, as often as the options say.
     pub async fn clear(&self, queue: &str) -> Result<(), Error> {
-        let clear = Operation::new(Method::DELETE, &[queue, "messages"], Effect::Read);
+        let clear = Operation::repeatable(Method::DELETE, &[queue, "messages"]);
         self.call(&clear, &[204]).await.map(drop)
     }
 
@@ -302,12 +303,12 @@ impl QueueClient {
     /// It is [`clear`](Self::clear) for callers that show how far it is: when the service answers `OperationTimedOut`
     /// after it has deleted some messages, the caller gets this error at once, looks, and asks again.
     pub async fn clear_once(&self, queue: &str) -> Result<(), Error> {
-        let mut clear = Operation::new(Method::DELETE, &[queue, "messages"], Effect::Read);
+        let mut clear = Operation::repeatable(Method::DELETE, &[queue, "messages"]);
         clear.reports_timeouts = true;
         let answer = self.call(&clear, &[204]).await?;
         match answer.status.as_u16() {
             204 => Ok(()),
-            _ => Err(answers::error_of(&answer, Effect::Read)),
+            _ => Err(answers::error_of(&answer, clear.effect)),
         }
     }
 
@@ -342,7 +343,10 @@ impl QueueClient {
                 false => Err(error),
             }
         };
-        shared.retry.run(deadline, attempt).await
+        match operation.is_repeatable {
+            true => shared.retry.run_repeatable(deadline, attempt).await,
+            false => shared.retry.run(deadline, attempt).await,
+        }
     }
 
     async fn call_once(&self, operation: &Operation, deadline: Instant) -> Result<Answer, Error> {

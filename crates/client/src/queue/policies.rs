@@ -45,7 +45,7 @@ impl QueueClient {
         queue: &str,
         policies: &[AccessPolicy],
     ) -> Result<(), Error> {
-        let set = Operation::new(Method::PUT, &[queue], Effect::Read).query("comp", "acl");
+        let set = Operation::repeatable(Method::PUT, &[queue]).query("comp", "acl");
         let set = set.document(written(policies)?);
         self.call(&set, &[204]).await.map(drop)
     }

@@ -31,6 +31,8 @@ pub(super) struct Operation {
     headers: Vec<(String, String)>,
     body: Bytes,
     pub(super) effect: Effect,
+    /// Whether it can be done twice, although it changes something.
+    pub(super) is_repeatable: bool,
     /// Whether it goes to the read-only copy of the account.
     pub(super) is_for_secondary: bool,
     /// Whether the caller sees `OperationTimedOut` at once, without another try.
@@ -49,8 +51,17 @@ impl Operation {
             headers: Vec::new(),
             body: Bytes::new(),
             effect,
+            is_repeatable: false,
             is_for_secondary: false,
             reports_timeouts: false,
+        }
+    }
+
+    /// A change that is the same once and twice.
+    pub(super) fn repeatable(method: Method, segments: &[&str]) -> Self {
+        Self {
+            is_repeatable: true,
+            ..Self::new(method, segments, Effect::Change)
         }
     }
 

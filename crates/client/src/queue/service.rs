@@ -69,7 +69,8 @@ pub struct CorsRule {
 impl QueueClient {
     /// Reads the properties of the service.
     pub async fn service_properties(&self) -> Result<ServiceProperties, Error> {
-        let read = of_service(Method::GET, "properties");
+        let read = Operation::new(Method::GET, &[], Effect::Read);
+        let read = of_service(read, "properties");
         let answer = self.call(&read, &[200]).await?;
         answers::read(
             &answer,
@@ -84,22 +85,23 @@ impl QueueClient {
         &self,
         properties: &ServiceProperties,
     ) -> Result<(), Error> {
-        let set = of_service(Method::PUT, "properties").document(written(properties)?);
+        let set = Operation::repeatable(Method::PUT, &[]).document(written(properties)?);
+        let set = of_service(set, "properties");
         self.call(&set, &[202]).await.map(drop)
     }
 
     /// Reads how far the account's second copy is, from that copy.
     pub async fn service_stats(&self) -> Result<ServiceStats, Error> {
-        let mut read = of_service(Method::GET, "stats");
+        let read = Operation::new(Method::GET, &[], Effect::Read);
+        let mut read = of_service(read, "stats");
         read.is_for_secondary = true;
         let answer = self.call(&read, &[200]).await?;
         answers::read(&answer, "StorageServiceStats", Effect::Read, answers::stats)
     }
 }
 
-/// To set properties again changes nothing.
-fn of_service(method: Method, component: &str) -> Operation {
-    Operation::new(method, &[], Effect::Read)
+fn of_service(operation: Operation, component: &str) -> Operation {
+    operation
         .query("restype", "service")
         .query("comp", component)
 }

@@ -2,15 +2,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::PostgresOptions;
 use super::refusal::{from_commit, from_postgres};
-use super::tls::{Connector, PostgresTls};
+use super::tls::PostgresTls;
 use crate::error::StoreError;
 
 /// A parameter of a statement.
@@ -167,7 +169,7 @@ impl Pool {
                 client
             }
             PostgresTls::Required(config) => {
-                let connector = Connector(config.clone());
+                let connector = MakeRustlsConnect::new(ClientConfig::clone(config));
                 let (client, connection) = timeout(wait, self.config.connect(connector))
                     .await
                     .map_err(|_| self.no_connection())?

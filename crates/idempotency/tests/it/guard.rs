@@ -417,7 +417,15 @@ async fn all_at_once<D: Database>(database: &D, deliveries: &[(u8, Course)], pre
     names.sort();
     names.dedup();
     let ours = |effects: &[String]| effects.iter().filter(|it| names.contains(it)).count();
-    assert_eq!(ours(&before), usize::try_from(new).unwrap());
+    // One that was dropped may have been committed, and nobody was told.
+    let dropped = deliveries
+        .iter()
+        .filter(|(_, course)| matches!(course, Course::Dropped));
+    let told = usize::try_from(new).unwrap();
+    assert!(
+        (told..=told + dropped.count()).contains(&ours(&before)),
+        "{before:?} {told}"
+    );
     for name in &names {
         assert!(database.happened(name).await <= 1, "{name}");
         done(database, name, "done").await;

@@ -370,3 +370,43 @@ async fn a_server_that_is_absent_is_tried_again() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TryAgainLater, "{error}");
 }
+
+/// The certificate is checked, and the connection is encrypted.
+#[tokio::test]
+async fn tls_is_verified() {
+    let pair = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
+    let Some(server) = Server::start_tls(&certificate, &key).await else {
+        absent("tls_is_verified");
+        return;
+    };
+    let tls = PostgresTls::required(Some(certificate.as_bytes())).unwrap();
+    let connect = |tls| {
+        let options = PostgresOptions::default();
+        Box::pin(PostgresStore::connect(server.tcp_config(), tls, options))
+    };
+    let store = connect(tls).await.unwrap();
+    let guard = guard(store, GuardOptions::default());
+    let is_encrypted = guard.run(id("1"), |transaction| {
+        Box::pin(async move {
+            let query = "SELECT ssl::text FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+            let row = transaction.client().query_one(query, &[]).await?;
+            Ok::<_, StoreError>(row.get::<_, String>(0))
+        })
+    });
+    assert_eq!(is_encrypted.await.unwrap(), Answer::New("true".to_owned()));
+
+    let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let tls = PostgresTls::required(Some(other.cert.pem().as_bytes())).unwrap();
+    let error = connect(tls).await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
+    // A server without TLS is refused, and not spoken to in plain text.
+    if let Some(plain) = SHARED.get_or_init(Server::start).await {
+        let tls = PostgresTls::required(Some(certificate.as_bytes())).unwrap();
+        let options = PostgresOptions::default();
+        let refused = PostgresStore::connect(plain.config("postgres"), tls, options).await;
+        assert!(refused.is_err());
+    }
+    let unreadable = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    assert!(PostgresTls::required(Some(unreadable)).is_err());
+}

@@ -1,6 +1,7 @@
 //! A PostgreSQL server of its own, from the distribution's packages.
 
 use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use kew_idempotency::tokio_postgres::{Config, NoTls};
 /// came in. So nothing stays, however the tests end.
 const KEEPER: &str = r#"
 folder=$1; shift
+trap : HUP INT TERM
 "$@" >>"$folder/log" 2>&1 &
 server=$!
 keep=
@@ -25,6 +27,9 @@ wait $server
 pub(crate) struct Server {
     folder: PathBuf,
     programs: PathBuf,
+    port: u16,
+    /// Options of the server, beside those that every server has.
+    options: Vec<String>,
     running: Option<(Child, ChildStdin)>,
 }
 
@@ -91,8 +96,41 @@ fn run(command: &mut Command) -> Result<(), String> {
 }
 
 impl Server {
-    /// Starts a server with no data. `None`: the machine has none.
+    /// Starts a server with no data, on a socket. `None`: the machine has none.
     pub(crate) async fn start() -> Option<Self> {
+        Self::start_with(5432, |_| Vec::new()).await
+    }
+
+    /// Starts one that speaks TLS too, at a port of the loopback address that was free before.
+    pub(crate) async fn start_tls(certificate: &str, key: &str) -> Option<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let options = |folder: &Path| {
+            let files = [("certificate", certificate), ("key", key)].map(|(name, text)| {
+                let file = folder.join(name);
+                std::fs::write(&file, text).unwrap();
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+                std::fs::set_permissions(&file, mode).unwrap();
+                if is_root() {
+                    run(Command::new("chown").arg("nobody").arg(&file)).unwrap();
+                }
+                file.display().to_string()
+            });
+            let [certificate, key] = files;
+            vec![
+                "listen_addresses=127.0.0.1".to_owned(),
+                "ssl=on".to_owned(),
+                format!("ssl_cert_file={certificate}"),
+                format!("ssl_key_file={key}"),
+            ]
+        };
+        Self::start_with(port, options).await
+    }
+
+    async fn start_with(port: u16, options: impl FnOnce(&Path) -> Vec<String>) -> Option<Self> {
         let programs = programs()?;
         let folder = tempfile::Builder::new()
             .prefix("kew-postgres-")
@@ -103,6 +141,8 @@ impl Server {
         std::fs::set_permissions(&folder, mode).unwrap();
         let mut server = Self {
             programs: reachable(programs, &folder),
+            port,
+            options: options(&folder),
             folder,
             running: None,
         };
@@ -135,6 +175,10 @@ impl Server {
             .arg(&self.folder);
         // What a crash of the process leaves does not depend on the disk.
         keeper.args(["-c", "listen_addresses=", "-c", "fsync=off"]);
+        keeper.args(["-c", &format!("port={}", self.port)]);
+        for option in &self.options {
+            keeper.args(["-c", option]);
+        }
         keeper.stdin(Stdio::piped()).current_dir("/");
         let mut child = keeper.spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
@@ -160,6 +204,17 @@ impl Server {
     pub(crate) fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
         config.host_path(&self.folder).user("kew").dbname(database);
+        config.port(self.port);
+        config
+    }
+
+    /// Over TCP, by the name that is in the certificate.
+    pub(crate) fn tcp_config(&self) -> Config {
+        let mut config = Config::new();
+        config
+            .host("localhost")
+            .hostaddr(Ipv4Addr::LOCALHOST.into());
+        config.port(self.port).user("kew").dbname("postgres");
         config
     }
 

@@ -141,6 +141,31 @@ async fn a_panic_on_the_thread_reaches_the_caller_and_not_the_store() {
     assert_eq!(database.effects().await, [""; 0]);
 }
 
+/// Its process goes on, and begins no other transaction.
+#[tokio::test]
+async fn a_dropped_transaction_lets_others_write() {
+    let database = Sqlite::new().await;
+    let (affected, is_affected) = tokio::sync::oneshot::channel();
+    let guard = database.guard();
+    let running = tokio::spawn(async move {
+        let stand = guard.run(id("1"), |transaction| {
+            Box::pin(async move {
+                Sqlite::affect(transaction, "1").await?;
+                affected.send(()).unwrap();
+                std::future::pending::<Result<(), StoreError>>().await
+            })
+        });
+        stand.await
+    });
+    is_affected.await.unwrap();
+    running.abort();
+    running.await.unwrap_err();
+    let writer = Connection::open(database.path()).unwrap();
+    // The thread is about to roll back.
+    writer.busy_timeout(Duration::from_secs(60)).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE; ROLLBACK").unwrap();
+}
+
 #[tokio::test]
 async fn reads_do_not_write() {
     let database = Sqlite::new().await;

@@ -3,12 +3,15 @@
 use std::future::Future;
 use std::time::Duration;
 
-use kew_client::{AdminOptions, BusAdmin, BusClient, BusNamespace, BusOptions, Error, Retry};
+use kew_client::{
+    AdminOptions, BusAdmin, BusClient, BusNamespace, BusOptions, BusTransport, Error, Retry,
+};
 use tokio::runtime::{Builder, Runtime};
 
 use super::failing::{failure_of, not_set_up};
 use super::own::Own;
 use crate::operate_args::Common;
+use crate::proxy;
 use crate::queue_command::{Failure, read_certificates};
 
 /// The variables for a connection string, in this order, if the command line has none.
@@ -53,6 +56,7 @@ impl Doors {
                 connect_timeout: common.timeout,
                 retry: retry(retries),
                 extra_roots_pem: roots.clone(),
+                dial: proxy::of_environment(&management_url(&namespace)),
                 ..AdminOptions::default()
             };
             BusAdmin::new(namespace.clone(), options).map_err(|error| not_set_up(&error))
@@ -63,6 +67,11 @@ impl Doors {
             connect_timeout: common.timeout,
             retry: retry(common.retries),
             extra_roots_pem: roots.clone(),
+            // A proxy of the environment is one of HTTP.
+            dial: match namespace.transport() {
+                BusTransport::WebSocket => proxy::of_environment(&management_url(&namespace)),
+                BusTransport::Tcp => None,
+            },
             message_size_max: MESSAGE_SIZE_BYTES_MAX,
             ..BusOptions::default()
         };
@@ -119,6 +128,11 @@ impl Doors {
         done.map_err(|error| self.failed_over_http(&error))
     }
 
+    /// Does something beside the command.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
     /// Waits for anything.
     pub(super) fn wait<T>(&self, operation: impl Future<Output = T>) -> T {
         self.runtime.block_on(operation)
@@ -140,10 +154,13 @@ impl Doors {
 
     /// Where management is.
     pub(super) fn url(&self) -> String {
-        let (is_tls, port) = (self.namespace.is_tls(), self.namespace.http_port());
-        let scheme = if is_tls { "https" } else { "http" };
-        format!("{scheme}://{}:{port}", self.namespace.host())
+        management_url(&self.namespace)
     }
+}
+
+fn management_url(namespace: &BusNamespace) -> String {
+    let scheme = if namespace.is_tls() { "https" } else { "http" };
+    format!("{scheme}://{}:{}", namespace.host(), namespace.http_port())
 }
 
 /// From the command line, or the environment, or the emulator's on this machine. Errors contain no values, because a

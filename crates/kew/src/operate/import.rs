@@ -1,9 +1,9 @@
 //! `kew bus message import`: JSON lines that `export` has written, sent to a queue.
 //!
 //! Lines are sent in their order. The command waits for the outcome of each send, and an error says which lines were
-//! sent, which one was wrong or refused, and how to go on.
+//! sent, which one was wrong or refused, and how to go on. So does an interruption: it waits for the outcome of a send
+//! that has begun.
 
-use std::ops::RangeInclusive;
 use std::time::SystemTime;
 
 use kew_client::{Batch, Encoded, Sender};
@@ -11,41 +11,41 @@ use serde_json::json;
 
 use super::{Doors, Session};
 use crate::bus_tool_args::ImportMessagesArgs;
-use crate::input::Input;
+use crate::importing::{Lines, SharedProgress};
 use crate::portable::{Record, message_of, new_id};
-use crate::queue_command::{Failure, note, printable};
-
-/// How many wrong lines a dry run shows.
-const WRONG_LINES_MAX: u64 = 20;
+use crate::queue_command::{Failure, printable};
 
 /// Larger batches are not faster.
 const BATCH_COUNT_MAX: usize = 500;
 
 pub(super) fn import(it: &mut Session, args: &ImportMessagesArgs) -> Result<(), Failure> {
-    let mut lines = Lines {
-        input: Input::open(args.file.as_deref())?,
-        args,
-        number: 0,
-    };
+    let mut lines = Lines::open(args.file.as_deref(), args.from_line)?;
     if args.dry_run {
-        return check(it, lines, args);
+        let right = lines.check(|record| Content::of(record, args))?;
+        if it.output.json {
+            let report = json!({"queue": args.queue, "sent": 0, "right": right});
+            return Ok(it.output.object(&report)?);
+        }
+        return Ok(it.output.line(&format!("would send {right} messages"))?);
     }
     let doors = &it.doors;
     let sender = doors.over_amqp(doors.bus.sender(&args.queue))?;
-    let mut outbox = Outbox::new(doors, &sender, args.from_line);
+    let progress = SharedProgress::new(args.from_line);
+    doors.spawn(progress.clone().end_early(args.common.json));
+    let mut outbox = Outbox::new(doors, &sender, progress);
     loop {
-        match lines.next() {
-            Ok(Some(line)) => outbox.add(line)?,
+        match lines.next(|record| Content::of(record, args)) {
+            Ok(Some(content)) => outbox.add(lines.number, content)?,
             Ok(None) => break,
             Err(failure) => {
                 // What is right before it is sent.
                 outbox.send()?;
-                return Err(outbox.failed(failure, None));
+                return Err(outbox.progress.get().failed(failure, None));
             }
         }
     }
     outbox.send()?;
-    let sent = outbox.sent;
+    let sent = outbox.progress.get().sent;
     if it.output.json {
         let report = json!({"queue": args.queue, "sent": sent, "last_line": lines.number});
         return Ok(it.output.object(&report)?);
@@ -55,119 +55,68 @@ pub(super) fn import(it: &mut Session, args: &ImportMessagesArgs) -> Result<(), 
     Ok(it.output.line(&line)?)
 }
 
-/// Reads all lines, shows the wrong ones, and sends nothing.
-fn check(it: &mut Session, mut lines: Lines<'_>, args: &ImportMessagesArgs) -> Result<(), Failure> {
-    let (mut right, mut wrong) = (0_u64, 0_u64);
-    loop {
-        match lines.next() {
-            Ok(Some(_)) => right += 1,
-            Ok(None) => break,
-            Err(Failure::Usage(message)) if lines.number > 0 => {
-                wrong += 1;
-                if wrong <= WRONG_LINES_MAX {
-                    note(&message);
-                }
-            }
-            Err(failure) => return Err(failure),
-        }
-    }
-    if wrong > 0 {
-        let message = format!("{wrong} lines are wrong and {right} are right; nothing was sent");
-        return Err(Failure::Usage(message));
-    }
-    if it.output.json {
-        let report = json!({"queue": args.queue, "sent": 0, "right": right});
-        return Ok(it.output.object(&report)?);
-    }
-    Ok(it.output.line(&format!("would send {right} messages"))?)
-}
-
-/// A message to be sent, and where it came from.
-struct Line {
-    number: u64,
+/// A message to be sent.
+struct Content {
     message: Encoded,
     /// Messages of one session and one partition can be sent together.
     group: (Option<String>, Option<String>),
     is_scheduled: bool,
 }
 
-/// The lines of the input. Empty lines count and hold no message.
-struct Lines<'a> {
-    input: Input,
-    args: &'a ImportMessagesArgs,
-    /// Of the last line that was read.
-    number: u64,
-}
-
-impl Lines<'_> {
-    fn next(&mut self) -> Result<Option<Line>, Failure> {
-        loop {
-            let Some(line) = self.input.line()? else {
-                return Ok(None);
-            };
-            self.number += 1;
-            if self.number >= self.args.from_line && !line.trim_ascii().is_empty() {
-                let wrong = |what| Failure::Usage(format!("{}: {what}", self.input.place()));
-                return self.read(&line).map(Some).map_err(wrong);
-            }
-        }
-    }
-
-    fn read(&self, line: &[u8]) -> Result<Line, String> {
-        let mut record = Record::read(line)?;
-        if self.args.new_ids {
+impl Content {
+    fn of(mut record: Record, args: &ImportMessagesArgs) -> Result<Self, String> {
+        if args.new_ids {
             record.set_message_id(new_id()?);
         }
-        if self.args.now {
+        if args.now {
             record.clear_schedule();
         }
         let message = message_of(&record, SystemTime::now())?;
-        let message = Encoded::new(message).map_err(|error| error.text().to_owned())?;
-        Ok(Line {
-            number: self.number,
-            message,
+        Ok(Self {
+            message: Encoded::new(message).map_err(|error| error.text().to_owned())?,
             group: record.group(),
             is_scheduled: record.is_scheduled(),
         })
     }
 }
 
-/// Messages that wait to be sent together, and what was sent.
+/// Messages that wait to be sent together, with their lines.
 struct Outbox<'a> {
     doors: &'a Doors,
     sender: &'a Sender,
     batch: Batch,
-    waiting: Vec<Line>,
-    sent: u64,
-    /// The first line that is not sent.
-    next_line: u64,
+    waiting: Vec<(u64, Content)>,
+    progress: SharedProgress,
 }
 
 impl<'a> Outbox<'a> {
-    fn new(doors: &'a Doors, sender: &'a Sender, next_line: u64) -> Self {
+    fn new(doors: &'a Doors, sender: &'a Sender, progress: SharedProgress) -> Self {
         Self {
             doors,
             sender,
             batch: sender.new_batch(),
             waiting: Vec::new(),
-            sent: 0,
-            next_line,
+            progress,
         }
     }
 
-    fn add(&mut self, line: Line) -> Result<(), Failure> {
-        let goes_with =
-            |first: &Line| first.group == line.group && !first.is_scheduled && !line.is_scheduled;
-        let is_alone = self.waiting.first().is_some_and(|first| !goes_with(first));
+    fn add(&mut self, line: u64, content: Content) -> Result<(), Failure> {
+        let goes_with = |first: &Content| {
+            first.group == content.group && !first.is_scheduled && !content.is_scheduled
+        };
+        let is_alone = self
+            .waiting
+            .first()
+            .is_some_and(|(_, first)| !goes_with(first));
         if is_alone || self.waiting.len() >= BATCH_COUNT_MAX {
             self.send()?;
         }
-        if !self.batch.try_add_encoded(&line.message) {
+        if !self.batch.try_add_encoded(&content.message) {
             self.send()?;
             // Too large for a batch, but perhaps not by itself.
-            let _ = self.batch.try_add_encoded(&line.message);
+            let _ = self.batch.try_add_encoded(&content.message);
         }
-        self.waiting.push(line);
+        self.waiting.push((line, content));
         Ok(())
     }
 
@@ -175,40 +124,26 @@ impl<'a> Outbox<'a> {
     fn send(&mut self) -> Result<(), Failure> {
         let waiting = std::mem::take(&mut self.waiting);
         let batch = std::mem::replace(&mut self.batch, self.sender.new_batch());
-        let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else {
+        let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else {
             return Ok(());
         };
-        let lines = first.number..=last.number;
-        let sent = match &waiting[..] {
-            [line] if line.is_scheduled => {
-                let scheduled = self
-                    .sender
-                    .schedule_encoded(std::slice::from_ref(&line.message));
-                self.doors.over_amqp(scheduled).map(drop)
-            }
-            [line] => self
-                .doors
-                .over_amqp(self.sender.send_encoded(&line.message)),
-            _ => self.doors.over_amqp(self.sender.send_batch(&batch)),
-        };
-        sent.map_err(|failure| self.failed(failure, Some(lines)))?;
-        self.sent += waiting.len() as u64;
-        self.next_line = last.number + 1;
-        Ok(())
+        let count = waiting.len() as u64;
+        let send = || self.send_all(&waiting, &batch);
+        self.progress.send(*first..=*last, count, send)
     }
 
-    /// Says which lines a failure is about, what was sent, and how to go on.
-    fn failed(&self, failure: Failure, lines: Option<RangeInclusive<u64>>) -> Failure {
-        let about = match lines {
-            None => String::new(),
-            Some(lines) if lines.start() == lines.end() => format!("line {}; ", lines.start()),
-            Some(lines) => format!("lines {} to {}; ", lines.start(), lines.end()),
-        };
-        let Self {
-            sent, next_line, ..
-        } = self;
-        failure.after(format!(
-            "{about}{sent} messages were sent before, and none after; to continue, use --from-line {next_line}"
-        ))
+    fn send_all(&self, waiting: &[(u64, Content)], batch: &Batch) -> Result<(), Failure> {
+        match waiting {
+            [(_, content)] if content.is_scheduled => {
+                let one = std::slice::from_ref(&content.message);
+                let scheduled = self.doors.over_amqp(self.sender.schedule_encoded(one));
+                scheduled.map(drop)
+            }
+            [(_, content)] => {
+                let send = self.sender.send_encoded(&content.message);
+                self.doors.over_amqp(send)
+            }
+            _ => self.doors.over_amqp(self.sender.send_batch(batch)),
+        }
     }
 }

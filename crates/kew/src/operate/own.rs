@@ -83,9 +83,12 @@ impl<'a> Own<'a> {
     /// Reads something that the public protocols offer too. `None`: the namespace is not Kew, or its rule may not
     /// use this interface.
     pub(super) fn look<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
-        let Ok(answer) = self.doors.wait(ask(self.admin_once, "GET", path, None)) else {
+        let answer = match self.doors.wait(ask(self.admin_once, "GET", path, None)) {
+            Ok(answer) => answer,
+            // It is busy, and there is something to be patient for.
+            Err(error) if error.status().is_some() => return self.get(path).map(Some),
             // Nothing may serve HTTP there.
-            return Ok(None);
+            Err(_) => return Ok(None),
         };
         match read(&answer) {
             Ok(found) => Ok(Some(found)),
@@ -101,7 +104,7 @@ impl<'a> Own<'a> {
         Failure::Refused {
             message: format!(
                 "{} is not Kew, or an older version: this command needs the interface that only Kew has, \
-                 at /$kew/v1; kew bus peek, receive and message work with any namespace",
+                 at /$kew/v1; kew bus peek and kew bus receive work with any namespace",
                 self.doors.url()
             ),
             code: Some(NOT_KEW),

@@ -23,7 +23,7 @@ use crate::queue_command::{Failure, note, printable};
 const QUIET: Duration = Duration::from_secs(2);
 
 /// How many messages are locked at once.
-const BATCH_COUNT: u32 = 16;
+const BATCH_COUNT: u32 = 50;
 
 /// How long to wait for more messages that come with a first one.
 const TOGETHER: Duration = Duration::from_millis(20);
@@ -157,7 +157,8 @@ impl Mover<'_> {
         };
         let left = wanted.len() as u64;
         if left > 0 {
-            *report.skipped.entry("locked".to_owned()).or_default() += left;
+            // Another receiver has locked them, or locks ended before they were reached.
+            *report.skipped.entry("not_received".to_owned()).or_default() += left;
         }
         let kept: Vec<Locked> = kept.into_values().collect();
         let given_back = self.give_back(kept);

@@ -1,13 +1,14 @@
 //! The one portable form of messages: a JSON object on a line, with all properties of a message of either service.
 //!
 //! `docs/message-format.md` describes it. This module reads and writes records, and knows no file and no connection;
-//! `bus` turns records into messages of AMQP and back.
+//! `bus` turns records into messages of AMQP and back, `queue` into texts of Queue Storage.
 //!
 //! Invariants: a message that was exported and is imported has the same properties and the same body, with the types of
 //! all values. A record of a newer version is refused. So is a member that is not known: to leave it out would lose
 //! something.
 
 mod bus;
+mod queue;
 mod value;
 
 use kew_bus_api::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
@@ -18,6 +19,7 @@ use serde_json::{Map, Value as Json};
 use crate::uuid::uuid_text;
 
 pub(crate) use bus::{message_of, record_of};
+pub(crate) use queue::{Text, record_of_text, text_of};
 
 /// The version that this program writes, and the only one that it reads.
 const VERSION: u64 = 1;

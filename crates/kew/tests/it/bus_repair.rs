@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bytes::Bytes;
-use kew_amqp::codec::{Map, Value};
-use kew_amqp::message::Message;
-use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
-use kew_bus_client::{Client, body_of, message, sequence_number};
+use kew_client::{
+    BusClient, Message, MessageState, ReceiverOptions, SessionChoice, SessionReceiver,
+};
 use serde_json::Value as Json;
 
 use crate::bus_load::{Door, peek_all};
@@ -27,11 +26,8 @@ const CONFIG: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
 const MESSAGES: u64 = 40;
 /// The message whose bytes are damaged.
 const VICTIM: u64 = 25;
-/// The state of a deferred message.
-const DEFERRED: i64 = 1;
-
 /// The place of each message, by its text: its queue, its number and its state.
-type Found = BTreeMap<String, (&'static str, i64, i64)>;
+type Found = BTreeMap<String, (&'static str, i64, MessageState)>;
 
 fn start(data_dir: &Path) -> Server {
     let config = data_dir.with_extension("json");
@@ -56,70 +52,59 @@ fn state() -> String {
 fn fill(data_dir: &Path) -> Found {
     let server = start(data_dir);
     let found = block_on(async {
-        let mut client = Door::of(&server).connect().await.expect("it serves");
+        let client = Door::of(&server).client();
         let sender = client.sender(ORDERS).await.expect("attached");
         for number in 0..MESSAGES {
-            let sent = message(text(number).as_bytes(), number, None);
-            client.send(sender, sent).await.expect("sent");
+            sender.send(&message(number)).await.expect("sent");
         }
-        let receiver = client.receiver(ORDERS).await.expect("attached");
-        client.connection.grant(receiver, 3);
-        let deferred = Modified {
-            delivery_failed: None,
-            undeliverable_here: Some(true),
-            message_annotations: None,
-        };
-        let rejected = Rejected { error: None };
-        for state in [
-            Outcome::Rejected(rejected).into(),
-            Outcome::Modified(deferred).into(),
-            DeliveryState::ACCEPTED,
-        ] {
-            let delivery = client.delivery(receiver).await.expect("a delivery");
-            let settled = client.settle(delivery.delivery, state).await;
+        let options = ReceiverOptions::default();
+        let mut receiver = client.receiver(ORDERS, options).await.expect("attached");
+        for step in 0..3 {
+            let message = receiver.receive().await.expect("a message");
+            let settled = match step {
+                0 => message.dead_letter("", "", Vec::new()).await,
+                1 => message.defer(Vec::new()).await,
+                _ => message.complete().await,
+            };
             settled.expect("its lock holds");
         }
         let sender = client.sender(STEPS).await.expect("attached");
-        let sent = message(text(MESSAGES).as_bytes(), MESSAGES, Some(SESSION));
-        client.send(sender, sent).await.expect("sent");
-        let state = Some(Bytes::from(state()));
-        of_session(&mut client, "com.microsoft:set-session-state", state).await;
-        everything(&mut client).await
+        let sent = Message {
+            session_id: Some(SESSION.to_owned()),
+            ..message(MESSAGES)
+        };
+        sender.send(&sent).await.expect("sent");
+        let session = session(&client).await;
+        let stored = session.set_state(Some(Bytes::from(state()))).await;
+        stored.expect("its lock holds");
+        session.close().await.expect("closed");
+        everything(&client).await
     });
     server.terminate();
     found
 }
 
-/// Asks something about the session, under its lock.
-async fn of_session(client: &mut Client, operation: &str, state: Option<Bytes>) -> Message {
-    let (link, _) = client
-        .session_receiver(STEPS, Some(SESSION))
-        .await
-        .expect("it is not locked");
-    let body = Map::build(|map| {
-        map.entry("session-id", SESSION);
-        if let Some(state) = state {
-            map.entry("session-state", &Value::Binary(state));
-        }
-    });
-    let answer = client.ask(STEPS, operation, &body).await;
-    client.detach(link).await.expect("detached");
-    answer.expect("its lock holds")
+fn message(number: u64) -> Message {
+    Message {
+        id: Some(number.to_string()),
+        ..Message::new(text(number))
+    }
 }
 
-async fn everything(client: &mut Client) -> Found {
+/// Locks the session.
+async fn session(client: &BusClient) -> SessionReceiver {
+    let choice = SessionChoice::named(SESSION);
+    let locked = client.session(STEPS, choice, ReceiverOptions::default());
+    locked.await.expect("it is not locked")
+}
+
+async fn everything(client: &BusClient) -> Found {
     let mut found = Found::new();
     for place in [ORDERS, DEAD_LETTERS, STEPS] {
         for message in peek_all(client, place).await {
-            let body = body_of(&message).expect("bytes").to_vec();
-            let annotations = message.message_annotations();
-            let state = annotations.get("x-opt-message-state");
-            let state = state.and_then(|raw| raw.value().as_integer());
-            let is = (
-                place,
-                sequence_number(&message).expect("a number"),
-                state.expect("a state"),
-            );
+            let body = message.body().to_vec();
+            let number = message.sequence_number().expect("a number");
+            let is = (place, number, message.state());
             let twice = found.insert(String::from_utf8(body).expect("text"), is);
             assert_eq!(twice, None, "{is:?} is there twice");
         }
@@ -131,17 +116,12 @@ async fn everything(client: &mut Client) -> Found {
 fn look(data_dir: &Path) -> (Found, Option<Bytes>) {
     let server = start(data_dir);
     let seen = block_on(async {
-        let mut client = Door::of(&server).connect().await.expect("it serves");
-        let found = everything(&mut client).await;
-        let answer = of_session(&mut client, "com.microsoft:get-session-state", None).await;
-        let body = answer.body_values().next().map(|raw| raw.value());
-        let Some(Value::Map(body)) = body else {
-            panic!("{body:?}");
-        };
-        match body.get("session-state").map(|raw| raw.value()) {
-            Some(Value::Binary(state)) => (found, Some(state)),
-            _ => (found, None),
-        }
+        let client = Door::of(&server).client();
+        let found = everything(&client).await;
+        let session = session(&client).await;
+        let state = session.state().await.expect("its lock holds");
+        session.close().await.expect("closed");
+        (found, state)
     });
     server.terminate();
     seen
@@ -181,7 +161,7 @@ fn a_damaged_record_costs_only_its_message_of_a_bus_queue() {
     let before = fill(&data_dir);
     assert_eq!(before.len() as u64, MESSAGES, "all but the completed one");
     assert_eq!(before[&text(0)].0, DEAD_LETTERS);
-    assert_eq!(before[&text(1)].2, DEFERRED);
+    assert_eq!(before[&text(1)].2, MessageState::Deferred);
     // Without its snapshot, the start needs every record.
     for snapshot in files(&data_dir, "snapshot-") {
         std::fs::remove_file(snapshot).expect("removed");

@@ -1,12 +1,14 @@
 //! `kew bus watch`, `sas`, `message export` and `import`, and commands at namespaces whose own interface they cannot use.
 
+use std::io::Write as _;
 use std::path::Path;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::client::{Done, Script, answer, command, finish};
 use crate::operate::{json_of, kew, ok, start, with_server};
-use crate::server::{Server, run};
+use crate::server::{PATIENCE, Server, run};
 
 fn kew_at(connection: &str, arguments: &[&str]) -> Done {
     let mut command = command("");
@@ -285,6 +287,40 @@ fn an_import_names_the_wrong_line_and_goes_on_after_it() {
     });
 }
 
+#[test]
+fn an_interrupted_import_says_what_was_sent() {
+    with_server(|server| {
+        let connection = server.facts("KEW_BUS_CONNECTION_STRING").first();
+        let mut command = command("");
+        command.env(
+            "KEW_BUS_CONNECTION_STRING",
+            connection.expect("it prints one"),
+        );
+        command.args(["bus", "message", "import", "orders"]);
+        let mut child = command.spawn().expect("kew was built with this test");
+        let mut input = child.stdin.take().expect("stdin is piped");
+        // The second belongs to another session, so the first is sent.
+        for session in ["s1", "s2"] {
+            let body = json!({"text": "x"});
+            let line = json!({"version": 1, "service": "service-bus", "session_id": session, "body": body});
+            writeln!(input, "{line}").expect("it is read");
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while json_of(server, &["bus", "show", "orders"])["active_messages"] != 1 {
+            assert!(Instant::now() < deadline, "nothing is sent");
+        }
+        let process = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(process, rustix::process::Signal::INT).expect("it runs");
+        let output = child.wait_with_output().expect("our own child");
+        let error = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        for named in ["interrupted", "1 messages were sent", "--from-line 2"] {
+            assert!(error.contains(named), "no {named}: {error}");
+        }
+        drop(input);
+    });
+}
+
 /// A connection string of a rule that may not use Kew's own interface.
 fn rule_without_manage(data_dir: &Path) -> String {
     let (ended, rule) = run(|command| {
@@ -375,6 +411,14 @@ fn dead_letters_are_sent_again_by_the_public_protocols() {
         (&left[0]["body"], left.as_array().map(Vec::len)),
         (&json!("b"), Some(1))
     );
+    // So does one that another receiver has locked.
+    let dead = ["bus", "receive", "orders", "--dead-letter"];
+    let lock = json_of(&server, &dead)[0]["lock_token"].take();
+    let locked = at(&["dlq", "resubmit", "orders"]);
+    assert_eq!(locked["skipped"], json!({"not_received": 1}));
+    let lock = lock.as_str().expect("a lock");
+    let dead = "orders/$deadletterqueue";
+    ok(&server, &["bus", "message", "abandon", dead, "2", lock]);
     // What the destination refuses stays, and the command says why.
     ok(&server, &["bus", "create", "talks", "--sessions"]);
     let refused = at(&["dlq", "resubmit", "orders", "--to", "talks"]);

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use queue_load::{Endpoint, PutOptions};
+use queue_load::PutOptions;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::load::{self, Ending, Load, Random, Style, from_environment};
-use crate::server::{Server, show};
+use crate::server::{Server, account_at, show};
 
 /// How many connections are reset.
 const RESETS_DEFAULT: u64 = 300;
@@ -35,8 +35,7 @@ async fn reset_loop(data_dir: &Path, resets: u64, seed: u64) {
     let server = Server::start(data_dir);
     load.create_queues(&server).await;
     let proxy = Proxy::start(server.addresses()[0], load.random.next()).await;
-    let endpoint = Endpoint::development(server.addresses()[0]).through(proxy.address);
-    load.begin(&Arc::new(endpoint), Ending::Told);
+    load.begin(&account_at(proxy.address), Ending::Told);
     while proxy.counts.all() < resets {
         load.acknowledged(20).await;
     }
@@ -201,7 +200,7 @@ async fn silence(data_dir: &Path, seed: u64) {
     for number in 0..SILENT_PEERS {
         silent.push(fall_silent(address, number).await);
     }
-    load.begin(&server.endpoint(), Ending::Told);
+    load.begin(&server.account(), Ending::Told);
     load.acknowledged(5000).await;
     // A client beside them is answered at once.
     let mut client = server.client();

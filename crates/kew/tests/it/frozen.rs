@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use queue_load::PutOptions;
+use kew_client::PutOptions;
 use rustix::process::Signal;
 
 use crate::load::{self, CLOCK_GRAIN, Ending, LEASE_MAX, Load, Style};
@@ -22,11 +22,11 @@ async fn freeze(data_dir: &Path, seed: u64) {
     let mut load = Load::new(seed, &Style::default());
     let server = Server::start(data_dir);
     load.create_queues(&server).await;
-    let mut client = server.client();
+    let client = server.queue_client();
     client.create_queue("leases", &[]).await.expect("created");
 
     for _ in 0..FREEZES {
-        load.begin(&server.endpoint(), Ending::Told);
+        load.begin(&server.account(), Ending::Told);
         load.acknowledged(500).await;
         client.clear("leases").await.expect("cleared");
         for text in ["long", "short"] {
@@ -35,7 +35,10 @@ async fn freeze(data_dir: &Path, seed: u64) {
         }
         let leased = Instant::now();
         for lease in [600, 1] {
-            let got = client.get("leases", 1, lease).await.expect("received");
+            let got = client
+                .get("leases", 1, Some(lease))
+                .await
+                .expect("received");
             assert_eq!(got.len(), 1);
         }
 
@@ -44,7 +47,7 @@ async fn freeze(data_dir: &Path, seed: u64) {
         tokio::time::sleep(LEASE_MAX + Duration::from_millis(500)).await;
         server.signal(Signal::CONT);
 
-        let got = client.get("leases", 32, 600).await.expect("received");
+        let got = client.get("leases", 32, Some(600)).await.expect("received");
         assert!(leased.elapsed() + CLOCK_GRAIN >= Duration::from_secs(1));
         let texts: Vec<&str> = got.iter().map(|message| message.text.as_str()).collect();
         assert_eq!(texts, ["short"], "only the lease that is over has ended");

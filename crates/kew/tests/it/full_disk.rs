@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use queue_load::{Client, Error, PutOptions};
+use kew_client::{PutOptions, QueueClient};
 
 use crate::load::{self, Ending, Load, Mix, Style, stop_in_order};
 use crate::server::{PATIENCE, show};
@@ -24,17 +24,14 @@ async fn fill(disk: &SmallDisk, seed: u64) {
     server.expect_error("the disk is full: messages can be received");
     load.create_queues(&server).await;
 
-    load.begin_writers(&server.endpoint(), Mix::Puts, Ending::Full);
+    load.begin_writers(&server.account(), Mix::Puts, Ending::Full);
     load.ended(2 * PATIENCE).await;
     let kept = load.ledger.live_count();
-    let mut client = server.client();
-    assert!(
-        is_refused(&mut client).await,
-        "it does not say that it is full"
-    );
+    let client = server.queue_client();
+    assert!(is_refused(&client).await, "it does not say that it is full");
 
     // Existing messages can be received and deleted: this deletes half of them.
-    load.begin_writers(&server.endpoint(), Mix::Drain, Ending::Told);
+    load.begin_writers(&server.account(), Mix::Drain, Ending::Told);
     let begun = Instant::now();
     while load.ledger.live_count() > kept / 2 {
         assert!(begun.elapsed() < PATIENCE, "a full disk cannot be drained");
@@ -44,12 +41,12 @@ async fn fill(disk: &SmallDisk, seed: u64) {
     show(&format!(
         "messages_on_a_full_disk={kept} drained_to={} puts_work_before_space_was_freed={}",
         load.ledger.live_count(),
-        !is_refused(&mut client).await
+        !is_refused(&client).await
     ));
 
     disk.free_what_was_taken();
     let begun = Instant::now();
-    while is_refused(&mut client).await {
+    while is_refused(&client).await {
         assert!(
             begun.elapsed() < PATIENCE,
             "it does not notice that there is space"
@@ -58,7 +55,7 @@ async fn fill(disk: &SmallDisk, seed: u64) {
     }
     show(&format!("puts_work_again_after={:?}", begun.elapsed()));
 
-    load.begin(&server.endpoint(), Ending::Unanswered);
+    load.begin(&server.account(), Ending::Unanswered);
     load.acknowledged(500).await;
     server.kill();
     load.server_is_gone().await;
@@ -70,17 +67,16 @@ async fn fill(disk: &SmallDisk, seed: u64) {
 }
 
 /// Whether a put is refused for lack of space. A successful one is deleted again.
-async fn is_refused(client: &mut Client) -> bool {
+async fn is_refused(client: &QueueClient) -> bool {
     client.create_queue("beside", &[]).await.ok();
     match client.put("beside", "text", PutOptions::default()).await {
         Ok(sent) => {
-            let deleted = client.delete("beside", &sent.id, &sent.receipt).await;
-            deleted.expect("deleted");
+            let receipt = &sent.receipt.value;
+            let deleted = client.delete_message("beside", &sent.id, receipt);
+            deleted.await.expect("deleted");
             false
         }
-        Err(Error::Refused {
-            status: 503 | 404, ..
-        }) => true,
+        Err(error) if matches!(error.status(), Some(503 | 404)) => true,
         Err(error) => panic!("an answer that was not expected: {error}"),
     }
 }

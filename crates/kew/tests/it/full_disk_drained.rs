@@ -5,20 +5,15 @@
 //! kept while a third is written, and for records of receives and deletes. So these disks hold
 //! hundreds of thousands of messages.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use bytes::Bytes;
-use kew_amqp::performative::DeliveryState;
-use kew_amqp::{DeliveryId, Event, LinkId};
-use kew_bus_api::{WELL_KNOWN_KEY, WELL_KNOWN_RULE};
-use kew_bus_client::{Client as BusClient, Error as BusError, Rule, message};
+use kew_client::{BusClient, Error as BusError, Message, ReceiverOptions, Sender};
 use queue_load::{Client, Endpoint, Error, PutOptions};
 use tokio::task::JoinSet;
 
+use crate::bus_load::Door;
 use crate::load::{self, stop_in_order};
 use crate::operate::ok;
 use crate::server::{PATIENCE, Server, show};
@@ -190,27 +185,16 @@ fn a_full_disk_of_service_bus_is_drained_to_the_last_message() {
     }
 }
 
-async fn connect(server: &Server) -> BusClient {
-    let rule = Rule {
-        name: WELL_KNOWN_RULE.into(),
-        key: WELL_KNOWN_KEY.into(),
-    };
-    let address: SocketAddr = server.facts("KEW_BUS_LISTEN")[0]
-        .parse()
-        .expect("an address");
-    BusClient::connect(address, &rule).await.expect("connected")
-}
-
 async fn drain_service_bus(mut server: Server) {
     server.expect_error(FULL);
     let begun = Instant::now();
-    let mut client = connect(&server).await;
+    let client = Door::of(&server).client();
     let orders = client.sender("orders").await.expect("attached");
     let purged = client.sender("purged").await.expect("attached");
     let mut sent = [0u64; 2];
     let refusal = 'full: loop {
-        for (place, link) in [orders, purged].into_iter().enumerate() {
-            match send(&mut client, link, sent[0] + sent[1]).await {
+        for (place, sender) in [&orders, &purged].into_iter().enumerate() {
+            match send(sender, sent[0] + sent[1]).await {
                 Ok(()) => sent[place] += BATCH_COUNT as u64,
                 Err(error) => break 'full error,
             }
@@ -226,15 +210,15 @@ async fn drain_service_bus(mut server: Server) {
     let begun = Instant::now();
     // Half is received while the disk is full, and the other half after the purge has begun to free
     // space.
-    let mut receiver = connect(&server).await;
-    let half = receive(&mut receiver, "orders", sent[0] / 2).await;
+    let receiver = Door::of(&server).client();
+    let half = receive(&receiver, "orders", sent[0] / 2).await;
     let text = ok(&server, &["bus", "purge", "purged", "--yes"]);
     assert!(
         text.contains(&format!("{} of {} messages deleted", sent[1], sent[1])),
         "{text}"
     );
     let purged_after = begun.elapsed();
-    let rest = receive(&mut receiver, "orders", sent[0] - half).await;
+    let rest = receive(&receiver, "orders", sent[0] - half).await;
     assert_eq!(half + rest, sent[0]);
     show(&format!(
         "drained_after={:?} purged_after={purged_after:?}",
@@ -242,7 +226,7 @@ async fn drain_service_bus(mut server: Server) {
     ));
 
     let begun = Instant::now();
-    while let Err(error) = send(&mut client, orders, 0).await {
+    while let Err(error) = send(&orders, 0).await {
         assert!(
             error.to_string().contains("disk of the server is full"),
             "{error}"
@@ -257,42 +241,36 @@ async fn drain_service_bus(mut server: Server) {
     stop_in_order(server).await;
 }
 
-async fn send(client: &mut BusClient, link: LinkId, number: u64) -> Result<(), BusError> {
-    let body = [b'x'; BUS_SIZE];
-    let messages: Vec<Bytes> = (0..BATCH_COUNT as u64)
-        .map(|index| message(&body, number + index, None))
-        .collect();
-    client.send_batch(link, &messages).await
+async fn send(sender: &Sender, number: u64) -> Result<(), BusError> {
+    let mut batch = sender.new_batch();
+    for index in 0..BATCH_COUNT as u64 {
+        let message = Message {
+            id: Some((number + index).to_string()),
+            ..Message::new(vec![b'x'; BUS_SIZE])
+        };
+        let has_room = batch.try_add(&message).expect("it can be written");
+        assert!(has_room, "a batch is smaller than the largest");
+    }
+    sender.send_batch(&batch).await
 }
 
 /// Receives and completes `count` messages, many at once; each settlement must succeed.
-async fn receive(client: &mut BusClient, queue: &str, count: u64) -> u64 {
-    let link = client.receiver(queue).await.expect("attached");
+async fn receive(client: &BusClient, queue: &str, count: u64) -> u64 {
+    let options = ReceiverOptions::default();
+    let mut receiver = client.receiver(queue, options).await.expect("attached");
     let mut received = 0;
     while received < count {
-        let batch = (count - received).min(1000);
-        client
-            .connection
-            .grant(link, u32::try_from(batch).expect("1000 at most"));
-        let mut settling: BTreeSet<DeliveryId> = BTreeSet::new();
-        for _ in 0..batch {
-            let delivery = client.delivery(link).await.expect("a message");
-            settling.insert(delivery.delivery);
+        let wanted = u32::try_from((count - received).min(1000)).expect("1000 at most");
+        let messages = receiver.receive_batch(wanted, PATIENCE).await;
+        let mut settling = JoinSet::new();
+        for message in messages.expect("messages") {
+            received += 1;
+            settling.spawn(async move { message.complete().await });
         }
-        for delivery in &settling {
-            client.connection.update(*delivery, DeliveryState::ACCEPTED);
+        while let Some(settled) = settling.join_next().await {
+            settled.expect("no task panics").expect("its lock holds");
         }
-        while !settling.is_empty() {
-            if let Event::Disposition {
-                delivery, state, ..
-            } = client.event().await.expect("an answer")
-            {
-                assert_eq!(state, Some(DeliveryState::ACCEPTED));
-                settling.remove(&delivery);
-            }
-        }
-        received += batch;
     }
-    client.detach(link).await.expect("detached");
+    receiver.close().await.expect("closed");
     received
 }

@@ -36,7 +36,7 @@ async fn kill_loop(data_dir: &Path, kills: u64, seed: u64) {
     while killed < kills {
         round += 1;
         let clean = round % ROUNDS_TO_A_CLEAN_STOP == 0;
-        load.begin(&server.endpoint(), Ending::Unanswered);
+        load.begin(&server.account(), Ending::Unanswered);
         // The stop comes among the operations in flight after this many more.
         let count = 200 + load.random.below(2000);
         load.acknowledged(count).await;
@@ -90,7 +90,7 @@ async fn kill_both(place: &Path, kills: u64, seed: u64) {
     let mut server = start();
     load.create_queues(&server).await;
     for _ in 0..kills {
-        load.begin(&server.endpoint(), Ending::Unanswered);
+        load.begin(&server.account(), Ending::Unanswered);
         bus.begin(&server);
         let count = 100 + load.random.below(800);
         load.acknowledged(count).await;

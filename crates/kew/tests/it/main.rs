@@ -35,6 +35,7 @@ mod power_cut;
 mod preload;
 mod queue_command;
 mod queue_command_errors;
+mod queue_portable;
 mod repair;
 mod server;
 mod skip;

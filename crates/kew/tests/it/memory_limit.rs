@@ -64,7 +64,7 @@ async fn push(data_dir: &Path, push_mib: u64, seed: u64) {
     load.create_queues(&server).await;
 
     let messages = push_mib * 16;
-    load.begin_writers(&server.endpoint(), Mix::Puts, Ending::Told);
+    load.begin_writers(&server.account(), Mix::Puts, Ending::Told);
     load.acknowledged_within(messages, PATIENCE).await;
     load.end().await;
     let peak_mib = server.peak_memory_kib() >> 10;
@@ -77,7 +77,7 @@ async fn push(data_dir: &Path, push_mib: u64, seed: u64) {
     server.kill();
     load.server_is_gone().await;
     let server = start(data_dir);
-    load.begin_writers(&server.endpoint(), Mix::Drain, Ending::Told);
+    load.begin_writers(&server.account(), Mix::Drain, Ending::Told);
     load.acknowledged_within(messages, PATIENCE).await;
     load.end().await;
     load.empty_at_last(&server).await;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use queue_load::PutOptions;
+use kew_client::PutOptions;
 
 use crate::bus_load::BusLoad;
 use crate::load::{self, Ending, Load, Random, Style, from_environment, stop_in_order};
@@ -166,7 +166,7 @@ async fn power_cut_loop(mut disk: Disk, cuts: u64, seed: u64) {
     let (mut cut, mut round) = (0, 0);
     while cut < cuts {
         round += 1;
-        load.begin(&server.endpoint(), Ending::Unanswered);
+        load.begin(&server.account(), Ending::Unanswered);
         let count = 200 + load.random.below(2000);
         load.acknowledged(count).await;
         disk.cut(server, &mut load.random);
@@ -216,7 +216,7 @@ async fn cut_both(mut disk: Disk, cuts: u64, seed: u64) {
     let mut server = start(&disk, seed);
     load.create_queues(&server).await;
     for _ in 0..cuts {
-        load.begin(&server.endpoint(), Ending::Unanswered);
+        load.begin(&server.account(), Ending::Unanswered);
         bus.begin(&server);
         let count = 100 + load.random.below(800);
         load.acknowledged(count).await;
@@ -244,7 +244,7 @@ fn a_disk_that_lies_about_syncs_is_detected() {
     load::run(async {
         // On an honest disk the messages survive the cut.
         let server = disk.start(1);
-        let mut client = server.client();
+        let client = server.queue_client();
         client.create_queue("honest", &[]).await.expect("created");
         for _ in 0..20 {
             let put = client.put("honest", "text", PutOptions::default()).await;
@@ -255,7 +255,7 @@ fn a_disk_that_lies_about_syncs_is_detected() {
             disk.arrange(command, 2);
             command.env("UNSYNCED_LIES", "1");
         });
-        let mut client = lying.client();
+        let client = lying.queue_client();
         let honest = client.queue_properties("honest").await.expect("it exists");
         assert_eq!(honest.approximate_message_count, 20);
 
@@ -267,7 +267,7 @@ fn a_disk_that_lies_about_syncs_is_detected() {
         disk.cut(lying, &mut random);
         let again = Server::try_start_with(|command| disk.arrange(command, 3));
         if let Ok(server) = again {
-            let honest = server.client().queue_properties("honest").await;
+            let honest = server.queue_client().queue_properties("honest").await;
             let count = honest.map_or(0, |honest| honest.approximate_message_count);
             assert!(count < 40, "the library dropped nothing");
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use queue_load::PutOptions;
+use kew_client::PutOptions;
 use serde_json::Value;
 
 use crate::server::{Ended, Server, run};
@@ -26,7 +26,7 @@ fn fill(data_dir: &Path) -> Known {
     let server = Server::start(data_dir);
     let mut known = Known::new();
     block_on(async {
-        let mut client = server.client();
+        let client = server.queue_client();
         for queue in QUEUES {
             client.create_queue(queue, &[]).await.expect("created");
         }
@@ -46,10 +46,10 @@ fn everything(data_dir: &Path) -> Known {
     let server = Server::start(data_dir);
     let mut found = Known::new();
     block_on(async {
-        let mut client = server.client();
+        let client = server.queue_client();
         for queue in QUEUES {
             loop {
-                let messages = client.get(queue, 32, 3600).await.expect("received");
+                let messages = client.get(queue, 32, Some(3600)).await.expect("received");
                 if messages.is_empty() {
                     break;
                 }

@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use queue_load::{Client, Endpoint};
+use kew_client::{QueueAccount, QueueClient, QueueOptions, Retry};
+use queue_load::{Client, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Endpoint};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::verdict::{Ending, faults};
@@ -28,6 +29,31 @@ pub(crate) struct Server {
     log: Log,
     expected_errors: Vec<&'static str>,
     is_judged: bool,
+}
+
+/// The well-known account at an address.
+pub(crate) fn account_at(address: SocketAddr) -> QueueAccount {
+    let text = format!(
+        "AccountName={DEVELOPMENT_ACCOUNT};AccountKey={DEVELOPMENT_KEY};\
+         QueueEndpoint=http://{address}/{DEVELOPMENT_ACCOUNT}"
+    );
+    QueueAccount::parse(&text).expect("a usable connection string")
+}
+
+/// A client on one connection that tries nothing again. It waits long: a test may stop the server for a while.
+pub(crate) fn queue_client(account: QueueAccount) -> QueueClient {
+    let options = QueueOptions {
+        timeout: 20 * PATIENCE,
+        retry: Retry {
+            retries: 0,
+            ..Retry::default()
+        },
+        connections_max: 1,
+        // Lists of a few queues have several pages.
+        page_size: 7,
+        ..QueueOptions::default()
+    };
+    QueueClient::new(account, options).expect("plain HTTP needs no set-up")
 }
 
 /// How a command ended, or a server that did not become ready.
@@ -120,6 +146,20 @@ impl Server {
             .flat_map(|value| value.split([',', ' ']))
             .map(|address| address.parse().expect("an address and a port"))
             .collect()
+    }
+
+    /// The account in the printed connection string.
+    pub(crate) fn account(&self) -> QueueAccount {
+        let printed = self.facts("KEW_QUEUE_CONNECTION_STRING");
+        let text = printed
+            .first()
+            .expect("a ready server prints its connection string");
+        QueueAccount::parse(text).expect("a usable connection string")
+    }
+
+    /// A client on one connection, as an application has it. It tries nothing again, so that every outcome is seen.
+    pub(crate) fn queue_client(&self) -> QueueClient {
+        queue_client(self.account())
     }
 
     /// The endpoint in the printed connection string.

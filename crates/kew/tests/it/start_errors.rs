@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use queue_load::PutOptions;
+use kew_client::PutOptions;
 
 use crate::repair::{block_on, corrupt, files};
 use crate::server::{Ended, Server, run};
@@ -63,7 +63,7 @@ fn a_damaged_start_names_the_file_and_the_repair() {
     let data_dir = place.path().join("my data");
     let server = Server::start(&data_dir);
     block_on(async {
-        let mut client = server.client();
+        let client = server.queue_client();
         client.create_queue("orders", &[]).await.expect("created");
         for _ in 0..20 {
             let put = client.put("orders", "text", PutOptions::default());

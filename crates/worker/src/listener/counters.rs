@@ -2,7 +2,27 @@
 
 use std::time::Duration;
 
-use kew_metrics::{Counter, Gauge, Histogram};
+use kew_metrics::{Counter, Gauge, Histogram, Scale};
+
+/// Upper bounds of handling times in microseconds: from 1 ms to 1 h.
+const HANDLING_US: [u64; 16] = [
+    1_000,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    300_000_000,
+    1_800_000_000,
+    3_600_000_000,
+];
 
 /// Counts of a listener. All but the gauges only rise.
 #[derive(Debug)]
@@ -47,7 +67,7 @@ impl Default for Counters {
             announcements: Counter::new(),
             in_flight: Gauge::new(),
             delayed: Gauge::new(),
-            handled_for: Histogram::of_latencies(),
+            handled_for: Histogram::new(&HANDLING_US, Scale::Seconds),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::error::SourceError;
 use crate::policy::{IdleAnswer, IdleState};
 use crate::source::{Ask, Intake, Source};
 
-/// How long a task that has a place waits for more of them, so that it receives batches.
+/// How long a task that polls and has few places waits for more of them, so that it receives batches.
 const GATHERING: Duration = Duration::from_millis(5);
 
 /// How long a task may take to return what it received and did not handle.
@@ -216,10 +216,11 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
         self.pause(pause).await
     }
 
-    /// Takes places for a batch: at least one, and those that come soon. `false` if the listener stops.
+    /// Takes places for a batch: at least one, and those that are free. `false` if the listener stops.
     async fn take_places(&mut self) -> bool {
         let shared = &self.shared;
         let batch_size = shared.settings.batch_size as usize;
+        let batch_size = batch_size.min(shared.settings.handlers_max);
         let mut places = match self.places.take() {
             Some(places) => places,
             None => {
@@ -235,17 +236,16 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
                 }
             }
         };
-        let missing = batch_size.saturating_sub(places.num_permits());
-        let ready = missing.min(shared.places.available_permits());
-        for wanted in [ready, missing - ready] {
-            let Ok(wanted) = u32::try_from(wanted) else {
-                continue;
-            };
-            if wanted > 0 {
-                let more = shared.places.clone().acquire_many_owned(wanted);
-                if let Ok(Ok(more)) = timeout(GATHERING, more).await {
-                    places.merge(more);
-                }
+        take_ready(shared, &mut places, batch_size);
+        // A request that asks for one message costs as much as one that asks for many.
+        let least = batch_size / 4;
+        if !S::Intake::WAITS && places.num_permits() < least {
+            let missing = least - places.num_permits();
+            let missing = u32::try_from(missing).unwrap_or(u32::MAX);
+            let more = shared.places.clone().acquire_many_owned(missing);
+            if let Ok(Ok(more)) = timeout(GATHERING, more).await {
+                places.merge(more);
+                take_ready(shared, &mut places, batch_size);
             }
         }
         self.places = Some(places);
@@ -282,6 +282,23 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
         let active = self.shared.tasks.active();
         self.shared.emit(|| Event::TaskEnded { active });
         self.places = None;
+    }
+}
+
+/// Takes the places that are free now, up to a batch.
+fn take_ready<T, S: Source>(
+    shared: &Shared<T, S>,
+    places: &mut OwnedSemaphorePermit,
+    batch_size: usize,
+) {
+    let missing = batch_size.saturating_sub(places.num_permits());
+    let ready = missing.min(shared.places.available_permits());
+    let ready = u32::try_from(ready).unwrap_or(u32::MAX);
+    // Others may have taken them meanwhile.
+    if ready > 0
+        && let Ok(more) = shared.places.clone().try_acquire_many_owned(ready)
+    {
+        places.merge(more);
     }
 }
 

@@ -53,6 +53,7 @@ impl Announcement {
 
 /// What a listener hears.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Heard {
     /// An announcement, perhaps for another queue.
     Work(Announcement),

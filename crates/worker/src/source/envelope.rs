@@ -23,6 +23,7 @@ pub(crate) const ID: &str = "kew-id";
 
 /// Whether listeners and senders write envelopes. They read them in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Envelopes {
     /// Texts stay as applications wrote them, so that other workers can share the queue. Then a message has no
     /// properties, no trace context and no history, and checkpoints are refused.

@@ -23,6 +23,7 @@ const VISIBILITY_MAX_S: u64 = 604_800;
 
 /// How the bytes of a message become its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TextEncoding {
     /// The text is the message. It must be UTF-8 without characters that XML forbids.
     #[default]

@@ -25,6 +25,7 @@ const NO_SESSION: &str = "com.microsoft:timeout";
 
 /// A queue of Service Bus with sessions. A dequeue task takes a session and handles its messages in their order;
 /// so the number of tasks is the number of sessions side by side.
+/// [`tasks_max`](crate::ListenerBuilder::tasks_max) bounds it, also for tasks that a wake-up starts.
 ///
 /// A checkpoint is the state of the session. It belongs to the session, so it is still there at the next message.
 #[derive(Clone, Debug)]

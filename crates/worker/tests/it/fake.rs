@@ -73,8 +73,9 @@ pub(crate) struct Service {
     /// Points left before everything stands still. Each request has three: before it, after it, and its answer.
     points: Mutex<Option<u64>>,
     pub(crate) crashed: Notify,
-    /// How long each request takes.
+    /// How long each request takes until it has its effect, and its answer after that.
     latency: Mutex<Duration>,
+    answer_latency: Mutex<Duration>,
 }
 
 impl Service {
@@ -119,6 +120,10 @@ impl Service {
 
     pub(crate) fn set_latency(&self, latency: Duration) {
         *self.latency.lock().unwrap() = latency;
+    }
+
+    pub(crate) fn set_answer_latency(&self, latency: Duration) {
+        *self.answer_latency.lock().unwrap() = latency;
     }
 
     /// The next request of this name answers so, and has no effect unless its outcome is unknown.
@@ -224,6 +229,11 @@ impl Service {
             sleep(Duration::from_millis(self.random(most))).await;
         }
         let result = effect(&mut self.state());
+        // The depth is known at once, so that it does not come after every other answer.
+        if name != "depth" {
+            let latency = *self.answer_latency.lock().unwrap();
+            sleep(latency).await;
+        }
         self.point().await;
         if strikes(faults.lost_answer) {
             return Err(SourceError::new(

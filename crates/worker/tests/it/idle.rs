@@ -80,7 +80,7 @@ async fn work_that_comes_to_an_idle_queue_starts_tasks_by_its_depth() {
 
 /// A policy of the application.
 #[derive(Debug)]
-struct Exactly(u32);
+pub(crate) struct Exactly(pub(crate) u32);
 
 impl WakeUp for Exactly {
     fn target(&self, _: Option<u64>) -> u32 {

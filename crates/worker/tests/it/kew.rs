@@ -18,7 +18,7 @@ use crate::panics::fail_on_panics_of_the_server;
 const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 const BUS_QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
-    {"Name": "jobs", "Properties": {"LockDuration": "PT5S"}},
+    {"Name": "jobs", "Properties": {"LockDuration": "PT10S"}},
     {"Name": "steps", "Properties": {"RequiresSession": true}}
 ]}]}}"#;
 
@@ -74,6 +74,8 @@ impl Kew {
     pub(crate) fn bus_client(self: &Arc<Self>) -> BusClient {
         let options = BusOptions {
             retry: QUICK,
+            // A message of the largest size grows by what the service says of it.
+            message_size_max: 2 << 20,
             dial: Some(self.clone()),
             ..BusOptions::default()
         };

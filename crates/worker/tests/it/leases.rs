@@ -259,3 +259,22 @@ async fn the_lease_of_a_message_that_waits_out_its_back_off_is_held() {
     assert!(service.counts(|it| it.renewals) >= 4);
     assert_eq!(listener.state().received, 3);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_under_way_is_answered_before_the_message_is_settled() {
+    let service = Service::new(1);
+    service.put("x");
+    let builder = works::<false>(&service, SECOND * 17);
+    let listener = builder.visibility(Fixed(SECOND * 30)).build();
+    listener.start(1).unwrap();
+    sleep(SECOND * 5).await;
+    // The renewal after 13.5 s has its effect at once, and its answer after the handler's end.
+    service.set_answer_latency(SECOND * 6);
+    until("it is gone", || service.depth() == 0).await;
+    until("the listener knows", || listener.state().in_flight == 0).await;
+    let state = listener.state();
+    assert_eq!(
+        (state.renewals, state.completed, state.unsettled),
+        (1, 1, 0)
+    );
+}

@@ -44,8 +44,8 @@ pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
             sleep(Duration::from_millis(pause)).await;
         }
     };
-    let day = Duration::from_hours(24);
-    timeout(day, holds)
+    let limit = Duration::from_hours(2);
+    timeout(limit, holds)
         .await
         .unwrap_or_else(|_| panic!("never: {what}"));
 }
@@ -258,4 +258,33 @@ async fn a_source_that_waits_is_used_in_the_same_way() {
     let state = listener.state();
     assert_eq!((state.completed, state.empty_polls), (500, 0));
     assert_eq!(service.violations(), Vec::<String>::new());
+}
+
+/// How long a listener takes for messages of one millisecond each.
+async fn time_for<const WAITS: bool>(messages: u64, handlers: u32, tasks: u32) -> Duration {
+    let service = Service::new(1);
+    service.put_many(messages);
+    let builder = works::<WAITS>(&service, Duration::from_millis(1));
+    let listener = builder.handlers_max(handlers).build();
+    let began = tokio::time::Instant::now();
+    listener.start(tasks).unwrap();
+    until("all are deleted", || service.depth() == 0).await;
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_listener_keeps_its_handlers_busy() {
+    for (handlers, tasks) in [(4, 1), (4, 8), (64, 1), (64, 10)] {
+        let messages = u64::from(handlers) * 100;
+        let took = [
+            time_for::<false>(messages, handlers, tasks).await,
+            time_for::<true>(messages, handlers, tasks).await,
+        ];
+        // 100 ms would be ideal; timers of tokio round up to milliseconds.
+        let most = Duration::from_millis(250);
+        assert!(
+            took.iter().all(|it| *it < most),
+            "{handlers}, {tasks}: {took:?}"
+        );
+    }
 }

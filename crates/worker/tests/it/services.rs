@@ -212,6 +212,31 @@ async fn a_dead_letter_has_reason_description_and_details() {
 }
 
 #[tokio::test]
+async fn a_message_of_the_largest_size_is_buried_with_what_fits() {
+    let kew = Kew::start().await;
+    let client = kew.bus_client();
+    let sender = client.sender("jobs").await.unwrap();
+    let size = usize::try_from(sender.message_size_max()).unwrap();
+    let body = vec![b'x'; size - 200];
+    sender.send(&Message::new(body.clone())).await.unwrap();
+    let text = "long ".repeat(1_000);
+    let listener = Listener::builder(BusSource::new(client.clone(), "ns", "jobs"), Text)
+        .subscribe(handler_fn(move |_| {
+            let failure = Failure::new(text.clone()).permanent("Large");
+            async { Err(failure) }
+        }))
+        .build();
+    listener.start(1).unwrap();
+    until("it is buried", async || listener.state().buried == 1).await;
+    let dead = kew_client::Entity::new("jobs").dead_letters();
+    let options = ReceiverOptions::default();
+    let mut receiver = client.receiver(&dead, options).await.unwrap();
+    let letter = receiver.receive().await.unwrap();
+    assert_eq!(letter.dead_letter_reason().as_deref(), Some("Large"));
+    assert_eq!(letter.body().len(), body.len());
+}
+
+#[tokio::test]
 async fn messages_of_a_session_come_in_order_with_its_state() {
     let kew = Kew::start().await;
     let client = kew.bus_client();
@@ -295,4 +320,24 @@ async fn every_listener_of_other_processes_is_offered_an_announcement() {
         listeners.iter().all(|it| it.state().announcements == 2)
     })
     .await;
+}
+
+/// Fails to compile if the type has the trait: then both implementations of `f` fit.
+macro_rules! lacks {
+    ($type:ty, $trait:path) => {{
+        trait Lacks<Which> {
+            fn f() {}
+        }
+        impl<T> Lacks<()> for T {}
+        struct Has;
+        impl<T: $trait> Lacks<Has> for T {}
+        <$type as Lacks<_>>::f();
+    }};
+}
+
+#[test]
+fn what_service_bus_lacks_does_not_compile() {
+    lacks!(kew_worker::BusLease, kew_worker::Checkpoints);
+    lacks!(BusSource, kew_worker::ChosenLease);
+    lacks!(SessionSource, kew_worker::ChosenLease);
 }

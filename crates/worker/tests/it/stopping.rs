@@ -131,3 +131,23 @@ async fn a_listener_without_handles_receives_no_more() {
     sleep(SECOND * 60).await;
     assert_eq!(service.depth(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_receive_under_way_are_returned() {
+    let service = Service::new(1);
+    service.put_many(5);
+    service.set_answer_latency(SECOND * 3);
+    let listener = works::<false>(&service, SECOND).build();
+    listener.start(1).unwrap();
+    sleep(SECOND).await;
+    let report = listener.stop(Stop::default()).await;
+    assert_eq!((report.returned, report.dropped_tasks), (5, 0));
+    let next = works::<false>(&service, SECOND).build();
+    next.start(1).unwrap();
+    let began = Instant::now();
+    until("all are deleted", || service.depth() == 0).await;
+    assert!(
+        began.elapsed() < SECOND * 10,
+        "their leases did not have to end"
+    );
+}

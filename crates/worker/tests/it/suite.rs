@@ -1,9 +1,13 @@
 //! The same suite over Queue Storage and over Service Bus, at Kew.
+//!
+//! `KEW_WORKER_STORAGE` has a connection string of another service for Queue Storage, for example Azurite:
+//! `cargo test -p kew-worker --test it suite::storage`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kew_client::{QueueAccount, QueueClient, QueueOptions};
 use kew_worker::{
     BusSource, BusTarget, Delivery, Envelopes, Failure, Json, Listener, ListenerBuilder,
     QueueSource, QueueTarget, Sender, Source, State, Stop, Target, TraceContext, handler_fn,
@@ -29,7 +33,8 @@ pub(crate) fn order(id: u32) -> Order {
 
 /// One of the services: its queue `jobs`, from both sides.
 struct Door<S, K> {
-    kew: Arc<Kew>,
+    /// It stops when it is dropped.
+    kew: Option<Arc<Kew>>,
     source: S,
     sender: Sender<Order, Json<Order>, K>,
     /// Where failed messages go, as a source of the same kind.
@@ -37,16 +42,29 @@ struct Door<S, K> {
 }
 
 async fn storage() -> Door<QueueSource, QueueTarget> {
-    let kew = Kew::start().await;
-    let client = kew.queue_client();
-    let source = |queue| {
+    let (kew, client) = match std::env::var("KEW_WORKER_STORAGE") {
+        Ok(text) => {
+            let account = QueueAccount::parse(&text).unwrap();
+            let client = QueueClient::new(account, QueueOptions::default());
+            (None, client.unwrap())
+        }
+        Err(_) => {
+            let kew = Kew::start().await;
+            let client = kew.queue_client();
+            (Some(kew), client)
+        }
+    };
+    // Others may use the service too.
+    let queue = format!("jobs-{:016x}", getrandom::u64().unwrap());
+    client.create_queue(&queue, &[]).await.unwrap();
+    let source = |queue: &str| {
         let source = QueueSource::new(client.clone(), "devstoreaccount1", queue);
         source.envelopes(Envelopes::On)
     };
-    let target = QueueTarget::new(client.clone(), "devstoreaccount1", "jobs");
+    let target = QueueTarget::new(client.clone(), "devstoreaccount1", &queue);
     Door {
-        source: source("jobs"),
-        dead: source("jobs-poison"),
+        source: source(&queue),
+        dead: source(&format!("{queue}-poison")),
         sender: Sender::new(Json::new(), target.envelopes(Envelopes::On), "suite"),
         kew,
     }
@@ -59,10 +77,10 @@ async fn bus() -> Door<BusSource, BusTarget> {
     let dead = kew_client::Entity::new("jobs").dead_letters();
     let target = BusTarget::open(&client, "ns", "jobs").await.unwrap();
     Door {
-        source: source.lock_duration(Duration::from_secs(5)),
+        source: source.lock_duration(Duration::from_secs(10)),
         dead: BusSource::new(client, "ns", dead).admin(kew.admin()),
         sender: Sender::new(Json::new(), target, "suite"),
-        kew,
+        kew: Some(kew),
     }
 }
 
@@ -181,7 +199,7 @@ async fn a_stop_returns_what_is_not_finished<S: Source + Clone, K: Target>(door:
     until("all are under way", async || hangs.state().in_flight == 3).await;
     let stop = Stop {
         finish_within: Duration::ZERO,
-        ..Stop::default()
+        return_within: Duration::from_secs(60),
     };
     assert_eq!(hangs.stop(stop).await.returned, 3);
     let seen = Seen::default();
@@ -209,7 +227,7 @@ async fn traces_and_ids_travel_with_messages<S: Source + Clone, K: Target>(door:
     };
     let message = order(1);
     let sent = door.sender.send_with(&message, change, Some(&trace));
-    assert_eq!(&*sent.await.unwrap().queue, "jobs");
+    assert!(sent.await.unwrap().queue.starts_with("jobs"));
     let meta = timeout(Duration::from_secs(60), told.recv())
         .await
         .unwrap()
@@ -246,7 +264,7 @@ async fn bus_a_message_that_fails_is_buried_with_its_history() {
 
 #[tokio::test]
 async fn storage_a_long_handler_keeps_its_message() {
-    let lease = kew_worker::Fixed(Duration::from_secs(2));
+    let lease = kew_worker::Fixed(Duration::from_secs(8));
     let build = |builder: ListenerBuilder<Order, QueueSource>| builder.visibility(lease).build();
     a_long_handler_keeps_its_message(storage().await, build).await;
 }

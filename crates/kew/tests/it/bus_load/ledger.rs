@@ -4,12 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kew_amqp::Delivery;
-use kew_amqp::codec::Uuid;
-use kew_amqp::message::Message;
-use kew_bus_client::{delivery_count, locked_until_ms, sequence_number};
+use kew_client::{Locked, Received, Uuid};
 
-use super::{DEAD_LETTERS, FORWARDS, PLAIN, lock_of, number_in};
+use super::{DEAD_LETTERS, FORWARDS, PLAIN, number_in};
 
 /// How far apart two readings of one clock may be, in milliseconds.
 const CLOCK_GRAIN_MS: i64 = 100;
@@ -93,10 +90,9 @@ impl Ledger {
     }
 
     /// A client received a message: its number, and its place in the queue.
-    pub(super) fn delivered(&self, queue: &'static str, delivery: &Delivery) -> (u64, i64) {
-        let message = Message::scan(delivery.payload.clone()).expect("a message");
-        let number = number_in(&message);
-        self.seen(number, &message);
+    pub(super) fn delivered(&self, queue: &'static str, message: &Locked) -> (u64, i64) {
+        let number = number_in(message);
+        self.seen(number, message);
         let now_ms = now_ms();
         let mut inner = self.inner();
         inner.delivered += 1;
@@ -119,10 +115,10 @@ impl Ledger {
                 _ if queue != goes_to => broken.push("is in another queue"),
                 _ => record.is_dead = Known::No,
             }
-            if delivery_count(&message) < record.failures {
+            if message.delivery_count() < record.failures {
                 broken.push("has forgotten a failed delivery");
             }
-            record.locked_until_ms = locked_until_ms(&message);
+            record.locked_until_ms = message.locked_until().map(ms_of);
             record.kept = None;
         }
         for what in broken {
@@ -130,17 +126,17 @@ impl Ledger {
             let text = format!("message {number} {what} in {queue}: {record:?}");
             inner.broken.push(text);
         }
-        (number, sequence_number(&message).unwrap_or_default())
+        (number, message.sequence_number().unwrap_or_default())
     }
 
     /// A message was shown: a client sent it, and none completed it.
-    pub(super) fn seen(&self, number: u64, message: &Message) {
+    pub(super) fn seen(&self, number: u64, message: &Received) {
         let mut inner = self.inner();
         let what = match inner.records.get(&number) {
             None => "was never sent",
             Some(record) if record.completed == Known::Yes => "was completed, and is shown",
             Some(record)
-                if record.is_dead == Known::No && delivery_count(message) < record.failures =>
+                if record.is_dead == Known::No && message.delivery_count() < record.failures =>
             {
                 "has forgotten a failed delivery"
             }
@@ -190,10 +186,10 @@ impl Ledger {
     }
 
     /// A client continues with other work, and keeps the lock.
-    pub(super) fn keeps(&self, number: u64, delivery: &Delivery) {
-        let lock = lock_of(delivery);
+    pub(super) fn keeps(&self, number: u64, message: &Locked) {
+        let lock = message.lock_token();
         self.with(number, |record| {
-            record.kept = lock.zip(record.locked_until_ms);
+            record.kept = record.locked_until_ms.map(|until_ms| (lock, until_ms));
         });
     }
 
@@ -352,9 +348,13 @@ impl Known {
     }
 }
 
-/// Milliseconds since 1970.
 fn now_ms() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let ms = now.map_or(0, |now| now.as_millis());
+    ms_of(SystemTime::now())
+}
+
+/// Milliseconds since 1970.
+fn ms_of(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    let ms = since.map_or(0, |since| since.as_millis());
     i64::try_from(ms).unwrap_or(i64::MAX)
 }

@@ -14,17 +14,15 @@
 mod ledger;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use kew_amqp::Delivery;
-use kew_amqp::codec::Uuid;
-use kew_amqp::message::Message;
-use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
-use kew_bus_client::{Client, Error, Rule, body_of, message, sequence_number};
+use kew_client::{
+    BusClient, BusNamespace, BusOptions, Error, ErrorKind, Locked, Message, Received, Receiver,
+    ReceiverOptions, Retry, SessionChoice, SessionReceiver,
+};
 use tokio::task::JoinSet;
 
 use self::ledger::Ledger;
@@ -134,23 +132,24 @@ impl BusLoad {
     /// The full check of a server without other clients: every message is where it must be, and
     /// some locks from before the restart are used.
     pub(crate) async fn check(&mut self, server: &Server) {
-        let door = Door::of(server);
-        let mut client = door.connect().await.expect("it serves");
-        self.look(&mut client).await;
+        let client = Door::of(server).client();
+        self.look(&client).await;
         for (number, queue, lock) in self.ledger.some_locks() {
             self.ledger.completing(number);
-            match client.complete_by_token(queue, lock).await {
+            match client.held(queue, lock).complete().await {
                 Ok(()) => self.ledger.completed_after_a_restart(number),
-                Err(Error::Refused(why)) => self.ledger.lock_was_refused(number, &why),
+                Err(error) if error.kind() == ErrorKind::Refused => {
+                    self.ledger.lock_was_refused(number, error.text());
+                }
                 Err(error) => panic!("{error}"),
             }
         }
-        self.look(&mut client).await;
+        self.look(&client).await;
         self.ledger.assert_sound();
     }
 
     /// Peeks at all messages.
-    async fn look(&self, client: &mut Client) {
+    async fn look(&self, client: &BusClient) {
         let begun = Instant::now();
         let mut found: BTreeMap<u64, Vec<&'static str>> = BTreeMap::new();
         for place in PLACES {
@@ -171,50 +170,46 @@ impl BusLoad {
 
     /// Empties all queues, after the locks of former clients have ended; then nothing is left.
     pub(crate) async fn empty_at_last(&mut self, server: &Server) {
-        let door = Door::of(server);
-        let mut client = door.connect().await.expect("it serves");
+        let client = Door::of(server).client();
         tokio::time::sleep(LOCKS_END).await;
         self.ledger.all_locks_ended();
+        let options = ReceiverOptions { prefetch: 100 };
         for queue in [ONCE, PLAIN, DEAD_LETTERS] {
-            let link = client.receiver(queue).await.expect("attached");
-            client.connection.grant(link, u32::MAX);
-            self.drain(&mut client, queue, None, link).await;
-            client.detach(link).await.expect("detached");
+            let mut receiver = client.receiver(queue, options).await.expect("attached");
+            while self.ledger.waits_in(queue, None) {
+                let next = tokio::time::timeout(PATIENCE, receiver.receive()).await;
+                self.complete_last(queue, next).await;
+            }
+            receiver.close().await.expect("closed");
         }
         for session in self.ledger.sessions_left() {
-            let (link, _) = client
-                .session_receiver(SESSIONS, Some(&session))
-                .await
-                .expect("it is not locked");
-            client.connection.grant(link, u32::MAX);
-            self.drain(&mut client, SESSIONS, Some(&session), link)
-                .await;
-            client.detach(link).await.expect("detached");
+            let choice = SessionChoice::named(&session);
+            let receiver = client.session(SESSIONS, choice, options).await;
+            let mut receiver = receiver.expect("it is not locked");
+            while self.ledger.waits_in(SESSIONS, Some(&session)) {
+                let next = tokio::time::timeout(PATIENCE, receiver.receive()).await;
+                self.complete_last(SESSIONS, next).await;
+            }
+            receiver.close().await.expect("closed");
         }
-        self.look(&mut client).await;
+        self.look(&client).await;
         self.ledger.assert_empty();
     }
 
-    async fn drain(
+    /// Completes one of the last messages of a queue.
+    async fn complete_last(
         &self,
-        client: &mut Client,
         queue: &'static str,
-        session: Option<&str>,
-        link: kew_amqp::LinkId,
+        next: Result<Result<Locked, Error>, tokio::time::error::Elapsed>,
     ) {
-        while self.ledger.waits_in(queue, session) {
-            let next = tokio::time::timeout(PATIENCE, client.delivery(link)).await;
-            let delivery = next
-                .unwrap_or_else(|_| panic!("what is left in {queue} does not come"))
-                .expect("a delivery");
-            let (number, _) = self.ledger.delivered(queue, &delivery);
-            self.ledger.completing(number);
-            let settled = client
-                .settle(delivery.delivery, DeliveryState::ACCEPTED)
-                .await;
-            settled.expect("the lock of just now holds");
-            self.ledger.completed(number);
-        }
+        let message = next
+            .unwrap_or_else(|_| panic!("what is left in {queue} does not come"))
+            .expect("a message");
+        let (number, _) = self.ledger.delivered(queue, &message);
+        self.ledger.completing(number);
+        let settled = message.complete().await;
+        settled.expect("the lock of just now holds");
+        self.ledger.completed(number);
     }
 
     pub(crate) fn show_report(&self) {
@@ -226,33 +221,39 @@ impl BusLoad {
     }
 }
 
-/// The address of Service Bus, and the credential.
+/// The way to a server's Service Bus.
 #[derive(Clone)]
-pub(crate) struct Door {
-    address: SocketAddr,
-    rule: Rule,
-}
+pub(crate) struct Door(BusNamespace);
 
 impl Door {
     pub(crate) fn of(server: &Server) -> Self {
         let fact = |name| server.facts(name).first().expect("it is served");
         let connection = fact("KEW_BUS_CONNECTION_STRING").trim_matches('\'');
-        let part = |name: &str| {
-            let part = connection.split(';').find_map(|it| it.strip_prefix(name));
-            part.expect("it is printed").to_owned()
-        };
-        Self {
-            address: fact("KEW_BUS_LISTEN").parse().expect("an address"),
-            rule: Rule {
-                name: part("SharedAccessKeyName="),
-                key: part("SharedAccessKey="),
-            },
-        }
+        Self(BusNamespace::parse(connection).expect("a connection string"))
     }
 
-    pub(crate) async fn connect(&self) -> Result<Client, Error> {
-        Client::connect(self.address, &self.rule).await
+    /// A client that tries nothing again, and waits as long as it takes: a request without an answer is one that the
+    /// server did not give.
+    pub(crate) fn client(&self) -> BusClient {
+        let options = BusOptions {
+            timeout: Some(Duration::from_hours(1)),
+            retry: Retry {
+                retries: 0,
+                first_delay: Duration::ZERO,
+                busy_delay: Duration::ZERO,
+                ..Retry::default()
+            },
+            ..BusOptions::default()
+        };
+        BusClient::new(self.0.clone(), options).expect("no TLS is needed")
     }
+}
+
+/// Whether the server disappeared: it refused nothing, and said nothing of why.
+fn is_gone(error: &Error) -> bool {
+    let code = error.code();
+    let is_silent = code.is_none() || code == Some("amqp:connection:forced");
+    error.kind() != ErrorKind::Refused && is_silent
 }
 
 /// One client.
@@ -271,7 +272,8 @@ impl One {
     /// Judges the end of a client: the server disappeared, or it broke a promise.
     fn ended(&self, how: Result<(), Error>) {
         match how {
-            Ok(()) | Err(Error::Gone(_)) => {}
+            Ok(()) => {}
+            Err(error) if is_gone(&error) => {}
             Err(error) => self.ledger.broken(format!("a client: {error}")),
         }
     }
@@ -282,10 +284,10 @@ impl One {
     }
 
     async fn sends(&mut self) -> Result<(), Error> {
-        let mut client = self.door.connect().await?;
-        let mut links = BTreeMap::new();
+        let client = self.door.client();
+        let mut senders = BTreeMap::new();
         for queue in [PLAIN, SESSIONS, ONCE, FORWARDS] {
-            links.insert(queue, client.sender(queue).await?);
+            senders.insert(queue, client.sender(queue).await?);
         }
         let mut sent_once = None;
         while !self.is_over() {
@@ -296,13 +298,13 @@ impl One {
             let number = again.unwrap_or_else(|| self.ledger.sending(queue, session.clone()));
             let size = self.random.below(600);
             let body = body(number, size);
-            let sent = client
-                .send(links[queue], message(&body, number, session.as_deref()))
-                .await;
-            match sent {
-                Ok(()) => self.ledger.sent(number, again.is_some()),
-                Err(error) => return Err(error),
-            }
+            let message = Message {
+                id: Some(number.to_string()),
+                session_id: session,
+                ..Message::new(body)
+            };
+            senders[queue].send(&message).await?;
+            self.ledger.sent(number, again.is_some());
             if queue == ONCE {
                 sent_once = Some(number);
             }
@@ -316,66 +318,35 @@ impl One {
     }
 
     async fn receives(&mut self, queue: &'static str) -> Result<(), Error> {
-        let mut client = self.door.connect().await?;
-        let link = client.receiver(queue).await?;
-        client.connection.grant(link, 8);
+        let client = self.door.client();
+        let options = ReceiverOptions { prefetch: 8 };
+        let mut receiver = client.receiver(queue, options).await?;
         while !self.is_over() {
-            let Some(delivery) = self.next(&mut client, link).await? else {
-                continue;
-            };
-            self.deal_with(&mut client, queue, delivery).await?;
-            if client.connection.credit(link) < 4 {
-                client.connection.grant(link, 8);
+            if let Some(message) = next(&mut receiver).await? {
+                self.deal_with(queue, message).await?;
             }
         }
         Ok(())
     }
 
-    /// The next message, if one arrives before the clients are told to stop.
-    async fn next(
-        &self,
-        client: &mut Client,
-        link: kew_amqp::LinkId,
-    ) -> Result<Option<Delivery>, Error> {
-        let next = client.delivery(link);
-        match tokio::time::timeout(Duration::from_millis(50), next).await {
-            Ok(delivery) => delivery.map(Some),
-            Err(_) => Ok(None),
-        }
-    }
-
-    async fn deal_with(
-        &mut self,
-        client: &mut Client,
-        queue: &'static str,
-        delivery: Delivery,
-    ) -> Result<(), Error> {
-        let (number, _) = self.ledger.delivered(queue, &delivery);
-        let id = delivery.delivery;
+    async fn deal_with(&mut self, queue: &'static str, message: Locked) -> Result<(), Error> {
+        let (number, _) = self.ledger.delivered(queue, &message);
         match self.random.below(100) {
             // Held on to: its lock outlives the connection.
-            0..5 if queue != DEAD_LETTERS => self.ledger.keeps(number, &delivery),
+            0..5 if queue != DEAD_LETTERS => self.ledger.keeps(number, &message),
             5..20 => {
                 self.ledger.giving_back(number);
-                let failed = Modified {
-                    delivery_failed: Some(true),
-                    undeliverable_here: None,
-                    message_annotations: None,
-                };
-                client.settle(id, Outcome::Modified(failed).into()).await?;
+                message.abandon(Vec::new()).await?;
                 self.ledger.gave_back(number);
             }
             20..28 if queue == PLAIN => {
                 self.ledger.ending_lock(number);
-                let rejected = Rejected { error: None };
-                client
-                    .settle(id, Outcome::Rejected(rejected).into())
-                    .await?;
+                message.dead_letter("", "", Vec::new()).await?;
                 self.ledger.became_a_dead_letter(number);
             }
             _ => {
                 self.ledger.completing(number);
-                client.settle(id, DeliveryState::ACCEPTED).await?;
+                message.complete().await?;
                 self.ledger.completed(number);
             }
         }
@@ -383,49 +354,80 @@ impl One {
     }
 
     async fn take_sessions_for_ever(mut self) {
-        let how = self.takes_sessions().await;
+        let how = match self.takes_sessions().await {
+            // A session ends with its connection too: that is no broken promise if the server disappeared.
+            Err(error) if error.is_lock_lost() && self.server_disappeared().await => Ok(()),
+            how => how,
+        };
         self.ended(how);
+    }
+
+    async fn server_disappeared(&self) -> bool {
+        let peeked = self.door.client().peek(SESSIONS, 0, 1).await;
+        peeked.is_err_and(|error| is_gone(&error))
     }
 
     /// Accepts sessions by id: after a kill they stay locked for a while.
     async fn takes_sessions(&mut self) -> Result<(), Error> {
-        let mut client = self.door.connect().await?;
+        let client = self.door.client();
         while !self.is_over() {
             let session = self.random.below(6).to_string();
-            let taken = client.session_receiver(SESSIONS, Some(&session)).await;
-            let link = match taken {
-                Ok((link, _)) => link,
-                Err(Error::Refused(_)) => {
+            let choice = SessionChoice::named(&session);
+            let options = ReceiverOptions { prefetch: 4 };
+            let mut receiver = match client.session(SESSIONS, choice, options).await {
+                Ok(receiver) => receiver,
+                Err(error) if error.kind() == ErrorKind::Refused => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            client.connection.grant(link, 4);
-            let mut last = 0;
-            while let Some(delivery) = self.next(&mut client, link).await? {
-                let (number, place) = self.ledger.delivered(SESSIONS, &delivery);
-                if place <= last {
-                    self.ledger.broken(format!(
-                        "session {session}: {place} came after {last}, message {number}"
-                    ));
-                }
-                last = place;
-                self.ledger.completing(number);
-                client
-                    .settle(delivery.delivery, DeliveryState::ACCEPTED)
-                    .await?;
-                self.ledger.completed(number);
-                if client.connection.credit(link) < 2 {
-                    client.connection.grant(link, 4);
-                }
-                if self.is_over() {
-                    return Ok(());
-                }
+            self.empty_session(&session, &mut receiver).await?;
+            if self.is_over() {
+                return Ok(());
             }
-            client.detach(link).await?;
+            receiver.close().await?;
         }
         Ok(())
+    }
+
+    /// Completes the messages of a session until it has none for a moment.
+    async fn empty_session(
+        &self,
+        session: &str,
+        receiver: &mut SessionReceiver,
+    ) -> Result<(), Error> {
+        let mut last = 0;
+        while let Some(message) = within_a_moment(receiver.receive()).await? {
+            let (number, place) = self.ledger.delivered(SESSIONS, &message);
+            if place <= last {
+                self.ledger.broken(format!(
+                    "session {session}: {place} came after {last}, message {number}"
+                ));
+            }
+            last = place;
+            self.ledger.completing(number);
+            message.complete().await?;
+            self.ledger.completed(number);
+            if self.is_over() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next message, if one arrives before the clients are told to stop.
+async fn next(receiver: &mut Receiver) -> Result<Option<Locked>, Error> {
+    within_a_moment(receiver.receive()).await
+}
+
+async fn within_a_moment(
+    next: impl Future<Output = Result<Locked, Error>>,
+) -> Result<Option<Locked>, Error> {
+    match tokio::time::timeout(Duration::from_millis(50), next).await {
+        Ok(message) => message.map(Some),
+        Err(_) => Ok(None),
     }
 }
 
@@ -437,8 +439,8 @@ fn body(number: u64, size: u64) -> Vec<u8> {
 }
 
 /// The number of a message. Its body must be unchanged.
-fn number_in(message: &Message) -> u64 {
-    let bytes = body_of(message).expect("a body of bytes");
+fn number_in(message: &Received) -> u64 {
+    let bytes = message.body();
     let first = bytes.first_chunk::<8>().expect("a number");
     let number = u64::from_be_bytes(*first);
     assert_eq!(
@@ -449,22 +451,15 @@ fn number_in(message: &Message) -> u64 {
     number
 }
 
-pub(crate) async fn peek_all(client: &mut Client, place: &str) -> Vec<Message> {
+pub(crate) async fn peek_all(client: &BusClient, place: &str) -> Vec<Received> {
     let mut all = Vec::new();
     let mut from = 0;
     loop {
         let page = client.peek(place, from, 1000).await.expect("shown");
-        let Some(last) = page.last().and_then(sequence_number) else {
+        let Some(last) = page.last().and_then(Received::sequence_number) else {
             return all;
         };
         all.extend(page);
         from = last + 1;
     }
-}
-
-/// The lock token of a delivery: its tag is a GUID in .NET's order.
-fn lock_of(delivery: &Delivery) -> Option<Uuid> {
-    let [d, c, b, a, f, e, h, g, rest @ ..] = <[u8; 16]>::try_from(delivery.tag.as_bytes()).ok()?;
-    let [i, j, k, l, m, n, o, p] = rest;
-    Some(Uuid([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]))
 }

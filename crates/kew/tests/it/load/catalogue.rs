@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use queue_load::{Client, Endpoint, Error};
+use kew_client::{Error, ErrorKind, QueueAccount, QueueClient};
 
 use super::Until;
+use crate::server::queue_client;
 
 /// The prefix of names.
 const PREFIX: &str = "catalogue-";
@@ -32,37 +33,35 @@ enum Stage {
 
 impl Catalogue {
     /// Creates, changes and deletes queues until it must stop or cannot continue.
-    pub(super) async fn run(self: Arc<Self>, endpoint: Arc<Endpoint>, until: Until) {
-        let mut client = Client::new(endpoint);
+    pub(super) async fn run(self: Arc<Self>, account: QueueAccount, until: Until) {
+        let client = queue_client(account);
         while !until.is_over() {
-            match self.step(&mut client).await {
-                Err(Error::NotSent(_)) => break,
-                Err(Error::Unknown(_)) if until.ends_with_a_failure() => break,
+            let Err(error) = self.step(&client).await else {
+                continue;
+            };
+            match (error.kind(), error.status()) {
+                (ErrorKind::TryAgainLater, None) => break,
+                (ErrorKind::OutcomeUnknown, _) if until.ends_with_a_failure() => break,
                 _ => {}
             }
         }
     }
 
-    async fn step(&self, client: &mut Client) -> Result<(), Error> {
+    async fn step(&self, client: &QueueClient) -> Result<(), Error> {
         let number = self.next.fetch_add(1, Relaxed);
         let name = name(number);
         self.change(
             number,
             Stage::Absent,
             Stage::Present { metadata: 0 },
-            async {
-                client
-                    .create_queue(&name, &[("number", "0")])
-                    .await
-                    .map(|_| ())
-            },
+            async { client.create_queue(&name, &numbered("0")).await.map(|_| ()) },
         )
         .await?;
         self.change(
             number,
             Stage::Present { metadata: 0 },
             Stage::Present { metadata: 1 },
-            async { client.set_metadata(&name, &[("number", "1")]).await },
+            async { client.set_metadata(&name, &numbered("1")).await },
         )
         .await?;
         let oldest = self
@@ -92,12 +91,14 @@ impl Catalogue {
         let result = operation.await;
         let stages = match &result {
             Ok(()) => vec![to],
-            Err(Error::NotSent(_) | Error::Refused { status: 503, .. }) => vec![from],
-            Err(Error::Unknown(_)) => {
-                self.unknown_count.fetch_add(1, Relaxed);
-                vec![from, to]
-            }
-            Err(error @ Error::Refused { .. }) => panic!("{}: {error}", name(number)),
+            Err(error) => match (error.kind(), error.status()) {
+                (ErrorKind::TryAgainLater, None | Some(503)) => vec![from],
+                (ErrorKind::OutcomeUnknown, None) => {
+                    self.unknown_count.fetch_add(1, Relaxed);
+                    vec![from, to]
+                }
+                _ => panic!("{}: {error}", name(number)),
+            },
         };
         self.operation_count.fetch_add(1, Relaxed);
         self.queues().insert(number, stages);
@@ -105,15 +106,13 @@ impl Catalogue {
     }
 
     /// Lists all queues and compares them with their possible states; then their states are known.
-    pub(super) async fn check(&self, client: &mut Client) {
+    pub(super) async fn check(&self, client: &QueueClient) {
         let mut found = BTreeMap::new();
-        let mut marker = String::new();
+        let mut marker = None;
         loop {
-            let page = client
-                .list_queues(PREFIX, &marker, 7)
-                .await
-                .expect("listed");
-            for queue in page.queues {
+            let page = client.list_queues(PREFIX, true, marker.as_deref()).await;
+            let (page, next) = page.expect("listed");
+            for queue in page {
                 let number = queue.name.strip_prefix(PREFIX).and_then(|n| n.parse().ok());
                 let number: u64 = number.unwrap_or_else(|| panic!("PHANTOM queue {}", queue.name));
                 let metadata = queue.metadata.iter().find(|(name, _)| name == "number");
@@ -122,10 +121,10 @@ impl Catalogue {
                 let twice = found.insert(number, Stage::Present { metadata });
                 assert!(twice.is_none(), "{} is listed twice", queue.name);
             }
-            if page.next_marker.is_empty() {
+            marker = next;
+            if marker.is_none() {
                 break;
             }
-            marker = page.next_marker;
         }
         let mut queues = self.queues();
         for number in found.keys() {
@@ -165,6 +164,10 @@ impl Catalogue {
     fn queues(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<Stage>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn numbered(number: &str) -> [(String, String); 1] {
+    [("number".to_owned(), number.to_owned())]
 }
 
 fn name(number: u64) -> String {

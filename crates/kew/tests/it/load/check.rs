@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use queue_load::{Client, Message, PutOptions};
+use kew_client::{PutOptions, QueueClient, QueueMessage};
 
 use super::QUEUES;
 use super::ledger::{Change, Held, Ledger};
@@ -17,17 +17,17 @@ const LEASE: u32 = 600;
 /// Checks all queues; no other client may use the server.
 pub(super) async fn everything(server: &Server, ledger: &Ledger, random: &mut Random) {
     ledger.count_running_leases();
-    let mut client = server.client();
+    let client = server.queue_client();
     let mut all = Vec::new();
     for queue in QUEUES {
-        all.extend(one_queue(&mut client, ledger, queue).await);
+        all.extend(one_queue(&client, ledger, queue).await);
     }
     ledger.assert_sound();
     // Most messages become visible again. The rest stays hidden, with receipts that the next check
     // will use after the next crash.
     for held in all {
         if random.percent(75) {
-            show(&mut client, ledger, &held).await;
+            show(&client, ledger, &held).await;
         }
     }
     ledger.assert_sound();
@@ -35,19 +35,19 @@ pub(super) async fn everything(server: &Server, ledger: &Ledger, random: &mut Ra
 
 /// Deletes every message; the queues must then be empty, and stay so.
 pub(super) async fn empty_at_last(server: &Server, ledger: &Ledger) {
-    let mut client = server.client();
+    let client = server.queue_client();
     for queue in QUEUES {
-        for held in one_queue(&mut client, ledger, queue).await {
+        for held in one_queue(&client, ledger, queue).await {
             let change = ledger.begin_change(&held, Change::Delete);
             client
-                .delete(queue, &held.id, &held.receipt)
+                .delete_message(queue, &held.id, &held.receipt)
                 .await
                 .expect("deleted");
             ledger.deleted(&change);
         }
         let properties = client.queue_properties(queue).await.expect("it exists");
         assert_eq!(properties.approximate_message_count, 0, "{queue}");
-        let rest: Vec<Message> = client.get(queue, 32, LEASE).await.expect("answered");
+        let rest: Vec<QueueMessage> = client.get(queue, 32, Some(LEASE)).await.expect("answered");
         assert!(rest.is_empty(), "{queue} still holds {rest:?}");
         client
             .put(queue, "usable", PutOptions::default())
@@ -58,7 +58,7 @@ pub(super) async fn empty_at_last(server: &Server, ledger: &Ledger) {
 }
 
 /// Receives every message of an existing queue, and checks that none is missing.
-async fn one_queue(client: &mut Client, ledger: &Ledger, queue: &'static str) -> Vec<Held> {
+async fn one_queue(client: &QueueClient, ledger: &Ledger, queue: &'static str) -> Vec<Held> {
     let (mut found, mut all) = (BTreeSet::new(), Vec::new());
     // First the visible messages, while leases from before the restart still hide the rest.
     drain(client, ledger, queue, &mut found, &mut all).await;
@@ -95,7 +95,7 @@ async fn one_queue(client: &mut Client, ledger: &Ledger, queue: &'static str) ->
 }
 
 async fn drain(
-    client: &mut Client,
+    client: &QueueClient,
     ledger: &Ledger,
     queue: &'static str,
     found: &mut BTreeSet<u64>,
@@ -103,7 +103,7 @@ async fn drain(
 ) {
     loop {
         let visit = ledger.begin_get(queue, LEASE);
-        let messages = client.get(queue, 32, LEASE).await.expect("answered");
+        let messages = client.get(queue, 32, Some(LEASE)).await.expect("answered");
         for held in ledger.delivered(&visit, &messages) {
             found.insert(held.number);
             all.push(held);
@@ -115,7 +115,7 @@ async fn drain(
 }
 
 /// Makes a hidden message visible with its receipt; `false` if the receipt was refused.
-async fn show(client: &mut Client, ledger: &Ledger, held: &Held) -> bool {
+async fn show(client: &QueueClient, ledger: &Ledger, held: &Held) -> bool {
     let change = ledger.begin_change(
         held,
         Change::Update {
@@ -132,7 +132,7 @@ async fn show(client: &mut Client, ledger: &Ledger, held: &Held) -> bool {
             true
         }
         Err(error) => {
-            let refused = error.refusal() == Some((404, "MessageNotFound"));
+            let refused = (error.status(), error.code()) == (Some(404), Some("MessageNotFound"));
             assert!(
                 refused,
                 "message {} of {}: {error}",

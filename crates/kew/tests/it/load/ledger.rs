@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use queue_load::{Error, Message, Receipt, Sent};
+use kew_client::{Error, PutMessage, QueueMessage, Receipt};
 
 use self::books::{Books, Counts, Entry, LatestReceipt, QueueBook};
 use super::text::Texts;
@@ -123,7 +123,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn put_acknowledged(&self, visit: &Visit, sent: &Sent) -> Held {
+    pub(crate) fn put_acknowledged(&self, visit: &Visit, sent: &PutMessage) -> Held {
         let mut books = self.books();
         books.counts.acknowledged += 1;
         books.counts.puts += 1;
@@ -135,7 +135,7 @@ impl Ledger {
         // A client may have received it before the answer to the put was noted.
         if entry.receipt.is_none() && entry.gone.is_none() {
             entry.receipt = Some(LatestReceipt {
-                value: sent.receipt.clone(),
+                value: sent.receipt.value.clone(),
                 answered: Instant::now(),
                 hidden_until: visit.sent + visit.lease,
                 gets_unknown_before,
@@ -151,7 +151,7 @@ impl Ledger {
             queue: visit.queue,
             number: visit.number,
             id: sent.id.clone(),
-            receipt: sent.receipt.clone(),
+            receipt: sent.receipt.value.clone(),
         }
     }
 
@@ -173,7 +173,7 @@ impl Ledger {
     }
 
     /// Notes the messages of a get; returns the receipts that are valid now.
-    pub(crate) fn delivered(&self, visit: &Visit, messages: &[Message]) -> Vec<Held> {
+    pub(crate) fn delivered(&self, visit: &Visit, messages: &[QueueMessage]) -> Vec<Held> {
         let mut books = self.books();
         let answered = Instant::now();
         books.counts.acknowledged += 1;
@@ -195,7 +195,7 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn peeked(&self, visit: &Visit, messages: &[Message]) {
+    pub(crate) fn peeked(&self, visit: &Visit, messages: &[QueueMessage]) {
         let mut books = self.books();
         let answered = Instant::now();
         books.counts.acknowledged += 1;

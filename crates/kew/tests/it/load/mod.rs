@@ -14,6 +14,9 @@
 //! - a message is not delivered before its lease has ended;
 //! - the count of a queue at rest equals the number of messages that it delivers;
 //! - queues and metadata are as last acknowledged.
+//!
+//! The clients are of `kew-client`, so its kinds of errors are checked as well: after *try again later* nothing may
+//! have happened.
 
 mod catalogue;
 mod check;
@@ -26,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use queue_load::Endpoint;
+use kew_client::QueueAccount;
 use tokio::task::JoinSet;
 
 use self::catalogue::Catalogue;
@@ -120,17 +123,17 @@ impl Load {
     }
 
     pub(crate) async fn create_queues(&self, server: &Server) {
-        let mut client = server.client();
+        let client = server.queue_client();
         for queue in QUEUES {
             client.create_queue(queue, &[]).await.expect("created");
         }
     }
 
     /// Starts all clients, with all operations.
-    pub(crate) fn begin(&mut self, endpoint: &Arc<Endpoint>, ending: Ending) {
-        self.begin_writers(endpoint, Mix::Everything, ending);
+    pub(crate) fn begin(&mut self, account: &QueueAccount, ending: Ending) {
+        self.begin_writers(account, Mix::Everything, ending);
         let until = self.until(ending);
-        let catalogue = self.catalogue.clone().run(endpoint.clone(), until);
+        let catalogue = self.catalogue.clone().run(account.clone(), until);
         self.tasks.spawn(async {
             catalogue.await;
             Vec::new()
@@ -138,14 +141,14 @@ impl Load {
     }
 
     /// Starts only writers.
-    pub(crate) fn begin_writers(&mut self, endpoint: &Arc<Endpoint>, mix: Mix, ending: Ending) {
+    pub(crate) fn begin_writers(&mut self, account: &QueueAccount, mix: Mix, ending: Ending) {
         self.told = Arc::default();
         for number in 0..self.writers {
             let random = Random::new(self.random.next() ^ number);
-            let (endpoint, ledger) = (endpoint.clone(), self.ledger.clone());
+            let (account, ledger) = (account.clone(), self.ledger.clone());
             let until = self.until(ending);
             self.tasks
-                .spawn(writer::run(endpoint, ledger, random, mix, until));
+                .spawn(writer::run(account, ledger, random, mix, until));
         }
     }
 
@@ -213,7 +216,7 @@ impl Load {
     /// The full check of a server without other clients.
     pub(crate) async fn check(&mut self, server: &Server) {
         check::everything(server, &self.ledger, &mut self.random).await;
-        self.catalogue.check(&mut server.client()).await;
+        self.catalogue.check(&server.queue_client()).await;
     }
 
     /// The full check again, and every message is deleted.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use queue_load::{Client, Endpoint, Error, PutOptions};
+use kew_client::{Error, ErrorKind, PutOptions, QueueAccount, QueueClient};
 
 use super::ledger::{Change, Held, Ledger, Visit};
 use super::random::Random;
 use super::{QUEUES, Until};
+use crate::server::queue_client;
 
 /// About how many messages are kept in the queues.
 const LIVE_TARGET: usize = 300;
@@ -45,7 +46,7 @@ pub(crate) enum Mix {
 }
 
 struct Writer {
-    client: Client,
+    client: QueueClient,
     ledger: Arc<Ledger>,
     random: Random,
     mix: Mix,
@@ -59,14 +60,14 @@ struct Writer {
 /// Returns the notes for unanswered requests: they may still happen as long as the server lives,
 /// and count as in flight until then.
 pub(super) async fn run(
-    endpoint: Arc<Endpoint>,
+    account: QueueAccount,
     ledger: Arc<Ledger>,
     random: Random,
     mix: Mix,
     until: Until,
 ) -> Vec<Note> {
     let mut writer = Writer {
-        client: Client::new(endpoint),
+        client: queue_client(account),
         ledger,
         random,
         mix,
@@ -157,7 +158,7 @@ impl Writer {
         let lease = self.random.pick(&[1, 2]);
         let count = u32::try_from(1 + self.random.below(4)).expect("small");
         let visit = self.ledger.begin_get(queue, lease);
-        match self.client.get(queue, count, lease).await {
+        match self.client.get(queue, count, Some(lease)).await {
             Ok(messages) => {
                 self.held.extend(self.ledger.delivered(&visit, &messages));
                 Ok(())
@@ -176,6 +177,8 @@ impl Writer {
                 self.ledger.peeked(&visit, &messages);
                 Ok(())
             }
+            // Whether it was sent makes no difference to a look.
+            Err(error) if error.status().is_none() => Err(End::Unanswered),
             Err(error) => self.failed(error, |_, _, _| ()),
         }
     }
@@ -184,7 +187,7 @@ impl Writer {
         let change = self.ledger.begin_change(&held, Change::Delete);
         match self
             .client
-            .delete(held.queue, &held.id, &held.receipt)
+            .delete_message(held.queue, &held.id, &held.receipt)
             .await
         {
             Ok(()) => {
@@ -227,28 +230,30 @@ impl Writer {
         error: Error,
         note: impl FnOnce(&Ledger, Fate, &Error) + Send + 'static,
     ) -> Answered {
-        match &error {
-            Error::NotSent(_) => {
+        match (error.kind(), error.status()) {
+            (ErrorKind::TryAgainLater, None) => {
                 note(&self.ledger, Fate::NeverHappened, &error);
                 Err(End::Gone)
             }
-            Error::Unknown(_) => {
+            (ErrorKind::OutcomeUnknown, None) => {
                 self.notes
                     .push(Box::new(move |ledger| note(ledger, Fate::Unknown, &error)));
                 Err(End::Unanswered)
             }
-            Error::Refused { status: 503, .. } => {
+            (ErrorKind::TryAgainLater, Some(503)) => {
                 self.busy_in_a_row += 1;
                 note(&self.ledger, Fate::NeverHappened, &error);
                 Ok(())
             }
-            Error::Refused {
-                status: 404, code, ..
-            } if code == "MessageNotFound" => {
+            (ErrorKind::Refused, Some(404)) if error.code() == Some("MessageNotFound") => {
                 note(&self.ledger, Fate::ReceiptRefused, &error);
                 Ok(())
             }
-            Error::Refused { .. } => {
+            (
+                ErrorKind::Refused | ErrorKind::TryAgainLater | ErrorKind::OutcomeUnknown,
+                Some(_),
+            )
+            | (ErrorKind::Refused, None) => {
                 note(&self.ledger, Fate::Unknown, &error);
                 self.ledger
                     .violation(format!("an answer that was not expected: {error}"));

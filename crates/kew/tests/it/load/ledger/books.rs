@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use queue_load::Message;
+use kew_client::QueueMessage;
 
 use super::super::text::Texts;
 use super::{ChangeVisit, Held, Visit};
@@ -109,7 +109,11 @@ impl Books {
     }
 
     /// Checks what every observation of a message must show: that it exists, its text and its id.
-    pub(super) fn recognize(&mut self, visit: &Visit, message: &Message) -> Option<(u64, u64)> {
+    pub(super) fn recognize(
+        &mut self,
+        visit: &Visit,
+        message: &QueueMessage,
+    ) -> Option<(u64, u64)> {
         let Some((number, version)) = self.texts.recognize(&message.text) else {
             let begin: String = message.text.chars().take(60).collect();
             self.violate(format!("ALTERED text in {}: {begin}", visit.queue));
@@ -174,7 +178,7 @@ impl Books {
     pub(super) fn deliver(
         &mut self,
         visit: &Visit,
-        message: &Message,
+        message: &QueueMessage,
         answered: Instant,
     ) -> Option<Held> {
         self.counts.deliveries += 1;

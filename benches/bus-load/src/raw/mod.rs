@@ -1,25 +1,24 @@
-//! A small client of Service Bus over AMQP, for crash tests and load.
+//! Service Bus over AMQP as raw as it gets, so that figures remain comparable from one version to the next.
 //!
 //! A [`Client`] is one connection with one session, over plain TCP. It waits for each answer, never
-//! retries, and distinguishes what a crash test must distinguish: a request that was refused, and a
-//! request with an unknown outcome ([`enum@Error`]). To have several operations in progress, drive
-//! [`Client::connection`] and read [`Client::event`].
+//! retries, and distinguishes a request that was refused from one with an unknown outcome
+//! ([`enum@Error`]). To have several operations in progress, drive [`Client::connection`] and read
+//! [`Client::event`].
 //!
 //! It is made for known servers and trusted answers.
 
 mod client;
-mod management;
 mod message;
 
-pub use client::{Client, Rule, receiver_attach};
-pub use message::{body_of, delivery_count, locked_until_ms, message, sequence_number};
+pub(crate) use client::{Client, Rule, receiver_attach};
+pub(crate) use message::{body_of, message};
 
 use kew_amqp::performative::DeliveryState;
 use thiserror::Error;
 
 /// Why an operation failed.
 #[derive(Debug, Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The connection broke or was closed: operations in progress have an unknown outcome.
     #[error("the connection is gone: {0}")]
     Gone(String),
@@ -32,11 +31,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the operation may have happened despite the error.
-    pub fn is_unknown(&self) -> bool {
-        matches!(self, Self::Gone(_))
-    }
-
     pub(crate) fn refused(state: Option<&DeliveryState>) -> Self {
         Self::Refused(format!("{state:?}"))
     }

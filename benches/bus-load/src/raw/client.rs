@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use bytes::Bytes;
-use kew_amqp::codec::{Map, Symbol, Text, Value};
+use kew_amqp::codec::Symbol;
 use kew_amqp::performative::{
     Attach, DeliveryState, ReceiverSettleMode, Role, SenderSettleMode, Source, Tag, Target,
 };
@@ -16,28 +16,24 @@ use kew_amqp::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::Error;
-use crate::message::{BATCH_FORMAT, batch};
-
-/// The filter that selects a session: null selects the next free session.
-const SESSION_FILTER: &str = "com.microsoft:session-filter";
+use super::Error;
 
 /// How many bytes one read reads at least.
 const READ_SIZE: usize = 16 * 1024;
 
 /// The name and key of an authorization rule.
 #[derive(Clone, Debug)]
-pub struct Rule {
+pub(crate) struct Rule {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// One of its keys.
-    pub key: String,
+    pub(crate) key: String,
 }
 
 /// A connection with one session.
-pub struct Client {
+pub(crate) struct Client {
     /// The protocol's state.
-    pub connection: Connection,
+    pub(crate) connection: Connection,
     stream: TcpStream,
     output: Bytes,
     session: Option<SessionId>,
@@ -49,13 +45,13 @@ pub struct Client {
 
 impl Client {
     /// Connects, authenticates, and begins a session.
-    pub async fn connect(address: SocketAddr, rule: &Rule) -> Result<Self, Error> {
+    pub(crate) async fn connect(address: SocketAddr, rule: &Rule) -> Result<Self, Error> {
         let response = format!("\0{}\0{}", rule.name, rule.key);
         Self::connect_with(address, "PLAIN", Some(Bytes::from(response))).await
     }
 
     /// Connects without authentication and begins a session. The caller must put a token next.
-    pub async fn connect_anonymously(address: SocketAddr) -> Result<Self, Error> {
+    pub(crate) async fn connect_anonymously(address: SocketAddr) -> Result<Self, Error> {
         Self::connect_with(address, "ANONYMOUS", None).await
     }
 
@@ -67,7 +63,7 @@ impl Client {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let config = Config {
-            container_id: "kew-bus-client".into(),
+            container_id: "kew-bus-load".into(),
             sasl: Sasl::Client {
                 mechanism: Symbol::from_static(mechanism),
                 initial_response,
@@ -90,44 +86,21 @@ impl Client {
     }
 
     /// Attaches a link that sends.
-    pub async fn sender(&mut self, address: &str) -> Result<LinkId, Error> {
+    pub(crate) async fn sender(&mut self, address: &str) -> Result<LinkId, Error> {
         let mut attach = Attach::new(format!("to {address}").into(), Role::Sender);
-        attach.source = Some(Source::new("kew-bus-client".into()));
+        attach.source = Some(Source::new("kew-bus-load".into()));
         attach.target = Some(Target::new(address.into()));
         attach.snd_settle_mode = SenderSettleMode::Unsettled;
         Ok(self.attach(attach).await?.0)
     }
 
     /// Attaches a link that receives under locks.
-    pub async fn receiver(&mut self, address: &str) -> Result<LinkId, Error> {
+    pub(crate) async fn receiver(&mut self, address: &str) -> Result<LinkId, Error> {
         Ok(self.attach(receiver_attach(address)).await?.0)
     }
 
-    /// Attaches a link that receives the messages of a session: of `session`, or of the next free
-    /// one. Returns the session's id as well.
-    pub async fn session_receiver(
-        &mut self,
-        address: &str,
-        session: Option<&str>,
-    ) -> Result<(LinkId, String), Error> {
-        let mut attach = receiver_attach(address);
-        let wanted = session.map_or(Value::Null, |id| Value::String(Text::from(id)));
-        if let Some(source) = &mut attach.source {
-            source.filter = Some(Map::build(|map| {
-                map.entry(&Symbol::from_static(SESSION_FILTER), &wanted);
-            }));
-        }
-        let (link, answer) = self.attach(attach).await?;
-        let filter = answer.source.and_then(|source| source.filter);
-        let id = filter.and_then(|filter| filter.get(SESSION_FILTER).map(|raw| raw.value()));
-        match id {
-            Some(Value::String(id)) => Ok((link, id.as_str().to_owned())),
-            other => Err(Error::Unexpected(format!("the session is {other:?}"))),
-        }
-    }
-
     /// Attaches a link, and returns the answer.
-    pub async fn attach(&mut self, attach: Attach) -> Result<(LinkId, Box<Attach>), Error> {
+    pub(crate) async fn attach(&mut self, attach: Attach) -> Result<(LinkId, Box<Attach>), Error> {
         let link = self
             .session
             .and_then(|session| self.connection.attach(session, attach))
@@ -152,7 +125,7 @@ impl Client {
     }
 
     /// Detaches a link, and waits until it is.
-    pub async fn detach(&mut self, link: LinkId) -> Result<(), Error> {
+    pub(crate) async fn detach(&mut self, link: LinkId) -> Result<(), Error> {
         self.connection.detach(link, true, None);
         self.deliveries.retain(|delivery| delivery.link != link);
         while !matches!(self.answer().await?, Event::Detached { link: id, .. } if id == link) {}
@@ -160,21 +133,7 @@ impl Client {
     }
 
     /// Sends a message and waits until the server accepts it.
-    pub async fn send(&mut self, link: LinkId, message: Bytes) -> Result<(), Error> {
-        self.send_as(link, message, 0).await
-    }
-
-    /// Sends a batch and waits until the server accepts it.
-    pub async fn send_batch(&mut self, link: LinkId, messages: &[Bytes]) -> Result<(), Error> {
-        self.send_as(link, batch(messages), BATCH_FORMAT).await
-    }
-
-    async fn send_as(
-        &mut self,
-        link: LinkId,
-        message: Bytes,
-        message_format: u32,
-    ) -> Result<(), Error> {
+    pub(crate) async fn send(&mut self, link: LinkId, message: Bytes) -> Result<(), Error> {
         while !self.connection.can_send(link) {
             self.answer().await?;
         }
@@ -182,7 +141,7 @@ impl Client {
         let tag = Tag::new(&self.sent.to_be_bytes());
         let outgoing = Outgoing {
             tag: tag.map_err(|error| Error::Unexpected(error.to_string()))?,
-            message_format,
+            message_format: 0,
             is_settled: false,
             state: None,
         };
@@ -205,7 +164,7 @@ impl Client {
     }
 
     /// Waits for the next message of a link that was granted credit. Cancel safe.
-    pub async fn delivery(&mut self, link: LinkId) -> Result<Delivery, Error> {
+    pub(crate) async fn delivery(&mut self, link: LinkId) -> Result<Delivery, Error> {
         loop {
             let place = self.deliveries.iter().position(|it| it.link == link);
             if let Some(delivery) = place.and_then(|place| self.deliveries.remove(place)) {
@@ -225,7 +184,7 @@ impl Client {
     }
 
     /// Sends an outcome for a message and waits until the server confirms the same outcome.
-    pub async fn settle(
+    pub(crate) async fn settle(
         &mut self,
         delivery: DeliveryId,
         state: DeliveryState,
@@ -260,7 +219,7 @@ impl Client {
     }
 
     /// The next event of any kind. Cancel safe.
-    pub async fn event(&mut self) -> Result<Event, Error> {
+    pub(crate) async fn event(&mut self) -> Result<Event, Error> {
         loop {
             if let Some(event) = self.ready_event()? {
                 return Ok(event);
@@ -270,7 +229,7 @@ impl Client {
     }
 
     /// The next event that has already arrived, if there is one.
-    pub fn ready_event(&mut self) -> Result<Option<Event>, Error> {
+    pub(crate) fn ready_event(&mut self) -> Result<Option<Event>, Error> {
         match self.connection.poll_event() {
             Some(Event::Closed { error, .. }) => {
                 Err(Error::Gone(format!("the server closed it: {error:?}")))
@@ -283,7 +242,7 @@ impl Client {
     }
 
     /// Closes the connection, and waits until the server has answered.
-    pub async fn close(&mut self) -> Result<(), Error> {
+    pub(crate) async fn close(&mut self) -> Result<(), Error> {
         self.connection.close(None);
         loop {
             while self.connection.poll_event().is_some() {}
@@ -296,7 +255,7 @@ impl Client {
 
     /// The socket, after all pending output is written. For tests that send bytes the protocol's
     /// state does not know of.
-    pub async fn socket(&mut self) -> Result<&mut TcpStream, Error> {
+    pub(crate) async fn socket(&mut self) -> Result<&mut TcpStream, Error> {
         loop {
             if self.output.is_empty() {
                 self.output = self.connection.take_output(self.now());
@@ -314,7 +273,7 @@ impl Client {
     }
 
     /// Writes all pending output, and waits until something was read or written. Cancel safe.
-    pub async fn exchange(&mut self) -> Result<(), Error> {
+    pub(crate) async fn exchange(&mut self) -> Result<(), Error> {
         let now = self.now();
         if self.output.is_empty() {
             self.output = self.connection.take_output(now);
@@ -340,10 +299,10 @@ impl Client {
 }
 
 /// An attach for a link that receives under locks and gets an answer to each settlement.
-pub fn receiver_attach(address: &str) -> Attach {
+pub(crate) fn receiver_attach(address: &str) -> Attach {
     let mut attach = Attach::new(format!("from {address}").into(), Role::Receiver);
     attach.source = Some(Source::new(address.into()));
-    attach.target = Some(Target::new("kew-bus-client".into()));
+    attach.target = Some(Target::new("kew-bus-load".into()));
     attach.snd_settle_mode = SenderSettleMode::Unsettled;
     attach.rcv_settle_mode = ReceiverSettleMode::Second;
     attach
