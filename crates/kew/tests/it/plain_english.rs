@@ -23,7 +23,14 @@ const AVOIDED: [&str; 17] = [
     "whosoever",
 ];
 
-const FOLDERS: [&str; 5] = ["crates", "docs", "conformance", "benches", "fuzz"];
+const FOLDERS: [&str; 6] = [
+    "crates",
+    "docs",
+    "conformance",
+    "benches",
+    "examples",
+    "fuzz",
+];
 
 const ENDINGS: [&str; 6] = ["rs", "md", "py", "js", "go", "java"];
 

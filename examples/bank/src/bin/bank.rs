@@ -1,0 +1,285 @@
+//! The command line of the bank.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use kew_bank::audit::{Findings, audit};
+use kew_bank::chance::Chance;
+use kew_bank::client::Client;
+use kew_bank::ledger::Ledger;
+use kew_bank::program::{print_line, start_log, stop_requested};
+use kew_bank::replay::{Peak, read_journal, replay, write_journal};
+use kew_bank::settings::Settings;
+use kew_bank::start::{Plan, Profile, Program, find_kew};
+use tokio::time::sleep;
+
+/// Starts a bank, replays peaks, and checks that every confirmed transaction is booked exactly once.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start Kew, the web service and the workers. Ctrl-C stops all of them.
+    Start(StartArgs),
+    /// Send the transactions of a peak to the web service, and repeat each until it is confirmed.
+    Replay(ReplayArgs),
+    /// Wait until all confirmed transactions are booked, and compare balances with transactions.
+    Check(CheckArgs),
+    /// Show the balances.
+    Balances(StoreArgs),
+}
+
+#[derive(Args)]
+struct StartArgs {
+    /// Number of workers.
+    #[arg(long, env = "BANK_INSTANCES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
+    instances: u32,
+    /// Folder for the data of Kew and the bank.
+    #[arg(long, env = "BANK_DATA", default_value = "bank-data")]
+    data: PathBuf,
+    /// Address of the web service and its page.
+    #[arg(long, env = "BANK_LISTEN", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Put the queue on Kew's Service Bus, and not on its Queue Storage.
+    #[arg(long)]
+    bus: bool,
+    /// PostgreSQL for the stores (postgres://…). Default: a SQLite file in the folder.
+    #[arg(long, env = "BANK_STORE", hide_env_values = true)]
+    store: Option<String>,
+    /// Replay all peaks, check, and end.
+    #[arg(long)]
+    demo: bool,
+    /// Transactions of each peak of the demo.
+    #[arg(long, default_value_t = 500)]
+    transactions: u64,
+    /// Seconds of each peak of the demo.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+}
+
+#[derive(Args)]
+struct ReplayArgs {
+    /// The peak.
+    #[arg(long, value_enum)]
+    peak: Peak,
+    /// Address of the web service.
+    #[arg(long, env = "BANK_WEB", default_value = "http://127.0.0.1:8080")]
+    web: String,
+    /// Number of transactions.
+    #[arg(long, default_value_t = 500)]
+    transactions: u64,
+    /// Length of the peak.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Calls at the same time.
+    #[arg(long, default_value_t = 32)]
+    callers: usize,
+    /// File that confirmed transactions are added to.
+    #[arg(long, env = "BANK_JOURNAL", default_value = "bank-data/journal")]
+    journal: PathBuf,
+}
+
+#[derive(Args)]
+struct StoreArgs {
+    /// The stores: the path of the SQLite file, or postgres://….
+    #[arg(
+        long,
+        env = "BANK_STORE",
+        default_value = "bank-data/bank.sqlite",
+        hide_env_values = true
+    )]
+    store: String,
+}
+
+#[derive(Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// File with the confirmed transactions.
+    #[arg(long, env = "BANK_JOURNAL", default_value = "bank-data/journal")]
+    journal: PathBuf,
+    /// Seconds to wait for transactions that are not booked yet.
+    #[arg(long, default_value_t = 60)]
+    wait: u64,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let Arguments { command } = Arguments::parse();
+    start_log();
+    match command {
+        Command::Start(args) => start(args).await,
+        Command::Replay(args) => {
+            let chance = &mut Chance::from_system()?;
+            replay_one(&args.web, args.peak, &args, chance).await
+        }
+        Command::Check(args) => {
+            let wait = Duration::from_secs(args.wait);
+            check(&args.store.store, &args.journal, wait).await
+        }
+        Command::Balances(args) => {
+            let ledger = Ledger::open(&args.store).await?;
+            for balance in ledger.balances(u32::MAX).await? {
+                print_line(&format!(
+                    "{:<40}{:>16}",
+                    balance.key,
+                    balance.balance.to_string()
+                ));
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn replay_one(web: &str, peak: Peak, args: &ReplayArgs, chance: &mut Chance) -> Result<()> {
+    let client = Client::new(web).with_context(|| format!("{web} is not http://HOST:PORT"))?;
+    let (name, count) = (peak.name(), args.transactions);
+    print_line(&format!(
+        "replaying {name}: {count} transactions in {} s",
+        args.seconds
+    ));
+    let length = Duration::from_secs(args.seconds);
+    let outcome = replay(&client, peak, count, length, args.callers, chance).await;
+    let confirmed = outcome.confirmed.len();
+    print_line(&format!(
+        "confirmed={confirmed} repeated_after_failures={} latency_p50={:.1?} latency_p99={:.1?}",
+        outcome.failures,
+        outcome.percentile(50),
+        outcome.percentile(99)
+    ));
+    write_journal(&args.journal, &outcome.confirmed)
+        .with_context(|| format!("cannot write {}", args.journal.display()))
+}
+
+async fn check(store: &str, journal: &Path, wait: Duration) -> Result<()> {
+    let confirmed =
+        read_journal(journal).with_context(|| format!("cannot read {}", journal.display()))?;
+    let ledger = Ledger::open(store).await?;
+    let begin = Instant::now();
+    let findings = loop {
+        let findings = audit(&ledger, &confirmed).await?;
+        if findings.is_complete() || begin.elapsed() > wait {
+            break findings;
+        }
+        sleep(Duration::from_millis(200)).await;
+    };
+    judge(&findings)
+}
+
+fn judge(findings: &Findings) -> Result<()> {
+    print_line(&findings.to_string());
+    for fault in &findings.faults {
+        print_line(fault);
+    }
+    if !findings.is_complete() {
+        bail!("confirmed transactions are not booked; are workers running?");
+    }
+    if !findings.faults.is_empty() {
+        bail!("the stores are not as confirmed");
+    }
+    print_line("every confirmed transaction is booked exactly once");
+    Ok(())
+}
+
+/// Starts everything, and stops it at the end, whatever happened in between.
+async fn start(args: StartArgs) -> Result<()> {
+    std::fs::create_dir_all(&args.data)
+        .with_context(|| format!("cannot create {}", args.data.display()))?;
+    let programs = std::env::current_exe()?;
+    let programs = programs.parent().context("programs are in a folder")?;
+    let sqlite = args.data.join("bank.sqlite");
+    let plan = Plan {
+        kew: find_kew(programs)?,
+        programs: programs.to_owned(),
+        data: args.data.join("kew"),
+        profile: match args.bus {
+            true => Profile::Bus,
+            false => Profile::Storage,
+        },
+        store: match &args.store {
+            Some(store) => store.clone(),
+            None => sqlite
+                .to_str()
+                .context("the folder's name is not UTF-8")?
+                .to_owned(),
+        },
+        listen: args.listen,
+        worker_timeout_s: Settings::WORKER_TIMEOUT_S,
+        log: None,
+    };
+    let mut running = Vec::new();
+    let done = {
+        let mut stop = pin!(stop_requested());
+        tokio::select! {
+            stopped = &mut stop => stopped.map_err(Into::into),
+            ran = run(&plan, &args, &mut running) => ran,
+        }
+    };
+    // In reverse: no confirmation without a queue, and no worker without its store.
+    while let Some(program) = running.pop() {
+        let name = program.name().to_owned();
+        let status = program.stop().await?;
+        print_line(&format!("{name} stopped: {status}"));
+    }
+    done
+}
+
+async fn run(plan: &Plan, args: &StartArgs, running: &mut Vec<Program>) -> Result<()> {
+    let anywhere = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let kew = plan.kew(anywhere).await?;
+    let queue_service = kew.fact.clone();
+    running.push(kew);
+    print_line(&format!("Kew runs: {queue_service}"));
+    for instance in 1..=args.instances {
+        running.push(plan.worker(instance, &queue_service).await?);
+    }
+    print_line(&format!("{} workers run", args.instances));
+    let web = plan.web(&queue_service).await?;
+    let url = web.fact.clone();
+    running.push(web);
+    print_line(&format!("the bank is open: {url}"));
+    if args.demo {
+        return demo(plan, args, &url).await;
+    }
+    print_line("Ctrl-C stops everything");
+    first_end(running).await
+}
+
+async fn demo(plan: &Plan, args: &StartArgs, url: &str) -> Result<()> {
+    let chance = &mut Chance::from_system()?;
+    let journal = args.data.join("journal");
+    for peak in Peak::ALL {
+        let replayed = ReplayArgs {
+            peak,
+            web: url.to_owned(),
+            transactions: args.transactions,
+            seconds: args.seconds,
+            callers: 32,
+            journal: journal.clone(),
+        };
+        replay_one(url, peak, &replayed, chance).await?;
+    }
+    check(&plan.store, &journal, Duration::from_mins(1)).await
+}
+
+/// Waits until one of the programs ends, which none does by itself.
+async fn first_end(running: &mut [Program]) -> Result<()> {
+    loop {
+        for program in running.iter_mut() {
+            // Asked in turns: each answer is there at once.
+            let ended = tokio::time::timeout(Duration::from_millis(10), program.ended()).await;
+            if let Ok(status) = ended {
+                let (name, status) = (program.name(), status?);
+                bail!("{name} ended: {status}; the others are stopped");
+            }
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}

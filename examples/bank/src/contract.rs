@@ -1,0 +1,197 @@
+//! The contract of the web service, in JSON. The transaction id is not in it: it travels in the header `MessageId`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::message::{Message, Shape};
+use crate::money::Money;
+use crate::names::{AccountKey, InvalidName, TransactionId};
+use crate::transaction::{Details, Transaction, Unknown};
+
+/// The header with the transaction id.
+pub const MESSAGE_ID: &str = "MessageId";
+
+/// What a call is about: insert, withdrawal and card payment have the same fields.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Call {
+    /// The user.
+    pub user_id: String,
+    /// The account.
+    pub account_id: String,
+    /// How much, above zero.
+    pub amount: Money,
+    /// Whether to queue the transaction as XML, and not as text.
+    #[serde(default)]
+    pub queue_as_xml: bool,
+    /// Fields of newer callers.
+    #[serde(flatten)]
+    pub unknown: Map<String, Value>,
+}
+
+/// Which way the money goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To the account.
+    Insert,
+    /// From it.
+    Withdraw,
+}
+
+/// Why a call cannot become a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidCall {
+    /// A name of it.
+    #[error(transparent)]
+    Name(#[from] InvalidName),
+    /// Its amount.
+    #[error("the amount is {0}; expected more than 0.00")]
+    Amount(Money),
+}
+
+impl Call {
+    /// Checks the call, and translates it.
+    pub fn into_message(
+        self,
+        id: TransactionId,
+        direction: Direction,
+    ) -> Result<Message, InvalidCall> {
+        if !self.amount.is_positive() {
+            return Err(InvalidCall::Amount(self.amount));
+        }
+        let amount = match direction {
+            Direction::Insert => self.amount,
+            Direction::Withdraw => self.amount.negated(),
+        };
+        let unknown = Unknown {
+            fields: self.unknown,
+            elements: Vec::new(),
+        };
+        let transaction = Transaction {
+            key: AccountKey::new(&self.user_id, &self.account_id)?,
+            id,
+            amount,
+            unknown,
+        };
+        let shape = match self.queue_as_xml {
+            true => Shape::Xml,
+            false => Shape::Text,
+        };
+        Ok(Message { transaction, shape })
+    }
+}
+
+/// What is known of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Status {
+    /// Its id is unknown: go ahead.
+    Proceed,
+    /// It is queued, and will be booked. It is not booked yet.
+    Succeeded,
+    /// It is not confirmed. Repeat the call with the same id.
+    Failed,
+    /// It is done. The details are those that were stored.
+    Completed,
+}
+
+/// The answer to every call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// What is known.
+    pub status: Status,
+    /// The same for people. After a failure it names the ids.
+    pub message: String,
+    /// The stored details of a transaction that is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Box<Details>>,
+    /// Fields that the caller sent and this version does not know, or the reverse.
+    #[serde(flatten)]
+    pub unknown: Map<String, Value>,
+}
+
+impl Answer {
+    /// An answer without details.
+    pub fn new(status: Status, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            details: None,
+            unknown: Map::new(),
+        }
+    }
+
+    /// Of a transaction that is done.
+    pub fn completed(details: Details) -> Self {
+        let Details {
+            transaction_id: id,
+            decision,
+            ..
+        } = &details;
+        Self {
+            unknown: details.unknown.fields.clone(),
+            details: Some(Box::new(details.clone())),
+            ..Self::new(
+                Status::Completed,
+                format!("transaction {id} is done: {decision:?}"),
+            )
+        }
+    }
+
+    /// Of a transaction that is not confirmed, with its ids.
+    pub fn failed(transaction: &Transaction, why: &str) -> Self {
+        let Transaction { key, id, .. } = transaction;
+        let (user, account) = (key.user(), key.account());
+        let text = format!("user {user}, account {account}, transaction {id}: {why}");
+        Self::new(Status::Failed, text)
+    }
+
+    /// With fields that the caller sent.
+    #[must_use]
+    pub fn with_unknown(self, unknown: Map<String, Value>) -> Self {
+        Self { unknown, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn id() -> TransactionId {
+        TransactionId::from_random([7; 16])
+    }
+
+    fn call(json: Value) -> Call {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn a_call_becomes_a_message_with_its_unknown_fields() {
+        let json = json!({"userId": "ann", "accountId": "giro", "amount": "5.00",
+            "queueAsXml": true, "branch": {"city": "Bonn"}});
+        let read = call(json.clone());
+        assert_eq!(serde_json::to_value(&read).unwrap(), json);
+        let message = read.into_message(id(), Direction::Withdraw).unwrap();
+        assert_eq!(message.shape, Shape::Xml);
+        let Transaction {
+            amount, unknown, ..
+        } = message.transaction;
+        assert_eq!(amount, "-5".parse().unwrap());
+        assert_eq!(unknown.fields["branch"]["city"], "Bonn");
+    }
+
+    #[test]
+    fn a_call_needs_names_and_an_amount_above_zero() {
+        for (user, amount, expected) in [
+            ("a|b", "5", "user id"),
+            ("ann", "0", "expected more than 0.00"),
+            ("ann", "-1", "the amount is -1.00"),
+        ] {
+            let call = call(json!({"userId": user, "accountId": "giro", "amount": amount}));
+            let refused = call.into_message(id(), Direction::Insert).unwrap_err();
+            assert!(refused.to_string().contains(expected), "{refused}");
+        }
+    }
+}

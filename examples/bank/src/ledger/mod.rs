@@ -1,0 +1,292 @@
+//! The stores of the bank: balances, the log of messages, and transactions, in one database with the guard.
+//!
+//! A balance changes in the same transaction that records the outcome under `user|account` and the transaction id. So a
+//! message that is delivered twice changes it once.
+
+mod postgres;
+mod sqlite;
+
+use std::convert::Infallible;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kew_idempotency::{
+    Answer, BusinessId, ErrorKind, Guard, GuardError, GuardOptions, Json, PostgresStore, Retention,
+    Scope, SqliteStore, Store, StoreError,
+};
+
+use crate::message::Message;
+use crate::money::Money;
+use crate::names::{AccountKey, TransactionId};
+use crate::transaction::{Decision, Details, Transaction, Unknown};
+
+/// The stores, in one of the two databases.
+#[derive(Clone, Debug)]
+pub enum Ledger {
+    /// A file.
+    Sqlite(SqliteStore),
+    /// A server.
+    Postgres(PostgresStore),
+}
+
+/// What a transaction may do to a balance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cover {
+    /// A confirmed transaction is booked in any case: an account can be overdrawn.
+    Any,
+    /// Only what the balance covers.
+    Balance,
+}
+
+/// A row of the transactions, as the check of a replay reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its place in the order of bookings.
+    pub sequence: i64,
+    /// `user|account`.
+    pub key: String,
+    /// Its id.
+    pub id: String,
+    /// What it changed.
+    pub amount: Money,
+}
+
+/// The balance of an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Balance {
+    /// `user|account`.
+    pub key: String,
+    /// What is on it.
+    pub balance: Money,
+}
+
+/// What a worker says about itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkReport {
+    /// Its name.
+    pub instance: String,
+    /// Messages that it handles now.
+    pub in_flight: i64,
+    /// Messages that it completed.
+    pub completed: i64,
+    /// Attempts that failed.
+    pub failed: i64,
+    /// Messages that it could not book, and moved aside.
+    pub buried: i64,
+}
+
+impl Ledger {
+    /// Opens a database: `postgres://…`, or the path of a file. Creates the tables if they do not exist.
+    pub async fn open(place: &str) -> Result<Self, StoreError> {
+        match place.split_once("://") {
+            Some(("postgres" | "postgresql", _)) => {
+                Ok(Self::Postgres(postgres::open(place).await?))
+            }
+            Some((scheme, _)) => Err(StoreError::refused(format!(
+                "the store {scheme}://… is not known: expected postgres://… or the path of a file"
+            ))),
+            None => Ok(Self::Sqlite(sqlite::open(place).await?)),
+        }
+    }
+
+    /// The stored details, if the transaction is done. `None` only if the database has answered that it is not: any other
+    /// trouble is an error.
+    pub async fn look_up(
+        &self,
+        key: &AccountKey,
+        id: &TransactionId,
+    ) -> Result<Option<Details>, StoreError> {
+        match self {
+            Self::Sqlite(store) => look_up(store, key, id).await,
+            Self::Postgres(store) => look_up(store, key, id).await,
+        }
+    }
+
+    /// Writes a message to the log, with the fields that its shape has no place for, before it is queued.
+    pub async fn log(&self, message: &Message) -> Result<(), StoreError> {
+        let entry = LogEntry::of(message)?;
+        match self {
+            Self::Sqlite(store) => sqlite::log(store, entry).await,
+            Self::Postgres(store) => postgres::log(store, &entry).await,
+        }
+    }
+
+    /// Books a transaction, once. A repeated one gets the stored details.
+    pub async fn book(&self, transaction: &Transaction) -> Result<Answer<Details>, StoreError> {
+        self.decide(transaction, Cover::Any).await
+    }
+
+    /// Books a card payment if the balance covers it, and declines it otherwise. A repeated one gets the same answer.
+    pub async fn approve(&self, payment: &Transaction) -> Result<Answer<Details>, StoreError> {
+        self.decide(payment, Cover::Balance).await
+    }
+
+    async fn decide(
+        &self,
+        transaction: &Transaction,
+        cover: Cover,
+    ) -> Result<Answer<Details>, StoreError> {
+        let id = business_id(&transaction.id)?;
+        let (booked, now_ms) = (transaction.clone(), now_ms());
+        let answer = match self {
+            Self::Sqlite(store) => {
+                let guard = guard(store, &transaction.key)?;
+                let run = guard.run(&id, |open| {
+                    Box::pin(open.call(move |connection| {
+                        sqlite::decide(connection, booked, cover, now_ms).map(Json)
+                    }))
+                });
+                run.await
+            }
+            Self::Postgres(store) => {
+                let guard = guard(store, &transaction.key)?;
+                let run = guard.run(&id, |open| {
+                    Box::pin(async move {
+                        let decided = postgres::decide(open.client(), booked, cover, now_ms);
+                        decided.await.map(Json)
+                    })
+                });
+                run.await
+            }
+        };
+        Ok(match answer.map_err(flat)? {
+            Answer::New(Json(details)) => Answer::New(details),
+            Answer::Repeated(Json(details)) => Answer::Repeated(details),
+        })
+    }
+
+    /// The balances of accounts in their order, at most `limit`.
+    pub async fn balances(&self, limit: u32) -> Result<Vec<Balance>, StoreError> {
+        match self {
+            Self::Sqlite(store) => sqlite::balances(store, limit).await,
+            Self::Postgres(store) => postgres::balances(store, limit).await,
+        }
+    }
+
+    /// The transactions after a place in the order of bookings, at most `limit`.
+    pub async fn transactions(&self, after: i64, limit: u32) -> Result<Vec<Row>, StoreError> {
+        match self {
+            Self::Sqlite(store) => sqlite::transactions(store, after, limit).await,
+            Self::Postgres(store) => postgres::transactions(store, after, limit).await,
+        }
+    }
+
+    /// Stores what a worker says about itself.
+    pub async fn report(&self, report: WorkReport) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(store) => sqlite::report(store, report, now_ms()).await,
+            Self::Postgres(store) => postgres::report(store, &report, now_ms()).await,
+        }
+    }
+
+    /// What the workers said in the last `seconds`.
+    pub async fn reports(&self, seconds: i64) -> Result<Vec<WorkReport>, StoreError> {
+        let since = now_ms() - seconds * 1_000;
+        match self {
+            Self::Sqlite(store) => sqlite::reports(store, since).await,
+            Self::Postgres(store) => postgres::reports(store, since).await,
+        }
+    }
+}
+
+/// A line of the log of messages.
+#[derive(Clone, Debug)]
+struct LogEntry {
+    logged_at_ms: i64,
+    key: String,
+    id: String,
+    shape: &'static str,
+    body: String,
+    /// As JSON.
+    unknown: String,
+}
+
+impl LogEntry {
+    fn of(message: &Message) -> Result<Self, StoreError> {
+        let refused = |error: &dyn std::error::Error| StoreError::refused(error.to_string());
+        let Transaction {
+            key, id, unknown, ..
+        } = &message.transaction;
+        Ok(Self {
+            logged_at_ms: now_ms(),
+            key: key.to_string(),
+            id: id.to_string(),
+            shape: message.shape.name(),
+            body: message.to_body().map_err(|error| refused(&error))?,
+            unknown: serde_json::to_string(unknown).map_err(|error| refused(&error))?,
+        })
+    }
+}
+
+/// The details of a transaction, as they are stored.
+fn details_of(
+    transaction: Transaction,
+    decision: Decision,
+    balance_cents: i64,
+    booked_at_ms: i64,
+) -> Details {
+    Details {
+        user_id: transaction.key.user().to_owned(),
+        account_id: transaction.key.account().to_owned(),
+        transaction_id: transaction.id,
+        amount: transaction.amount,
+        decision,
+        balance: Money::from_cents(balance_cents),
+        booked_at_ms,
+        unknown: transaction.unknown,
+    }
+}
+
+/// The guard of an account: its scope is `user|account`, and in it transaction ids are unique. A bank forgets none.
+fn guard<S: Store>(store: &S, key: &AccountKey) -> Result<Guard<S>, StoreError> {
+    let scope = Scope::new(&key.to_string());
+    let scope = scope.map_err(|error| StoreError::refused(error.to_string()))?;
+    let options = GuardOptions {
+        retention: Retention::Forever,
+        // Less than the worker's 20 s.
+        time_max: std::time::Duration::from_secs(15),
+        ..GuardOptions::default()
+    };
+    Guard::new(store.clone(), scope, options)
+}
+
+fn business_id(id: &TransactionId) -> Result<BusinessId, StoreError> {
+    BusinessId::new(id.as_str()).map_err(|error| StoreError::refused(error.to_string()))
+}
+
+async fn look_up<S: Store>(
+    store: &S,
+    key: &AccountKey,
+    id: &TransactionId,
+) -> Result<Option<Details>, StoreError> {
+    let found = guard(store, key)?.look_up(&business_id(id)?).await;
+    let found = found.map_err(|error: GuardError<Infallible>| match error {
+        GuardError::Store(error) => error,
+        other => StoreError::refused(other.to_string()),
+    })?;
+    Ok(found.map(|Json(details)| details))
+}
+
+/// One error for all. Its kind stays.
+fn flat(error: GuardError<StoreError>) -> StoreError {
+    let (kind, text) = (error.kind(), error.to_string());
+    match (error, kind) {
+        (GuardError::Handler(error) | GuardError::Store(error), _) => error,
+        (_, Some(ErrorKind::TryAgainLater)) => StoreError::later(text),
+        (_, Some(ErrorKind::OutcomeUnknown)) => StoreError::unknown(text),
+        (_, Some(ErrorKind::Refused) | None) => StoreError::refused(text),
+    }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The unknown fields of a line of the log.
+fn unknown_of(logged: Option<&str>) -> Result<Unknown, StoreError> {
+    let unknown = logged.map(serde_json::from_str).transpose();
+    let unreadable = |error| StoreError::refused("the log of messages is damaged").because(error);
+    Ok(unknown
+        .map_err(|error| unreadable(Box::new(error)))?
+        .unwrap_or_default())
+}

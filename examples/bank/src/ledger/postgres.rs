@@ -1,0 +1,257 @@
+//! The stores in PostgreSQL.
+
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kew_idempotency::tokio_postgres::config::{Host, SslMode};
+use kew_idempotency::tokio_postgres::types::ToSql;
+use kew_idempotency::tokio_postgres::{Client, Config, Error, Row as SqlRow};
+use kew_idempotency::{
+    Begun, BusinessId, Key, PostgresOptions, PostgresStore, PostgresTls, PostgresTransaction,
+    Scope, Store as _, StoreError, Transaction as _,
+};
+
+use super::{Balance, Cover, LogEntry, Row, WorkReport, details_of};
+use crate::money::Money;
+use crate::transaction::{Decision, Details, Transaction};
+
+/// One program at a time creates the tables.
+const CREATE: &str = r#"
+SELECT pg_advisory_xact_lock(hashtextextended('kew_bank', 0));
+CREATE TABLE IF NOT EXISTS balances (
+    user_id text COLLATE "C" NOT NULL,
+    account_id text COLLATE "C" NOT NULL,
+    cents bigint NOT NULL,
+    PRIMARY KEY (user_id, account_id)
+);
+CREATE TABLE IF NOT EXISTS message_log (
+    sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    logged_at_ms bigint NOT NULL,
+    account_key text COLLATE "C" NOT NULL,
+    transaction_id text COLLATE "C" NOT NULL,
+    shape text NOT NULL,
+    body text NOT NULL,
+    unknown text NOT NULL
+);
+CREATE INDEX IF NOT EXISTS message_log_by_transaction ON message_log (account_key, transaction_id);
+CREATE TABLE IF NOT EXISTS transactions (
+    sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    account_key text COLLATE "C" NOT NULL,
+    transaction_id text COLLATE "C" NOT NULL,
+    cents bigint NOT NULL,
+    UNIQUE (account_key, transaction_id)
+);
+CREATE TABLE IF NOT EXISTS workers (
+    instance text COLLATE "C" PRIMARY KEY,
+    reported_at_ms bigint NOT NULL,
+    in_flight bigint NOT NULL,
+    completed bigint NOT NULL,
+    failed bigint NOT NULL,
+    buried bigint NOT NULL
+);
+"#;
+
+type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+pub(super) async fn open(url: &str) -> Result<PostgresStore, StoreError> {
+    let config: Config = url.parse().map_err(|error: Error| {
+        StoreError::refused("the address of PostgreSQL cannot be read").because(error)
+    })?;
+    let tls = match is_local(&config) || config.get_ssl_mode() == SslMode::Disable {
+        true => PostgresTls::Off,
+        false => PostgresTls::required(None)?,
+    };
+    let store = PostgresStore::connect(config, tls, PostgresOptions::default()).await?;
+    let open = begin(&store).await?;
+    open.client().batch_execute(CREATE).await?;
+    commit(open).await?;
+    Ok(store)
+}
+
+/// Whether nobody else can read what goes to the server.
+fn is_local(config: &Config) -> bool {
+    config.get_hosts().iter().all(|host| match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => ["localhost", "127.0.0.1", "::1"].contains(&name.as_str()),
+    })
+}
+
+/// Begins a transaction for work that needs no guard. The store begins one for each key, so this takes a key that is never
+/// recorded, and [`commit`] records nothing.
+async fn begin(store: &PostgresStore) -> Result<PostgresTransaction, StoreError> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let refused = |error: &dyn std::error::Error| StoreError::refused(error.to_string());
+    let key = Key {
+        scope: Scope::new("bank").map_err(|error| refused(&error))?,
+        id: BusinessId::new(&format!("{}-{number}", process::id()))
+            .map_err(|error| refused(&error))?,
+    };
+    match store.begin(&key).await? {
+        Begun::New(open) => Ok(open),
+        Begun::Recorded(_) => Err(StoreError::refused("work without a guard was recorded")),
+    }
+}
+
+async fn commit(open: PostgresTransaction) -> Result<(), StoreError> {
+    open.client().batch_execute("COMMIT").await?;
+    // Nothing is open any more; this returns the connection.
+    open.roll_back().await
+}
+
+async fn write(
+    store: &PostgresStore,
+    statement: &str,
+    values: Values<'_>,
+) -> Result<(), StoreError> {
+    let open = begin(store).await?;
+    open.client().execute(statement, values).await?;
+    commit(open).await
+}
+
+async fn rows<T>(
+    store: &PostgresStore,
+    query: &str,
+    values: Values<'_>,
+    read: fn(&SqlRow) -> Result<T, Error>,
+) -> Result<Vec<T>, StoreError> {
+    let open = begin(store).await?;
+    let found = open.client().query(query, values).await?;
+    open.roll_back().await?;
+    let rows: Result<Vec<T>, Error> = found.iter().map(read).collect();
+    Ok(rows?)
+}
+
+pub(super) async fn log(store: &PostgresStore, entry: &LogEntry) -> Result<(), StoreError> {
+    let insert = "INSERT INTO message_log
+            (logged_at_ms, account_key, transaction_id, shape, body, unknown)
+        VALUES ($1, $2, $3, $4, $5, $6)";
+    let LogEntry {
+        logged_at_ms,
+        key,
+        id,
+        shape,
+        body,
+        unknown,
+    } = entry;
+    write(
+        store,
+        insert,
+        &[logged_at_ms, key, id, shape, body, unknown],
+    )
+    .await
+}
+
+/// Changes the balance and writes the transaction, in the transaction of the guard. Two transactions of one account wait
+/// for each other at its balance.
+pub(super) async fn decide(
+    client: &Client,
+    mut transaction: Transaction,
+    cover: Cover,
+    now_ms: i64,
+) -> Result<Details, StoreError> {
+    let key = transaction.key.to_string();
+    let (user, account) = (transaction.key.user(), transaction.key.account());
+    let cents = transaction.amount.cents();
+    if cover == Cover::Balance {
+        let query = "SELECT cents FROM balances WHERE user_id = $1 AND account_id = $2 FOR UPDATE";
+        let balance = match client.query_opt(query, &[&user, &account]).await? {
+            Some(row) => row.try_get(0)?,
+            None => 0_i64,
+        };
+        if balance.saturating_add(cents) < 0 {
+            return Ok(details_of(transaction, Decision::Declined, balance, now_ms));
+        }
+    }
+    let change = "INSERT INTO balances (user_id, account_id, cents) VALUES ($1, $2, $3)
+        ON CONFLICT (user_id, account_id) DO UPDATE SET cents = balances.cents + excluded.cents
+        RETURNING cents";
+    let row = client.query_one(change, &[&user, &account, &cents]).await?;
+    let balance: i64 = row.try_get(0)?;
+    let insert =
+        "INSERT INTO transactions (account_key, transaction_id, cents) VALUES ($1, $2, $3)";
+    let id = transaction.id.as_str();
+    client.execute(insert, &[&key, &id, &cents]).await?;
+    if transaction.unknown.is_empty() {
+        // The text shape has no place for them.
+        let query = "SELECT unknown FROM message_log
+            WHERE account_key = $1 AND transaction_id = $2 ORDER BY sequence LIMIT 1";
+        let row = client.query_opt(query, &[&key, &id]).await?;
+        let logged: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+        transaction.unknown = super::unknown_of(logged.as_deref())?;
+    }
+    Ok(details_of(transaction, Decision::Booked, balance, now_ms))
+}
+
+pub(super) async fn balances(
+    store: &PostgresStore,
+    limit: u32,
+) -> Result<Vec<Balance>, StoreError> {
+    let query = "SELECT user_id || '|' || account_id, cents FROM balances
+        ORDER BY user_id, account_id LIMIT $1";
+    let read = |row: &SqlRow| {
+        Ok(Balance {
+            key: row.try_get(0)?,
+            balance: Money::from_cents(row.try_get(1)?),
+        })
+    };
+    rows(store, query, &[&i64::from(limit)], read).await
+}
+
+pub(super) async fn transactions(
+    store: &PostgresStore,
+    after: i64,
+    limit: u32,
+) -> Result<Vec<Row>, StoreError> {
+    let query = "SELECT sequence, account_key, transaction_id, cents FROM transactions
+        WHERE sequence > $1 ORDER BY sequence LIMIT $2";
+    let read = |row: &SqlRow| {
+        Ok(Row {
+            sequence: row.try_get(0)?,
+            key: row.try_get(1)?,
+            id: row.try_get(2)?,
+            amount: Money::from_cents(row.try_get(3)?),
+        })
+    };
+    rows(store, query, &[&after, &i64::from(limit)], read).await
+}
+
+pub(super) async fn report(
+    store: &PostgresStore,
+    report: &WorkReport,
+    now_ms: i64,
+) -> Result<(), StoreError> {
+    let upsert = "INSERT INTO workers
+            (instance, reported_at_ms, in_flight, completed, failed, buried)
+        VALUES ($1, $2, $3, $4, $5, $6)
+        ON CONFLICT (instance) DO UPDATE SET reported_at_ms = excluded.reported_at_ms,
+            in_flight = excluded.in_flight, completed = excluded.completed,
+            failed = excluded.failed, buried = excluded.buried";
+    let WorkReport {
+        instance,
+        in_flight,
+        completed,
+        failed,
+        buried,
+    } = report;
+    let values: Values<'_> = &[instance, &now_ms, in_flight, completed, failed, buried];
+    write(store, upsert, values).await
+}
+
+pub(super) async fn reports(
+    store: &PostgresStore,
+    since_ms: i64,
+) -> Result<Vec<WorkReport>, StoreError> {
+    let query = "SELECT instance, in_flight, completed, failed, buried FROM workers
+        WHERE reported_at_ms > $1 ORDER BY instance LIMIT 100";
+    let read = |row: &SqlRow| {
+        Ok(WorkReport {
+            instance: row.try_get(0)?,
+            in_flight: row.try_get(1)?,
+            completed: row.try_get(2)?,
+            failed: row.try_get(3)?,
+            buried: row.try_get(4)?,
+        })
+    };
+    rows(store, query, &[&since_ms], read).await
+}

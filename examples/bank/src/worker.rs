@@ -1,0 +1,123 @@
+//! Books what is in the queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kew_idempotency::Answer;
+use kew_worker::{
+    BackOff, BusSource, Delivery, Failure, Fixed, Handler, Lease, Listener, ListenerBuilder,
+    QueueSource, Source, State, Stop, StopReport,
+};
+
+use crate::ledger::{Ledger, WorkReport};
+use crate::message::{Message, Messages};
+use crate::queue::{ATTEMPTS_MAX, Queue, Service};
+
+/// The longest pause before a message is tried again whose booking failed.
+const RETRY_MAX: Duration = Duration::from_mins(5);
+
+/// The work: one transaction of the database for each message. The listener deletes the message afterwards.
+struct Bookkeeper {
+    ledger: Ledger,
+}
+
+impl<L: Lease> Handler<Message, L> for Bookkeeper {
+    async fn handle(&self, delivery: Delivery<Message, L>) -> Result<(), Failure> {
+        let transaction = &delivery.message().transaction;
+        // Whatever goes wrong in the database, the message comes back: it is confirmed.
+        match self.ledger.book(transaction).await? {
+            Answer::New(_) => {}
+            Answer::Repeated(_) => {
+                tracing::info!(key = %transaction.key, id = %transaction.id, "was booked before");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A worker that runs: a listener of either service.
+#[derive(Debug)]
+pub enum Worker {
+    /// Of Queue Storage.
+    Storage(Listener<Message, QueueSource>),
+    /// Of Service Bus.
+    Bus(Listener<Message, BusSource>),
+}
+
+impl Worker {
+    /// Starts to book what is in the queue. The queue should exist.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn start(queue: &Queue, ledger: Ledger) -> Self {
+        let timeout = queue.worker_timeout();
+        match queue.service() {
+            Service::Storage(client) => {
+                let source = QueueSource::new(client.clone(), "bank", queue.name());
+                let listener = Listener::builder(source, Messages).visibility(Fixed(timeout));
+                Self::Storage(listen(listener, ledger, timeout))
+            }
+            Service::Bus { client, admin } => {
+                let source = BusSource::new(client.clone(), "bank", queue.name());
+                let source = source.admin(admin.clone()).lock_duration(timeout);
+                let listener = Listener::builder(source, Messages);
+                Self::Bus(listen(listener, ledger, timeout))
+            }
+        }
+    }
+
+    /// What it does now.
+    pub fn state(&self) -> State {
+        match self {
+            Self::Storage(listener) => listener.state(),
+            Self::Bus(listener) => listener.state(),
+        }
+    }
+
+    /// What it says about itself, for the page.
+    pub fn report(&self, instance: &str) -> WorkReport {
+        let state = self.state();
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        WorkReport {
+            instance: instance.to_owned(),
+            in_flight: count(state.in_flight),
+            completed: count(state.completed),
+            failed: count(state.failed),
+            buried: count(state.buried),
+        }
+    }
+
+    /// Finishes what it has, and ends.
+    pub async fn stop(self) -> StopReport {
+        match self {
+            Self::Storage(listener) => listener.stop(Stop::default()).await,
+            Self::Bus(listener) => listener.stop(Stop::default()).await,
+        }
+    }
+}
+
+fn listen<S: Source>(
+    builder: ListenerBuilder<Message, S>,
+    ledger: Ledger,
+    timeout: Duration,
+) -> Listener<Message, S> {
+    let retry = BackOff {
+        maximum: RETRY_MAX,
+        ..BackOff::MESSAGES
+    };
+    let listener = builder
+        .subscribe(Arc::new(Bookkeeper { ledger }))
+        .handlers_max(16)
+        .tasks_max(4)
+        .attempts_max(ATTEMPTS_MAX)
+        // A slow worker's message goes to another one.
+        .handling_time_max(timeout)
+        .message_delay(retry)
+        .build();
+    // It cannot be stopped yet, and one task was asked for.
+    if let Err(error) = listener.start(1) {
+        tracing::error!(%error, "no task was started");
+    }
+    listener
+}

@@ -1,0 +1,17 @@
+//! The bank in one process: its stores in both databases, and all calls against both services of Kew.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod database;
+#[path = "../../../../crates/worker/tests/it/kew.rs"]
+mod kew;
+mod ledger;
+mod panics;
+#[path = "../../../../crates/idempotency/tests/it/server.rs"]
+#[expect(dead_code, reason = "no test here crashes it")]
+mod server;
+mod service;
+#[path = "../../../../crates/kew/tests/it/skip.rs"]
+mod skip;
+#[path = "../shared/url.rs"]
+mod url;

@@ -1,0 +1,12 @@
+//! The bank as separate programs, which are killed at random under load.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod fleet;
+mod kills;
+#[path = "../../../../crates/idempotency/tests/it/server.rs"]
+mod server;
+#[path = "../../../../crates/kew/tests/it/skip.rs"]
+mod skip;
+#[path = "../shared/url.rs"]
+mod url;
