@@ -41,6 +41,7 @@ mod queue_command;
 mod queue_command_errors;
 mod queue_portable;
 mod repair;
+mod requirements_page;
 mod server;
 mod skip;
 mod small_disk;
