@@ -331,6 +331,35 @@ async fn a_session_without_messages_is_given_back() {
 }
 
 #[tokio::test]
+async fn a_stop_returns_the_message_and_its_session() {
+    let kew = Kew::start().await;
+    let client = kew.bus_client();
+    let sender = client.sender("steps").await.unwrap();
+    let message = Message {
+        session_id: Some("s".to_owned()),
+        ..Message::new("x")
+    };
+    sender.send(&message).await.unwrap();
+    let hangs = Listener::builder(SessionSource::new(client.clone(), "ns", "steps"), Text)
+        .subscribe(handler_fn(|_| std::future::pending()))
+        .build();
+    hangs.start(1).unwrap();
+    until("it is handled", async || hangs.state().in_flight == 1).await;
+    let began = Instant::now();
+    let at_once = Stop {
+        finish_within: Duration::ZERO,
+        return_within: Duration::from_secs(30),
+    };
+    let report = hangs.stop(at_once).await;
+    assert_eq!((report.returned, report.dropped_tasks), (1, 0));
+    let source = SessionSource::new(client, "ns", "steps");
+    assert_eq!(receive(source, Text).await, "x");
+    // The lock of the session would have lasted for a minute.
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(30), "{took:?}");
+}
+
+#[tokio::test]
 async fn an_error_with_characters_that_xml_forbids_is_buried() {
     let kew = Kew::start().await;
     let client = kew.queue_client();
