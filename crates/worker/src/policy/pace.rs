@@ -104,6 +104,16 @@ mod tests {
     }
 
     #[test]
+    fn bounds_the_wrong_way_round_are_no_panic() {
+        let mut pace = SlowDown {
+            first: Duration::from_mins(2),
+            ..SlowDown::default()
+        };
+        pace.observe(FAST, Succeeded);
+        assert_eq!(pace.observe(SLOW, Failed), Duration::from_mins(1));
+    }
+
+    #[test]
     fn a_service_that_always_was_slow_is_not_slowed_down_further() {
         let mut pace = SlowDown::default();
         pace.observe(Duration::from_secs(3), Succeeded);

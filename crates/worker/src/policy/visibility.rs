@@ -96,6 +96,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn bounds_the_wrong_way_round_are_no_panic() {
+        let mut visibility = Adaptive {
+            minimum: Duration::from_mins(2),
+            maximum: Duration::from_mins(1),
+            ..Adaptive::default()
+        };
+        visibility.observe(Duration::from_secs(20));
+        assert_eq!(visibility.lease(), Duration::from_mins(2));
+    }
+
+    #[test]
     fn leases_follow_handling_times() {
         let mut visibility = Adaptive::default();
         assert_eq!(visibility.lease(), Duration::from_secs(30));

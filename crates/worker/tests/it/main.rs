@@ -17,6 +17,7 @@ mod panics;
 mod pushed;
 mod returns;
 mod services;
+mod sessions;
 mod simulation;
 mod stopping;
 mod suite;
