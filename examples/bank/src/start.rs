@@ -141,6 +141,12 @@ impl Plan {
     /// Starts Kew. Its fact is the connection string of the profile.
     pub async fn kew(&self, listen: SocketAddr) -> Result<Program> {
         let mut command = Command::new(&self.kew);
+        // Settings of another Kew on this machine.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("KEW_") {
+                command.env_remove(name);
+            }
+        }
         command.arg("serve").arg("--data-dir").arg(&self.data);
         let address = listen.to_string();
         match self.profile {

@@ -8,7 +8,7 @@ mod kew;
 mod ledger;
 mod panics;
 #[path = "../../../../crates/idempotency/tests/it/server.rs"]
-#[expect(dead_code, reason = "no test here crashes it")]
+#[expect(dead_code, reason = "no test here crashes it or uses TLS")]
 mod server;
 mod service;
 #[path = "../../../../crates/kew/tests/it/skip.rs"]

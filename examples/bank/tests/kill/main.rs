@@ -5,6 +5,7 @@
 mod fleet;
 mod kills;
 #[path = "../../../../crates/idempotency/tests/it/server.rs"]
+#[expect(dead_code, reason = "no test here uses TLS")]
 mod server;
 #[path = "../../../../crates/kew/tests/it/skip.rs"]
 mod skip;
