@@ -44,7 +44,7 @@ pub(crate) struct SasArgs {
     pub(super) token: bool,
     /// Connection string with the rule and the key that sign
     /// [env: KEW_BUS_CONNECTION_STRING, then SERVICEBUS_CONNECTION_STRING]
-    /// [default: the emulator's rule at localhost:5672]
+    /// [default: the emulator's rule at localhost, ports 5672 and 5300]
     ///
     /// The token allows what the rule allows. If the key is replaced, the token stops working. Other users of this
     /// machine can see command lines. Use the environment for secrets.

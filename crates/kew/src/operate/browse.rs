@@ -22,14 +22,27 @@ pub(super) fn browse(
     doors: &Doors,
     entity: &str,
     filter: &Filter<'_>,
-    mut each: impl FnMut(Received) -> Result<Look, Failure>,
+    each: impl FnMut(Received) -> Result<Look, Failure>,
 ) -> Result<(), Failure> {
+    browse_some(doors, entity, filter, u64::MAX, each).map(drop)
+}
+
+/// The same for so many messages of the entity at most, whether they match or not. Returns the number of the first one
+/// that was not looked at, if there is one.
+pub(super) fn browse_some(
+    doors: &Doors,
+    entity: &str,
+    filter: &Filter<'_>,
+    count_max: u64,
+    mut each: impl FnMut(Received) -> Result<Look, Failure>,
+) -> Result<Option<u64>, Failure> {
     let mut from = filter.first();
+    let mut count = 0;
     loop {
         let first = i64::try_from(from).unwrap_or(i64::MAX);
         let page = doors.over_amqp(doors.bus.peek(entity, first, PAGE_COUNT))?;
         if page.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let before = from;
         for message in page {
@@ -38,16 +51,20 @@ pub(super) fn browse(
                 .and_then(|it| u64::try_from(it).ok());
             let number = number.unwrap_or_default();
             if filter.is_beyond(number) {
-                return Ok(());
+                return Ok(None);
             }
+            if count >= count_max {
+                return Ok(Some(number));
+            }
+            count += 1;
             from = from.max(number.saturating_add(1));
             if filter.matches(&view_of(&message, None)) && each(message)? == Look::Enough {
-                return Ok(());
+                return Ok(None);
             }
         }
         if from == before {
             // The service does not number its messages: it would show the same ones again.
-            return Ok(());
+            return Ok(None);
         }
     }
 }

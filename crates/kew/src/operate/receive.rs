@@ -219,6 +219,12 @@ impl Link {
     }
 }
 
+/// Why printing has ended, and the locks of what was not printed.
+struct Unprinted {
+    failure: Failure,
+    rest: Vec<Locked>,
+}
+
 /// What the command does with each message.
 struct Taking<'a> {
     doors: &'a Doors,
@@ -275,13 +281,13 @@ impl Taking<'_> {
             taken += came.len() as u64;
             let (printed, unprinted) = self.print_each(came, print);
             first_end = first_end.or(printed.iter().find_map(Locked::locked_until));
-            if let Err((failure, mut unprinted)) = unprinted {
-                // Without --settle, whoever read its token may use the lock.
+            if let Some(Unprinted { failure, mut rest }) = unprinted {
+                // Without --settle, the reader of a printed token may use its lock.
                 if args.settle.is_some() {
-                    unprinted.extend(printed);
-                    unprinted.append(abandoned);
+                    rest.extend(printed);
+                    rest.append(abandoned);
                 }
-                self.release(unprinted);
+                self.release(rest);
                 return Err(failure);
             }
             kept_size_bytes += match args.settle {
@@ -321,7 +327,7 @@ impl Taking<'_> {
         &self,
         came: Vec<Came>,
         print: &mut Print<'_>,
-    ) -> (Vec<Locked>, Result<(), (Failure, Vec<Locked>)>) {
+    ) -> (Vec<Locked>, Option<Unprinted>) {
         let mut printed = Vec::new();
         let mut came = came.into_iter();
         while let Some(message) = came.next() {
@@ -334,11 +340,11 @@ impl Taking<'_> {
             if let Err(failure) = done {
                 let rest = std::iter::once(message).chain(came);
                 let rest = rest.filter_map(Came::into_locked).collect();
-                return (printed, Err((failure, rest)));
+                return (printed, Some(Unprinted { failure, rest }));
             }
             printed.extend(message.into_locked());
         }
-        (printed, Ok(()))
+        (printed, None)
     }
 
     /// Abandons messages that nobody has seen, before the command fails for another reason.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::browse::{Look, browse, message_numbered};
+use super::browse::{Look, browse, browse_some, message_numbered};
 use super::failing::not_found;
 use super::filter::Filter;
 use super::own::{encode, in_path};
@@ -192,15 +192,10 @@ pub(super) fn groups(it: &mut Session, args: &GroupsArgs, entity: &str) -> Resul
 fn groups_over_amqp(doors: &Doors, args: &GroupsArgs, entity: &str) -> Result<Groups, Failure> {
     let filter = Filter::new(&args.filter)?;
     let mut groups: BTreeMap<[Option<String>; 4], Group> = BTreeMap::new();
-    let (mut others, mut seen, mut next) = (0, 0, None);
-    browse(doors, entity, &filter, |message| {
+    let mut others = 0;
+    let next = browse_some(doors, entity, &filter, SCAN_MAX, |message| {
         let view = view_of(&message, None);
         let number = view.sequence_number;
-        seen += 1;
-        if seen > SCAN_MAX {
-            next = Some(number);
-            return Ok(Look::Enough);
-        }
         let cut = |text: Option<String>| {
             text.map(|text| text.chars().take(TEXT_LENGTH_MAX).collect::<String>())
         };
