@@ -18,6 +18,7 @@ from pathlib import Path
 
 import bystander
 import compare_bus
+import compare_worker
 from servers import ROOT, Server, add_common_options, finish_options, median, spread
 from servers import start_kew, start_null
 
@@ -154,6 +155,8 @@ def main():
         return compare_bus.main(sys.argv[2:])
     if sys.argv[1:2] == ["bystander"]:
         return bystander.main(sys.argv[2:])
+    if sys.argv[1:2] == ["worker"]:
+        return compare_worker.main(sys.argv[2:])
     options = parse_options()
     starters = [] if options.no_kew else [start_kew]
     starters += [start_null] + ([] if options.no_azurite else [start_azurite])

@@ -1,7 +1,7 @@
 //! The two ends of a queue over AMQP 1.0.
 
-use crate::raw::{Client, body_of, message};
 use anyhow::{Context as _, Result, bail};
+use bus_load::{Client, body_of, message};
 use bytes::Bytes;
 use kew_amqp::message::Message;
 use kew_amqp::performative::{DeliveryState, Tag};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::raw::Client;
 use anyhow::{Context as _, Result, bail};
+use bus_load::Client;
 use bytes::{Bytes, BytesMut};
 use clap::ValueEnum;
 use kew_amqp::codec::{Encode, Map, Text};

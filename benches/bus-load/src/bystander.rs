@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::raw::Client;
 use anyhow::{Context as _, Result, bail};
+use bus_load::Client;
 use bytes::Bytes;
 use clap::ValueEnum as _;
 use kew_amqp::performative::DeliveryState;

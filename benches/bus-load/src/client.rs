@@ -1,7 +1,7 @@
 //! Connections over AMQP 1.0 to the measured broker.
 
-use crate::raw::{Client, Rule, receiver_attach};
 use anyhow::{Context as _, Result};
+use bus_load::{Client, Rule, receiver_attach};
 use kew_amqp::LinkId;
 use kew_amqp::performative::ReceiverSettleMode;
 

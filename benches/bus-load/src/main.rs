@@ -21,7 +21,6 @@ mod latency;
 mod many;
 mod null;
 mod options;
-mod raw;
 mod report;
 mod sessions;
 mod token;

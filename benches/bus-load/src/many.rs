@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::raw::{Client, message};
 use anyhow::{Context as _, Result, bail};
+use bus_load::{Client, message};
 use kew_amqp::LinkId;
 use queue_load::Usage;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::raw::{Client, body_of, message, receiver_attach};
 use anyhow::{Context as _, Result, bail};
+use bus_load::{Client, body_of, message, receiver_attach};
 use kew_amqp::codec::{Map, Symbol, Value};
 use kew_amqp::message::Message;
 use kew_amqp::performative::{Attach, DeliveryState};
@@ -158,7 +158,7 @@ impl Drain {
     /// Waits, but fails after the time limit.
     async fn waited<T>(
         &self,
-        awaited: impl Future<Output = Result<T, crate::raw::Error>>,
+        awaited: impl Future<Output = Result<T, bus_load::Error>>,
     ) -> Result<T> {
         let began = Instant::now();
         let limit = Duration::from_secs_f64(self.options.stall);

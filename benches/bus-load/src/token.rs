@@ -2,11 +2,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::raw::Client;
 use anyhow::{Context as _, Result, bail};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bus_load::Client;
 use bytes::{Bytes, BytesMut};
 use kew_amqp::Outgoing;
 use kew_amqp::codec::{Map, Text};

@@ -23,17 +23,17 @@ const READ_SIZE: usize = 16 * 1024;
 
 /// The name and key of an authorization rule.
 #[derive(Clone, Debug)]
-pub(crate) struct Rule {
+pub struct Rule {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// One of its keys.
-    pub(crate) key: String,
+    pub key: String,
 }
 
 /// A connection with one session.
-pub(crate) struct Client {
+pub struct Client {
     /// The protocol's state.
-    pub(crate) connection: Connection,
+    pub connection: Connection,
     stream: TcpStream,
     output: Bytes,
     session: Option<SessionId>,
@@ -45,13 +45,13 @@ pub(crate) struct Client {
 
 impl Client {
     /// Connects, authenticates, and begins a session.
-    pub(crate) async fn connect(address: SocketAddr, rule: &Rule) -> Result<Self, Error> {
+    pub async fn connect(address: SocketAddr, rule: &Rule) -> Result<Self, Error> {
         let response = format!("\0{}\0{}", rule.name, rule.key);
         Self::connect_with(address, "PLAIN", Some(Bytes::from(response))).await
     }
 
     /// Connects without authentication and begins a session. The caller must put a token next.
-    pub(crate) async fn connect_anonymously(address: SocketAddr) -> Result<Self, Error> {
+    pub async fn connect_anonymously(address: SocketAddr) -> Result<Self, Error> {
         Self::connect_with(address, "ANONYMOUS", None).await
     }
 
@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// Attaches a link that sends.
-    pub(crate) async fn sender(&mut self, address: &str) -> Result<LinkId, Error> {
+    pub async fn sender(&mut self, address: &str) -> Result<LinkId, Error> {
         let mut attach = Attach::new(format!("to {address}").into(), Role::Sender);
         attach.source = Some(Source::new("kew-bus-load".into()));
         attach.target = Some(Target::new(address.into()));
@@ -95,12 +95,12 @@ impl Client {
     }
 
     /// Attaches a link that receives under locks.
-    pub(crate) async fn receiver(&mut self, address: &str) -> Result<LinkId, Error> {
+    pub async fn receiver(&mut self, address: &str) -> Result<LinkId, Error> {
         Ok(self.attach(receiver_attach(address)).await?.0)
     }
 
     /// Attaches a link, and returns the answer.
-    pub(crate) async fn attach(&mut self, attach: Attach) -> Result<(LinkId, Box<Attach>), Error> {
+    pub async fn attach(&mut self, attach: Attach) -> Result<(LinkId, Box<Attach>), Error> {
         let link = self
             .session
             .and_then(|session| self.connection.attach(session, attach))
@@ -125,7 +125,7 @@ impl Client {
     }
 
     /// Detaches a link, and waits until it is.
-    pub(crate) async fn detach(&mut self, link: LinkId) -> Result<(), Error> {
+    pub async fn detach(&mut self, link: LinkId) -> Result<(), Error> {
         self.connection.detach(link, true, None);
         self.deliveries.retain(|delivery| delivery.link != link);
         while !matches!(self.answer().await?, Event::Detached { link: id, .. } if id == link) {}
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// Sends a message and waits until the server accepts it.
-    pub(crate) async fn send(&mut self, link: LinkId, message: Bytes) -> Result<(), Error> {
+    pub async fn send(&mut self, link: LinkId, message: Bytes) -> Result<(), Error> {
         while !self.connection.can_send(link) {
             self.answer().await?;
         }
@@ -164,7 +164,7 @@ impl Client {
     }
 
     /// Waits for the next message of a link that was granted credit. Cancel safe.
-    pub(crate) async fn delivery(&mut self, link: LinkId) -> Result<Delivery, Error> {
+    pub async fn delivery(&mut self, link: LinkId) -> Result<Delivery, Error> {
         loop {
             let place = self.deliveries.iter().position(|it| it.link == link);
             if let Some(delivery) = place.and_then(|place| self.deliveries.remove(place)) {
@@ -184,7 +184,7 @@ impl Client {
     }
 
     /// Sends an outcome for a message and waits until the server confirms the same outcome.
-    pub(crate) async fn settle(
+    pub async fn settle(
         &mut self,
         delivery: DeliveryId,
         state: DeliveryState,
@@ -209,7 +209,7 @@ impl Client {
     }
 
     /// The next event other than a message. Messages are kept for [`Client::delivery`].
-    pub(crate) async fn answer(&mut self) -> Result<Event, Error> {
+    pub async fn answer(&mut self) -> Result<Event, Error> {
         loop {
             match self.event().await? {
                 Event::Delivery(delivery) => self.deliveries.push_back(delivery),
@@ -219,7 +219,7 @@ impl Client {
     }
 
     /// The next event of any kind. Cancel safe.
-    pub(crate) async fn event(&mut self) -> Result<Event, Error> {
+    pub async fn event(&mut self) -> Result<Event, Error> {
         loop {
             if let Some(event) = self.ready_event()? {
                 return Ok(event);
@@ -229,7 +229,7 @@ impl Client {
     }
 
     /// The next event that has already arrived, if there is one.
-    pub(crate) fn ready_event(&mut self) -> Result<Option<Event>, Error> {
+    pub fn ready_event(&mut self) -> Result<Option<Event>, Error> {
         match self.connection.poll_event() {
             Some(Event::Closed { error, .. }) => {
                 Err(Error::Gone(format!("the server closed it: {error:?}")))
@@ -242,7 +242,7 @@ impl Client {
     }
 
     /// Closes the connection, and waits until the server has answered.
-    pub(crate) async fn close(&mut self) -> Result<(), Error> {
+    pub async fn close(&mut self) -> Result<(), Error> {
         self.connection.close(None);
         loop {
             while self.connection.poll_event().is_some() {}
@@ -255,7 +255,7 @@ impl Client {
 
     /// The socket, after all pending output is written. For tests that send bytes the protocol's
     /// state does not know of.
-    pub(crate) async fn socket(&mut self) -> Result<&mut TcpStream, Error> {
+    pub async fn socket(&mut self) -> Result<&mut TcpStream, Error> {
         loop {
             if self.output.is_empty() {
                 self.output = self.connection.take_output(self.now());
@@ -273,7 +273,7 @@ impl Client {
     }
 
     /// Writes all pending output, and waits until something was read or written. Cancel safe.
-    pub(crate) async fn exchange(&mut self) -> Result<(), Error> {
+    pub async fn exchange(&mut self) -> Result<(), Error> {
         let now = self.now();
         if self.output.is_empty() {
             self.output = self.connection.take_output(now);
@@ -299,7 +299,7 @@ impl Client {
 }
 
 /// An attach for a link that receives under locks and gets an answer to each settlement.
-pub(crate) fn receiver_attach(address: &str) -> Attach {
+pub fn receiver_attach(address: &str) -> Attach {
     let mut attach = Attach::new(format!("from {address}").into(), Role::Receiver);
     attach.source = Some(Source::new(address.into()));
     attach.target = Some(Target::new("kew-bus-load".into()));

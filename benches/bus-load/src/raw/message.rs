@@ -7,7 +7,7 @@ use kew_amqp::message::{Header, Message, MessageId, Properties, write_data, writ
 use super::Error;
 
 /// An encoded message: durable, with an id, and with a session id if one is given.
-pub(crate) fn message(body: &[u8], id: u64, session: Option<&str>) -> Bytes {
+pub fn message(body: &[u8], id: u64, session: Option<&str>) -> Bytes {
     let header = Header {
         durable: true,
         ..Header::default()
@@ -25,7 +25,7 @@ pub(crate) fn message(body: &[u8], id: u64, session: Option<&str>) -> Bytes {
 }
 
 /// The bytes of a message's body.
-pub(crate) fn body_of(message: &Message) -> Result<Bytes, Error> {
+pub fn body_of(message: &Message) -> Result<Bytes, Error> {
     match message.body_values().next().map(|raw| raw.value()) {
         Some(Value::Binary(body)) => Ok(body),
         other => Err(Error::Unexpected(format!("the body is {other:?}"))),

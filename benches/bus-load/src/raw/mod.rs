@@ -10,15 +10,15 @@
 mod client;
 mod message;
 
-pub(crate) use client::{Client, Rule, receiver_attach};
-pub(crate) use message::{body_of, message};
+pub use client::{Client, Rule, receiver_attach};
+pub use message::{body_of, message};
 
 use kew_amqp::performative::DeliveryState;
 use thiserror::Error;
 
 /// Why an operation failed.
 #[derive(Debug, Error)]
-pub(crate) enum Error {
+pub enum Error {
     /// The connection broke or was closed: operations in progress have an unknown outcome.
     #[error("the connection is gone: {0}")]
     Gone(String),
@@ -31,7 +31,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    pub(crate) fn refused(state: Option<&DeliveryState>) -> Self {
+    pub(super) fn refused(state: Option<&DeliveryState>) -> Self {
         Self::Refused(format!("{state:?}"))
     }
 }

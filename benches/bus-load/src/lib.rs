@@ -1,0 +1,5 @@
+//! A raw client of Service Bus over AMQP, for load generators and benchmarks.
+
+mod raw;
+
+pub use raw::{Client, Error, Rule, body_of, message, receiver_attach};
