@@ -254,18 +254,10 @@ impl fmt::Debug for Map {
 
 /// Checked values one after another.
 fn raws(items: &Bytes) -> impl Iterator<Item = Raw> {
-    let mut left = items.clone();
+    let mut reader = Reader::new(items);
     std::iter::from_fn(move || {
-        if left.is_empty() {
-            return None;
-        }
-        let mut reader = Reader::new(&left);
-        let raw = reader
-            .raw()
-            .expect("it was checked when the whole was read");
-        let read = reader.position();
-        left = left.slice(read..);
-        Some(raw)
+        let raw = (!reader.is_empty()).then(|| reader.raw())?;
+        Some(raw.expect("it was checked when the whole was read"))
     })
 }
 

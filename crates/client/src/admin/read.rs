@@ -40,7 +40,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn new(document: &'a str, around: &[&Element]) -> Self {
+    fn new(document: &'a str, around: &[&Element<'_>]) -> Self {
         let mut prefixes: Vec<(String, String)> = Vec::new();
         for (name, value) in around.iter().flat_map(|element| &element.attributes) {
             if name.starts_with("xmlns:") {
@@ -52,7 +52,7 @@ impl<'a> Source<'a> {
     }
 
     /// The children whose names are not among those.
-    pub(super) fn unknown(&self, element: &Element, known: &[&str]) -> UnknownElements {
+    pub(super) fn unknown(&self, element: &Element<'_>, known: &[&str]) -> UnknownElements {
         let mut unknown = UnknownElements::default();
         for child in &element.children {
             if !known.contains(&child.local_name())
@@ -138,14 +138,18 @@ pub(super) fn namespace(body: &[u8]) -> Result<NamespaceInfo, BadAnswer> {
     })
 }
 
-fn parsed(body: &[u8]) -> Result<(&str, Element), BadAnswer> {
+fn parsed(body: &[u8]) -> Result<(&str, Element<'_>), BadAnswer> {
     let root = Element::parse(body).map_err(unreadable)?;
     let document = std::str::from_utf8(body);
     let document = document.map_err(|_| unreadable("XML that is not UTF-8".to_owned()))?;
     Ok((document, root))
 }
 
-fn entry(document: &str, around: &[&Element], host: &str) -> Result<QueueDescription, BadAnswer> {
+fn entry(
+    document: &str,
+    around: &[&Element<'_>],
+    host: &str,
+) -> Result<QueueDescription, BadAnswer> {
     let [.., entry] = around else {
         return Err(unreadable("no entry".to_owned()));
     };
@@ -169,7 +173,7 @@ fn entry(document: &str, around: &[&Element], host: &str) -> Result<QueueDescrip
     })
 }
 
-fn settings(source: &Source<'_>, it: &Element, host: &str) -> Result<QueueSettings, BadAnswer> {
+fn settings(source: &Source<'_>, it: &Element<'_>, host: &str) -> Result<QueueSettings, BadAnswer> {
     let target = |name: &str| {
         let target = text_of(it, name).filter(|it| !it.is_empty());
         target.map(|target| forward::shown(target, host))
@@ -196,7 +200,7 @@ fn settings(source: &Source<'_>, it: &Element, host: &str) -> Result<QueueSettin
         status: text_of(it, "Status").map(EntityStatus::of),
         forward_to: target("ForwardTo"),
         // Spaces belong to it.
-        user_metadata: it.child("UserMetadata").map(|it| it.text.clone()),
+        user_metadata: it.child("UserMetadata").map(|it| it.text.to_string()),
         support_ordering: boolean(it, "SupportOrdering")?,
         auto_delete_on_idle: span(it, "AutoDeleteOnIdle")?,
         enable_partitioning: boolean(it, "EnablePartitioning")?,
@@ -207,7 +211,7 @@ fn settings(source: &Source<'_>, it: &Element, host: &str) -> Result<QueueSettin
     })
 }
 
-fn state(it: &Element) -> Result<QueueState, BadAnswer> {
+fn state(it: &Element<'_>) -> Result<QueueState, BadAnswer> {
     let count = |name: &str| match it.child("CountDetails") {
         Some(details) => number(details, name),
         None => Ok(None),
@@ -228,13 +232,13 @@ fn state(it: &Element) -> Result<QueueState, BadAnswer> {
 }
 
 /// The text of a child, if there is one of that name.
-pub(super) fn text_of<'a>(element: &'a Element, name: &str) -> Option<&'a str> {
+pub(super) fn text_of<'a>(element: &'a Element<'_>, name: &str) -> Option<&'a str> {
     element.child(name).map(|child| child.text.trim())
 }
 
 /// A value of a child; an element that is empty is none.
 fn value<T>(
-    element: &Element,
+    element: &Element<'_>,
     name: &str,
     read: impl FnOnce(&str) -> Option<T>,
 ) -> Result<Option<T>, BadAnswer> {
@@ -245,11 +249,11 @@ fn value<T>(
     Ok(Some(value))
 }
 
-fn number<T: FromStr>(element: &Element, name: &str) -> Result<Option<T>, BadAnswer> {
+fn number<T: FromStr>(element: &Element<'_>, name: &str) -> Result<Option<T>, BadAnswer> {
     value(element, name, |text| text.parse().ok())
 }
 
-fn boolean(element: &Element, name: &str) -> Result<Option<bool>, BadAnswer> {
+fn boolean(element: &Element<'_>, name: &str) -> Result<Option<bool>, BadAnswer> {
     value(element, name, |text| match text {
         "true" | "True" | "1" => Some(true),
         "false" | "False" | "0" => Some(false),
@@ -257,11 +261,11 @@ fn boolean(element: &Element, name: &str) -> Result<Option<bool>, BadAnswer> {
     })
 }
 
-fn span(element: &Element, name: &str) -> Result<Option<Duration>, BadAnswer> {
+fn span(element: &Element<'_>, name: &str) -> Result<Option<Duration>, BadAnswer> {
     value(element, name, duration::parse)
 }
 
-fn moment(element: &Element, name: &str) -> Result<Option<SystemTime>, BadAnswer> {
+fn moment(element: &Element<'_>, name: &str) -> Result<Option<SystemTime>, BadAnswer> {
     value(element, name, time::parse).map(Option::flatten)
 }
 

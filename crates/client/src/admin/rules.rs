@@ -68,12 +68,12 @@ impl Right {
 }
 
 /// The rules in an element; `None` if there is one of a kind that is not known here.
-pub(super) fn read(source: &Source<'_>, element: &Element) -> Option<Vec<QueueRule>> {
+pub(super) fn read(source: &Source<'_>, element: &Element<'_>) -> Option<Vec<QueueRule>> {
     let rules = element.children.iter();
     rules.map(|element| rule(source, element)).collect()
 }
 
-fn rule(source: &Source<'_>, element: &Element) -> Option<QueueRule> {
+fn rule(source: &Source<'_>, element: &Element<'_>) -> Option<QueueRule> {
     let text = |name: &str| text_of(element, name);
     let kind = element.attribute("type").unwrap_or(KIND);
     let claim_type = text("ClaimType").unwrap_or(CLAIM_TYPE);

@@ -30,7 +30,8 @@ pub type Changes = Vec<(String, Value)>;
 /// is safe, and ends with a lock that is lost if it was.
 #[derive(Debug)]
 pub struct Locked {
-    message: Received,
+    /// It is large, and is moved often.
+    message: Box<Received>,
     token: Uuid,
     delivery: Option<DeliveryName>,
     until: Mutex<Option<SystemTime>>,
@@ -69,7 +70,7 @@ impl Locked {
     ) -> Self {
         let until = Mutex::new(message.locked_until());
         Self {
-            message,
+            message: Box::new(message),
             token,
             delivery,
             until,
@@ -132,40 +133,50 @@ impl Locked {
 
     /// The message alone. Its lock stays.
     pub fn into_message(self) -> Received {
-        self.message
+        *self.message
     }
 
     async fn settle(&self, verdict: Verdict) -> Result<(), Error> {
-        let shared = &self.settler.shared;
-        let deadline = shared.deadline();
-        let lost = Mutex::new(None);
-        let attempt = || self.settle_once(&verdict, deadline, &lost);
-        let settled = shared.with_retries(deadline, attempt).await;
-        let lost = lost.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match (settled, lost) {
+        let deadline = self.settler.shared.deadline();
+        match self.settle_over_link(&verdict, None, deadline).await {
+            Ok(Settled::Done) => Ok(()),
+            // The rest is large, and rare.
+            first => Box::pin(self.settle_on(&verdict, first, deadline)).await,
+        }
+    }
+
+    /// Goes on after a first try over the link that the message came over.
+    async fn settle_on(
+        &self,
+        verdict: &Verdict,
+        first: Result<Settled, Error>,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let (first, lost) = (Mutex::new(Some(first)), Mutex::new(None));
+        let attempt = || async {
+            let tried = taken(&first);
+            let tried = match tried {
+                Some(tried) => tried,
+                None => self.settle_over_link(verdict, None, deadline).await,
+            };
+            match tried {
+                Ok(Settled::Done) => return Ok(()),
+                Ok(Settled::LinkGone) => {}
+                // It may have been carried out.
+                Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
+                    *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+            // By its lock token, which links do not matter to.
+            management::settle(&self.settler, self.token, verdict, deadline).await
+        };
+        let settled = self.settler.shared.with_retries(deadline, attempt).await;
+        match (settled, taken(&lost)) {
             // What came later does not say what became of the try that was lost: perhaps it was carried out.
             (Err(_), Some(lost)) => Err(lost),
             (settled, _) => settled,
         }
-    }
-
-    /// Over the link that it came over, or else by its lock token, which links do not matter to. `lost` keeps the error
-    /// of a try that may have been carried out.
-    async fn settle_once(
-        &self,
-        verdict: &Verdict,
-        deadline: Instant,
-        lost: &Mutex<Option<Error>>,
-    ) -> Result<(), Error> {
-        match self.settle_over_link(verdict, None, deadline).await {
-            Ok(Settled::Done) => return Ok(()),
-            Ok(Settled::LinkGone) => {}
-            Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
-                *lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
-            Err(error) => return Err(error),
-        }
-        management::settle(&self.settler, self.token, verdict, deadline).await
     }
 
     /// In a transaction, once: over the link that it came over.
@@ -375,6 +386,10 @@ fn dead_letter_info(reason: &str, description: &str, changes: &Changes) -> Map {
             }
         }
     })
+}
+
+fn taken<T>(place: &Mutex<Option<T>>) -> Option<T> {
+    place.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// The tag of a delivery is a GUID in the order of .NET; requests want the order of the network.

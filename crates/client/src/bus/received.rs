@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{DecodeError, Map, Timestamp, Value};
+use kew_amqp::codec::{DecodeError, Map, Text, Timestamp, Value};
 use kew_amqp::message::{BodyKind, Header, Message as Scanned, MessageId, Properties};
 
 use super::message::{Message, time_of};
@@ -31,7 +31,42 @@ pub struct Received {
     scanned: Scanned,
     header: Header,
     properties: Properties,
-    annotations: Map,
+    annotations: Annotations,
+}
+
+/// What the service says of a message, and its partition key.
+#[derive(Clone, Debug, Default)]
+struct Annotations {
+    sequence_number: Option<i64>,
+    enqueued_at: Option<SystemTime>,
+    scheduled_at: Option<SystemTime>,
+    locked_until: Option<SystemTime>,
+    state: Option<i64>,
+    partition_key: Option<Text>,
+}
+
+impl Annotations {
+    /// Reads all of them at once: they are looked at for each message.
+    fn of(map: &Map) -> Self {
+        let mut read = Self::default();
+        for (name, value) in map.iter() {
+            let (name, value) = (name.value(), value.value());
+            let time = || match value {
+                Value::Timestamp(at @ Timestamp(_)) => time_of(at),
+                _ => None,
+            };
+            match name.as_str() {
+                Some("x-opt-sequence-number") => read.sequence_number = value.as_integer(),
+                Some("x-opt-enqueued-time") => read.enqueued_at = time(),
+                Some("x-opt-scheduled-enqueue-time") => read.scheduled_at = time(),
+                Some("x-opt-locked-until") => read.locked_until = time(),
+                Some("x-opt-message-state") => read.state = value.as_integer(),
+                Some("x-opt-partition-key") => read.partition_key = value.as_str().map(Text::from),
+                Some(_) | None => {}
+            }
+        }
+        read
+    }
 }
 
 impl Received {
@@ -40,7 +75,7 @@ impl Received {
         Ok(Self {
             header: scanned.header()?,
             properties: scanned.properties()?,
-            annotations: scanned.message_annotations(),
+            annotations: Annotations::of(&scanned.message_annotations()),
             scanned,
         })
     }
@@ -99,18 +134,17 @@ impl Received {
 
     /// Its order in its entity.
     pub fn sequence_number(&self) -> Option<i64> {
-        let number = self.annotations.get("x-opt-sequence-number")?;
-        number.value().as_integer()
+        self.annotations.sequence_number
     }
 
     /// When it arrived.
     pub fn enqueued_at(&self) -> Option<SystemTime> {
-        self.time("x-opt-enqueued-time")
+        self.annotations.enqueued_at
     }
 
     /// When it becomes or became visible, if it was scheduled.
     pub fn scheduled_at(&self) -> Option<SystemTime> {
-        self.time("x-opt-scheduled-enqueue-time")
+        self.annotations.scheduled_at
     }
 
     /// How many deliveries failed before this one.
@@ -126,8 +160,7 @@ impl Received {
 
     /// In what state it is. Only messages that are peeked say something else than active.
     pub fn state(&self) -> MessageState {
-        let state = self.annotations.get("x-opt-message-state");
-        match state.and_then(|state| state.value().as_integer()) {
+        match self.annotations.state {
             Some(1) => MessageState::Deferred,
             Some(2) => MessageState::Scheduled,
             Some(_) | None => MessageState::Active,
@@ -167,10 +200,7 @@ impl Received {
 
     /// The same message, to be sent again. What the service says of it is left out, and so is its schedule.
     pub fn to_message(&self) -> Message {
-        let text =
-            |text: &Option<kew_amqp::codec::Text>| text.as_ref().map(|it| it.as_str().to_owned());
-        let partition = self.annotations.get("x-opt-partition-key");
-        let partition = partition.map(|key| key.value());
+        let text = |text: &Option<Text>| text.as_ref().map(|it| it.as_str().to_owned());
         Message {
             body: self.body(),
             id: self.id(),
@@ -181,7 +211,7 @@ impl Received {
             to: text(&self.properties.to),
             reply_to: text(&self.properties.reply_to),
             reply_to_session_id: text(&self.properties.reply_to_group_id),
-            partition_key: partition.and_then(|key| key.as_str().map(str::to_owned)),
+            partition_key: text(&self.annotations.partition_key),
             time_to_live: self.time_to_live(),
             scheduled_at: None,
             properties: self.properties(),
@@ -189,14 +219,7 @@ impl Received {
     }
 
     pub(super) fn locked_until(&self) -> Option<SystemTime> {
-        self.time("x-opt-locked-until")
-    }
-
-    fn time(&self, annotation: &str) -> Option<SystemTime> {
-        match self.annotations.get(annotation)?.value() {
-            Value::Timestamp(at @ Timestamp(_)) => time_of(at),
-            _ => None,
-        }
+        self.annotations.locked_until
     }
 
     fn text(&self, property: &str) -> Option<String> {

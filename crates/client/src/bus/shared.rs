@@ -116,9 +116,11 @@ impl Shared {
         let too_much = |_| Error::later("too much was under way, and nothing was sent in time");
         let place = timeout_at(deadline, place).await.map_err(too_much)?;
         let (job, outcome) = job(effect, Some(place), watch);
-        let passed = timeout_at(deadline, self.commands.send(command(job))).await;
-        // If nobody takes commands any more, the job has told so.
-        let _ = passed.map_err(too_much)?;
+        let room = timeout_at(deadline, self.commands.reserve()).await;
+        // If nobody takes commands any more, the job tells so when it is dropped.
+        if let Ok(room) = room.map_err(too_much)? {
+            room.send(command(job));
+        }
         let link = link.unwrap_or(NO_LINK);
         let mut leaving = Leaving {
             nudges: &self.nudges,

@@ -1,12 +1,15 @@
 //! Connections over HTTP/1.1: made when they are needed, kept for the next request, and bounded.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::client::conn::http1::{Connection, SendRequest, handshake};
 use hyper::header::HeaderMap;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -14,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Effect, Error};
-use crate::transport::Route;
+use crate::transport::{Route, Stream};
 
 /// The most that an answer may be: 5,000 queues with all the metadata they may have, and some.
 const ANSWER_SIZE_BYTES_MAX: usize = 64 << 20;
@@ -23,6 +26,36 @@ const ANSWER_SIZE_BYTES_MAX: usize = 64 << 20;
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
 type Sender = SendRequest<Full<Bytes>>;
+
+/// What reads and writes for a sender, until it is over.
+type Socket = Option<Box<Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>>>;
+
+/// A connection. It works only while somebody waits for it, in the task that waits: a task of its own would cost two
+/// switches for each request. So it is noticed at the next request that the service has closed it.
+struct Open {
+    sender: Sender,
+    socket: Socket,
+}
+
+/// Waits for something that comes over a connection.
+async fn drive<F: Future>(socket: &mut Socket, awaited: F) -> F::Output {
+    let mut awaited = pin!(awaited);
+    poll_fn(|context| {
+        // Twice: what is awaited may have something to write first.
+        for _ in 0..2 {
+            if let Some(open) = socket
+                && Pin::new(open).poll(context).is_ready()
+            {
+                *socket = None;
+            }
+            if let Poll::Ready(output) = awaited.as_mut().poll(context) {
+                return Poll::Ready(output);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
 
 /// A whole answer.
 #[derive(Debug)]
@@ -36,7 +69,7 @@ pub(crate) struct Pool {
     route: Route,
     /// How many requests are under way, each on a connection of its own.
     places: Arc<Semaphore>,
-    idle: Mutex<Vec<(Sender, Instant)>>,
+    idle: Mutex<Vec<(Open, Instant)>>,
 }
 
 impl Pool {
@@ -70,12 +103,15 @@ impl Pool {
             .map_err(|_| Error::later("the client was closed"))?;
         let mut request = request;
         loop {
-            let (mut sender, is_new) = match self.take() {
+            let (mut open, is_new) = match self.take() {
                 // The last answer may just have been read.
-                Some(mut sender) => match timeout_at(deadline, sender.ready()).await {
-                    Ok(Ok(())) => (sender, false),
-                    Ok(Err(_)) | Err(_) => continue,
-                },
+                Some(mut open) => {
+                    let ready = drive(&mut open.socket, open.sender.ready());
+                    match timeout_at(deadline, ready).await {
+                        Ok(Ok(())) => (open, false),
+                        Ok(Err(_)) | Err(_) => continue,
+                    }
+                }
                 None => {
                     let connecting = self.connect();
                     let connected = timeout_at(deadline, connecting).await;
@@ -83,7 +119,8 @@ impl Pool {
                 }
             };
             let began = Instant::now();
-            let sent = timeout_at(deadline, sender.try_send_request(request)).await;
+            let sent = drive(&mut open.socket, open.sender.try_send_request(request));
+            let sent = timeout_at(deadline, sent).await;
             let answer = match sent {
                 Err(_) => return Err(Error::no_answer_within(effect, began.elapsed())),
                 Ok(Ok(answer)) => answer,
@@ -102,14 +139,14 @@ impl Pool {
             };
             let (parts, body) = answer.into_parts();
             let body = Limited::new(body, ANSWER_SIZE_BYTES_MAX).collect();
-            let body = match timeout_at(deadline, body).await {
+            let body = match timeout_at(deadline, drive(&mut open.socket, body)).await {
                 Err(_) => return Err(Error::no_answer_within(effect, began.elapsed())),
                 Ok(Err(error)) => {
                     return Err(Error::later(error.to_string()).lost_under_way(effect));
                 }
                 Ok(Ok(body)) => body.to_bytes(),
             };
-            self.give_back(sender);
+            self.give_back(open);
             return Ok(Answer {
                 status: parts.status,
                 headers: parts.headers,
@@ -119,38 +156,32 @@ impl Pool {
     }
 
     /// A connection that was kept, and is open as far as is known.
-    fn take(&self) -> Option<Sender> {
+    fn take(&self) -> Option<Open> {
         let mut idle = self.idle();
-        while let Some((sender, since)) = idle.pop() {
-            if !sender.is_closed() && since.elapsed() < IDLE_MAX {
-                return Some(sender);
-            }
-        }
-        None
+        idle.pop_if(|(_, since)| since.elapsed() < IDLE_MAX)
+            .map(|(open, _)| open)
     }
 
-    fn give_back(&self, sender: Sender) {
-        let mut idle = self.idle();
-        idle.retain(|(sender, since)| !sender.is_closed() && since.elapsed() < IDLE_MAX);
-        idle.push((sender, Instant::now()));
+    /// Keeps a connection, and closes those that nobody has used for long.
+    fn give_back(&self, open: Open) {
+        let (mut idle, now) = (self.idle(), Instant::now());
+        // The one that was used last is at the end, and is taken first.
+        let is_old = |(_, since): &(Open, Instant)| now - *since >= IDLE_MAX;
+        let old = idle.partition_point(is_old);
+        idle.drain(..old);
+        idle.push((open, now));
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Sender, Instant)>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Open, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect(&self) -> Result<Sender, Error> {
+    async fn connect(&self) -> Result<Open, Error> {
         let prepare = |stream| async move {
-            let (sender, connection) = handshake(TokioIo::new(stream))
-                .await
-                .map_err(io::Error::other)?;
-            // It ends with its sender.
-            tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!(target: "kew::client", %error, "a connection over HTTP ended");
-                }
-            });
-            Ok(sender)
+            let connected = handshake(TokioIo::new(stream)).await;
+            let (sender, socket) = connected.map_err(io::Error::other)?;
+            let socket = Some(Box::new(socket));
+            Ok(Open { sender, socket })
         };
         self.route.connect(prepare).await
     }

@@ -1,8 +1,9 @@
-//! The XML of answers, as a small tree with its places in the document, and that of requests.
+//! The XML of answers, as a small tree that borrows from the document, and that of requests.
 //!
 //! Answers come from a server that may be anything: depth is bounded, document types are refused, and
 //! a document costs no more than a fixed multiple of its length, which the transport bounds.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use quick_xml::escape::resolve_xml_entity;
@@ -14,28 +15,27 @@ const DEPTH_MAX: usize = 16;
 
 /// An element with its text and its children.
 #[derive(Debug, Default)]
-pub(crate) struct Element {
-    pub(crate) name: String,
-    pub(crate) text: String,
+pub(crate) struct Element<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) text: Cow<'a, str>,
     /// Names with their prefixes, and values.
     pub(crate) attributes: Vec<(String, String)>,
-    pub(crate) children: Vec<Element>,
+    pub(crate) children: Vec<Element<'a>>,
     /// Where it is in the document.
     pub(crate) place: Range<usize>,
 }
 
-impl Element {
+impl<'a> Element<'a> {
     /// Reads a document; the error says what is wrong with it.
-    pub(crate) fn parse(document: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(document: &'a [u8]) -> Result<Self, String> {
         let rest = document.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(document);
         let mark = document.len() - rest.len();
         let document = std::str::from_utf8(rest).map_err(|_| "XML that is not UTF-8")?;
         let mut reader = Reader::from_str(document);
         // The first is no element: it holds the root.
         let mut open = vec![Self::default()];
-        let position = |reader: &Reader<&[u8]>| {
-            usize::try_from(reader.buffer_position()).map_or(0, |it| it + mark)
-        };
+        let position =
+            |reader: &Reader<&[u8]>| usize::try_from(reader.buffer_position()).unwrap_or(0);
         loop {
             let begin = position(&reader);
             let event = reader
@@ -46,28 +46,28 @@ impl Element {
                     if open.len() > DEPTH_MAX {
                         return Err("XML that is nested too deeply".into());
                     }
-                    open.push(Self::begun(&start, begin));
+                    open.push(Self::begun(document, &start, begin..begin, mark));
                 }
                 Event::Empty(start) => {
-                    let mut element = Self::begun(&start, begin);
-                    element.place.end = position(&reader);
+                    let place = begin..position(&reader);
+                    let element = Self::begun(document, &start, place, mark);
                     last(&mut open)?.children.push(element);
                 }
                 Event::End(_) => {
                     let mut element = open.pop().ok_or("bad XML: an end without a start")?;
-                    element.place.end = position(&reader);
+                    element.place.end = position(&reader) + mark;
                     last(&mut open)?.children.push(element);
                 }
-                Event::Text(text) => last(&mut open)?.text.push_str(&text.xml10_content()),
-                Event::CData(text) => last(&mut open)?.text.push_str(&text.xml10_content()),
+                Event::Text(text) => last(&mut open)?.text += text.xml10_content(),
+                Event::CData(text) => last(&mut open)?.text += text.xml10_content(),
                 Event::GeneralRef(reference) => {
                     let character = reference
                         .resolve_char_ref()
                         .map_err(|error| format!("bad XML: {error}"))?;
                     let text = &mut last(&mut open)?.text;
                     match (character, resolve_xml_entity(&reference)) {
-                        (Some(character), _) => text.push(character),
-                        (None, Some(entity)) => text.push_str(entity),
+                        (Some(character), _) => text.to_mut().push(character),
+                        (None, Some(entity)) => text.to_mut().push_str(entity),
                         (None, None) => return Err("bad XML: an unknown entity".into()),
                     }
                 }
@@ -84,7 +84,8 @@ impl Element {
         }
     }
 
-    fn begun(start: &BytesStart<'_>, begin: usize) -> Self {
+    /// `place` is where its start is in the document, and `mark` how much of the answer is before that.
+    fn begun(document: &'a str, start: &BytesStart<'_>, place: Range<usize>, mark: usize) -> Self {
         // What is wrong with attributes is of no interest where they are not used.
         let mut attributes = start.attributes();
         let attributes = attributes.with_checks(false).flatten();
@@ -92,17 +93,20 @@ impl Element {
             let value = attribute.normalized_value(XmlVersion::Implicit1_0).ok()?;
             Some((attribute.key.as_ref().to_owned(), value.into_owned()))
         });
+        // It follows the bracket.
+        let name = document.get(place.start + 1..);
+        let name = name.and_then(|it| it.get(..start.name().as_ref().len()));
         Self {
-            name: start.name().as_ref().to_owned(),
+            name: name.unwrap_or_default(),
             attributes: attributes.collect(),
-            place: begin..begin,
+            place: place.start + mark..place.end + mark,
             ..Self::default()
         }
     }
 
     /// Its name without the prefix.
     pub(crate) fn local_name(&self) -> &str {
-        let (_, local) = self.name.rsplit_once(':').unwrap_or(("", &self.name));
+        let (_, local) = self.name.rsplit_once(':').unwrap_or(("", self.name));
         local
     }
 
@@ -115,20 +119,22 @@ impl Element {
 
     /// The first child of that name, with any prefix.
     pub(crate) fn child(&self, name: &str) -> Option<&Self> {
-        self.children
-            .iter()
-            .find(|child| child.local_name() == name)
+        let is_it = |child: &&Self| {
+            let prefix = child.name.strip_suffix(name);
+            prefix.is_some_and(|prefix| prefix.is_empty() || prefix.ends_with(':'))
+        };
+        self.children.iter().find(is_it)
     }
 
     /// The text of the first child of that name.
     pub(crate) fn child_text(&self, name: &str) -> Result<&str, String> {
         self.child(name)
-            .map(|child| child.text.as_str())
+            .map(|child| &*child.text)
             .ok_or_else(|| format!("{} without {name}", self.name))
     }
 }
 
-fn last(open: &mut [Element]) -> Result<&mut Element, String> {
+fn last<'a, 'd>(open: &'a mut [Element<'d>]) -> Result<&'a mut Element<'d>, String> {
     open.last_mut()
         .ok_or_else(|| "bad XML: it has no root".to_owned())
 }
@@ -190,7 +196,8 @@ mod tests {
             "😀]]>",
             "&amp;",
         ] {
-            let root = Element::parse(message_body(text).as_bytes()).unwrap();
+            let document = message_body(text);
+            let root = Element::parse(document.as_bytes()).unwrap();
             assert_eq!(root.name, "QueueMessage");
             assert_eq!(root.child_text("MessageText"), Ok(text));
         }

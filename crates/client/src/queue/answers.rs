@@ -14,7 +14,7 @@ pub(super) fn read<T>(
     answer: &Answer,
     name: &str,
     effect: Effect,
-    reader: impl FnOnce(&Element) -> Result<T, String>,
+    reader: impl FnOnce(&Element<'_>) -> Result<T, String>,
 ) -> Result<T, Error> {
     let read = Element::parse(&answer.body).and_then(|root| match root.name == name {
         true => reader(&root),
@@ -58,7 +58,7 @@ pub(super) fn error_of(answer: &Answer, effect: Effect) -> Error {
     };
     for detail in root.iter().flat_map(|root| &root.children) {
         if detail.name != "Code" && detail.name != "Message" {
-            text.extend(["; ", &detail.name, ": ", &detail.text]);
+            text.extend(["; ", detail.name, ": ", &detail.text]);
         }
     }
     let refusal = StorageRefusal {
@@ -94,7 +94,7 @@ pub(super) fn metadata(headers: &HeaderMap) -> Vec<(String, String)> {
 }
 
 /// The queues of a page of a list, and where the next page begins.
-pub(super) fn page(root: &Element) -> Result<(Vec<ListedQueue>, Option<String>), String> {
+pub(super) fn page(root: &Element<'_>) -> Result<(Vec<ListedQueue>, Option<String>), String> {
     let queues = root.child("Queues").ok_or("a list without Queues")?;
     let queues = queues.children.iter().map(queue);
     let next = root.child_text("NextMarker").unwrap_or_default();
@@ -102,11 +102,11 @@ pub(super) fn page(root: &Element) -> Result<(Vec<ListedQueue>, Option<String>),
     Ok((queues.collect::<Result<_, _>>()?, next))
 }
 
-fn queue(element: &Element) -> Result<ListedQueue, String> {
+fn queue(element: &Element<'_>) -> Result<ListedQueue, String> {
     let metadata = element.child("Metadata").map(|metadata| {
         let pairs = metadata.children.iter();
         pairs
-            .map(|pair| (pair.name.clone(), pair.text.clone()))
+            .map(|pair| (pair.name.to_owned(), pair.text.to_string()))
             .collect()
     });
     Ok(ListedQueue {
@@ -115,7 +115,7 @@ fn queue(element: &Element) -> Result<ListedQueue, String> {
     })
 }
 
-pub(super) fn put(root: &Element) -> Result<PutMessage, String> {
+pub(super) fn put(root: &Element<'_>) -> Result<PutMessage, String> {
     let message = root
         .child("QueueMessage")
         .ok_or("a put without its message")?;
@@ -127,12 +127,12 @@ pub(super) fn put(root: &Element) -> Result<PutMessage, String> {
     })
 }
 
-pub(super) fn messages(root: &Element, is_leased: bool) -> Result<Vec<QueueMessage>, String> {
+pub(super) fn messages(root: &Element<'_>, is_leased: bool) -> Result<Vec<QueueMessage>, String> {
     let messages = root.children.iter();
     messages.map(|it| message(it, is_leased)).collect()
 }
 
-fn message(element: &Element, is_leased: bool) -> Result<QueueMessage, String> {
+fn message(element: &Element<'_>, is_leased: bool) -> Result<QueueMessage, String> {
     let count = element.child_text("DequeueCount")?;
     Ok(QueueMessage {
         id: element.child_text("MessageId")?.to_owned(),
@@ -144,7 +144,7 @@ fn message(element: &Element, is_leased: bool) -> Result<QueueMessage, String> {
     })
 }
 
-pub(super) fn stats(root: &Element) -> Result<ServiceStats, String> {
+pub(super) fn stats(root: &Element<'_>) -> Result<ServiceStats, String> {
     let replication = root
         .child("GeoReplication")
         .ok_or("stats without GeoReplication")?;
@@ -155,13 +155,13 @@ pub(super) fn stats(root: &Element) -> Result<ServiceStats, String> {
     })
 }
 
-fn receipt(element: &Element) -> Result<Receipt, String> {
+fn receipt(element: &Element<'_>) -> Result<Receipt, String> {
     Ok(Receipt {
         value: element.child_text("PopReceipt")?.to_owned(),
         next_visible: time(element, "TimeNextVisible")?,
     })
 }
 
-fn time(element: &Element, name: &str) -> Result<SystemTime, String> {
+fn time(element: &Element<'_>, name: &str) -> Result<SystemTime, String> {
     httpdate::parse_http_date(element.child_text(name)?).map_err(|_| format!("a bad {name}"))
 }

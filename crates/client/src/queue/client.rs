@@ -367,7 +367,8 @@ impl QueueClient {
         };
         let request = operation.signed(account, endpoint, tokens, &shared.user_agent);
         let request = request.await?;
-        pool.send(request, operation.effect, deadline).await
+        // It is large, and futures around it are moved.
+        Box::pin(pool.send(request, operation.effect, deadline)).await
     }
 }
 

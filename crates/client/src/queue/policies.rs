@@ -51,7 +51,7 @@ impl QueueClient {
     }
 }
 
-fn policy(element: &Element) -> Result<AccessPolicy, String> {
+fn policy(element: &Element<'_>) -> Result<AccessPolicy, String> {
     let parts = element.child("AccessPolicy");
     let part = |name: &str| {
         let text = parts.and_then(|parts| parts.child_text(name).ok());

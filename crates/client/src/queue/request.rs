@@ -1,10 +1,11 @@
 //! Requests: what is asked for, and how it is signed.
 
+use std::borrow::Cow;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{AUTHORIZATION, HOST, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HOST, USER_AGENT};
 use hyper::{Method, Request};
 use percent_encoding::utf8_percent_encode;
 
@@ -19,6 +20,10 @@ use crate::sign::{ENCODED, HttpRequest};
 /// that is used here.
 const VERSION: &str = "2024-11-04";
 
+const X_MS_DATE: &str = "x-ms-date";
+
+const X_MS_VERSION: &str = "x-ms-version";
+
 /// An operation that is not signed yet.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
@@ -28,7 +33,7 @@ pub(super) struct Operation {
     /// Names in lower case, and values as they are meant.
     query: Vec<(&'static str, String)>,
     /// Names in lower case.
-    headers: Vec<(String, String)>,
+    headers: Vec<(Cow<'static, str>, String)>,
     body: Bytes,
     pub(super) effect: Effect,
     /// Whether it can be done twice, although it changes something.
@@ -73,7 +78,7 @@ impl Operation {
     pub(super) fn metadata(mut self, metadata: &[(String, String)]) -> Self {
         let headers = metadata.iter().map(|(name, value)| {
             let name = format!("x-ms-meta-{}", name.to_ascii_lowercase());
-            (name, value.clone())
+            (Cow::Owned(name), value.clone())
         });
         self.headers.extend(headers);
         self
@@ -105,68 +110,65 @@ impl Operation {
         tokens: Option<&Tokens>,
         user_agent: &str,
     ) -> Result<Request<Full<Bytes>>, Error> {
-        let path = match format!("{}{}", endpoint.path, self.path) {
-            path if path.is_empty() => "/".to_owned(),
-            path => path,
+        let mut target = match [endpoint.path.as_str(), &self.path] {
+            ["", ""] => "/".to_owned(),
+            parts => parts.concat(),
         };
-        let query: Vec<(String, String)> = self
+        let query: Vec<(&str, Cow<'_, str>)> = self
             .query
             .iter()
-            .map(|(name, value)| ((*name).to_owned(), encode(value)))
+            .map(|(name, value)| (*name, utf8_percent_encode(value, ENCODED).into()))
             .collect();
-        let mut headers = self.headers.clone();
-        headers.push(("x-ms-version".into(), VERSION.into()));
         let now = httpdate::fmt_http_date(SystemTime::now());
-        headers.push(("x-ms-date".into(), now));
-        let mut pairs: Vec<String> = query
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
         let authorization = match account.credential() {
-            QueueCredential::SharedKey(key) => Some(key.authorization(&HttpRequest {
-                method: self.method.as_str(),
-                path: &path,
-                query: &query,
-                headers: &headers,
-                content_length: self.body.len(),
-            })),
-            QueueCredential::Signature(signature) => {
-                pairs.push(signature.expose().to_owned());
-                None
+            QueueCredential::SharedKey(key) => {
+                let own = self.headers.iter();
+                let own = own.map(|(name, value)| (&**name, value.as_str()));
+                let headers: Vec<_> = own
+                    .chain([(X_MS_VERSION, VERSION), (X_MS_DATE, &*now)])
+                    .collect();
+                let query: Vec<_> = query
+                    .iter()
+                    .map(|(name, value)| (*name, &**value))
+                    .collect();
+                Some(key.authorization(&HttpRequest {
+                    method: self.method.as_str(),
+                    path: &target,
+                    query: &query,
+                    headers: &headers,
+                    content_length: self.body.len(),
+                }))
             }
+            QueueCredential::Signature(_) => None,
             QueueCredential::Bearer(_) => match tokens {
                 Some(tokens) => Some(format!("Bearer {}", tokens.token().await?.expose())),
                 None => None,
             },
         };
-        let target = match pairs.is_empty() {
-            true => path,
-            false => format!("{path}?{}", pairs.join("&")),
-        };
-        headers.push((USER_AGENT.as_str().to_owned(), user_agent.to_owned()));
-        self.built(endpoint, &target, headers, authorization)
-    }
-
-    fn built(
-        &self,
-        endpoint: &Endpoint,
-        target: &str,
-        headers: Vec<(String, String)>,
-        authorization: Option<String>,
-    ) -> Result<Request<Full<Bytes>>, Error> {
+        let mut separator = "?";
+        for (name, value) in &query {
+            target.extend([separator, name, "=", value]);
+            separator = "&";
+        }
+        if let QueueCredential::Signature(signature) = account.credential() {
+            target.extend([separator, signature.expose()]);
+        }
         let mut builder = Request::builder()
             .method(self.method.clone())
             .uri(target)
             .header(HOST, endpoint.authority())
-            .header("accept", "application/xml");
-        for (name, value) in headers {
-            builder = builder.header(name, value);
+            .header(ACCEPT, "application/xml")
+            .header(X_MS_VERSION, VERSION)
+            .header(X_MS_DATE, now)
+            .header(USER_AGENT, user_agent);
+        for (name, value) in &self.headers {
+            builder = builder.header(&**name, value);
         }
         if let Some(authorization) = authorization {
             builder = builder.header(AUTHORIZATION, authorization);
         }
         if self.body.is_empty() && self.method != Method::GET {
-            builder = builder.header("content-length", "0");
+            builder = builder.header(CONTENT_LENGTH, "0");
         }
         // The error could repeat the target, and with it a signature.
         builder

@@ -106,7 +106,7 @@ fn of_service(operation: Operation, component: &str) -> Operation {
         .query("comp", component)
 }
 
-fn properties(root: &Element) -> Result<ServiceProperties, String> {
+fn properties(root: &Element<'_>) -> Result<ServiceProperties, String> {
     let part = |name| root.child(name);
     Ok(ServiceProperties {
         logging: part("Logging").map(logging).transpose()?,
@@ -118,7 +118,7 @@ fn properties(root: &Element) -> Result<ServiceProperties, String> {
     })
 }
 
-fn logging(element: &Element) -> Result<Logging, String> {
+fn logging(element: &Element<'_>) -> Result<Logging, String> {
     Ok(Logging {
         delete: boolean(element, "Delete")?,
         read: boolean(element, "Read")?,
@@ -127,7 +127,7 @@ fn logging(element: &Element) -> Result<Logging, String> {
     })
 }
 
-fn metrics(element: &Element) -> Result<Metrics, String> {
+fn metrics(element: &Element<'_>) -> Result<Metrics, String> {
     Ok(Metrics {
         is_enabled: boolean(element, "Enabled")?,
         includes_apis: match element.child("IncludeAPIs") {
@@ -138,7 +138,7 @@ fn metrics(element: &Element) -> Result<Metrics, String> {
     })
 }
 
-fn retention_days(element: &Element) -> Result<Option<u32>, String> {
+fn retention_days(element: &Element<'_>) -> Result<Option<u32>, String> {
     let policy = element.child("RetentionPolicy");
     let policy = policy.ok_or_else(|| format!("{} without RetentionPolicy", element.name))?;
     match boolean(policy, "Enabled")? {
@@ -147,7 +147,7 @@ fn retention_days(element: &Element) -> Result<Option<u32>, String> {
     }
 }
 
-fn cors_rule(element: &Element) -> Result<CorsRule, String> {
+fn cors_rule(element: &Element<'_>) -> Result<CorsRule, String> {
     let list = |name| {
         let text = element.child_text(name)?;
         let values = text.split(',').map(str::trim);
@@ -163,7 +163,7 @@ fn cors_rule(element: &Element) -> Result<CorsRule, String> {
     })
 }
 
-fn boolean(element: &Element, name: &str) -> Result<bool, String> {
+fn boolean(element: &Element<'_>, name: &str) -> Result<bool, String> {
     match element.child_text(name)? {
         "true" => Ok(true),
         "false" => Ok(false),
@@ -171,7 +171,7 @@ fn boolean(element: &Element, name: &str) -> Result<bool, String> {
     }
 }
 
-fn number(element: &Element, name: &str) -> Result<u32, String> {
+fn number(element: &Element<'_>, name: &str) -> Result<u32, String> {
     let text = element.child_text(name)?;
     text.parse().map_err(|_| format!("a bad {name}: {text}"))
 }
