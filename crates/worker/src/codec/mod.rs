@@ -73,7 +73,7 @@ mod tests {
     }
 
     fn of(body: Bytes) -> Incoming {
-        let meta = Meta::new("jobs".into(), "1", 1);
+        let meta = Meta::new("jobs".into(), "1", 1).into();
         Incoming { body, meta }
     }
 

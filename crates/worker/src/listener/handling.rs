@@ -13,7 +13,7 @@ use tracing::{Instrument as _, Span};
 use super::counters::Present;
 use super::events::Event;
 use super::finished::Done;
-use super::keeper::{Kept, Limits, keep};
+use super::keeper::{Dropped, Limits, keep};
 use super::phase::Phase;
 use super::settle::{Settlement, settle};
 use super::shared::{Shared, lock};
@@ -49,7 +49,7 @@ pub(super) async fn handle<T: Send + Sync + 'static, S: Source>(
 ) {
     let incoming = lease.incoming().clone();
     let work = Work {
-        meta: Arc::new(incoming.meta.clone()),
+        meta: incoming.meta.clone(),
         incoming,
         lease: Arc::new(Mutex::new(lease)),
         message: std::sync::Mutex::new(None),
@@ -80,15 +80,17 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
 
     async fn run(&self, place: Option<OwnedSemaphorePermit>) {
         let (shared, key) = (&self.shared, &self.meta.key);
+        // What is rare is in boxes, here and below, so that the task of each message is small.
         if shared.phase() != Phase::Running {
-            return self.give_back().await;
+            return Box::pin(self.give_back()).await;
         }
         let finished = lock(&shared.finished).get(key);
         if let Some(done) = finished {
-            return self.delete_finished(done).await;
+            return Box::pin(self.delete_finished(done)).await;
         }
         if self.is_exhausted() {
-            return self.failed(&self.exhausted(), place).await;
+            let failure = self.exhausted();
+            return Box::pin(self.failed(&failure, place)).await;
         }
         let began = Instant::now();
         let limits = self.limits(shared.settings.handling_time_max, Phase::Returning);
@@ -99,31 +101,34 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         lock(&shared.visibility).observe(handled_for);
         counters.handled_for.observe_duration(handled_for);
         match kept {
-            Kept::Done(Ok(Ok(()))) => self.succeeded(handled_for).await,
-            Kept::Done(Ok(Err(failure))) => self.failed(&failure, place).await,
-            Kept::Done(Err(panic)) => self.failed(&Failure::of_panic(&*panic), place).await,
-            Kept::LeaseEnding => {
-                counters.stopped_handlers.increment();
-                let text = "its lease could not be renewed, so the handler was stopped";
-                self.failed(&Failure::of_type("LeaseEnded", text), place)
-                    .await;
+            Ok(Ok(Ok(()))) => self.succeeded(handled_for).await,
+            Ok(Ok(Err(failure))) => Box::pin(self.failed(&failure, place)).await,
+            Ok(Err(panic)) => {
+                let failure = Failure::of_panic(&*panic);
+                Box::pin(self.failed(&failure, place)).await;
             }
-            Kept::TimedOut => {
-                counters.stopped_handlers.increment();
+            Err(why) => Box::pin(self.dropped(why, place)).await,
+        }
+    }
+
+    /// The handlers were dropped before their end.
+    async fn dropped(&self, why: Dropped, place: Option<OwnedSemaphorePermit>) {
+        let shared = &self.shared;
+        shared.counters.stopped_handlers.increment();
+        let failure = match why {
+            Dropped::LeaseLost => return self.lost().await,
+            Dropped::Stopped => return self.give_back().await,
+            Dropped::LeaseEnding => {
+                let text = "its lease could not be renewed, so the handler was stopped";
+                Failure::of_type("LeaseEnded", text)
+            }
+            Dropped::TimedOut => {
                 let limit = shared.settings.handling_time_max;
                 let text = format!("the handler took longer than {limit:?} and was stopped");
-                let failure = Failure::of_type("HandlingTimeExceeded", text);
-                self.failed(&failure, place).await;
+                Failure::of_type("HandlingTimeExceeded", text)
             }
-            Kept::LeaseLost => {
-                counters.stopped_handlers.increment();
-                self.lost().await;
-            }
-            Kept::Stopped => {
-                counters.stopped_handlers.increment();
-                self.give_back().await;
-            }
-        }
+        };
+        self.failed(&failure, place).await;
     }
 
     fn limits(&self, handling_time_max: Duration, returns_in: Phase) -> Limits {
@@ -184,7 +189,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
                     });
                 }
             }
-            Err(error) => self.unsettled(&error).await,
+            Err(error) => Box::pin(self.unsettled(&error)).await,
         }
     }
 
@@ -343,9 +348,9 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             let _delayed = Present::new(&shared.counters.delayed);
             let limits = self.limits(Duration::MAX, Phase::Finishing);
             match keep(shared, &*self.lease, limits, sleep(delay)).await {
-                Kept::LeaseLost => return self.lost().await,
-                Kept::Stopped => is_stopped = true,
-                Kept::Done(()) | Kept::LeaseEnding | Kept::TimedOut => {}
+                Err(Dropped::LeaseLost) => return self.lost().await,
+                Err(Dropped::Stopped) => is_stopped = true,
+                Ok(()) | Err(Dropped::LeaseEnding | Dropped::TimedOut) => {}
             }
         }
         let delay = if hides { delay } else { Duration::ZERO };

@@ -1,6 +1,7 @@
 //! Holds a lease while work on its message runs, and drops the work before the lease ends.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 
 use kew_client::ErrorKind;
@@ -21,18 +22,16 @@ const MARGIN_MIN: Duration = Duration::from_millis(500);
 /// The least time between two renewals, however short the service's leases are.
 const RENEWALS_APART: Duration = Duration::from_millis(100);
 
-/// How work ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kept<O> {
-    /// By itself.
-    Done(O),
-    /// It was dropped, because the lease is about to end and cannot be renewed.
+/// Why work was dropped before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// The lease is about to end and cannot be renewed.
     LeaseEnding,
-    /// It was dropped, because the lease has ended.
+    /// The lease has ended.
     LeaseLost,
-    /// It was dropped after its longest time.
+    /// Its longest time was over.
     TimedOut,
-    /// It was dropped, because the listener stops.
+    /// The listener stops.
     Stopped,
 }
 
@@ -56,38 +55,43 @@ pub(super) async fn keep<T: Send + Sync + 'static, S: Source, W: Future>(
     lease: &Mutex<S::Lease>,
     limits: Limits,
     work: W,
-) -> Kept<W::Output> {
+) -> Result<W::Output, Dropped> {
     let mut phase = shared.phase.subscribe();
     let mut ends_at = lease.lock().await.ends_at();
     // A lease that is nearly over is renewed first, so that no work starts that has no time.
     if needs_renewal(ends_at, limits.hint) {
-        match renew_first(shared, lease, limits).await {
+        match Box::pin(renew_first(shared, lease, limits)).await {
             Some(renewed) => ends_at = renewed,
-            None => return Kept::LeaseLost,
+            None => return Err(Dropped::LeaseLost),
         }
     }
     // The listener may have stopped meanwhile: no work starts then.
     if *phase.borrow() >= limits.returns_in {
-        return Kept::Stopped;
+        return Err(Dropped::Stopped);
+    }
+    let mut work = Box::pin(work);
+    // Work that ends without waiting needs no timers.
+    let first = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await;
+    if let Poll::Ready(output) = first {
+        return Ok(output);
     }
     let (done, is_done) = oneshot::channel();
     let mut renewals = Box::pin(renew(shared, lease, limits, ends_at, is_done));
-    let mut work = Box::pin(work);
     let kept = tokio::select! {
         biased;
-        output = &mut work => Kept::Done(output),
+        output = &mut work => Ok(output),
         lost = &mut renewals => return match lost {
-            Renewals::Lost => Kept::LeaseLost,
-            Renewals::Ended | Renewals::Failed => Kept::LeaseEnding,
+            Renewals::Lost => Err(Dropped::LeaseLost),
+            Renewals::Ended | Renewals::Failed => Err(Dropped::LeaseEnding),
         },
-        _ = phase.wait_for(|phase| *phase >= limits.returns_in) => Kept::Stopped,
-        () = sleep(limits.handling_time_max) => Kept::TimedOut,
+        _ = phase.wait_for(|phase| *phase >= limits.returns_in) => Err(Dropped::Stopped),
+        () = sleep(limits.handling_time_max) => Err(Dropped::TimedOut),
     };
     drop(work);
     drop(done);
     // A renewal that is under way changes what names the lease: its answer is awaited.
     match (kept, renewals.await) {
-        (Kept::Stopped | Kept::TimedOut, Renewals::Lost) => Kept::LeaseLost,
+        (Err(Dropped::Stopped | Dropped::TimedOut), Renewals::Lost) => Err(Dropped::LeaseLost),
         (kept, Renewals::Ended | Renewals::Failed | Renewals::Lost) => kept,
     }
 }

@@ -41,8 +41,11 @@ pub(super) async fn settle<T: Send + Sync + 'static, S: Source>(
         let settled = async {
             match settlement {
                 Settlement::Complete => lease.complete().await,
-                Settlement::Release { delay, history } => lease.release(delay, history).await,
-                Settlement::Bury(burial) => lease.bury(burial).await,
+                // They are large, and rare.
+                Settlement::Release { delay, history } => {
+                    Box::pin(lease.release(delay, history)).await
+                }
+                Settlement::Bury(burial) => Box::pin(lease.bury(burial)).await,
             }
         };
         let settled = timeout_at(ends_at, settled).await.unwrap_or_else(|_| {

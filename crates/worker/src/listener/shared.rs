@@ -157,6 +157,8 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
     ) -> tokio::task::JoinHandle<()> {
         let running = Running::new(self.clone());
         let mut phase = self.phase.subscribe();
+        // It is large, and is moved several times on its way into a task.
+        let task = Box::pin(task);
         tokio::spawn(async move {
             let _running = running;
             tokio::select! {

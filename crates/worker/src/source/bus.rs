@@ -302,6 +302,7 @@ pub(super) fn incoming(name: &SourceName, received: &Received) -> Incoming {
         meta.unreadable = Some(why);
         Bytes::new()
     });
+    let meta = Arc::new(meta);
     Incoming { body, meta }
 }
 

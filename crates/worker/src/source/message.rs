@@ -21,13 +21,13 @@ pub(crate) const HISTORY_MAX: u32 = 10;
 /// The text of each, in bytes.
 const TEXT_SIZE_MAX: usize = 200;
 
-/// A received message: its bytes, and what is known of it.
+/// A received message: its bytes, and what is known of it. To clone it is cheap.
 #[derive(Clone, Debug)]
 pub struct Incoming {
     /// The body.
     pub body: Bytes,
     /// Everything else.
-    pub meta: Meta,
+    pub meta: Arc<Meta>,
 }
 
 /// What is known of a message besides its body.

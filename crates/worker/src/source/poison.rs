@@ -115,7 +115,7 @@ mod tests {
     fn details_are_left_out_before_the_message_is() {
         let incoming = Incoming {
             body: Bytes::from_static(b"body"),
-            meta: Meta::new("jobs".into(), "id", 3),
+            meta: Meta::new("jobs".into(), "id", 3).into(),
         };
         let burial = Burial::new("Reason", "text", Vec::new());
         let burial = burial.with_trace(&["chain".to_owned()], Some("backtrace"));

@@ -187,7 +187,10 @@ impl QueueLease {
             receipt,
             text: message.text,
             envelope,
-            incoming: Incoming { body, meta },
+            incoming: Incoming {
+                body,
+                meta: Arc::new(meta),
+            },
             lease: lease.max(Duration::from_secs(1)),
             ends_at,
             is_buried: false,
@@ -293,7 +296,7 @@ impl Checkpoints for QueueLease {
         let text = self.text_with(&envelope)?;
         self.update(self.lease, Some(text)).await?;
         self.envelope = Some(envelope);
-        self.incoming.meta.checkpoint = Some(progress);
+        Arc::make_mut(&mut self.incoming.meta).checkpoint = Some(progress);
         Ok(())
     }
 }

@@ -248,7 +248,9 @@ pub struct SessionLease {
 impl SessionLease {
     fn new(settings: &Settings, locked: Locked, held: Arc<Held>) -> Self {
         let mut incoming = incoming(&settings.name, &locked);
-        incoming.meta.checkpoint.clone_from(&held.state());
+        Arc::make_mut(&mut incoming.meta)
+            .checkpoint
+            .clone_from(&held.state());
         Self {
             locked,
             incoming,
@@ -299,7 +301,7 @@ impl Checkpoints for SessionLease {
         let receiver = self.held.receiver.lock().await;
         receiver.set_state(Some(progress.clone())).await?;
         *self.held.state() = Some(progress.clone());
-        self.incoming.meta.checkpoint = Some(progress);
+        Arc::make_mut(&mut self.incoming.meta).checkpoint = Some(progress);
         Ok(())
     }
 }

@@ -110,7 +110,7 @@ impl<const WAITS: bool> FakeLease<WAITS> {
             receipt: stored.receipt,
             incoming: Incoming {
                 body: stored.body,
-                meta,
+                meta: meta.into(),
             },
             ends_at,
             is_buried: false,
@@ -185,7 +185,7 @@ impl Checkpoints for FakeLease<false> {
         let kept = progress.clone();
         self.change("save", LOCK, |it| it.checkpoint = Some(kept))
             .await?;
-        self.incoming.meta.checkpoint = Some(progress);
+        Arc::make_mut(&mut self.incoming.meta).checkpoint = Some(progress);
         Ok(())
     }
 }
