@@ -30,8 +30,7 @@ pub type Changes = Vec<(String, Value)>;
 /// is safe, and ends with a lock that is lost if it was.
 #[derive(Debug)]
 pub struct Locked {
-    /// It is large, and is moved often.
-    message: Box<Received>,
+    message: Received,
     token: Uuid,
     delivery: Option<DeliveryName>,
     until: Mutex<Option<SystemTime>>,
@@ -70,7 +69,7 @@ impl Locked {
     ) -> Self {
         let until = Mutex::new(message.locked_until());
         Self {
-            message: Box::new(message),
+            message,
             token,
             delivery,
             until,
@@ -133,7 +132,7 @@ impl Locked {
 
     /// The message alone. Its lock stays.
     pub fn into_message(self) -> Received {
-        *self.message
+        self.message
     }
 
     async fn settle(&self, verdict: Verdict) -> Result<(), Error> {

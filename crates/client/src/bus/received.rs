@@ -27,7 +27,11 @@ pub enum MessageState {
 
 /// A message that came, with all that it brought.
 #[derive(Clone, Debug)]
-pub struct Received {
+pub struct Received(Box<Parts>);
+
+/// They are large, and a message is moved often.
+#[derive(Clone, Debug)]
+struct Parts {
     scanned: Scanned,
     header: Header,
     properties: Properties,
@@ -72,17 +76,18 @@ impl Annotations {
 impl Received {
     pub(super) fn read(payload: Bytes) -> Result<Self, DecodeError> {
         let scanned = Scanned::scan(payload)?;
-        Ok(Self {
+        Ok(Self(Box::new(Parts {
             header: scanned.header()?,
             properties: scanned.properties()?,
             annotations: Annotations::of(&scanned.message_annotations()),
             scanned,
-        })
+        })))
     }
 
     /// The bytes of the body. Empty if it is not made of bytes: see [`Received::body_kind`].
     pub fn body(&self) -> Bytes {
         let mut parts = self
+            .0
             .scanned
             .body_values()
             .filter_map(|part| match part.value() {
@@ -104,63 +109,67 @@ impl Received {
 
     /// Whether the body is bytes, a value or lists.
     pub fn body_kind(&self) -> BodyKind {
-        self.scanned.body_kind()
+        self.0.scanned.body_kind()
     }
 
     /// The id that the sender gave it. One that is no text is shown as one.
     pub fn id(&self) -> Option<String> {
-        self.properties.message_id.as_ref().map(text_of_id)
+        self.0.properties.message_id.as_ref().map(text_of_id)
     }
 
     /// The message session that it belongs to.
     pub fn session_id(&self) -> Option<&str> {
-        self.properties.group_id.as_ref().map(|id| id.as_str())
+        self.0.properties.group_id.as_ref().map(|id| id.as_str())
     }
 
     /// The message that it answers, or whatever else it belongs to.
     pub fn correlation_id(&self) -> Option<String> {
-        self.properties.correlation_id.as_ref().map(text_of_id)
+        self.0.properties.correlation_id.as_ref().map(text_of_id)
     }
 
     /// What it is about.
     pub fn subject(&self) -> Option<&str> {
-        self.properties.subject.as_ref().map(|it| it.as_str())
+        self.0.properties.subject.as_ref().map(|it| it.as_str())
     }
 
     /// What the body is.
     pub fn content_type(&self) -> Option<&str> {
-        self.properties.content_type.as_ref().map(|it| it.as_str())
+        self.0
+            .properties
+            .content_type
+            .as_ref()
+            .map(|it| it.as_str())
     }
 
     /// Its order in its entity.
     pub fn sequence_number(&self) -> Option<i64> {
-        self.annotations.sequence_number
+        self.0.annotations.sequence_number
     }
 
     /// When it arrived.
     pub fn enqueued_at(&self) -> Option<SystemTime> {
-        self.annotations.enqueued_at
+        self.0.annotations.enqueued_at
     }
 
     /// When it becomes or became visible, if it was scheduled.
     pub fn scheduled_at(&self) -> Option<SystemTime> {
-        self.annotations.scheduled_at
+        self.0.annotations.scheduled_at
     }
 
     /// How many deliveries failed before this one.
     pub fn delivery_count(&self) -> u32 {
-        self.header.delivery_count
+        self.0.header.delivery_count
     }
 
     /// After how long it is worth nothing, counted from its arrival.
     pub fn time_to_live(&self) -> Option<Duration> {
-        let ms = self.header.ttl?;
+        let ms = self.0.header.ttl?;
         Some(Duration::from_millis(u64::from(ms)))
     }
 
     /// In what state it is. Only messages that are peeked say something else than active.
     pub fn state(&self) -> MessageState {
-        match self.annotations.state {
+        match self.0.annotations.state {
             Some(1) => MessageState::Deferred,
             Some(2) => MessageState::Scheduled,
             Some(_) | None => MessageState::Active,
@@ -169,7 +178,7 @@ impl Received {
 
     /// What the application says of it.
     pub fn properties(&self) -> Vec<(String, Value)> {
-        let properties = self.scanned.application_properties();
+        let properties = self.0.scanned.application_properties();
         let pairs = properties.iter().filter_map(|(name, value)| {
             let name = name.value().as_str()?.to_owned();
             Some((name, value.value()))
@@ -179,7 +188,7 @@ impl Received {
 
     /// One of these properties.
     pub fn property(&self, name: &str) -> Option<Value> {
-        let properties = self.scanned.application_properties();
+        let properties = self.0.scanned.application_properties();
         properties.get(name).map(|value| value.value())
     }
 
@@ -195,7 +204,7 @@ impl Received {
 
     /// All of it, as it came.
     pub fn raw(&self) -> &Scanned {
-        &self.scanned
+        &self.0.scanned
     }
 
     /// The same message, to be sent again. What the service says of it is left out, and so is its schedule.
@@ -204,14 +213,14 @@ impl Received {
         Message {
             body: self.body(),
             id: self.id(),
-            session_id: text(&self.properties.group_id),
+            session_id: text(&self.0.properties.group_id),
             correlation_id: self.correlation_id(),
-            subject: text(&self.properties.subject),
+            subject: text(&self.0.properties.subject),
             content_type: self.content_type().map(str::to_owned),
-            to: text(&self.properties.to),
-            reply_to: text(&self.properties.reply_to),
-            reply_to_session_id: text(&self.properties.reply_to_group_id),
-            partition_key: text(&self.annotations.partition_key),
+            to: text(&self.0.properties.to),
+            reply_to: text(&self.0.properties.reply_to),
+            reply_to_session_id: text(&self.0.properties.reply_to_group_id),
+            partition_key: text(&self.0.annotations.partition_key),
             time_to_live: self.time_to_live(),
             scheduled_at: None,
             properties: self.properties(),
@@ -219,7 +228,7 @@ impl Received {
     }
 
     pub(super) fn locked_until(&self) -> Option<SystemTime> {
-        self.annotations.locked_until
+        self.0.annotations.locked_until
     }
 
     fn text(&self, property: &str) -> Option<String> {
