@@ -20,6 +20,10 @@ use crate::sign::{ENCODED, HttpRequest};
 /// that is used here.
 const VERSION: &str = "2024-11-04";
 
+/// About how long a path is, and how many headers a request has.
+const PATH_LENGTH: usize = 128;
+const HEADERS: usize = 12;
+
 const X_MS_DATE: &str = "x-ms-date";
 
 const X_MS_VERSION: &str = "x-ms-version";
@@ -46,12 +50,14 @@ pub(super) struct Operation {
 
 impl Operation {
     pub(super) fn new(method: Method, segments: &[&str], effect: Effect) -> Self {
-        let encoded = segments
-            .iter()
-            .map(|segment| format!("/{}", encode(segment)));
+        let mut path = String::with_capacity(PATH_LENGTH);
+        for segment in segments {
+            path.push('/');
+            path.extend(utf8_percent_encode(segment, ENCODED));
+        }
         Self {
             method,
-            path: encoded.collect(),
+            path,
             query: Vec::new(),
             headers: Vec::new(),
             body: Bytes::new(),
@@ -110,10 +116,11 @@ impl Operation {
         tokens: Option<&Tokens>,
         user_agent: &str,
     ) -> Result<Request<Full<Bytes>>, Error> {
-        let mut target = match [endpoint.path.as_str(), &self.path] {
-            ["", ""] => "/".to_owned(),
-            parts => parts.concat(),
-        };
+        let mut target = String::with_capacity(2 * PATH_LENGTH);
+        match [endpoint.path.as_str(), &self.path] {
+            ["", ""] => target.push('/'),
+            parts => target.extend(parts),
+        }
         let query: Vec<(&str, Cow<'_, str>)> = self
             .query
             .iter()
@@ -153,7 +160,11 @@ impl Operation {
         if let QueueCredential::Signature(signature) = account.credential() {
             target.extend([separator, signature.expose()]);
         }
-        let mut builder = Request::builder()
+        let mut builder = Request::builder();
+        if let Some(headers) = builder.headers_mut() {
+            headers.reserve(HEADERS);
+        }
+        builder = builder
             .method(self.method.clone())
             .uri(target)
             .header(HOST, endpoint.authority())
@@ -175,8 +186,4 @@ impl Operation {
             .body(Full::new(self.body.clone()))
             .map_err(|_| Error::refused("the request has characters that HTTP cannot carry"))
     }
-}
-
-fn encode(text: &str) -> String {
-    utf8_percent_encode(text, ENCODED).to_string()
 }

@@ -66,6 +66,9 @@ impl fmt::Debug for SharedKey {
     }
 }
 
+/// About how long a text to be signed is.
+const TEXT_LENGTH: usize = 512;
+
 fn string_to_sign(account: &str, request: &HttpRequest<'_>) -> String {
     let length = match request.content_length {
         0 => String::new(),
@@ -77,10 +80,9 @@ fn string_to_sign(account: &str, request: &HttpRequest<'_>) -> String {
         .find(|(name, _)| *name == "content-type")
         .map_or("", |(_, value)| value);
     // Encoding, language, length, MD5, type, date (x-ms-date is sent), four conditions, range.
-    let mut text = format!(
-        "{}\n\n\n{length}\n\n{content_type}\n\n\n\n\n\n\n",
-        request.method
-    );
+    let mut text = String::with_capacity(TEXT_LENGTH);
+    text.extend([request.method, "\n\n\n", &length, "\n\n", content_type]);
+    text.push_str("\n\n\n\n\n\n\n");
     let mut headers: Vec<_> = request
         .headers
         .iter()
