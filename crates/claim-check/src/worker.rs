@@ -34,6 +34,7 @@ const DAMAGED_MAX: u32 = 2;
 pub struct Checked<C> {
     claims: ClaimCheck,
     codec: C,
+    is_shared: bool,
 }
 
 /// A codec of groups: several messages of the application are one message of the queue, and one object.
@@ -46,7 +47,19 @@ pub struct CheckedGroup<C>(Checked<C>);
 impl<C> Checked<C> {
     /// Stores what `codec` writes, and has it read what was stored.
     pub fn new(claims: ClaimCheck, codec: C) -> Self {
-        Self { claims, codec }
+        Self {
+            claims,
+            codec,
+            is_shared: false,
+        }
+    }
+
+    /// Leaves the objects of completed messages to sweeps: for the subscriptions of a topic, whose copies of a message
+    /// have the same object.
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.is_shared = true;
+        self
     }
 
     async fn check_out(&self, received: &Received) -> Result<Content, CodecError> {
@@ -66,6 +79,12 @@ impl<C> Checked<C> {
             ErrorKind::Refused => CodecError::unusable("ClaimRefused", &error),
         })?;
         Ok(outgoing.body)
+    }
+
+    async fn clean_up(&self, body: &[u8]) {
+        if !self.is_shared {
+            self.release(body).await;
+        }
     }
 
     /// After the message was settled, or was not sent.
@@ -104,6 +123,12 @@ impl<C> CheckedGroup<C> {
     pub fn new(claims: ClaimCheck, codec: C) -> Self {
         Self(Checked::new(claims, codec))
     }
+
+    /// See [`Checked::shared`].
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self(self.0.shared())
+    }
 }
 
 impl<T: Send + Sync + 'static, C: Codec<T>> Codec<T> for Checked<C> {
@@ -134,7 +159,7 @@ impl<T: Send + Sync + 'static, C: Codec<T>> Codec<T> for Checked<C> {
     }
 
     async fn completed(&self, received: &Received) {
-        self.release(&received.body).await;
+        self.clean_up(&received.body).await;
     }
 
     async fn burying(&self, received: &Received) -> Result<(), CodecError> {
@@ -188,7 +213,7 @@ impl<T: Send + Sync + 'static, C: Codec<T>> Codec<Vec<T>> for CheckedGroup<C> {
     }
 
     async fn completed(&self, received: &Received) {
-        self.0.release(&received.body).await;
+        self.0.clean_up(&received.body).await;
     }
 
     async fn burying(&self, received: &Received) -> Result<(), CodecError> {

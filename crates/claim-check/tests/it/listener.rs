@@ -447,6 +447,9 @@ async fn a_group_is_one_message() {
     let one = Checked::new(store.claim_check(), Text);
     let other: Result<String, _> = one.decode(&received).await;
     assert!(other.unwrap_err().to_string().contains("CheckedGroup"));
+    // The copies of a topic's subscriptions have the same object.
+    codec.clone().shared().completed(&received).await;
+    assert_eq!(codec.decode(&received).await.unwrap(), group);
     codec.completed(&received).await;
     assert_eq!(store.names().await, []);
     let too_many = vec![text("x"); 1_000];
