@@ -3,13 +3,20 @@
 //! Run it with `cargo run -p kew-claim-check --example claim_check`. The queue is a channel here; use any client.
 #![expect(clippy::print_stdout, reason = "the example shows what it does")]
 
+use std::time::Duration;
+
 use kew_claim_check::{ClaimCheck, ClaimCheckOptions, ClaimStore, Content};
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let store = ClaimStore::folder(folder.path())?;
-    let claims = ClaimCheck::new(store, ClaimCheckOptions::default())?;
+    let options = ClaimCheckOptions {
+        // The time to live of the queue's messages. Without it nothing is swept.
+        message_life: Some(Duration::from_hours(7 * 24)),
+        ..ClaimCheckOptions::default()
+    };
+    let claims = ClaimCheck::new(store, options)?;
     let (queue, mut messages) = tokio::sync::mpsc::channel(1);
 
     // The sender. Several messages go together, in one object and one message.

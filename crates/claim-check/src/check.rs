@@ -3,6 +3,7 @@
 use std::time::{Instant, SystemTime};
 
 use bytes::{Bytes, BytesMut};
+use chrono::{DateTime, Utc};
 use futures_util::StreamExt as _;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt as _, PutPayload};
@@ -179,14 +180,65 @@ impl ClaimCheck {
         })
     }
 
-    /// Removes the object of a message. Call it after the message was settled, and only if no other message has the
-    /// same claim (as the copies of a topic's subscriptions do).
+    /// Removes the object of a message. Call it after the settlement of the message was confirmed, and only if no other
+    /// message has the same claim (as the copies of a topic's subscriptions do).
     ///
-    /// An object that does not exist (any more) is a success. If this fails, a sweep removes the object later.
+    /// An object that does not exist (any more) is a success, and one that was [kept](Self::keep) stays. If this fails, a
+    /// sweep removes the object later.
     pub async fn release(&self, claim: &Claim) -> Result<(), Error> {
+        match claim.object() {
+            Some(name) if self.kept_since(name).await?.is_none() => self.delete(name).await,
+            // A message that was buried refers to it, also if this one was a copy of it.
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Keeps the object of a message that is about to go to the dead-letter or poison queue. From now on nothing removes
+    /// it but [`ClaimCheck::discard`], and a sweep after
+    /// [`ClaimCheckOptions::buried_life`](crate::ClaimCheckOptions::buried_life).
+    ///
+    /// Call it before the message is buried. An object that does not exist is a success. Called again, it counts the
+    /// time anew.
+    pub async fn keep(&self, claim: &Claim) -> Result<(), Error> {
         let Some(name) = claim.object() else {
             return Ok(());
         };
+        let path = self.path(name);
+        match self.within(name, self.store.objects.head(&path)).await {
+            Ok(_) => {}
+            Err(Error::Missing { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let mark = name::mark_of(name);
+        let path = self.path(&mark);
+        let put = self.store.objects.put(&path, PutPayload::from_static(b""));
+        self.within(&mark, put).await.map(drop)
+    }
+
+    /// Removes the object of a message also if it was kept: for a buried message that you deleted, or handled after you
+    /// sent it again.
+    pub async fn discard(&self, claim: &Claim) -> Result<(), Error> {
+        let Some(name) = claim.object() else {
+            return Ok(());
+        };
+        // In this order, so that a crash in between leaves what a sweep finds.
+        self.delete(&name::mark_of(name)).await?;
+        self.delete(name).await
+    }
+
+    /// When an object was kept, by the clock of the store.
+    pub(crate) async fn kept_since(&self, name: &str) -> Result<Option<DateTime<Utc>>, Error> {
+        let mark = name::mark_of(name);
+        let path = self.path(&mark);
+        match self.within(&mark, self.store.objects.head(&path)).await {
+            Ok(found) => Ok(Some(found.last_modified)),
+            Err(Error::Missing { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes what may be absent.
+    pub(crate) async fn delete(&self, name: &str) -> Result<(), Error> {
         let path = self.path(name);
         match self.within(name, self.store.objects.delete(&path)).await {
             Ok(()) | Err(Error::Missing { .. }) => Ok(()),

@@ -13,6 +13,9 @@ const DAY: &str = "%Y-%m-%d";
 /// How many hexadecimal digits follow the day.
 const DIGITS: usize = 32;
 
+/// What the name of the mark has after that of its object.
+const KEPT: &str = ".kept";
+
 /// A name that no other object has.
 pub(crate) fn new(now: DateTime<Utc>) -> Result<String, Error> {
     let day = now.format(DAY);
@@ -24,6 +27,11 @@ pub(crate) fn random() -> Result<String, Error> {
     let mut bytes = [0; DIGITS / 2];
     getrandom::fill(&mut bytes).map_err(Error::unavailable)?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}
+
+/// The name of the mark of an object that is kept. It lies beside the object.
+pub(crate) fn mark_of(name: &str) -> String {
+    format!("{name}{KEPT}")
 }
 
 /// Whether a text is the name of an object.
@@ -45,10 +53,11 @@ pub(crate) fn is_random(digits: &str) -> bool {
     digits.len() == DIGITS && digits.bytes().all(is_digit)
 }
 
-/// Whether a file of a folder is a write that was never finished: the name, `#` and a number.
+/// Whether a file of a folder is a write that was never finished: the name of an object or a mark, `#` and a number.
 pub(crate) fn is_unfinished(file: &str) -> bool {
-    file.split_once('#').is_some_and(|(digits, number)| {
-        is_random(digits) && number.bytes().all(|byte| byte.is_ascii_digit())
+    file.split_once('#').is_some_and(|(name, number)| {
+        is_random(name.strip_suffix(KEPT).unwrap_or(name))
+            && number.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
 
@@ -85,5 +94,7 @@ mod tests {
         }
         assert!(is_unfinished(&format!("{digits}#1")) && !is_unfinished(digits));
         assert!(!is_unfinished("other#1"));
+        assert!(is_unfinished(&format!("{}#1", mark_of(digits))));
+        assert!(!is_random(&mark_of(digits)) && !is_unfinished(&mark_of(digits)));
     }
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// Stores give the time of an object in seconds or more coarsely.
-const PRECISION: Duration = Duration::from_secs(60);
+/// How much later than it has to be an object is swept: stores give times in seconds or more coarsely, and a message
+/// that is about to expire is still being handled.
+const MARGIN: Duration = Duration::from_hours(1);
 
 /// The highest level: higher ones need more memory to read than readers allow.
 const LEVEL_MAX: i32 = 19;
@@ -16,8 +17,8 @@ pub struct ClaimCheckOptions {
     /// The folder of the objects within the store, such as `claims/orders`. Empty for the root. Default `claims`. Use a
     /// folder that has nothing else, and one sweeper for it.
     pub prefix: String,
-    /// The largest body of a message, in bytes: data that fits in it is not stored. Default 48 KiB, which is 64 KiB in
-    /// Base64, the limit of Queue Storage.
+    /// The largest body of a message, in bytes: data that fits in it is not stored. Default 24 KiB, which fits in the
+    /// 64 KiB of Queue Storage in every form: in Base64, and quoted in an envelope of `kew-worker`.
     pub message_size_max_bytes: usize,
     /// The largest data of a message or of a group, in bytes, before compression. Default 64 MiB. A call holds twice as
     /// much in memory.
@@ -26,14 +27,19 @@ pub struct ClaimCheckOptions {
     pub items_max: u32,
     /// The level of compression, 1 (fast) to 19 (small). Default 3.
     pub level: i32,
-    /// How long a message lives at most, counted from its send: also as a dead letter, and until it is sent again.
-    /// Default 14 days.
-    pub message_life: Duration,
+    /// How long a message lives at most, counted from its send: its time to live, and where services bury messages by
+    /// themselves, the time that a dead letter lies before it is deleted or sent again. Messages that were kept with
+    /// [`ClaimCheck::keep`](crate::ClaimCheck::keep) are not meant: see `buried_life`.
+    ///
+    /// `None`, the default: it is not known, and sweeps are refused. Only you know the queues: an object whose message
+    /// lives longer than you say here is lost.
+    pub message_life: Option<Duration>,
     /// How long it takes at most from `check_in` to the end of the last try to send the message. Default 1 day.
     pub send_time_max: Duration,
-    /// How old an object is before a sweep removes it. At least a minute more than `message_life` and `send_time_max`
-    /// together. Default 30 days.
-    pub orphan_age: Duration,
+    /// How long a message lies in the dead-letter or poison queue at most, counted from
+    /// [`ClaimCheck::keep`](crate::ClaimCheck::keep): so long its object is kept. `None`, the default: always, as such
+    /// messages never expire.
+    pub buried_life: Option<Duration>,
     /// How long the store may take for one operation. Default 60 s.
     pub store_time_max: Duration,
 }
@@ -42,13 +48,13 @@ impl Default for ClaimCheckOptions {
     fn default() -> Self {
         Self {
             prefix: "claims".to_owned(),
-            message_size_max_bytes: 48 << 10,
+            message_size_max_bytes: 24 << 10,
             size_max_bytes: 64 << 20,
             items_max: 100_000,
             level: 3,
-            message_life: Duration::from_hours(14 * 24),
+            message_life: None,
             send_time_max: Duration::from_hours(24),
-            orphan_age: Duration::from_hours(30 * 24),
+            buried_life: None,
             store_time_max: Duration::from_secs(60),
         }
     }
@@ -69,14 +75,16 @@ impl ClaimCheckOptions {
                 u32::MAX
             )));
         }
-        let used = self.message_life.saturating_add(self.send_time_max);
-        if self.orphan_age < used.saturating_add(PRECISION) {
-            return Err(Error::invalid(format!(
-                "objects are swept after {:?}, and a message can refer to one for {used:?}: sweep them a minute later than that, or more",
-                self.orphan_age
-            )));
-        }
         Ok(())
+    }
+
+    /// How old an object is that no message can refer to. `None`: that is not known.
+    pub(crate) fn orphan_age(&self) -> Option<Duration> {
+        let life = self.message_life?;
+        Some(
+            life.saturating_add(self.send_time_max)
+                .saturating_add(MARGIN),
+        )
     }
 }
 
@@ -90,18 +98,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_message_can_refer_to_is_not_swept() {
+    fn what_a_message_can_refer_to_is_not_an_orphan() {
         let day = Duration::from_hours(24);
-        let options = |orphan_age| ClaimCheckOptions {
-            message_life: day,
-            send_time_max: day,
-            orphan_age,
+        let options = |message_life| ClaimCheckOptions {
+            message_life,
             ..ClaimCheckOptions::default()
         };
-        assert!(options(2 * day).check().is_err());
-        assert!(options(2 * day + Duration::from_secs(59)).check().is_err());
-        assert!(options(2 * day + Duration::from_secs(60)).check().is_ok());
-        assert!(options(Duration::MAX).check().is_ok());
+        assert_eq!(options(None).orphan_age(), None);
+        assert_eq!(options(Some(day)).orphan_age(), Some(2 * day + MARGIN));
+        assert_eq!(
+            options(Some(Duration::MAX)).orphan_age(),
+            Some(Duration::MAX)
+        );
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! An object is an orphan when it is older than any message that refers to it can be. Nothing else shows it: a crash
 //! between store and send, or between settlement and release, leaves the object without a trace. Ages are taken by the
 //! clock of the store, so that a machine with a wrong clock sweeps nothing that is young.
+//!
+//! How old a message can be only its application knows, so a sweep is refused until it says so. A message that is buried
+//! can lie for much longer: its object has a mark beside it, and counts from the mark.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -29,37 +32,59 @@ pub struct Swept {
     pub looked_at: u64,
     /// How many orphans it removed.
     pub removed: u64,
+    /// How many objects it left because their messages were buried: see [`ClaimCheck::keep`].
+    pub kept: u64,
     /// Whether there may be more: it stopped at its limit.
     pub has_more: bool,
 }
 
+/// What is older than this is removed.
+#[derive(Clone, Copy, Debug)]
+struct Ages {
+    /// Objects.
+    stored: DateTime<Utc>,
+    /// Objects that are kept, by their marks. `None`: they stay.
+    kept: Option<DateTime<Utc>>,
+}
+
 impl ClaimCheck {
-    /// Removes objects that are older than [`ClaimCheckOptions::orphan_age`](crate::ClaimCheckOptions::orphan_age), at
-    /// most `limit` of them. Call it once a day or so, in one process for each folder, and again while
+    /// Removes objects that no message can refer to any more, at most `limit` of them: those that are older than
+    /// [`ClaimCheckOptions::message_life`](crate::ClaimCheckOptions::message_life) and
+    /// [`ClaimCheckOptions::send_time_max`](crate::ClaimCheckOptions::send_time_max) together, and an hour. An object of
+    /// a buried message that was [kept](ClaimCheck::keep) stays for
+    /// [`ClaimCheckOptions::buried_life`](crate::ClaimCheckOptions::buried_life).
+    ///
+    /// Refused without a `message_life`. Call it once a day or so, in one process for each folder, and again while
     /// [`Swept::has_more`].
     ///
     /// It looks only at folders whose day is that long ago. It can run at any time, also while messages are checked in
     /// and out. In a folder of the file system it also removes unfinished writes, and days that are empty.
     pub async fn sweep(&self, limit: u32) -> Result<Swept, Error> {
-        let before = self.swept_before().await?;
+        let ages = self.ages().await?;
         let mut swept = Swept::default();
-        for day in self.days(before).await? {
+        for day in self.days(ages.stored).await? {
             if swept.has_more {
                 break;
             }
-            self.sweep_day(&day, before, limit, &mut swept).await?;
+            self.sweep_day(&day, ages, limit, &mut swept).await?;
         }
         tracing::info!(
             target: "kew::claim_check",
             looked_at = swept.looked_at,
             removed = swept.removed,
+            kept = swept.kept,
             "swept"
         );
         Ok(swept)
     }
 
-    /// What was stored before this time is an orphan. By the clock of the store: an object is written to read it.
-    async fn swept_before(&self) -> Result<DateTime<Utc>, Error> {
+    /// By the clock of the store: an object is written to read it.
+    async fn ages(&self) -> Result<Ages, Error> {
+        let Some(orphan_age) = self.options.orphan_age() else {
+            return Err(Error::invalid(
+                "a sweep must know how long messages live, also as dead letters: set ClaimCheckOptions::message_life",
+            ));
+        };
         let marker = format!("{MARKER}{}", name::random()?);
         let path = self.prefix.clone().join(marker.as_str());
         let objects = &self.store.objects;
@@ -67,11 +92,16 @@ impl ClaimCheck {
             .await?;
         let found = self.within(&marker, objects.head(&path)).await;
         self.within(&marker, objects.delete(&path)).await?;
-        let age = TimeDelta::from_std(self.options.orphan_age).unwrap_or(TimeDelta::MAX);
         let now = found?.last_modified;
-        Ok(now
-            .checked_sub_signed(age)
-            .unwrap_or(DateTime::<Utc>::MIN_UTC))
+        let before = |age| {
+            let age = TimeDelta::from_std(age).unwrap_or(TimeDelta::MAX);
+            now.checked_sub_signed(age)
+                .unwrap_or(DateTime::<Utc>::MIN_UTC)
+        };
+        Ok(Ages {
+            stored: before(orphan_age),
+            kept: self.options.buried_life.map(before),
+        })
     }
 
     /// The folders of days that can have orphans. Removes markers of sweeps that did not come to their end.
@@ -98,7 +128,7 @@ impl ClaimCheck {
     async fn sweep_day(
         &self,
         day: &Path,
-        before: DateTime<Utc>,
+        ages: Ages,
         limit: u32,
         swept: &mut Swept,
     ) -> Result<(), Error> {
@@ -109,16 +139,26 @@ impl ClaimCheck {
                 break;
             };
             swept.looked_at += 1;
-            if !is_orphan(&found, before) {
+            let Some(name) = old_object(day, &found, ages.stored) else {
                 continue;
-            }
+            };
             if swept.removed >= u64::from(limit) {
                 swept.has_more = true;
                 return Ok(());
             }
-            let object = found.location.as_ref().to_owned();
+            match (self.kept_since(&name).await?, ages.kept) {
+                (None, _) => {}
+                (Some(since), Some(before)) if since < before => {
+                    // First: a crash after it leaves an object that counts as any other.
+                    self.delete(&name::mark_of(&name)).await?;
+                }
+                (Some(_), Some(_) | None) => {
+                    swept.kept += 1;
+                    continue;
+                }
+            }
             let delete = self.store.objects.delete(&found.location);
-            match self.within(&object, delete).await {
+            match self.within(&name, delete).await {
                 Ok(()) => swept.removed += 1,
                 // It was released meanwhile.
                 Err(Error::Missing { .. }) => {}
@@ -129,7 +169,7 @@ impl ClaimCheck {
             let folder: PathBuf = day
                 .parts()
                 .fold(folder.to_path_buf(), |path, part| path.join(part.as_ref()));
-            let tidied = tokio::task::spawn_blocking(move || tidy(&folder, before)).await;
+            let tidied = tokio::task::spawn_blocking(move || tidy(&folder, ages.stored)).await;
             swept.removed += tidied
                 .map_err(Error::unavailable)?
                 .map_err(Error::unavailable)?;
@@ -138,8 +178,10 @@ impl ClaimCheck {
     }
 }
 
-fn is_orphan(found: &ObjectMeta, before: DateTime<Utc>) -> bool {
-    found.last_modified < before && found.location.filename().is_some_and(name::is_random)
+/// The name of an object of ours that is old.
+fn old_object(day: &Path, found: &ObjectMeta, before: DateTime<Utc>) -> Option<String> {
+    let (day, digits) = (day.filename()?, found.location.filename()?);
+    (found.last_modified < before && name::is_random(digits)).then(|| format!("{day}/{digits}"))
 }
 
 /// Removes unfinished writes of a day, which are not listed as objects, and the folder if nothing is left in it.

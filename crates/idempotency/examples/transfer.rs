@@ -6,7 +6,7 @@
 
 use kew_idempotency::rusqlite::{Connection, params};
 use kew_idempotency::{
-    BusinessId, Guard, GuardError, GuardOptions, Json, Scope, SqliteOptions, SqliteStore,
+    BusinessId, Guard, GuardError, GuardOptions, Json, Request, Scope, SqliteOptions, SqliteStore,
     StoreError,
 };
 
@@ -57,14 +57,20 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
         to: "bob",
         cents,
     };
-    // The second message is the first one, delivered again.
+    // The second message is the first one, delivered again. The last one is another transfer with the id of the first.
     for transfer in [
         transfer("t-1", 700),
         transfer("t-1", 700),
         transfer("t-2", 700),
+        transfer("t-1", 1),
     ] {
         let (id, text) = (BusinessId::new(transfer.id)?, transfer.id);
-        let booked = guard.run(&id, |transaction| {
+        // With a queue, the body of the message.
+        let Transfer {
+            from, to, cents, ..
+        } = transfer;
+        let request = Request::new(&id, format!("{from}|{to}|{cents}").as_bytes());
+        let booked = guard.run(request, |transaction| {
             Box::pin(transaction.call(move |connection| book(connection, &transfer)))
         });
         match booked.await {
@@ -72,6 +78,9 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error>> {
             Ok(answer) => println!("{text} is booked: {answer:?}"),
             Err(GuardError::Handler(error @ TransferError::NotEnough(..))) => {
                 println!("{text} is rejected: {error}");
+            }
+            Err(error @ GuardError::AnotherRequest { .. }) => {
+                println!("{text} is rejected: {error}")
             }
             // Nothing is booked, or the answer of the commit is lost: leave the message to its next delivery.
             Err(error) => return Err(error.into()),

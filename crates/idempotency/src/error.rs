@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::key::BusinessId;
 use crate::outcome::OutcomeError;
 
 /// What can be done about an error.
@@ -123,6 +124,16 @@ pub enum GuardError<E> {
     /// The work is done, and what was recorded as its outcome is not one of this type.
     #[error("the recorded outcome cannot be read: {0}")]
     OutcomeUnreadable(OutcomeError),
+    /// Other work with this id is done: the request says something else than the one that was done. Its handler did not
+    /// run, and the recorded outcome is not that of this request. Repeating it does not help: dead-letter the message, or
+    /// tell the client.
+    #[error(
+        "the id {id} belongs to another request, which is done: give this one an id of its own"
+    )]
+    AnotherRequest {
+        /// The id that both have.
+        id: BusinessId,
+    },
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -136,7 +147,8 @@ impl<E> GuardError<E> {
             Self::TimedOut { .. } => Some(ErrorKind::TryAgainLater),
             Self::OutcomeTooLarge { .. }
             | Self::OutcomeUnwritable(_)
-            | Self::OutcomeUnreadable(_) => Some(ErrorKind::Refused),
+            | Self::OutcomeUnreadable(_)
+            | Self::AnotherRequest { .. } => Some(ErrorKind::Refused),
             Self::Store(error) => Some(error.kind()),
         }
     }

@@ -8,7 +8,8 @@ use tokio::time::timeout;
 use crate::error::{GuardError, StoreError};
 use crate::key::{BusinessId, Key, Scope};
 use crate::outcome::Outcome;
-use crate::store::{Begun, Store, Transaction};
+use crate::request::{Fingerprint, Request};
+use crate::store::{Begun, Record, Store, Transaction};
 
 /// How long records of outcomes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,7 +150,7 @@ impl<S: Store> Guard<S> {
     /// See [`Guard::run_handler`].
     pub async fn run<O, E, F>(
         &self,
-        id: &BusinessId,
+        request: impl Into<Request> + Send,
         handler: F,
     ) -> Result<Answer<O>, GuardError<E>>
     where
@@ -157,26 +158,33 @@ impl<S: Store> Guard<S> {
         E: Send,
         F: for<'a> FnOnce(&'a mut S::Transaction) -> HandlerFuture<'a, O, E> + Send,
     {
-        self.run_handler(id, Closure(handler)).await
+        self.run_handler(request, Closure(handler)).await
     }
 
-    /// Does the work once, and returns its outcome. If it has been done, the handler does not run.
+    /// Does the work once, and returns its outcome. If it has been done, the handler does not run. If other work has been
+    /// done under the same id, this fails with [`GuardError::AnotherRequest`]; a request that is only a [`BusinessId`] is
+    /// not compared.
     ///
     /// The outcome is durable when this returns: settle the message then. Two requests with the same id at the same
     /// time wait for each other. To drop the future rolls the work back, or leaves it done; the next request with the
     /// same id finds out.
     pub async fn run_handler<H: Handler<S::Transaction>>(
         &self,
-        id: &BusinessId,
+        request: impl Into<Request> + Send,
         handler: H,
     ) -> Result<Answer<H::Outcome>, GuardError<H::Error>> {
-        let mut transaction = match self.store.begin(&self.key(id)).await? {
-            Begun::Recorded(bytes) => return read(bytes).map(Answer::Repeated),
+        let Request { id, fingerprint } = request.into();
+        let mut transaction = match self.store.begin(&self.key(&id)).await? {
+            Begun::Recorded(record) => return read(&id, fingerprint, record).map(Answer::Repeated),
             Begun::New(transaction) => transaction,
         };
         match self.handle(handler, &mut transaction).await {
             Ok((outcome, bytes)) => {
-                transaction.commit(bytes).await?;
+                let record = Record {
+                    outcome: bytes,
+                    fingerprint,
+                };
+                transaction.commit(record).await?;
                 Ok(Answer::New(outcome))
             }
             Err(error) => {
@@ -189,13 +197,16 @@ impl<S: Store> Guard<S> {
         }
     }
 
-    /// The outcome of the work, if it is done. `None` means that the database has no record of it.
+    /// The outcome of the work, if it is done. `None` means that the database has no record of it. Fails with
+    /// [`GuardError::AnotherRequest`] as [`Guard::run_handler`] does.
     pub async fn look_up<O: Outcome>(
         &self,
-        id: &BusinessId,
+        request: impl Into<Request> + Send,
     ) -> Result<Option<O>, GuardError<std::convert::Infallible>> {
-        let found = self.store.find(&self.key(id)).await?;
-        found.map(read).transpose()
+        let Request { id, fingerprint } = request.into();
+        let found = self.store.find(&self.key(&id)).await?;
+        let found = found.map(|record| read(&id, fingerprint, record));
+        found.transpose()
     }
 
     /// Removes records that are older than the retention, at most `limit` of them, and returns how many it removed.
@@ -246,6 +257,18 @@ impl<S: Store> Guard<S> {
     }
 }
 
-fn read<O: Outcome, E>(bytes: Vec<u8>) -> Result<O, GuardError<E>> {
-    O::from_bytes(bytes).map_err(GuardError::OutcomeUnreadable)
+/// The recorded outcome, if it is that of this request.
+fn read<O: Outcome, E>(
+    id: &BusinessId,
+    fingerprint: Option<Fingerprint>,
+    record: Record,
+) -> Result<O, GuardError<E>> {
+    match (fingerprint, record.fingerprint) {
+        (Some(asked), Some(done)) if asked != done => {
+            return Err(GuardError::AnotherRequest { id: id.clone() });
+        }
+        // One of them is not compared.
+        (Some(_) | None, Some(_) | None) => {}
+    }
+    O::from_bytes(record.outcome).map_err(GuardError::OutcomeUnreadable)
 }

@@ -5,6 +5,7 @@
 //! outcome, and its handler does not run.
 //!
 //! - [`Guard`] looks up, runs a closure or a [`Handler`] with the open transaction, records and commits.
+//! - A [`Request`] has the id and the content: another request with the same id is refused.
 //! - `SqliteStore` (feature `sqlite`, the default) and `PostgresStore` (feature `postgres`) are the databases; the
 //!   trait [`Store`] is for others.
 //! - [`OutboxMessage`]s are written in the transaction, and a [`Pump`] sends them after the commit, at least once and
@@ -24,6 +25,7 @@ mod outcome;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod random;
+mod request;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod store;
@@ -39,9 +41,10 @@ pub use outbox::{
 pub use outcome::{Json, Outcome, OutcomeError};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStore, PostgresTls, PostgresTransaction};
+pub use request::{Fingerprint, Request};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransaction};
-pub use store::{Begun, Store, Transaction};
+pub use store::{Begun, Record, Store, Transaction};
 
 /// The client of PostgreSQL that handlers use.
 #[cfg(feature = "postgres")]

@@ -5,12 +5,22 @@ use std::time::Duration;
 use crate::error::StoreError;
 use crate::key::{Key, Scope};
 use crate::outbox::OutboxMessage;
+use crate::request::Fingerprint;
+
+/// What is recorded of a piece of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its outcome.
+    pub outcome: Vec<u8>,
+    /// What the request said that was done. `None`: it was not compared.
+    pub fingerprint: Option<Fingerprint>,
+}
 
 /// A piece of work, when its transaction begins.
 #[derive(Debug)]
 pub enum Begun<T> {
     /// It is done. This is what was recorded; no transaction is open.
-    Recorded(Vec<u8>),
+    Recorded(Record),
     /// It is new. The transaction is open.
     New(T),
 }
@@ -33,7 +43,7 @@ pub trait Store: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Begun<Self::Transaction>, StoreError>> + Send;
 
     /// What was recorded, if the work is done.
-    fn find(&self, key: &Key) -> impl Future<Output = Result<Option<Vec<u8>>, StoreError>> + Send;
+    fn find(&self, key: &Key) -> impl Future<Output = Result<Option<Record>, StoreError>> + Send;
 
     /// Removes at most `limit` records of a scope that are older than `age`, and returns how many it removed.
     fn remove_older_than(
@@ -56,11 +66,11 @@ pub trait Transaction: Send + 'static {
         message: &OutboxMessage,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Records the outcome, and commits it with everything else. It is durable when this returns `Ok`.
+    /// Writes the record, and commits it with everything else. It is durable when this returns `Ok`.
     ///
     /// If the transaction is not open any more, because the handler ended it or one of its statements failed, this
     /// fails and records nothing. To drop the future leaves it open whether it is committed.
-    fn commit(self, outcome: Vec<u8>) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn commit(self, record: Record) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Undoes everything.
     fn roll_back(self) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -9,6 +9,7 @@ use std::panic;
 use std::sync::Once;
 use std::time::Duration;
 
+use crate::codec::CodecError;
 use crate::source::{Attempt, Burial};
 
 /// The reason of a payload that no codec can read.
@@ -95,6 +96,17 @@ impl Failure {
         Self::of(MALFORMED_PAYLOAD, vec![text.into()], Trace::None).permanent(MALFORMED_PAYLOAD)
     }
 
+    /// Of a codec that could not decode the message.
+    pub(crate) fn of_codec(error: CodecError) -> Self {
+        match error {
+            CodecError::Malformed(text) => Self::malformed(text),
+            CodecError::Unavailable(text) => Self::of_type("PayloadUnavailable", text),
+            CodecError::Unusable { reason, chain } => {
+                Self::of(&reason, chain, Trace::None).permanent(reason)
+            }
+        }
+    }
+
     pub(crate) fn not_authentic(text: impl Into<String>) -> Self {
         Self::of(AUTHENTICATION_FAILED, vec![text.into()], Trace::None)
             .permanent(AUTHENTICATION_FAILED)
@@ -150,16 +162,22 @@ impl Failure {
 
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        let mut chain = vec![error.to_string()];
-        let mut source = error.source();
-        while let Some(inner) = source
-            && chain.len() < CHAIN_MAX
-        {
-            chain.push(inner.to_string());
-            source = inner.source();
-        }
+        let chain = chain_of(&error);
         Self::of(std::any::type_name::<E>(), chain, Trace::captured())
     }
+}
+
+/// The texts of an error and of its sources, outermost first.
+pub(crate) fn chain_of(error: &(dyn Error + 'static)) -> Vec<String> {
+    let mut chain = vec![error.to_string()];
+    let mut source = error.source();
+    while let Some(inner) = source
+        && chain.len() < CHAIN_MAX
+    {
+        chain.push(inner.to_string());
+        source = inner.source();
+    }
+    chain
 }
 
 impl fmt::Display for Failure {
@@ -239,6 +257,23 @@ mod tests {
         assert_eq!(burial.history[0].attempt, 3);
         let burial = failure.permanent("NoSuchAccount").burial(Vec::new());
         assert_eq!(burial.reason, "NoSuchAccount");
+    }
+
+    #[test]
+    fn an_error_of_a_codec_is_buried_or_tried_again() {
+        let unusable = CodecError::unusable("ClaimMissing", &Outer(fmt::Error));
+        assert!(unusable.to_string().contains("cannot book: "), "{unusable}");
+        let failure = Failure::of_codec(unusable);
+        assert!(failure.is_permanent());
+        let burial = failure.burial(Vec::new());
+        assert_eq!(
+            (burial.reason.as_str(), burial.chain.len()),
+            ("ClaimMissing", 2)
+        );
+        let later = Failure::of_codec(CodecError::Unavailable("no answer".to_owned()));
+        assert!(!later.is_permanent());
+        let malformed = Failure::of_codec(CodecError::Malformed("line 1".to_owned()));
+        assert_eq!(malformed.burial(Vec::new()).reason, MALFORMED_PAYLOAD);
     }
 
     #[test]

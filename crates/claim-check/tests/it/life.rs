@@ -79,6 +79,44 @@ async fn a_crash_between_settlement_and_release_leaves_an_orphan_that_is_swept()
     assert!(steps >= 2, "{steps}");
 }
 
+/// A message is buried with its object, or the object counts as any other.
+#[tokio::test]
+async fn a_crash_of_keep_or_discard_leaves_what_a_sweep_finds() {
+    let mut steps = 0;
+    loop {
+        let store = TestStore::new();
+        let claims = store.claim_check();
+        let sent = claims.check_in(large()).await.unwrap();
+        let kept = crash_at(steps, claims.keep(&sent.claim));
+        store.pass(31 * DAY);
+        claims.sweep(99).await.unwrap();
+        if let Some(kept) = &kept {
+            kept.as_ref().unwrap();
+            // However old: it was kept.
+            store.pass(4_000 * DAY);
+            let swept = claims.sweep(99).await.unwrap();
+            assert_eq!((swept.removed, swept.kept), (0, 1));
+            let received = claims.check_out(&sent.body).await.unwrap();
+            assert_eq!(received.content, large());
+        }
+        crash_at(steps, claims.discard(&sent.claim));
+        let left = store.names().await;
+        let mut marks = left
+            .iter()
+            .filter_map(|it| it.as_ref().strip_suffix(".kept"));
+        match marks.next() {
+            // Still kept: a mark is never without its object, which nothing would find.
+            Some(object) => assert!(left.contains(&object.into()), "step {steps}: {left:?}"),
+            None => is_swept(&store).await,
+        }
+        if kept.is_some() {
+            break;
+        }
+        steps += 1;
+    }
+    assert!(steps >= 4, "{steps}");
+}
+
 #[tokio::test]
 async fn a_crash_of_a_sweep_loses_nothing_that_is_young() {
     let mut steps = 0;
@@ -126,7 +164,7 @@ async fn a_sweep_during_a_send_removes_nothing_of_it() {
             None => check_in.await.unwrap(),
         };
         let options = TestStore::options();
-        store.pass(options.send_time_max + options.message_life);
+        store.pass(options.send_time_max + options.message_life.unwrap());
         claims.sweep(99).await.unwrap();
         let received = claims.check_out(&sent.body).await.unwrap();
         assert_eq!(received.content, large());
@@ -147,6 +185,8 @@ enum Event {
     Send,
     /// Of the oldest that was sent.
     Receive,
+    /// The oldest that was sent fails for good.
+    Bury,
     Sweep,
 }
 
@@ -155,6 +195,7 @@ fn event() -> impl Strategy<Value = (u64, Event)> {
         Just(Event::CheckIn),
         Just(Event::Send),
         Just(Event::Receive),
+        Just(Event::Bury),
         Just(Event::Sweep),
         Just(Event::Sweep),
     ];
@@ -190,6 +231,7 @@ async fn live(events: Vec<(u64, Event)>) {
     let store = TestStore::new();
     let claims = store.claim_check();
     let mut lives: Vec<Life> = Vec::new();
+    let mut buried: Vec<Life> = Vec::new();
     let mut now = 0;
     for (passed, event) in events {
         now += passed;
@@ -197,7 +239,7 @@ async fn live(events: Vec<(u64, Event)>) {
         // Too late to be sent, or too old to be received: nobody refers to these any more.
         lives.retain(|life| match life.sent {
             None => now <= life.stored + hours(send_time_max),
-            Some(sent) => now <= sent + hours(message_life),
+            Some(sent) => now <= sent + hours(message_life.unwrap()),
         });
         match event {
             Event::CheckIn => {
@@ -224,14 +266,24 @@ async fn live(events: Vec<(u64, Event)>) {
                     assert_eq!(again.kind(), ErrorKind::Missing);
                 }
             }
+            Event::Bury => {
+                if let Some(at) = lives.iter().position(|life| life.sent.is_some()) {
+                    let life = lives.remove(at);
+                    claims.keep(&life.claim).await.unwrap();
+                    buried.push(life);
+                }
+            }
             Event::Sweep => {
                 claims.sweep(3).await.unwrap();
             }
         }
-        for life in &lives {
+        for life in lives.iter().chain(&buried) {
             let received = claims.check_out(&life.body).await;
             assert!(received.is_ok(), "at hour {now}: {received:?}");
         }
+    }
+    for life in buried {
+        claims.discard(&life.claim).await.unwrap();
     }
     is_swept(&store).await;
 }

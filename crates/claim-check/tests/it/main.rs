@@ -4,8 +4,21 @@
 
 mod damage;
 mod examples;
+#[expect(dead_code, reason = "the tests of kew-worker use the rest of it")]
+#[path = "../../../worker/tests/it/fake.rs"]
+mod fake;
+#[expect(dead_code, reason = "the tests of kew-worker use the rest of it")]
+#[path = "../../../worker/tests/it/fake_source.rs"]
+mod fake_source;
+#[expect(dead_code, reason = "the tests of kew-worker use the rest of it")]
+#[path = "../../../worker/tests/it/kew.rs"]
+mod kew;
 mod life;
+mod listener;
+#[path = "../../../queue-api/tests/it/panics.rs"]
+mod panics;
 mod round_trips;
+mod services;
 mod store;
 mod sweep;
 mod trouble;

@@ -17,6 +17,8 @@ use kew_claim_check::object_store::{
 };
 use kew_claim_check::{ClaimCheck, ClaimCheckOptions, ClaimStore};
 
+use crate::fake::Service;
+
 /// How the store answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mood {
@@ -37,6 +39,8 @@ struct State {
     elapsed: Duration,
     stored_after: HashMap<Path, Duration>,
     operations: u32,
+    /// Where a crash can happen.
+    points: Option<Arc<Service>>,
 }
 
 /// All clones are the same store.
@@ -61,8 +65,16 @@ impl TestStore {
         ClaimCheckOptions {
             message_size_max_bytes: 400,
             size_max_bytes: 1 << 20,
+            // Objects are swept after 30 days.
+            message_life: Some(Duration::from_hours(29 * 24 - 1)),
+            send_time_max: Duration::from_hours(24),
             ..ClaimCheckOptions::default()
         }
+    }
+
+    /// Operations can be stopped before and after their effect, as requests to the service can.
+    pub(crate) fn crash_with(&self, service: &Arc<Service>) {
+        self.state.lock().unwrap().points = Some(service.clone());
     }
 
     pub(crate) fn claim_check(&self) -> ClaimCheck {
@@ -102,6 +114,10 @@ impl TestStore {
         self.objects.put(name, bytes.into()).await.unwrap();
     }
 
+    pub(crate) async fn remove(&self, name: &Path) {
+        self.objects.delete(name).await.unwrap();
+    }
+
     /// Each operation waits once before it has an effect, and once after it.
     async fn operate(&self) -> Result<()> {
         let mood = {
@@ -109,7 +125,7 @@ impl TestStore {
             state.operations += 1;
             state.mood
         };
-        tokio::task::yield_now().await;
+        self.point().await;
         match mood {
             Mood::Well => Ok(()),
             Mood::Failing => Err(Error::Generic {
@@ -121,6 +137,14 @@ impl TestStore {
                 source: "no rights".into(),
             }),
             Mood::Silent => std::future::pending().await,
+        }
+    }
+
+    async fn point(&self) {
+        tokio::task::yield_now().await;
+        let points = self.state.lock().unwrap().points.clone();
+        if let Some(service) = points {
+            service.point().await;
         }
     }
 
@@ -153,7 +177,7 @@ impl ObjectStore for TestStore {
             let elapsed = state.elapsed;
             state.stored_after.insert(location.clone(), elapsed);
         }
-        tokio::task::yield_now().await;
+        self.point().await;
         Ok(put)
     }
 
@@ -169,7 +193,7 @@ impl ObjectStore for TestStore {
         self.operate().await?;
         let mut found = self.objects.get_opts(location, options).await?;
         found.meta = self.dated(found.meta);
-        tokio::task::yield_now().await;
+        self.point().await;
         Ok(found)
     }
 
@@ -184,7 +208,7 @@ impl ObjectStore for TestStore {
                 let location = location?;
                 store.operate().await?;
                 store.objects.delete(&location).await?;
-                tokio::task::yield_now().await;
+                store.point().await;
                 Ok(location)
             }
         };

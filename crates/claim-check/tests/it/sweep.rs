@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use kew_claim_check::{ClaimCheck, ClaimCheckOptions, ClaimStore, Content, Swept};
+use kew_claim_check::{ClaimCheck, ClaimCheckOptions, ClaimStore, Content, ErrorKind, Swept};
 
 use crate::store::TestStore;
 
@@ -155,7 +155,92 @@ async fn two_sweeps_at_once_are_one() {
     assert_eq!(store.names().await, []);
 }
 
+/// A queue may keep messages forever: then age says nothing, and nothing is removed.
 #[tokio::test]
-async fn the_default_options_sweep_after_30_days() {
-    assert_eq!(ClaimCheckOptions::default().orphan_age, 30 * DAY);
+async fn a_sweep_must_know_how_long_messages_live() {
+    let store = TestStore::new();
+    let options = ClaimCheckOptions {
+        message_life: None,
+        ..TestStore::options()
+    };
+    let claims = ClaimCheck::new(ClaimStore::new(store.clone()), options).unwrap();
+    let sent = claims.check_in(large()).await.unwrap();
+    store.pass(4_000 * DAY);
+    let error = claims.sweep(9).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("message_life"), "{error}");
+    assert_eq!(claims.check_out(&sent.body).await.unwrap().content, large());
+    assert_eq!(ClaimCheckOptions::default().message_life, None);
+}
+
+#[tokio::test]
+async fn an_object_of_a_buried_message_is_removed_when_its_time_is_over() {
+    let store = TestStore::new();
+    let with = |buried_life| {
+        let options = ClaimCheckOptions {
+            buried_life,
+            ..TestStore::options()
+        };
+        ClaimCheck::new(ClaimStore::new(store.clone()), options).unwrap()
+    };
+    let (claims, forever) = (with(Some(90 * DAY)), with(None));
+    let sent = claims.check_in(large()).await.unwrap();
+    store.pass(20 * DAY);
+    claims.keep(&sent.claim).await.unwrap();
+    store.pass(89 * DAY);
+    let swept = claims.sweep(9).await.unwrap();
+    assert_eq!((swept.removed, swept.kept), (0, 1));
+    // Another copy of the message was handled: this one still lies there.
+    claims.release(&sent.claim).await.unwrap();
+    assert_eq!(claims.check_out(&sent.body).await.unwrap().content, large());
+    store.pass(2 * DAY);
+    assert_eq!(forever.sweep(9).await.unwrap().kept, 1);
+    let swept = claims.sweep(9).await.unwrap();
+    assert_eq!((swept.removed, swept.kept), (1, 0));
+    assert_eq!(store.names().await, []);
+}
+
+#[tokio::test]
+async fn a_kept_object_is_removed_on_request() {
+    let store = TestStore::new();
+    let claims = store.claim_check();
+    let sent = claims.check_in(large()).await.unwrap();
+    claims.keep(&sent.claim).await.unwrap();
+    assert_eq!(store.names().await.len(), 2);
+    claims.discard(&sent.claim).await.unwrap();
+    assert_eq!(store.names().await, []);
+    // What does not exist is not kept, and there is nothing to discard.
+    claims.keep(&sent.claim).await.unwrap();
+    claims.discard(&sent.claim).await.unwrap();
+    assert_eq!(store.names().await, []);
+}
+
+/// The mark lies beside the object, in the folder of the day.
+#[tokio::test]
+async fn a_folder_keeps_what_is_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let store = ClaimStore::folder(root.path()).unwrap();
+    let options = ClaimCheckOptions {
+        buried_life: Some(90 * DAY),
+        ..TestStore::options()
+    };
+    let claims = ClaimCheck::new(store, options).unwrap();
+    let sent = claims.check_in(large()).await.unwrap();
+    claims.keep(&sent.claim).await.unwrap();
+    let folder = root.path().join("claims");
+    let path = folder.join(sent.claim.object().unwrap());
+    let mark = path.with_extension("kept");
+    assert!(mark.exists(), "{}", mark.display());
+    let age = |path: &std::path::Path, days: u32| {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - days * DAY).unwrap();
+    };
+    age(&path, 400);
+    let old_day = folder.join("2020-01-01");
+    std::fs::rename(path.parent().unwrap(), &old_day).unwrap();
+    let swept = claims.sweep(9).await.unwrap();
+    assert_eq!((swept.removed, swept.kept), (0, 1));
+    age(&old_day.join(mark.file_name().unwrap()), 91);
+    assert_eq!(claims.sweep(9).await.unwrap().removed, 1);
+    assert!(!old_day.exists());
 }

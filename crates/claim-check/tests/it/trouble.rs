@@ -1,7 +1,5 @@
 //! Stores that fail, stand still, or refuse, and content that is too large.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use kew_claim_check::{
     Claim, ClaimCheck, ClaimCheckOptions, ClaimStore, Content, Error, ErrorKind,
@@ -104,7 +102,7 @@ fn options_are_checked() {
             ..ClaimCheckOptions::default()
         },
         ClaimCheckOptions {
-            orphan_age: Duration::from_hours(24),
+            level: 20,
             ..ClaimCheckOptions::default()
         },
     ] {

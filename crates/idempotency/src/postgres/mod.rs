@@ -18,7 +18,8 @@ use tokio_postgres::types::Type;
 use crate::error::StoreError;
 use crate::key::{Key, Scope};
 use crate::random;
-use crate::store::{Begun, Store};
+use crate::request::Fingerprint;
+use crate::store::{Begun, Record, Store};
 
 use pool::{Borrowed, Pool, Value};
 pub use tls::PostgresTls;
@@ -29,9 +30,16 @@ pub use transaction::PostgresTransaction;
 pub struct PostgresOptions {
     /// How many connections the store has at most: so many handlers can run at once. Default 8.
     pub connections_max: NonZeroU16,
-    /// How long a transaction waits for a connection, and for a lock. Default 10 s.
+    /// How long a transaction waits for a connection of the store, and for a lock. Default 10 s.
     pub wait_max: Duration,
-    /// How long the store waits for an answer of the server. Default 20 s, longer than `wait_max`.
+    /// How long the server may take to accept a connection, log in included, and a connection that was not used for a
+    /// while to show that it still works. Default 10 s.
+    pub connect_max: Duration,
+    /// How long one statement may run, those of handlers too: the server ends it then. Default 30 s. It does not hold
+    /// for the commit.
+    pub statement_max: Duration,
+    /// How long the store waits for an answer of the server to a statement of its own. Then it closes the connection.
+    /// Default 20 s; must be longer than `wait_max`.
     pub answer_max: Duration,
     /// How long a transaction may be open without a statement, before the server rolls it back: so long does a process
     /// that stands still keep its locks. Default 60 s, longer than any handler waits between two statements.
@@ -43,6 +51,8 @@ impl Default for PostgresOptions {
         Self {
             connections_max: const { NonZeroU16::new(8).expect("8 is not 0") },
             wait_max: Duration::from_secs(10),
+            connect_max: Duration::from_secs(10),
+            statement_max: Duration::from_secs(30),
             answer_max: Duration::from_secs(20),
             idle_max: Duration::from_secs(60),
         }
@@ -65,18 +75,30 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connects, and creates the tables if they do not exist.
     ///
-    /// `tls` replaces the setting `sslmode` of `config`.
+    /// `tls` replaces the setting `sslmode` of `config`. Refuses an `answer_max` that is not longer than `wait_max`: a
+    /// request that waits for a lock would be taken for one without an answer.
     pub async fn connect(
         config: Config,
         tls: PostgresTls,
         options: PostgresOptions,
     ) -> Result<Self, StoreError> {
+        let PostgresOptions {
+            wait_max,
+            answer_max,
+            ..
+        } = options;
+        if answer_max <= wait_max {
+            return Err(StoreError::refused(format!(
+                "answer_max is {answer_max:?} and wait_max is {wait_max:?}: make answer_max longer"
+            )));
+        }
         let store = Self {
             pool: Arc::new(Pool::new(config, tls, options)),
             enqueued: Arc::new(watch::channel(0).0),
         };
         let borrowed = store.pool.take(BEGIN).await?;
-        schema::prepare(borrowed.client()).await?;
+        let prepared = schema::prepare(borrowed.client());
+        store.pool.within(prepared).await?;
         borrowed.commit().await?;
         borrowed.give_back();
         Ok(store)
@@ -90,7 +112,7 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 const OPEN: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1 || chr(10) || $2, 0)),
     set_config('kew_idempotency.transaction', $3, true)";
 
-const FIND: &str = "SELECT outcome FROM kew_outcomes WHERE scope = $1 AND id = $2";
+const FIND: &str = "SELECT outcome, fingerprint FROM kew_outcomes WHERE scope = $1 AND id = $2";
 
 const REMOVE: &str = "WITH removed AS (
     DELETE FROM kew_outcomes WHERE scope = $1 AND id IN (
@@ -111,11 +133,11 @@ impl Store for PostgresStore {
         borrowed.query(OPEN, &values).await?;
         // A statement of its own: it sees what was committed while the first one waited.
         match recorded(&borrowed, key).await? {
-            Some(outcome) => {
+            Some(record) => {
                 if borrowed.roll_back().await.is_ok() {
                     borrowed.give_back();
                 }
-                Ok(Begun::Recorded(outcome))
+                Ok(Begun::Recorded(record))
             }
             None => Ok(Begun::New(PostgresTransaction::new(
                 borrowed,
@@ -126,7 +148,7 @@ impl Store for PostgresStore {
         }
     }
 
-    async fn find(&self, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn find(&self, key: &Key) -> Result<Option<Record>, StoreError> {
         let borrowed = self.pool.take("").await?;
         let found = recorded(&borrowed, key).await?;
         borrowed.give_back();
@@ -162,11 +184,17 @@ impl Store for PostgresStore {
     }
 }
 
-async fn recorded(borrowed: &Borrowed, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
+async fn recorded(borrowed: &Borrowed, key: &Key) -> Result<Option<Record>, StoreError> {
     let (scope, id) = (key.scope.as_str(), key.id.as_str());
     let values: [Value<'_>; 2] = [(&scope, Type::TEXT), (&id, Type::TEXT)];
     match borrowed.query(FIND, &values).await?.first() {
-        Some(row) => Ok(Some(row.try_get(0)?)),
+        Some(row) => {
+            let fingerprint: Option<Vec<u8>> = row.try_get(1)?;
+            Ok(Some(Record {
+                outcome: row.try_get(0)?,
+                fingerprint: fingerprint.and_then(|it| Fingerprint::from_bytes(&it)),
+            }))
+        }
         None => Ok(None),
     }
 }

@@ -1,9 +1,14 @@
 //! Connections, a few of them, which are opened when they are needed.
+//!
+//! Everything that is waited for has a limit, because a server can stand still, and a network can swallow answers. A
+//! connection whose answer did not come is closed at once, and its transaction ends with it. The library would keep the
+//! connection until the answer comes, and the server would keep its locks.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::{ToSql, Type};
@@ -25,20 +30,33 @@ pub(super) struct Pool {
     tls: PostgresTls,
     options: PostgresOptions,
     places: Arc<Semaphore>,
-    free: Mutex<Vec<Client>>,
+    free: Mutex<Vec<Connection>>,
+}
+
+/// A connection. Dropping it closes its socket, also if an answer is still to come: the library would wait for it.
+#[derive(Debug)]
+struct Connection {
+    client: Client,
+    moves_bytes: AbortHandle,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.moves_bytes.abort();
+    }
 }
 
 /// A connection in use. Dropping it closes the connection, and the server rolls back what is open on it.
 #[derive(Debug)]
 pub(super) struct Borrowed {
-    client: Client,
+    connection: Connection,
     pool: Arc<Pool>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Borrowed {
     pub(super) fn client(&self) -> &Client {
-        &self.client
+        &self.connection.client
     }
 
     /// Runs one statement, and returns its rows.
@@ -47,7 +65,7 @@ impl Borrowed {
         statement: &str,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        let rows = self.client.query_typed(statement, values);
+        let rows = self.client().query_typed(statement, values);
         self.pool.within(rows).await
     }
 
@@ -57,21 +75,21 @@ impl Borrowed {
         statement: &str,
         values: &[Value<'_>],
     ) -> Result<u64, StoreError> {
-        let count = self.client.execute_typed(statement, values);
+        let count = self.client().execute_typed(statement, values);
         self.pool.within(count).await
     }
 
     /// Rolls back what is open.
     pub(super) async fn roll_back(&self) -> Result<(), StoreError> {
         self.pool
-            .within(self.client.batch_execute("ROLLBACK"))
+            .within(self.client().batch_execute("ROLLBACK"))
             .await
     }
 
     /// Commits what is open. A commit that has no answer in time may be done.
     pub(super) async fn commit(&self) -> Result<(), StoreError> {
         let limit = self.pool.options.answer_max;
-        match timeout(limit, self.client.batch_execute("COMMIT")).await {
+        match timeout(limit, self.client().batch_execute(COMMIT)).await {
             Ok(answer) => answer.map_err(from_commit),
             Err(_) => Err(StoreError::unknown(format!(
                 "PostgreSQL did not answer the commit in {limit:?}"
@@ -81,10 +99,11 @@ impl Borrowed {
 
     /// Gives back a connection on which no transaction is open.
     pub(super) fn give_back(self) {
-        let Self { client, pool, .. } = self;
-        if !client.is_closed() {
-            let mut free = pool.free.lock().unwrap_or_else(PoisonError::into_inner);
-            free.push(client);
+        let Self {
+            connection, pool, ..
+        } = self;
+        if !connection.client.is_closed() {
+            pool.free().push(connection);
         }
     }
 }
@@ -96,7 +115,7 @@ impl Pool {
             PostgresTls::Required(_) => SslMode::Require,
         });
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(options.wait_max);
+            config.connect_timeout(options.connect_max);
         }
         let places = usize::from(options.connections_max.get());
         Self {
@@ -108,7 +127,8 @@ impl Pool {
         }
     }
 
-    /// A connection on which `first` has run. One that was free may be dead; then `first` runs on the next.
+    /// A connection on which `first` has run. One that was free may be dead; then `first` runs on the next. If one does
+    /// not answer at all, the others are given up too: they would not either, and each would cost as much time.
     pub(super) async fn take(self: &Arc<Self>, first: &str) -> Result<Borrowed, StoreError> {
         let wait = self.options.wait_max;
         let place = timeout(wait, self.places.clone().acquire_owned()).await;
@@ -118,102 +138,123 @@ impl Pool {
         };
         let gone = |_| StoreError::later("the pool has ended");
         let place = place.map_err(|_| busy())?.map_err(gone)?;
-        while let Some(client) = self.pop() {
-            if self.within(client.batch_execute(first)).await.is_ok() {
-                return Ok(self.borrowed(client, place));
+        while let Some(connection) = self.pop() {
+            let ran = connection.client.batch_execute(first);
+            match timeout(self.options.connect_max, ran).await {
+                Ok(Ok(())) => return Ok(self.borrowed(connection, place)),
+                Ok(Err(_)) => {}
+                Err(_) => self.free().clear(),
             }
         }
-        let client = self.connect().await?;
-        self.within(client.batch_execute(first)).await?;
-        Ok(self.borrowed(client, place))
+        let connection = self.connect().await?;
+        self.within(connection.client.batch_execute(first)).await?;
+        Ok(self.borrowed(connection, place))
     }
 
     /// Waits for an answer as long as an answer may take.
-    async fn within<T>(
+    pub(super) async fn within<T, E: Into<StoreError>>(
         &self,
-        answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+        answer: impl Future<Output = Result<T, E>>,
     ) -> Result<T, StoreError> {
-        match timeout(self.options.answer_max, answer).await {
-            Ok(answer) => answer.map_err(from_postgres),
-            Err(_) => Err(self.no_answer()),
+        let limit = self.options.answer_max;
+        match timeout(limit, answer).await {
+            Ok(answer) => answer.map_err(Into::into),
+            Err(_) => Err(StoreError::later(format!(
+                "PostgreSQL did not answer in {limit:?}"
+            ))),
         }
     }
 
-    fn no_answer(&self) -> StoreError {
-        let limit = self.options.answer_max;
-        StoreError::later(format!("PostgreSQL did not answer in {limit:?}"))
-    }
-
-    fn borrowed(self: &Arc<Self>, client: Client, place: OwnedSemaphorePermit) -> Borrowed {
+    fn borrowed(self: &Arc<Self>, connection: Connection, place: OwnedSemaphorePermit) -> Borrowed {
         Borrowed {
-            client,
+            connection,
             pool: self.clone(),
             _place: place,
         }
     }
 
-    fn pop(&self) -> Option<Client> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.pop()
+    fn free(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connect(&self) -> Result<Client, StoreError> {
-        let wait = self.options.wait_max;
-        let client = match &self.tls {
+    fn pop(&self) -> Option<Connection> {
+        self.free().pop()
+    }
+
+    /// A new connection that is set up, or an error in time.
+    async fn connect(&self) -> Result<Connection, StoreError> {
+        let limit = self.options.connect_max;
+        let connected = timeout(limit, async {
+            let connection = self.open().await?;
+            let set_up = connection.client.batch_execute(&self.settings()).await;
+            set_up.map(|()| connection)
+        });
+        match connected.await {
+            Ok(connected) => connected.map_err(from_postgres),
+            Err(_) => Err(StoreError::later(format!(
+                "PostgreSQL did not accept a connection in {limit:?}"
+            ))),
+        }
+    }
+
+    async fn open(&self) -> Result<Connection, tokio_postgres::Error> {
+        Ok(match &self.tls {
             PostgresTls::Off => {
-                let (client, connection) = timeout(wait, self.config.connect(NoTls))
-                    .await
-                    .map_err(|_| self.no_connection())?
-                    .map_err(from_postgres)?;
-                serve(connection);
-                client
+                let (client, connection) = self.config.connect(NoTls).await?;
+                let moves_bytes = serve(connection);
+                Connection {
+                    client,
+                    moves_bytes,
+                }
             }
             PostgresTls::Required(config) => {
                 let connector = MakeRustlsConnect::new(ClientConfig::clone(config));
-                let (client, connection) = timeout(wait, self.config.connect(connector))
-                    .await
-                    .map_err(|_| self.no_connection())?
-                    .map_err(from_postgres)?;
-                serve(connection);
-                client
+                let (client, connection) = self.config.connect(connector).await?;
+                let moves_bytes = serve(connection);
+                Connection {
+                    client,
+                    moves_bytes,
+                }
             }
-        };
-        self.within(client.batch_execute(&self.settings())).await?;
-        Ok(client)
+        })
     }
 
-    fn no_connection(&self) -> StoreError {
-        let wait = self.options.wait_max;
-        StoreError::later(format!(
-            "PostgreSQL did not accept a connection in {wait:?}"
-        ))
-    }
-
-    /// A commit is durable when it is answered, no lock is waited for without end, and the server ends a transaction
-    /// whose client stands still.
+    /// A commit is durable when it is answered, no lock is waited for without end, no statement runs without end, and the
+    /// server ends a transaction whose client stands still.
     fn settings(&self) -> String {
+        let PostgresOptions {
+            wait_max,
+            statement_max,
+            idle_max,
+            ..
+        } = &self.options;
+        let [wait, statement, idle] =
+            [wait_max, statement_max, idle_max].map(|it| it.as_millis().clamp(1, MS_MAX));
         format!(
-            "SET lock_timeout = {}; SET idle_in_transaction_session_timeout = {};
+            "SET lock_timeout = {wait}; SET statement_timeout = {statement};
+             SET idle_in_transaction_session_timeout = {idle};
              SELECT set_config('synchronous_commit', 'on', false)
              WHERE current_setting('synchronous_commit') = 'off'",
-            self.options.wait_max.as_millis().clamp(1, MS_MAX),
-            self.options.idle_max.as_millis().clamp(1, MS_MAX),
         )
     }
 }
+
+/// Without a limit for the commit: the server would end only the wait for its standbys, and report success.
+const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
 
 /// The longest time that PostgreSQL accepts.
 const MS_MAX: u128 = 2_147_483_647;
 
 /// Moves the bytes of a connection until its client is dropped.
-fn serve<S, T>(connection: tokio_postgres::Connection<S, T>)
+fn serve<S, T>(connection: tokio_postgres::Connection<S, T>) -> AbortHandle
 where
     tokio_postgres::Connection<S, T>:
         Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
 {
-    tokio::spawn(async move {
+    let served = tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(target: "kew::idempotency", %error, "a connection to PostgreSQL ended");
         }
     });
+    served.abort_handle()
 }

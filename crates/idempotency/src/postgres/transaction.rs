@@ -10,12 +10,12 @@ use super::pool::{Borrowed, Value};
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::outbox::OutboxMessage;
-use crate::store::Transaction;
+use crate::store::{Record, Transaction};
 
 /// Fails in a transaction one of whose statements failed, where `COMMIT` would roll back and report success. Writes
 /// nothing in a transaction that is not the marked one.
-const RECORD: &str = "INSERT INTO kew_outcomes (scope, id, outcome)
-    SELECT $1, $2, $3 WHERE current_setting('kew_idempotency.transaction', true) = $4
+const RECORD: &str = "INSERT INTO kew_outcomes (scope, id, outcome, fingerprint)
+    SELECT $1, $2, $3, $4 WHERE current_setting('kew_idempotency.transaction', true) = $5
     ON CONFLICT DO NOTHING";
 
 const ENQUEUE: &str = "INSERT INTO kew_outbox (destination, id, head, body)
@@ -82,12 +82,17 @@ impl Transaction for PostgresTransaction {
         Ok(())
     }
 
-    async fn commit(self, outcome: Vec<u8>) -> Result<(), StoreError> {
+    async fn commit(self, record: Record) -> Result<(), StoreError> {
         let (scope, id) = (self.key.scope.as_str(), self.key.id.as_str());
-        let values: [Value<'_>; 4] = [
+        let fingerprint = record
+            .fingerprint
+            .as_ref()
+            .map(|it| it.as_bytes().as_slice());
+        let values: [Value<'_>; 5] = [
             (&scope, Type::TEXT),
             (&id, Type::TEXT),
-            (&outcome, Type::BYTEA),
+            (&record.outcome, Type::BYTEA),
+            (&fingerprint, Type::BYTEA),
             (&self.mark, Type::TEXT),
         ];
         if self.borrowed.execute(RECORD, &values).await? == 0 {

@@ -14,7 +14,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::error::StoreError;
 use crate::key::{Key, Scope};
-use crate::store::{Begun, Store};
+use crate::request::Fingerprint;
+use crate::store::{Begun, Record, Store};
 
 use thread::Thread;
 pub use transaction::SqliteTransaction;
@@ -113,14 +114,14 @@ impl Store for SqliteStore {
             let transaction = SqliteTransaction::new(thread, turn, key.clone());
             ender.begin(connection)?;
             Ok(match find(connection, &key)? {
-                Some(outcome) => Begun::Recorded(outcome),
+                Some(record) => Begun::Recorded(record),
                 None => Begun::New(transaction),
             })
         };
         self.thread.run(job).await?
     }
 
-    async fn find(&self, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn find(&self, key: &Key) -> Result<Option<Record>, StoreError> {
         let key = key.clone();
         self.read(move |connection| find(connection, &key)).await
     }
@@ -146,10 +147,16 @@ impl Store for SqliteStore {
     }
 }
 
-fn find(connection: &Connection, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
+fn find(connection: &Connection, key: &Key) -> Result<Option<Record>, StoreError> {
     let found = connection
-        .prepare("SELECT outcome FROM kew_outcomes WHERE scope = ?1 AND id = ?2")?
-        .query_row([key.scope.as_str(), key.id.as_str()], |row| row.get(0))
+        .prepare("SELECT outcome, fingerprint FROM kew_outcomes WHERE scope = ?1 AND id = ?2")?
+        .query_row([key.scope.as_str(), key.id.as_str()], |row| {
+            let fingerprint: Option<Vec<u8>> = row.get(1)?;
+            Ok(Record {
+                outcome: row.get(0)?,
+                fingerprint: fingerprint.and_then(|it| Fingerprint::from_bytes(&it)),
+            })
+        })
         .optional()?;
     Ok(found)
 }

@@ -9,7 +9,13 @@ use super::refusal::from_sqlite;
 use crate::error::StoreError;
 
 /// The version of the tables below.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+
+/// Makes the tables of version 1 those of version 2. Requests of its records are not compared.
+const FROM_1: &str = "
+ALTER TABLE kew_outcomes ADD COLUMN fingerprint BLOB;
+UPDATE kew_idempotency SET version = 2;
+";
 
 const CREATE: &str = "
 CREATE TABLE kew_outcomes (
@@ -17,6 +23,7 @@ CREATE TABLE kew_outcomes (
     id TEXT NOT NULL,
     outcome BLOB NOT NULL,
     recorded_at_ms INTEGER NOT NULL,
+    fingerprint BLOB,
     PRIMARY KEY (scope, id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX kew_outcomes_by_age ON kew_outcomes (scope, recorded_at_ms);
@@ -63,7 +70,7 @@ pub(super) fn open(path: &Path, busy_timeout: Duration) -> Result<Connection, St
     Ok(connection)
 }
 
-/// Creates the tables, or checks that they are those of this version. In a transaction.
+/// Creates the tables, brings older ones to this version, or checks that they are of it. In a transaction.
 pub(super) fn prepare(connection: &Connection) -> Result<(), StoreError> {
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS kew_idempotency (version INTEGER NOT NULL) STRICT",
@@ -73,6 +80,7 @@ pub(super) fn prepare(connection: &Connection) -> Result<(), StoreError> {
         .optional()?;
     match version {
         Some(VERSION) => Ok(()),
+        Some(1) => Ok(connection.execute_batch(FROM_1)?),
         Some(other) => Err(StoreError::refused(format!(
             "the tables of the guard have version {other}; this program knows version {VERSION}"
         ))),

@@ -11,7 +11,7 @@ use super::thread::Thread;
 use crate::error::StoreError;
 use crate::key::Key;
 use crate::outbox::OutboxMessage;
-use crate::store::Transaction;
+use crate::store::{Record, Transaction};
 
 /// An open transaction of a [`SqliteStore`](crate::SqliteStore).
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Transaction for SqliteTransaction {
         Ok(())
     }
 
-    async fn commit(mut self, outcome: Vec<u8>) -> Result<(), StoreError> {
+    async fn commit(mut self, recorded: Record) -> Result<(), StoreError> {
         let ender = self.thread.ender();
         let key = self.key.clone();
         let thread = self.thread.clone();
@@ -78,7 +78,7 @@ impl Transaction for SqliteTransaction {
             let _turn = turn;
             let done = ender
                 .check_open(connection)
-                .and_then(|()| record(connection, &key, &outcome))
+                .and_then(|()| record(connection, &key, &recorded))
                 .and_then(|()| ender.commit(connection));
             match done {
                 Ok(()) if has_messages => {
@@ -113,11 +113,13 @@ impl Drop for SqliteTransaction {
     }
 }
 
-fn record(connection: &Connection, key: &Key, outcome: &[u8]) -> Result<(), StoreError> {
+fn record(connection: &Connection, key: &Key, recorded: &Record) -> Result<(), StoreError> {
     let (scope, id) = (key.scope.as_str(), key.id.as_str());
+    let fingerprint = recorded.fingerprint.as_ref().map(|it| it.as_bytes());
     connection.execute(
-        "INSERT INTO kew_outcomes (scope, id, outcome, recorded_at_ms) VALUES (?1, ?2, ?3, ?4)",
-        params![scope, id, outcome, now_ms()],
+        "INSERT INTO kew_outcomes (scope, id, outcome, fingerprint, recorded_at_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![scope, id, recorded.outcome, fingerprint, now_ms()],
     )?;
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use kew_idempotency::{
-    Answer, ErrorKind, Guard, GuardError, GuardOptions, HandlerFuture, Json, Retention, Store,
-    StoreError,
+    Answer, ErrorKind, Guard, GuardError, GuardOptions, HandlerFuture, Json, Request, Retention,
+    Store, StoreError,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
@@ -37,6 +37,8 @@ pub(crate) use over_each_database;
 over_each_database!(
     a_repeated_request_gets_the_outcome,
     ids_are_of_a_scope,
+    another_request_with_the_same_id_is_refused,
+    two_requests_with_one_id_at_once_are_not_mixed_up,
     a_failed_handler_leaves_nothing,
     a_panic_leaves_nothing,
     a_dropped_request_leaves_nothing,
@@ -106,6 +108,67 @@ async fn ids_are_of_a_scope<D: Database>(database: D) {
     let answer = others.run(id("1"), work::<D>("other", "of others")).await;
     assert_eq!(answer.unwrap(), Answer::New("of others".to_owned()));
     assert_eq!(database.effects().await, ["1", "other"]);
+}
+
+/// The outcome of one request is never the answer to another.
+async fn another_request_with_the_same_id_is_refused<D: Database>(database: D) {
+    let guard = database.guard();
+    let (withdraw, deposit) = (Request::new(id("1"), b"-10"), Request::new(id("1"), b"+10"));
+    let first = guard.run(&withdraw, work::<D>("1", "withdrawn")).await;
+    assert_eq!(first.unwrap(), Answer::New("withdrawn".to_owned()));
+    let error = guard
+        .run(&deposit, work::<D>("2", "deposited"))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, GuardError::AnotherRequest { .. }),
+        "{error}"
+    );
+    assert_eq!(error.kind(), Some(ErrorKind::Refused));
+    assert!(error.to_string().contains("the id 1 belongs to"), "{error}");
+    let error = guard.look_up::<String>(&deposit).await.unwrap_err();
+    assert!(
+        matches!(error, GuardError::AnotherRequest { .. }),
+        "{error}"
+    );
+    let again = guard.run(&withdraw, work::<D>("1", "again")).await;
+    assert_eq!(again.unwrap(), Answer::Repeated("withdrawn".to_owned()));
+    assert_eq!(
+        guard.look_up(&withdraw).await.unwrap(),
+        Some("withdrawn".to_owned())
+    );
+    // Who has only the id does not compare, and records of such requests are not compared.
+    assert!(done(&database, "1", "?").await.is_repeated());
+    done(&database, "plain", "done").await;
+    let compared = Request::new(id("plain"), b"text");
+    let again = guard.run(&compared, work::<D>("plain", "again")).await;
+    assert_eq!(again.unwrap(), Answer::Repeated("done".to_owned()));
+    assert_eq!(database.effects().await, ["1", "plain"]);
+}
+
+async fn two_requests_with_one_id_at_once_are_not_mixed_up<D: Database>(database: D) {
+    let deliveries = (0..8_u8).map(|n| {
+        let (guard, name) = (database.guard(), format!("request {}", n % 2));
+        let (request, work) = (
+            Request::new(id("1"), name.as_bytes()),
+            work::<D>(&name, &name),
+        );
+        tokio::spawn(async move { (name, guard.run(request, work).await) })
+    });
+    let (mut outcomes, mut refused) = (Vec::new(), 0);
+    for delivery in deliveries.collect::<Vec<_>>() {
+        let (name, answer) = delivery.await.unwrap();
+        match answer {
+            Ok(answer) => {
+                assert_eq!(answer.into_outcome(), name);
+                outcomes.push(name);
+            }
+            Err(GuardError::AnotherRequest { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!((outcomes.len(), refused), (4, 4));
+    assert_eq!(database.effects().await, outcomes[..1]);
 }
 
 async fn a_failed_handler_leaves_nothing<D: Database>(database: D) {

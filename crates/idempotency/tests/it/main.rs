@@ -13,5 +13,6 @@ mod postgres;
 mod server;
 mod skip;
 mod sqlite;
+mod stalled;
 mod steps;
 mod trouble;

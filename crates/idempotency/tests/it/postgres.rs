@@ -43,6 +43,12 @@ impl Postgres {
         Some(Self::of(server, &format!("t_{}", test.replace(' ', "_"))).await)
     }
 
+    /// The socket of the server, once there is a database.
+    pub(crate) fn socket() -> std::path::PathBuf {
+        let server = SHARED.get().and_then(Option::as_ref);
+        server.expect("it has a database").socket()
+    }
+
     /// A new database of a server.
     async fn of(server: &Server, name: &str) -> Self {
         say(server, "postgres", &format!("CREATE DATABASE {name}")).await;
@@ -274,9 +280,9 @@ async fn programs_that_start_together_create_the_tables_once() {
     opened.0.unwrap();
     opened.1.unwrap();
     opened.2.unwrap();
-    say(server, "together", "UPDATE kew_idempotency SET version = 2").await;
+    say(server, "together", "UPDATE kew_idempotency SET version = 3").await;
     let error = connect(server, "together").await.unwrap_err();
-    assert!(error.to_string().contains("version 2"), "{error}");
+    assert!(error.to_string().contains("version 3"), "{error}");
 }
 
 /// All places are taken: who waits in vain is told to try again.

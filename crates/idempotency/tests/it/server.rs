@@ -208,6 +208,10 @@ impl Server {
         config
     }
 
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join(format!(".s.PGSQL.{}", self.port))
+    }
+
     /// Over TCP, by the name that is in the certificate.
     pub(crate) fn tcp_config(&self) -> Config {
         let mut config = Config::new();

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use kew_idempotency::rusqlite::Connection;
-use kew_idempotency::{Answer, ErrorKind, GuardOptions, SqliteOptions, SqliteStore, StoreError};
+use kew_idempotency::{
+    Answer, ErrorKind, GuardOptions, Request, SqliteOptions, SqliteStore, StoreError,
+};
 
 use crate::database::{Database, Sqlite, guard, id, open, read_effects};
 
@@ -178,10 +180,29 @@ async fn reads_do_not_write() {
 }
 
 #[tokio::test]
+async fn tables_of_version_1_are_brought_up_to_date() {
+    let database = Sqlite::new().await;
+    let old = |connection: &Connection| {
+        connection.execute_batch(
+            "INSERT INTO kew_outcomes (scope, id, outcome, recorded_at_ms) VALUES ('tests', '1', x'64', 0);
+             ALTER TABLE kew_outcomes DROP COLUMN fingerprint; UPDATE kew_idempotency SET version = 1",
+        )?;
+        Ok::<_, StoreError>(())
+    };
+    database.store().write(old).await.unwrap();
+    for _ in 0..2 {
+        let guard = guard(open(&database.path()).await, GuardOptions::default());
+        let request = Request::new(id("1"), b"compared with nothing");
+        let found = guard.look_up::<String>(request).await.unwrap();
+        assert_eq!(found.as_deref(), Some("d"));
+    }
+}
+
+#[tokio::test]
 async fn tables_of_another_version_are_refused() {
     let database = Sqlite::new().await;
     let change = |connection: &Connection| {
-        connection.execute("UPDATE kew_idempotency SET version = 2", [])?;
+        connection.execute("UPDATE kew_idempotency SET version = 3", [])?;
         Ok::<_, StoreError>(())
     };
     database.store().write(change).await.unwrap();
@@ -189,7 +210,7 @@ async fn tables_of_another_version_are_refused() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
-    assert!(error.to_string().contains("version 2"), "{error}");
+    assert!(error.to_string().contains("version 3"), "{error}");
 }
 
 #[tokio::test]

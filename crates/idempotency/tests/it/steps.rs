@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use kew_idempotency::{Begun, Key, OutboxMessage, Scope, Store, StoreError, Transaction};
+use kew_idempotency::{Begun, Key, OutboxMessage, Record, Scope, Store, StoreError, Transaction};
 use tokio::sync::Notify;
 
 /// Counts the awaits of a run, and stops it at one of them.
@@ -85,12 +85,12 @@ impl<S: Store> Store for Stepped<S> {
     async fn begin(&self, key: &Key) -> Result<Begun<Self::Transaction>, StoreError> {
         let Self(store, steps) = self;
         Ok(match steps.during(store.begin(key)).await? {
-            Begun::Recorded(outcome) => Begun::Recorded(outcome),
+            Begun::Recorded(record) => Begun::Recorded(record),
             Begun::New(transaction) => Begun::New(SteppedTransaction(transaction, steps.clone())),
         })
     }
 
-    async fn find(&self, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn find(&self, key: &Key) -> Result<Option<Record>, StoreError> {
         self.1.during(self.0.find(key)).await
     }
 
@@ -110,9 +110,9 @@ impl<T: Transaction> Transaction for SteppedTransaction<T> {
         self.1.during(self.0.enqueue(message)).await
     }
 
-    async fn commit(self, outcome: Vec<u8>) -> Result<(), StoreError> {
+    async fn commit(self, record: Record) -> Result<(), StoreError> {
         let Self(transaction, steps) = self;
-        steps.during(transaction.commit(outcome)).await
+        steps.during(transaction.commit(record)).await
     }
 
     async fn roll_back(self) -> Result<(), StoreError> {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use kew_idempotency::{
-    Begun, ErrorKind, GuardOptions, Key, OutboxMessage, Scope, Store, StoreError, Transaction,
+    Begun, ErrorKind, GuardOptions, Key, OutboxMessage, Record, Scope, Store, StoreError,
+    Transaction,
 };
 
 use crate::database::{guard, id};
@@ -33,7 +34,7 @@ impl Store for Broken {
         }
     }
 
-    async fn find(&self, _: &Key) -> Result<Option<Vec<u8>>, StoreError> {
+    async fn find(&self, _: &Key) -> Result<Option<Record>, StoreError> {
         match self {
             Self::Looking(kind) | Self::Committing(kind) => Err(error(*kind)),
         }
@@ -49,7 +50,7 @@ impl Transaction for Broken {
         Ok(())
     }
 
-    async fn commit(self, _: Vec<u8>) -> Result<(), StoreError> {
+    async fn commit(self, _: Record) -> Result<(), StoreError> {
         match self {
             Self::Looking(kind) | Self::Committing(kind) => Err(error(kind)),
         }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 pub use self::json::Json;
 pub use self::text::{Raw, Text};
 pub use self::xml::Xml;
+use crate::failure::chain_of;
 use crate::source::{Incoming, Outgoing};
 
 /// Why a message cannot be decoded or encoded.
@@ -24,6 +25,25 @@ pub enum CodecError {
     /// again.
     #[error("the payload is not available: {0}")]
     Unavailable(String),
+    /// What the message refers to cannot be used, and another try will not change that. The message is buried with this
+    /// reason. [`CodecError::unusable`] makes one of an error.
+    #[error("the payload cannot be used: {}", chain.join(": "))]
+    Unusable {
+        /// A short word to group by, such as `ClaimMissing`.
+        reason: String,
+        /// The texts of the error and of its sources, outermost first.
+        chain: Vec<String>,
+    },
+}
+
+impl CodecError {
+    /// An error that no other try changes, with the texts of its sources.
+    pub fn unusable(reason: impl Into<String>, error: &(dyn std::error::Error + 'static)) -> Self {
+        Self::Unusable {
+            reason: reason.into(),
+            chain: chain_of(error),
+        }
+    }
 }
 
 /// Converts messages of the type `T`. All methods are asynchronous, so a codec can fetch parts of a message from
@@ -37,8 +57,25 @@ pub trait Codec<T>: Send + Sync + 'static {
 
     /// The message was completed: what it referred to can be removed. It is called once after the service confirmed
     /// the delete, and not at all if the process ends in between; so clean up what is left over in another way too.
+    /// The message keeps its place among the handlers meanwhile, for a minute at most.
     fn completed(&self, incoming: &Incoming) -> impl Future<Output = ()> + Send {
         let _ = incoming;
+        async {}
+    }
+
+    /// The message is about to be buried: what it refers to must stay for as long as it lies there. It can be called
+    /// several times for one message. After an error, or without an end before the lease ends, the message is not
+    /// buried: it comes back after its back-off, and is buried then.
+    fn burying(&self, incoming: &Incoming) -> impl Future<Output = Result<(), CodecError>> + Send {
+        let _ = incoming;
+        async { Ok(()) }
+    }
+
+    /// A message that [`encode`](Self::encode) wrote was certainly not sent: what its body refers to can be removed.
+    /// A [`Sender`](crate::Sender) calls it when the send was refused, or can be tried again later; not if its outcome
+    /// is unknown or its future was dropped.
+    fn not_sent(&self, body: &Bytes) -> impl Future<Output = ()> + Send {
+        let _ = body;
         async {}
     }
 }

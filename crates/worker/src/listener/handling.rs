@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
+use kew_client::ErrorKind;
 use tokio::sync::{Mutex, OwnedSemaphorePermit};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{Instrument as _, Span};
 
 use super::counters::Present;
@@ -15,14 +16,13 @@ use super::events::Event;
 use super::finished::Done;
 use super::keeper::{Dropped, Limits, keep};
 use super::phase::Phase;
-use super::settle::{Settlement, settle};
+use super::settle::{Settlement, TRIES_FOR_MIN, settle};
 use super::shared::{Shared, lock};
-use crate::codec::CodecError;
 use crate::delivery::Delivery;
 use crate::error::SourceError;
 use crate::failure::{self, Failure, MAX_DELIVERY_COUNT_EXCEEDED};
 use crate::policy::AfterLoss;
-use crate::source::{Attempt, HISTORY_MAX, Incoming, Lease, Meta, Source};
+use crate::source::{Attempt, Burial, HISTORY_MAX, Incoming, Lease, Meta, Source};
 
 /// How long a codec may clean up after a message.
 const CLEAN_UP_MAX: Duration = Duration::from_mins(1);
@@ -156,10 +156,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             return Err(Failure::malformed(why));
         }
         let decoded = shared.codec.decode(&self.incoming).await;
-        let message = Arc::new(decoded.map_err(|error| match error {
-            CodecError::Malformed(text) => Failure::malformed(text),
-            CodecError::Unavailable(text) => Failure::of_type("PayloadUnavailable", text),
-        })?);
+        let message = Arc::new(decoded.map_err(Failure::of_codec)?);
         *lock(&self.message) = Some(message.clone());
         let (lease, phase) = (self.lease.clone(), shared.phase.subscribe());
         let delivery = Delivery::new(message, self.meta.clone(), lease, phase);
@@ -292,7 +289,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         let history = self.meta.history_with(failure.attempt(attempt));
         if failure.is_permanent() || self.failed_before() + 1 >= shared.settings.attempts_max {
             let burial = failure.burial(history.clone());
-            match settle(shared, &self.lease, Settlement::Bury(&burial)).await {
+            match self.bury(&burial).await {
                 Ok(()) => {
                     shared.counters.buried.increment();
                     let reason = burial.reason;
@@ -326,6 +323,26 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             delay,
         });
         self.release_after(delay, &history, place).await;
+    }
+
+    /// Buries the message, after its codec has seen to it that what it refers to stays.
+    async fn bury(&self, burial: &Burial) -> Result<(), SourceError> {
+        let shared = &self.shared;
+        let ends_at = self.lease.lock().await.ends_at();
+        let ends_at = ends_at.max(Instant::now() + TRIES_FOR_MIN);
+        let kept = async { shared.codec.burying(&self.incoming).await };
+        let why = match AssertUnwindSafe(timeout_at(ends_at, kept))
+            .catch_unwind()
+            .await
+        {
+            Ok(Ok(Ok(()))) => {
+                return settle(shared, &self.lease, Settlement::Bury(burial)).await;
+            }
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(_)) => "the codec took longer than the lease".to_owned(),
+            Err(_) => "the codec panicked".to_owned(),
+        };
+        Err(SourceError::new(ErrorKind::TryAgainLater, why))
     }
 
     /// Returns a message that failed. A service that cannot hide it has it held here for the delay.

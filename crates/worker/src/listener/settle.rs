@@ -11,7 +11,7 @@ use crate::error::SourceError;
 use crate::source::{Attempt, Burial, Lease, Source};
 
 /// A settlement is tried for so long at least: a lease that seems over may not be, because clocks differ.
-const TRIES_FOR_MIN: Duration = Duration::from_secs(1);
+pub(super) const TRIES_FOR_MIN: Duration = Duration::from_secs(1);
 
 /// What is to become of a message.
 #[derive(Clone, Copy, Debug)]

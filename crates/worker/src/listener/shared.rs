@@ -38,6 +38,7 @@ const NEVER: Duration = Duration::from_hours(24 * 365);
 pub(crate) trait DynDecode<T>: Send + Sync {
     fn decode<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<T, CodecError>>;
     fn completed<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, ()>;
+    fn burying<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<(), CodecError>>;
 }
 
 /// So that the type of the codec is no part of that of the listener.
@@ -50,6 +51,10 @@ impl<T: Send + Sync + 'static, C: Codec<T>> DynDecode<T> for Decode<C> {
 
     fn completed<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, ()> {
         Box::pin(self.0.completed(incoming))
+    }
+
+    fn burying<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<(), CodecError>> {
+        Box::pin(self.0.burying(incoming))
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use kew_client::ErrorKind;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -110,14 +111,15 @@ impl<T: Sync, C: Codec<T>, K: Target> Sender<T, C, K> {
         change: impl FnOnce(&mut Outgoing) + Send,
         trace: Option<&TraceContext>,
     ) -> Result<SourceName, SendError> {
-        let mut outgoing = self.codec.encode(message).await?;
-        change(&mut outgoing);
         let hint = self.hint.as_ref().and_then(LeaseHint::seconds);
         if (trace.is_some() || hint.is_some()) && !self.target.carries_properties() {
             let text = "the target has no place for a trace or a lease hint: \
                         QueueTarget::envelopes makes one";
             return Err(SourceError::refused(text).into());
         }
+        let mut outgoing = self.codec.encode(message).await?;
+        let body = outgoing.body.clone();
+        change(&mut outgoing);
         if let Some(trace) = trace {
             outgoing.properties.extend(trace.child().to_properties());
         }
@@ -131,7 +133,13 @@ impl<T: Sync, C: Codec<T>, K: Target> Sender<T, C, K> {
             messaging.message.id = outgoing.id,
             traceparent = trace.map(ToString::to_string),
         );
-        Ok(self.target.send(&outgoing).instrument(span).await?)
+        let sent = self.target.send(&outgoing).instrument(span).await;
+        match sent.as_ref().map_err(SourceError::kind) {
+            Err(ErrorKind::Refused | ErrorKind::TryAgainLater) => self.codec.not_sent(&body).await,
+            // The queue has the message, or may have it.
+            Ok(_) | Err(ErrorKind::OutcomeUnknown) => {}
+        }
+        Ok(sent?)
     }
 
     /// Sends the messages of a package, and announces every queue that got some of them. At the first error no more
