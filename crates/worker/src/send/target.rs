@@ -9,6 +9,9 @@ use kew_client::{BusAdmin, BusClient, Message, PutOptions, QueueClient, Value};
 use crate::error::SourceError;
 use crate::source::{Envelope, Envelopes, Outgoing, SourceName, TextEncoding, text_of};
 
+/// The time to live of a message of Queue Storage that never expires.
+const NEVER: i64 = -1;
+
 /// A queue that takes messages.
 pub trait Target: Send + Sync + 'static {
     /// Which queue it is; of several, the first.
@@ -68,6 +71,13 @@ impl QueueTarget {
     pub fn time_to_live(mut self, duration: Duration) -> Self {
         let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
         self.time_to_live = Some(seconds.max(1));
+        self
+    }
+
+    /// Messages never expire.
+    #[must_use]
+    pub fn never_expires(mut self) -> Self {
+        self.time_to_live = Some(NEVER);
         self
     }
 
