@@ -97,22 +97,33 @@ impl Operation {
         self
     }
 
-    /// As it is sent now, to an endpoint of an account.
+    /// Whether it can be tried again after a time-out.
+    pub(super) fn may_time_out(&self) -> bool {
+        match self.effect {
+            Effect::Read => true,
+            Effect::Change => self.is_repeatable,
+        }
+    }
+
+    /// As it is sent now, to an endpoint of an account. `limit_s` is how long the service may take.
     pub(super) async fn signed(
         &self,
         account: &QueueAccount,
         endpoint: &Endpoint,
         tokens: Option<&Tokens>,
         user_agent: &str,
+        limit_s: Option<u64>,
     ) -> Result<Request<Full<Bytes>>, Error> {
         let path = match format!("{}{}", endpoint.path, self.path) {
             path if path.is_empty() => "/".to_owned(),
             path => path,
         };
+        let limit = limit_s.map(|seconds| ("timeout".to_owned(), seconds.to_string()));
         let query: Vec<(String, String)> = self
             .query
             .iter()
             .map(|(name, value)| ((*name).to_owned(), encode(value)))
+            .chain(limit)
             .collect();
         let mut headers = self.headers.clone();
         headers.push(("x-ms-version".into(), VERSION.into()));
