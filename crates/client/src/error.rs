@@ -151,6 +151,14 @@ impl Error {
         Self::new(ErrorKind::Refused, Some(code), text.into())
     }
 
+    /// The same with more to read at its end.
+    pub(crate) fn followed_by(self, more: &str) -> Self {
+        Self {
+            text: format!("{}; {more}", self.text).into(),
+            ..self
+        }
+    }
+
     /// That of something that went out before a link or a connection was lost.
     pub(crate) fn lost_under_way(&self, effect: Effect) -> Self {
         let text = format!("no answer came before the link was lost: {}", self.text);

@@ -38,7 +38,7 @@ pub(crate) struct CommonArgs {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Time limit for each attempt of a request
+    /// Time limit for the first attempt of a request; each retry has twice the time of the attempt before
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) timeout: Duration,
 

@@ -27,6 +27,9 @@ use crate::error::{Error, bus_condition};
 use crate::retry::Retry;
 use crate::transport::{Dial, Route};
 
+/// The largest message of the largest tier, and 1 MiB for annotations and for what settlements have changed.
+const MESSAGE_SIZE_MAX: u64 = 101 << 20;
+
 /// How a client behaves, and what bounds it.
 #[derive(Clone)]
 pub struct BusOptions {
@@ -40,7 +43,11 @@ pub struct BusOptions {
     /// How long tokens hold that the client signs. Default 1 h. They are renewed after three quarters of it, and
     /// after 5 s at the earliest.
     pub token_lifetime: Duration,
-    /// The largest message that comes in, in bytes. Default 1 MiB.
+    /// The largest message that comes in, in bytes. Default 101 MiB: the largest message of any tier (100 MiB) and
+    /// what the service adds to it. A larger one stays in its queue, and its receiver is *refused*.
+    ///
+    /// A receiver holds no more messages than it asked for, so this size times that count bounds its memory. Messages
+    /// use memory as they come: set a lower limit only if you do not trust those who send to the queue.
     pub message_size_max: u64,
     /// Certificate authorities to be trusted beside those of the system, in PEM.
     pub extra_roots_pem: Option<Vec<u8>>,
@@ -63,7 +70,7 @@ impl Default for BusOptions {
             connect_timeout: Duration::from_secs(30),
             retry: Retry::default(),
             token_lifetime: Duration::from_hours(1),
-            message_size_max: 1 << 20,
+            message_size_max: MESSAGE_SIZE_MAX,
             extra_roots_pem: None,
             dial: None,
             sends_max: 1_024,

@@ -7,6 +7,7 @@ use hyper::Method;
 use tokio::time::Instant;
 
 use super::answers;
+use super::attempts::{Attempts, service_limit};
 use super::model::{ListedQueue, PutMessage, QueueMessage, QueueProperties, Receipt};
 use super::request::Operation;
 use crate::connection_string::{Endpoint, QueueAccount};
@@ -31,8 +32,14 @@ const TIMEOUT_MAX: Duration = Duration::from_hours(30 * 365 * 24);
 pub struct QueueOptions {
     /// How long an operation may take, with all its tries. Default 60 s.
     pub timeout: Duration,
-    /// How long each try may take, from the wait for a connection to the end of the answer. Default: no limit of its
-    /// own. Of a change that was sent and not answered in this time, the outcome is unknown, and it is not tried again.
+    /// How long the first try of every operation may take, from the wait for a connection to the end of the answer.
+    /// Each further try may take twice as long as the one before. Of a change that was sent and not answered in this
+    /// time, the outcome is unknown, and it is not tried again.
+    ///
+    /// Default: an operation that is tried again after a time-out (a read, or a change that is the same once and twice)
+    /// divides [`timeout`](Self::timeout) among its tries in the same way: with 60 s and 3 retries 4 s, 8 s, 16 s, and
+    /// the rest. Other changes have the whole time. The service is told the time of a try that is shorter than its own
+    /// limit of 30 s.
     pub attempt_timeout: Option<Duration>,
     /// How long a connection may take to be made. Default 30 s.
     pub connect_timeout: Duration,
@@ -333,15 +340,21 @@ impl QueueClient {
     ) -> Result<Answer, Error> {
         let shared = &self.shared;
         let deadline = Instant::now() + shared.timeout;
-        let attempt = || async {
-            let answer = self.call_once(operation, deadline).await?;
-            if success.contains(&answer.status.as_u16()) {
-                return Ok(answer);
-            }
-            let error = answers::error_of(&answer, operation.effect);
-            match operation.reports_timeouts && error.code() == Some(OPERATION_TIMED_OUT) {
-                true => Ok(answer),
-                false => Err(error),
+        let mut attempts = self.attempts(operation);
+        let attempt = || {
+            let limit = attempts.next_limit();
+            async move {
+                let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+                let until = until.map_or(deadline, |until| until.min(deadline));
+                let answer = self.call_once(operation, until).await?;
+                if success.contains(&answer.status.as_u16()) {
+                    return Ok(answer);
+                }
+                let error = answers::error_of(&answer, operation.effect);
+                match operation.reports_timeouts && error.code() == Some(OPERATION_TIMED_OUT) {
+                    true => Ok(answer),
+                    false => Err(error),
+                }
             }
         };
         match operation.is_repeatable {
@@ -350,7 +363,17 @@ impl QueueClient {
         }
     }
 
-    async fn call_once(&self, operation: &Operation, deadline: Instant) -> Result<Answer, Error> {
+    fn attempts(&self, operation: &Operation) -> Attempts {
+        let shared = &self.shared;
+        match shared.attempt_timeout {
+            Some(first) => Attempts::growing(first),
+            None if operation.may_time_out() => Attempts::within(shared.timeout, shared.retry),
+            None => Attempts::unlimited(),
+        }
+    }
+
+    /// Sends a request once. The service is told how long it may take.
+    async fn call_once(&self, operation: &Operation, until: Instant) -> Result<Answer, Error> {
         let shared = &self.shared;
         let (account, tokens) = (&shared.account, shared.tokens.as_ref());
         let no_secondary = || Error::refused("the account has no secondary endpoint");
@@ -361,14 +384,12 @@ impl QueueClient {
                 .zip(shared.secondary.as_ref())
                 .ok_or_else(no_secondary)?,
         };
-        let deadline = match shared.attempt_timeout {
-            Some(limit) => deadline.min(Instant::now() + limit),
-            None => deadline,
-        };
-        let request = operation.signed(account, endpoint, tokens, &shared.user_agent);
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = service_limit(left);
+        let request = operation.signed(account, endpoint, tokens, &shared.user_agent, limit);
         let request = request.await?;
         // It is large, and futures around it are moved.
-        Box::pin(pool.send(request, operation.effect, deadline)).await
+        Box::pin(pool.send(request, operation.effect, until)).await
     }
 }
 

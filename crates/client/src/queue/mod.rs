@@ -1,6 +1,7 @@
 //! Queue Storage over HTTP and HTTPS.
 
 mod answers;
+mod attempts;
 mod client;
 mod model;
 mod policies;

@@ -108,23 +108,34 @@ impl Operation {
         self
     }
 
-    /// As it is sent now, to an endpoint of an account.
+    /// Whether it can be tried again after a time-out.
+    pub(super) fn may_time_out(&self) -> bool {
+        match self.effect {
+            Effect::Read => true,
+            Effect::Change => self.is_repeatable,
+        }
+    }
+
+    /// As it is sent now, to an endpoint of an account. `limit_s` is how long the service may take.
     pub(super) async fn signed(
         &self,
         account: &QueueAccount,
         endpoint: &Endpoint,
         tokens: Option<&Tokens>,
         user_agent: &str,
+        limit_s: Option<u64>,
     ) -> Result<Request<Full<Bytes>>, Error> {
         let mut target = String::with_capacity(2 * PATH_LENGTH);
         match [endpoint.path.as_str(), &self.path] {
             ["", ""] => target.push('/'),
             parts => target.extend(parts),
         }
+        let limit = limit_s.map(|seconds| ("timeout", seconds.to_string().into()));
         let query: Vec<(&str, Cow<'_, str>)> = self
             .query
             .iter()
             .map(|(name, value)| (*name, utf8_percent_encode(value, ENCODED).into()))
+            .chain(limit)
             .collect();
         let now = httpdate::fmt_http_date(SystemTime::now());
         let authorization = match account.credential() {

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use kew_client::{BusOptions, ErrorKind, Message, Retry};
+use bytes::{Bytes, BytesMut};
+use kew_amqp::message::write_data;
+use kew_client::{BusOptions, ErrorKind, Message, ReceiverOptions, Retry};
 use tokio::time::Instant;
 
 use crate::peer::{Peer, Verdict};
+use crate::server::Server;
 
 const BUSY: &str = "com.microsoft:server-busy";
 
@@ -227,4 +230,58 @@ async fn sends_wait_for_a_place_and_settlements_have_their_own() {
     peer.release();
     let (first, second, third) = three.await;
     assert!(first.is_ok() && second.is_ok() && third.is_ok());
+}
+
+/// A message of the service whose body has that many bytes.
+fn large(size: usize) -> Bytes {
+    let mut out = BytesMut::new();
+    write_data(&mut out, &vec![b'x'; size]);
+    out.freeze()
+}
+
+/// Service Bus allows 100 MiB in its largest tier, and adds annotations.
+#[tokio::test]
+async fn by_default_a_client_receives_the_largest_message_of_any_tier() {
+    let peer = Peer::start();
+    let size = (100 << 20) + (512 << 10);
+    peer.with(|it| it.deliveries.push_back(large(size)));
+    let client = peer.client(BusOptions::default());
+    let options = ReceiverOptions::default();
+    let mut receiver = client.receiver("jobs", options).await.unwrap();
+    let message = receiver.receive().await.unwrap();
+    assert_eq!(message.body().len(), size);
+    message.complete().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_message_above_the_limit_stays_and_the_error_names_the_setting() {
+    let server = Server::start().await;
+    let client = server.client();
+    let sender = client.sender("jobs").await.unwrap();
+    sender
+        .send(&Message::new(vec![b'x'; 70_000]))
+        .await
+        .unwrap();
+    let small = server.client_with(BusOptions {
+        message_size_max: 65_536,
+        ..server.options()
+    });
+    let options = ReceiverOptions::default();
+    let mut receiver = small.receiver("jobs", options).await.unwrap();
+    let error = receiver.receive().await.unwrap_err();
+    let code = "amqp:link:message-size-exceeded";
+    assert_eq!(
+        (error.kind(), error.code()),
+        (ErrorKind::Refused, Some(code))
+    );
+    let text = error.text();
+    assert!(text.ends_with("message_size_max is 65536 bytes"), "{text}");
+    drop(receiver);
+    let mut receiver = client.receiver("jobs", options).await.unwrap();
+    let message = receiver.receive().await.unwrap();
+    assert_eq!(
+        (message.body().len(), message.delivery_count()),
+        (70_000, 0)
+    );
+    message.complete().await.unwrap();
 }

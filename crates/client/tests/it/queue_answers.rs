@@ -187,7 +187,11 @@ async fn each_try_can_have_a_limit_of_its_own() {
     };
     let client = script.client(options.clone());
     assert_eq!(client.peek("jobs", 1).await.unwrap().len(), 1);
-    assert_eq!(script.heads().len(), 2);
+    let limits = targets(&script);
+    assert!(
+        limits[0].contains("&timeout=2 ") && limits[1].contains("&timeout=4 "),
+        "{limits:?}"
+    );
 
     let script = Script::of([Reply::Silence]);
     let client = script.client(options);
@@ -195,6 +199,55 @@ async fn each_try_can_have_a_limit_of_its_own() {
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
     assert_eq!(error.text(), "the service did not answer within 2.0 s");
+}
+
+/// The first lines of requests.
+fn targets(script: &Script) -> Vec<String> {
+    let heads = script.heads().into_iter();
+    heads
+        .map(|it| it.split("\r\n").next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_try_has_more_time_than_the_one_before_and_the_service_is_told() {
+    let silence = || Reply::Silence;
+    let script = Script::of([silence(), silence(), silence(), azure_messages()]);
+    let client = script.client(QueueOptions::default());
+    let began = tokio::time::Instant::now();
+    assert_eq!(client.peek("jobs", 1).await.unwrap().len(), 1);
+    // Three tries of 4 s, 8 s and 16 s, and the pauses between them.
+    let took = began.elapsed().as_millis();
+    assert!((29_400..31_000).contains(&took), "{took}");
+    let told =
+        |limit| format!("get /acct/jobs/messages?peekonly=true&numofmessages=1{limit} http/1.1");
+    let limits = ["&timeout=4", "&timeout=8", "&timeout=16"];
+    assert_eq!(targets(&script)[..3], limits.map(told));
+    // The last one has the rest, which may be more than the service's own limit.
+    let last = &targets(&script)[3];
+    assert!([told(""), told("&timeout=29")].contains(last), "{last}");
+
+    // A change that is the same once and twice; closed connections count too, and all ends within its time.
+    let script = Script::of([Reply::Close, silence(), Reply::Close, silence()]);
+    let client = script.client(QueueOptions::default());
+    let began = tokio::time::Instant::now();
+    let error = client.clear("jobs").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    let took = began.elapsed().as_millis();
+    assert!((41_400..43_000).contains(&took), "{took}");
+    let clears = limits.map(|limit| format!("delete /acct/jobs/messages?{} http/1.1", &limit[1..]));
+    assert_eq!(targets(&script)[..3], clears);
+    let last = &targets(&script)[3];
+    assert_eq!(last, "delete /acct/jobs/messages http/1.1");
+
+    // What is not tried again has the whole time.
+    let script = Script::of([silence()]);
+    let client = script.client(QueueOptions::default());
+    let began = tokio::time::Instant::now();
+    client.get("jobs", 1, None).await.unwrap_err();
+    assert_eq!(began.elapsed().as_secs(), 60);
+    let expected = "get /acct/jobs/messages?numofmessages=1 http/1.1";
+    assert_eq!(targets(&script), [expected]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,9 +21,6 @@ const VARIABLES: [&str; 2] = ["KEW_BUS_CONNECTION_STRING", "SERVICEBUS_CONNECTIO
 const DEFAULT: &str = "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;\
      SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true";
 
-/// The largest message to receive: that of the largest tier.
-const MESSAGE_SIZE_BYTES_MAX: u64 = 101 << 20;
-
 /// A namespace, and the clients that speak to it. Nothing is connected before it is used.
 pub(super) struct Doors {
     runtime: Runtime,
@@ -74,7 +71,6 @@ impl Doors {
                 BusTransport::WebSocket => proxy::of_environment(&management_url(&namespace)),
                 BusTransport::Tcp => None,
             },
-            message_size_max: MESSAGE_SIZE_BYTES_MAX,
             ..BusOptions::default()
         };
         let bus = {

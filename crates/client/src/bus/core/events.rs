@@ -3,6 +3,7 @@
 use kew_amqp::error::{Error as AmqpError, condition};
 use kew_amqp::{By, Direction, Event, LinkId, SessionId};
 
+use super::links::Link;
 use super::{Core, Owner};
 use crate::error::Error;
 
@@ -135,6 +136,12 @@ impl Core {
                 if let Some(audience) = audience.filter(|_| is_denied) {
                     self.distrust_token(&audience);
                     why = Error::later(why.text());
+                }
+                let is_too_large =
+                    error.is_some_and(|it| it.condition == condition::MESSAGE_SIZE_EXCEEDED);
+                if is_too_large && self.links.get(&key).is_some_and(Link::receives) {
+                    let limit = self.settings.message_size_max;
+                    why = why.followed_by(&format!("message_size_max is {limit} bytes"));
                 }
                 self.fail_link(key, &why);
             }

@@ -84,6 +84,11 @@ impl Link {
         }
     }
 
+    /// Whether messages come in over it.
+    pub(super) fn receives(&self) -> bool {
+        self.spec.purpose.receives()
+    }
+
     pub(super) fn is_attached(&self) -> bool {
         match self.phase {
             Phase::Attached(_) => true,
