@@ -4,6 +4,8 @@
 //! sent. A listener fetches and checks the object before the handlers run, and removes it after the service confirmed the
 //! delete of the message. A message that is buried keeps its object. What a crash leaves in between is left to a sweep.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use kew_worker::{Codec, CodecError, Incoming as Received, Outgoing as Sent};
 
@@ -228,7 +230,7 @@ impl<T: Send + Sync + 'static, C: Codec<T>> Codec<Vec<T>> for CheckedGroup<C> {
 /// The message as its own codec reads it.
 fn with_body(received: &Received, content_type: String, body: Bytes) -> Received {
     let mut meta = received.meta.clone();
-    meta.content_type = Some(content_type);
+    Arc::make_mut(&mut meta).content_type = Some(content_type);
     Received { body, meta }
 }
 

@@ -441,7 +441,7 @@ async fn a_group_is_one_message() {
     );
     let received = Incoming {
         body: sent.body,
-        meta: Meta::new("jobs".into(), "1", 1),
+        meta: Meta::new("jobs".into(), "1", 1).into(),
     };
     assert_eq!(codec.decode(&received).await.unwrap(), group);
     let one = Checked::new(store.claim_check(), Text);
