@@ -86,10 +86,11 @@ impl Borrowed {
             .await
     }
 
-    /// Commits what is open. A commit that has no answer in time may be done.
+    /// Commits what is open. A commit that has no answer in time may be done. The server's limit for statements does not
+    /// hold for it.
     pub(super) async fn commit(&self) -> Result<(), StoreError> {
         let limit = self.pool.options.answer_max;
-        match timeout(limit, self.client().batch_execute(COMMIT)).await {
+        match timeout(limit, self.client().batch_execute("COMMIT")).await {
             Ok(answer) => answer.map_err(from_commit),
             Err(_) => Err(StoreError::unknown(format!(
                 "PostgreSQL did not answer the commit in {limit:?}"
@@ -238,9 +239,6 @@ impl Pool {
         )
     }
 }
-
-/// Without a limit for the commit: the server would end only the wait for its standbys, and report success.
-const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
 
 /// The longest time that PostgreSQL accepts.
 const MS_MAX: u128 = 2_147_483_647;
