@@ -118,7 +118,7 @@ impl Bus {
         };
         admin.create_queue(&queue, &settings).await.unwrap();
         let source = BusSource::new(client.clone(), "ns", &*queue).admin(admin.clone());
-        let dead = Entity::new(&*queue).dead_letters();
+        let dead = Entity::new(&queue).dead_letters();
         let target = BusTarget::open(&client, "ns", &queue).await.unwrap();
         Door {
             source: source.lock_duration(LOCK),
