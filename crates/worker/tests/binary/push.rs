@@ -35,6 +35,7 @@ fn bus(text: &str) -> (BusClient, BusAdmin) {
 
 /// Not a test, but the process of a listener. It prints its state, and stops at the end of its input.
 #[tokio::test]
+#[expect(clippy::print_stdout, reason = "the test that started it reads this")]
 async fn listener_process() {
     let Ok(own_queue) = std::env::var(OWN_QUEUE) else {
         return;
