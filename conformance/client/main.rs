@@ -8,6 +8,7 @@
 
 mod account;
 mod messages;
+mod processes;
 mod queues;
 mod services;
 mod signatures;

@@ -208,6 +208,41 @@ async fn the_metadata_of_a_message_has_a_limit_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_message_that_its_sender_has_settled_is_accepted_and_gets_no_outcome() {
+    let server = Server::start().await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("jobs").await.unwrap();
+    client.can_send(sender).await;
+    let settled = Outgoing {
+        tag: Tag::from([9; 16]),
+        message_format: 0,
+        is_settled: true,
+        state: None,
+    };
+    let parts = [message("settled"), Bytes::new()];
+    let first = client.connection.send(sender, settled, parts).unwrap();
+    client.can_send(sender).await;
+    let unsettled = Outgoing {
+        tag: Tag::from([10; 16]),
+        message_format: 0,
+        is_settled: false,
+        state: None,
+    };
+    let parts = [message("not settled"), Bytes::new()];
+    let second = client.connection.send(sender, unsettled, parts).unwrap();
+    assert_ne!(first, second);
+    // The only outcome is that of the second one, which came after the first one.
+    let answered = client
+        .until(|event| match event {
+            Event::Disposition { delivery, .. } => Some(*delivery),
+            _ => None,
+        })
+        .await;
+    assert_eq!(answered, second);
+    assert_eq!(server.view("jobs").await.counts.active, 2);
+}
+
+#[tokio::test]
 async fn links_that_cannot_be_are_refused() {
     let server = Server::start().await;
     let mut client = server.trusted().await;

@@ -117,9 +117,10 @@ impl Shared {
         let place = timeout_at(deadline, place).await.map_err(too_much)?;
         let (job, outcome) = job(effect, Some(place), watch);
         let room = timeout_at(deadline, self.commands.reserve()).await;
-        // If nobody takes commands any more, the job tells so when it is dropped.
-        if let Ok(room) = room.map_err(too_much)? {
-            room.send(command(job));
+        match room.map_err(too_much)? {
+            Ok(room) => room.send(command(job)),
+            // Nobody takes commands any more. The job tells so.
+            Err(_) => drop(job),
         }
         let link = link.unwrap_or(NO_LINK);
         let mut leaving = Leaving {
@@ -229,5 +230,33 @@ impl LinkHandle {
 impl Drop for LinkHandle {
     fn drop(&mut self) {
         self.shared.nudges.push(self.key, Nudge::Forget);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_connection_task_operations_fail_at_once() {
+        let (commands, taken) = mpsc::channel(1);
+        drop(taken);
+        let room = || Room::new(1, 1 << 10);
+        let (nudges, timeout) = (Arc::default(), Duration::from_secs(60));
+        let retry = Retry::default();
+        let shared = Shared::new(commands, nudges, room(), room(), retry, timeout);
+        let began = Instant::now();
+        let (link, effect) = (LinkKey(1), Effect::Change);
+        let drained = shared.attempt(
+            effect,
+            Share::Requests,
+            None,
+            None,
+            shared.deadline(),
+            |job| Command::Drain { link, job },
+        );
+        let error = drained.await.unwrap_err();
+        assert!(error.text().contains("the client was closed"), "{error}");
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use hyper::header::HeaderMap;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::{Effect, Error};
 use crate::transport::{Route, Stream};
@@ -31,7 +31,7 @@ type Sender = SendRequest<Full<Bytes>>;
 type Socket = Option<Box<Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>>>;
 
 /// A connection. It works only while somebody waits for it, in the task that waits: a task of its own would cost two
-/// switches for each request. So it is noticed at the next request that the service has closed it.
+/// switches for each request. So it is noticed late that the service has closed it: at the next request, or when it is old.
 struct Open {
     sender: Sender,
     socket: Socket,
@@ -69,7 +69,43 @@ pub(crate) struct Pool {
     route: Route,
     /// How many requests are under way, each on a connection of its own.
     places: Arc<Semaphore>,
-    idle: Mutex<Vec<(Open, Instant)>>,
+    idle: Arc<Mutex<Idle>>,
+}
+
+/// Connections that wait for a request, and since when. The one that was used last is at the end, and is taken first.
+#[derive(Default)]
+struct Idle {
+    open: Vec<(Open, Instant)>,
+    /// Whether a task closes old ones.
+    has_closer: bool,
+}
+
+impl Idle {
+    fn close_old(&mut self, now: Instant) {
+        let is_old = |(_, since): &(Open, Instant)| now - *since >= IDLE_MAX;
+        let old = self.open.partition_point(is_old);
+        self.open.drain(..old);
+    }
+}
+
+/// Closes connections that nobody uses, until there is none.
+async fn close_old(idle: Weak<Mutex<Idle>>) {
+    loop {
+        sleep(IDLE_MAX).await;
+        let Some(idle) = idle.upgrade() else {
+            return;
+        };
+        let mut idle = lock(&idle);
+        idle.close_old(Instant::now());
+        if idle.open.is_empty() {
+            idle.has_closer = false;
+            return;
+        }
+    }
+}
+
+fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {
@@ -77,7 +113,7 @@ impl Pool {
         Self {
             route,
             places: Arc::new(Semaphore::new(connections_max.max(1))),
-            idle: Mutex::new(Vec::new()),
+            idle: Arc::default(),
         }
     }
 
@@ -157,23 +193,18 @@ impl Pool {
 
     /// A connection that was kept, and is open as far as is known.
     fn take(&self) -> Option<Open> {
-        let mut idle = self.idle();
-        idle.pop_if(|(_, since)| since.elapsed() < IDLE_MAX)
-            .map(|(open, _)| open)
+        let mut idle = lock(&self.idle);
+        idle.close_old(Instant::now());
+        idle.open.pop().map(|(open, _)| open)
     }
 
-    /// Keeps a connection, and closes those that nobody has used for long.
     fn give_back(&self, open: Open) {
-        let (mut idle, now) = (self.idle(), Instant::now());
-        // The one that was used last is at the end, and is taken first.
-        let is_old = |(_, since): &(Open, Instant)| now - *since >= IDLE_MAX;
-        let old = idle.partition_point(is_old);
-        idle.drain(..old);
-        idle.push((open, now));
-    }
-
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<(Open, Instant)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut idle = lock(&self.idle);
+        idle.open.push((open, Instant::now()));
+        if !idle.has_closer {
+            idle.has_closer = true;
+            tokio::spawn(close_old(Arc::downgrade(&self.idle)));
+        }
     }
 
     async fn connect(&self) -> Result<Open, Error> {
@@ -191,11 +222,56 @@ impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool")
             .field("host", &self.route.host())
-            .field("idle", &self.idle().len())
+            .field("idle", &lock(&self.idle).open.len())
             .finish_non_exhaustive()
     }
 }
 
 fn told(error: &hyper::Error) -> String {
     format!("the connection broke: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+    use crate::transport::{Dial, DialFuture};
+
+    /// Connects to a service within the test.
+    struct Pipe(Mutex<Option<DuplexStream>>);
+
+    impl Dial for Pipe {
+        fn dial<'a>(&'a self, _: &'a str, _: u16) -> DialFuture<'a> {
+            let stream = self.0.lock().unwrap().take().unwrap();
+            Box::pin(async move { Ok(Box::new(stream) as Box<dyn Stream>) })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_nobody_uses_are_closed() {
+        let (ours, mut service) = duplex(1 << 16);
+        let dial = Arc::new(Pipe(Mutex::new(Some(ours))));
+        let route = Route::new("service", 80, false, None, Some(dial), IDLE_MAX).unwrap();
+        let pool = Pool::new(route, 1);
+        let (answered, is_answered) = tokio::sync::oneshot::channel();
+        let serving = tokio::spawn(async move {
+            let mut asked = vec![0; 1_024];
+            assert!(service.read(&mut asked).await.unwrap() > 0);
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+            service.write_all(answer).await.unwrap();
+            answered.send(Instant::now()).unwrap();
+            let rest = service.read_to_end(&mut asked).await.unwrap();
+            (rest, Instant::now())
+        });
+        let request = Request::builder().uri("/").header("host", "service");
+        let request = request.body(Full::new(Bytes::new())).unwrap();
+        let answer = pool.send(request, Effect::Read, Instant::now() + IDLE_MAX);
+        assert_eq!(answer.await.unwrap().body, "ok");
+        let (rest, closed) = serving.await.unwrap();
+        let after = closed - is_answered.await.unwrap();
+        assert_eq!(rest, 0);
+        assert!(after >= IDLE_MAX && after < 2 * IDLE_MAX, "{after:?}");
+        assert!(!lock(&pool.idle).has_closer);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use kew_client::{Entity, ErrorKind, Message, MessageState, ReceiverOptions, Value};
+use kew_client::{Changes, Entity, ErrorKind, Message, MessageState, ReceiverOptions, Value};
 
 use crate::server::Server;
 
@@ -203,6 +203,30 @@ async fn what_is_fetched_ahead_and_not_taken_goes_back() {
     assert_eq!(rest.len() as u64 + left, 2, "nothing is lost");
 }
 
+/// Nothing is settled: the message is gone when it is sent, whatever becomes of its receiver.
+#[tokio::test]
+async fn what_a_deleting_receiver_was_sent_does_not_come_back() {
+    let server = Server::start().await;
+    let client = server.client();
+    let sender = client.sender("jobs").await.unwrap();
+    sender.send(&Message::new("lost")).await.unwrap();
+    let brief = server.client();
+    let options = ReceiverOptions { prefetch: 1 };
+    let receiver = brief.deleting_receiver("jobs", options);
+    let mut receiver = receiver.await.unwrap();
+    drop(receiver.receive().await.unwrap());
+    assert_eq!(server.view("jobs").await.counts.active, 0);
+    server.cut();
+    drop((receiver, brief));
+    sender.send(&Message::new("next")).await.unwrap();
+    let mut receiver = client
+        .receiver("jobs", ReceiverOptions::default())
+        .await
+        .unwrap();
+    let next = receiver.receive().await.unwrap();
+    assert_eq!((next.body(), next.delivery_count()), ("next".into(), 0));
+}
+
 #[tokio::test]
 async fn dead_letters_are_an_entity() {
     let server = Server::start().await;
@@ -230,7 +254,30 @@ async fn dead_letters_are_an_entity() {
     let message = receiver.receive().await.unwrap();
     assert_eq!(message.dead_letter_description().as_deref(), Some("at 1"));
     assert_eq!(message.property("seen"), Some(Value::Boolean(true)));
-    message.complete().await.unwrap();
+    message.abandon(Changes::new()).await.unwrap();
+    drop(receiver);
+    let mut deletes = client.deleting_receiver(&dead, options).await.unwrap();
+    assert_eq!(deletes.receive().await.unwrap().body(), "bad");
+    assert_eq!(server.view("jobs").await.counts.dead_letters, 0);
     let refused = client.sender(&dead).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused);
+}
+
+#[tokio::test]
+async fn another_receiver_gets_the_next_message_that_is_not_locked() {
+    let server = Server::start().await;
+    let client = server.client();
+    let sender = client.sender("jobs").await.unwrap();
+    for body in ["1", "2", "3"] {
+        sender.send(&Message::new(body)).await.unwrap();
+    }
+    let options = ReceiverOptions::default();
+    let mut one = client.receiver("jobs", options).await.unwrap();
+    let mut other = server.client().receiver("jobs", options).await.unwrap();
+    let first = one.receive().await.unwrap();
+    let second = other.receive().await.unwrap();
+    assert_eq!((first.body(), second.body()), ("1".into(), "2".into()));
+    // What comes back has its old place.
+    first.abandon(Changes::new()).await.unwrap();
+    assert_eq!(other.receive().await.unwrap().body(), "1");
 }

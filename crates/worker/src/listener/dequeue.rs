@@ -70,6 +70,8 @@ struct Dequeue<T: Send + Sync + 'static, S: Source> {
     places: Option<OwnedSemaphorePermit>,
     idle_count: u32,
     failures: u32,
+    /// Since when messages are waited for, of a source that waits.
+    waits_since: Option<Instant>,
     /// It is not counted any more.
     has_ended: bool,
 }
@@ -95,6 +97,7 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
             places: None,
             idle_count: 0,
             failures: 0,
+            waits_since: None,
             has_ended: false,
         }
     }
@@ -119,7 +122,12 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
 
     /// Looks into the queue once. Whether the task goes on.
     async fn turn(&mut self) -> bool {
-        if !self.take_places().await || !self.pause(self.shared.pause()).await {
+        // To wait on is no request.
+        let pause = match self.waits_since {
+            None => self.shared.pause(),
+            Some(_) => Duration::ZERO,
+        };
+        if !self.take_places().await || !self.pause(pause).await {
             return false;
         }
         // Announcements that come later are not taken into account by this look.
@@ -149,6 +157,9 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
     async fn look(&mut self) -> Look<S::Lease> {
         let shared = self.shared.clone();
         let mut phase = self.phase.clone();
+        if S::Intake::WAITS {
+            self.waits_since.get_or_insert_with(Instant::now);
+        }
         let intake = match &mut self.intake {
             Some(intake) => intake,
             none => {
@@ -207,6 +218,7 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
     /// Starts a task for each message. Messages of an ordered source are handled before the next look.
     async fn received(&mut self, leases: Vec<S::Lease>) {
         self.failures = 0;
+        self.waits_since = None;
         if std::mem::take(&mut self.idle_count) > 0 {
             self.shared.woken.notify_one();
         }
@@ -239,8 +251,13 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
             ?pause,
             "a request failed"
         );
-        if S::Intake::WAITS {
-            self.shared.counters.failed_requests.increment();
+        match self.waits_since.take() {
+            // The service has said nothing of use since then: as slow as a request that timed out.
+            Some(since) if error.kind() != ErrorKind::Refused && !error.is_busy() => {
+                self.shared.observe_request(since, Some(error));
+            }
+            Some(_) => self.shared.counters.failed_requests.increment(),
+            None => {}
         }
         self.shared.emit(|| Event::RequestFailed {
             error: error.to_string(),

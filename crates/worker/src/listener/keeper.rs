@@ -124,20 +124,27 @@ async fn renew_first<T: Send + Sync + 'static, S: Source>(
         .map_or(limits.lease, |hint| hint.max(limits.lease));
     // A lease that seems over may not be: the clocks of services differ. The service knows.
     let limit = lease.ends_at().max(Instant::now() + NEARLY_OVER);
-    let renewed = timeout_at(limit, renew_once(shared, &mut *lease, duration)).await;
-    let is_renewed = matches!(renewed, Ok(Ok(())));
+    let is_renewed = renew_once(shared, &mut *lease, duration, limit)
+        .await
+        .is_ok();
     shared.counters.renewed(is_renewed);
     let ends_at = lease.ends_at();
     (is_renewed || ends_at > Instant::now() + NEARLY_OVER).then_some(ends_at)
 }
 
+/// Asks for a renewal once. One without an answer until then has failed, and slows the listener down.
 async fn renew_once<T: Send + Sync + 'static, S: Source>(
     shared: &Shared<T, S>,
     lease: &mut S::Lease,
     duration: Duration,
+    until: Instant,
 ) -> Result<(), SourceError> {
     let began = Instant::now();
-    let renewed = lease.renew(duration).await;
+    let renewed = timeout_at(until, lease.renew(duration)).await;
+    let renewed = renewed.unwrap_or_else(|_| {
+        let text = "the service did not answer before the lease ended";
+        Err(SourceError::new(ErrorKind::OutcomeUnknown, text))
+    });
     shared.observe_request(began, renewed.as_ref().err());
     renewed
 }
@@ -167,7 +174,7 @@ async fn renew<T: Send + Sync + 'static, S: Source>(
                 let mut lease = lease.lock().await;
                 // A checkpoint may have renewed it.
                 if lease.ends_at() <= ends_at {
-                    renew_once(shared, &mut *lease, limits.lease).await?;
+                    renew_once(shared, &mut *lease, limits.lease, gives_up_at).await?;
                 }
                 Ok::<_, SourceError>(lease.ends_at())
             };

@@ -15,14 +15,19 @@ use tokio::time::{Instant, timeout};
 use super::{Announce, Announcement, Announcements, Heard};
 use crate::error::SourceError;
 
-/// An announcement that nobody received is worth nothing after this time.
-const TIME_TO_LIVE: Duration = Duration::from_mins(1);
-
-/// A queue that no listener has used for so long is deleted: the shortest time that the service accepts.
+/// A queue that no client has used for so long is deleted: the shortest time that the service accepts.
 const AUTO_DELETE: Duration = Duration::from_mins(5);
+
+/// How long an announcement waits for its listener: longer than [`AUTO_DELETE`], so that the queue of a listener that
+/// does not receive is either deleted by the service or shows it.
+const TIME_TO_LIVE: Duration = Duration::from_mins(10);
 
 /// For how long the announcer trusts its list of queues.
 const LIST_KEPT: Duration = Duration::from_secs(30);
+
+/// A queue with announcements that wait in so many lists in a row has no listener any more. One that lives receives an
+/// announcement at once.
+const UNHEARD_MAX: u32 = 4;
 
 /// How long announcers may not know a listener whose queue is new: as long as they trust their lists, with a margin.
 const UNKNOWN_FOR: Duration = Duration::from_secs(40);
@@ -38,7 +43,8 @@ const SEND_MAX: Duration = Duration::from_secs(10);
 
 /// Creates the queue of a listener if it does not exist. The service deletes it five minutes after its last use.
 ///
-/// `name` must be unique among listeners, and begin with the announcer's prefix.
+/// `name` must be unique among listeners, and begin with the announcer's prefix. An announcer deletes the queue if its
+/// listener does not receive for about two minutes.
 pub async fn create_push_queue(admin: &BusAdmin, name: &str) -> Result<(), SourceError> {
     if admin.queue_exists(name).await? {
         return Ok(());
@@ -56,19 +62,33 @@ pub async fn create_push_queue(admin: &BusAdmin, name: &str) -> Result<(), Sourc
 }
 
 /// Announces work to all listeners whose queues begin with a prefix. Clones share their senders.
+///
+/// To send is to use a queue, so the service would keep the queue of a listener that crashed. The announcer deletes it:
+/// a queue of [`create_push_queue`] in which announcements wait in four lists in a row. A listener that lives creates it
+/// again.
 #[derive(Clone, Debug)]
 pub struct BusAnnouncer {
     client: BusClient,
     admin: BusAdmin,
     prefix: Arc<str>,
+    list_kept: Duration,
     known: Arc<Mutex<Known>>,
 }
 
-/// Queues, and when they were listed. A queue without a sender has none yet, or its last send failed.
+/// Queues, and when they were listed.
 #[derive(Debug, Default)]
 struct Known {
-    queues: HashMap<String, Option<Arc<kew_client::Sender>>>,
+    queues: HashMap<String, Hearer>,
     listed_at: Option<Instant>,
+}
+
+/// The queue of a listener.
+#[derive(Clone, Debug, Default)]
+struct Hearer {
+    /// There is none yet, or its last send failed.
+    sender: Option<Arc<kew_client::Sender>>,
+    /// In how many lists in a row announcements waited in it.
+    unheard: u32,
 }
 
 impl BusAnnouncer {
@@ -78,8 +98,17 @@ impl BusAnnouncer {
             client,
             admin,
             prefix: prefix.into(),
+            list_kept: LIST_KEPT,
             known: Arc::default(),
         }
+    }
+
+    /// For how long a list of queues is used, at most 30 s. A shorter time finds new listeners sooner, and queues of
+    /// listeners that crashed. Lists are only made when something is announced.
+    #[must_use]
+    pub fn list_kept(mut self, time: Duration) -> Self {
+        self.list_kept = time.min(LIST_KEPT);
+        self
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -91,20 +120,38 @@ impl BusAnnouncer {
     async fn refresh(&self) -> Result<(), SourceError> {
         let is_fresh = {
             let known = self.known();
-            let is_fresh = known.listed_at.is_some_and(|at| at.elapsed() < LIST_KEPT);
+            let listed_at = known.listed_at;
+            let is_fresh = listed_at.is_some_and(|at| at.elapsed() < self.list_kept);
             is_fresh && !known.queues.is_empty()
         };
         if is_fresh {
             return Ok(());
         }
-        let names = self.list().await?;
+        let listed = self.list().await?;
+        for name in self.learn(&listed) {
+            tracing::warn!(target: "kew::worker", queue = name, "its listener does not receive: deleting the queue");
+            if let Err(error) = self.admin.delete_queue(&name).await {
+                tracing::warn!(target: "kew::worker", queue = name, %error, "the queue of a listener stays");
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a list of queues, and returns those to be deleted, which are forgotten.
+    fn learn(&self, listed: &HashMap<String, bool>) -> Vec<String> {
         let mut known = self.known();
-        known.queues.retain(|name, _| names.contains(name));
-        for name in names {
-            known.queues.entry(name).or_default();
+        known.queues.retain(|name, _| listed.contains_key(name));
+        for (name, waits) in listed {
+            let hearer = known.queues.entry(name.clone()).or_default();
+            hearer.unheard = if *waits { hearer.unheard + 1 } else { 0 };
         }
         known.listed_at = Some(Instant::now());
-        Ok(())
+        let is_dead = |_: &String, it: &mut Hearer| it.unheard >= UNHEARD_MAX;
+        known
+            .queues
+            .extract_if(is_dead)
+            .map(|(name, _)| name)
+            .collect()
     }
 
     /// Sends to one queue, and attaches before if need be.
@@ -136,26 +183,30 @@ impl BusAnnouncer {
             Ok(sender) => (Some(sender), Ok(())),
             Err(error) => (None, Err(error)),
         };
-        if let Some(queue) = known.queues.get_mut(&name) {
-            *queue = sender;
+        if let Some(hearer) = known.queues.get_mut(&name) {
+            hearer.sender = sender;
         }
         told
     }
 
-    async fn list(&self) -> Result<Vec<String>, SourceError> {
-        let (mut names, mut skip) = (Vec::new(), Some(0));
+    /// The queues below the prefix, and whether announcements wait in them although they are made for one listener.
+    async fn list(&self) -> Result<HashMap<String, bool>, SourceError> {
+        let (mut listed, mut skip) = (HashMap::new(), Some(0));
         while let Some(from) = skip {
             let page = self.admin.queues(from).await?;
-            let found = page.queues.into_iter().map(|queue| queue.name);
-            names.extend(found.filter(|name| name.starts_with(&*self.prefix)));
-            skip = page.next;
-            if names.len() > QUEUES_MAX {
-                names.truncate(QUEUES_MAX);
-                tracing::warn!(target: "kew::worker", QUEUES_MAX, "too many listeners: some hear nothing");
-                break;
+            let found = page.queues.into_iter();
+            for queue in found.filter(|queue| queue.name.starts_with(&*self.prefix)) {
+                if listed.len() == QUEUES_MAX {
+                    tracing::warn!(target: "kew::worker", QUEUES_MAX, "too many listeners: some hear nothing");
+                    return Ok(listed);
+                }
+                let is_temporary = queue.settings.auto_delete_on_idle == Some(AUTO_DELETE);
+                let waits = queue.state.active_count.is_some_and(|count| count > 0);
+                listed.insert(queue.name, is_temporary && waits);
             }
+            skip = page.next;
         }
-        Ok(names)
+        Ok(listed)
     }
 }
 
@@ -176,10 +227,10 @@ impl Announce for BusAnnouncer {
         let (mut left, mut under_way) = (queues.into_iter(), FuturesUnordered::new());
         loop {
             while under_way.len() < IN_FLIGHT_MAX {
-                let Some((name, sender)) = left.next() else {
+                let Some((name, hearer)) = left.next() else {
                     break;
                 };
-                under_way.push(self.tell(name, sender, &message));
+                under_way.push(self.tell(name, hearer.sender, &message));
             }
             match under_way.next().await {
                 None => return result,
@@ -201,8 +252,8 @@ pub struct BusAnnouncements {
 
 impl BusAnnouncements {
     /// Over a queue of this listener alone. With an `admin` the queue is created when it does not exist, and deleted
-    /// when the listener stops. Without one, or after a crash, it stays for as long as announcers send to it: delete
-    /// it, or let a listener with the same name use it again.
+    /// when the listener stops. After a crash an announcer deletes it, or the service five minutes after its last use.
+    /// Without an `admin` the listener polls when its queue does not exist.
     pub fn new(client: BusClient, admin: Option<BusAdmin>, queue: &str) -> Self {
         Self {
             client,

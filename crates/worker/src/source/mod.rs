@@ -65,7 +65,8 @@ pub trait Source: Send + Sync + 'static {
     /// What receives for one dequeue task.
     type Intake: Intake<Lease = Self::Lease>;
 
-    /// Whether messages of one intake must be handled one after the other.
+    /// Whether messages of one intake must be handled one after the other. Such an intake hands out no message that
+    /// would overtake one that it handed out before and that is not certain to be settled.
     const IS_ORDERED: bool = false;
 
     /// Whether the listener chooses how long a message is leased. If not, the service has locks of its own, counts

@@ -1,6 +1,7 @@
 //! Message sessions of Service Bus as a source: messages of a session one after the other, sessions side by side.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -101,6 +102,8 @@ struct Held {
     receiver: tokio::sync::Mutex<SessionReceiver>,
     ends_at: Mutex<Instant>,
     state: Mutex<Option<Bytes>>,
+    /// A message was handed out, and is not certain to be settled.
+    is_unsettled: AtomicBool,
 }
 
 impl Held {
@@ -144,6 +147,7 @@ impl SessionIntake {
             receiver: tokio::sync::Mutex::new(receiver),
             ends_at: Mutex::new(ends_at),
             state: Mutex::new(state),
+            is_unsettled: AtomicBool::new(false),
         })))
     }
 }
@@ -195,6 +199,12 @@ impl Intake for SessionIntake {
                 self.held = taken?;
                 continue;
             };
+            if held.is_unsettled.load(Ordering::Relaxed) {
+                // The next message would overtake it: it returns to its place when the session is given back.
+                drop(held);
+                self.give_back();
+                continue;
+            }
             // To drop this future loses no message: it waits in the session's inbox.
             let next = async { held.receiver.lock().await.receive().await };
             let idle_since = *self.idle_since.get_or_insert_with(Instant::now);
@@ -251,12 +261,18 @@ impl SessionLease {
         Arc::make_mut(&mut incoming.meta)
             .checkpoint
             .clone_from(&held.state());
+        held.is_unsettled.store(true, Ordering::Relaxed);
         Self {
             locked,
             incoming,
             held,
             lock_duration: settings.lock_duration,
         }
+    }
+
+    /// The next message of the session can be handed out.
+    fn settled(&self) {
+        self.held.is_unsettled.store(false, Ordering::Relaxed);
     }
 }
 
@@ -278,7 +294,9 @@ impl Lease for SessionLease {
     }
 
     async fn complete(&mut self) -> Result<(), SourceError> {
-        Ok(self.locked.complete().await?)
+        self.locked.complete().await?;
+        self.settled();
+        Ok(())
     }
 
     /// An abandoned message is the next one of its session.
@@ -287,11 +305,15 @@ impl Lease for SessionLease {
     }
 
     async fn release(&mut self, _: Duration, history: &[Attempt]) -> Result<(), SourceError> {
-        release(&self.locked, history).await
+        release(&self.locked, history).await?;
+        self.settled();
+        Ok(())
     }
 
     async fn bury(&mut self, burial: &Burial) -> Result<(), SourceError> {
-        bury(&self.locked, burial).await
+        bury(&self.locked, burial).await?;
+        self.settled();
+        Ok(())
     }
 }
 

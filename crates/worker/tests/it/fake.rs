@@ -33,8 +33,12 @@ pub(crate) struct Stored {
     pub(crate) checkpoint: Option<Bytes>,
     /// Rises with each change of the lease: the receipt.
     pub(crate) receipt: u64,
-    visible_at: Option<Instant>,
+    pub(crate) visible_at: Option<Instant>,
     pub(crate) properties: Vec<(String, String)>,
+    /// The message session that it belongs to.
+    pub(crate) session: Option<u64>,
+    /// The lock of the session under which it was handed out.
+    pub(crate) taken_by: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -52,14 +56,19 @@ pub(crate) struct Counts {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    messages: BTreeMap<u64, Stored>,
+pub(crate) struct State {
+    pub(crate) messages: BTreeMap<u64, Stored>,
+    pub(crate) sessions: BTreeMap<u64, Session>,
     next_id: u64,
     /// What a test says was done.
     done: BTreeSet<u64>,
-    buried: BTreeMap<u64, Burial>,
+    /// Steps of long work that were done.
+    steps: BTreeMap<u64, BTreeSet<u32>>,
+    /// How far the service has said that it keeps the progress of work.
+    saved: BTreeMap<u64, u32>,
+    pub(crate) buried: BTreeMap<u64, Burial>,
     deleted: BTreeSet<u64>,
-    violations: Vec<String>,
+    pub(crate) violations: Vec<String>,
     /// Handlers that work, for each message.
     at_work: BTreeMap<u64, u32>,
     /// Messages that were handed out twice by the service's fault.
@@ -68,6 +77,46 @@ struct State {
     /// What the next requests answer, before anything else.
     script: Vec<(&'static str, SourceError)>,
     counts: Counts,
+}
+
+/// A message session: its state, and who holds it.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// Rises with each holder.
+    pub(crate) lock: u64,
+    pub(crate) locked_until: Option<Instant>,
+    pub(crate) state: Option<Bytes>,
+    /// The lock and the number of the last request that set the state: they are carried out in their order.
+    pub(crate) last_set: (u64, u64),
+}
+
+impl State {
+    /// The service's own fault lets two handlers work on it.
+    pub(crate) fn duplicates(&mut self, id: u64) {
+        self.duplicated.insert(id);
+    }
+
+    /// A message is handed out to a listener.
+    pub(crate) fn hands_out(&mut self, id: u64, is_leased: bool) {
+        if is_leased {
+            self.duplicates(id);
+        }
+        if self.at_work.contains_key(&id) && !self.duplicated.contains(&id) {
+            let text = format!("{id} was handed out while a handler worked on it");
+            self.violations.push(text);
+        }
+    }
+
+    /// A message is deleted after its work, or after its burial.
+    pub(crate) fn deletes(&mut self, id: u64) {
+        self.messages.remove(&id);
+        self.deleted.insert(id);
+        // Of one that is buried, the delete may come with a later delivery.
+        if !self.done.contains(&id) && !self.buried.contains_key(&id) {
+            let text = format!("{id} was deleted before it was done");
+            self.violations.push(text);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -105,14 +154,20 @@ impl Service {
         body: impl Into<Bytes>,
         properties: Vec<(String, String)>,
     ) -> u64 {
-        let mut state = self.state();
-        state.next_id += 1;
-        let id = state.next_id;
-        let stored = Stored {
+        self.add(Stored {
             body: body.into(),
             properties,
             ..Stored::default()
-        };
+        })
+    }
+
+    pub(crate) fn add(&self, stored: Stored) -> u64 {
+        let mut state = self.state();
+        state.next_id += 1;
+        let id = state.next_id;
+        if let Some(session) = stored.session {
+            state.sessions.entry(session).or_default();
+        }
         state.messages.insert(id, stored);
         drop(state);
         self.arrived.notify_waiters();
@@ -143,6 +198,31 @@ impl Service {
 
     pub(crate) fn did(&self, id: u64) {
         self.state().done.insert(id);
+    }
+
+    /// A step of long work was done.
+    pub(crate) fn did_step(&self, id: u64, step: u32) {
+        self.state().steps.entry(id).or_default().insert(step);
+    }
+
+    /// The service has answered that it keeps so many steps.
+    pub(crate) fn saved(&self, id: u64, steps: u32) {
+        self.state().saved.insert(id, steps);
+    }
+
+    /// Work begins, or resumes after so many steps.
+    pub(crate) fn resumes(&self, id: u64, steps: u32) {
+        let mut state = self.state();
+        let saved = state.saved.get(&id).copied().unwrap_or(0);
+        let is_done = |step| state.steps.get(&id).is_some_and(|it| it.contains(&step));
+        let violation = if steps < saved {
+            format!("{id} resumes after {steps} steps, and {saved} were kept")
+        } else if !(0..steps).all(is_done) {
+            format!("{id} resumes after {steps} steps, and not all of them were done")
+        } else {
+            return;
+        };
+        state.violations.push(violation);
     }
 
     pub(crate) fn depth(&self) -> usize {
@@ -220,7 +300,7 @@ impl Service {
 
     /// A request: its effect happens once, or not at all, whatever comes back. A slow one happens also if nobody waits
     /// for it any more.
-    async fn request<R: Send + 'static>(
+    pub(crate) async fn request<R: Send + 'static>(
         self: &Arc<Self>,
         name: &'static str,
         effect: impl FnOnce(&mut State) -> Result<R, SourceError> + Send + 'static,
@@ -234,18 +314,16 @@ impl Service {
             let found = state.script.iter().position(|(it, _)| *it == scripted);
             found.map(|index| state.script.remove(index).1)
         };
-        let faults = *self.faults.lock().unwrap();
-        let strikes = |rate| rate > 0 && self.random(1_000) < rate;
         if let Some(error) = scripted {
             if error.kind() == ErrorKind::OutcomeUnknown {
                 let _ = effect(&mut self.state());
             }
             return Err(error);
         }
-        if strikes(faults.busy) {
+        if self.strikes(|it| it.busy) {
             return Err(SourceError::busy("503"));
         }
-        let result = match strikes(faults.slow) {
+        let result = match self.strikes(|it| it.slow) {
             true => {
                 let most = u64::try_from(LOCK.as_millis()).unwrap() * 2;
                 let (service, late) = (self.clone(), Duration::from_millis(self.random(most)));
@@ -267,7 +345,7 @@ impl Service {
             sleep(latency).await;
         }
         self.point().await;
-        if strikes(faults.lost_answer) {
+        if self.strikes(|it| it.lost_answer) {
             return Err(SourceError::new(
                 ErrorKind::OutcomeUnknown,
                 "no answer came",
@@ -283,29 +361,25 @@ impl Service {
         count: u32,
         lease: Duration,
     ) -> Result<Vec<(u64, Stored)>, SourceError> {
-        let duplicate = self.faults.lock().unwrap().duplicate;
-        let hands_out_again = duplicate > 0 && self.random(1_000) < duplicate;
+        let hands_out_again = self.strikes(|it| it.duplicate);
         self.request(name, move |state| {
             let now = Instant::now();
             state.counts.gets += 1;
             state.counts.largest_ask = state.counts.largest_ask.max(count);
             state.counts.last_lease = lease;
             let visible = |it: &Stored| it.visible_at.is_none_or(|at| at <= now);
-            let ready = state.messages.iter_mut();
+            let ready = state.messages.iter();
             let ready = ready.filter(|(_, it)| hands_out_again || visible(it));
+            let ready = ready.take(count as usize);
+            let ready: Vec<_> = ready.map(|(id, it)| (*id, !visible(it))).collect();
             let mut got = Vec::new();
-            for (id, stored) in ready.take(count as usize) {
-                if !visible(stored) {
-                    state.duplicated.insert(*id);
-                }
-                if state.at_work.contains_key(id) && !state.duplicated.contains(id) {
-                    let text = format!("{id} was handed out while a handler worked on it");
-                    state.violations.push(text);
-                }
+            for (id, is_leased) in ready {
+                state.hands_out(id, is_leased);
+                let stored = state.messages.get_mut(&id).unwrap();
                 stored.attempt += 1;
                 stored.receipt += 1;
                 stored.visible_at = Some(now + lease);
-                got.push((*id, stored.clone()));
+                got.push((id, stored.clone()));
             }
             if got.is_empty() {
                 state.counts.empty_gets += 1;
@@ -359,14 +433,7 @@ impl Service {
         self.request("complete", move |state| {
             state.counts.completes += 1;
             leased(&mut state.messages, id, receipt)?;
-            state.messages.remove(&id);
-            state.deleted.insert(id);
-            // Of one that is buried, the delete may come with a later delivery.
-            if !state.done.contains(&id) && !state.buried.contains_key(&id) {
-                state
-                    .violations
-                    .push(format!("{id} was deleted before it was done"));
-            }
+            state.deletes(id);
             Ok(())
         })
         .await
@@ -420,7 +487,17 @@ impl Service {
         .await
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// Whether a fault strikes now.
+    pub(crate) fn strikes(&self, rate: impl Fn(&Faults) -> u64) -> bool {
+        let rate = rate(&self.faults.lock().unwrap());
+        rate > 0 && self.random(1_000) < rate
+    }
+
+    pub(crate) fn violates(&self, text: String) {
+        self.state().violations.push(text);
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 }

@@ -75,7 +75,7 @@ impl<const WAITS: bool> Intake for FakeIntake<WAITS> {
             if !got.is_empty() || !WAITS {
                 let leases = got.into_iter();
                 let leases = leases.map(|(id, stored)| {
-                    FakeLease::new(service.clone(), id, stored, asked_at + lease)
+                    FakeLease::new(service.clone(), id, stored, lease, asked_at + lease)
                 });
                 return Ok(leases.collect());
             }
@@ -94,12 +94,20 @@ pub(crate) struct FakeLease<const WAITS: bool> {
     id: u64,
     receipt: u64,
     incoming: Incoming,
+    /// How long it is each time.
+    lease: Duration,
     ends_at: Instant,
     is_buried: bool,
 }
 
 impl<const WAITS: bool> FakeLease<WAITS> {
-    fn new(service: Arc<Service>, id: u64, stored: Stored, ends_at: Instant) -> Self {
+    fn new(
+        service: Arc<Service>,
+        id: u64,
+        stored: Stored,
+        lease: Duration,
+        ends_at: Instant,
+    ) -> Self {
         let mut meta = Meta::new("jobs".into(), id.to_string(), stored.attempt);
         meta.history = stored.history;
         meta.checkpoint = stored.checkpoint;
@@ -112,6 +120,7 @@ impl<const WAITS: bool> FakeLease<WAITS> {
                 body: stored.body,
                 meta: meta.into(),
             },
+            lease,
             ends_at,
             is_buried: false,
         }
@@ -143,8 +152,8 @@ impl<const WAITS: bool> Lease for FakeLease<WAITS> {
     }
 
     async fn renew(&mut self, duration: Duration) -> Result<(), SourceError> {
-        let duration = if WAITS { LOCK } else { duration };
-        self.change("renew", duration, |_| {}).await
+        self.lease = if WAITS { LOCK } else { duration };
+        self.change("renew", self.lease, |_| {}).await
     }
 
     async fn complete(&mut self) -> Result<(), SourceError> {
@@ -183,7 +192,7 @@ impl<const WAITS: bool> Lease for FakeLease<WAITS> {
 impl Checkpoints for FakeLease<false> {
     async fn save(&mut self, progress: Bytes) -> Result<(), SourceError> {
         let kept = progress.clone();
-        self.change("save", LOCK, |it| it.checkpoint = Some(kept))
+        self.change("save", self.lease, |it| it.checkpoint = Some(kept))
             .await?;
         Arc::make_mut(&mut self.incoming.meta).checkpoint = Some(progress);
         Ok(())

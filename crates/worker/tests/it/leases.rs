@@ -134,6 +134,30 @@ async fn a_result_whose_delete_failed_is_kept_or_redone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_with_a_stale_receipt_drops_that_message_and_goes_on() {
+    let service = Service::new(1);
+    let id = service.put("x");
+    let listener = works::<false>(&service, SECOND * 10)
+        .handlers_max(1)
+        .build();
+    listener.start(1).unwrap();
+    until("it is handled", || listener.state().in_flight == 1).await;
+    // Another worker has it, for a day.
+    service.end_leases();
+    let day = Duration::from_hours(24);
+    let other = service.get("get", 1, day).await.unwrap();
+    assert_eq!(other[0].0, id);
+    let next = service.put("y");
+    until("the next one is deleted", || service.stored(next).is_none()).await;
+    let state = listener.state();
+    assert_eq!((state.completed, state.unsettled), (1, 1));
+    sleep(SECOND * 3_600).await;
+    assert!(service.stored(id).is_some(), "it is the other worker's");
+    let attempts = service.stored(id).unwrap().attempt;
+    assert_eq!((attempts, service.counts(|it| it.completes)), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_delete_without_an_answer_is_repeated() {
     let service = Service::new(1);
     service.put("x");

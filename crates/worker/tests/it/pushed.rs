@@ -78,6 +78,27 @@ async fn with_push_an_idle_queue_costs_nothing_and_wakes_up_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_announcement_starts_as_many_tasks_as_the_rule_wants() {
+    let service = Service::new(1);
+    let push = LocalPush::new();
+    let listener = works::<false>(&service, Duration::from_secs(10))
+        .push(push.subscribe())
+        .recheck(None)
+        .handlers_max(4)
+        .build();
+    listener.start(3).unwrap();
+    until("all end", || listener.state().active_tasks == 0).await;
+    let before = listener.state().wake_ups;
+    service.put_many(500);
+    push.announce(&Announcement::new(&name(), "test"))
+        .await
+        .unwrap();
+    until("it wakes up", || listener.state().active_tasks == 50).await;
+    assert_eq!(listener.state().wake_ups, before + 1);
+    assert_eq!(listener.state().depth, Some(500));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_announcement_wakes_a_task_that_sleeps() {
     let service = Service::new(1);
     let push = LocalPush::new();

@@ -8,7 +8,7 @@ use kew_worker::{
     Announce, Announcement, BusAnnouncements, BusAnnouncer, BusSource, Codec, Delivery, Envelopes,
     ErrorKind, Failure, Fixed, Json, LeaseHint, Listener, Outgoing, QueueSource, QueueTarget, Raw,
     SendError, Sender, SessionSource, Source, Stop, Target, Text, TextEncoding, TraceContext, Xml,
-    handler_fn,
+    create_push_queue, handler_fn,
 };
 
 use crate::kew::Kew;
@@ -321,6 +321,25 @@ async fn every_listener_of_other_processes_is_offered_an_announcement() {
         listeners.iter().all(|it| it.state().announcements == 2)
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_announcement_names_the_work_and_its_sender() {
+    let kew = Kew::start().await;
+    create_push_queue(&kew.admin(), "wakeup-1").await.unwrap();
+    let announcer = BusAnnouncer::new(kew.bus_client(), kew.admin(), "wakeup-");
+    let announcement = Announcement {
+        size_bytes: Some(1_024),
+        ..Announcement::new(&kew_worker::SourceName::new("a", "jobs"), "web-1")
+    };
+    announcer.announce(&announcement).await.unwrap();
+    let client = kew.bus_client();
+    let options = ReceiverOptions::default();
+    let mut receiver = client.deleting_receiver("wakeup-1", options).await.unwrap();
+    let message = receiver.receive().await.unwrap();
+    assert_eq!(message.subject(), Some("work detected"));
+    let expected = r#"{"account":"a","queue":"jobs","size_bytes":1024,"sender":"web-1"}"#;
+    assert_eq!(message.body(), expected);
 }
 
 #[tokio::test]

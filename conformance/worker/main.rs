@@ -1,0 +1,105 @@
+//! Runs listeners of `kew-worker` against Queue Storage of kew and of Azurite, and against Service Bus of kew. The
+//! argument, if any, selects scenarios by their names.
+//!
+//! The scenarios are those of the crate's own tests, which run them at Kew in memory.
+
+#![expect(clippy::print_stdout, reason = "it prints what failed, and the total")]
+#![expect(clippy::unwrap_used, reason = "a scenario fails by panicking")]
+
+#[path = "../client/processes.rs"]
+mod processes;
+#[path = "../../crates/worker/tests/it/scenarios.rs"]
+mod scenarios;
+mod services;
+
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use kew_worker::{Fixed, ListenerBuilder};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::timeout;
+
+use scenarios::{
+    a_long_handler_keeps_its_message, a_message_that_fails_is_buried_with_its_history,
+    a_stop_returns_what_is_not_finished, every_message_is_handled_once_and_deleted,
+    traces_and_ids_travel_with_messages,
+};
+use services::Services;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The visibility timeout of long work, which outlives it.
+const LEASE: Fixed = Fixed(Duration::from_secs(8));
+
+type Scenario = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Every scenario at a service, each with a queue of its own. `$build` makes the listener of long work.
+macro_rules! every_scenario {
+    (@ $service:expr; $($name:ident($($more:expr)?);)+) => {
+        vec![$({
+            let service = $service.clone();
+            let run: Scenario = Box::pin(async move {
+                $name(service.door().await, $($more)?).await;
+            });
+            (format!("{} ({})", stringify!($name), $service.title()), run)
+        }),+]
+    };
+    ($service:expr, $build:expr) => {
+        every_scenario!(@ $service;
+            every_message_is_handled_once_and_deleted();
+            a_message_that_fails_is_buried_with_its_history();
+            a_long_handler_keeps_its_message($build);
+            a_stop_returns_what_is_not_finished();
+            traces_and_ids_travel_with_messages();
+        )
+    };
+}
+
+fn all(services: &Services) -> Vec<(String, Scenario)> {
+    let mut all = Vec::new();
+    for storage in &services.storage {
+        all.append(&mut every_scenario!(storage, |builder: ListenerBuilder<
+            _,
+            _,
+        >| builder
+            .visibility(LEASE)
+            .build()));
+    }
+    let bus = &services.bus;
+    all.append(&mut every_scenario!(bus, ListenerBuilder::build));
+    all
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    let services = Services::start();
+    let (mut passed, mut failed) = (0, 0);
+    let tasks = LocalSet::new();
+    for (title, scenario) in all(&services) {
+        if !title.contains(&wanted) {
+            continue;
+        }
+        // A task of its own, so that a panic ends only this scenario.
+        let ended = tasks.run_until(timeout(LIMIT, async { spawn_local(scenario).await }));
+        match ended.await {
+            Ok(Ok(())) => passed += 1,
+            Ok(Err(_)) => {
+                println!("FAILED {title}");
+                failed += 1;
+            }
+            Err(_) => {
+                println!("FAILED {title}: not within {LIMIT:?}");
+                failed += 1;
+            }
+        }
+    }
+    drop(tasks);
+    drop(services);
+    println!("{passed} passed, {failed} failed");
+    match failed == 0 && passed > 0 {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
