@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Ledger, Row};
 use crate::money::Money;
+use crate::names::{AccountKey, TransactionId};
+use crate::transaction::Decision;
+
+/// Missing transactions that are looked up.
+const LOOK_UPS_MAX: usize = 100;
 
 /// Rows that are read at once.
 const PAGE: u32 = 10_000;
@@ -30,6 +35,8 @@ pub struct Findings {
     pub confirmed: usize,
     /// Those that are booked.
     pub booked: usize,
+    /// Those that could not be booked, because the balance would be a number that the bank cannot count.
+    pub out_of_range: usize,
     /// All transactions in the store, others included.
     pub stored: usize,
     /// Accounts whose balance was compared with the sum of their transactions.
@@ -39,9 +46,9 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Whether all confirmed transactions are booked.
+    /// Whether all confirmed transactions have an outcome.
     pub fn is_complete(&self) -> bool {
-        self.booked == self.confirmed
+        self.booked + self.out_of_range == self.confirmed
     }
 
     /// Whether nothing is wrong, and nothing is missing.
@@ -55,13 +62,14 @@ impl fmt::Display for Findings {
         let Self {
             confirmed,
             booked,
+            out_of_range,
             stored,
             accounts,
             faults,
         } = self;
         write!(
             f,
-            "confirmed={confirmed} booked={booked} stored={stored} accounts={accounts} faults={}",
+            "confirmed={confirmed} booked={booked} out_of_range={out_of_range} stored={stored} accounts={accounts} faults={}",
             faults.len()
         )
     }
@@ -77,9 +85,34 @@ pub async fn audit(ledger: &Ledger, confirmed: &[Confirmed]) -> Result<Findings,
         read_more(ledger, &mut rows).await?;
         if rows.len() == count {
             let balances = balances.into_iter().map(|it| (it.key, it.balance));
-            return Ok(compare(&rows, &balances.collect(), confirmed));
+            let (mut findings, missing) = compare(&rows, &balances.collect(), confirmed);
+            explain(ledger, &mut findings, &missing).await?;
+            return Ok(findings);
         }
     }
+}
+
+/// Finds out which transactions will never be booked. While many are missing, most of them wait for a worker.
+async fn explain(
+    ledger: &Ledger,
+    findings: &mut Findings,
+    missing: &[&Confirmed],
+) -> Result<(), StoreError> {
+    if missing.len() > LOOK_UPS_MAX {
+        return Ok(());
+    }
+    for Confirmed { key, id, .. } in missing {
+        let (user, account) = key.split_once('|').unwrap_or((key, ""));
+        let key = AccountKey::new(user, account);
+        let (Ok(key), Ok(id)) = (key, TransactionId::parse(id)) else {
+            continue;
+        };
+        let details = ledger.look_up(&key, &id).await?;
+        if details.is_some_and(|it| it.decision == Decision::OutOfRange) {
+            findings.out_of_range += 1;
+        }
+    }
+    Ok(())
 }
 
 async fn read_more(ledger: &Ledger, rows: &mut Vec<Row>) -> Result<(), StoreError> {
@@ -93,14 +126,19 @@ async fn read_more(ledger: &Ledger, rows: &mut Vec<Row>) -> Result<(), StoreErro
     }
 }
 
-fn compare(rows: &[Row], balances: &BTreeMap<String, Money>, confirmed: &[Confirmed]) -> Findings {
+/// What was found, and what was confirmed and is not booked.
+fn compare<'a>(
+    rows: &[Row],
+    balances: &BTreeMap<String, Money>,
+    confirmed: &'a [Confirmed],
+) -> (Findings, Vec<&'a Confirmed>) {
     let mut findings = Findings {
         stored: rows.len(),
         accounts: balances.len(),
         ..Findings::default()
     };
     let mut stored: BTreeMap<(&str, &str), Money> = BTreeMap::new();
-    let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, i128> = BTreeMap::new();
     for Row {
         key, id, amount, ..
     } in rows
@@ -109,25 +147,31 @@ fn compare(rows: &[Row], balances: &BTreeMap<String, Money>, confirmed: &[Confir
             let fault = format!("{key}: transaction {id} is booked twice");
             findings.faults.push(fault);
         }
-        *sums.entry(key).or_default() += amount.cents();
+        *sums.entry(key).or_default() += i128::from(amount.cents());
     }
-    let expected: BTreeMap<(&str, &str), Money> = confirmed
+    let expected: BTreeMap<(&str, &str), &Confirmed> = confirmed
         .iter()
-        .map(|it| ((it.key.as_str(), it.id.as_str()), it.amount))
+        .map(|it| ((it.key.as_str(), it.id.as_str()), it))
         .collect();
     findings.confirmed = expected.len();
-    for ((key, id), amount) in expected {
+    let mut missing = Vec::new();
+    for ((key, id), one) in expected {
+        let amount = one.amount;
         match stored.get(&(key, id)) {
             Some(found) if *found == amount => findings.booked += 1,
             Some(found) => findings.faults.push(format!(
                 "{key}: transaction {id} is booked with {found} and was confirmed with {amount}"
             )),
-            None => {}
+            None => missing.push(one),
         }
     }
     for (key, balance) in balances {
-        let sum = Money::from_cents(sums.remove(key.as_str()).unwrap_or_default());
-        if sum != *balance {
+        let sum = sums.remove(key.as_str()).unwrap_or_default();
+        if sum != i128::from(balance.cents()) {
+            let sum = match i64::try_from(sum) {
+                Ok(cents) => Money::from_cents(cents).to_string(),
+                Err(_) => format!("{sum} cents"),
+            };
             findings.faults.push(format!(
                 "{key}: the balance is {balance}, and its transactions sum up to {sum}"
             ));
@@ -136,7 +180,7 @@ fn compare(rows: &[Row], balances: &BTreeMap<String, Money>, confirmed: &[Confir
     let without = sums.into_keys();
     let without = without.map(|key| format!("{key}: there are transactions and no balance"));
     findings.faults.extend(without);
-    findings
+    (findings, missing)
 }
 
 #[cfg(test)]
@@ -162,7 +206,7 @@ mod tests {
                 amount: Money::from_cents(*cents),
             })
             .collect();
-        compare(rows, &balances, &confirmed)
+        compare(rows, &balances, &confirmed).0
     }
 
     #[test]
@@ -172,6 +216,9 @@ mod tests {
         assert!(good.is_good(), "{good:?}");
         let missing = check(&rows, 300, &[("x", 500), ("z", 1)]);
         assert!(!missing.is_complete() && missing.faults.is_empty());
+        let huge = [row(1, "x", i64::MAX), row(2, "y", i64::MAX)];
+        let huge = check(&huge, 300, &[]);
+        assert!(huge.faults[0].contains("18446744073709551614 cents"));
         let doubled = check(&rows, 800, &[("x", 500), ("y", -200)]);
         assert!(doubled.faults[0].contains("sum up to 3.00"), "{doubled:?}");
         let other = check(&rows, 300, &[("x", 501)]);

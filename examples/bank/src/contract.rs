@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::message::{Message, Shape};
-use crate::money::Money;
+use crate::money::{InvalidMoney, Money};
 use crate::names::{AccountKey, InvalidName, TransactionId};
 use crate::transaction::{Details, Transaction, Unknown};
 
@@ -44,9 +44,12 @@ pub enum InvalidCall {
     /// A name of it.
     #[error(transparent)]
     Name(#[from] InvalidName),
-    /// Its amount.
+    /// Its amount, which is 0.00 or less.
     #[error("the amount is {0}; expected more than 0.00")]
-    Amount(Money),
+    NotPositive(Money),
+    /// Its amount, which is too large.
+    #[error(transparent)]
+    Money(#[from] InvalidMoney),
 }
 
 impl Call {
@@ -57,11 +60,12 @@ impl Call {
         direction: Direction,
     ) -> Result<Message, InvalidCall> {
         if !self.amount.is_positive() {
-            return Err(InvalidCall::Amount(self.amount));
+            return Err(InvalidCall::NotPositive(self.amount));
         }
+        let amount = self.amount.as_amount()?;
         let amount = match direction {
-            Direction::Insert => self.amount,
-            Direction::Withdraw => self.amount.negated(),
+            Direction::Insert => amount,
+            Direction::Withdraw => amount.negated(),
         };
         let unknown = Unknown {
             fields: self.unknown,
@@ -110,6 +114,9 @@ pub struct Answer {
     pub unknown: Map<String, Value>,
 }
 
+/// The names of an answer's own fields.
+const OWN_FIELDS: [&str; 3] = ["status", "message", "details"];
+
 impl Answer {
     /// An answer without details.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
@@ -128,14 +135,13 @@ impl Answer {
             decision,
             ..
         } = &details;
+        let text = format!("transaction {id} is done: {decision:?}");
+        let unknown = details.unknown.fields.clone();
         Self {
-            unknown: details.unknown.fields.clone(),
-            details: Some(Box::new(details.clone())),
-            ..Self::new(
-                Status::Completed,
-                format!("transaction {id} is done: {decision:?}"),
-            )
+            details: Some(Box::new(details)),
+            ..Self::new(Status::Completed, text)
         }
+        .with_unknown(unknown)
     }
 
     /// Of a transaction that is not confirmed, with its ids.
@@ -146,9 +152,10 @@ impl Answer {
         Self::new(Status::Failed, text)
     }
 
-    /// With fields that the caller sent.
+    /// With fields that the caller sent. Those with a name of the answer's own stay out: they would be there twice.
     #[must_use]
-    pub fn with_unknown(self, unknown: Map<String, Value>) -> Self {
+    pub fn with_unknown(self, mut unknown: Map<String, Value>) -> Self {
+        unknown.retain(|name, _| !OWN_FIELDS.contains(&name.as_str()));
         Self { unknown, ..self }
     }
 }
@@ -188,10 +195,25 @@ mod tests {
             ("a|b", "5", "user id"),
             ("ann", "0", "expected more than 0.00"),
             ("ann", "-1", "the amount is -1.00"),
+            ("ann", "10000000000.01", "is not between 0.01 and"),
         ] {
             let call = call(json!({"userId": user, "accountId": "giro", "amount": amount}));
             let refused = call.into_message(id(), Direction::Insert).unwrap_err();
             assert!(refused.to_string().contains(expected), "{refused}");
         }
+    }
+
+    #[test]
+    fn fields_of_the_caller_never_replace_those_of_the_answer() {
+        let fields = json!({"status": "Completed", "message": "x", "details": {}, "note": 1});
+        let Value::Object(fields) = fields else {
+            panic!("it is an object");
+        };
+        let answer = Answer::new(Status::Succeeded, "queued").with_unknown(fields);
+        let text = serde_json::to_string(&answer).unwrap();
+        assert_eq!(
+            text,
+            r#"{"status":"Succeeded","message":"queued","note":1}"#
+        );
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! - [`contract`] is the edge: calls and answers in JSON. [`partner`] is the same in another data model.
 //! - [`transaction`], [`names`] and [`money`] are the core's model, and [`message`] its two shapes in the queue.
+//! - [`request`] is what a transaction id stands for.
 //! - [`ledger`] has the stores and the guard; [`queue`] is the queue of either service.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
@@ -18,6 +19,7 @@ pub mod caller;
 pub mod chance;
 pub mod client;
 pub mod contract;
+pub mod fitness;
 pub mod ledger;
 pub mod message;
 pub mod money;
@@ -26,6 +28,8 @@ pub mod partner;
 pub mod program;
 pub mod queue;
 pub mod replay;
+pub mod request;
+pub mod returns;
 pub mod settings;
 pub mod start;
 pub mod transaction;

@@ -110,14 +110,19 @@ pub fn to_receipt(answer: Answer) -> Receipt {
         (Status::Proceed, _) => ReceiptState::New,
         (Status::Succeeded, _) => ReceiptState::Accepted,
         (Status::Failed, _) => ReceiptState::Error,
-        (Status::Completed, Some(Decision::Declined)) => ReceiptState::Rejected,
+        (Status::Completed, Some(Decision::Declined | Decision::OutOfRange)) => {
+            ReceiptState::Rejected
+        }
         (Status::Completed, Some(Decision::Booked) | None) => ReceiptState::Done,
     };
+    let mut unknown = answer.unknown;
+    // They would be there twice.
+    unknown.retain(|name, _| !["state", "text", "balance_minor"].contains(&name.as_str()));
     Receipt {
         state,
         text: answer.message,
         balance_minor: answer.details.map(|it| it.balance.cents()),
-        unknown: answer.unknown,
+        unknown,
     }
 }
 

@@ -37,8 +37,13 @@ pub async fn stop_requested() -> io::Result<()> {
     Ok(())
 }
 
-/// Tries until it succeeds: what a program needs may start later than the program.
-pub async fn until_done<T, E, F>(what: &str, mut attempt: impl FnMut() -> F) -> T
+/// Tries until it succeeds: what a program needs may start later than the program. An error that does not pass by itself
+/// is returned.
+pub async fn until_done<T, E, F>(
+    what: &str,
+    mut attempt: impl FnMut() -> F,
+    can_pass: fn(&E) -> bool,
+) -> Result<T, E>
 where
     E: Display,
     F: Future<Output = Result<T, E>>,
@@ -46,7 +51,8 @@ where
     let mut pause = Duration::from_millis(50);
     loop {
         match attempt().await {
-            Ok(done) => return done,
+            Ok(done) => return Ok(done),
+            Err(error) if !can_pass(&error) => return Err(error),
             Err(error) => tracing::warn!(%error, ?pause, "cannot {what} yet"),
         }
         tokio::time::sleep(pause).await;

@@ -1,14 +1,16 @@
 //! The queue of transactions, of either service.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kew_client::{
     AdminOptions, BusAdmin, BusClient, BusOptions, ConnectionString, ConnectionStringError,
-    QueueClient, QueueOptions, QueueSettings,
+    Message as BusMessage, PutOptions, QueueClient, QueueOptions,
 };
-use kew_worker::{BusTarget, CodecError, QueueTarget, SendError, Sender, SourceError};
+use kew_worker::{BusTarget, CodecError, ErrorKind, QueueTarget, SendError, Sender, SourceError};
 use tokio::sync::OnceCell;
 
+use crate::fitness::{UnfitQueue, check, settings_of_new};
 use crate::message::{Message, Messages};
 
 /// How long one operation may take, with all its tries. A call of the web service has an answer in that time.
@@ -17,12 +19,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// So many deliveries may fail before a message moves aside. The bank does not give a confirmed transaction up because
-/// its database is down for hours: only a message that cannot be read moves aside at once.
-pub const ATTEMPTS_MAX: u32 = 100;
-
-/// How long a message may wait for a worker: 10 years, because it is confirmed.
-const TIME_TO_LIVE: Duration = Duration::from_hours(10 * 366 * 24);
+/// The time to live of a message of Queue Storage that never expires.
+const NEVER: i64 = -1;
 
 /// Which service has the queue.
 #[derive(Clone, Debug)]
@@ -38,13 +36,13 @@ pub enum Service {
     },
 }
 
-/// The queue.
-#[derive(Debug)]
+/// The queue. To clone it is cheap.
+#[derive(Clone, Debug)]
 pub struct Queue {
     service: Service,
     name: String,
     worker_timeout: Duration,
-    sender: OnceCell<Outlet>,
+    sender: Arc<OnceCell<Outlet>>,
 }
 
 /// What sends to the queue.
@@ -63,6 +61,39 @@ pub enum ConnectError {
     /// It cannot be used.
     #[error(transparent)]
     Client(#[from] kew_client::Error),
+}
+
+/// Why the queue cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum EnsureError {
+    /// It is there, with settings that lose or bury confirmed work.
+    #[error(transparent)]
+    Unfit(#[from] UnfitQueue),
+    /// The service.
+    #[error(transparent)]
+    Service(#[from] SourceError),
+}
+
+impl EnsureError {
+    /// Whether it is of use to try again.
+    pub fn can_pass(&self) -> bool {
+        matches!(self, Self::Service(_))
+    }
+}
+
+impl From<kew_client::Error> for EnsureError {
+    fn from(error: kew_client::Error) -> Self {
+        Self::Service(error.into())
+    }
+}
+
+impl From<EnsureError> for SourceError {
+    fn from(error: EnsureError) -> Self {
+        match error {
+            EnsureError::Unfit(unfit) => Self::refused(unfit.to_string()),
+            EnsureError::Service(error) => error,
+        }
+    }
 }
 
 impl Queue {
@@ -107,7 +138,7 @@ impl Queue {
             service,
             name: name.to_owned(),
             worker_timeout,
-            sender: OnceCell::new(),
+            sender: Arc::default(),
         }
     }
 
@@ -121,36 +152,40 @@ impl Queue {
         &self.name
     }
 
+    /// The name of its poison queue, if Queue Storage has it.
+    pub fn poison(&self) -> String {
+        format!("{}-poison", self.name)
+    }
+
     /// How long a worker may have a message.
     pub fn worker_timeout(&self) -> Duration {
         self.worker_timeout
     }
 
-    /// Creates the queue if it does not exist.
-    pub async fn ensure(&self) -> Result<(), SourceError> {
-        let (created, exists) = match &self.service {
-            Service::Storage(client) => {
-                let created = client.create_queue(&self.name, &[]).await.map(drop);
-                (created, "QueueAlreadyExists")
-            }
+    /// Creates the queue if it does not exist. Fails if it exists with settings that lose or bury confirmed work: a queue
+    /// of Queue Storage has none, there each message says how long it lives.
+    pub async fn ensure(&self) -> Result<(), EnsureError> {
+        match &self.service {
+            Service::Storage(client) => match client.create_queue(&self.name, &[]).await {
+                Err(error) if error.code() != Some("QueueAlreadyExists") => Err(error.into()),
+                Ok(_) | Err(_) => Ok(()),
+            },
             Service::Bus { admin, .. } => {
-                // A creation that is refused is a line in the audit log of the service.
-                if admin.queue(&self.name).await.is_ok() {
-                    return Ok(());
-                }
-                let settings = QueueSettings {
-                    lock_duration: Some(self.worker_timeout),
-                    max_delivery_count: Some(ATTEMPTS_MAX),
-                    default_time_to_live: Some(TIME_TO_LIVE),
-                    ..QueueSettings::default()
+                let (name, timeout) = (&self.name, self.worker_timeout);
+                let found = match admin.queue(name).await {
+                    Err(error) if error.status() == Some(404) => {
+                        match admin.create_queue(name, &settings_of_new(timeout)).await {
+                            // Another program was faster.
+                            Err(error) if error.code() == Some("40900") => {
+                                admin.queue(name).await?
+                            }
+                            created => created?,
+                        }
+                    }
+                    found => found?,
                 };
-                let created = admin.create_queue(&self.name, &settings).await.map(drop);
-                (created, "40900")
+                Ok(check(name, &found.settings, timeout)?)
             }
-        };
-        match created {
-            Err(error) if error.code() == Some(exists) => Ok(()),
-            created => Ok(created?),
         }
     }
 
@@ -169,11 +204,30 @@ impl Queue {
     pub async fn send(&self, message: &Message) -> Result<(), SendError> {
         match self.send_once(message).await {
             Err(SendError::Target(error)) if is_missing(&error) => {
-                self.ensure().await?;
+                self.ensure().await.map_err(SourceError::from)?;
                 self.send_once(message).await
             }
             sent => sent,
         }
+    }
+
+    /// Sends a body again that was in the queue before, as a new message: its deliveries count from the beginning. It has
+    /// no message id, because a queue that detects duplicates would drop it.
+    pub async fn send_again(&self, body: String) -> Result<(), SourceError> {
+        match &self.service {
+            Service::Storage(client) => {
+                let options = PutOptions {
+                    time_to_live: Some(NEVER),
+                    ..PutOptions::default()
+                };
+                client.put(&self.name, &body, options).await?;
+            }
+            Service::Bus { client, .. } => {
+                let sender = client.sender(&self.name).await?;
+                sender.send(&BusMessage::new(body)).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn send_once(&self, message: &Message) -> Result<(), SendError> {
@@ -192,7 +246,7 @@ impl Queue {
         Ok(match &self.service {
             Service::Storage(client) => {
                 let target = QueueTarget::new(client.clone(), "bank", &self.name);
-                let target = target.time_to_live(TIME_TO_LIVE);
+                let target = target.never_expires();
                 Outlet::Storage(Sender::new(Messages, target, "bank-web"))
             }
             Service::Bus { client, .. } => {
@@ -212,4 +266,9 @@ fn is_missing(error: &SourceError) -> bool {
 /// Whether a message was not sent because of itself, and never will be.
 pub fn is_unsendable(error: &SendError) -> bool {
     matches!(error, SendError::Codec(CodecError::Malformed(_)))
+}
+
+/// Whether a message may be in the queue although its sending failed.
+pub fn may_be_sent(error: &SendError) -> bool {
+    matches!(error, SendError::Target(error) if error.kind() == ErrorKind::OutcomeUnknown)
 }

@@ -29,7 +29,7 @@ pub struct Settings {
     )]
     pub store: String,
     /// Seconds that a worker may have a message before another one gets it. Queue Storage: 1 at least. Service Bus: 5 at
-    /// least, 300 at most; it is a setting of the queue when it is created.
+    /// least, 300 at most, and equal to the lock duration of the queue. All programs need the same.
     #[arg(
         long,
         env = "BANK_WORKER_TIMEOUT_S",

@@ -9,29 +9,63 @@ use kew_worker::{
     QueueSource, Source, State, Stop, StopReport,
 };
 
-use crate::ledger::{Ledger, WorkReport};
+use crate::fitness::RENEWED_AT;
+use crate::ledger::{Ledger, LedgerError, WorkReport};
 use crate::message::{Message, Messages};
-use crate::queue::{ATTEMPTS_MAX, Queue, Service};
+use crate::queue::{Queue, Service};
+use crate::transaction::Decision;
 
 /// The longest pause before a message is tried again whose booking failed.
 const RETRY_MAX: Duration = Duration::from_mins(5);
 
+/// The reason of a message whose transaction id stands for another request.
+pub const ID_REUSED: &str = "TransactionIdReused";
+
 /// The work: one transaction of the database for each message. The listener deletes the message afterwards.
 struct Bookkeeper {
     ledger: Ledger,
+    /// For messages that failed often, on a service that buries them by itself.
+    renewal: Option<Queue>,
 }
 
 impl<L: Lease> Handler<Message, L> for Bookkeeper {
     async fn handle(&self, delivery: Delivery<Message, L>) -> Result<(), Failure> {
         let transaction = &delivery.message().transaction;
-        // Whatever goes wrong in the database, the message comes back: it is confirmed.
-        match self.ledger.book(transaction).await? {
-            Answer::New(_) => {}
-            Answer::Repeated(_) => {
-                tracing::info!(key = %transaction.key, id = %transaction.id, "was booked before");
+        let (key, id) = (&transaction.key, &transaction.id);
+        match self.ledger.book(transaction).await {
+            Ok(Answer::New(details)) => {
+                if details.decision == Decision::OutOfRange {
+                    tracing::error!(%key, %id, "not booked: the balance would be out of range");
+                }
+                Ok(())
             }
+            Ok(Answer::Repeated(_)) => {
+                tracing::info!(%key, %id, "was booked before");
+                Ok(())
+            }
+            // It can never be booked.
+            Err(LedgerError::IdReused(error)) => Err(Failure::from(error).permanent(ID_REUSED)),
+            // Whatever goes wrong in the database, the message comes back: it is confirmed.
+            Err(LedgerError::Store(error)) => self.try_later(&delivery, error.into()).await,
         }
-        Ok(())
+    }
+}
+
+impl Bookkeeper {
+    /// A message that is near the limit of its queue goes on as a new message.
+    async fn try_later<L>(
+        &self,
+        delivery: &Delivery<Message, L>,
+        failure: Failure,
+    ) -> Result<(), Failure> {
+        match &self.renewal {
+            Some(queue) if delivery.attempt() >= RENEWED_AT => {
+                queue.send_again(delivery.message().to_body()?).await?;
+                tracing::warn!(%failure, "a message was sent again, because it failed often");
+                Ok(())
+            }
+            Some(_) | None => Err(failure),
+        }
     }
 }
 
@@ -55,14 +89,23 @@ impl Worker {
         match queue.service() {
             Service::Storage(client) => {
                 let source = QueueSource::new(client.clone(), "bank", queue.name());
+                let source = source.poison_queue(&queue.poison());
+                let keeper = Bookkeeper {
+                    ledger,
+                    renewal: None,
+                };
                 let listener = Listener::builder(source, Messages).visibility(Fixed(timeout));
-                Self::Storage(listen(listener, ledger, timeout))
+                Self::Storage(listen(listener, keeper, timeout))
             }
             Service::Bus { client, admin } => {
                 let source = BusSource::new(client.clone(), "bank", queue.name());
                 let source = source.admin(admin.clone()).lock_duration(timeout);
                 let listener = Listener::builder(source, Messages);
-                Self::Bus(listen(listener, ledger, timeout))
+                let keeper = Bookkeeper {
+                    ledger,
+                    renewal: Some(queue.clone()),
+                };
+                Self::Bus(listen(listener, keeper, timeout))
             }
         }
     }
@@ -99,7 +142,7 @@ impl Worker {
 
 fn listen<S: Source>(
     builder: ListenerBuilder<Message, S>,
-    ledger: Ledger,
+    keeper: Bookkeeper,
     timeout: Duration,
 ) -> Listener<Message, S> {
     let retry = BackOff {
@@ -107,10 +150,11 @@ fn listen<S: Source>(
         ..BackOff::MESSAGES
     };
     let listener = builder
-        .subscribe(Arc::new(Bookkeeper { ledger }))
+        .subscribe(Arc::new(keeper))
         .handlers_max(16)
         .tasks_max(4)
-        .attempts_max(ATTEMPTS_MAX)
+        // Forever: a confirmed transaction is not given up because its database is down for a week.
+        .attempts_max(u32::MAX)
         // A slow worker's message goes to another one.
         .handling_time_max(timeout)
         .message_delay(retry)

@@ -1,13 +1,15 @@
 //! The web service of the bank.
 
+use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Parser;
 use kew_bank::ledger::Ledger;
 use kew_bank::program::{print_line, start_log, stop_requested, until_done};
+use kew_bank::queue::EnsureError;
 use kew_bank::settings::Settings;
-use kew_bank::web::{Bank, router};
+use kew_bank::web::{Bank, Limits, router, serve};
 use tokio::net::TcpListener;
 
 /// Accepts transactions, queues them, and confirms them at once. Answers card payments from the balance.
@@ -26,23 +28,32 @@ async fn main() -> anyhow::Result<()> {
     start_log();
     let queue = settings.queue()?;
     let listener = TcpListener::bind(listen).await?;
-    let ledger = until_done("open the store", || Ledger::open(&settings.store)).await;
-    let bank = Arc::new(Bank::new(ledger, queue));
-    let creating = {
-        let bank = bank.clone();
-        // Look-ups and card payments do not wait for the queue.
-        tokio::spawn(async move {
-            until_done("create the queue", || bank.queue().ensure()).await;
-        })
-    };
+    let bank = Arc::new(Bank::without_stores(queue));
     print_line(&format!("BANK_WEB=http://{}", listener.local_addr()?));
-    axum::serve(listener, router(bank))
-        .with_graceful_shutdown(async {
-            if let Err(error) = stop_requested().await {
-                tracing::error!(%error, "signals cannot be received");
-            }
-        })
-        .await?;
-    creating.abort();
-    Ok(())
+    // The page and error answers wait for neither the stores nor the queue, and card payments not for the queue.
+    let mut end = Ok(());
+    let stop = async {
+        end = tokio::select! {
+            stopped = stop_requested() => stopped.map_err(Into::into),
+            failed = Box::pin(prepare(&bank, &settings.store)) => failed,
+        };
+    };
+    serve(listener, router(bank.clone()), Limits::default(), stop).await;
+    end
+}
+
+/// Opens the stores and creates the queue, as soon as they can be reached. Returns only if one of them never can.
+async fn prepare(bank: &Bank, store: &str) -> anyhow::Result<()> {
+    let open = async {
+        let open = || Ledger::open(store);
+        bank.open(until_done("open the store", open, Ledger::can_open_later).await?);
+        anyhow::Ok(())
+    };
+    let ensure = async {
+        let ensure = || bank.queue().ensure();
+        until_done("create the queue", ensure, EnsureError::can_pass).await?;
+        anyhow::Ok(())
+    };
+    tokio::try_join!(open, ensure)?;
+    pending().await
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Parser;
 use kew_bank::ledger::Ledger;
 use kew_bank::program::{print_line, start_log, stop_requested, until_done};
+use kew_bank::queue::EnsureError;
 use kew_bank::settings::Settings;
 use kew_bank::worker::Worker;
 
@@ -26,14 +27,15 @@ async fn main() -> anyhow::Result<()> {
     let instance = instance.unwrap_or_else(|| std::process::id().to_string());
     let queue = settings.queue()?;
     let begin = async {
-        let ledger = until_done("open the store", || Ledger::open(&settings.store));
-        let ledger = ledger.await;
-        until_done("create the queue", || queue.ensure()).await;
-        ledger
+        let open = || Ledger::open(&settings.store);
+        let ledger = until_done("open the store", open, Ledger::can_open_later).await?;
+        let ensure = || queue.ensure();
+        until_done("create the queue", ensure, EnsureError::can_pass).await?;
+        anyhow::Ok(ledger)
     };
     let ledger = tokio::select! {
         stopped = stop_requested() => return Ok(stopped?),
-        ledger = begin => ledger,
+        ledger = begin => ledger?,
     };
     let worker = Worker::start(&queue, ledger.clone());
     print_line(&format!("BANK_WORKER={instance}"));

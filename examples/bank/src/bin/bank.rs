@@ -13,6 +13,7 @@ use kew_bank::client::Client;
 use kew_bank::ledger::Ledger;
 use kew_bank::program::{print_line, start_log, stop_requested};
 use kew_bank::replay::{Peak, read_journal, replay, write_journal};
+use kew_bank::returns::{Returned, return_all};
 use kew_bank::settings::Settings;
 use kew_bank::start::{Plan, Profile, Program, find_kew};
 use tokio::time::sleep;
@@ -34,6 +35,8 @@ enum Command {
     Check(CheckArgs),
     /// Show the balances.
     Balances(StoreArgs),
+    /// Put messages back into the queue that were moved aside, after you fixed their cause.
+    Return(Settings),
 }
 
 #[derive(Args)]
@@ -135,7 +138,23 @@ async fn main() -> Result<()> {
             }
             Ok(())
         }
+        Command::Return(settings) => give_back(&settings).await,
     }
+}
+
+async fn give_back(settings: &Settings) -> Result<()> {
+    let queue = settings.queue()?;
+    let Returned {
+        returned,
+        unreadable,
+    } = return_all(&queue).await?;
+    print_line(&format!("returned={returned} unreadable={unreadable}"));
+    if unreadable > 0 {
+        print_line(
+            "messages that are no transactions stay: look at them with kew queue peek or kew dlq list",
+        );
+    }
+    Ok(())
 }
 
 async fn replay_one(web: &str, peak: Peak, args: &ReplayArgs, chance: &mut Chance) -> Result<()> {
@@ -184,7 +203,12 @@ fn judge(findings: &Findings) -> Result<()> {
     if !findings.faults.is_empty() {
         bail!("the stores are not as confirmed");
     }
-    print_line("every confirmed transaction is booked exactly once");
+    match findings.out_of_range {
+        0 => print_line("every confirmed transaction is booked exactly once"),
+        count => print_line(&format!(
+            "every confirmed transaction is booked exactly once, but {count} whose balance would be out of range"
+        )),
+    }
     Ok(())
 }
 

@@ -2,22 +2,49 @@
 //!
 //! A balance changes in the same transaction that records the outcome under `user|account` and the transaction id. So a
 //! message that is delivered twice changes it once.
+//!
+//! Every operation has a limit of time. A database that accepts connections and answers nothing delays a call that long.
 
 mod postgres;
 mod sqlite;
 
 use std::convert::Infallible;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kew_idempotency::{
     Answer, BusinessId, ErrorKind, Guard, GuardError, GuardOptions, Json, PostgresStore, Retention,
     Scope, SqliteStore, Store, StoreError,
 };
+use tokio::time::timeout;
 
 use crate::message::Message;
 use crate::money::Money;
 use crate::names::{AccountKey, TransactionId};
+use crate::request::{IdReused, Kind, Request};
 use crate::transaction::{Decision, Details, Transaction, Unknown};
+
+/// How long the stores may take to be opened.
+const OPEN_MAX: Duration = Duration::from_secs(15);
+
+/// How long they may take for anything else that a caller waits for.
+pub const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// How long they may take to book a queued transaction. Less than the worker's 20 s.
+const BOOK_MAX: Duration = Duration::from_secs(15);
+
+/// How long they may take for a report over many rows.
+const REPORT_MAX: Duration = Duration::from_secs(30);
+
+/// Why the stores did not do what they were asked to do.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The id stands for another request. Trying again does not help.
+    #[error(transparent)]
+    IdReused(#[from] IdReused),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
 
 /// The stores, in one of the two databases.
 #[derive(Clone, Debug)]
@@ -77,6 +104,16 @@ pub struct WorkReport {
 impl Ledger {
     /// Opens a database: `postgres://…`, or the path of a file. Creates the tables if they do not exist.
     pub async fn open(place: &str) -> Result<Self, StoreError> {
+        within(OPEN_MAX, Self::open_now(place)).await
+    }
+
+    /// Whether the stores can perhaps be opened later, after this error. Others need a change of the settings, or of the
+    /// database.
+    pub fn can_open_later(error: &StoreError) -> bool {
+        error.kind() != ErrorKind::Refused
+    }
+
+    async fn open_now(place: &str) -> Result<Self, StoreError> {
         match place.split_once("://") {
             Some(("postgres" | "postgresql", _)) => {
                 Ok(Self::Postgres(postgres::open(place).await?))
@@ -95,29 +132,64 @@ impl Ledger {
         key: &AccountKey,
         id: &TransactionId,
     ) -> Result<Option<Details>, StoreError> {
-        match self {
-            Self::Sqlite(store) => look_up(store, key, id).await,
-            Self::Postgres(store) => look_up(store, key, id).await,
-        }
+        let found = async {
+            match self {
+                Self::Sqlite(store) => look_up(store, key, id).await,
+                Self::Postgres(store) => look_up(store, key, id).await,
+            }
+        };
+        within(ANSWER_MAX, found).await
     }
 
-    /// Writes a message to the log, with the fields that its shape has no place for, before it is queued.
-    pub async fn log(&self, message: &Message) -> Result<(), StoreError> {
+    /// The request that had this id first, if the web service had one.
+    pub async fn requested(&self, id: &TransactionId) -> Result<Option<Request>, StoreError> {
+        let found = async {
+            match self {
+                Self::Sqlite(store) => sqlite::requested(store, id.clone()).await,
+                Self::Postgres(store) => postgres::requested(store, id).await,
+            }
+        };
+        within(ANSWER_MAX, found).await
+    }
+
+    /// Reserves the id for this request, and writes the message to the log, with the fields that its shape has no place
+    /// for, before it is queued. Two requests with one id cannot both pass, even if they come at the same time.
+    pub async fn log(&self, message: &Message) -> Result<(), LedgerError> {
+        let request = Request::of_queued(&message.transaction);
         let entry = LogEntry::of(message)?;
-        match self {
-            Self::Sqlite(store) => sqlite::log(store, entry).await,
-            Self::Postgres(store) => postgres::log(store, &entry).await,
-        }
+        let id = &message.transaction.id;
+        self.reserve(id, request, Some(entry)).await
     }
 
-    /// Books a transaction, once. A repeated one gets the stored details.
-    pub async fn book(&self, transaction: &Transaction) -> Result<Answer<Details>, StoreError> {
-        self.decide(transaction, Cover::Any).await
+    async fn reserve(
+        &self,
+        id: &TransactionId,
+        request: Request,
+        entry: Option<LogEntry>,
+    ) -> Result<(), LedgerError> {
+        let reserved = async {
+            match self {
+                Self::Sqlite(store) => sqlite::reserve(store, id.clone(), request, entry).await,
+                Self::Postgres(store) => postgres::reserve(store, id, &request, entry).await,
+            }
+        };
+        within(ANSWER_MAX, reserved).await
+    }
+
+    /// Books a transaction, once. A repeated one gets the stored details. Fails if they are those of another request.
+    pub async fn book(&self, transaction: &Transaction) -> Result<Answer<Details>, LedgerError> {
+        let request = Request::of_queued(transaction);
+        let booked = within(BOOK_MAX, self.decide(transaction, Cover::Any));
+        same_request(booked.await?, &request)
     }
 
     /// Books a card payment if the balance covers it, and declines it otherwise. A repeated one gets the same answer.
-    pub async fn approve(&self, payment: &Transaction) -> Result<Answer<Details>, StoreError> {
-        self.decide(payment, Cover::Balance).await
+    /// Fails if the id stands for another request.
+    pub async fn approve(&self, payment: &Transaction) -> Result<Answer<Details>, LedgerError> {
+        let request = Request::of_card(payment);
+        self.reserve(&payment.id, request.clone(), None).await?;
+        let decided = within(ANSWER_MAX, self.decide(payment, Cover::Balance));
+        same_request(decided.await?, &request)
     }
 
     async fn decide(
@@ -156,36 +228,71 @@ impl Ledger {
 
     /// The balances of accounts in their order, at most `limit`.
     pub async fn balances(&self, limit: u32) -> Result<Vec<Balance>, StoreError> {
-        match self {
-            Self::Sqlite(store) => sqlite::balances(store, limit).await,
-            Self::Postgres(store) => postgres::balances(store, limit).await,
-        }
+        let found = async {
+            match self {
+                Self::Sqlite(store) => sqlite::balances(store, limit).await,
+                Self::Postgres(store) => postgres::balances(store, limit).await,
+            }
+        };
+        within(REPORT_MAX, found).await
     }
 
     /// The transactions after a place in the order of bookings, at most `limit`.
     pub async fn transactions(&self, after: i64, limit: u32) -> Result<Vec<Row>, StoreError> {
-        match self {
-            Self::Sqlite(store) => sqlite::transactions(store, after, limit).await,
-            Self::Postgres(store) => postgres::transactions(store, after, limit).await,
-        }
+        let found = async {
+            match self {
+                Self::Sqlite(store) => sqlite::transactions(store, after, limit).await,
+                Self::Postgres(store) => postgres::transactions(store, after, limit).await,
+            }
+        };
+        within(REPORT_MAX, found).await
     }
 
     /// Stores what a worker says about itself.
     pub async fn report(&self, report: WorkReport) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(store) => sqlite::report(store, report, now_ms()).await,
-            Self::Postgres(store) => postgres::report(store, &report, now_ms()).await,
-        }
+        let stored = async {
+            match self {
+                Self::Sqlite(store) => sqlite::report(store, report, now_ms()).await,
+                Self::Postgres(store) => postgres::report(store, &report, now_ms()).await,
+            }
+        };
+        within(ANSWER_MAX, stored).await
     }
 
     /// What the workers said in the last `seconds`.
     pub async fn reports(&self, seconds: i64) -> Result<Vec<WorkReport>, StoreError> {
         let since = now_ms() - seconds * 1_000;
-        match self {
-            Self::Sqlite(store) => sqlite::reports(store, since).await,
-            Self::Postgres(store) => postgres::reports(store, since).await,
-        }
+        let found = async {
+            match self {
+                Self::Sqlite(store) => sqlite::reports(store, since).await,
+                Self::Postgres(store) => postgres::reports(store, since).await,
+            }
+        };
+        within(ANSWER_MAX, found).await
     }
+}
+
+/// Waits so long. What was begun may be done later, so the outcome is unknown.
+async fn within<T, E: From<StoreError>>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    timeout(limit, work).await.unwrap_or_else(|_| {
+        let text = format!("the store did not answer in {limit:?}");
+        Err(StoreError::unknown(text).into())
+    })
+}
+
+/// Fails if the stored details are those of another request.
+fn same_request(
+    answer: Answer<Details>,
+    request: &Request,
+) -> Result<Answer<Details>, LedgerError> {
+    if let Answer::Repeated(details) = &answer {
+        let before = Request::of_details(details, request);
+        request.check_same(&details.transaction_id, &before)?;
+    }
+    Ok(answer)
 }
 
 /// A line of the log of messages.
@@ -220,11 +327,16 @@ impl LogEntry {
 /// The details of a transaction, as they are stored.
 fn details_of(
     transaction: Transaction,
+    cover: Cover,
     decision: Decision,
     balance_cents: i64,
     booked_at_ms: i64,
 ) -> Details {
     Details {
+        kind: Some(match cover {
+            Cover::Any => Kind::of_queued(transaction.amount),
+            Cover::Balance => Kind::CardPayment,
+        }),
         user_id: transaction.key.user().to_owned(),
         account_id: transaction.key.account().to_owned(),
         transaction_id: transaction.id,
@@ -242,8 +354,7 @@ fn guard<S: Store>(store: &S, key: &AccountKey) -> Result<Guard<S>, StoreError> 
     let scope = scope.map_err(|error| StoreError::refused(error.to_string()))?;
     let options = GuardOptions {
         retention: Retention::Forever,
-        // Less than the worker's 20 s.
-        time_max: std::time::Duration::from_secs(15),
+        time_max: BOOK_MAX,
         ..GuardOptions::default()
     };
     Guard::new(store.clone(), scope, options)
@@ -280,6 +391,17 @@ fn flat(error: GuardError<StoreError>) -> StoreError {
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// A row of the requests.
+fn request_of(account: String, kind: &str, cents: i64) -> Result<Request, StoreError> {
+    let kind = kind.parse();
+    let unreadable = |error| StoreError::refused("a request in the store").because(Box::new(error));
+    Ok(Request {
+        account,
+        kind: kind.map_err(unreadable)?,
+        amount: Money::from_cents(cents),
+    })
 }
 
 /// The unknown fields of a line of the log.

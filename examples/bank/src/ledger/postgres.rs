@@ -2,6 +2,7 @@
 
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use kew_idempotency::tokio_postgres::config::{Host, SslMode};
 use kew_idempotency::tokio_postgres::types::ToSql;
@@ -11,8 +12,10 @@ use kew_idempotency::{
     Scope, Store as _, StoreError, Transaction as _,
 };
 
-use super::{Balance, Cover, LogEntry, Row, WorkReport, details_of};
+use super::{ANSWER_MAX, Balance, Cover, LedgerError, LogEntry, Row, WorkReport, details_of};
 use crate::money::Money;
+use crate::names::TransactionId;
+use crate::request::Request;
 use crate::transaction::{Decision, Details, Transaction};
 
 /// One program at a time creates the tables.
@@ -34,6 +37,12 @@ CREATE TABLE IF NOT EXISTS message_log (
     unknown text NOT NULL
 );
 CREATE INDEX IF NOT EXISTS message_log_by_transaction ON message_log (account_key, transaction_id);
+CREATE TABLE IF NOT EXISTS requests (
+    transaction_id text COLLATE "C" PRIMARY KEY,
+    account_key text COLLATE "C" NOT NULL,
+    kind text NOT NULL,
+    cents bigint NOT NULL
+);
 CREATE TABLE IF NOT EXISTS transactions (
     sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     account_key text COLLATE "C" NOT NULL,
@@ -51,6 +60,10 @@ CREATE TABLE IF NOT EXISTS workers (
 );
 "#;
 
+/// How long an operation waits for a connection from the pool, for a new one, and for a lock. Less than
+/// [`ANSWER_MAX`], so that the error says what was waited for.
+const WAIT_MAX: Duration = Duration::from_secs(4);
+
 type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 pub(super) async fn open(url: &str) -> Result<PostgresStore, StoreError> {
@@ -61,7 +74,12 @@ pub(super) async fn open(url: &str) -> Result<PostgresStore, StoreError> {
         true => PostgresTls::Off,
         false => PostgresTls::required(None)?,
     };
-    let store = PostgresStore::connect(config, tls, PostgresOptions::default()).await?;
+    let options = PostgresOptions {
+        wait_max: WAIT_MAX,
+        answer_max: ANSWER_MAX,
+        ..PostgresOptions::default()
+    };
+    let store = PostgresStore::connect(config, tls, options).await?;
     let open = begin(&store).await?;
     open.client().batch_execute(CREATE).await?;
     commit(open).await?;
@@ -122,7 +140,58 @@ async fn rows<T>(
     Ok(rows?)
 }
 
-pub(super) async fn log(store: &PostgresStore, entry: &LogEntry) -> Result<(), StoreError> {
+/// Writes the request under its id, or fails if another one is there. Then the log.
+pub(super) async fn reserve(
+    store: &PostgresStore,
+    id: &TransactionId,
+    request: &Request,
+    entry: Option<LogEntry>,
+) -> Result<(), LedgerError> {
+    let open = begin(store).await?;
+    let client = open.client();
+    // Waits for another one that is not committed yet. The next statement sees it.
+    let insert = "INSERT INTO requests (transaction_id, account_key, kind, cents)
+        VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
+    let (kind, cents) = (request.kind.as_str(), request.amount.cents());
+    let values: Values<'_> = &[&id.as_str(), &request.account, &kind, &cents];
+    let added = client.execute(insert, values).await;
+    let before = match added.map_err(StoreError::from)? {
+        0 => {
+            let row = client.query_opt(REQUESTED, &[&id.as_str()]).await;
+            row.map_err(StoreError::from)?.map(read_request)
+        }
+        _ => None,
+    };
+    if let Some(before) = before.transpose()?
+        && let Err(error) = request.check_same(id, &before)
+    {
+        open.roll_back().await?;
+        return Err(error.into());
+    }
+    if let Some(entry) = entry {
+        log(client, &entry).await?;
+    }
+    Ok(commit(open).await?)
+}
+
+const REQUESTED: &str = "SELECT account_key, kind, cents FROM requests WHERE transaction_id = $1";
+
+fn read_request(row: SqlRow) -> Result<Request, StoreError> {
+    let kind: String = row.try_get(1)?;
+    super::request_of(row.try_get(0)?, &kind, row.try_get(2)?)
+}
+
+pub(super) async fn requested(
+    store: &PostgresStore,
+    id: &TransactionId,
+) -> Result<Option<Request>, StoreError> {
+    let open = begin(store).await?;
+    let found = open.client().query_opt(REQUESTED, &[&id.as_str()]).await?;
+    open.roll_back().await?;
+    found.map(read_request).transpose()
+}
+
+async fn log(client: &Client, entry: &LogEntry) -> Result<(), StoreError> {
     let insert = "INSERT INTO message_log
             (logged_at_ms, account_key, transaction_id, shape, body, unknown)
         VALUES ($1, $2, $3, $4, $5, $6)";
@@ -134,16 +203,14 @@ pub(super) async fn log(store: &PostgresStore, entry: &LogEntry) -> Result<(), S
         body,
         unknown,
     } = entry;
-    write(
-        store,
-        insert,
-        &[logged_at_ms, key, id, shape, body, unknown],
-    )
-    .await
+    let values: Values<'_> = &[logged_at_ms, key, id, shape, body, unknown];
+    client.execute(insert, values).await?;
+    Ok(())
 }
 
 /// Changes the balance and writes the transaction, in the transaction of the guard. Two transactions of one account wait
-/// for each other at its balance.
+/// for each other at its balance. A balance that cannot be counted is an outcome too: the database would refuse it each
+/// time.
 pub(super) async fn decide(
     client: &Client,
     mut transaction: Transaction,
@@ -153,21 +220,23 @@ pub(super) async fn decide(
     let key = transaction.key.to_string();
     let (user, account) = (transaction.key.user(), transaction.key.account());
     let cents = transaction.amount.cents();
+    let end = |transaction, decision, balance| {
+        Ok(details_of(transaction, cover, decision, balance, now_ms))
+    };
     if cover == Cover::Balance {
-        let query = "SELECT cents FROM balances WHERE user_id = $1 AND account_id = $2 FOR UPDATE";
-        let balance = match client.query_opt(query, &[&user, &account]).await? {
-            Some(row) => row.try_get(0)?,
-            None => 0_i64,
-        };
-        if balance.saturating_add(cents) < 0 {
-            return Ok(details_of(transaction, Decision::Declined, balance, now_ms));
+        let before = locked_balance(client, user, account).await?;
+        if before.saturating_add(cents) < 0 {
+            return end(transaction, Decision::Declined, before);
         }
     }
-    let change = "INSERT INTO balances (user_id, account_id, cents) VALUES ($1, $2, $3)
-        ON CONFLICT (user_id, account_id) DO UPDATE SET cents = balances.cents + excluded.cents
-        RETURNING cents";
-    let row = client.query_one(change, &[&user, &account, &cents]).await?;
-    let balance: i64 = row.try_get(0)?;
+    let changed = client
+        .query_opt(CHANGE, &[&user, &account, &cents])
+        .await?
+        .map(|row| row.try_get(0));
+    let Some(balance) = changed.transpose()? else {
+        let before = locked_balance(client, user, account).await?;
+        return end(transaction, Decision::OutOfRange, before);
+    };
     let insert =
         "INSERT INTO transactions (account_key, transaction_id, cents) VALUES ($1, $2, $3)";
     let id = transaction.id.as_str();
@@ -180,7 +249,22 @@ pub(super) async fn decide(
         let logged: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
         transaction.unknown = super::unknown_of(logged.as_deref())?;
     }
-    Ok(details_of(transaction, Decision::Booked, balance, now_ms))
+    end(transaction, Decision::Booked, balance)
+}
+
+/// Changes a balance, unless the sum has no place in 64 bits. Then it returns no row.
+const CHANGE: &str = "INSERT INTO balances (user_id, account_id, cents) VALUES ($1, $2, $3)
+    ON CONFLICT (user_id, account_id) DO UPDATE SET cents = balances.cents + excluded.cents
+    WHERE balances.cents::numeric + excluded.cents
+        BETWEEN -9223372036854775808 AND 9223372036854775807
+    RETURNING cents";
+
+async fn locked_balance(client: &Client, user: &str, account: &str) -> Result<i64, StoreError> {
+    let query = "SELECT cents FROM balances WHERE user_id = $1 AND account_id = $2 FOR UPDATE";
+    match client.query_opt(query, &[&user, &account]).await? {
+        Some(row) => Ok(row.try_get(0)?),
+        None => Ok(0),
+    }
 }
 
 pub(super) async fn balances(

@@ -5,8 +5,10 @@ use kew_idempotency::rusqlite::{
 };
 use kew_idempotency::{SqliteOptions, SqliteStore, StoreError};
 
-use super::{Balance, Cover, LogEntry, Row, WorkReport, details_of};
+use super::{Balance, Cover, LedgerError, LogEntry, Row, WorkReport, details_of};
 use crate::money::Money;
+use crate::names::TransactionId;
+use crate::request::Request;
 use crate::transaction::{Decision, Details, Transaction};
 
 const CREATE: &str = "
@@ -26,6 +28,12 @@ CREATE TABLE IF NOT EXISTS message_log (
     unknown TEXT NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS message_log_by_transaction ON message_log (account_key, transaction_id);
+CREATE TABLE IF NOT EXISTS requests (
+    transaction_id TEXT PRIMARY KEY,
+    account_key TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    cents INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS transactions (
     sequence INTEGER PRIMARY KEY AUTOINCREMENT,
     account_key TEXT NOT NULL,
@@ -51,27 +59,77 @@ pub(super) async fn open(path: &str) -> Result<SqliteStore, StoreError> {
     Ok(store)
 }
 
-pub(super) async fn log(store: &SqliteStore, entry: LogEntry) -> Result<(), StoreError> {
-    let insert = move |connection: &Connection| {
-        connection.execute(
-            "INSERT INTO message_log
-                 (logged_at_ms, account_key, transaction_id, shape, body, unknown)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            params![
-                entry.logged_at_ms,
-                entry.key,
-                entry.id,
-                entry.shape,
-                entry.body,
-                entry.unknown
-            ],
-        )?;
+/// Writes the request under its id, or fails if another one is there. Then the log.
+pub(super) async fn reserve(
+    store: &SqliteStore,
+    id: TransactionId,
+    request: Request,
+    entry: Option<LogEntry>,
+) -> Result<(), LedgerError> {
+    let write = move |connection: &Connection| {
+        let Request {
+            account,
+            kind,
+            amount,
+        } = &request;
+        let insert = "INSERT INTO requests (transaction_id, account_key, kind, cents)
+            VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+        let values = params![id.as_str(), account, kind.as_str(), amount.cents()];
+        connection
+            .execute(insert, values)
+            .map_err(StoreError::from)?;
+        if let Some(before) = read_request(connection, &id)? {
+            request.check_same(&id, &before)?;
+        }
+        if let Some(entry) = &entry {
+            log(connection, entry)?;
+        }
         Ok(())
     };
-    store.write(insert).await
+    store.write(write).await
 }
 
-/// Changes the balance and writes the transaction, in the transaction of the guard.
+fn log(connection: &Connection, entry: &LogEntry) -> Result<(), StoreError> {
+    connection.execute(
+        "INSERT INTO message_log
+             (logged_at_ms, account_key, transaction_id, shape, body, unknown)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![
+            entry.logged_at_ms,
+            entry.key,
+            entry.id,
+            entry.shape,
+            entry.body,
+            entry.unknown
+        ],
+    )?;
+    Ok(())
+}
+
+pub(super) async fn requested(
+    store: &SqliteStore,
+    id: TransactionId,
+) -> Result<Option<Request>, StoreError> {
+    let read = move |connection: &Connection| read_request(connection, &id);
+    store.read(read).await
+}
+
+fn read_request(
+    connection: &Connection,
+    id: &TransactionId,
+) -> Result<Option<Request>, StoreError> {
+    let query = "SELECT account_key, kind, cents FROM requests WHERE transaction_id = ?1";
+    let read = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?));
+    let found = connection
+        .query_row(query, [id.as_str()], read)
+        .optional()?;
+    found
+        .map(|(account, kind, cents)| super::request_of(account, &kind, cents))
+        .transpose()
+}
+
+/// Changes the balance and writes the transaction, in the transaction of the guard. A balance that cannot be counted is
+/// an outcome too: the database would refuse it each time.
 pub(super) fn decide(
     connection: &Connection,
     mut transaction: Transaction,
@@ -81,19 +139,21 @@ pub(super) fn decide(
     let key = transaction.key.to_string();
     let (user, account) = (transaction.key.user(), transaction.key.account());
     let cents = transaction.amount.cents();
-    if cover == Cover::Balance {
-        let query = "SELECT cents FROM balances WHERE user_id = ?1 AND account_id = ?2";
-        let balance = connection.query_row(query, [user, account], |row| row.get(0));
-        let balance: i64 = balance.optional()?.unwrap_or(0);
-        if balance.saturating_add(cents) < 0 {
-            return Ok(details_of(transaction, Decision::Declined, balance, now_ms));
-        }
+    let query = "SELECT cents FROM balances WHERE user_id = ?1 AND account_id = ?2";
+    let balance = connection.query_row(query, [user, account], |row| row.get(0));
+    let before: i64 = balance.optional()?.unwrap_or(0);
+    let end = |transaction, decision, balance| {
+        Ok(details_of(transaction, cover, decision, balance, now_ms))
+    };
+    let Some(balance) = before.checked_add(cents) else {
+        return end(transaction, Decision::OutOfRange, before);
+    };
+    if cover == Cover::Balance && balance < 0 {
+        return end(transaction, Decision::Declined, before);
     }
     let change = "INSERT INTO balances (user_id, account_id, cents) VALUES (?1, ?2, ?3)
-        ON CONFLICT (user_id, account_id) DO UPDATE SET cents = cents + excluded.cents
-        RETURNING cents";
-    let balance: i64 =
-        connection.query_row(change, params![user, account, cents], |row| row.get(0))?;
+        ON CONFLICT (user_id, account_id) DO UPDATE SET cents = excluded.cents";
+    connection.execute(change, params![user, account, balance])?;
     let insert =
         "INSERT INTO transactions (account_key, transaction_id, cents) VALUES (?1, ?2, ?3)";
     let id = transaction.id.as_str();
@@ -106,7 +166,7 @@ pub(super) fn decide(
         let logged: Option<String> = logged.optional()?;
         transaction.unknown = super::unknown_of(logged.as_deref())?;
     }
-    Ok(details_of(transaction, Decision::Booked, balance, now_ms))
+    end(transaction, Decision::Booked, balance)
 }
 
 pub(super) async fn balances(store: &SqliteStore, limit: u32) -> Result<Vec<Balance>, StoreError> {

@@ -8,7 +8,7 @@ use kew_worker::{Codec, CodecError, Incoming, Outgoing};
 
 use crate::money::InvalidMoney;
 use crate::names::InvalidName;
-use crate::transaction::Transaction;
+use crate::transaction::{Transaction, UnknownRefused};
 
 /// The largest body, in bytes: what the first version of Queue Storage accepted.
 pub const BODY_SIZE_MAX: usize = 8 << 10;
@@ -64,9 +64,15 @@ pub enum InvalidMessage {
     /// Larger than a message may be.
     #[error("the body has {0} bytes; {BODY_SIZE_MAX} are allowed")]
     TooLarge(usize),
-    /// Nothing to book.
-    #[error("the amount is 0.00; expected another one")]
-    NoAmount,
+    /// A character that no message can carry, because Queue Storage and XML have no place for it.
+    #[error("the text has the character U+{:04X}, which XML does not allow", u32::from(*.0))]
+    Character(char),
+    /// It would not be read as it was written.
+    #[error("the fields cannot be written as XML: {0}")]
+    Unwritable(String),
+    /// Its unknown fields.
+    #[error(transparent)]
+    Unknown(#[from] UnknownRefused),
     /// A name of it.
     #[error(transparent)]
     Name(#[from] InvalidName),
@@ -75,17 +81,51 @@ pub enum InvalidMessage {
     Money(#[from] InvalidMoney),
 }
 
+impl InvalidMessage {
+    /// Whether less of the same would be accepted.
+    pub fn is_size(&self) -> bool {
+        matches!(
+            self,
+            Self::TooLarge(_) | Self::Unknown(UnknownRefused::TooLarge(_))
+        )
+    }
+}
+
 impl Message {
-    /// The body of the message.
+    /// The body of the message. Whatever a worker would not book is refused here: the body is read again, and must be
+    /// the same transaction.
     pub fn to_body(&self) -> Result<String, InvalidMessage> {
         let body = match self.shape {
             Shape::Text => text::write(&self.transaction),
             Shape::Xml => xml::write(&self.transaction),
         };
-        match body.len() <= BODY_SIZE_MAX {
-            true => Ok(body),
-            false => Err(InvalidMessage::TooLarge(body.len())),
+        if body.len() > BODY_SIZE_MAX {
+            return Err(InvalidMessage::TooLarge(body.len()));
         }
+        self.transaction.unknown.check()?;
+        let read = Self::from_body(body.as_bytes())?;
+        match self.is_carried_by(&read) {
+            true => Ok(body),
+            false => Err(InvalidMessage::Unwritable(
+                "they are read as others".to_owned(),
+            )),
+        }
+    }
+
+    /// Whether what was read from a body is this message. Values of unknown fields are not compared: JSON numbers may
+    /// differ in the last digit.
+    fn is_carried_by(&self, read: &Self) -> bool {
+        let (ours, theirs) = (&self.transaction, &read.transaction);
+        let same = ours.key == theirs.key && ours.id == theirs.id && ours.amount == theirs.amount;
+        let unknown = match self.shape {
+            // It has no place for them.
+            Shape::Text => true,
+            Shape::Xml => {
+                let [ours, theirs] = [&ours.unknown, &theirs.unknown];
+                ours.fields.keys().eq(theirs.fields.keys()) && ours.elements == theirs.elements
+            }
+        };
+        same && unknown && self.shape == read.shape
     }
 
     /// Reads a body. The first character tells the shapes apart.
@@ -94,15 +134,25 @@ impl Message {
             return Err(InvalidMessage::TooLarge(body.len()));
         }
         let text = std::str::from_utf8(body).map_err(|_| InvalidMessage::NotUtf8)?;
+        if let Some(character) = text.chars().find(|it| !is_allowed(*it)) {
+            return Err(InvalidMessage::Character(character));
+        }
         let text = text.trim_start_matches('\u{feff}').trim();
         let (transaction, shape) = match text.starts_with('<') {
             true => (xml::read(text)?, Shape::Xml),
             false => (text::read(text)?, Shape::Text),
         };
-        match transaction.amount.is_zero() {
-            true => Err(InvalidMessage::NoAmount),
-            false => Ok(Self { transaction, shape }),
-        }
+        transaction.amount.as_amount()?;
+        Ok(Self { transaction, shape })
+    }
+}
+
+/// Whether XML 1.0 allows a character.
+fn is_allowed(character: char) -> bool {
+    match character {
+        '\t' | '\n' | '\r' => true,
+        '\u{fffe}' | '\u{ffff}' => false,
+        other => other >= ' ',
     }
 }
 
@@ -208,7 +258,9 @@ mod tests {
         assert!(refusal(&format!("ann||{ID}|5")).contains("account id \"\""));
         assert_eq!(refusal("ann|giro|7|5"), "MessageId invalid");
         assert!(refusal(&format!("ann|giro|{ID}|5,00")).contains("amount \"5,00\""));
-        assert!(refusal(&format!("ann|giro|{ID}|0.00")).contains("the amount is 0.00"));
+        assert!(refusal(&format!("ann|giro|{ID}|0.00")).contains("the amount 0.00 is not between"));
+        let too_much = format!("ann|giro|{ID}|-10000000000.01");
+        assert!(refusal(&too_much).contains("is not between 0.01 and 10000000000.00"));
     }
 
     #[test]
@@ -251,5 +303,74 @@ mod tests {
         let body = vec![b'x'; BODY_SIZE_MAX + 1];
         assert!(Message::from_body(&body).is_err());
         assert_eq!(Message::from_body(&[0xff]), Err(InvalidMessage::NotUtf8));
+    }
+
+    #[test]
+    fn odd_fields_arrive_as_they_were_or_are_refused() {
+        let mut deep = json!(1);
+        for _ in 0..64 {
+            deep = json!([deep]);
+        }
+        for fields in [
+            json!({"line\nbreak\tand\rreturn": 1, " spaces ": 2, "<&>\"'": 3, "": 4}),
+            json!({"value": "\u{0}\u{1}\u{fffe}\u{ffff}\u{85}\u{2028}\r\n"}),
+            json!({"]]>": "]]>", "<!--": "-->", "名": "é"}),
+            json!({"deep": deep}),
+        ] {
+            let message = message(Shape::Xml, fields);
+            let body = message.to_body().unwrap();
+            assert_eq!(Message::from_body(body.as_bytes()).unwrap(), message);
+        }
+        for (fields, expected) in [
+            (json!({"a\u{0}": 1}), "U+0000"),
+            (json!({"a\u{1b}": 1}), "U+001B"),
+            (json!({"a\u{ffff}": 1}), "U+FFFF"),
+            (json!({"too": [deep]}), "\"too\" is nested deeper than 64"),
+        ] {
+            let refused = message(Shape::Xml, fields).to_body().unwrap_err();
+            assert!(refused.to_string().contains(expected), "{refused}");
+        }
+        let many = message(Shape::Text, json!({"n": "x".repeat(8_192)}));
+        let refused = many.to_body().unwrap_err();
+        assert!(matches!(refused, InvalidMessage::Unknown(_)), "{refused}");
+    }
+
+    #[test]
+    fn what_a_worker_would_not_book_has_no_body() {
+        for amount in ["0", "10000000000.01", "-10000000000.01"] {
+            for shape in [Shape::Text, Shape::Xml] {
+                let mut message = message(shape, json!({}));
+                message.transaction.amount = amount.parse().unwrap();
+                let refused = message.to_body().unwrap_err();
+                assert!(matches!(refused, InvalidMessage::Money(_)), "{refused}");
+            }
+        }
+    }
+
+    #[test]
+    fn fields_of_other_writers_are_kept_as_elements_if_they_are_no_json_of_ours() {
+        let deep = format!("{}1{}", "[".repeat(65), "]".repeat(65));
+        let extension = |text: &str| format!("<Extension name=\"n\">{text}</Extension>");
+        let elements = [extension(&deep), extension("2"), extension("no JSON")];
+        let body = format!(
+            "<Transaction><UserId>ann</UserId><AccountId>giro</AccountId>\
+             <TransactionId>{ID}</TransactionId><Amount>5</Amount>{}{}</Transaction>",
+            extension("1"),
+            elements.concat()
+        );
+        let read = Message::from_body(body.as_bytes()).unwrap();
+        let unknown = read.transaction.unknown;
+        assert_eq!(unknown.fields["n"], 1);
+        assert_eq!(unknown.elements, elements);
+        assert!(unknown.check().is_ok());
+    }
+
+    #[test]
+    fn a_document_has_one_root() {
+        let one = message(Shape::Xml, json!({})).to_body().unwrap();
+        let refused = refusal(&format!("{one}{one}"));
+        assert!(refused.contains("more than one root"), "{refused}");
+        let split = one.replace("<AccountId>", "</Transaction><Transaction><AccountId>");
+        assert!(refusal(&split).contains("more than one root"));
     }
 }

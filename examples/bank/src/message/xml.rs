@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::InvalidMessage;
 use crate::names::{AccountKey, TransactionId};
-use crate::transaction::{Transaction, Unknown};
+use crate::transaction::{Transaction, Unknown, is_too_deep};
 
 const ROOT: &str = "Transaction";
 const EXTENSION: &str = "Extension";
@@ -30,12 +30,25 @@ pub(super) fn write(transaction: &Transaction) -> String {
         let _ = write!(xml, "<{name}>{}</{name}>", escape(value));
     }
     for (name, value) in &unknown.fields {
-        let (name, text) = (escape(name.as_str()), value.to_string());
+        let (name, text) = (attribute(name), json(value));
         let text = escape(text.as_str());
         let _ = write!(xml, "<{EXTENSION} name=\"{name}\">{text}</{EXTENSION}>");
     }
     xml.extend(unknown.elements.iter().map(String::as_str));
     xml + "</Transaction>"
+}
+
+/// An attribute is read with spaces in place of what is not escaped here.
+fn attribute(name: &str) -> String {
+    let name = escape(name).replace('\t', "&#9;");
+    name.replace('\n', "&#10;").replace('\r', "&#13;")
+}
+
+/// JSON escapes all characters that XML has no place for but two, which can only be inside its strings.
+fn json(value: &Value) -> String {
+    let text = value.to_string();
+    text.replace('\u{fffe}', "\\ufffe")
+        .replace('\u{ffff}', "\\uffff")
 }
 
 pub(super) fn read(document: &str) -> Result<Transaction, InvalidMessage> {
@@ -74,10 +87,13 @@ struct Parts {
 impl Parts {
     fn read(&mut self, document: &str) -> Result<(), InvalidMessage> {
         let mut reader = Reader::from_str(document);
-        let mut is_inside = false;
+        let (mut is_inside, mut is_over) = (false, false);
         loop {
             let begin = position(&reader);
             match reader.read_event().map_err(bad)? {
+                Event::Start(_) | Event::Empty(_) if is_over => {
+                    return Err(bad("there is more than one root"));
+                }
                 Event::Start(start) if !is_inside => {
                     check_root(&start)?;
                     is_inside = true;
@@ -94,7 +110,7 @@ impl Parts {
                     let whole = document.get(begin..position(&reader)).unwrap_or_default();
                     self.take(&start, "", whole)?;
                 }
-                Event::End(_) => is_inside = false,
+                Event::End(_) => (is_inside, is_over) = (false, true),
                 Event::DocType(_) => return Err(bad("a document type is not accepted")),
                 Event::Eof if is_inside => return Err(bad("the end is missing")),
                 Event::Eof => return Ok(()),
@@ -127,8 +143,10 @@ impl Parts {
             return Ok(());
         }
         match extension(start, raw) {
-            Some((name, value)) => drop(self.unknown.fields.insert(name, value)),
-            None => self.unknown.elements.push(whole.to_owned()),
+            Some((name, value)) if !self.unknown.fields.contains_key(&name) => {
+                self.unknown.fields.insert(name, value);
+            }
+            Some(_) | None => self.unknown.elements.push(whole.to_owned()),
         }
         Ok(())
     }
@@ -145,7 +163,7 @@ fn extension(start: &BytesStart<'_>, raw: &str) -> Option<(String, Value)> {
         .ok()?
         .into_owned();
     let value = serde_json::from_str(&unescape(raw).ok()?).ok()?;
-    Some((name, value))
+    (!is_too_deep(&value)).then_some((name, value))
 }
 
 fn check_root(start: &BytesStart<'_>) -> Result<(), InvalidMessage> {

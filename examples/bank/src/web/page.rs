@@ -6,12 +6,18 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{Html, Response};
+use kew_idempotency::StoreError;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::{Bank, calls};
+use crate::ledger::{Balance, WorkReport};
 
 /// How old a state may be. However many pages are open, it is read so often.
 const AGE_MAX: Duration = Duration::from_millis(500);
+
+/// How long the page waits for the queue and for the store. It shows what has answered until then.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Accounts on the page.
 const ACCOUNTS_MAX: u32 = 200;
@@ -64,7 +70,8 @@ pub(super) async fn state(State(bank): State<Arc<Bank>>) -> Response {
     let state = match &*seen {
         Some(seen) if seen.at.elapsed() < AGE_MAX => seen.state.clone(),
         Some(_) | None => {
-            let state = bank.state().await;
+            // Boxed, because it holds three requests.
+            let state = Box::pin(bank.state()).await;
             let at = Instant::now();
             *seen = Some(Seen {
                 at,
@@ -79,15 +86,22 @@ pub(super) async fn state(State(bank): State<Arc<Bank>>) -> Response {
 impl Bank {
     async fn state(&self) -> BankState {
         let mut trouble = Vec::new();
-        let depth = self.queue.depth().await.unwrap_or_else(|error| {
+        let (depth, stored) = tokio::join!(
+            timeout(WAIT_MAX, self.queue.depth()),
+            timeout(WAIT_MAX, self.stored())
+        );
+        let silent = |_| Err(format!("no answer in {WAIT_MAX:?}"));
+        let depth = depth.map_or_else(silent, |it| it.map_err(|error| error.to_string()));
+        let depth = depth.unwrap_or_else(|error| {
             trouble.push(format!("the queue: {error}"));
             None
         });
-        let mut store_trouble = |error| trouble.push(format!("the store: {error}"));
-        let balances = self.ledger.balances(ACCOUNTS_MAX).await;
-        let balances = balances.map_err(&mut store_trouble).unwrap_or_default();
-        let reports = self.ledger.reports(SILENCE_MAX_S).await;
-        let reports = reports.map_err(&mut store_trouble).unwrap_or_default();
+        let silent = |_| Err(format!("no answer in {WAIT_MAX:?}"));
+        let stored = stored.map_or_else(silent, |it| it.map_err(|error| error.to_string()));
+        let (balances, reports) = stored.unwrap_or_else(|error| {
+            trouble.push(format!("the store: {error}"));
+            Default::default()
+        });
         let balances = balances.into_iter().map(|it| AccountState {
             account: it.key,
             balance: it.balance.to_string(),
@@ -106,5 +120,9 @@ impl Bank {
             balances: balances.collect(),
             trouble,
         }
+    }
+    async fn stored(&self) -> Result<(Vec<Balance>, Vec<WorkReport>), StoreError> {
+        let ledger = self.ledger()?;
+        tokio::try_join!(ledger.balances(ACCOUNTS_MAX), ledger.reports(SILENCE_MAX_S))
     }
 }

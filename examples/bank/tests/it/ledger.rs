@@ -1,7 +1,10 @@
 //! What the stores promise.
 
+use kew_bank::audit::{Confirmed, audit};
+use kew_bank::ledger::LedgerError;
 use kew_bank::message::{Message, Shape};
 use kew_bank::money::Money;
+use kew_bank::names::AccountKey;
 use kew_bank::transaction::{Decision, Transaction};
 use kew_idempotency::{Answer, ErrorKind};
 use serde_json::json;
@@ -22,8 +25,7 @@ async fn a_transaction_is_booked_once_and_repeated_with_its_details() {
             panic!("it was new");
         };
         assert_eq!(details.balance, money("10"));
-        // The stored details count, and not what comes now.
-        let again = ledger.book(&transaction(1, "99.00")).await.unwrap();
+        let again = ledger.book(&transaction(1, "10.00")).await.unwrap();
         assert_eq!(again, Answer::Repeated(details.clone()));
         let found = ledger.look_up(&key(), &id(1)).await.unwrap();
         assert_eq!(found, Some(details));
@@ -64,7 +66,7 @@ async fn the_key_is_unique_even_if_the_look_up_finds_nothing() {
         assert_eq!(database.balance("ann|giro").await, Some(money("10")));
         // The same id in another account is another transaction.
         let other = Transaction {
-            key: kew_bank::names::AccountKey::new("ann", "savings").unwrap(),
+            key: AccountKey::new("ann", "savings").unwrap(),
             ..transaction(1, "5.00")
         };
         assert!(!database.ledger.book(&other).await.unwrap().is_repeated());
@@ -126,5 +128,109 @@ async fn the_log_keeps_fields_that_the_text_has_no_place_for() {
         assert!(received.transaction.unknown.is_empty());
         let booked = database.ledger.book(&received.transaction).await.unwrap();
         assert_eq!(booked.into_outcome().unknown, logged.unknown);
+    }
+}
+
+#[tokio::test]
+async fn a_stored_outcome_is_no_answer_to_another_request() {
+    for database in Database::each("one id for two requests").await {
+        let ledger = &database.ledger;
+        ledger.book(&transaction(1, "10.00")).await.unwrap();
+        for (again, expected) in [
+            ("99.00", "its amount is 10.00, and not 99.00"),
+            ("-10.00", "its kind is Insert, and not Withdrawal"),
+        ] {
+            let error = ledger.book(&transaction(1, again)).await.unwrap_err();
+            assert!(matches!(error, LedgerError::IdReused(_)), "{error}");
+            let error = error.to_string().to_lowercase();
+            assert!(error.contains(&expected.to_lowercase()), "{error}");
+        }
+        let card = ledger.approve(&transaction(1, "-10.00")).await;
+        assert!(matches!(card, Err(LedgerError::IdReused(_))));
+        assert_eq!(database.balance("ann|giro").await, Some(money("10")));
+    }
+}
+
+fn message(transaction: Transaction) -> Message {
+    Message {
+        transaction,
+        shape: Shape::Text,
+    }
+}
+
+#[tokio::test]
+async fn an_id_is_reserved_before_its_message_is_queued() {
+    for database in Database::each("reserved ids").await {
+        let ledger = &database.ledger;
+        let first = message(transaction(1, "10.00"));
+        ledger.log(&first).await.unwrap();
+        ledger.log(&first).await.unwrap();
+        let key = AccountKey::new("bob", "giro").unwrap();
+        for (other, expected) in [
+            (
+                transaction(1, "11.00"),
+                "its amount is 10.00, and not 11.00",
+            ),
+            (
+                transaction(1, "-10.00"),
+                "its kind is insert, and not withdrawal",
+            ),
+            (
+                Transaction {
+                    key,
+                    ..transaction(1, "10.00")
+                },
+                "its account is ann|giro, and not bob|giro",
+            ),
+        ] {
+            let error = ledger.log(&message(other)).await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let card = ledger.approve(&transaction(1, "-10.00")).await;
+        assert!(matches!(card, Err(LedgerError::IdReused(_))));
+        // Both look it up, find nothing, and come at once.
+        let [a, b] = ["1.00", "2.00"].map(|amount| message(transaction(2, amount)));
+        let (a, b) = tokio::join!(ledger.log(&a), ledger.log(&b));
+        assert!(a.is_ok() != b.is_ok(), "{a:?} {b:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_balance_never_leaves_the_numbers_that_can_be_counted() {
+    for database in Database::each("the largest balances").await {
+        let ledger = &database.ledger;
+        database
+            .run(
+                "INSERT INTO balances VALUES ('ann', 'giro', 9223372036854775000);
+                 INSERT INTO balances VALUES ('bob', 'giro', -9223372036854775000);",
+            )
+            .await;
+        let refused = ledger.book(&transaction(1, "10.00")).await.unwrap();
+        let details = refused.into_outcome();
+        assert_eq!(details.decision, Decision::OutOfRange);
+        assert_eq!(details.balance, money("92233720368547750.00"));
+        // The outcome is stored, and can be read although the balance is larger than any amount.
+        let again = ledger.book(&transaction(1, "10.00")).await.unwrap();
+        assert_eq!(again, Answer::Repeated(details));
+        let bob = Transaction {
+            key: AccountKey::new("bob", "giro").unwrap(),
+            ..transaction(2, "-10.00")
+        };
+        let refused = ledger.book(&bob).await.unwrap().into_outcome();
+        assert_eq!(refused.decision, Decision::OutOfRange);
+        assert_eq!(database.booked().await, 0);
+        let confirmed = Confirmed {
+            key: "ann|giro".to_owned(),
+            id: id(1).to_string(),
+            amount: money("10"),
+        };
+        let findings = audit(ledger, &[confirmed]).await.unwrap();
+        assert!(findings.is_complete(), "{findings}");
+        assert_eq!((findings.booked, findings.out_of_range), (0, 1));
+        // What fits is booked.
+        let fits = ledger.book(&transaction(3, "8.07")).await.unwrap();
+        assert_eq!(fits.into_outcome().balance, Money::from_cents(i64::MAX));
+        let less = ledger.book(&transaction(4, "-8.07")).await.unwrap();
+        assert_eq!(less.into_outcome().decision, Decision::Booked);
     }
 }

@@ -2,11 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod certain;
 mod database;
+mod hang;
 #[path = "../../../../crates/worker/tests/it/kew.rs"]
 mod kew;
 mod ledger;
+mod limits;
 mod panics;
+mod patience;
 #[path = "../../../../crates/idempotency/tests/it/server.rs"]
 #[expect(dead_code, reason = "no test here crashes it or uses TLS")]
 mod server;

@@ -1,5 +1,6 @@
 //! All calls, through the web service, the queue and a worker, on both services.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use kew_bank::ledger::Ledger;
 use kew_bank::partner::{Receipt, ReceiptState};
 use kew_bank::queue::{Queue, Service};
 use kew_bank::transaction::Decision;
-use kew_bank::web::{Bank, router};
+use kew_bank::web::{Bank, Limits, router, serve};
 use kew_bank::worker::Worker;
 use kew_client::{BusAdmin, PutOptions, QueueAccount, QueueClient, QueueOptions, Retry};
 use serde_json::{Value, json};
@@ -20,39 +21,45 @@ use tokio::time::{sleep, timeout};
 use crate::database::{Database, id};
 use crate::kew::Kew;
 
-const QUEUE: &str = "bank-transactions";
+pub(crate) const QUEUE: &str = "bank-transactions";
 
 /// As long as a lock of Service Bus must be.
 const WORKER_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn storage(kew: &Arc<Kew>) -> Service {
+pub(crate) fn storage(kew: &Arc<Kew>) -> Service {
     Service::Storage(kew.queue_client())
 }
 
-fn bus(kew: &Arc<Kew>) -> Service {
+pub(crate) fn bus(kew: &Arc<Kew>) -> Service {
     Service::Bus {
         client: kew.bus_client(),
         admin: kew.admin(),
     }
 }
 
-fn queue(service: &Service) -> Queue {
+pub(crate) fn queue(service: &Service) -> Queue {
     Queue::of(service.clone(), QUEUE, WORKER_TIMEOUT)
 }
 
 /// The web service on a port of its own.
-async fn web(ledger: &Ledger, queue: Queue) -> Client {
+pub(crate) async fn web(ledger: &Ledger, queue: Queue) -> Client {
+    serving(Bank::new(ledger.clone(), queue)).await
+}
+
+async fn serving(bank: Bank) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let bank = Bank::new(ledger.clone(), queue);
-    tokio::spawn(async move { axum::serve(listener, router(Arc::new(bank))).await });
+    let router = router(Arc::new(bank));
+    tokio::spawn(serve(listener, router, Limits::default(), pending()));
     Client::new(&url).unwrap()
 }
 
-async fn post(web: &Client, path: &str, id: Option<&str>, body: Value) -> (u16, Answer) {
+pub(crate) async fn post(web: &Client, path: &str, id: Option<&str>, body: Value) -> (u16, Answer) {
     let reply = web.call(Method::POST, path, id, body.to_string()).await;
     let reply = reply.unwrap();
-    (reply.status, serde_json::from_slice(&reply.body).unwrap())
+    let body = String::from_utf8_lossy(&reply.body);
+    let answer = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    (reply.status, answer)
 }
 
 async fn look_up(web: &Client, id: &str) -> Answer {
@@ -321,4 +328,22 @@ async fn the_dead_letters_of_service_bus_have_the_reason() {
     );
     assert_eq!(database.booked().await, 0);
     worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_bank_without_its_stores_shows_the_page_and_confirms_nothing() {
+    let kew = Kew::start().await;
+    let web = serving(Bank::without_stores(queue(&storage(&kew)))).await;
+    let page = web.call(Method::GET, "/", None, "").await.unwrap();
+    assert_eq!(page.status, 200);
+    let state = web.call(Method::GET, "/state", None, "").await.unwrap();
+    let state = String::from_utf8_lossy(&state.body).into_owned();
+    assert!(state.contains("the store is not open yet"), "{state}");
+    let body = json!({"userId": "ann", "accountId": "giro", "amount": "1.00"});
+    let id = id(1).to_string();
+    for path in ["/transactions/insert", "/cards/approve"] {
+        let (status, answer) = post(&web, path, Some(&id), body.clone()).await;
+        assert_eq!((status, answer.status), (503, Status::Failed));
+        assert!(answer.message.contains("not open yet"), "{answer:?}");
+    }
 }
