@@ -77,12 +77,12 @@ impl fmt::Display for Findings {
 
 /// Compares the store with what was confirmed. Transactions that are booked meanwhile are waited for.
 pub async fn audit(ledger: &Ledger, confirmed: &[Confirmed]) -> Result<Findings, StoreError> {
-    let mut rows = Vec::new();
+    let mut rows = read_rows(ledger).await?;
     loop {
-        read_more(ledger, &mut rows).await?;
         let balances = ledger.balances(u32::MAX).await?;
         let count = rows.len();
-        read_more(ledger, &mut rows).await?;
+        // From the beginning: in PostgreSQL a row can be committed after rows with later places.
+        rows = read_rows(ledger).await?;
         if rows.len() == count {
             let balances = balances.into_iter().map(|it| (it.key, it.balance));
             let (mut findings, missing) = compare(&rows, &balances.collect(), confirmed);
@@ -115,12 +115,13 @@ async fn explain(
     Ok(())
 }
 
-async fn read_more(ledger: &Ledger, rows: &mut Vec<Row>) -> Result<(), StoreError> {
+async fn read_rows(ledger: &Ledger) -> Result<Vec<Row>, StoreError> {
+    let mut rows: Vec<Row> = Vec::new();
     loop {
         let after = rows.last().map_or(0, |row| row.sequence);
         let more = ledger.transactions(after, PAGE).await?;
         if more.is_empty() {
-            return Ok(());
+            return Ok(rows);
         }
         rows.extend(more);
     }

@@ -142,6 +142,8 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
+    type Change = fn(&mut QueueSettings);
+
     #[test]
     fn a_queue_that_the_bank_creates_is_fit() {
         assert_eq!(check("q", &settings_of_new(TIMEOUT), TIMEOUT), Ok(()));
@@ -150,7 +152,7 @@ mod tests {
     #[test]
     fn each_setting_that_loses_or_buries_work_is_named_with_its_remedy() {
         let minute = Some(Duration::from_mins(1));
-        let changes: [(fn(&mut QueueSettings), &str, &str); 6] = [
+        let changes: [(Change, &str, &str); 6] = [
             (
                 |it| it.requires_session = Some(true),
                 "requires sessions",

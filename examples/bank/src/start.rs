@@ -54,6 +54,8 @@ impl Program {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            // Ctrl-C reaches only `bank start`, which stops its programs in order: Kew last.
+            .process_group(0)
             .kill_on_drop(true);
         let mut child = command
             .spawn()
@@ -202,4 +204,23 @@ pub fn find_kew(programs: &Path) -> Result<PathBuf> {
         );
     }
     Ok(beside)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpgrp;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_signal_of_the_terminal_does_not_reach_a_program() {
+        let mut command = Command::new("sh");
+        // PID (NAME) STATE PARENT GROUP …
+        let script = "read -r _ _ _ _ group _ </proc/$$/stat; echo GROUP=$group; exec sleep 60";
+        command.args(["-c", script]);
+        let program = Program::start("sh", command, "GROUP", None).await.unwrap();
+        let group: i32 = program.fact.parse().unwrap();
+        assert_ne!(Pid::from_raw(group), Some(getpgrp()));
+        program.kill().await.unwrap();
+    }
 }

@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     let stop = async {
         end = tokio::select! {
             stopped = stop_requested() => stopped.map_err(Into::into),
-            failed = prepare(&bank, &settings.store) => failed,
+            failed = Box::pin(prepare(&bank, &settings.store)) => failed,
         };
     };
     serve(listener, router(bank.clone()), Limits::default(), stop).await;

@@ -70,7 +70,8 @@ pub(super) async fn state(State(bank): State<Arc<Bank>>) -> Response {
     let state = match &*seen {
         Some(seen) if seen.at.elapsed() < AGE_MAX => seen.state.clone(),
         Some(_) | None => {
-            let state = bank.state().await;
+            // Boxed, because it holds three requests.
+            let state = Box::pin(bank.state()).await;
             let at = Instant::now();
             *seen = Some(Seen {
                 at,
