@@ -4,6 +4,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::error::StoreError;
 use crate::key::BusinessId;
 
 /// The SHA-256 of a request's content: tells a repeated request from another one that has the same id.
@@ -22,9 +23,15 @@ impl Fingerprint {
         &self.0
     }
 
-    /// As it was recorded. `None`: these are not 32 bytes.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok().map(Self)
+    /// As it was recorded.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, StoreError> {
+        let bytes = bytes.try_into().map_err(|_| {
+            let length = bytes.len();
+            StoreError::refused(format!(
+                "a record is damaged: its fingerprint has {length} bytes, and 32 were expected"
+            ))
+        });
+        bytes.map(Self)
     }
 }
 
@@ -83,8 +90,9 @@ mod tests {
         let fingerprint = Fingerprint::of(b"abc");
         assert!(format!("{fingerprint:?}").starts_with("Fingerprint(ba7816bf8f01cfea"));
         let read = Fingerprint::from_bytes(fingerprint.as_bytes());
-        assert_eq!(read, Some(fingerprint));
-        assert_eq!(Fingerprint::from_bytes(&[0; 31]), None);
+        assert_eq!(read.unwrap(), fingerprint);
+        let damaged = Fingerprint::from_bytes(&[0; 31]).unwrap_err();
+        assert!(damaged.to_string().contains("31 bytes"), "{damaged}");
         assert_ne!(Fingerprint::of(b"abd"), fingerprint);
     }
 }

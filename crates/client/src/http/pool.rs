@@ -14,6 +14,7 @@ use hyper::header::HeaderMap;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::{Effect, Error};
@@ -22,7 +23,7 @@ use crate::transport::{Route, Stream};
 /// The most that an answer may be: 5,000 queues with all the metadata they may have, and some.
 const ANSWER_SIZE_BYTES_MAX: usize = 64 << 20;
 
-/// How long a connection is kept for the next request. Services close them after a minute or more.
+/// How long a connection is kept for the next request, up to twice of it. Services close them after a minute or more.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -76,8 +77,8 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Idle {
     open: Vec<(Open, Instant)>,
-    /// Whether a task closes old ones.
-    has_closer: bool,
+    /// The task that closes old ones. It may have ended with its runtime.
+    closer: Option<AbortHandle>,
 }
 
 impl Idle {
@@ -98,7 +99,7 @@ async fn close_old(idle: Weak<Mutex<Idle>>) {
         let mut idle = lock(&idle);
         idle.close_old(Instant::now());
         if idle.open.is_empty() {
-            idle.has_closer = false;
+            idle.closer = None;
             return;
         }
     }
@@ -201,9 +202,9 @@ impl Pool {
     fn give_back(&self, open: Open) {
         let mut idle = lock(&self.idle);
         idle.open.push((open, Instant::now()));
-        if !idle.has_closer {
-            idle.has_closer = true;
-            tokio::spawn(close_old(Arc::downgrade(&self.idle)));
+        if idle.closer.as_ref().is_none_or(AbortHandle::is_finished) {
+            let closer = tokio::spawn(close_old(Arc::downgrade(&self.idle)));
+            idle.closer = Some(closer.abort_handle());
         }
     }
 
@@ -272,6 +273,6 @@ mod tests {
         let after = closed - is_answered.await.unwrap();
         assert_eq!(rest, 0);
         assert!(after >= IDLE_MAX && after < 2 * IDLE_MAX, "{after:?}");
-        assert!(!lock(&pool.idle).has_closer);
+        assert!(lock(&pool.idle).closer.is_none());
     }
 }

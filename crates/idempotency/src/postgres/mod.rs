@@ -192,7 +192,9 @@ async fn recorded(borrowed: &Borrowed, key: &Key) -> Result<Option<Record>, Stor
             let fingerprint: Option<Vec<u8>> = row.try_get(1)?;
             Ok(Some(Record {
                 outcome: row.try_get(0)?,
-                fingerprint: fingerprint.and_then(|it| Fingerprint::from_bytes(&it)),
+                fingerprint: fingerprint
+                    .map(|it| Fingerprint::from_bytes(&it))
+                    .transpose()?,
             }))
         }
         None => Ok(None),

@@ -152,13 +152,17 @@ fn find(connection: &Connection, key: &Key) -> Result<Option<Record>, StoreError
         .prepare("SELECT outcome, fingerprint FROM kew_outcomes WHERE scope = ?1 AND id = ?2")?
         .query_row([key.scope.as_str(), key.id.as_str()], |row| {
             let fingerprint: Option<Vec<u8>> = row.get(1)?;
-            Ok(Record {
-                outcome: row.get(0)?,
-                fingerprint: fingerprint.and_then(|it| Fingerprint::from_bytes(&it)),
-            })
+            Ok((row.get(0)?, fingerprint))
         })
         .optional()?;
-    Ok(found)
+    let Some((outcome, fingerprint)) = found else {
+        return Ok(None);
+    };
+    let fingerprint = fingerprint.map(|it| Fingerprint::from_bytes(&it));
+    Ok(Some(Record {
+        outcome,
+        fingerprint: fingerprint.transpose()?,
+    }))
 }
 
 /// Milliseconds since 1970, by the clock of the system.
