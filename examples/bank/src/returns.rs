@@ -1,8 +1,9 @@
 //! Puts messages back into the queue that were moved aside: what `bank return` does after their cause is fixed.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use kew_worker::{Ask, BusSource, Intake, Lease, QueueSource, Source, SourceError};
+use kew_worker::{Ask, BusSource, Intake, Lease, Meta, QueueSource, Source, SourceError};
 use tokio::time::timeout;
 
 use crate::message::Message;
@@ -54,7 +55,7 @@ async fn return_from<S: Source>(queue: &Queue, source: &S) -> Result<Returned, S
         depth => depth?.unwrap_or(0),
     };
     let mut intake = source.open().await?;
-    let mut unreadable = Vec::new();
+    let (mut unreadable, mut seen) = (Vec::new(), HashSet::new());
     while count > 0 && unreadable.len() < UNREADABLE_MAX {
         let leases = receive(&mut intake, count).await?;
         if leases.is_empty() {
@@ -68,17 +69,28 @@ async fn return_from<S: Source>(queue: &Queue, source: &S) -> Result<Returned, S
                     lease.complete().await?;
                     done.returned += 1;
                 }
+                // One comes again after its lease, when all others have been seen.
+                None if !is_new(&mut seen, &lease.incoming().meta) => count = 0,
                 None => unreadable.push(lease),
             }
         }
     }
     for mut lease in unreadable {
         let history = lease.incoming().meta.history.clone();
-        lease.release(Duration::ZERO, &history).await?;
+        match lease.release(Duration::ZERO, &history).await {
+            // It has come back by itself.
+            Err(error) if error.is_lease_lost() => {}
+            released => released?,
+        }
         done.unreadable += 1;
     }
     intake.close().await?;
     Ok(done)
+}
+
+/// Whether it was not there before. One without a key is not known again.
+fn is_new(seen: &mut HashSet<String>, meta: &Meta) -> bool {
+    meta.key.is_empty() || seen.insert(meta.key.clone())
 }
 
 async fn receive<I: Intake>(intake: &mut I, count: u64) -> Result<Vec<I::Lease>, SourceError> {

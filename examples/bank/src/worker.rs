@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kew_idempotency::Answer;
+use kew_idempotency::{Answer, StoreError};
 use kew_worker::{
     BackOff, BusSource, Delivery, Failure, Fixed, Handler, Lease, Listener, ListenerBuilder,
     QueueSource, Source, State, Stop, StopReport,
 };
+use tokio::time::timeout;
 
 use crate::fitness::RENEWED_AT;
 use crate::ledger::{Ledger, LedgerError, WorkReport};
@@ -18,6 +19,9 @@ use crate::transaction::Decision;
 /// The longest pause before a message is tried again whose booking failed.
 const RETRY_MAX: Duration = Duration::from_mins(5);
 
+/// The part of the worker's time that each step has.
+const STEP_SHARE: f64 = 0.45;
+
 /// The reason of a message whose transaction id stands for another request.
 pub const ID_REUSED: &str = "TransactionIdReused";
 
@@ -26,13 +30,21 @@ struct Bookkeeper {
     ledger: Ledger,
     /// For messages that failed often, on a service that buries them by itself.
     renewal: Option<Queue>,
+    /// How long each of two steps may take: to book a message, and to send it again. Both end before the listener drops
+    /// the work, because a service counts what was dropped and nobody would send it again.
+    step_max: Duration,
 }
 
 impl<L: Lease> Handler<Message, L> for Bookkeeper {
     async fn handle(&self, delivery: Delivery<Message, L>) -> Result<(), Failure> {
         let transaction = &delivery.message().transaction;
         let (key, id) = (&transaction.key, &transaction.id);
-        match self.ledger.book(transaction).await {
+        let book = timeout(self.step_max, self.ledger.book(transaction));
+        let booked = book.await.unwrap_or_else(|_| {
+            let text = format!("the stores did not book within {:?}", self.step_max);
+            Err(StoreError::later(text).into())
+        });
+        match booked {
             Ok(Answer::New(details)) => {
                 if details.decision == Decision::OutOfRange {
                     tracing::error!(%key, %id, "not booked: the balance would be out of range");
@@ -60,7 +72,11 @@ impl Bookkeeper {
     ) -> Result<(), Failure> {
         match &self.renewal {
             Some(queue) if delivery.attempt() >= RENEWED_AT => {
-                queue.send_again(delivery.message().to_body()?).await?;
+                let send = queue.send_again(delivery.message().to_body()?);
+                let Ok(sent) = timeout(self.step_max, send).await else {
+                    return Err(failure);
+                };
+                sent?;
                 tracing::warn!(%failure, "a message was sent again, because it failed often");
                 Ok(())
             }
@@ -85,7 +101,8 @@ impl Worker {
     ///
     /// Outside a tokio runtime.
     pub fn start(queue: &Queue, ledger: Ledger) -> Self {
-        let timeout = queue.worker_timeout();
+        let worker_timeout = queue.worker_timeout();
+        let step_max = worker_timeout.mul_f64(STEP_SHARE);
         match queue.service() {
             Service::Storage(client) => {
                 let source = QueueSource::new(client.clone(), "bank", queue.name());
@@ -93,19 +110,23 @@ impl Worker {
                 let keeper = Bookkeeper {
                     ledger,
                     renewal: None,
+                    step_max,
                 };
-                let listener = Listener::builder(source, Messages).visibility(Fixed(timeout));
-                Self::Storage(listen(listener, keeper, timeout))
+                let listener = Listener::builder(source, Messages);
+                let listener = listener.visibility(Fixed(worker_timeout));
+                Self::Storage(listen(listener, keeper, worker_timeout))
             }
             Service::Bus { client, admin } => {
                 let source = BusSource::new(client.clone(), "bank", queue.name());
-                let source = source.admin(admin.clone()).lock_duration(timeout);
+                let source = source.admin(admin.clone());
+                let source = source.lock_duration(worker_timeout);
                 let listener = Listener::builder(source, Messages);
                 let keeper = Bookkeeper {
                     ledger,
                     renewal: Some(queue.clone()),
+                    step_max,
                 };
-                Self::Bus(listen(listener, keeper, timeout))
+                Self::Bus(listen(listener, keeper, worker_timeout))
             }
         }
     }
@@ -143,7 +164,7 @@ impl Worker {
 fn listen<S: Source>(
     builder: ListenerBuilder<Message, S>,
     keeper: Bookkeeper,
-    timeout: Duration,
+    worker_timeout: Duration,
 ) -> Listener<Message, S> {
     let retry = BackOff {
         maximum: RETRY_MAX,
@@ -156,7 +177,7 @@ fn listen<S: Source>(
         // Forever: a confirmed transaction is not given up because its database is down for a week.
         .attempts_max(u32::MAX)
         // A slow worker's message goes to another one.
-        .handling_time_max(timeout)
+        .handling_time_max(worker_timeout)
         .message_delay(retry)
         .build();
     // It cannot be stopped yet, and one task was asked for.

@@ -76,6 +76,7 @@ pub(super) async fn open(url: &str) -> Result<PostgresStore, StoreError> {
     };
     let options = PostgresOptions {
         wait_max: WAIT_MAX,
+        connect_max: WAIT_MAX,
         answer_max: ANSWER_MAX,
         ..PostgresOptions::default()
     };

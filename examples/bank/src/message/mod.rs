@@ -107,7 +107,7 @@ impl Message {
         match self.is_carried_by(&read) {
             true => Ok(body),
             false => Err(InvalidMessage::Unwritable(
-                "they are read as others".to_owned(),
+                "they would be read back as another transaction".to_owned(),
             )),
         }
     }
