@@ -203,16 +203,17 @@ impl ClaimCheck {
         let Some(name) = claim.object() else {
             return Ok(());
         };
-        let path = self.path(name);
-        match self.within(name, self.store.objects.head(&path)).await {
-            Ok(_) => {}
-            Err(Error::Missing { .. }) => return Ok(()),
-            Err(error) => return Err(error),
-        }
+        // First the mark: what looks for it afterwards does not remove the object.
         let mark = name::mark_of(name);
         let path = self.path(&mark);
         let put = self.store.objects.put(&path, PutPayload::from_static(b""));
-        self.within(&mark, put).await.map(drop)
+        self.within(&mark, put).await?;
+        let path = self.path(name);
+        match self.within(name, self.store.objects.head(&path)).await {
+            Ok(_) => Ok(()),
+            Err(Error::Missing { .. }) => self.delete(&mark).await,
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes the object of a message also if it was kept: for a buried message that you deleted, or handled after you

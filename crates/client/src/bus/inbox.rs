@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kew_amqp::performative::{DeliveryState, Outcome};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
 use super::core::{Command, DeliveryName, Inbound};
@@ -82,14 +83,24 @@ impl Inbox {
         }
         let deadline = Instant::now() + within;
         while self.ready.len() < count as usize && self.expected > 0 {
-            match timeout_at(deadline, self.messages.recv()).await {
-                Ok(Some(Ok(message))) => {
+            let next = match self.messages.try_recv() {
+                Ok(next) => Some(next),
+                Err(TryRecvError::Disconnected) => None,
+                Err(TryRecvError::Empty) if within.is_zero() => break,
+                Err(TryRecvError::Empty) => {
+                    match timeout_at(deadline, self.messages.recv()).await {
+                        Ok(next) => next,
+                        Err(_) => break,
+                    }
+                }
+            };
+            match next {
+                Some(Ok(message)) => {
                     self.came();
                     self.ready.push_back(message);
                 }
                 // The next call sees to it.
-                Ok(Some(Err(_)) | None) => self.expected = 0,
-                Err(_) => break,
+                Some(Err(_)) | None => self.expected = 0,
             }
         }
         self.take_readable(count, read)

@@ -141,7 +141,10 @@ fn a_busy_service_is_asked_again() {
     let busy = answer("503 Busy", "Retry-After: 1\r\n", body);
     let script = Script::start(&[busy.clone(), busy.clone(), DONE.to_owned()]);
     script.shell.ok(&["delete", "jobs", "--yes"]);
-    assert_eq!(script.requests(), ["DELETE /a1/jobs HTTP/1.1"; 3]);
+    let requests = script.requests();
+    assert_eq!(requests.len(), 3);
+    let is_delete = |it: &String| it.starts_with("DELETE /a1/jobs");
+    assert!(requests.iter().all(is_delete), "{requests:?}");
 
     let script = Script::start(&[busy]);
     script

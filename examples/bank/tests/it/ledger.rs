@@ -180,7 +180,7 @@ async fn an_id_is_reserved_before_its_message_is_queued() {
                     key,
                     ..transaction(1, "10.00")
                 },
-                "its account is ann|giro, and not bob|giro",
+                "its account is not this one",
             ),
         ] {
             let error = ledger.log(&message(other)).await.unwrap_err().to_string();
