@@ -27,7 +27,7 @@ mod unread;
 mod waiters;
 mod watch;
 
-pub use admission::{Admission, AdmissionLimits, Admitted, Busy, Class, body_size_bytes};
+pub use admission::{Admission, AdmissionLimits, Admitted, Busy};
 pub use answers::Answers;
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use changes::ChangeWatch;

@@ -28,19 +28,21 @@ use self::batch::{Batch, Writing};
 pub use self::opening::OpenPartitionError;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
-use self::space::{SETTLEMENT_TICK_BUDGET, Space, writes_nothing};
+use self::space::{SETTLEMENT_TICK_BUDGET, Space};
 use self::stirred::{Stirred, Taking};
 use self::upkeep::SPACE_RETRY_INTERVAL_MS;
 use crate::waiters::Waiters;
 use crate::{Unread, Wake};
+
+/// How many messages, sessions or queues the commands of one turn look at, at most, unless the first one looks
+/// at more: about a millisecond.
+const TURN_STEPS_MAX: u64 = 50_000;
 
 /// How a partition is run.
 #[derive(Clone, Debug)]
 pub struct PartitionOptions {
     /// The log's own options.
     pub log: LogOptions,
-    /// The largest command with its events, in bytes of a batch. A batch with less room is closed.
-    pub command_size_bytes_max: u64,
     /// A snapshot is due after this many bytes of log, or after four times the last snapshot's
     /// size if that is more.
     pub snapshot_after_bytes: u64,
@@ -52,7 +54,6 @@ impl Default for PartitionOptions {
     fn default() -> Self {
         Self {
             log: LogOptions::default(),
-            command_size_bytes_max: 128 * 1024,
             snapshot_after_bytes: 64 * 1024 * 1024,
             tick_budget: 256,
         }
@@ -145,15 +146,16 @@ impl<T> Partition<T> {
             Space::None => turn.tick(0),
         };
         let mut decided = Vec::with_capacity(commands.len());
+        let mut steps_left = TURN_STEPS_MAX;
         while let Some((_, command)) = commands.front_mut() {
-            space.trim(command);
-            let writes_nothing = writes_nothing(&self.state, command);
-            let needed = if space == Space::None && writes_nothing {
-                0
-            } else {
-                space.needed_bytes(command, &self.options)
-            };
-            let mut is_admitted = writes_nothing || space.admits(command, needed);
+            space.trim(command, &self.state);
+            let description = command.describe();
+            if description.looks_at > steps_left && !decided.is_empty() {
+                break;
+            }
+            let needed = space.needed_bytes(&description, &self.state);
+            let writes_nothing = description.writes.size_bytes_max(&self.state) == 0;
+            let mut is_admitted = writes_nothing || space.admits(&description, needed);
             if is_admitted && room_left(&batch) < needed {
                 if needed <= space.turn_bytes() {
                     break;
@@ -161,6 +163,9 @@ impl<T> Partition<T> {
                 // No turn has this much room while the disk is full.
                 is_admitted = false;
             }
+            steps_left = steps_left.saturating_sub(description.looks_at);
+            let taking = Taking::of(&description);
+            let unread = Unread::of(&description);
             let Some((ticket, command)) = commands.pop_front() else {
                 break;
             };
@@ -168,8 +173,6 @@ impl<T> Partition<T> {
                 replies.push((ticket, Err(Rejection::Full)));
                 continue;
             }
-            let taking = Taking::of(&command);
-            let unread = Unread::of(&command);
             let mut journal = Writing {
                 batch: &mut batch,
                 log: &self.log,

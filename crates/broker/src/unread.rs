@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kew_engine::bus::{
-    BusCommand, BusOutcome, DeliveredMessage, Disposition, ReceiveMode, Verdict,
+    BusCommand, BusOutcome, DeliveredMessage, Disposition, ReceiveMode, Receives, Verdict,
 };
-use kew_engine::{Command, EntityName, Outcome, SequenceNumber, Timestamp, Token};
+use kew_engine::{Command, Description, EntityName, Outcome, SequenceNumber, Timestamp, Token};
 use kew_log::Body;
 
 use crate::broker::read_bodies;
@@ -31,40 +31,13 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Only for a command that deletes what it has read.
-    pub(crate) fn of(command: &Command) -> Option<Self> {
-        let Command::Bus(command) = command else {
-            return None;
-        };
-        let (queue, mode, is_all_or_none) = match command {
-            BusCommand::Receive { queue, mode, .. } => (queue, *mode, false),
-            BusCommand::ReceiveDeferred { read } => (&read.queue, read.mode, true),
-            // An operator's message is read before it is taken: see `check_taken`.
-            BusCommand::TakeMessage { .. }
-            | BusCommand::CreateQueue { .. }
-            | BusCommand::UpdateQueue { .. }
-            | BusCommand::DeleteQueue { .. }
-            | BusCommand::ReadQueue { .. }
-            | BusCommand::ListQueues { .. }
-            | BusCommand::Send { .. }
-            | BusCommand::Settle { .. }
-            | BusCommand::RenewLocks { .. }
-            | BusCommand::Peek { .. }
-            | BusCommand::ReadLocked { .. }
-            | BusCommand::CancelScheduled { .. }
-            | BusCommand::AcceptSession { .. }
-            | BusCommand::RenewSession { .. }
-            | BusCommand::ReleaseSession { .. }
-            | BusCommand::ReadSessionState { .. }
-            | BusCommand::SetSessionState { .. }
-            | BusCommand::ListSessions { .. }
-            | BusCommand::Purge { .. }
-            | BusCommand::ClearSessionStates { .. }
-            | BusCommand::DeleteMessage { .. }
-            | BusCommand::BreakLock { .. }
-            | BusCommand::Resubmit { .. }
-            | BusCommand::Transact { .. }
-            | BusCommand::DeleteBatch { .. } => return None,
+    /// Only for a command that deletes what it has read. An operator's message is read before it is taken:
+    /// see [`Broker::check_taken`].
+    pub(crate) fn of(command: &Description<'_>) -> Option<Self> {
+        let (queue, mode, is_all_or_none) = match command.receives {
+            Some(Receives::Messages { queue, mode, .. }) => (queue, mode, false),
+            Some(Receives::Deferred { queue, mode }) => (queue, mode, true),
+            Some(Receives::Session { .. }) | None => return None,
         };
         (mode == ReceiveMode::DeleteOnceRead).then(|| Self {
             queue: queue.clone(),
@@ -75,67 +48,8 @@ impl Unread {
 
 /// The same command, changed to delete no message before its bytes were read.
 pub(crate) fn careful(mut command: Command) -> Command {
-    let mode = match &mut command {
-        Command::Bus(command) => lockable_mode(command),
-        Command::Initialize { .. }
-        | Command::CreateQueue { .. }
-        | Command::DeleteQueue { .. }
-        | Command::ReadQueue { .. }
-        | Command::SetQueueMetadata { .. }
-        | Command::ListQueues { .. }
-        | Command::Send { .. }
-        | Command::Receive { .. }
-        | Command::Peek { .. }
-        | Command::Update { .. }
-        | Command::Delete { .. }
-        | Command::Clear { .. }
-        | Command::SetQueuePolicies { .. }
-        | Command::SetServiceProperties { .. }
-        | Command::ReadServiceProperties { .. }
-        | Command::PutAccount { .. }
-        | Command::RemoveAccount { .. }
-        | Command::ListAccounts => None,
-    };
-    if let Some(mode) = mode
-        && *mode == ReceiveMode::ReceiveAndDelete
-    {
-        *mode = ReceiveMode::DeleteOnceRead;
-    }
+    command.delete_once_read();
     command
-}
-
-/// The mode of a command whose messages can be locked until they were read.
-fn lockable_mode(command: &mut BusCommand) -> Option<&mut ReceiveMode> {
-    match command {
-        BusCommand::Receive { mode, .. } => Some(mode),
-        BusCommand::ReceiveDeferred { read } => Some(&mut read.mode),
-        // Scheduled messages cannot be locked: `check_taken` reads an operator's message first.
-        BusCommand::TakeMessage { .. }
-        | BusCommand::CreateQueue { .. }
-        | BusCommand::UpdateQueue { .. }
-        | BusCommand::DeleteQueue { .. }
-        | BusCommand::ReadQueue { .. }
-        | BusCommand::ListQueues { .. }
-        | BusCommand::Send { .. }
-        | BusCommand::Settle { .. }
-        | BusCommand::RenewLocks { .. }
-        | BusCommand::Peek { .. }
-        | BusCommand::ReadLocked { .. }
-        | BusCommand::CancelScheduled { .. }
-        | BusCommand::AcceptSession { .. }
-        | BusCommand::RenewSession { .. }
-        | BusCommand::ReleaseSession { .. }
-        | BusCommand::ReadSessionState { .. }
-        | BusCommand::SetSessionState { .. }
-        | BusCommand::ListSessions { .. }
-        | BusCommand::Purge { .. }
-        | BusCommand::ClearSessionStates { .. }
-        | BusCommand::DeleteMessage { .. }
-        | BusCommand::BreakLock { .. }
-        | BusCommand::Resubmit { .. }
-        | BusCommand::Transact { .. }
-        | BusCommand::DeleteBatch { .. } => None,
-    }
 }
 
 /// Whether an outcome has messages with locks.

@@ -22,6 +22,7 @@ pub mod bus;
 mod codec;
 mod command;
 mod decide;
+mod describe;
 mod entity;
 mod event;
 mod journal;
@@ -48,6 +49,7 @@ pub use account::{
 pub use codec::DecodeError;
 pub use command::Command;
 pub use decide::{DUE_BUDGET, Decision, Scope, Turn};
+pub use describe::{Class, Description, Touches, Writes};
 pub use event::{Event, Fact};
 pub use journal::{BodyLocation, Journal};
 pub use message::BodyEncoding;

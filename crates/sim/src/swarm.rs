@@ -124,9 +124,8 @@ impl Swarm {
                 ballast_size_bytes: self.ballast_size_bytes,
                 ..LogOptions::default()
             },
-            command_size_bytes_max: kib(3, 16),
             snapshot_after_bytes: self.snapshot_after_bytes,
-            tick_budget: 8,
+            tick_budget: 4,
         }
     }
 

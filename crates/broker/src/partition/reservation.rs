@@ -31,15 +31,10 @@ impl<T> Partition<T> {
         commands: &mut VecDeque<(T, Command)>,
     ) -> Result<(Reservation, Space), WaitForJob> {
         let first = commands.front().map_or(0, |(_, command)| {
-            Space::Plenty.needed_bytes(command, &self.options)
+            Space::Plenty.needed_bytes(&command.describe(), &self.state)
         });
-        // Only bus commands can be larger than the room that every turn has.
-        let reserved = if first > self.options.command_size_bytes_max {
-            let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
-            self.log.reserve_room(first + due_bytes)
-        } else {
-            self.log.reserve()
-        };
+        let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
+        let reserved = self.log.reserve_room(first + due_bytes);
         match reserved {
             Ok(reservation) => {
                 self.space_retry_at = None;
@@ -76,9 +71,10 @@ impl<T> Partition<T> {
         };
         let first = commands.front_mut().map_or(0, |(_, command)| {
             let space = settlement_only(&self.log);
-            space.trim(command);
-            let needed = space.needed_bytes(command, &self.options);
-            if space.admits(command, needed) {
+            space.trim(command, &self.state);
+            let command = command.describe();
+            let needed = space.needed_bytes(&command, &self.state);
+            if space.admits(&command, needed) {
                 needed
             } else {
                 0

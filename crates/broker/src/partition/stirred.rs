@@ -1,7 +1,7 @@
 //! Changes of a turn that may concern waiting receivers.
 
-use kew_engine::bus::{Arrival, Awaited, BusCommand, BusOutcome, SessionChoice};
-use kew_engine::{Command, EntityName, Incarnation, Outcome, Refusal, State, Token};
+use kew_engine::bus::{Arrival, Awaited, BusOutcome, Receives};
+use kew_engine::{Description, EntityName, Incarnation, Outcome, Refusal, State, Token};
 
 use crate::Wake;
 
@@ -39,48 +39,14 @@ pub(super) enum Taking {
 }
 
 impl Taking {
-    pub(super) fn of(command: &Command) -> Option<Self> {
-        let Command::Bus(command) = command else {
-            return None;
-        };
-        match command {
-            BusCommand::Receive { queue, session, .. } => {
-                Some(Self::Messages(queue.clone(), *session))
+    /// No receiver waits for a deferred message, or for a session by name.
+    pub(super) fn of(command: &Description<'_>) -> Option<Self> {
+        match command.receives {
+            Some(Receives::Messages { queue, session, .. }) => {
+                Some(Self::Messages(queue.clone(), session))
             }
-            BusCommand::AcceptSession {
-                queue,
-                session: SessionChoice::Next,
-            } => Some(Self::Session(queue.clone())),
-            // No receiver waits for a session or message by name.
-            BusCommand::AcceptSession {
-                session: SessionChoice::Named(_),
-                ..
-            }
-            | BusCommand::ReceiveDeferred { .. }
-            | BusCommand::TakeMessage { .. }
-            | BusCommand::CreateQueue { .. }
-            | BusCommand::UpdateQueue { .. }
-            | BusCommand::DeleteQueue { .. }
-            | BusCommand::ReadQueue { .. }
-            | BusCommand::ListQueues { .. }
-            | BusCommand::Send { .. }
-            | BusCommand::Settle { .. }
-            | BusCommand::RenewLocks { .. }
-            | BusCommand::Peek { .. }
-            | BusCommand::ReadLocked { .. }
-            | BusCommand::CancelScheduled { .. }
-            | BusCommand::RenewSession { .. }
-            | BusCommand::ReleaseSession { .. }
-            | BusCommand::ReadSessionState { .. }
-            | BusCommand::SetSessionState { .. }
-            | BusCommand::ListSessions { .. }
-            | BusCommand::Purge { .. }
-            | BusCommand::ClearSessionStates { .. }
-            | BusCommand::DeleteMessage { .. }
-            | BusCommand::BreakLock { .. }
-            | BusCommand::Resubmit { .. }
-            | BusCommand::Transact { .. }
-            | BusCommand::DeleteBatch { .. } => None,
+            Some(Receives::Session { queue }) => Some(Self::Session(queue.clone())),
+            Some(Receives::Deferred { .. }) | None => None,
         }
     }
 

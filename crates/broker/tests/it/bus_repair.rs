@@ -24,7 +24,6 @@ fn options() -> PartitionOptions {
         batch_kib: 56,
         turn_kib: 16,
         settlement_kib: 8,
-        command_kib: 8,
     };
     sizes.options()
 }

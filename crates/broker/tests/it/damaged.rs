@@ -13,7 +13,6 @@ pub(crate) struct Sizes {
     pub(crate) batch_kib: u64,
     pub(crate) turn_kib: u64,
     pub(crate) settlement_kib: u64,
-    pub(crate) command_kib: u64,
 }
 
 impl Sizes {
@@ -29,10 +28,9 @@ impl Sizes {
                 recent_bytes_max: 1 << 10,
                 ..LogOptions::default()
             },
-            command_size_bytes_max: self.command_kib << 10,
             // Only when the test asks for one.
             snapshot_after_bytes: u64::MAX / 8,
-            tick_budget: 16,
+            tick_budget: 4,
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, TurnEnd};
-use kew_engine::{Command, Outcome, Timestamp};
+use kew_engine::bus::{BusCommand, Purge};
+use kew_engine::{Command, EntityName, Outcome, SequenceNumber, Service, Timestamp};
 use kew_log::{Fault, FaultyStorage, LogOptions, Repeat};
 
 use crate::support::{create, delete, peek, receive, send};
@@ -26,7 +27,6 @@ pub(crate) fn options() -> PartitionOptions {
             recent_bytes_max: 4 * 1024,
             ..LogOptions::default()
         },
-        command_size_bytes_max: 4 * 1024,
         snapshot_after_bytes: 16 * 1024,
         tick_budget: 16,
     }
@@ -121,7 +121,7 @@ fn an_answer_waits_for_its_commit() {
 
     // A read of a quiet queue does not wait, not even for a write to another queue.
     let other = Command::CreateQueue {
-        queue: kew_engine::EntityName::storage_queue("acct", "other"),
+        queue: EntityName::storage_queue("acct", "other"),
         metadata: Default::default(),
     };
     let mut commands = VecDeque::from([(4, other), (5, peek())]);
@@ -133,6 +133,41 @@ fn an_answer_waits_for_its_commit() {
     assert_eq!(replies[0].0, 5);
     driver.jobs(&mut replies);
     assert_eq!(replies.len(), 2);
+}
+
+#[test]
+fn commands_that_look_at_many_messages_share_no_turn() {
+    let mut driver = Driver::new();
+    let dry_run = || {
+        Command::Bus(BusCommand::Purge {
+            queue: EntityName {
+                service: Service::ServiceBus,
+                account: "ns".into(),
+                name: "jobs".into(),
+            },
+            purge: Purge {
+                from: SequenceNumber::default(),
+                until: None,
+                before: None,
+                count: 1,
+                with_locked: false,
+                is_dry_run: true,
+            },
+        })
+    };
+    let mut commands: VecDeque<_> = (0..5).map(|ticket| (ticket, dry_run())).collect();
+    let mut answered_after = Vec::new();
+    let mut replies = Vec::new();
+    loop {
+        let end = driver
+            .partition
+            .turn(driver.now, &mut commands, &mut replies);
+        answered_after.push(replies.len());
+        if end == TurnEnd::Done {
+            break;
+        }
+    }
+    assert_eq!(answered_after, [2, 4, 5]);
 }
 
 #[test]

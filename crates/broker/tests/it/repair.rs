@@ -16,7 +16,6 @@ fn options() -> PartitionOptions {
         batch_kib: 8,
         turn_kib: 4,
         settlement_kib: 1,
-        command_kib: 2,
     };
     sizes.options()
 }

@@ -12,6 +12,7 @@ mod awaited;
 mod backlog;
 mod command;
 pub(crate) mod decide;
+mod describe;
 mod duplicates;
 pub(crate) mod event;
 mod message;
@@ -29,6 +30,8 @@ pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
     Resubmission, Resubmit, SessionChoice, TransactionPart, TransactionWork,
 };
+pub(crate) use describe::Adjustable;
+pub use describe::Receives;
 pub use event::{BusFact, Release};
 pub use message::{BusMessageState, DeadLetterCause};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};

@@ -1,21 +1,17 @@
-//! How much one command may ask for, and how many bytes of a batch it takes at most.
+//! How much one command may ask for, and how much one answer may hold.
 //!
-//! The two belong together. A partition makes room for a whole command before it decides it. So the size of
-//! the command bounds what it can write, and this file bounds the size of the command.
+//! A partition makes room for a whole command before it decides it. So the size of a command bounds what it
+//! can write, and these limits bound the size of a command.
 
-use std::collections::BTreeSet;
-
-use bytes::Bytes;
-
+use super::BusRefusal;
 use super::message::Message;
-use super::{
-    BreakTarget, BusCommand, BusMessage, BusQueueOptions, BusRefusal, Disposition, Purge,
-    Resubmission, SessionChoice, TransactionPart, TransactionTotals, TransactionWork,
-};
-use crate::EntityName;
+use crate::describe::{EVENT_SIZE_BYTES, SMALL_EVENT_SIZE_BYTES};
 
 /// The most messages, locks or numbers in one command.
 pub const ITEMS_MAX: usize = 5000;
+
+/// How many messages or sessions one command looks at, at most: about half a millisecond.
+pub(super) const LOOKED_AT_MAX: usize = 4 * ITEMS_MAX;
 
 /// The most bytes of messages, or of changes to their properties, in one command.
 ///
@@ -28,18 +24,12 @@ pub const ANSWER_SIZE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// The longest id of a session, in bytes: 128 characters.
 pub const SESSION_ID_SIZE_BYTES_MAX: usize = 512;
 
-/// The most bytes of an event besides its texts: two varints of 56 bits, two of 36, two times, the location
-/// of a body, a hash, and the batch's own tag and length.
-const EVENT_SIZE_BYTES: u64 = 128;
 /// The most bytes of an event that removes a message in one place and adds it in another: as any event, and
 /// a varint of 36 bits and one of 56.
-const RESUBMITTED_SIZE_BYTES: u64 = EVENT_SIZE_BYTES + 16;
-/// The most bytes of an event that names a message, and a time at most: it is locked, renewed or removed.
-const SMALL_EVENT_SIZE_BYTES: u64 = 48;
+pub(super) const RESUBMITTED_SIZE_BYTES: u64 = EVENT_SIZE_BYTES + 16;
 /// The most bytes of an event that clears a session's state: it names the session, and no body.
-const STATE_CLEARED_SIZE_BYTES: u64 = SMALL_EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
-/// The bytes that a batch adds to a body.
-const BODY_OVERHEAD_BYTES: u64 = 16;
+pub(super) const STATE_CLEARED_SIZE_BYTES: u64 =
+    SMALL_EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
 
 /// The most bytes of one due thing. [`Turn::tick`](crate::Turn::tick) counts them.
 pub const DUE_SIZE_BYTES_MAX: u64 = EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
@@ -75,195 +65,7 @@ impl AnswerRoom {
     }
 }
 
-impl BusCommand {
-    /// Refuses a command that asks for too much at once, in any state of the queue.
-    pub(crate) fn check_size(&self) -> Result<(), BusRefusal> {
-        match self {
-            Self::Send { messages, .. } => {
-                check_count(messages.len())?;
-                check_session_id(longest(messages.iter().map(|it| &it.session)))?;
-                check_bodies(messages.iter().map(|it| it.body.len() as u64).sum())
-            }
-            Self::Resubmit { resubmit, .. } => {
-                let messages = &resubmit.messages;
-                check_count(messages.len())?;
-                check_session_id(longest(messages.iter().map(|it| &it.session)))?;
-                check_bodies(messages.iter().map(|it| it.body.len() as u64).sum())
-            }
-            Self::Settle { settlements, .. } => {
-                check_count(settlements.len())?;
-                let overlays = settlements.iter().map(|(_, it)| it.overlay_size_bytes());
-                check_bodies(overlays.sum())
-            }
-            Self::Transact { parts } => check_transaction(parts),
-            Self::RenewLocks { locks, .. } => check_count(locks.len()),
-            Self::CancelScheduled { numbers, .. } => check_count(numbers.len()),
-            Self::ReceiveDeferred { read } => check_count(read.numbers.len()),
-            Self::AcceptSession {
-                session: SessionChoice::Named(id),
-                ..
-            }
-            | Self::BreakLock {
-                target: BreakTarget::Session(id),
-                ..
-            }
-            | Self::ClearSessionStates { from: id, .. }
-            | Self::ListSessions { from: id, .. } => check_session_id(id.len()),
-            Self::AcceptSession {
-                session: SessionChoice::Next,
-                ..
-            }
-            | Self::BreakLock {
-                target: BreakTarget::Message(_),
-                ..
-            }
-            | Self::CreateQueue { .. }
-            | Self::UpdateQueue { .. }
-            | Self::DeleteQueue { .. }
-            | Self::ReadQueue { .. }
-            | Self::ListQueues { .. }
-            | Self::Receive { .. }
-            | Self::Peek { .. }
-            | Self::ReadLocked { .. }
-            | Self::RenewSession { .. }
-            | Self::ReleaseSession { .. }
-            | Self::ReadSessionState { .. }
-            | Self::SetSessionState { .. }
-            | Self::Purge { .. }
-            | Self::TakeMessage { .. }
-            | Self::DeleteMessage { .. }
-            | Self::DeleteBatch { .. } => Ok(()),
-        }
-    }
-
-    /// How many bytes of a batch the command takes at most, if at most `due_budget` due things in its queue
-    /// are done first.
-    pub fn size_bytes_max(&self, due_budget: u32) -> u64 {
-        if self.check_size().is_err() {
-            return 0;
-        }
-        let events = |count: usize| count as u64 * SMALL_EVENT_SIZE_BYTES;
-        let own = match self {
-            Self::CreateQueue { queue, options } | Self::UpdateQueue { queue, options } => {
-                queue_size_bytes(queue, options)
-            }
-            Self::Send { messages, .. } => messages.iter().map(message_size_bytes).sum(),
-            Self::Receive { count, .. } | Self::DeleteBatch { count, .. } => {
-                events(ITEMS_MAX.min(*count as usize))
-            }
-            Self::Purge { purge, .. } if purge.is_dry_run => 0,
-            Self::Purge { purge, .. } => events(ITEMS_MAX.min(purge.count as usize)),
-            Self::ClearSessionStates {
-                is_dry_run: true, ..
-            } => 0,
-            Self::ClearSessionStates { count, .. } => {
-                ITEMS_MAX.min(*count as usize) as u64 * STATE_CLEARED_SIZE_BYTES
-            }
-            Self::TakeMessage { .. } | Self::DeleteMessage { .. } => SMALL_EVENT_SIZE_BYTES,
-            Self::Resubmit { resubmit, .. } => {
-                resubmit.messages.iter().map(resubmission_size_bytes).sum()
-            }
-            Self::Settle { settlements, .. } => settlements
-                .iter()
-                .map(|(_, disposition)| disposition.size_bytes_max())
-                .sum(),
-            Self::RenewLocks { locks, .. } => events(locks.len()),
-            Self::CancelScheduled { numbers, .. } => events(numbers.len()),
-            Self::ReceiveDeferred { read } => events(read.numbers.len()),
-            Self::AcceptSession { .. }
-            | Self::BreakLock { .. }
-            | Self::RenewSession { .. }
-            | Self::ReleaseSession { .. } => DUE_SIZE_BYTES_MAX,
-            Self::SetSessionState { state, .. } => {
-                let size_bytes = state.as_ref().map_or(0, Bytes::len);
-                DUE_SIZE_BYTES_MAX + BODY_OVERHEAD_BYTES + size_bytes as u64
-            }
-            Self::DeleteQueue { .. } => EVENT_SIZE_BYTES,
-            Self::Transact { parts } => {
-                // An event for the use of each queue, and at least one due thing in each.
-                let queues: BTreeSet<_> = parts.iter().map(|part| &part.queue).collect();
-                let used = queues.len() as u64 * (SMALL_EVENT_SIZE_BYTES + DUE_SIZE_BYTES_MAX);
-                used + parts
-                    .iter()
-                    .map(|part| work_size_bytes(&part.work))
-                    .sum::<u64>()
-            }
-            Self::ReadQueue { .. }
-            | Self::ListQueues { .. }
-            | Self::Peek { .. }
-            | Self::ReadLocked { .. }
-            | Self::ReadSessionState { .. }
-            | Self::ListSessions { .. } => 0,
-        };
-        // The event for the use of the queue counts as one more due thing.
-        own + u64::from(due_budget + due_budget.min(1)) * DUE_SIZE_BYTES_MAX
-    }
-
-    /// Limits the number of messages that a command asks for.
-    pub fn limit_count(&mut self, count: u32) {
-        match self {
-            Self::Receive { count: asked, .. }
-            | Self::DeleteBatch { count: asked, .. }
-            | Self::ClearSessionStates { count: asked, .. }
-            | Self::Purge {
-                purge: Purge { count: asked, .. },
-                ..
-            } => *asked = count.min(*asked),
-            Self::CreateQueue { .. }
-            | Self::UpdateQueue { .. }
-            | Self::DeleteQueue { .. }
-            | Self::ReadQueue { .. }
-            | Self::ListQueues { .. }
-            | Self::Send { .. }
-            | Self::Settle { .. }
-            | Self::RenewLocks { .. }
-            | Self::Peek { .. }
-            | Self::ReadLocked { .. }
-            | Self::CancelScheduled { .. }
-            | Self::ReceiveDeferred { .. }
-            | Self::AcceptSession { .. }
-            | Self::RenewSession { .. }
-            | Self::ReleaseSession { .. }
-            | Self::ReadSessionState { .. }
-            | Self::SetSessionState { .. }
-            | Self::ListSessions { .. }
-            | Self::TakeMessage { .. }
-            | Self::DeleteMessage { .. }
-            | Self::BreakLock { .. }
-            | Self::Resubmit { .. }
-            | Self::Transact { .. } => {}
-        }
-    }
-}
-
-impl Disposition {
-    fn size_bytes_max(&self) -> u64 {
-        match self {
-            Self::Complete | Self::Release => SMALL_EVENT_SIZE_BYTES,
-            Self::Abandon { .. } | Self::Defer { .. } | Self::DeadLetter { .. } => {
-                EVENT_SIZE_BYTES + BODY_OVERHEAD_BYTES + self.overlay_size_bytes()
-            }
-        }
-    }
-
-    /// The bytes of the change to its message's properties.
-    pub fn overlay_size_bytes(&self) -> u64 {
-        match self {
-            Self::Abandon { overlay } | Self::Defer { overlay } | Self::DeadLetter { overlay } => {
-                overlay.as_ref().map_or(0, Bytes::len) as u64
-            }
-            Self::Complete | Self::Release => 0,
-        }
-    }
-}
-
-/// The length of the longest of these ids.
-fn longest<'a>(sessions: impl Iterator<Item = &'a Option<Box<str>>>) -> usize {
-    let lengths = sessions.map(|id| id.as_deref().map_or(0, str::len));
-    lengths.max().unwrap_or(0)
-}
-
-fn check_count(count: usize) -> Result<(), BusRefusal> {
+pub(super) fn check_count(count: usize) -> Result<(), BusRefusal> {
     if count > ITEMS_MAX {
         return Err(BusRefusal::TooMany {
             count: count as u64,
@@ -274,7 +76,7 @@ fn check_count(count: usize) -> Result<(), BusRefusal> {
 }
 
 /// Checks the bytes of all messages of a command, or of all changes to their properties.
-fn check_bodies(size_bytes: u64) -> Result<(), BusRefusal> {
+pub(super) fn check_bodies(size_bytes: u64) -> Result<(), BusRefusal> {
     if size_bytes > BODIES_SIZE_BYTES_MAX {
         return Err(BusRefusal::MessageTooLarge {
             size_bytes,
@@ -284,7 +86,7 @@ fn check_bodies(size_bytes: u64) -> Result<(), BusRefusal> {
     Ok(())
 }
 
-fn check_session_id(size_bytes: usize) -> Result<(), BusRefusal> {
+pub(super) fn check_session_id(size_bytes: usize) -> Result<(), BusRefusal> {
     if size_bytes > SESSION_ID_SIZE_BYTES_MAX {
         return Err(BusRefusal::SessionIdTooLong {
             size_bytes: size_bytes as u64,
@@ -292,46 +94,4 @@ fn check_session_id(size_bytes: usize) -> Result<(), BusRefusal> {
         });
     }
     Ok(())
-}
-
-fn check_transaction(parts: &[TransactionPart]) -> Result<(), BusRefusal> {
-    let mut totals = TransactionTotals::default();
-    for part in parts {
-        totals = totals.with(&part.work);
-    }
-    totals.check()?;
-    for part in parts {
-        if let TransactionWork::Send(messages) = &part.work {
-            check_session_id(longest(messages.iter().map(|it| &it.session)))?;
-        }
-    }
-    Ok(())
-}
-
-fn work_size_bytes(work: &TransactionWork) -> u64 {
-    match work {
-        TransactionWork::Send(messages) => messages.iter().map(message_size_bytes).sum(),
-        TransactionWork::Settle(_, disposition) => disposition.size_bytes_max(),
-        TransactionWork::CancelScheduled(numbers) => numbers.len() as u64 * SMALL_EVENT_SIZE_BYTES,
-    }
-}
-
-fn message_size_bytes(message: &BusMessage) -> u64 {
-    let session = message.session.as_deref().map_or(0, str::len);
-    EVENT_SIZE_BYTES + BODY_OVERHEAD_BYTES + (session + message.body.len()) as u64
-}
-
-fn resubmission_size_bytes(message: &Resubmission) -> u64 {
-    let session = message.session.as_deref().map_or(0, str::len);
-    RESUBMITTED_SIZE_BYTES + BODY_OVERHEAD_BYTES + (session + message.body.len()) as u64
-}
-
-fn queue_size_bytes(queue: &EntityName, options: &BusQueueOptions) -> u64 {
-    if options.check().is_err() {
-        return 0;
-    }
-    let destinations = [&options.forward_to, &options.forward_dead_letters_to];
-    let destinations = destinations.into_iter().flatten().map(|name| name.len());
-    let texts = queue.account.len() + queue.name.len() + destinations.sum::<usize>();
-    2 * EVENT_SIZE_BYTES + (texts + options.description.len()) as u64
 }

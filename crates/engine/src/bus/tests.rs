@@ -16,9 +16,10 @@ use bytes::Bytes;
 
 use super::*;
 use crate::decide::Turn;
+use crate::describe::tests::Promise;
 use crate::{
-    BodyLocation, Command, DUE_BUDGET, EntityName, Event, Journal, Outcome, Refusal,
-    SequenceNumber, Service, State, Timestamp, Token,
+    BodyLocation, Command, EntityName, Event, Journal, Outcome, Refusal, SequenceNumber, Service,
+    State, Timestamp, Token,
 };
 
 #[derive(Default)]
@@ -114,14 +115,16 @@ impl Partition {
     }
 
     fn ask(&mut self, command: BusCommand) -> Result<BusOutcome, BusRefusal> {
-        let room_bytes = command.size_bytes_max(DUE_BUDGET);
-        let before = self.log.size_bytes();
+        let command = Command::Bus(command);
+        let promise = Promise::of(&command, &self.state, self.now);
+        let (before, events_before) = (self.log.size_bytes(), self.log.events.len());
         let mut turn = Turn::new(&mut self.state, self.now, &mut self.log);
-        let result = turn.decide(Command::Bus(command)).result;
+        let result = turn.decide(command).result;
         let written_bytes = self.log.size_bytes() - before;
-        assert!(
-            written_bytes <= room_bytes,
-            "{written_bytes} bytes were written where {room_bytes} were promised"
+        promise.check(
+            &self.state,
+            &self.log.events[events_before..],
+            written_bytes,
         );
         match result {
             Ok(Outcome::Bus(outcome)) => Ok(outcome),

@@ -8,9 +8,6 @@ use super::{Decision, Scope, Turn};
 use crate::account::{AccountRecord, MESSAGE_OVERHEAD_BYTES, QuotaLimit};
 use crate::{Fact, Outcome, Refusal, Service};
 
-/// The largest properties of a service.
-const PROPERTIES_SIZE_BYTES_MAX: usize = 64 * 1024;
-
 impl Turn<'_> {
     pub(super) fn put_account(&mut self, account: AccountRecord, is_new: bool) -> Decision {
         let name = Box::from(&*account.name);
@@ -54,13 +51,6 @@ impl Turn<'_> {
         account: Arc<str>,
         properties: Bytes,
     ) -> Decision {
-        let limit_bytes = PROPERTIES_SIZE_BYTES_MAX;
-        if properties.len() > limit_bytes {
-            return in_catalogue(Err(Refusal::BodyTooLarge {
-                size_bytes: properties.len(),
-                limit_bytes,
-            }));
-        }
         self.emit(Fact::ServicePropertiesSet {
             service,
             account,

@@ -132,6 +132,12 @@ impl<'a> Turn<'a> {
 
     /// Decides a command.
     pub fn decide(&mut self, command: Command) -> Decision {
+        if let Some(refusal) = command.describe().refusal {
+            return Decision {
+                result: Err(refusal),
+                scope: Scope::Catalogue,
+            };
+        }
         match command {
             Command::Initialize { secret } => self.initialize(secret),
             Command::CreateQueue { queue, metadata } => self.create_queue(queue, metadata),

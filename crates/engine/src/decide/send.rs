@@ -21,7 +21,6 @@ impl Turn<'_> {
     ) -> Decision {
         let account = queue.account.clone();
         self.with_entity(queue, |turn, queue| {
-            check_size(body)?;
             let hidden = visibility_timeout.as_seconds();
             if let Some(time_to_live_seconds) = time_to_live_seconds
                 && hidden >= time_to_live_seconds
@@ -54,16 +53,4 @@ impl Turn<'_> {
             }))
         })
     }
-}
-
-/// Refuses a body that is too large for any message.
-pub(super) fn check_size(body: &[u8]) -> Result<(), Refusal> {
-    let limit_bytes = storage_queue::BODY_SIZE_BYTES_MAX;
-    if body.len() > limit_bytes {
-        return Err(Refusal::BodyTooLarge {
-            size_bytes: body.len(),
-            limit_bytes,
-        });
-    }
-    Ok(())
 }

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
-use super::send::check_size;
 use super::{Decision, Turn};
 use crate::token::TokenKind;
 use crate::{
@@ -25,9 +24,6 @@ impl Turn<'_> {
     ) -> Decision {
         let account = queue.account.clone();
         self.with_entity(queue, |turn, queue| {
-            if let Some((_, body)) = &body {
-                check_size(body)?;
-            }
             let sequence_number = turn.held(queue, message, receipt)?;
             if let Some((_, body)) = &body {
                 let replaced = turn.message(queue, sequence_number).body.length;

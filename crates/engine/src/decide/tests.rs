@@ -6,6 +6,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::describe::tests::Promise;
 use crate::{
     BodyEncoding, BodyLocation, Metadata, ReceivedMessage, SentMessage, Service, VisibilityTimeout,
 };
@@ -21,6 +22,15 @@ struct Partition {
 struct Log {
     bodies: Vec<Vec<u8>>,
     events: Vec<Vec<u8>>,
+}
+
+impl Log {
+    /// What a batch would take, with a tag, a length and a checksum for each.
+    fn size_bytes(&self) -> u64 {
+        let bodies = self.bodies.iter().map(|body| body.len() + 10);
+        let events = self.events.iter().map(|event| event.len() + 6);
+        bodies.chain(events).sum::<usize>() as u64
+    }
 }
 
 impl Journal for Log {
@@ -67,8 +77,11 @@ impl Partition {
     }
 
     fn decide(&mut self, command: Command) -> Decision {
-        let before = self.log.events.len();
+        let promise = Promise::of(&command, &self.state, self.now);
+        let (before, before_bytes) = (self.log.events.len(), self.log.size_bytes());
         let decision = Turn::new(&mut self.state, self.now, &mut self.log).decide(command);
+        let written_bytes = self.log.size_bytes() - before_bytes;
+        promise.check(&self.state, &self.log.events[before..], written_bytes);
         if decision.result.is_err() {
             assert_eq!(self.log.events.len(), before, "a refusal changes nothing");
         }

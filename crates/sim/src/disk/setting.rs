@@ -129,9 +129,8 @@ impl Setting {
                 recent_bytes_max: 2 * 1024,
                 ..LogOptions::default()
             },
-            command_size_bytes_max: kib(4, 16),
             snapshot_after_bytes: u64::MAX,
-            tick_budget: 8,
+            tick_budget: 4,
         }
     }
 

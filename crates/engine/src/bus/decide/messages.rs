@@ -3,11 +3,12 @@
 use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
 use super::super::room::AnswerRoom;
+use super::super::room::LOOKED_AT_MAX;
 use super::super::{
     BatchDeleted, BusFact, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX,
     PeekedBusMessage,
 };
-use super::{Answer, LOOKED_AT_MAX};
+use super::Answer;
 use crate::decide::Turn;
 use crate::{Incarnation, SequenceNumber, Timestamp};
 

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::{BusQueue, Role};
-use super::{BusCommand, BusFact, BusOutcome, BusRefusal, ITEMS_MAX};
+use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
 use crate::decide::{Decision, Scope, Turn};
 use crate::token::{Place, TokenKind};
 use crate::{
@@ -26,17 +26,8 @@ use crate::{
 
 type Answer = Result<BusOutcome, BusRefusal>;
 
-/// How many messages or sessions one command looks at, at most: about half a millisecond.
-const LOOKED_AT_MAX: usize = 4 * ITEMS_MAX;
-
 impl Turn<'_> {
     pub(crate) fn decide_bus(&mut self, command: BusCommand) -> Decision {
-        if let Err(refusal) = command.check_size() {
-            return Decision {
-                result: wrap(Err(refusal)),
-                scope: Scope::Catalogue,
-            };
-        }
         match command {
             BusCommand::CreateQueue { queue, options } => self.create_bus_queue(queue, options),
             BusCommand::UpdateQueue { queue, options } => {

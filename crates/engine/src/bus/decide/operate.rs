@@ -7,12 +7,13 @@ use kew_planted::{Bug, is_planted};
 
 use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
+use super::super::room::LOOKED_AT_MAX;
 use super::super::{
     BreakTarget, BusFact, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX, Purge,
     Purged, ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
 };
+use super::Answer;
 use super::messages::not_found;
-use super::{Answer, LOOKED_AT_MAX};
 use crate::decide::Turn;
 use crate::{EntityName, Incarnation, SequenceNumber, Timestamp};
 

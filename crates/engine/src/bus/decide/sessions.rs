@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
+use super::super::room::LOOKED_AT_MAX;
 use super::super::session::state_size_bytes;
 use super::super::{
     BusFact, BusOutcome, BusRefusal, ITEMS_MAX, ListedSessions, SessionChoice, SessionLock,
 };
-use super::{Answer, LOOKED_AT_MAX};
+use super::Answer;
 use crate::decide::Turn;
 use crate::token::{Place, TokenKind};
 use crate::{Incarnation, SequenceNumber, Timestamp, Token};

@@ -1,0 +1,355 @@
+//! What each command on bus queues is: see [`Description`].
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::room::{
+    BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX, LOOKED_AT_MAX, RESUBMITTED_SIZE_BYTES,
+    STATE_CLEARED_SIZE_BYTES, check_bodies, check_count, check_session_id,
+};
+use super::{
+    BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, Purge, ReceiveMode,
+    SessionChoice, TransactionPart, TransactionTotals, TransactionWork,
+};
+use crate::describe::{
+    BODY_OVERHEAD_BYTES, Class, Description, EVENT_SIZE_BYTES, SMALL_EVENT_SIZE_BYTES, Touches,
+    Writes,
+};
+use crate::{EntityName, Refusal, Token};
+
+/// What a command takes from a bus queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receives<'a> {
+    /// Messages from the head.
+    Messages {
+        /// The queue or sub-queue.
+        queue: &'a EntityName,
+        /// The lock of the session whose messages are wanted.
+        session: Option<Token>,
+        /// Whether they stay, locked.
+        mode: ReceiveMode,
+    },
+    /// Deferred messages, all or none.
+    Deferred {
+        /// The queue or sub-queue.
+        queue: &'a EntityName,
+        /// Whether they stay, locked.
+        mode: ReceiveMode,
+    },
+    /// The next session.
+    Session {
+        /// The queue.
+        queue: &'a EntityName,
+    },
+}
+
+impl BusCommand {
+    pub(crate) fn describe(&self) -> Description<'_> {
+        use Class::{Consume, Manage, Produce};
+        let on = |class, queue, size_bytes| {
+            Description::new(class, Touches::Queue(queue), Writes::AtMost(size_bytes))
+                .after_due_in(1)
+        };
+        let reads = |queue| Description::reads(Touches::Queue(queue)).after_due_in(1);
+        let each = |queue, count: usize| {
+            on(Consume, queue, small_events(count))
+                .looking_at(count as u64)
+                .refused(refused(check_count(count)))
+        };
+        match self {
+            Self::CreateQueue { queue, options } => {
+                let created = Writes::ToCreate(queue, queue_size_bytes(queue, options));
+                Description::new(Manage, Touches::Queue(queue), created)
+            }
+            Self::UpdateQueue { queue, options } => {
+                on(Manage, queue, queue_size_bytes(queue, options))
+            }
+            Self::DeleteQueue { queue } => on(Consume, queue, EVENT_SIZE_BYTES),
+            Self::ReadQueue { queue } | Self::ReadLocked { queue, .. } => reads(queue),
+            Self::ReadSessionState { queue, .. } => reads(queue),
+            Self::ListQueues { skip, limit, .. } => Description::reads(Touches::Catalogue)
+                .looking_at(u64::from(*skip) + u64::from(*limit)),
+            Self::ListSessions { queue, from, .. } => reads(queue)
+                .looking_at(LOOKED_AT_MAX as u64)
+                .refused(refused(check_session_id(from.len()))),
+            Self::Send { queue, messages } => {
+                let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
+                on(Produce, queue, sent.size_bytes(EVENT_SIZE_BYTES))
+                    .with_bodies(sent.bodies_size_bytes)
+                    .looking_at(sent.count as u64)
+                    .refused(refused(sent.check()))
+            }
+            Self::Resubmit { queue, resubmit } => {
+                let messages = resubmit.messages.iter();
+                let sent = Sum::of(messages.map(|it| (&it.body, it.session.as_deref())));
+                let (from, to) = (queue, resubmit.to.as_deref());
+                let size_bytes = sent.size_bytes(RESUBMITTED_SIZE_BYTES);
+                let touches = Touches::Transfer { from, to };
+                Description::new(Produce, touches, Writes::AtMost(size_bytes))
+                    .after_due_in(1)
+                    .with_bodies(sent.bodies_size_bytes)
+                    .looking_at(sent.count as u64)
+                    .refused(refused(sent.check()))
+            }
+            Self::Receive {
+                queue,
+                count,
+                mode,
+                session,
+            } => each(queue, at_most(*count)).receiving(Receives::Messages {
+                queue,
+                session: *session,
+                mode: *mode,
+            }),
+            Self::ReceiveDeferred { read } => {
+                let (queue, mode) = (&read.queue, read.mode);
+                // One of them may have expired, and becomes a dead letter.
+                let size_bytes = small_events(read.numbers.len()) + DUE_SIZE_BYTES_MAX;
+                on(Consume, queue, size_bytes)
+                    .looking_at(read.numbers.len() as u64)
+                    .receiving(Receives::Deferred { queue, mode })
+                    .refused(refused(check_count(read.numbers.len())))
+            }
+            Self::Peek { queue, count, .. } => reads(queue).looking_at(at_most(*count) as u64),
+            Self::Settle { queue, settlements } => {
+                let sizes = settlements.iter().map(|(_, it)| it.size_bytes_max());
+                let overlays = settlements.iter().map(|(_, it)| it.overlay_size_bytes());
+                let overlays_size_bytes = overlays.sum();
+                let count = settlements.len();
+                let checked = check_count(count).and_then(|()| check_bodies(overlays_size_bytes));
+                on(Consume, queue, sizes.sum())
+                    .with_bodies(overlays_size_bytes)
+                    .looking_at(count as u64)
+                    .refused(refused(checked))
+            }
+            Self::RenewLocks { queue, locks } => each(queue, locks.len()),
+            Self::CancelScheduled { queue, numbers } => each(queue, numbers.len()),
+            Self::TakeMessage { queue, .. } | Self::DeleteMessage { queue, .. } => each(queue, 1),
+            Self::AcceptSession {
+                queue,
+                session: SessionChoice::Next,
+            } => on(Consume, queue, DUE_SIZE_BYTES_MAX).receiving(Receives::Session { queue }),
+            Self::AcceptSession {
+                queue,
+                session: SessionChoice::Named(id),
+            }
+            | Self::BreakLock {
+                queue,
+                target: BreakTarget::Session(id),
+            } => {
+                on(Consume, queue, DUE_SIZE_BYTES_MAX).refused(refused(check_session_id(id.len())))
+            }
+            Self::BreakLock {
+                queue,
+                target: BreakTarget::Message(_),
+            }
+            | Self::RenewSession { queue, .. }
+            | Self::ReleaseSession { queue, .. } => on(Consume, queue, DUE_SIZE_BYTES_MAX),
+            Self::SetSessionState { queue, state, .. } => {
+                let size_bytes = state.as_ref().map_or(0, Bytes::len) as u64;
+                on(
+                    Produce,
+                    queue,
+                    DUE_SIZE_BYTES_MAX + BODY_OVERHEAD_BYTES + size_bytes,
+                )
+                .with_bodies(size_bytes)
+                .refused(refused(check_state(size_bytes)))
+            }
+            Self::Purge { queue, purge } if purge.is_dry_run => {
+                reads(queue).looking_at(LOOKED_AT_MAX as u64)
+            }
+            Self::Purge { queue, purge } => on(Consume, queue, small_events(at_most(purge.count)))
+                .looking_at(LOOKED_AT_MAX as u64),
+            Self::DeleteBatch { queue, count, .. } => {
+                on(Consume, queue, small_events(at_most(*count))).looking_at(LOOKED_AT_MAX as u64)
+            }
+            Self::ClearSessionStates {
+                queue,
+                from,
+                count,
+                is_dry_run,
+            } => {
+                let size_bytes = at_most(*count) as u64 * STATE_CLEARED_SIZE_BYTES;
+                let cleared = match is_dry_run {
+                    true => reads(queue),
+                    false => on(Consume, queue, size_bytes),
+                };
+                cleared
+                    .looking_at(LOOKED_AT_MAX as u64)
+                    .refused(refused(check_session_id(from.len())))
+            }
+            Self::Transact { parts } => describe_transaction(parts),
+        }
+    }
+
+    /// The parts that a partition may change before it decides the command.
+    pub(crate) fn adjustable(&mut self) -> Adjustable<'_> {
+        let (mut asked, mut receive) = (None, None);
+        match self {
+            Self::Receive { count, mode, .. } => (asked, receive) = (Some(count), Some(mode)),
+            Self::ReceiveDeferred { read } => receive = Some(&mut read.mode),
+            Self::DeleteBatch { count, .. }
+            | Self::ClearSessionStates { count, .. }
+            | Self::Purge {
+                purge: Purge { count, .. },
+                ..
+            } => asked = Some(count),
+            // A scheduled message, and one of a session, cannot be locked until it was read.
+            Self::TakeMessage { .. }
+            | Self::CreateQueue { .. }
+            | Self::UpdateQueue { .. }
+            | Self::DeleteQueue { .. }
+            | Self::ReadQueue { .. }
+            | Self::ListQueues { .. }
+            | Self::Send { .. }
+            | Self::Settle { .. }
+            | Self::RenewLocks { .. }
+            | Self::Peek { .. }
+            | Self::ReadLocked { .. }
+            | Self::CancelScheduled { .. }
+            | Self::AcceptSession { .. }
+            | Self::RenewSession { .. }
+            | Self::ReleaseSession { .. }
+            | Self::ReadSessionState { .. }
+            | Self::SetSessionState { .. }
+            | Self::ListSessions { .. }
+            | Self::DeleteMessage { .. }
+            | Self::BreakLock { .. }
+            | Self::Resubmit { .. }
+            | Self::Transact { .. } => {}
+        }
+        Adjustable { asked, receive }
+    }
+}
+
+/// The parts of a command that a partition may change.
+#[derive(Default)]
+pub(crate) struct Adjustable<'a> {
+    /// How many messages are asked for. With a smaller answer, the client asks again for the rest.
+    pub(crate) asked: Option<&'a mut u32>,
+    /// How they are received, if they can stay locked until they were read.
+    pub(crate) receive: Option<&'a mut ReceiveMode>,
+}
+
+/// Messages to send, added up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    count: usize,
+    bodies_size_bytes: u64,
+    sessions_size_bytes: u64,
+    longest_session: usize,
+}
+
+impl Sum {
+    fn of<'a>(messages: impl Iterator<Item = (&'a Bytes, Option<&'a str>)>) -> Self {
+        messages.fold(Self::default(), |sum, (body, session)| {
+            let session = session.map_or(0, str::len);
+            Self {
+                count: sum.count + 1,
+                bodies_size_bytes: sum.bodies_size_bytes + body.len() as u64,
+                sessions_size_bytes: sum.sessions_size_bytes + session as u64,
+                longest_session: sum.longest_session.max(session),
+            }
+        })
+    }
+
+    /// The most bytes of a batch, if each message takes an event of at most `event_size_bytes`.
+    fn size_bytes(&self, event_size_bytes: u64) -> u64 {
+        let each = event_size_bytes + BODY_OVERHEAD_BYTES;
+        self.count as u64 * each + self.bodies_size_bytes + self.sessions_size_bytes
+    }
+
+    fn check(&self) -> Result<(), BusRefusal> {
+        check_count(self.count)?;
+        check_session_id(self.longest_session)?;
+        check_bodies(self.bodies_size_bytes)
+    }
+}
+
+fn describe_transaction(parts: &[TransactionPart]) -> Description<'_> {
+    let queues: BTreeSet<_> = parts.iter().map(|part| &part.queue).collect();
+    let (mut totals, mut size_bytes) = (TransactionTotals::default(), 0);
+    let (mut body_size_bytes, mut count, mut longest_session) = (0, 0, 0);
+    for TransactionPart { work, .. } in parts {
+        totals = totals.with(work);
+        body_size_bytes += work.body_size_bytes();
+        count += work.sent_count() + work.ended_count();
+        size_bytes += match work {
+            TransactionWork::Send(messages) => {
+                let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
+                longest_session = sent.longest_session.max(longest_session);
+                sent.size_bytes(EVENT_SIZE_BYTES)
+            }
+            TransactionWork::Settle(_, disposition) => disposition.size_bytes_max(),
+            TransactionWork::CancelScheduled(numbers) => small_events(numbers.len()),
+        };
+    }
+    let is_any_sent = parts.iter().any(|part| part.work.sent_count() > 0);
+    let class = match is_any_sent {
+        true => Class::Produce,
+        false => Class::Consume,
+    };
+    let checked = totals.check().map_err(BusRefusal::from);
+    let checked = checked.and_then(|()| check_session_id(longest_session));
+    Description::new(class, Touches::Parts(parts), Writes::AtMost(size_bytes))
+        .after_due_in(u32::try_from(queues.len()).unwrap_or(u32::MAX))
+        .with_bodies(body_size_bytes)
+        .looking_at(count as u64)
+        .refused(refused(checked))
+}
+
+impl Disposition {
+    fn size_bytes_max(&self) -> u64 {
+        match self {
+            Self::Complete | Self::Release => SMALL_EVENT_SIZE_BYTES,
+            Self::Abandon { .. } | Self::Defer { .. } | Self::DeadLetter { .. } => {
+                EVENT_SIZE_BYTES + BODY_OVERHEAD_BYTES + self.overlay_size_bytes()
+            }
+        }
+    }
+
+    /// The bytes of the change to its message's properties.
+    pub fn overlay_size_bytes(&self) -> u64 {
+        match self {
+            Self::Abandon { overlay } | Self::Defer { overlay } | Self::DeadLetter { overlay } => {
+                overlay.as_ref().map_or(0, Bytes::len) as u64
+            }
+            Self::Complete | Self::Release => 0,
+        }
+    }
+}
+
+/// How many messages a command gets that asks for this many.
+fn at_most(count: u32) -> usize {
+    ITEMS_MAX.min(count as usize)
+}
+
+fn small_events(count: usize) -> u64 {
+    count as u64 * SMALL_EVENT_SIZE_BYTES
+}
+
+fn refused(checked: Result<(), BusRefusal>) -> Option<Refusal> {
+    checked.err().map(Refusal::Bus)
+}
+
+/// No queue accepts a larger state.
+fn check_state(size_bytes: u64) -> Result<(), BusRefusal> {
+    if size_bytes > BODIES_SIZE_BYTES_MAX {
+        return Err(BusRefusal::SessionStateTooLarge {
+            size_bytes,
+            limit_bytes: BODIES_SIZE_BYTES_MAX,
+        });
+    }
+    Ok(())
+}
+
+fn queue_size_bytes(queue: &EntityName, options: &BusQueueOptions) -> u64 {
+    if options.check().is_err() {
+        return 0;
+    }
+    let destinations = [&options.forward_to, &options.forward_dead_letters_to];
+    let destinations = destinations.into_iter().flatten().map(|name| name.len());
+    let texts = queue.account.len() + queue.name.len() + destinations.sum::<usize>();
+    2 * EVENT_SIZE_BYTES + (texts + options.description.len()) as u64
+}
