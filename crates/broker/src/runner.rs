@@ -6,9 +6,9 @@
 //! partition decides what to do and when.
 
 mod mailbox;
+mod space;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::mailbox::Shared;
 use self::mailbox::{Mailbox, Ticket};
+use self::space::ToldSpace;
 use crate::answers::HandOut;
 use crate::broker::lock;
 use crate::metrics::Instruments;
@@ -69,9 +70,7 @@ pub(crate) fn start(
         waiting: VecDeque::new(),
         replies: Vec::new(),
         hand_out: HandOut::default(),
-        was_out_of_space: false,
-        was_without_room: false,
-        was_without_snapshot: false,
+        told_space: ToldSpace::default(),
     };
     let mut threads = vec![spawn("kew-runner", move || runner.run())?];
     for (name, jobs) in [
@@ -141,9 +140,7 @@ struct Runner {
     waiting: VecDeque<(Ticket, Command)>,
     replies: Vec<(Ticket, Reply)>,
     hand_out: HandOut,
-    was_out_of_space: bool,
-    was_without_room: bool,
-    was_without_snapshot: bool,
+    told_space: ToldSpace,
 }
 
 impl Runner {
@@ -188,7 +185,7 @@ impl Runner {
                 break;
             }
         }
-        self.tell_space();
+        self.told_space.tell(&self.partition, &self.shared);
     }
 
     /// Answers a request for metrics, a bounded part at a time.
@@ -199,40 +196,6 @@ impl Runner {
             let slice = slice_of(&mut self.partition, request.from, now);
             // The reader may have given up.
             let _ = request.answer.send(slice);
-        }
-    }
-
-    /// Updates readiness and logs a line when the disk becomes full, and when it has space again.
-    fn tell_space(&mut self) {
-        let snapshot_error = self.partition.log().snapshot_error();
-        let is_without_snapshot = snapshot_error.is_some();
-        if let Some(error) = snapshot_error
-            && !self.was_without_snapshot
-        {
-            tracing::warn!(%error, "cannot write a snapshot: the log grows until one is written");
-        }
-        self.was_without_snapshot = is_without_snapshot;
-        let is_without_room = self.partition.is_without_room();
-        if is_without_room && !self.was_without_room {
-            tracing::error!(
-                "the disk is full, and other files use the space that Kew had reserved: messages cannot \
-                 even be received or deleted; free space on the disk"
-            );
-        }
-        self.was_without_room = is_without_room;
-        let is_out = self.partition.is_out_of_space();
-        if is_out == self.was_out_of_space {
-            return;
-        }
-        self.was_out_of_space = is_out;
-        self.shared.out_of_space.store(is_out, Ordering::Relaxed);
-        if is_out {
-            tracing::error!(
-                "the disk is full: messages can be received and deleted, but no new ones are accepted; \
-                 free space on the disk"
-            );
-        } else {
-            tracing::info!("the disk has space again");
         }
     }
 
