@@ -16,7 +16,7 @@ from pathlib import Path
 import core_report as report
 from core_load import BusLoad, QueueLoad
 from core_report import MB, Row, number
-from core_server import Kew
+from core_server import Kew, total
 from servers import add_program_options, finish_programs, median, spread
 
 LOADS = {"queue": QueueLoad, "bus": BusLoad}
@@ -122,7 +122,7 @@ def compare_backlogs(options, small, large):
         figure = f"{number(many)} / {number(few)} ms: {tail:.2f}"
         what = f"{operation} p99.9, times that at {SMALL:,} messages"
         rows.append(Row(what, figure, f"≤ {report.TAIL_RATIO_MAX}", tail <= report.TAIL_RATIO_MAX))
-        cost = median(a.cpu_us / b.cpu_us for a, b in pairs)
+        cost = median(a.cpu_us / max(b.cpu_us, 0.1) for a, b in pairs)
         rows.append(Row(f"server CPU of a {operation}, times that at {SMALL:,} messages", f"{cost:.2f}"))
     return rows
 
@@ -142,12 +142,14 @@ def memory_rows(kew, messages, factor=1):
 
 def turn_row(kew, during):
     """The longest turn since the process started. An older build has no such metric."""
-    longest = kew.metric("kew_partition_turn_max_seconds")
+    # One page: turns go on between two.
+    page = kew.metrics()
+    longest = total(page, "kew_partition_turn_max_seconds")
     what = f"longest turn, {during}"
     if longest is None:
         return Row(what, "not reported")
-    turns = kew.metric("kew_partition_turn_seconds_count")
-    short = kew.metric("kew_partition_turn_seconds_bucket", le="0.025")
+    turns = total(page, "kew_partition_turn_seconds_count")
+    short = total(page, "kew_partition_turn_seconds_bucket", le="0.025")
     figure = f"{number(longest * 1000)} ms; {turns - short:,.0f} of {turns:,.0f} above {report.TURN_MS_MAX} ms"
     return Row.at_most(what, longest * 1000, report.TURN_MS_MAX, "ms", figure)
 
@@ -313,7 +315,8 @@ def compare_builds(options, servers):
         print(f"\n{name}: this build / {options.paired}")
         for what, pick in [("rate", lambda run: run.rate), ("server CPU", lambda run: run.cpu_us)]:
             values = [median(map(pick, side)) for side in [ours, theirs]]
-            ratios = [pick(a) / pick(b) for a, b in zip(ours, theirs)]
+            # A short run may take less than a tick of the processor's clock.
+            ratios = [pick(a) / max(pick(b), 0.1) for a, b in zip(ours, theirs)]
             print(f"  {what:10} {values[0]:10.1f} / {values[1]:10.1f}   ratio {spread(ratios)}")
     return {
         name: [[vars(run) for run in side] for side in sides] for name, sides in results.items()

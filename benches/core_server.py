@@ -61,10 +61,7 @@ class Kew:
 
     def metric(self, name, **labels):
         """The sum of the samples with this name and these labels; None if there is none."""
-        values = [
-            value for other, has, value in self.metrics() if other == name and labels.items() <= has.items()
-        ]
-        return sum(values) if values else None
+        return total(self.metrics(), name, **labels)
 
     def memory(self):
         """Resident bytes: all, anonymous, and the most since the start."""
@@ -109,3 +106,9 @@ class Kew:
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def total(samples, name, **labels):
+    """The sum of the samples with this name and these labels; None if there is none."""
+    values = [value for other, has, value in samples if other == name and labels.items() <= has.items()]
+    return sum(values) if values else None
