@@ -21,6 +21,7 @@ from servers import add_program_options, finish_programs, median, spread
 
 LOADS = {"queue": QueueLoad, "bus": BusLoad}
 SMALL = 1_000
+OPERATIONS = ["put", "cycle"]
 DISK_SECONDS_MAX = 60
 # Rows for later steps of the plan, in Service Bus only: how the queue is created and filled.
 VARIANTS = {
@@ -82,30 +83,29 @@ class Servers:
             kew.stop()
 
 
-def in_turn(rounds, sides, operations, measure):
-    """Measures both sides of each operation in each round, in turn; returns lists by operation and side."""
+def in_turn(options, sides, small, concurrency):
+    """Measures puts and cycles of both sides in each round, in turn; returns lists by operation and side.
+
+    The loads in `small` have 1,000 messages before each measurement.
+    """
     results = {}
-    for round_number in range(rounds):
-        for at, operation in enumerate(operations):
+    for round_number in range(options.rounds):
+        for at, operation in enumerate(OPERATIONS):
+            for load in small:
+                load.reset(SMALL)
             order = list(enumerate(sides))
             for side, load in order if (round_number + at) % 2 == 0 else reversed(order):
-                results.setdefault((operation, side), []).append(measure(load, operation))
-        say(f"round {round_number + 1} of {rounds} done")
+                figures = getattr(load, operation)(options.seconds, concurrency)
+                results.setdefault((operation, side), []).append(figures)
+        say(f"round {round_number + 1} of {options.rounds} done")
     return results
 
 
 def compare_backlogs(options, small, large):
     """Rates and tails behind many messages, beside those behind few."""
-    concurrency = options.concurrency or 4
-
-    def measure(load, operation):
-        if load is small:
-            load.reset(SMALL)
-        return getattr(load, operation)(options.seconds, concurrency)
-
-    results = in_turn(options.rounds, [large, small], ["put", "cycle"], measure)
+    results = in_turn(options, [large, small], [small], options.concurrency or 4)
     rows = []
-    for operation in ["put", "cycle"]:
+    for operation in OPERATIONS:
         pairs = list(zip(results[operation, 0], results[operation, 1]))
         many, few = (median(run.rate for run in results[operation, side]) for side in [0, 1])
         ratio = median(a.rate / b.rate for a, b in pairs)
@@ -302,13 +302,8 @@ def compare_builds(options, servers):
             kew = servers.start(f"{protocol}-{name}", protocol, build)
             sides.append(load_of(build, kew))
             sides[-1].fill(SMALL)
-
-        def measure(load, operation):
-            load.reset(SMALL)
-            return getattr(load, operation)(options.seconds, concurrency)
-
-        found = in_turn(options.rounds, sides, ["put", "cycle"], measure)
-        for operation in ["put", "cycle"]:
+        found = in_turn(options, sides, sides, concurrency)
+        for operation in OPERATIONS:
             results[f"{protocol}, {operation}"] = found[operation, 0], found[operation, 1]
         servers.stop()
     for name, (ours, theirs) in results.items():

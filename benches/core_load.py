@@ -56,10 +56,11 @@ class Load:
         return 120 + count / 500
 
     def reset(self, count):
-        """Brings the queue back to so many messages if it has grown to twice as many."""
+        """Brings the queue back to so many messages if it has grown to twice as many, and lets the server settle."""
         if self.count > 2 * count:
             self.purge()
             self.fill(count)
+            self.kew.wait_until_idle(1)
 
     def under_load(self, command, seconds):
         """Kills the server while a program runs, and returns what the program prints."""

@@ -74,14 +74,14 @@ class Kew:
             fields = stat.read().rsplit(") ", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
-    def wait_until_idle(self):
-        """Waits until it has used almost no processor time for three seconds, or for half a minute."""
+    def wait_until_idle(self, seconds=3):
+        """Waits until it has used almost no processor time for so many seconds, or for half a minute."""
         quiet, used = 0, self.cpu_seconds()
         for _ in range(30):
             time.sleep(1)
             before, used = used, self.cpu_seconds()
             quiet = quiet + 1 if used - before <= 0.02 else 0
-            if quiet == 3:
+            if quiet == seconds:
                 return
 
     def files(self):
