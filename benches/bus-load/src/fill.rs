@@ -1,7 +1,7 @@
 //! Messages that stay in the queue: a backlog, or the load under which a server is killed.
 //!
-//! Each message begins with its number. The numbers rise by one in the order of sending, so that whoever
-//! receives the messages later notices one that is missing, doubled or out of order.
+//! Each message begins with its number. The numbers rise by one in the order of sending, so that a receiver
+//! notices one that is missing, doubled or out of order.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
