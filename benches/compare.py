@@ -1,5 +1,5 @@
 """Compares kew with the null durable server and with Azurite, interleaved. `bus`: see compare_bus.py;
-`bystander`: see bystander.py.
+`bystander`: see bystander.py; `worker`: see compare_worker.py; `core`: see core.py.
 
 Every round measures every server in every case for a short while, in a rotating order, so that other
 load of the machine affects all of them. The result is the ratio within a round; its median and spread
@@ -19,6 +19,7 @@ from pathlib import Path
 import bystander
 import compare_bus
 import compare_worker
+import core
 from servers import ROOT, Server, add_common_options, finish_options, median, spread
 from servers import start_kew, start_null
 
@@ -157,6 +158,8 @@ def main():
         return bystander.main(sys.argv[2:])
     if sys.argv[1:2] == ["worker"]:
         return compare_worker.main(sys.argv[2:])
+    if sys.argv[1:2] == ["core"]:
+        return core.main(sys.argv[2:])
     options = parse_options()
     starters = [] if options.no_kew else [start_kew]
     starters += [start_null] + ([] if options.no_azurite else [start_azurite])

@@ -5,7 +5,7 @@ use bus_load::{Client, body_of, message};
 use bytes::Bytes;
 use kew_amqp::message::Message;
 use kew_amqp::performative::{DeliveryState, Tag};
-use kew_amqp::{Delivery, Event, LinkId, Outgoing};
+use kew_amqp::{Delivery, DeliveryId, Event, LinkId, Outgoing};
 
 use crate::client::{connect, receiver};
 use crate::ends::{Received, Receiving, Sending, stamp_of};
@@ -57,18 +57,27 @@ impl Sending for Sender {
 
 /// Sends an encoded message. There must be room for it.
 pub(crate) fn send(client: &mut Client, link: LinkId, number: u64, message: Bytes) -> Result<()> {
+    transfer(client, link, number, (message, 0))?;
+    Ok(())
+}
+
+/// Sends encoded bytes of a message format. There must be room for them.
+pub(crate) fn transfer(
+    client: &mut Client,
+    link: LinkId,
+    number: u64,
+    (encoded, message_format): (Bytes, u32),
+) -> Result<DeliveryId> {
     let outgoing = Outgoing {
         tag: Tag::new(&number.to_be_bytes())?,
-        message_format: 0,
+        message_format,
         is_settled: false,
         state: None,
     };
-    let parts = [message, Bytes::new()];
-    client
+    let sent = client
         .connection
-        .send(link, outgoing, parts)
-        .context("a message was rejected")?;
-    Ok(())
+        .send(link, outgoing, [encoded, Bytes::new()]);
+    sent.context("a message was rejected")
 }
 
 /// Whether an event settles a message that was sent or received. A rejection is an error, and so is

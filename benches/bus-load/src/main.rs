@@ -12,11 +12,14 @@
 mod amqp091;
 mod amqp10;
 mod attack;
+mod backlog_cycle;
 mod bystander;
 mod client;
 mod config;
 mod cycle;
+mod drain;
 mod ends;
+mod fill;
 mod latency;
 mod many;
 mod null;
@@ -58,6 +61,9 @@ async fn run(options: &Options) -> Result<()> {
     let target = &options.target;
     match &options.mode {
         Mode::Cycle(cycle) => print(&cycle::run(target, cycle).await?),
+        Mode::Fill(fill) => print(&fill::run(target, fill).await?),
+        Mode::BacklogCycle(cycle) => print(&backlog_cycle::run(target, cycle).await?),
+        Mode::Drain(drain) => print(&drain::run(target, drain).await?),
         Mode::Latency(latency) => print(&latency::run(target, latency).await?),
         Mode::IdleConnections(idle) => print(&many::idle(target, idle).await?),
         Mode::Entities(entities) => print(&many::entities(target, entities).await?),

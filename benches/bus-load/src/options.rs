@@ -89,6 +89,12 @@ pub(crate) enum Settles {
 pub(crate) enum Mode {
     /// Sends with settlement, receives under a lock, completes: as fast as possible.
     Cycle(Cycle),
+    /// Sends messages that stay in the queue, each with a number that rises by one.
+    Fill(Fill),
+    /// Sends, receives and completes behind the messages of `fill`, whose count stays the same.
+    BacklogCycle(BacklogCycle),
+    /// Receives the messages of `fill` in their order, and completes all, or all but some.
+    Drain(Drain),
     /// The time from the sender's settlement to the arrival at a waiting receiver.
     Latency(Latency),
     /// Opens connections and holds them; reports the server's memory for each.
@@ -127,6 +133,99 @@ pub(crate) struct Cycle {
     /// Seconds to run before the measurement, which are not counted.
     #[arg(long, default_value_t = 0.5, value_parser = seconds)]
     pub(crate) warmup: f64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Fill {
+    /// The queue.
+    #[arg(long, default_value = "bench")]
+    pub(crate) queue: String,
+
+    /// The number of the first message.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) first: u64,
+
+    /// How many messages; 0 for no limit.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) count: u64,
+
+    /// End after so many seconds; 0 for no limit.
+    #[arg(long, default_value_t = 0.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+
+    /// Messages of a transfer.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    pub(crate) batch: u32,
+
+    /// Transfers that may wait for their settlement.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) in_flight: u32,
+
+    /// Bytes of body.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=65_536))]
+    pub(crate) size: u32,
+
+    /// Spread the messages over so many sessions, in turn.
+    #[arg(long)]
+    pub(crate) sessions: Option<u64>,
+
+    /// Schedule the messages so many days ahead, a millisecond apart.
+    #[arg(long)]
+    pub(crate) days_ahead: Option<u64>,
+
+    /// The server is killed meanwhile. That ends the run, and is no failure.
+    #[arg(long)]
+    pub(crate) until_lost: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BacklogCycle {
+    /// The queue.
+    #[arg(long, default_value = "bench")]
+    pub(crate) queue: String,
+
+    /// The number of the next message to send.
+    #[arg(long)]
+    pub(crate) first: u64,
+
+    /// The number of the oldest message in the queue, which arrives first.
+    #[arg(long)]
+    pub(crate) oldest: u64,
+
+    /// Cycles in progress.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) in_flight: u32,
+
+    /// Bytes of body.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=65_536))]
+    pub(crate) size: u32,
+
+    /// Length of the measurement in seconds.
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Drain {
+    /// The queue.
+    #[arg(long, default_value = "bench")]
+    pub(crate) queue: String,
+
+    /// The number of the oldest message in the queue, which arrives first.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) oldest: u64,
+
+    /// How many messages the queue has. More are a failure.
+    #[arg(long)]
+    pub(crate) count: u64,
+
+    /// Defer each so many-th message instead of completing it; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) keep_every: u64,
+
+    /// Credit, and so the messages that may be locked at a time.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) credit: u32,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -12,6 +12,7 @@ pub(crate) struct Spread {
     p50_us: i64,
     p90_us: i64,
     p99_us: i64,
+    p999_us: i64,
     max_us: i64,
 }
 
@@ -24,6 +25,7 @@ impl Spread {
             p50_us: rank(0.5),
             p90_us: rank(0.9),
             p99_us: rank(0.99),
+            p999_us: rank(0.999),
             max_us: rank(1.0),
         })
     }

@@ -58,9 +58,11 @@ async fn run(options: Options) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Operation::Verify => verify(options, endpoint).await,
-        Operation::Put | Operation::Get | Operation::Delete | Operation::Cycle => {
-            measure(options, endpoint).await
-        }
+        Operation::Put
+        | Operation::Get
+        | Operation::Delete
+        | Operation::Cycle
+        | Operation::Drain => measure(options, endpoint).await,
     }
 }
 

@@ -58,6 +58,10 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     pub(crate) batch: u32,
 
+    /// drain: leave each so many-th message in the queue, hidden; 0 for none.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) keep_every: usize,
+
     /// Visibility timeout of a get, in seconds.
     #[arg(long, default_value_t = 600)]
     pub(crate) visibility: u32,
@@ -86,6 +90,8 @@ pub(crate) enum Operation {
     Delete,
     /// Puts, gets and deletes.
     Cycle,
+    /// Gets and deletes until the queue is empty.
+    Drain,
     /// Gets until the queue is empty; fails if the ledger shows a loss or a resurrection.
     Verify,
     /// Deletes every message of the queue.

@@ -25,6 +25,8 @@ impl Kind {
 pub(crate) struct Tally {
     /// Microseconds of each acknowledged request of a kind.
     latencies: [Vec<u32>; 3],
+    /// Microseconds of each cycle without an error.
+    cycles: Vec<u32>,
     pub(crate) received_count: u64,
     pub(crate) empty_count: u64,
     pub(crate) error_count: u64,
@@ -37,6 +39,10 @@ impl Tally {
         self.latencies[kind as usize].push(latency_us);
     }
 
+    pub(crate) fn note_cycle(&mut self, latency_us: u32) {
+        self.cycles.push(latency_us);
+    }
+
     pub(crate) fn error(&mut self, what: String) {
         self.error_count += 1;
         self.first_error.get_or_insert(what);
@@ -46,6 +52,7 @@ impl Tally {
         for (mine, theirs) in self.latencies.iter_mut().zip(&mut other.latencies) {
             mine.append(theirs);
         }
+        self.cycles.append(&mut other.cycles);
         self.received_count += other.received_count;
         self.empty_count += other.empty_count;
         self.error_count += other.error_count;
@@ -57,19 +64,22 @@ impl Tally {
         for latencies in &mut self.latencies {
             latencies.sort_unstable();
         }
+        self.cycles.sort_unstable();
     }
 
     pub(crate) fn request_count(&self) -> usize {
         self.latencies.iter().map(Vec::len).sum()
     }
 
-    /// A line for each kind of request; the tally must be sorted.
+    /// A line for each kind of request, and for whole cycles; the tally must be sorted.
     pub(crate) fn lines(&self, concurrency: u32, batch: u32, seconds: f64) -> Vec<String> {
-        Kind::ALL
+        let kinds = Kind::ALL
             .into_iter()
-            .map(|(kind, name)| (kind, name, &self.latencies[kind as usize]))
-            .filter(|(_, _, latencies)| !latencies.is_empty())
-            .map(|(kind, name, latencies)| {
+            .map(|(kind, name)| (name, &self.latencies[kind as usize]));
+        kinds
+            .chain([("cycle", &self.cycles)])
+            .filter(|(_, latencies)| !latencies.is_empty())
+            .map(|(name, latencies)| {
                 let count = latencies.len();
                 let rank = |share| percentile(latencies, share);
                 let mut line = format!(
@@ -81,10 +91,14 @@ impl Tally {
                     rank(0.999),
                     rank(1.0)
                 );
-                if kind == Kind::Get {
+                if name == "get" {
                     let rate = per_second(self.received_count, seconds);
-                    write!(line, " msgs/s={rate:.0} empty={}", self.empty_count)
-                        .expect("writing to memory cannot fail");
+                    write!(
+                        line,
+                        " msgs={} msgs/s={rate:.0} empty={}",
+                        self.received_count, self.empty_count
+                    )
+                    .expect("writing to memory cannot fail");
                 }
                 line
             })
@@ -95,4 +109,26 @@ impl Tally {
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(crate) fn per_second(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_has_a_line_and_is_no_request() {
+        let mut tally = Tally::default();
+        for (kind, _) in Kind::ALL {
+            tally.acknowledge(kind, 10);
+        }
+        tally.received_count = 2;
+        tally.note_cycle(35);
+        tally.sort();
+        assert_eq!(tally.request_count(), 3);
+        let lines = tally.lines(1, 1, 1.0);
+        let heads: Vec<&str> = lines.iter().filter_map(|it| it.split(' ').next()).collect();
+        assert_eq!(heads, ["op=put", "op=get", "op=delete", "op=cycle"]);
+        assert!(lines[1].contains(" msgs=2 "), "{}", lines[1]);
+        assert!(lines[3].contains(" max_us=35"), "{}", lines[3]);
+    }
 }

@@ -137,14 +137,10 @@ impl<'a> Worker<'a> {
             }
             Operation::Cycle => {
                 while self.going() {
-                    for _ in 0..batch {
-                        self.put().await;
-                    }
-                    for held in self.get(batch).await.unwrap_or_default() {
-                        self.delete(&held).await;
-                    }
+                    self.cycle(batch).await;
                 }
             }
+            Operation::Drain => while self.going() && self.drain(batch).await {},
             Operation::Verify | Operation::Clear => {}
         }
         self.tally
@@ -152,6 +148,35 @@ impl<'a> Worker<'a> {
 
     fn going(&self) -> bool {
         !self.run.server_is_gone.load(Relaxed) && Instant::now() < self.run.ends
+    }
+
+    async fn cycle(&mut self, batch: u32) {
+        let (start, errors) = (Instant::now(), self.tally.error_count);
+        for _ in 0..batch {
+            self.put().await;
+        }
+        let held = self.get(batch).await.unwrap_or_default();
+        for held in &held {
+            self.delete(held).await;
+        }
+        if !held.is_empty() && self.tally.error_count == errors && start >= self.run.begins {
+            self.tally.note_cycle(micros_since(start));
+        }
+    }
+
+    /// Gets messages and deletes them, but for those that stay. Returns false when the queue is empty.
+    async fn drain(&mut self, batch: u32) -> bool {
+        let Some(all) = self.get(batch).await else {
+            return true;
+        };
+        for held in &all {
+            let place = self.run.started_count.fetch_add(1, Relaxed);
+            let keep_every = self.run.options.keep_every;
+            if keep_every == 0 || !place.is_multiple_of(keep_every) {
+                self.delete(held).await;
+            }
+        }
+        !all.is_empty()
     }
 
     /// The index of the next operation, if `--count` leaves one.
@@ -227,9 +252,7 @@ impl<'a> Worker<'a> {
             Ok(value) => {
                 self.failures = 0;
                 if start >= self.run.begins {
-                    let micros = start.elapsed().as_micros();
-                    let micros = u32::try_from(micros).unwrap_or(u32::MAX);
-                    self.tally.acknowledge(kind, micros);
+                    self.tally.acknowledge(kind, micros_since(start));
                 }
                 return Some(value);
             }
@@ -245,6 +268,10 @@ impl<'a> Worker<'a> {
         }
         None
     }
+}
+
+fn micros_since(start: Instant) -> u32 {
+    u32::try_from(start.elapsed().as_micros()).unwrap_or(u32::MAX)
 }
 
 /// Text that does not compress and differs from connection to connection.

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kew_engine::State;
 use kew_log::Recovery;
-use kew_metrics::{Counter, Family, Histogram, Scale, Unit};
+use kew_metrics::{Counter, Family, HighWater, Histogram, Scale, Unit};
 
 use self::queues::{bus_queue_families, queue_families};
 use crate::Broker;
@@ -27,6 +27,8 @@ pub(crate) struct Instruments {
     batch_commands: Histogram,
     appended_bytes: Counter,
     turns: Counter,
+    turn: Histogram,
+    turn_us_max: HighWater,
     snapshot: Histogram,
     snapshots_failed: Counter,
     /// Milliseconds since 1970-01-01 UTC; 0 for never.
@@ -48,6 +50,8 @@ impl Instruments {
             batch_commands: Histogram::new(&COMMANDS, Scale::Plain),
             appended_bytes: Counter::new(),
             turns: Counter::new(),
+            turn: Histogram::of_latencies(),
+            turn_us_max: HighWater::new(),
             snapshot: Histogram::of_latencies(),
             snapshots_failed: Counter::new(),
             snapshot_at_ms: AtomicU64::new(0),
@@ -60,8 +64,12 @@ impl Instruments {
         }
     }
 
-    pub(crate) fn note_turn(&self, commands: usize) {
+    /// Notes a turn that decided so many commands, and how long it took without its commit.
+    pub(crate) fn note_turn(&self, commands: usize, took: Duration) {
         self.turns.increment();
+        self.turn.observe_duration(took);
+        let us = took.as_nanos().div_ceil(1000);
+        self.turn_us_max.note(u64::try_from(us).unwrap_or(u64::MAX));
         if commands > 0 {
             self.batch_commands.observe(commands as u64);
         }
@@ -234,6 +242,21 @@ fn partition_families(
         ),
         Family::counter("kew_partition_turns", Unit::None, "Turns of the partition")
             .count(none(), instruments.turns.value()),
+        Family::histogram(
+            "kew_partition_turn",
+            Unit::Seconds,
+            "Time from the beginning of a turn until its answers are out, without its commit",
+        )
+        .observed(none(), instruments.turn.observed()),
+        Family::gauge(
+            "kew_partition_turn_max",
+            Unit::Seconds,
+            "Longest turn since the start, without its commit",
+        )
+        .amount(
+            none(),
+            Duration::from_micros(instruments.turn_us_max.value()).as_secs_f64(),
+        ),
     ]
 }
 

@@ -5,10 +5,12 @@
 //! work: one prepares segments, which every request may come to wait for, and one writes snapshots. The
 //! partition decides what to do and when.
 
+mod last_will;
 mod mailbox;
+mod space;
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::mem;
 use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -17,8 +19,10 @@ use kew_engine::{Command, Timestamp};
 use kew_log::{Job, JobKind, JobOutcome, Recovery, Storage};
 use tokio::sync::watch;
 
+use self::last_will::{LastWill, TellIfGone};
 pub(crate) use self::mailbox::Shared;
 use self::mailbox::{Mailbox, Ticket};
+use self::space::ToldSpace;
 use crate::answers::HandOut;
 use crate::broker::lock;
 use crate::metrics::Instruments;
@@ -68,10 +72,9 @@ pub(crate) fn start(
         failed,
         waiting: VecDeque::new(),
         replies: Vec::new(),
+        completing: Duration::ZERO,
         hand_out: HandOut::default(),
-        was_out_of_space: false,
-        was_without_room: false,
-        was_without_snapshot: false,
+        told_space: ToldSpace::default(),
     };
     let mut threads = vec![spawn("kew-runner", move || runner.run())?];
     for (name, jobs) in [
@@ -112,19 +115,6 @@ fn work(jobs: &mpsc::Receiver<Job>, storage: &dyn Storage, shared: &Shared) {
     }
 }
 
-/// Lets the runner know if a thread dies in the middle of a job.
-struct TellIfGone<'a>(&'a Shared);
-
-impl Drop for TellIfGone<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            let mut mailbox = lock(&self.0.mailbox);
-            mailbox.worker_is_gone = true;
-            self.0.wake(mailbox);
-        }
-    }
-}
-
 struct Runner {
     partition: Partition<Ticket>,
     clock: Clock,
@@ -140,10 +130,10 @@ struct Runner {
     /// Commands that are admitted and not yet decided.
     waiting: VecDeque<(Ticket, Command)>,
     replies: Vec<(Ticket, Reply)>,
+    /// How long the partition took to complete background jobs. It counts towards the next turn.
+    completing: Duration,
     hand_out: HandOut,
-    was_out_of_space: bool,
-    was_without_room: bool,
-    was_without_snapshot: bool,
+    told_space: ToldSpace,
 }
 
 impl Runner {
@@ -164,16 +154,19 @@ impl Runner {
     /// Decides all waiting commands, a batch at a time, and commits each batch.
     fn serve(&mut self) {
         loop {
+            let began = Instant::now();
             let now = self.clock.now(read_clocks());
             let waiting_before = self.waiting.len();
             let end = self
                 .partition
                 .turn(now, &mut self.waiting, &mut self.replies);
             let decided = waiting_before - self.waiting.len();
-            self.shared.instruments.note_turn(decided);
             self.shared.watchers.wake(self.partition.take_wakes());
-            self.carry_out_jobs();
+            let on_disk = self.carry_out_jobs();
             self.answer();
+            // A snapshot is copied when a commit completes, so a turn lasts until its answers are out.
+            let took = began.elapsed().saturating_sub(on_disk) + mem::take(&mut self.completing);
+            self.shared.instruments.note_turn(decided, took);
             match end {
                 TurnEnd::Done => break,
                 TurnEnd::MoreToDecide => {}
@@ -188,7 +181,7 @@ impl Runner {
                 break;
             }
         }
-        self.tell_space();
+        self.told_space.tell(&self.partition, &self.shared);
     }
 
     /// Answers a request for metrics, a bounded part at a time.
@@ -202,50 +195,18 @@ impl Runner {
         }
     }
 
-    /// Updates readiness and logs a line when the disk becomes full, and when it has space again.
-    fn tell_space(&mut self) {
-        let snapshot_error = self.partition.log().snapshot_error();
-        let is_without_snapshot = snapshot_error.is_some();
-        if let Some(error) = snapshot_error
-            && !self.was_without_snapshot
-        {
-            tracing::warn!(%error, "cannot write a snapshot: the log grows until one is written");
-        }
-        self.was_without_snapshot = is_without_snapshot;
-        let is_without_room = self.partition.is_without_room();
-        if is_without_room && !self.was_without_room {
-            tracing::error!(
-                "the disk is full, and other files use the space that Kew had reserved: messages cannot \
-                 even be received or deleted; free space on the disk"
-            );
-        }
-        self.was_without_room = is_without_room;
-        let is_out = self.partition.is_out_of_space();
-        if is_out == self.was_out_of_space {
-            return;
-        }
-        self.was_out_of_space = is_out;
-        self.shared.out_of_space.store(is_out, Ordering::Relaxed);
-        if is_out {
-            tracing::error!(
-                "the disk is full: messages can be received and deleted, but no new ones are accepted; \
-                 free space on the disk"
-            );
-        } else {
-            tracing::info!("the disk has space again");
-        }
-    }
-
-    /// Commits on this thread, and hands slow work to the other threads.
-    fn carry_out_jobs(&mut self) {
+    /// Commits on this thread, and hands slow work to the other threads. Returns the time that commits took.
+    fn carry_out_jobs(&mut self) -> Duration {
+        let mut on_disk = Duration::ZERO;
         while let Some(job) = self.partition.next_job() {
             let worker = match job.kind() {
                 JobKind::Commit => {
                     let (size_bytes, began) = (job.commit_size_bytes(), Instant::now());
                     let outcome = job.run(self.storage.as_ref());
+                    let took = began.elapsed();
+                    on_disk += took;
                     if outcome.is_ok() {
-                        let instruments = &self.shared.instruments;
-                        instruments.note_commit(began.elapsed(), size_bytes);
+                        self.shared.instruments.note_commit(took, size_bytes);
                     }
                     self.complete(outcome);
                     continue;
@@ -258,6 +219,7 @@ impl Runner {
                 Err(_) => self.fail_for_want_of_a_worker(),
             }
         }
+        on_disk
     }
 
     fn fail_for_want_of_a_worker(&mut self) {
@@ -321,12 +283,17 @@ impl Runner {
     }
 
     fn take_outcomes(&mut self, mut mailbox: MutexGuard<'_, Mailbox>) {
-        let outcomes = std::mem::take(&mut mailbox.outcomes);
+        let outcomes = mem::take(&mut mailbox.outcomes);
         let worker_is_gone = mailbox.worker_is_gone;
         drop(mailbox);
-        for outcome in outcomes {
-            self.background_jobs -= 1;
-            self.complete(outcome);
+        // Most turns follow no background job, and need no clock here.
+        if !outcomes.is_empty() {
+            let began = Instant::now();
+            for outcome in outcomes {
+                self.background_jobs -= 1;
+                self.complete(outcome);
+            }
+            self.completing += began.elapsed();
         }
         if worker_is_gone && !self.partition.is_stopped() {
             self.fail_for_want_of_a_worker();
@@ -389,26 +356,6 @@ impl Runner {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         self.take_outcomes(mailbox);
-    }
-}
-
-/// Rejects all waiting commands when the runner ends, however it ends.
-struct LastWill {
-    shared: Arc<Shared>,
-    failed: watch::Sender<Option<Failure>>,
-}
-
-impl Drop for LastWill {
-    fn drop(&mut self) {
-        let mut mailbox = lock(&self.shared.mailbox);
-        mailbox.stopped = true;
-        // Dropped tickets answer their callers that the partition has stopped.
-        mailbox.commands.clear();
-        mailbox.slice = None;
-        drop(mailbox);
-        if thread::panicking() {
-            self.failed.send_replace(Some(Failure::of_a_bug()));
-        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The broker's metrics.
 
+use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kew_broker::{AdmissionLimits, Broker, BrokerOptions, Rejection};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, ReceiveMode};
 use kew_engine::{Command, EntityName, Service};
-use kew_log::{Fault, FaultyStorage, MemoryStorage, Repeat};
+use kew_log::{Fault, FaultyStorage, MemoryStorage, Repeat, Storage, StorageFile};
 use kew_metrics::{Read, page, read};
 
 use crate::support::{create, delete, receive, send};
@@ -74,6 +75,106 @@ async fn counters_match_the_operations() {
     assert_eq!(value(&page, "kew_log_batch_bytes_sum", &[]), appended);
     let end = value(&page, "kew_log_end_position", &[]);
     assert_eq!(value(&page, "kew_log_durable_position", &[]), end);
+    broker.stop();
+}
+
+/// A directory in memory whose syncs take a while.
+struct SlowStorage(MemoryStorage);
+
+struct SlowFile(Arc<dyn StorageFile>);
+
+const SYNC: Duration = Duration::from_millis(10);
+
+impl Storage for SlowStorage {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(Arc::new(SlowFile(self.0.create(name)?)))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Ok(Arc::new(SlowFile(self.0.open(name)?)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.0.sync_dir()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.0.free_bytes()
+    }
+}
+
+impl StorageFile for SlowFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.0.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        std::thread::sleep(SYNC);
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+}
+
+#[tokio::test]
+async fn a_turn_is_timed_without_its_commit() {
+    const SENDS: u32 = 50;
+    let began = Instant::now();
+    let storage = Arc::new(SlowStorage(MemoryStorage::new()));
+    let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+    broker.submit(create()).await.unwrap();
+    for _ in 0..SENDS {
+        broker.submit(send("a")).await.unwrap();
+    }
+    let page = metrics(&broker, 10).await;
+    let elapsed = began.elapsed().as_secs_f64();
+    let get = |name| value(&page, name, &[]).unwrap();
+    let turns = get("kew_partition_turn_seconds_sum");
+    let commits = get("kew_log_commit_seconds_sum");
+    assert!(commits >= f64::from(SENDS) * SYNC.as_secs_f64());
+    // One thread does both, one after the other. With a commit in it, a turn would be counted twice.
+    let rounding = 1e-6 * (get("kew_partition_turn_seconds_count") + 1.0);
+    assert!(
+        turns + commits <= elapsed + 2.0 * rounding,
+        "{turns} s of turns and {commits} s of commits in {elapsed} s"
+    );
+    let longest = get("kew_partition_turn_max_seconds");
+    assert!(longest > 0.0 && longest <= turns, "{longest} of {turns}");
+    broker.stop();
+}
+
+#[tokio::test]
+async fn every_turn_is_in_a_bucket_and_the_targets_are_bounds() {
+    let broker = Broker::start_in_memory().unwrap();
+    broker.submit(create()).await.unwrap();
+    let page = metrics(&broker, 10).await;
+    let up_to = |bound| {
+        let name = "kew_partition_turn_seconds_bucket";
+        value(&page, name, &[("le", bound)]).unwrap()
+    };
+    let count = value(&page, "kew_partition_turn_seconds_count", &[]).unwrap();
+    assert!(count >= 1.0);
+    // A piece of a snapshot may take 1 ms, and a turn 25 ms: both can be read exactly.
+    assert!(up_to("0.001") <= up_to("0.025") && up_to("0.025") <= count);
+    assert_eq!(up_to("+Inf"), count);
     broker.stop();
 }
 

@@ -1,0 +1,143 @@
+"""Figures of the core beside their targets: a table, and the section of docs/performance.md."""
+
+import os
+import platform
+import re
+import subprocess
+import time
+
+from servers import ROOT
+
+PAGE = ROOT / "docs" / "performance.md"
+HEADING = "## A large backlog"
+BEFORE = "## On your machine"
+NAMES = {"queue": "Queue Storage", "bus": "Service Bus"}
+
+MB = 1_000_000
+SEGMENT_BYTES = 64 * 1024 * 1024
+TURN_MS_MAX = 25
+READY_EMPTY_MS_MAX = 50
+RATIO_MIN = 0.9
+TAIL_RATIO_MAX = 2
+# The most messages to which a target applies, and the target.
+MEMORY_MB_MAX = [(1_000_000, 90), (10_000_000, 160), (100_000_000, 512)]
+READY_MS_MAX = [(1_000_000, 200), (100_000_000, 2_000)]
+
+
+def target_of(table, messages):
+    """The target of this many messages; None if there is none."""
+    return next((target for most, target in table if messages <= most), None)
+
+
+def disk_bytes_max(live_bytes):
+    return 1.4 * live_bytes + 4 * SEGMENT_BYTES
+
+
+class Row:
+    """One figure. `is_met` is None without a target."""
+
+    def __init__(self, what, figure, target="", is_met=None):
+        self.what, self.figure, self.target, self.is_met = what, figure, target, is_met
+
+    @classmethod
+    def at_most(cls, what, value, bound, unit, figure=None):
+        """A value that has to be at most the bound, if there is one."""
+        figure = figure or f"{number(value)} {unit}"
+        if bound is None:
+            return cls(what, figure)
+        return cls(what, figure, f"≤ {number(bound)} {unit}", value <= bound)
+
+    @classmethod
+    def at_least(cls, what, value, bound, figure):
+        return cls(what, figure, f"≥ {number(bound)}", value >= bound)
+
+    def verdict(self):
+        return {None: "", True: "met", False: "MISSED"}[self.is_met]
+
+    def cell(self):
+        return self.figure + (", **missed**" if self.is_met is False else "")
+
+
+def number(value):
+    """A number as a reader wants it: whole above 100, else with three digits."""
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def print_rows(title, rows):
+    print(f"\n{title}")
+    wide = max(len(row.what) for row in rows)
+    figures = max(len(row.figure) for row in rows)
+    for row in rows:
+        print(f"  {row.what:{wide}}  {row.figure:{figures}}  {row.target:14} {row.verdict()}".rstrip(), flush=True)
+
+
+def first_line(path, prefix):
+    with open(path) as file:
+        found = (line for line in file if line.startswith(prefix))
+        return next(found, "=unknown").partition(":" if "proc" in path else "=")[2].strip().strip('"')
+
+
+def output(*command):
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return ran.stdout.strip() if ran.returncode == 0 else "unknown"
+
+
+def described(options):
+    """The machine, the versions, the commit and the date."""
+    memory_kib = int(first_line("/proc/meminfo", "MemTotal").split()[0])
+    commit = output("git", "rev-parse", "--short=7", "HEAD")
+    if output("git", "status", "--porcelain", "--untracked-files=no"):
+        commit += " with changes"
+    day = time.strftime("%d %B %Y", time.gmtime()).lstrip("0")
+    return (
+        f"on {day} at commit {commit} ({output(str(options.kew), '--version')}, {output('rustc', '--version')}), on "
+        f"{os.cpu_count()} cores of {first_line('/proc/cpuinfo', 'model name')} ({platform.machine()}) with "
+        f"{memory_kib / 2**20:.0f} GiB, {first_line('/etc/os-release', 'PRETTY_NAME')}, Linux {platform.release()}"
+    )
+
+
+def wrapped(text, width=120):
+    lines, line = [], ""
+    for word in text.split():
+        if len(line) + len(word) + 1 > width:
+            lines.append(line)
+            line = ""
+        line = f"{line} {word}".strip()
+    return "\n".join([*lines, line])
+
+
+def section(options, command, results):
+    """The section, of rows by protocol."""
+    by_what = {protocol: {row.what: row for row in found} for protocol, found in results.items()}
+    whats = list(dict.fromkeys(row.what for found in results.values() for row in found))
+    intro = (
+        f"Measured with `{command}` {described(options)}. Bodies have 64 bytes. Service Bus is filled in batches of "
+        "100, each of which counts as one put for latencies. Live data is the bodies as stored, and 48 bytes each. The "
+        "targets are those of the next core ([core.md](core.md)), and a figure that misses its target says so."
+    )
+    lines = [HEADING, "", wrapped(intro), ""]
+    lines.append("| what | target | " + " | ".join(NAMES[it] for it in results) + " |")
+    lines.append("| --- | --- |" + " --- |" * len(results))
+    for what in whats:
+        found = [by_what[protocol].get(what) for protocol in results]
+        targets = dict.fromkeys(row.target for row in found if row)
+        cells = [row.cell() if row else "–" for row in found]
+        lines.append(f"| {what} | {'; '.join(it for it in targets if it)} | " + " | ".join(cells) + " |")
+    missed = sum(row.is_met is False for found in results.values() for row in found)
+    judged = sum(row.is_met is not None for found in results.values() for row in found)
+    lines += ["", wrapped(f"{judged - missed} of {judged} figures with a target meet it, {missed} miss it."), ""]
+    return "\n".join(lines) + "\n"
+
+
+def write(options, command, results):
+    """Replaces the section, or adds it."""
+    text = PAGE.read_text()
+    new = section(options, command, results)
+    old = re.compile(rf"^{re.escape(HEADING)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+    if old.search(text):
+        text = old.sub(lambda _: new, text, count=1)
+    else:
+        text = text.replace(f"{BEFORE}\n", f"{new}{BEFORE}\n", 1)
+    PAGE.write_text(text)
