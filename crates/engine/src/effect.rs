@@ -156,10 +156,20 @@ impl From<Effect> for Effects {
     }
 }
 
+impl From<Vec<Effect>> for Effects {
+    fn from(effects: Vec<Effect>) -> Self {
+        match effects[..] {
+            [effect] => Self::from(effect),
+            _ => Self(Held::Many(effects)),
+        }
+    }
+}
+
 impl FromIterator<Effect> for Effects {
     fn from_iter<I: IntoIterator<Item = Effect>>(effects: I) -> Self {
         let mut effects = effects.into_iter().fuse();
-        match (effects.next(), effects.next()) {
+        let (first, second) = (effects.next(), effects.next());
+        match (first, second) {
             (Some(first), None) => Self::from(first),
             (first, second) => {
                 let all = first.into_iter().chain(second).chain(effects);

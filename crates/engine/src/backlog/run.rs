@@ -69,16 +69,20 @@ impl Run {
 
     /// Puts a message into its slot. Returns false if there is one.
     pub(super) fn put(&mut self, number: SequenceNumber, message: Message) -> bool {
-        self.make_room(number.as_u64());
-        match self.slot(number) {
-            Some(slot @ None) => *slot = Some(message),
-            Some(Some(_)) | None => return false,
+        // Nearly always a message goes behind the last one.
+        if number.as_u64() == self.end_of_slots() {
+            self.slots.push(Some(message));
+        } else {
+            self.make_room(number.as_u64());
+            match self.slot(number) {
+                Some(slot @ None) => *slot = Some(message),
+                Some(Some(_)) | None => return false,
+            }
         }
         self.live += 1;
         true
     }
 
-    /// Nearly always a message goes behind the last one.
     fn make_room(&mut self, number: u64) {
         if number < self.first {
             let missing = (number..self.first).map(|_| None);

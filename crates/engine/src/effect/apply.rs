@@ -9,15 +9,18 @@ use crate::{Event, Fact, LeaseGeneration, State, Timestamp};
 impl State {
     /// Applies effects of an event at `at`. An effect whose message or entity is not there changes nothing.
     pub(crate) fn apply_effects(&mut self, at: Timestamp, effects: &[Effect]) {
-        for on_one in effects.chunk_by(|one, next| one.entity() == next.entity()) {
-            let Some(incarnation) = on_one.first().map(Effect::entity) else {
-                continue;
-            };
+        let mut rest = effects;
+        while let Some((first, later)) = rest.split_first() {
+            let incarnation = first.entity();
             let Some(entity) = self.entities.get_mut(&incarnation) else {
+                rest = later;
                 continue;
             };
-            for effect in on_one {
+            while let Some((effect, later)) = rest.split_first()
+                && effect.entity() == incarnation
+            {
                 entity.backlog.apply(at, effect);
+                rest = later;
             }
             settle(incarnation, entity, &mut self.usage, &mut self.deadlines);
         }

@@ -42,8 +42,19 @@ pub(crate) fn put_effects(out: &mut Vec<u8>, at: Timestamp, effects: &[Effect]) 
 
 /// Reads effects of an event at `at`, up to its end.
 pub(crate) fn effects(r: &mut Reader<'_>, at: Timestamp) -> Result<Effects, DecodeError> {
+    if r.is_empty() {
+        return Ok(Effects::default());
+    }
     let mut before = None;
-    std::iter::from_fn(|| (!r.is_empty()).then(|| effect(r, at, &mut before))).collect()
+    let first = effect(r, at, &mut before)?;
+    if r.is_empty() {
+        return Ok(Effects::from(first));
+    }
+    let mut all = vec![first];
+    while !r.is_empty() {
+        all.push(effect(r, at, &mut before)?);
+    }
+    Ok(Effects::from(all))
 }
 
 fn put_effect(out: &mut Vec<u8>, now: Timestamp, effect: &Effect, before: &mut Before) {

@@ -23,17 +23,20 @@ enum Logged {
 
 impl LoggedEvent {
     /// Reads an event that any version up to this one wrote.
+    #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        if !bytes.first().is_some_and(|kind| OldFact::is_kind(*kind)) {
+            return Event::decode(bytes).map(Logged::Current).map(Self);
+        }
         let mut r = Reader::new(bytes);
         let (kind, at) = head(&mut r)?;
-        let Some(fact) = OldFact::decode(kind, &mut r)? else {
-            return Event::decode(bytes).map(Logged::Current).map(Self);
-        };
+        let fact = OldFact::decode(kind, &mut r)?;
         r.finish()?;
         Ok(Self(Logged::Old { at, fact }))
     }
 
     /// The event in the form of this version, for the state that all events before it have made.
+    #[inline]
     pub fn upgrade(self, state: &State) -> Event {
         match self.0 {
             Logged::Current(event) => event,

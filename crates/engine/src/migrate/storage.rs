@@ -55,9 +55,14 @@ pub(super) enum OldFact {
 }
 
 impl OldFact {
-    /// Reads the rest of an event, if it is of one of these kinds.
-    pub(super) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
-        Ok(Some(match kind {
+    /// Whether an event of this kind is one of these.
+    pub(super) fn is_kind(kind: u8) -> bool {
+        (kind::MESSAGE_SENT..=kind::RUN_EXPIRED).contains(&kind)
+    }
+
+    /// Reads the rest of an event.
+    pub(super) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match kind {
             kind::MESSAGE_SENT => Self::MessageSent {
                 at: place(r)?,
                 expires_at: time(r)?,
@@ -82,8 +87,8 @@ impl OldFact {
                 queue: incarnation(r)?,
                 run: r.varint()?,
             },
-            _ => return Ok(None),
-        }))
+            _ => return Err(r.error("event kind that is not known")),
+        })
     }
 
     pub(super) fn upgrade(self, at: Timestamp, state: &State) -> Fact {
