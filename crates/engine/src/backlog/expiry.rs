@@ -1,7 +1,7 @@
 //! Messages whose time to live has passed, and the effects that remove them.
 
 use super::Backlog;
-use super::run::Run;
+use super::run::{Run, run_of};
 use crate::effect::{Effect, Effects, Place};
 use crate::{Incarnation, SequenceNumber, Timestamp};
 
@@ -79,8 +79,12 @@ impl Backlog {
 
     /// Whether the messages of a range can end by the counts of their runs.
     pub(crate) fn ends_by_counts(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
+        if from >= until {
+            return true;
+        }
         let overlaps = |run: &Run| run.first() < until.as_u64() && run.end() > from.as_u64();
-        let mut overlapped = self.runs.values().filter(|run| overlaps(run));
+        let near = self.runs.range(run_of(from)..=run_of(until));
+        let mut overlapped = near.map(|(_, run)| run).filter(|run| overlaps(run));
         self.is_within(from, until)
             || overlapped.all(|run| run.is_within(from, until) && run.is_fresh())
     }
