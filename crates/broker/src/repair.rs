@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use kew_engine::bus::BusFact;
-use kew_engine::{EntityName, Event, Fact, SequenceNumber, State, Timestamp, Token};
+use kew_engine::{EntityName, Event, Fact, Place, SequenceNumber, State, Timestamp, Token};
 use kew_log::{Damage, Gap, LogFailed, OpenError, Rebuilt, Salvage, Storage};
 use thiserror::Error;
 
@@ -200,17 +200,15 @@ fn drop_bodiless(salvage: &Salvage<'_>, state: &mut State, losses: &mut Losses) 
                 why,
             });
             let (queue, sequence_number) = (message.queue, message.sequence_number);
-            dropped.push(if state.is_bus_queue(queue) {
-                Fact::Bus(BusFact::Removed {
-                    queue,
-                    sequence_number,
-                })
-            } else {
-                Fact::MessageDeleted {
-                    queue,
-                    sequence_number,
-                }
+            let removed = Fact::Bus(BusFact::Removed {
+                queue,
+                sequence_number,
             });
+            let at = Place {
+                entity: queue,
+                number: sequence_number,
+            };
+            dropped.push(state.ended(at).unwrap_or(removed));
         }
     }
     for stored in state.session_states() {

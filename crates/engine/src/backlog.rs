@@ -2,72 +2,49 @@
 //!
 //! Messages lie in *runs* of consecutive sequence numbers, dense and cheap. A message that was
 //! never leased nor delayed waits in the order of its sequence number, which the runs have already:
-//! it costs no index entry. Leases and delays put a message into an ordered set by the time at
+//! it costs a bit. Leases and delays put a message into an ordered set by the time at
 //! which it shows. A run carries the earliest expiry of its messages, so that a time to live costs
 //! an entry a run, not one a message.
 //!
-//! Invariants: no run is empty; `fresh_from` is the lowest fresh message, or `next`; a message is
-//! in `timed` if and only if its placement says so; `count` is the number of messages, `size_bytes` the
-//! sum of their sizes.
+//! Effects change a backlog. They bring what the old message counted for, so applying one asks only whether
+//! the message is there. It never looks at `next`: in a replay, that may be newer than the run.
+//!
+//! Invariants: no run is empty; `fresh_from` is the first run with a fresh message; a message is
+//! in `timed` if and only if its placement says so, otherwise its run has a bit for it; `count` is the number
+//! of messages, `size_bytes` the sum of their sizes, and each run has both of its own.
+
+pub(crate) mod expiry;
+mod repair;
+mod run;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kew_planted::{Bug, is_planted};
 
+use self::run::{Run, run_of};
 use crate::account::MESSAGE_OVERHEAD_BYTES;
+use crate::effect::{Lease, Placed, Was};
+use crate::hint::Hint;
 use crate::message::{Message, Placement};
 use crate::timed::Timed;
-use crate::{LeaseGeneration, SequenceNumber, Timestamp};
+use crate::{SequenceNumber, Timestamp};
 
 /// How many sequence numbers share a run.
 pub(crate) const RUN_LENGTH: u64 = 128;
+
+/// The value of `fresh_from` if there is no fresh message.
+const NO_RUN: u64 = u64::MAX;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Backlog {
     runs: BTreeMap<u64, Run>,
     next: SequenceNumber,
-    fresh_from: SequenceNumber,
+    fresh_from: u64,
     timed: Timed,
     /// The earliest expiry of each run that has one, with the run's number.
-    expiries: BTreeSet<(Timestamp, u64)>,
+    expiries: Hint<BTreeSet<(Timestamp, u64)>>,
     count: u64,
     size_bytes: u64,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Run {
-    /// The sequence number of the first slot.
-    first: u64,
-    slots: Vec<Option<Message>>,
-    live: usize,
-    /// How many of the live ones are fresh: a run without one is passed over as a whole.
-    fresh: usize,
-    /// A lower bound: the message that had it may be gone.
-    expires_first: Timestamp,
-    /// An upper bound, likewise.
-    expires_last: Timestamp,
-}
-
-/// What a message counts for in its account's bytes.
-fn size_bytes(message: &Message) -> u64 {
-    u64::from(message.body.length) + MESSAGE_OVERHEAD_BYTES
-}
-
-impl Run {
-    fn index(&self, sequence_number: SequenceNumber) -> Option<usize> {
-        let index = sequence_number.as_u64().checked_sub(self.first)?;
-        usize::try_from(index).ok()
-    }
-
-    fn get(&self, sequence_number: SequenceNumber) -> Option<&Message> {
-        self.slots.get(self.index(sequence_number)?)?.as_ref()
-    }
-
-    fn messages(&self) -> impl Iterator<Item = (SequenceNumber, &Message)> {
-        (self.first..)
-            .zip(&self.slots)
-            .filter_map(|(number, slot)| Some((SequenceNumber::new(number), slot.as_ref()?)))
-    }
 }
 
 impl Backlog {
@@ -76,9 +53,9 @@ impl Backlog {
         Self {
             runs: BTreeMap::new(),
             next,
-            fresh_from: next,
+            fresh_from: NO_RUN,
             timed: Timed::default(),
-            expiries: BTreeSet::new(),
+            expiries: Hint::default(),
             count: 0,
             size_bytes: 0,
         }
@@ -91,195 +68,158 @@ impl Backlog {
 
     /// Restores a message of a snapshot, in rising order. Returns false if its number is not above all
     /// before it.
-    pub(crate) fn restore(&mut self, sequence_number: SequenceNumber, message: Message) -> bool {
-        let last = self
-            .runs
-            .last_key_value()
-            .map(|(_, run)| run.first + run.slots.len() as u64);
-        if last.is_some_and(|end| sequence_number.as_u64() < end) {
+    pub(crate) fn restore(&mut self, number: SequenceNumber, message: Message) -> bool {
+        let last = self.runs.last_key_value();
+        let is_next = last.is_none_or(|(_, run)| number.as_u64() >= run.end());
+        is_next && self.place(number, message)
+    }
+
+    /// Adds a message. Nothing happens if there is one of that number: `apply` is total.
+    pub(crate) fn push(&mut self, number: SequenceNumber, message: Message) {
+        if self.place(number, message) {
+            self.next = self.next.max(number.next());
+        }
+    }
+
+    fn place(&mut self, number: SequenceNumber, message: Message) -> bool {
+        let (placement, visible_at, expires_at) =
+            (message.placement, message.visible_at, message.expires_at);
+        let size_bytes = MESSAGE_OVERHEAD_BYTES + u64::from(message.body.length);
+        let index = run_of(number);
+        let run = self.runs.entry(index);
+        let run = run.or_insert_with(|| Run::starting_at(number));
+        if !run.put(number, message) {
             return false;
         }
-        self.place(sequence_number, message);
+        match placement {
+            Placement::Fresh => {
+                run.set_fresh(number);
+                self.fresh_from = self.fresh_from.min(index);
+            }
+            Placement::Timed => self.timed.insert((visible_at, number)),
+        }
+        run.size_bytes += size_bytes;
+        self.count += 1;
+        self.size_bytes += size_bytes;
+        run.expires_last = run.expires_last.max(expires_at);
+        if expires_at < *run.expires_first {
+            self.expiries.remove(&(*run.expires_first, index));
+            *run.expires_first = expires_at;
+            self.expiries.insert((expires_at, index));
+        }
         true
     }
 
-    /// Adds the next message. A number that was used before is ignored: `apply` is total.
-    pub(crate) fn push(&mut self, sequence_number: SequenceNumber, message: Message) {
-        if sequence_number < self.next {
-            return;
-        }
-        if self.fresh_from == self.next {
-            self.fresh_from = sequence_number.next();
-        }
-        self.next = sequence_number.next();
-        self.place(sequence_number, message);
-    }
-
-    /// Appends a message behind all others.
-    fn place(&mut self, sequence_number: SequenceNumber, message: Message) {
-        match message.placement {
-            Placement::Fresh if self.fresh_from == self.next => self.fresh_from = sequence_number,
-            Placement::Fresh => {}
-            Placement::Timed => {
-                self.timed.insert((message.visible_at, sequence_number));
-            }
-        }
-        self.count += 1;
-        self.size_bytes += size_bytes(&message);
-        let number = sequence_number.as_u64() / RUN_LENGTH;
-        let run = self.runs.entry(number).or_insert_with(|| Run {
-            first: sequence_number.as_u64(),
-            slots: Vec::new(),
-            live: 0,
-            fresh: 0,
-            expires_first: Timestamp::NEVER,
-            expires_last: Timestamp::ZERO,
-        });
-        let index = run
-            .index(sequence_number)
-            .expect("sequence numbers rise, so none lies before its run's first");
-        run.slots.resize_with(index, || None);
-        run.expires_last = run.expires_last.max(message.expires_at);
-        if message.expires_at < run.expires_first {
-            self.expiries.remove(&(run.expires_first, number));
-            run.expires_first = message.expires_at;
-            self.expiries.insert((run.expires_first, number));
-        }
-        run.live += 1;
-        run.fresh += usize::from(message.placement == Placement::Fresh);
-        run.slots.push(Some(message));
-    }
-
-    /// Removes a message; nothing happens if there is none.
-    pub(crate) fn remove(&mut self, sequence_number: SequenceNumber) {
-        let number = sequence_number.as_u64() / RUN_LENGTH;
-        let Some(run) = self.runs.get_mut(&number) else {
+    /// Removes a message that counted for `was`; nothing happens if there is none.
+    pub(crate) fn end(&mut self, number: SequenceNumber, was: &Was) {
+        let index = run_of(number);
+        let Some(run) = self.runs.get_mut(&index) else {
             return;
         };
-        let Some(message) = run
-            .index(sequence_number)
-            .and_then(|index| run.slots.get_mut(index)?.take())
-        else {
+        if !run.take(number) {
             return;
-        };
-        run.live -= 1;
-        run.fresh -= usize::from(message.placement == Placement::Fresh);
+        }
+        run.clear_fresh(number);
+        let has_fresh = run.has_fresh();
+        let size_bytes = was.size_bytes();
+        run.size_bytes = run.size_bytes.saturating_sub(size_bytes);
         if run.live == 0 {
-            self.expiries.remove(&(run.expires_first, number));
-            self.runs.remove(&number);
+            self.expiries.remove(&(*run.expires_first, index));
+            self.runs.remove(&index);
         }
         if !is_planted(Bug::CountNotLowered) {
             self.count -= 1;
         }
         if !is_planted(Bug::SizeNotGivenBack) {
-            self.size_bytes -= size_bytes(&message);
+            self.size_bytes = self.size_bytes.saturating_sub(size_bytes);
         }
-        if message.placement == Placement::Timed {
-            self.timed.remove(&(message.visible_at, sequence_number));
+        if let Some(due_at) = was.due_at {
+            self.timed.remove(&(due_at, number));
         }
-        self.advance_fresh(sequence_number);
+        if !has_fresh {
+            self.pass_fresh(index);
+        }
     }
 
-    /// Changes a message and where it waits: from now on by `visible_at`.
+    /// Gives a message that counted for `was` a lease, and with it another body if there is one. From now on
+    /// it waits by the end of the lease. Nothing happens if there is no such message.
     pub(crate) fn lease(
         &mut self,
-        sequence_number: SequenceNumber,
-        visible_at: Timestamp,
-        change: impl FnOnce(&mut Message),
+        number: SequenceNumber,
+        lease: &Lease,
+        body: Option<Placed>,
+        was: &Was,
     ) {
-        let number = sequence_number.as_u64() / RUN_LENGTH;
-        let Some(run) = self.runs.get_mut(&number) else {
+        let index = run_of(number);
+        let Some(run) = self.runs.get_mut(&index) else {
             return;
         };
-        let Some(message) = run
-            .index(sequence_number)
-            .and_then(|index| run.slots.get_mut(index)?.as_mut())
-        else {
+        let Some(message) = run.get_mut(number) else {
             return;
         };
-        match message.placement {
-            Placement::Fresh => run.fresh -= 1,
-            Placement::Timed => {
-                self.timed.remove(&(message.visible_at, sequence_number));
-            }
-        }
+        message.generation = lease.generation;
+        message.delivery_count = lease.deliveries;
+        message.visible_at = lease.due_at;
         message.placement = Placement::Timed;
-        message.visible_at = visible_at;
-        self.size_bytes -= size_bytes(message);
-        change(message);
-        self.size_bytes += size_bytes(message);
-        self.timed.insert((visible_at, sequence_number));
-        self.advance_fresh(sequence_number);
+        let body = body.filter(|_| !is_planted(Bug::UpdatedBodyDropped));
+        if let Some(body) = body {
+            message.encoding = body.encoding;
+            message.body = body.location;
+            let added = u64::from(body.location.length);
+            let taken = if is_planted(Bug::ReplacedSizeKept) {
+                0
+            } else {
+                was.body_size_bytes()
+            };
+            run.size_bytes = (run.size_bytes + added).saturating_sub(taken);
+            self.size_bytes = (self.size_bytes + added).saturating_sub(taken);
+        }
+        run.clear_fresh(number);
+        let has_fresh = run.has_fresh();
+        if let Some(due_at) = was.due_at {
+            self.timed.remove(&(due_at, number));
+        }
+        self.timed.insert((lease.due_at, number));
+        if !has_fresh {
+            self.pass_fresh(index);
+        }
     }
 
-    /// Updates `fresh_from` after `changed` left the fresh messages. Each number is passed once.
-    fn advance_fresh(&mut self, changed: SequenceNumber) {
-        if changed != self.fresh_from {
+    /// Removes all messages of the runs whose numbers lie in a range. If they are leased or delayed, the range
+    /// must cover the whole backlog.
+    pub(crate) fn end_range(&mut self, from: SequenceNumber, until: SequenceNumber) {
+        if from >= until {
             return;
         }
-        let from = changed.as_u64() + 1;
-        self.fresh_from = self
+        let runs = run_of(from)..=run_of(until);
+        let gone = self
             .runs
-            .range(from / RUN_LENGTH..)
-            .filter(|(_, run)| run.fresh > 0)
-            .flat_map(|(_, run)| {
-                let skip = usize::try_from(from.saturating_sub(run.first)).unwrap_or(usize::MAX);
-                (run.first..).zip(&run.slots).skip(skip)
-            })
-            .find(|(_, slot)| {
-                slot.as_ref()
-                    .is_some_and(|message| message.placement == Placement::Fresh)
-            })
-            .map_or(self.next, |(number, _)| SequenceNumber::new(number));
+            .extract_if(runs, |_, run| run.is_within(from, until));
+        for (index, run) in gone {
+            self.expiries.remove(&(*run.expires_first, index));
+            self.count -= run.live;
+            self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
+        }
+        self.next = self.next.max(until);
+        if self.runs.is_empty() {
+            *self = Self::starting_at(self.next);
+        } else if !self.runs.contains_key(&self.fresh_from) {
+            self.pass_fresh(self.fresh_from);
+        }
     }
 
-    /// Removes the messages of a run whose time to live has passed at `at`, and says how many.
-    pub(crate) fn expire_run(&mut self, number: u64, at: Timestamp) -> u64 {
-        let Some(run) = self.runs.get_mut(&number) else {
-            return 0;
-        };
-        let expired: Vec<_> = run
-            .messages()
-            .filter(|(_, message)| message.is_expired(at))
-            .map(|(sequence_number, _)| sequence_number)
-            .collect();
-        self.expiries.remove(&(run.expires_first, number));
-        run.expires_first = run
-            .messages()
-            .filter(|(_, message)| !message.is_expired(at))
-            .map(|(_, message)| message.expires_at)
-            .min()
-            .unwrap_or(Timestamp::NEVER);
-        if run.expires_first != Timestamp::NEVER {
-            self.expiries.insert((run.expires_first, number));
-        }
-        let count = expired.len() as u64;
-        for sequence_number in expired {
-            self.remove(sequence_number);
-        }
-        count
-    }
-
-    /// Removes every message below `before`.
-    pub(crate) fn clear(&mut self, before: SequenceNumber) {
-        if before >= self.next {
-            *self = Self::starting_at(before);
-            return;
-        }
-        let gone: Vec<_> = self
-            .messages()
-            .map(|(sequence_number, _)| sequence_number)
-            .take_while(|sequence_number| *sequence_number < before)
-            .collect();
-        for sequence_number in gone {
-            self.remove(sequence_number);
+    /// Updates `fresh_from` after a run has lost its last fresh message. Each run is passed once.
+    fn pass_fresh(&mut self, index: u64) {
+        if index == self.fresh_from {
+            let mut later = self.runs.range(index..);
+            let first = later.find(|(_, run)| run.has_fresh());
+            self.fresh_from = first.map_or(NO_RUN, |(index, _)| *index);
         }
     }
 
     /// The message, if it is there and its time to live has not passed.
     pub(crate) fn get(&self, sequence_number: SequenceNumber, now: Timestamp) -> Option<&Message> {
-        let run = self.runs.get(&(sequence_number.as_u64() / RUN_LENGTH))?;
-        let message = run.get(sequence_number)?;
+        let message = self.find(sequence_number)?;
         (!message.is_expired(now)).then_some(message)
     }
 
@@ -310,12 +250,10 @@ impl Backlog {
 
     fn fresh(&self, now: Timestamp) -> impl Iterator<Item = (SequenceNumber, &Message)> {
         self.runs
-            .range(self.fresh_from.as_u64() / RUN_LENGTH..)
-            .filter(move |(_, run)| run.fresh > 0 && !run.expires_last.has_passed(now))
-            .flat_map(|(_, run)| run.messages())
-            .filter(move |(_, message)| {
-                message.placement == Placement::Fresh && !message.is_expired(now)
-            })
+            .range(self.fresh_from..)
+            .filter(move |(_, run)| run.has_fresh() && !run.expires_last.has_passed(now))
+            .flat_map(|(_, run)| run.fresh())
+            .filter(move |(_, message)| !message.is_expired(now))
     }
 
     /// Leased or delayed messages whose time has come.
@@ -331,17 +269,6 @@ impl Backlog {
             .filter_map(move |(_, sequence_number)| {
                 Some((*sequence_number, self.get(*sequence_number, now)?))
             })
-    }
-
-    /// The first run with something to expire at `now`.
-    pub(crate) fn run_to_expire(&self, now: Timestamp) -> Option<u64> {
-        let (expires_at, run) = self.expiries.first()?;
-        expires_at.has_passed(now).then_some(*run)
-    }
-
-    /// When the next run has something to expire.
-    pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
-        self.expiries.first().map(|(expires_at, _)| *expires_at)
     }
 
     /// The sequence number of the next message.
@@ -364,6 +291,18 @@ impl Backlog {
         self.runs.values().flat_map(Run::messages)
     }
 
+    /// The messages from one number up to but not including another.
+    pub(crate) fn messages_between(
+        &self,
+        from: u64,
+        until: u64,
+    ) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+        let last = until.saturating_sub(1) / RUN_LENGTH;
+        let runs = self.runs.range((from / RUN_LENGTH).min(last)..=last);
+        runs.flat_map(|(_, run)| run.messages())
+            .filter(move |(number, _)| (from..until).contains(&number.as_u64()))
+    }
+
     /// Moves past the messages that became visible by `now`, in at most `budget` steps. Returns false if the
     /// steps ran out. After that, [`Backlog::hidden_count`] is the number at `now`.
     pub(crate) fn pass_shown(&mut self, now: Timestamp, budget: &mut u32) -> bool {
@@ -381,52 +320,16 @@ impl Backlog {
         run.messages().next().map(|(_, message)| message)
     }
 
+    /// The message of that number, expired or not.
+    pub(crate) fn find(&self, sequence_number: SequenceNumber) -> Option<&Message> {
+        self.runs
+            .get(&run_of(sequence_number))?
+            .get(sequence_number)
+    }
+
     /// Whether there is a message of that number, expired or not.
     pub(crate) fn holds(&self, sequence_number: SequenceNumber) -> bool {
-        let run = self.runs.get(&(sequence_number.as_u64() / RUN_LENGTH));
-        run.is_some_and(|run| run.get(sequence_number).is_some())
-    }
-}
-
-/// The operations of a repair.
-impl Backlog {
-    /// Adds messages of another backlog that are missing here.
-    pub(crate) fn absorb(&mut self, other: Self) {
-        let next = self.next.max(other.next);
-        let mut messages = other.take_messages();
-        messages.extend(std::mem::replace(self, Self::starting_at(next)).take_messages());
-        self.place_all(messages);
-    }
-
-    /// Leaves out the next `count` sequence numbers.
-    pub(crate) fn skip_numbers(&mut self, count: u64) {
-        let highest = (1 << SequenceNumber::BITS) - 1;
-        let next = SequenceNumber::new((self.next.as_u64() + count).min(highest));
-        let messages = std::mem::replace(self, Self::starting_at(next)).take_messages();
-        self.place_all(messages);
-    }
-
-    /// Leaves out the next `count` lease generations of every message.
-    pub(crate) fn skip_generations(&mut self, count: u32) {
-        let slots = self.runs.values_mut().flat_map(|run| &mut run.slots);
-        for message in slots.flatten() {
-            let generation = message.generation.as_u32().wrapping_add(count);
-            message.generation = LeaseGeneration::new(generation);
-        }
-    }
-
-    fn take_messages(self) -> BTreeMap<SequenceNumber, Message> {
-        let runs = self.runs.into_values();
-        let numbered = runs.flat_map(|run| (run.first..).zip(run.slots));
-        numbered
-            .filter_map(|(number, slot)| Some((SequenceNumber::new(number), slot?)))
-            .collect()
-    }
-
-    fn place_all(&mut self, messages: BTreeMap<SequenceNumber, Message>) {
-        for (sequence_number, message) in messages {
-            self.place(sequence_number, message);
-        }
+        self.find(sequence_number).is_some()
     }
 }
 

@@ -103,19 +103,37 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
+        match self.rest.split_first() {
+            Some((&byte, rest)) if byte < 0x80 => {
+                self.rest = rest;
+                Ok(u64::from(byte))
+            }
+            Some(_) | None => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
+        let mut rest = self.rest;
         for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
+            let Some((&byte, after)) = rest.split_first() else {
+                self.rest = rest;
+                return Err(self.error("early end"));
+            };
+            rest = after;
             let bits = u64::from(byte & 0x7f);
             if shift == 63 && bits > 1 {
                 break;
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
+                self.rest = rest;
                 return Ok(value);
             }
         }
+        self.rest = rest;
         Err(self.error("integer of more than 64 bits"))
     }
 

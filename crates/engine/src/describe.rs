@@ -195,7 +195,7 @@ impl Command {
                 Description::new(Manage, Touches::Queue(queue), created)
             }
             Self::DeleteQueue { queue } | Self::Clear { queue } => {
-                writes(Consume, queue, SMALL_EVENT_SIZE_BYTES)
+                writes(Consume, queue, EVENT_SIZE_BYTES)
             }
             Self::SetQueueMetadata { queue, metadata } => writes(
                 Manage,
@@ -219,7 +219,7 @@ impl Command {
             }
             Self::Receive { queue, count, .. } => {
                 let count = u64::from(*count);
-                writes(Consume, queue, count * SMALL_EVENT_SIZE_BYTES).looking_at(count)
+                writes(Consume, queue, count * EVENT_SIZE_BYTES).looking_at(count)
             }
             Self::Peek { queue, count } => {
                 Description::reads(Touches::Queue(queue)).looking_at((*count).into())
@@ -237,7 +237,7 @@ impl Command {
                     .with_bodies(body.len() as u64)
                     .refused(refuse_body(body.len(), BODY_SIZE_BYTES_MAX))
             }
-            Self::Delete { queue, .. } => writes(Consume, queue, SMALL_EVENT_SIZE_BYTES),
+            Self::Delete { queue, .. } => writes(Consume, queue, EVENT_SIZE_BYTES),
             Self::SetServiceProperties {
                 account,
                 properties,

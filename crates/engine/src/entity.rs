@@ -1,6 +1,7 @@
 //! An entity: a queue, with its name and its messages.
 
 use crate::backlog::Backlog;
+use crate::hint::Hint;
 use crate::{AccessPolicies, EntityName, Metadata, SequenceNumber, Timestamp};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -11,7 +12,7 @@ pub(crate) struct Entity {
     pub(crate) created_at: Timestamp,
     pub(crate) backlog: Backlog,
     /// The deadline under which the state has this entity in its ordered set.
-    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) deadline: Hint<Option<Timestamp>>,
     /// The bytes of messages that its account's usage counts for it.
     pub(crate) counted_bytes: u64,
 }
@@ -24,7 +25,7 @@ impl Entity {
             policies: AccessPolicies::default(),
             created_at,
             backlog: Backlog::starting_at(SequenceNumber::FIRST),
-            deadline: None,
+            deadline: Hint::default(),
             counted_bytes: 0,
         }
     }

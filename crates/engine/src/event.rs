@@ -1,7 +1,8 @@
 //! Events. They are kept in the log forever; `EVENTS.md` lists their bytes, and `codec` writes and reads them.
 //!
 //! An event carries everything that `apply` needs, so that a replay decides nothing. A new need is a new
-//! event or a new version of one, never a new meaning of an old one.
+//! event or a new version of one, never a new meaning of an old one. [`LoggedEvent`](crate::LoggedEvent) turns
+//! events that earlier versions wrote into those listed here.
 
 pub(crate) mod codec;
 
@@ -11,8 +12,8 @@ use bytes::Bytes;
 
 use crate::bus::{Arrival, BusFact};
 use crate::{
-    AccessPolicies, AccountRecord, BodyEncoding, BodyLocation, EntityName, Incarnation, Metadata,
-    SequenceNumber, Service, Timestamp,
+    AccessPolicies, AccountRecord, Effect, Effects, EntityName, Incarnation, Metadata, Service,
+    Timestamp,
 };
 
 /// A fact about a partition, with its time.
@@ -53,61 +54,10 @@ pub enum Fact {
         /// All of the new metadata.
         metadata: Metadata,
     },
-    /// A message was put at the tail of a queue.
-    MessageSent {
-        /// The queue.
-        queue: Incarnation,
-        /// The message's order in it.
-        sequence_number: SequenceNumber,
-        /// When it expires.
-        expires_at: Timestamp,
-        /// When it can first be received.
-        visible_at: Timestamp,
-        /// How its body is to be understood.
-        encoding: BodyEncoding,
-        /// Where its body is.
-        body: BodyLocation,
-    },
-    /// A message was handed to a receiver: one more delivery, and a new lease generation.
-    MessageReceived {
-        /// The queue.
-        queue: Incarnation,
-        /// The message.
-        sequence_number: SequenceNumber,
-        /// When it shows again.
-        visible_at: Timestamp,
-    },
-    /// A message's lease was renewed or ended by its holder: a new lease generation, no delivery.
-    MessageUpdated {
-        /// The queue.
-        queue: Incarnation,
-        /// The message.
-        sequence_number: SequenceNumber,
-        /// When it shows again.
-        visible_at: Timestamp,
-        /// The new body, if it was replaced.
-        body: Option<(BodyEncoding, BodyLocation)>,
-    },
-    /// A message was deleted by its holder.
-    MessageDeleted {
-        /// The queue.
-        queue: Incarnation,
-        /// The message.
-        sequence_number: SequenceNumber,
-    },
-    /// Every message below a sequence number was deleted.
-    QueueCleared {
-        /// The queue.
-        queue: Incarnation,
-        /// The first message that was not deleted.
-        before: SequenceNumber,
-    },
-    /// The messages of one run that had expired at the event's time were removed.
-    RunExpired {
-        /// The queue.
-        queue: Incarnation,
-        /// The run: the sequence numbers of its messages, divided by the length of a run.
-        run: u64,
+    /// Messages of storage queues came, were leased, or ended.
+    Messages {
+        /// What happened to each of them. No two effects concern the same message.
+        effects: Effects,
     },
     /// A queue's access policies were replaced.
     QueuePoliciesSet {
@@ -139,31 +89,35 @@ pub enum Fact {
     Bus(BusFact),
 }
 
+/// What an event is about.
+enum Subject<'a> {
+    /// The partition, an account or a service.
+    Partition,
+    Queue(Incarnation),
+    Messages(&'a Effects),
+    Bus(&'a BusFact),
+}
+
 impl Event {
-    /// The entity that the event is about, if it is about one and no other.
-    pub fn entity(&self) -> Option<Incarnation> {
-        match &self.fact {
-            Fact::PartitionInitialized { .. }
-            | Fact::ServicePropertiesSet { .. }
-            | Fact::AccountPut { .. }
-            | Fact::AccountRemoved { .. } => None,
-            Fact::QueueCreated { queue, .. }
-            | Fact::QueueDeleted { queue }
-            | Fact::QueueMetadataSet { queue, .. }
-            | Fact::MessageSent { queue, .. }
-            | Fact::MessageReceived { queue, .. }
-            | Fact::MessageUpdated { queue, .. }
-            | Fact::MessageDeleted { queue, .. }
-            | Fact::QueueCleared { queue, .. }
-            | Fact::RunExpired { queue, .. }
-            | Fact::QueuePoliciesSet { queue, .. } => Some(*queue),
-            Fact::Bus(fact) => Some(fact.entity()),
-        }
+    /// The entities that the event changes. One can come more than once.
+    pub fn entities(&self) -> impl Iterator<Item = Incarnation> + '_ {
+        let (own, other, effects) = match self.subject() {
+            Subject::Partition => (None, None, None),
+            Subject::Queue(queue) => (Some(queue), None, None),
+            Subject::Messages(effects) => (None, None, Some(effects)),
+            Subject::Bus(fact) => (Some(fact.entity()), fact.other_entity(), None),
+        };
+        let effects = effects.into_iter().flat_map(|effects| effects.iter());
+        let entities = own.into_iter().chain(other);
+        entities.chain(effects.map(Effect::entity))
     }
 
-    /// The second entity that the event changes, if there is one.
-    pub fn other_entity(&self) -> Option<Incarnation> {
-        self.bus_fact().and_then(BusFact::other_entity)
+    /// How many effects the event has: each concerns one message, or is about something else.
+    pub fn effect_count(&self) -> usize {
+        match self.subject() {
+            Subject::Messages(effects) => effects.len(),
+            Subject::Partition | Subject::Queue(_) | Subject::Bus(_) => 1,
+        }
     }
 
     /// The event's news for receivers of a bus queue, if any.
@@ -178,22 +132,24 @@ impl Event {
 
     /// The fact about a bus queue, if the event has one.
     fn bus_fact(&self) -> Option<&BusFact> {
+        match self.subject() {
+            Subject::Bus(fact) => Some(fact),
+            Subject::Partition | Subject::Queue(_) | Subject::Messages(_) => None,
+        }
+    }
+
+    fn subject(&self) -> Subject<'_> {
         match &self.fact {
-            Fact::Bus(fact) => Some(fact),
             Fact::PartitionInitialized { .. }
-            | Fact::QueueCreated { .. }
-            | Fact::QueueDeleted { .. }
-            | Fact::QueueMetadataSet { .. }
-            | Fact::MessageSent { .. }
-            | Fact::MessageReceived { .. }
-            | Fact::MessageUpdated { .. }
-            | Fact::MessageDeleted { .. }
-            | Fact::QueueCleared { .. }
-            | Fact::RunExpired { .. }
-            | Fact::QueuePoliciesSet { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
-            | Fact::AccountRemoved { .. } => None,
+            | Fact::AccountRemoved { .. } => Subject::Partition,
+            Fact::QueueCreated { queue, .. }
+            | Fact::QueueDeleted { queue }
+            | Fact::QueueMetadataSet { queue, .. }
+            | Fact::QueuePoliciesSet { queue, .. } => Subject::Queue(*queue),
+            Fact::Messages { effects } => Subject::Messages(effects),
+            Fact::Bus(fact) => Subject::Bus(fact),
         }
     }
 
@@ -208,13 +164,7 @@ impl Event {
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
             | Fact::AccountRemoved { .. } => true,
-            Fact::MessageSent { .. }
-            | Fact::MessageReceived { .. }
-            | Fact::MessageUpdated { .. }
-            | Fact::MessageDeleted { .. }
-            | Fact::QueueCleared { .. }
-            | Fact::RunExpired { .. }
-            | Fact::QueuePoliciesSet { .. } => false,
+            Fact::Messages { .. } | Fact::QueuePoliciesSet { .. } => false,
             Fact::Bus(fact) => fact.shows_in_catalogue(),
         }
     }

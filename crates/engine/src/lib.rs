@@ -23,11 +23,14 @@ mod codec;
 mod command;
 mod decide;
 mod describe;
+mod effect;
 mod entity;
 mod event;
+mod hint;
 mod journal;
 mod message;
 mod metadata;
+mod migrate;
 mod name;
 mod outcome;
 mod overview;
@@ -50,10 +53,12 @@ pub use codec::DecodeError;
 pub use command::Command;
 pub use decide::{DUE_BUDGET, Decision, Scope, Turn};
 pub use describe::{Class, Description, Touches, Writes};
+pub use effect::{Effect, Effects, Lease, Place, Placed, Was};
 pub use event::{Event, Fact};
 pub use journal::{BodyLocation, Journal};
 pub use message::BodyEncoding;
 pub use metadata::Metadata;
+pub use migrate::LoggedEvent;
 pub use name::{EntityName, Service};
 pub use outcome::{
     ListedQueue, Outcome, PeekedMessage, QueuePage, QueueView, ReceivedMessage, Refusal,

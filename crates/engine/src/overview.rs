@@ -169,7 +169,7 @@ impl State {
         true
     }
 
-    /// How many messages have expired since this state was created, including replayed ones.
+    /// How many messages of storage queues ticks of this state have removed because they had expired.
     pub fn expired_count(&self) -> u64 {
         self.expired.0
     }
@@ -178,7 +178,21 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BodyEncoding, BodyLocation, Event, Fact, SequenceNumber};
+    use crate::{
+        BodyEncoding, BodyLocation, Effect, Event, Fact, Journal, Place, Placed, SequenceNumber,
+        Turn,
+    };
+
+    /// A journal that keeps nothing.
+    struct Nowhere;
+
+    impl Journal for Nowhere {
+        fn store_body(&mut self, _: &[u8]) -> BodyLocation {
+            panic!("a tick stores no body")
+        }
+
+        fn record(&mut self, _: &Event) {}
+    }
 
     fn at(ms: u64, fact: Fact) -> Event {
         Event {
@@ -188,18 +202,26 @@ mod tests {
     }
 
     fn sent(queue: u64, number: u64, visible_at: u64) -> Fact {
-        Fact::MessageSent {
-            queue: Incarnation::new(queue),
-            sequence_number: SequenceNumber::new(number),
+        let to = Place {
+            entity: Incarnation::new(queue),
+            number: SequenceNumber::new(number),
+        };
+        let location = BodyLocation {
+            record: 0,
+            offset: 0,
+            length: 0,
+        };
+        let effect = Effect::Arrived {
+            to,
             expires_at: Timestamp::from_ms(1000),
-            visible_at: Timestamp::from_ms(visible_at),
-            encoding: BodyEncoding::Text,
-            body: BodyLocation {
-                record: 0,
-                offset: 0,
-                length: 0,
+            due_at: Some(Timestamp::from_ms(visible_at)),
+            body: Placed {
+                encoding: BodyEncoding::Text,
+                location,
             },
-        }
+        };
+        let effects = effect.into();
+        Fact::Messages { effects }
     }
 
     fn three_queues() -> State {
@@ -246,13 +268,8 @@ mod tests {
         // Eight messages show meanwhile; a step each, and one each queue.
         let (shown, slices) = read(&mut state, 95, 2);
         assert_eq!((shown, slices), (expected(1, 10), 6));
-        state.apply(at(
-            1000,
-            Fact::RunExpired {
-                queue: Incarnation::new(2),
-                run: 0,
-            },
-        ));
+        let ticked = Turn::new(&mut state, Timestamp::from_ms(1000), &mut Nowhere).tick(1);
+        assert!(!ticked.more_is_due);
         let empty = vec![(0, 0, None); 3];
         assert_eq!(read(&mut state, 1000, 1000), (empty, 1));
         assert_eq!(state.expired_count(), 10);

@@ -4,10 +4,11 @@
 //! A running partition uses none of them.
 
 use crate::entity::Entity;
-use crate::token::{Place, TokenKind};
+use crate::hint::Hint;
+use crate::token::{TokenKind, TokenPlace};
 use crate::{
-    BodyLocation, EntityName, Incarnation, LeaseGeneration, Metadata, SequenceNumber, State,
-    Timestamp, Token,
+    BodyLocation, Effect, EntityName, Event, Fact, Incarnation, LeaseGeneration, Metadata, Place,
+    SequenceNumber, State, Timestamp, Token,
 };
 
 /// How many incarnations, and how many messages of each entity, a gap in the log may have hidden.
@@ -81,13 +82,66 @@ impl State {
 
     /// The id that a message has, or had; `None` if the partition's secret is not known.
     pub fn id_of(&self, queue: Incarnation, sequence_number: SequenceNumber) -> Option<Token> {
-        let place = Place {
+        let place = TokenPlace {
             incarnation: queue,
             sequence_number,
             generation: LeaseGeneration::default(),
         };
         let cipher = self.cipher.as_ref()?;
         Some(cipher.seal(TokenKind::MessageId, place))
+    }
+
+    /// The event as it fits this state. If a gap has hidden earlier events, it may say of old messages what is
+    /// not true of those here, and they would be counted wrongly.
+    pub fn fit(&self, event: Event) -> Event {
+        let Event { at, fact } = event;
+        let Fact::Messages { effects } = fact else {
+            return Event { at, fact };
+        };
+        let effects = effects.iter().flat_map(|effect| self.fitting(*effect));
+        let effects = effects.collect();
+        let fact = Fact::Messages { effects };
+        Event { at, fact }
+    }
+
+    fn fitting(&self, effect: Effect) -> Vec<Effect> {
+        let Some(entity) = self.entities.get(&effect.entity()) else {
+            return vec![effect];
+        };
+        let backlog = &entity.backlog;
+        match effect {
+            Effect::Arrived { .. } => vec![effect],
+            Effect::Leased {
+                at, lease, body, ..
+            } => {
+                let message = backlog.find(at.number);
+                vec![message.map_or(effect, |message| message.leased(at, lease, body))]
+            }
+            Effect::Ended { at, .. } => {
+                let message = backlog.find(at.number);
+                vec![message.map_or(effect, |message| message.ended(at))]
+            }
+            Effect::RangeEnded { from, until, .. } if backlog.is_within(from, until) => {
+                vec![effect]
+            }
+            Effect::RangeEnded {
+                entity,
+                from,
+                until,
+            } => {
+                let messages = backlog.messages_between(from.as_u64(), until.as_u64());
+                let ended =
+                    messages.map(|(number, message)| message.ended(Place { entity, number }));
+                ended.chain([effect]).collect()
+            }
+        }
+    }
+
+    /// The fact that a message of a storage queue is gone, if it exists.
+    pub fn ended(&self, at: Place) -> Option<Fact> {
+        let message = self.entities.get(&at.entity)?.backlog.find(at.number)?;
+        let effects = message.ended(at).into();
+        Some(Fact::Messages { effects })
     }
 
     /// Creates an empty queue whose creation cannot be read.
@@ -125,7 +179,7 @@ impl State {
                 refused.push(entity.name);
             } else {
                 let entity = Entity {
-                    deadline: None,
+                    deadline: Hint::default(),
                     counted_bytes: 0,
                     ..entity
                 };

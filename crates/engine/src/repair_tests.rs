@@ -1,7 +1,7 @@
 //! States with gaps in their history, made whole as far as they can be.
 
 use super::*;
-use crate::{BodyEncoding, Event, Fact};
+use crate::{BodyEncoding, Lease, Placed, Was};
 
 fn queue(number: u64) -> Incarnation {
     Incarnation::new(number)
@@ -15,26 +15,45 @@ fn created(number: u64, name: &str) -> Event {
     })
 }
 
+fn place(number: u64, sequence_number: u64) -> Place {
+    Place {
+        entity: queue(number),
+        number: SequenceNumber::new(sequence_number),
+    }
+}
+
+const BODY: BodyLocation = BodyLocation {
+    record: 4096,
+    offset: 6,
+    length: 1,
+};
+
 fn sent(number: u64, sequence_number: u64) -> Event {
-    event(Fact::MessageSent {
-        queue: queue(number),
-        sequence_number: SequenceNumber::new(sequence_number),
+    happened(Effect::Arrived {
+        to: place(number, sequence_number),
         expires_at: Timestamp::from_ms(9000),
-        visible_at: Timestamp::from_ms(5),
-        encoding: BodyEncoding::Text,
-        body: BodyLocation {
-            record: 4096,
-            offset: 6,
-            length: 1,
+        due_at: None,
+        body: Placed {
+            encoding: BodyEncoding::Text,
+            location: BODY,
         },
     })
 }
 
+/// A message that was never received is deleted.
 fn deleted(number: u64, sequence_number: u64) -> Event {
-    event(Fact::MessageDeleted {
-        queue: queue(number),
-        sequence_number: SequenceNumber::new(sequence_number),
+    happened(Effect::Ended {
+        at: place(number, sequence_number),
+        was: Was {
+            due_at: None,
+            body: Some(BODY),
+        },
     })
+}
+
+fn happened(effect: Effect) -> Event {
+    let effects = effect.into();
+    event(Fact::Messages { effects })
 }
 
 fn event(fact: Fact) -> Event {
@@ -128,4 +147,45 @@ fn numbers_that_may_have_been_used_are_skipped() {
     state.apply(sent(1, next));
     assert_eq!(numbers(&state), [(1, 2), (1, next)]);
     check_ordinary(&state);
+}
+
+#[test]
+fn an_event_after_a_gap_is_fitted_to_the_messages_that_are_there() {
+    // The gap has hidden that the message was received, with another body.
+    let state_before = state([created(1, "a"), sent(1, 1), sent(1, 2)]);
+    let renewed = happened(Effect::Leased {
+        at: place(1, 1),
+        lease: Lease {
+            generation: LeaseGeneration::new(7),
+            deliveries: 3,
+            due_at: Timestamp::from_ms(400),
+        },
+        body: None,
+        was: Was {
+            due_at: Some(Timestamp::from_ms(300)),
+            body: None,
+        },
+    });
+    assert!(!state_before.is_described_by(&renewed));
+    let fitted = state_before.fit(renewed);
+    assert!(state_before.is_described_by(&fitted));
+    let mut after = state([created(1, "a"), sent(1, 1), sent(1, 2), fitted]);
+    check_ordinary(&after);
+    let message = after.entities[&queue(1)]
+        .backlog
+        .find(SequenceNumber::new(1));
+    assert_eq!(message.unwrap().generation.as_u32(), 7);
+    // A run that ends as a whole had no leased message, as far as that version knew.
+    let expired = happened(Effect::RangeEnded {
+        entity: queue(1),
+        from: SequenceNumber::new(2),
+        until: SequenceNumber::new(3),
+    });
+    assert!(!after.is_described_by(&expired));
+    after.apply(after.fit(expired));
+    assert_eq!(numbers(&after), [(1, 1)]);
+    assert_eq!(after.usage_of("acct").size_bytes, 129);
+    // What is not there needs no fitting.
+    let gone = deleted(1, 2);
+    assert_eq!(after.fit(gone.clone()), gone);
 }

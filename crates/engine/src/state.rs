@@ -8,12 +8,12 @@ use kew_planted::{Bug, is_planted};
 
 use crate::bus::{BusQueue, ENTITIES_PER_BUS_QUEUE};
 use crate::entity::Entity;
-use crate::message::{Message, Placement};
+use crate::hint::Hint;
 use crate::overview::Tally;
 use crate::token::TokenCipher;
 use crate::{
-    AccountRecord, AccountUsage, BodyLocation, EntityName, Event, Fact, Incarnation,
-    LeaseGeneration, Service, Timestamp,
+    AccountRecord, AccountUsage, BodyLocation, EntityName, Event, Fact, Incarnation, Service,
+    Timestamp,
 };
 
 /// The whole state of a partition: the sum of its events.
@@ -29,7 +29,7 @@ pub struct State {
     pub(crate) entities: BTreeMap<Incarnation, Entity>,
     pub(crate) bus: BTreeMap<Incarnation, BusQueue>,
     /// The entities with a deadline.
-    pub(crate) deadlines: BTreeSet<(Timestamp, Incarnation)>,
+    pub(crate) deadlines: Hint<BTreeSet<(Timestamp, Incarnation)>>,
     pub(crate) last_event_at: Timestamp,
     pub(crate) accounts: BTreeMap<Arc<str>, AccountRecord>,
     /// The usage of each account with queues, even if the account was never put.
@@ -54,7 +54,7 @@ impl State {
             catalogue: BTreeMap::new(),
             entities: BTreeMap::new(),
             bus: BTreeMap::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: Hint::default(),
             last_event_at: Timestamp::ZERO,
             accounts: BTreeMap::new(),
             usage: BTreeMap::new(),
@@ -66,11 +66,7 @@ impl State {
     /// Makes an event part of the state.
     pub fn apply(&mut self, event: Event) {
         self.last_event_at = self.last_event_at.max(event.at);
-        let entity = event.entity();
         self.apply_fact(event.at, event.fact);
-        if let Some(entity) = entity {
-            self.settle(entity);
-        }
     }
 
     fn apply_fact(&mut self, at: Timestamp, fact: Fact) {
@@ -87,88 +83,8 @@ impl State {
                     entity.metadata = metadata;
                 }
             }
-            Fact::MessageSent {
-                queue,
-                sequence_number,
-                expires_at,
-                visible_at,
-                encoding,
-                body,
-            } => {
-                let placement = if visible_at.has_passed(at) {
-                    Placement::Fresh
-                } else {
-                    Placement::Timed
-                };
-                let message = Message {
-                    inserted_at: at,
-                    expires_at,
-                    visible_at,
-                    body,
-                    generation: LeaseGeneration::FIRST,
-                    delivery_count: 0,
-                    encoding,
-                    placement,
-                };
-                if let Some(entity) = self.entities.get_mut(&queue) {
-                    entity.backlog.push(sequence_number, message);
-                }
-            }
-            Fact::MessageReceived {
-                queue,
-                sequence_number,
-                visible_at,
-            } => {
-                if let Some(entity) = self.entities.get_mut(&queue) {
-                    entity
-                        .backlog
-                        .lease(sequence_number, visible_at, |message| {
-                            message.generation = message.generation.next();
-                            message.delivery_count = message.delivery_count.saturating_add(1);
-                        });
-                }
-            }
-            Fact::MessageUpdated {
-                queue,
-                sequence_number,
-                visible_at,
-                body,
-            } => {
-                if let Some(entity) = self.entities.get_mut(&queue) {
-                    entity
-                        .backlog
-                        .lease(sequence_number, visible_at, |message| {
-                            if !is_planted(Bug::ReceiptNotRenewed) {
-                                message.generation = message.generation.next();
-                            }
-                            if let Some((encoding, location)) = body
-                                && !is_planted(Bug::UpdatedBodyDropped)
-                            {
-                                message.encoding = encoding;
-                                message.body = location;
-                            }
-                        });
-                }
-            }
-            Fact::MessageDeleted {
-                queue,
-                sequence_number,
-            } => {
-                if let Some(entity) = self.entities.get_mut(&queue) {
-                    entity.backlog.remove(sequence_number);
-                }
-            }
-            Fact::QueueCleared { queue, before } => {
-                if let Some(entity) = self.entities.get_mut(&queue) {
-                    entity.backlog.clear(before);
-                }
-            }
+            Fact::Messages { effects } => self.apply_effects(at, &effects),
             Fact::Bus(fact) => self.apply_bus(at, fact),
-            Fact::RunExpired { queue, run } => {
-                if let Some(entity) = self.entities.get_mut(&queue) {
-                    self.expired.add(entity.backlog.expire_run(run, at));
-                }
-            }
             Fact::QueuePoliciesSet { queue, policies } => {
                 if let Some(entity) = self.entities.get_mut(&queue) {
                     entity.policies = policies;
@@ -189,11 +105,14 @@ impl State {
         }
     }
 
+    /// Nothing happens if there is an entity of that incarnation. A lower incarnation than the next one may be
+    /// new: in a replay, the next one can come from a later time than the entities.
     pub(crate) fn create(&mut self, incarnation: Incarnation, entity: Entity) {
-        if incarnation >= self.next_incarnation {
-            self.next_incarnation = incarnation.next();
-            self.insert(incarnation, entity);
+        if self.entities.contains_key(&incarnation) || self.bus.contains_key(&incarnation) {
+            return;
         }
+        self.next_incarnation = self.next_incarnation.max(incarnation.next());
+        self.insert(incarnation, entity);
     }
 
     /// Adds an entity that has no deadline yet and is not counted in its account's usage.
@@ -212,7 +131,7 @@ impl State {
         if self.catalogue.get(&entity.name) == Some(&incarnation) {
             self.catalogue.remove(&entity.name);
         }
-        if let Some(deadline) = entity.deadline {
+        if let Some(deadline) = *entity.deadline {
             self.deadlines.remove(&(deadline, incarnation));
         }
         self.uncount(&entity);
@@ -252,32 +171,8 @@ impl State {
 
     /// Updates the usage and the deadline of an entity.
     pub(crate) fn settle(&mut self, incarnation: Incarnation) {
-        self.note_deadline(incarnation);
-        let Some(entity) = self.entities.get_mut(&incarnation) else {
-            return;
-        };
-        let size_bytes = entity.backlog.size_bytes();
-        if size_bytes != entity.counted_bytes {
-            let usage = self.usage.entry(entity.name.account.clone()).or_default();
-            usage.size_bytes = usage.size_bytes - entity.counted_bytes + size_bytes;
-            entity.counted_bytes = size_bytes;
-        }
-    }
-
-    /// Updates the ordered set of deadlines for an entity.
-    fn note_deadline(&mut self, incarnation: Incarnation) {
-        let Some(entity) = self.entities.get_mut(&incarnation) else {
-            return;
-        };
-        let deadline = entity.backlog.next_expiry();
-        if deadline != entity.deadline {
-            if let Some(old) = entity.deadline {
-                self.deadlines.remove(&(old, incarnation));
-            }
-            if let Some(new) = deadline {
-                self.deadlines.insert((new, incarnation));
-            }
-            entity.deadline = deadline;
+        if let Some(entity) = self.entities.get_mut(&incarnation) {
+            settle(incarnation, entity, &mut self.usage, &mut self.deadlines);
         }
     }
 
@@ -331,5 +226,30 @@ impl State {
     pub(crate) fn find(&self, name: &EntityName) -> Option<(Incarnation, &Entity)> {
         let incarnation = *self.catalogue.get(name)?;
         Some((incarnation, self.entities.get(&incarnation)?))
+    }
+}
+
+/// Updates the usage and the deadline of an entity whose backlog has changed.
+pub(crate) fn settle(
+    incarnation: Incarnation,
+    entity: &mut Entity,
+    usage: &mut BTreeMap<Arc<str>, AccountUsage>,
+    deadlines: &mut BTreeSet<(Timestamp, Incarnation)>,
+) {
+    let deadline = entity.backlog.next_expiry();
+    if deadline != *entity.deadline {
+        if let Some(old) = *entity.deadline {
+            deadlines.remove(&(old, incarnation));
+        }
+        if let Some(new) = deadline {
+            deadlines.insert((new, incarnation));
+        }
+        *entity.deadline = deadline;
+    }
+    let size_bytes = entity.backlog.size_bytes();
+    if size_bytes != entity.counted_bytes {
+        let usage = usage.entry(entity.name.account.clone()).or_default();
+        usage.size_bytes = usage.size_bytes - entity.counted_bytes + size_bytes;
+        entity.counted_bytes = size_bytes;
     }
 }

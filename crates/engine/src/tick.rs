@@ -25,7 +25,7 @@ impl Turn<'_> {
     pub fn tick(&mut self, budget: u32) -> Ticked {
         for _ in 0..budget {
             match self.due() {
-                Some(Due::Run(queue, run)) => self.emit(Fact::RunExpired { queue, run }),
+                Some(Due::Run(queue, run)) => self.expire_run(queue, run),
                 Some(Due::Bus(queue)) => {
                     self.do_due(queue, 1);
                 }
@@ -35,6 +35,17 @@ impl Turn<'_> {
         Ticked {
             more_is_due: self.due().is_some(),
         }
+    }
+
+    /// Removes messages of a run that have expired, as many as one event takes, and corrects the run's hint.
+    fn expire_run(&mut self, queue: Incarnation, run: u64) {
+        let backlog = self.state().entities.get(&queue).map(|it| &it.backlog);
+        let expired = backlog.and_then(|backlog| backlog.expired(queue, run, self.now()));
+        if let Some((effects, count)) = expired {
+            self.emit(Fact::Messages { effects });
+            self.count_expired(count);
+        }
+        self.raise_expiry(queue, run);
     }
 
     fn due(&self) -> Option<Due> {

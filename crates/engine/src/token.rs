@@ -153,7 +153,7 @@ impl TokenKind {
 
 /// The position that a token decodes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TokenPlace {
     pub(crate) incarnation: Incarnation,
     pub(crate) sequence_number: SequenceNumber,
     /// Zero in a message id.
@@ -179,7 +179,7 @@ impl TokenCipher {
         &self.secret
     }
 
-    pub(crate) fn seal(&self, kind: TokenKind, place: Place) -> Token {
+    pub(crate) fn seal(&self, kind: TokenKind, place: TokenPlace) -> Token {
         let generation_bits = u32::BITS;
         let sequence_shift = generation_bits;
         let incarnation_shift = sequence_shift + SequenceNumber::BITS;
@@ -195,7 +195,7 @@ impl TokenCipher {
 
     /// The position that the token names, if the token is of this kind. A forged token fails here. With a
     /// chance of one in 2^32 at best it names a position with the wrong generation.
-    pub(crate) fn open(&self, kind: TokenKind, token: Token) -> Option<Place> {
+    pub(crate) fn open(&self, kind: TokenKind, token: Token) -> Option<TokenPlace> {
         let mut block = Array::from(token.0);
         self.block.decrypt_block(&mut block);
         let plain = u128::from_be_bytes(block.into());
@@ -209,7 +209,7 @@ impl TokenCipher {
         if u128::from(bits(kind_shift, TokenKind::BITS)) != kind.code() {
             return None;
         }
-        Some(Place {
+        Some(TokenPlace {
             incarnation: Incarnation(bits(incarnation_shift, Incarnation::BITS)),
             sequence_number: SequenceNumber(bits(sequence_shift, SequenceNumber::BITS)),
             generation: LeaseGeneration(
@@ -256,8 +256,8 @@ mod tests {
 
     use super::*;
 
-    fn place(incarnation: u64, sequence_number: u64, generation: u32) -> Place {
-        Place {
+    fn place(incarnation: u64, sequence_number: u64, generation: u32) -> TokenPlace {
+        TokenPlace {
             incarnation: Incarnation(incarnation),
             sequence_number: SequenceNumber(sequence_number),
             generation: LeaseGeneration(generation),

@@ -63,6 +63,10 @@ pub enum Bug {
     PoliciesForgotten,
     /// A message that is deleted still counts in the bytes of its account.
     SizeNotGivenBack,
+    /// A body that is replaced still counts in the bytes of its account.
+    ReplacedSizeKept,
+    /// The event of a lease says of the message what was true before its first lease.
+    StaleWas,
     /// An account that is removed is still there.
     AccountNotForgotten,
     /// A snapshot forgets which messages of bus queues are locked.
@@ -150,7 +154,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug except those of bus queues.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::CommitNotSynced,
         Self::SyncTriedAgain,
         Self::DirectoryNotSynced,
@@ -179,6 +183,8 @@ impl Bug {
         Self::IncarnationsReused,
         Self::PoliciesForgotten,
         Self::SizeNotGivenBack,
+        Self::ReplacedSizeKept,
+        Self::StaleWas,
         Self::AccountNotForgotten,
     ];
 

@@ -1,6 +1,6 @@
 //! Events and the parts of snapshots, and the states that they produce.
 
-use kew_engine::{Event, State};
+use kew_engine::{Event, LoggedEvent, State};
 use kew_fuzz::gauge;
 use kew_fuzz::golden::{EVENTS, SNAPSHOT_PARTS};
 use kew_fuzz::mutate::{Input, changes};
@@ -14,10 +14,10 @@ fn memory_max(bytes: usize) -> usize {
     MEMORY_BASE_BYTES + MEMORY_FACTOR * bytes
 }
 
-/// Decodes an event; a decoded event must encode to bytes that decode to the same.
-fn check_event(bytes: &[u8]) -> Option<Event> {
-    let decoded = gauge::within(memory_max(bytes.len()), || Event::decode(bytes));
-    let event = decoded.ok()?;
+/// Decodes an event of any version; it must encode, in the form of this one, to bytes that decode to the same.
+fn check_event(bytes: &[u8], state: &State) -> Option<Event> {
+    let decoded = gauge::within(memory_max(bytes.len()), || LoggedEvent::decode(bytes));
+    let event = decoded.ok()?.upgrade(state);
     let mut again = Vec::new();
     event.encode(&mut again);
     assert_eq!(Event::decode(&again).as_ref(), Ok(&event));
@@ -30,12 +30,13 @@ fn event_decode() {
         .with_iterations(INPUTS)
         .with_max_len(INPUT_SIZE_MAX)
         .for_each(|bytes| {
-            check_event(bytes);
+            let state = State::new();
+            check_event(bytes, &state);
             let mut input = Input::new(bytes);
             let golden = EVENTS[usize::from(input.byte()) % EVENTS.len()];
             let mut event = golden.to_vec();
             changes(&mut event, &mut input);
-            check_event(&event);
+            check_event(&event, &state);
         });
 }
 
@@ -50,7 +51,8 @@ fn event_apply() {
             let mut state = State::new();
             gauge::within(memory_max(64 * 1024), || {
                 for event in EVENTS.into_iter().take(4) {
-                    state.apply(Event::decode(event).expect("golden"));
+                    let event = LoggedEvent::decode(event).expect("golden").upgrade(&state);
+                    state.apply(event);
                 }
                 while !input.is_empty() {
                     let golden = EVENTS[usize::from(input.byte()) % EVENTS.len()];
@@ -58,7 +60,7 @@ fn event_apply() {
                     if !input.byte().is_multiple_of(4) {
                         changes(&mut event, &mut input);
                     }
-                    if let Some(event) = check_event(&event) {
+                    if let Some(event) = check_event(&event, &state) {
                         state.apply(event);
                     }
                 }
@@ -115,7 +117,7 @@ fn parts_of(state: &State) -> Vec<Vec<u8>> {
 fn the_examples_are_right() {
     let mut state = State::new();
     for event in EVENTS {
-        let decoded = check_event(event).expect("an event");
+        let decoded = check_event(event, &state).expect("an event");
         state.apply(decoded);
     }
     let mut state = State::new();

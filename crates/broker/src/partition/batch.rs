@@ -22,8 +22,9 @@ pub(super) struct Batch {
     pub(super) growth_bytes: u64,
 }
 
-/// An upper bound of what an event adds to a snapshot beyond its own bytes: the times and counts it implies.
-const GROWTH_BYTES: u64 = 24;
+/// An upper bound of what one effect of an event adds to a snapshot beyond its own bytes: the times and counts
+/// that it implies or writes as differences.
+const GROWTH_BYTES: u64 = 32;
 
 impl Batch {
     pub(super) fn at(position: LogPosition) -> Self {
@@ -80,14 +81,14 @@ impl Batch {
     fn record(&mut self, event: &Event) {
         let before = self.builder.len_bytes();
         self.builder.push_event_with(|out| event.encode(out));
-        self.growth_bytes += (self.builder.len_bytes() - before) as u64 + GROWTH_BYTES;
+        let implied_bytes = GROWTH_BYTES * event.effect_count() as u64;
+        self.growth_bytes += (self.builder.len_bytes() - before) as u64 + implied_bytes;
         self.touches_catalogue |= event.shows_in_catalogue();
-        if let Some(entity) = event.entity()
-            && self.entities.last() != Some(&entity)
-        {
-            self.entities.push(entity);
+        for entity in event.entities() {
+            if self.entities.last() != Some(&entity) {
+                self.entities.push(entity);
+            }
         }
-        self.entities.extend(event.other_entity());
         self.stirred.extend(event.arrival().map(Stirred::Arrived));
         if let Some(queue) = event.changed_bus_queue() {
             let changed = queue.with_sub_queues().map(Stirred::Changed);

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::BusFact;
-use kew_engine::{EntityName, Event, Fact, Incarnation, SequenceNumber, Service, State, Timestamp};
+use kew_engine::{
+    Effect, EntityName, Event, Fact, Incarnation, LoggedEvent, SequenceNumber, Service, State,
+    Timestamp,
+};
 use kew_log::{BoxError, Gap, LogPosition, Replay, Rescue};
 
 use super::{Losses, LostMessage};
@@ -132,46 +135,10 @@ impl Reading {
             Fact::QueueMetadataSet { queue, .. } | Fact::QueuePoliciesSet { queue, .. } => {
                 self.stand_in(*queue, event.at);
             }
-            Fact::MessageSent {
-                queue,
-                sequence_number,
-                ..
-            } => {
-                if self.stand_in(*queue, event.at) {
-                    return;
+            Fact::Messages { effects } => {
+                for effect in effects.iter() {
+                    self.prepare_effect(event.at, effect, &why);
                 }
-                let next = self.state.next_sequence_number(*queue);
-                for missed in next.into_iter().flat_map(|n| n.until(*sequence_number)) {
-                    self.note_hole(*queue, missed, event.at, None, &why);
-                }
-            }
-            Fact::MessageReceived {
-                queue,
-                sequence_number,
-                ..
-            } => {
-                self.stand_in(*queue, event.at);
-                self.note_hole(*queue, *sequence_number, event.at, None, &why);
-            }
-            Fact::MessageUpdated {
-                queue,
-                sequence_number,
-                body,
-                ..
-            } => {
-                self.stand_in(*queue, event.at);
-                let size_bytes = body.map(|(_, location)| location.length);
-                self.note_hole(*queue, *sequence_number, event.at, size_bytes, &why);
-            }
-            Fact::MessageDeleted {
-                queue,
-                sequence_number,
-            } => {
-                self.holes.remove(&(*queue, *sequence_number));
-            }
-            Fact::QueueCleared { queue, before } => {
-                self.holes
-                    .retain(|(of, number), _| of != queue || number >= before);
             }
             Fact::QueueDeleted { queue } => {
                 self.holes.retain(|(of, _), _| of != queue);
@@ -184,9 +151,39 @@ impl Reading {
             }
             Fact::Bus(fact) => self.prepare_bus(event.at, fact, &why),
             Fact::PartitionInitialized { .. }
-            | Fact::RunExpired { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. } => {}
+        }
+    }
+
+    fn prepare_effect(&mut self, now: Timestamp, effect: &Effect, why: &str) {
+        match effect {
+            Effect::Arrived { to, .. } => {
+                if self.stand_in(to.entity, now) {
+                    return;
+                }
+                let next = self.state.next_sequence_number(to.entity);
+                for missed in next.into_iter().flat_map(|n| n.until(to.number)) {
+                    self.note_hole(to.entity, missed, now, None, why);
+                }
+            }
+            Effect::Leased { at, body, .. } => {
+                self.stand_in(at.entity, now);
+                let size_bytes = body.map(|body| body.location.length);
+                self.note_hole(at.entity, at.number, now, size_bytes, why);
+            }
+            Effect::Ended { at, .. } => {
+                self.holes.remove(&(at.entity, at.number));
+            }
+            Effect::RangeEnded {
+                entity,
+                from,
+                until,
+            } => {
+                let gone = *from..*until;
+                self.holes
+                    .retain(|(of, number), _| of != entity || !gone.contains(number));
+            }
         }
     }
 
@@ -271,12 +268,7 @@ impl Reading {
             Fact::PartitionInitialized { .. }
             | Fact::QueueCreated { .. }
             | Fact::QueueMetadataSet { .. }
-            | Fact::MessageSent { .. }
-            | Fact::MessageReceived { .. }
-            | Fact::MessageUpdated { .. }
-            | Fact::MessageDeleted { .. }
-            | Fact::QueueCleared { .. }
-            | Fact::RunExpired { .. }
+            | Fact::Messages { .. }
             | Fact::QueuePoliciesSet { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
@@ -311,10 +303,11 @@ impl Replay for Reading {
     }
 
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
-        let event = self.as_arrival(Event::decode(event)?);
+        let event = LoggedEvent::decode(event)?.upgrade(&self.state);
+        let event = self.as_arrival(event);
         self.prepare(&event);
         self.note_deleted(&event.fact);
-        self.state.apply(event);
+        self.state.apply(self.state.fit(event));
         Ok(())
     }
 }

@@ -54,13 +54,20 @@ impl Bench {
     }
 
     pub(crate) fn ask(&mut self, command: Command) -> Reply {
-        let mut commands = VecDeque::from([(0, command)]);
+        self.ask_all([command]).remove(0)
+    }
+
+    /// Asks for all of it at once, so that batches hold as much as they can.
+    pub(crate) fn ask_all(&mut self, commands: impl IntoIterator<Item = Command>) -> Vec<Reply> {
+        let mut commands: VecDeque<_> = (0..).zip(commands).collect();
+        let count = commands.len();
         let mut replies = Vec::new();
-        while replies.is_empty() {
+        while replies.len() < count {
             self.partition.turn(self.now, &mut commands, &mut replies);
             self.jobs(&mut replies);
         }
-        replies.remove(0).1
+        replies.sort_by_key(|(ticket, _)| *ticket);
+        replies.into_iter().map(|(_, reply)| reply).collect()
     }
 
     fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {

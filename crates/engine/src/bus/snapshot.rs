@@ -3,11 +3,13 @@
 use kew_planted::{Bug, is_planted};
 
 use super::BusMessageState;
-use super::event::codec::{cause, location, options, put_cause, put_location, put_options};
+use super::event::codec::{cause, options, put_cause, put_options};
 use super::message::Message;
 use super::queue::{BusQueue, Role};
 use crate::codec::{DecodeError, Reader, optional, put_optional, put_str, put_varint};
-use crate::event::codec::{incarnation, name, put_name, put_time, sequence_number, time};
+use crate::event::codec::{
+    incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
+};
 use crate::{Incarnation, LeaseGeneration, SequenceNumber, State};
 
 pub(crate) mod kind {

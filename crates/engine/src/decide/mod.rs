@@ -16,10 +16,10 @@ use kew_planted::{Bug, is_planted};
 
 use crate::bus::BusFact;
 use crate::entity::Entity;
-use crate::token::{Place, TokenCipher, TokenKind};
+use crate::token::{TokenCipher, TokenKind, TokenPlace};
 use crate::{
-    BodyLocation, Command, EntityName, Event, Fact, Incarnation, Journal, LeaseGeneration, Outcome,
-    Refusal, SequenceNumber, State, Timestamp, Token,
+    BodyLocation, Command, Effect, EntityName, Event, Fact, Incarnation, Journal, LeaseGeneration,
+    Outcome, Place, Refusal, State, Timestamp, Token,
 };
 
 /// Whether a planted bug keeps this fact out of the log.
@@ -27,8 +27,13 @@ fn is_lost(fact: &Fact) -> bool {
     let is_removed = matches!(fact, Fact::Bus(BusFact::Removed { .. }));
     let is_forwarded = matches!(fact, Fact::Bus(BusFact::Moved { cause: None, .. }));
     let is_resubmitted = matches!(fact, Fact::Bus(BusFact::Resubmitted { .. }));
-    let is_deleted = matches!(fact, Fact::MessageDeleted { .. });
-    let is_cleared = matches!(fact, Fact::QueueCleared { .. });
+    let effect = if let Fact::Messages { effects } = fact {
+        effects.first()
+    } else {
+        None
+    };
+    let is_deleted = matches!(effect, Some(Effect::Ended { .. }));
+    let is_cleared = matches!(effect, Some(Effect::RangeEnded { .. }));
     (is_removed && is_planted(Bug::BusRemovalNotLogged))
         || (is_forwarded && is_planted(Bug::BusForwardNotLogged))
         || (is_resubmitted && is_planted(Bug::BusResubmittedLost))
@@ -229,10 +234,33 @@ impl<'a> Turn<'a> {
 
     pub(crate) fn emit(&mut self, fact: Fact) {
         let event = Event { at: self.now, fact };
+        debug_assert!(
+            self.state.is_described_by(&event) || is_planted(Bug::StaleWas),
+            "the state is not as this says: {event:?}"
+        );
         if !is_lost(&event.fact) {
             self.journal.record(&event);
         }
         self.state.apply(event);
+    }
+
+    pub(crate) fn emit_effect(&mut self, effect: Effect) {
+        self.emit(Fact::Messages {
+            effects: effect.into(),
+        });
+    }
+
+    /// Counts messages that have expired.
+    pub(crate) fn count_expired(&mut self, count: u64) {
+        self.state.expired.add(count);
+    }
+
+    /// Looks at a run that had a message to expire, so that it is due again when it has another.
+    pub(crate) fn raise_expiry(&mut self, queue: Incarnation, run: u64) {
+        if let Some(entity) = self.state.entities.get_mut(&queue) {
+            entity.backlog.raise_expiry(run);
+            self.state.settle(queue);
+        }
     }
 
     /// Does some work that is not logged, except for the bodies. Only for planted bugs.
@@ -300,24 +328,19 @@ impl<'a> Turn<'a> {
             .expect("the runner initializes a partition before it takes other commands")
     }
 
-    fn message_id(&self, incarnation: Incarnation, sequence_number: SequenceNumber) -> Token {
-        let place = Place {
-            incarnation,
-            sequence_number,
+    fn message_id(&self, at: Place) -> Token {
+        let place = TokenPlace {
+            incarnation: at.entity,
+            sequence_number: at.number,
             generation: LeaseGeneration::default(),
         };
         self.cipher().seal(TokenKind::MessageId, place)
     }
 
-    fn receipt(
-        &self,
-        incarnation: Incarnation,
-        sequence_number: SequenceNumber,
-        generation: LeaseGeneration,
-    ) -> Token {
-        let place = Place {
-            incarnation,
-            sequence_number,
+    fn receipt(&self, at: Place, generation: LeaseGeneration) -> Token {
+        let place = TokenPlace {
+            incarnation: at.entity,
+            sequence_number: at.number,
             generation,
         };
         self.cipher().seal(TokenKind::PopReceipt, place)

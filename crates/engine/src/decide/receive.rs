@@ -3,7 +3,7 @@
 use super::{Decision, Turn};
 use crate::message::Message;
 use crate::{
-    EntityName, Fact, Incarnation, Outcome, PeekedMessage, ReceivedMessage, SequenceNumber,
+    Effects, EntityName, Fact, Lease, Outcome, PeekedMessage, Place, ReceivedMessage,
     VisibilityTimeout,
 };
 
@@ -17,46 +17,36 @@ impl Turn<'_> {
     ) -> Decision {
         self.with_entity(queue, |turn, queue| {
             let visible_at = visibility_timeout.after(turn.now());
-            let taken: Vec<SequenceNumber> = turn
-                .entity(queue)
-                .backlog
-                .visible(turn.now())
-                .map(|(sequence_number, _)| sequence_number)
-                .take(count as usize)
-                .collect();
-            let mut received = Vec::with_capacity(taken.len());
-            for sequence_number in taken {
-                turn.emit(Fact::MessageReceived {
-                    queue,
-                    sequence_number,
-                    visible_at,
-                });
-                received.push(turn.received(queue, sequence_number));
+            let mut received = Vec::new();
+            let visible = turn.entity(queue).backlog.visible(turn.now());
+            let leased = visible.take(count as usize).map(|(number, message)| {
+                let at = Place {
+                    entity: queue,
+                    number,
+                };
+                let lease = message.next_delivery(visible_at);
+                received.push(turn.received(at, message, lease));
+                message.leased(at, lease, None)
+            });
+            let effects: Effects = leased.collect();
+            if !effects.is_empty() {
+                turn.emit(Fact::Messages { effects });
             }
             Ok(Outcome::Received(received))
         })
     }
 
-    fn received(&self, queue: Incarnation, sequence_number: SequenceNumber) -> ReceivedMessage {
-        let message = self.message(queue, sequence_number);
+    fn received(&self, at: Place, message: &Message, lease: Lease) -> ReceivedMessage {
         ReceivedMessage {
-            message: self.message_id(queue, sequence_number),
-            receipt: self.receipt(queue, sequence_number, message.generation),
+            message: self.message_id(at),
+            receipt: self.receipt(at, lease.generation),
             inserted_at: message.inserted_at,
             expires_at: message.expires_at,
-            visible_at: message.visible_at,
-            delivery_count: message.delivery_count,
+            visible_at: lease.due_at,
+            delivery_count: lease.deliveries,
             encoding: message.encoding,
             body: message.body,
         }
-    }
-
-    /// The message that this turn has just changed.
-    pub(super) fn message(&self, queue: Incarnation, sequence_number: SequenceNumber) -> &Message {
-        self.entity(queue)
-            .backlog
-            .get(sequence_number, self.now())
-            .expect("the message was there when this turn chose it, and leases remove nothing")
     }
 
     /// Source: Queue Storage REST, *Peek Messages*.
@@ -65,8 +55,11 @@ impl Turn<'_> {
             let visible = turn.entity(queue).backlog.visible(turn.now());
             let peeked = visible
                 .take(count as usize)
-                .map(|(sequence_number, message)| PeekedMessage {
-                    message: turn.message_id(queue, sequence_number),
+                .map(|(number, message)| PeekedMessage {
+                    message: turn.message_id(Place {
+                        entity: queue,
+                        number,
+                    }),
                     inserted_at: message.inserted_at,
                     expires_at: message.expires_at,
                     delivery_count: message.delivery_count,

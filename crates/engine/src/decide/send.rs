@@ -3,8 +3,8 @@
 use super::{Decision, Turn};
 use crate::profile::storage_queue;
 use crate::{
-    BodyEncoding, EntityName, Fact, LeaseGeneration, Outcome, Refusal, SentMessage,
-    VisibilityTimeout,
+    BodyEncoding, Effect, EntityName, LeaseGeneration, Outcome, Place, Placed, Refusal,
+    SentMessage, VisibilityTimeout,
 };
 
 impl Turn<'_> {
@@ -34,19 +34,20 @@ impl Turn<'_> {
             let inserted_at = turn.now();
             let expires_at = storage_queue::expiry(inserted_at, time_to_live_seconds);
             let visible_at = visibility_timeout.after(inserted_at);
-            let sequence_number = turn.entity(queue).backlog.next();
-            let body = turn.journal.store_body(body);
-            turn.emit(Fact::MessageSent {
-                queue,
-                sequence_number,
+            let to = Place {
+                entity: queue,
+                number: turn.entity(queue).backlog.next(),
+            };
+            let location = turn.journal.store_body(body);
+            turn.emit_effect(Effect::Arrived {
+                to,
                 expires_at,
-                visible_at,
-                encoding,
-                body,
+                due_at: (visible_at > inserted_at).then_some(visible_at),
+                body: Placed { encoding, location },
             });
             Ok(Outcome::Sent(SentMessage {
-                message: turn.message_id(queue, sequence_number),
-                receipt: turn.receipt(queue, sequence_number, LeaseGeneration::FIRST),
+                message: turn.message_id(to),
+                receipt: turn.receipt(to, LeaseGeneration::FIRST),
                 inserted_at,
                 expires_at,
                 visible_at,

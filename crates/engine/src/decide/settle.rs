@@ -4,9 +4,10 @@ use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
 use super::{Decision, Turn};
+use crate::message::Message;
 use crate::token::TokenKind;
 use crate::{
-    BodyEncoding, EntityName, Fact, Incarnation, Outcome, Refusal, SequenceNumber, Token,
+    BodyEncoding, EntityName, Incarnation, Outcome, Place, Placed, Refusal, Token,
     VisibilityTimeout,
 };
 
@@ -24,22 +25,19 @@ impl Turn<'_> {
     ) -> Decision {
         let account = queue.account.clone();
         self.with_entity(queue, |turn, queue| {
-            let sequence_number = turn.held(queue, message, receipt)?;
+            let (at, message) = turn.held(queue, message, receipt)?;
             if let Some((_, body)) = &body {
-                let replaced = turn.message(queue, sequence_number).body.length;
-                turn.check_size_quota(&account, body, Some(replaced))?;
+                turn.check_size_quota(&account, body, Some(message.body.length))?;
             }
             let visible_at = visibility_timeout.after(turn.now());
-            let body = body.map(|(encoding, body)| (encoding, turn.journal.store_body(&body)));
-            turn.emit(Fact::MessageUpdated {
-                queue,
-                sequence_number,
-                visible_at,
-                body,
+            let body = body.map(|(encoding, body)| Placed {
+                encoding,
+                location: turn.journal.store_body(&body),
             });
-            let generation = turn.message(queue, sequence_number).generation;
+            let lease = message.next_lease(visible_at);
+            turn.emit_effect(message.leased(at, lease, body));
             Ok(Outcome::Updated {
-                receipt: turn.receipt(queue, sequence_number, generation),
+                receipt: turn.receipt(at, lease.generation),
                 visible_at,
             })
         })
@@ -53,11 +51,8 @@ impl Turn<'_> {
         receipt: Token,
     ) -> Decision {
         self.with_entity(queue, |turn, queue| {
-            let sequence_number = turn.held(queue, message, receipt)?;
-            turn.emit(Fact::MessageDeleted {
-                queue,
-                sequence_number,
-            });
+            let (at, message) = turn.held(queue, message, receipt)?;
+            turn.emit_effect(message.ended(at));
             Ok(Outcome::Deleted)
         })
     }
@@ -65,10 +60,8 @@ impl Turn<'_> {
     /// Source: Queue Storage REST, *Clear Messages*.
     pub(super) fn clear(&mut self, queue: &EntityName) -> Decision {
         self.with_entity(queue, |turn, queue| {
-            let backlog = &turn.entity(queue).backlog;
-            if backlog.count() > 0 {
-                let before = backlog.next();
-                turn.emit(Fact::QueueCleared { queue, before });
+            if let Some(all) = turn.entity(queue).backlog.all_ended(queue) {
+                turn.emit_effect(all);
             }
             Ok(Outcome::Cleared)
         })
@@ -80,17 +73,17 @@ impl Turn<'_> {
         queue: Incarnation,
         message: Token,
         receipt: Token,
-    ) -> Result<SequenceNumber, Refusal> {
+    ) -> Result<(Place, Message), Refusal> {
         let place = self
             .cipher()
             .open(TokenKind::MessageId, message)
             .filter(|place| place.incarnation == queue)
             .ok_or(Refusal::MessageNotFound)?;
-        let sequence_number = place.sequence_number;
+        let number = place.sequence_number;
         let message = self
             .entity(queue)
             .backlog
-            .get(sequence_number, self.now())
+            .get(number, self.now())
             .ok_or(Refusal::MessageNotFound)?;
         let lease = self
             .cipher()
@@ -98,8 +91,12 @@ impl Turn<'_> {
             .ok_or(Refusal::PopReceiptMismatch)?;
         let is_latest =
             lease.generation == message.generation || is_planted(Bug::StaleReceiptAccepted);
-        if (lease.incarnation, lease.sequence_number) == (queue, sequence_number) && is_latest {
-            Ok(sequence_number)
+        if (lease.incarnation, lease.sequence_number) == (queue, number) && is_latest {
+            let at = Place {
+                entity: queue,
+                number,
+            };
+            Ok((at, message.clone()))
         } else {
             Err(Refusal::PopReceiptMismatch)
         }

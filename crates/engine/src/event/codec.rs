@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::{Event, Fact};
 use crate::account::{account, put_account};
 use crate::bus::BusFact;
-use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
+use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
+use crate::effect::codec::{effects, put_effects};
 use crate::policy::{policies, put_policies};
 use crate::{
     BodyEncoding, BodyLocation, EntityName, Incarnation, Metadata, SequenceNumber, Service,
@@ -15,23 +16,19 @@ use crate::{
 };
 
 /// The version of every event that this build writes.
-pub(super) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 
 mod kind {
     pub(super) const PARTITION_INITIALIZED: u8 = 1;
     pub(super) const QUEUE_CREATED: u8 = 2;
     pub(super) const QUEUE_DELETED: u8 = 3;
     pub(super) const QUEUE_METADATA_SET: u8 = 4;
-    pub(super) const MESSAGE_SENT: u8 = 5;
-    pub(super) const MESSAGE_RECEIVED: u8 = 6;
-    pub(super) const MESSAGE_UPDATED: u8 = 7;
-    pub(super) const MESSAGE_DELETED: u8 = 8;
-    pub(super) const QUEUE_CLEARED: u8 = 9;
-    pub(super) const RUN_EXPIRED: u8 = 10;
+    // 5 to 10 are events of earlier versions: `migrate` reads them.
     pub(super) const QUEUE_POLICIES_SET: u8 = 11;
     pub(super) const SERVICE_PROPERTIES_SET: u8 = 12;
     pub(super) const ACCOUNT_PUT: u8 = 13;
     pub(super) const ACCOUNT_REMOVED: u8 = 14;
+    pub(super) const MESSAGES: u8 = 15;
 }
 
 impl Event {
@@ -56,56 +53,9 @@ impl Event {
                 self.start_for(out, kind::QUEUE_METADATA_SET, *queue);
                 put_metadata(out, metadata);
             }
-            Fact::MessageSent {
-                queue,
-                sequence_number,
-                expires_at,
-                visible_at,
-                encoding,
-                body,
-            } => {
-                self.start_for(out, kind::MESSAGE_SENT, *queue);
-                put_varint(out, sequence_number.as_u64());
-                put_time(out, *expires_at);
-                put_time(out, *visible_at);
-                put_body(out, *encoding, *body);
-            }
-            Fact::MessageReceived {
-                queue,
-                sequence_number,
-                visible_at,
-            } => {
-                self.start_for(out, kind::MESSAGE_RECEIVED, *queue);
-                put_varint(out, sequence_number.as_u64());
-                put_time(out, *visible_at);
-            }
-            Fact::MessageUpdated {
-                queue,
-                sequence_number,
-                visible_at,
-                body,
-            } => {
-                self.start_for(out, kind::MESSAGE_UPDATED, *queue);
-                put_varint(out, sequence_number.as_u64());
-                put_time(out, *visible_at);
-                put_optional(out, *body, |out, (encoding, location)| {
-                    put_body(out, encoding, location);
-                });
-            }
-            Fact::MessageDeleted {
-                queue,
-                sequence_number,
-            } => {
-                self.start_for(out, kind::MESSAGE_DELETED, *queue);
-                put_varint(out, sequence_number.as_u64());
-            }
-            Fact::QueueCleared { queue, before } => {
-                self.start_for(out, kind::QUEUE_CLEARED, *queue);
-                put_varint(out, before.as_u64());
-            }
-            Fact::RunExpired { queue, run } => {
-                self.start_for(out, kind::RUN_EXPIRED, *queue);
-                put_varint(out, *run);
+            Fact::Messages { effects } => {
+                self.start(out, kind::MESSAGES);
+                put_effects(out, self.at, effects);
             }
             Fact::QueuePoliciesSet { queue, policies } => {
                 self.start_for(out, kind::QUEUE_POLICIES_SET, *queue);
@@ -146,14 +96,10 @@ impl Event {
         put_varint(out, queue.as_u64());
     }
 
-    /// Reads an event that any version up to this one wrote.
+    /// Reads an event of this version. [`LoggedEvent`](crate::LoggedEvent) reads those of any version.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
-        let kind = r.u8()?;
-        if r.u8()? != VERSION {
-            return Err(r.error("event version that is not known"));
-        }
-        let at = time(&mut r)?;
+        let (kind, at) = head(&mut r)?;
         let fact = match kind {
             kind::PARTITION_INITIALIZED => Fact::PartitionInitialized { secret: r.array()? },
             kind::QUEUE_CREATED => Fact::QueueCreated {
@@ -168,41 +114,8 @@ impl Event {
                 queue: incarnation(&mut r)?,
                 metadata: metadata(&mut r)?,
             },
-            kind::MESSAGE_SENT => {
-                let (queue, sequence_number) = (incarnation(&mut r)?, sequence_number(&mut r)?);
-                let (expires_at, visible_at) = (time(&mut r)?, time(&mut r)?);
-                let (encoding, body) = body(&mut r)?;
-                Fact::MessageSent {
-                    queue,
-                    sequence_number,
-                    expires_at,
-                    visible_at,
-                    encoding,
-                    body,
-                }
-            }
-            kind::MESSAGE_RECEIVED => Fact::MessageReceived {
-                queue: incarnation(&mut r)?,
-                sequence_number: sequence_number(&mut r)?,
-                visible_at: time(&mut r)?,
-            },
-            kind::MESSAGE_UPDATED => Fact::MessageUpdated {
-                queue: incarnation(&mut r)?,
-                sequence_number: sequence_number(&mut r)?,
-                visible_at: time(&mut r)?,
-                body: optional(&mut r, body)?,
-            },
-            kind::MESSAGE_DELETED => Fact::MessageDeleted {
-                queue: incarnation(&mut r)?,
-                sequence_number: sequence_number(&mut r)?,
-            },
-            kind::QUEUE_CLEARED => Fact::QueueCleared {
-                queue: incarnation(&mut r)?,
-                before: sequence_number(&mut r)?,
-            },
-            kind::RUN_EXPIRED => Fact::RunExpired {
-                queue: incarnation(&mut r)?,
-                run: r.varint()?,
+            kind::MESSAGES => Fact::Messages {
+                effects: effects(&mut r, at)?,
             },
             kind::QUEUE_POLICIES_SET => Fact::QueuePoliciesSet {
                 queue: incarnation(&mut r)?,
@@ -227,6 +140,15 @@ impl Event {
         r.finish()?;
         Ok(Self { at, fact })
     }
+}
+
+/// The beginning of every event: its kind, and when it happened.
+pub(crate) fn head(r: &mut Reader<'_>) -> Result<(u8, Timestamp), DecodeError> {
+    let kind = r.u8()?;
+    if r.u8()? != VERSION {
+        return Err(r.error("event version that is not known"));
+    }
+    Ok((kind, time(r)?))
 }
 
 /// A time, with [`Timestamp::NEVER`] as 0, because it is the most frequent of the large ones.
@@ -297,9 +219,7 @@ pub(crate) fn put_body(out: &mut Vec<u8>, encoding: BodyEncoding, body: BodyLoca
         BodyEncoding::Text => 1,
         BodyEncoding::Raw => 2,
     });
-    put_varint(out, body.record);
-    put_varint(out, u64::from(body.offset));
-    put_varint(out, u64::from(body.length));
+    put_location(out, body);
 }
 
 pub(crate) fn body(r: &mut Reader<'_>) -> Result<(BodyEncoding, BodyLocation), DecodeError> {
@@ -308,10 +228,19 @@ pub(crate) fn body(r: &mut Reader<'_>) -> Result<(BodyEncoding, BodyLocation), D
         2 => BodyEncoding::Raw,
         _ => return Err(r.error("body encoding that is not known")),
     };
-    let location = BodyLocation {
+    Ok((encoding, location(r)?))
+}
+
+pub(crate) fn put_location(out: &mut Vec<u8>, location: BodyLocation) {
+    put_varint(out, location.record);
+    put_varint(out, u64::from(location.offset));
+    put_varint(out, u64::from(location.length));
+}
+
+pub(crate) fn location(r: &mut Reader<'_>) -> Result<BodyLocation, DecodeError> {
+    Ok(BodyLocation {
         record: r.varint()?,
         offset: r.varint_u32()?,
         length: r.varint_u32()?,
-    };
-    Ok((encoding, location))
+    })
 }

@@ -3,7 +3,10 @@ use proptest::prelude::*;
 use super::codec::VERSION;
 use super::*;
 use crate::bus::{BusFact, BusQueueOptions, DeadLetterCause, EntityStatus, Release};
-use crate::{AccessPolicy, AccountQuota, AccountSecret, PolicyTime};
+use crate::{
+    AccessPolicy, AccountQuota, AccountSecret, BodyEncoding, BodyLocation, Lease, LeaseGeneration,
+    Place, Placed, PolicyTime, SequenceNumber, Timestamp, Was,
+};
 
 const QUEUE: u64 = 3;
 
@@ -18,8 +21,6 @@ fn body_location() -> BodyLocation {
 /// One event of every kind, with its bytes. The bytes are the format: they never change.
 fn golden() -> Vec<(Fact, &'static str)> {
     let queue = Incarnation::new(QUEUE);
-    let sequence_number = SequenceNumber::new(200);
-    let at = Timestamp::from_ms(1000);
     let metadata: Metadata = [("Tier", "1")].into_iter().collect();
     vec![
         (
@@ -39,58 +40,6 @@ fn golden() -> Vec<(Fact, &'static str)> {
             Fact::QueueMetadataSet { queue, metadata },
             "0401e90703010454696572 0131",
         ),
-        (
-            Fact::MessageSent {
-                queue,
-                sequence_number,
-                expires_at: Timestamp::NEVER,
-                visible_at: at,
-                encoding: BodyEncoding::Text,
-                body: body_location(),
-            },
-            "0501e90703c80100e907018020 0aac02",
-        ),
-        (
-            Fact::MessageReceived {
-                queue,
-                sequence_number,
-                visible_at: at,
-            },
-            "0601e90703c801e907",
-        ),
-        (
-            Fact::MessageUpdated {
-                queue,
-                sequence_number,
-                visible_at: at,
-                body: None,
-            },
-            "0701e90703c801e90700",
-        ),
-        (
-            Fact::MessageUpdated {
-                queue,
-                sequence_number,
-                visible_at: at,
-                body: Some((BodyEncoding::Raw, body_location())),
-            },
-            "0701e90703c801e90701028020 0aac02",
-        ),
-        (
-            Fact::MessageDeleted {
-                queue,
-                sequence_number,
-            },
-            "0801e90703c801",
-        ),
-        (
-            Fact::QueueCleared {
-                queue,
-                before: sequence_number,
-            },
-            "0901e90703c801",
-        ),
-        (Fact::RunExpired { queue, run: 5 }, "0a01e9070305"),
         (
             Fact::QueuePoliciesSet {
                 queue,
@@ -125,6 +74,97 @@ fn golden() -> Vec<(Fact, &'static str)> {
                 account: "acct".into(),
             },
             "0e01e907 0461636374",
+        ),
+    ]
+}
+
+fn place(number: u64) -> Place {
+    Place {
+        entity: Incarnation::new(QUEUE),
+        number: SequenceNumber::new(number),
+    }
+}
+
+/// Each effect, with what it can carry and without. Then effects of one event.
+fn effects_golden() -> Vec<(Fact, &'static str)> {
+    let text = Placed {
+        encoding: BodyEncoding::Text,
+        location: body_location(),
+    };
+    let raw = Placed {
+        encoding: BodyEncoding::Raw,
+        ..text
+    };
+    let lease = Lease {
+        generation: LeaseGeneration::new(2),
+        deliveries: 1,
+        due_at: Timestamp::from_ms(3000),
+    };
+    let due_at = Some(Timestamp::from_ms(1500));
+    let body = Some(body_location());
+    let arrived = Effect::Arrived {
+        to: place(200),
+        expires_at: Timestamp::from_ms(2000),
+        due_at,
+        body: text,
+    };
+    let fresh = Effect::Arrived {
+        to: place(201),
+        expires_at: Timestamp::NEVER,
+        due_at: None,
+        body: raw,
+    };
+    let leased = Effect::Leased {
+        at: place(200),
+        lease,
+        body: None,
+        was: Was { due_at, body: None },
+    };
+    let with_body = Effect::Leased {
+        at: place(200),
+        lease,
+        body: Some(raw),
+        was: Was { due_at: None, body },
+    };
+    let ended = Effect::Ended {
+        at: place(199),
+        was: Was {
+            due_at: Some(Timestamp::from_ms(500)),
+            body,
+        },
+    };
+    let range = Effect::RangeEnded {
+        entity: Incarnation::new(QUEUE),
+        from: SequenceNumber::new(128),
+        until: SequenceNumber::new(201),
+    };
+    let other = Effect::Ended {
+        at: Place {
+            entity: Incarnation::new(QUEUE + 1),
+            ..place(1)
+        },
+        was: Was::default(),
+    };
+    let one = |effect: Effect| Fact::Messages {
+        effects: effect.into(),
+    };
+    let all = Fact::Messages {
+        effects: [with_body, fresh, ended, other].into_iter().collect(),
+    };
+    vec![
+        (one(arrived), "0f01e907 61 03c801 d00f e807 01 80200aac02"),
+        (one(fresh), "0f01e907 01 03c901 02 80200aac02"),
+        (one(leased), "0f01e907 22 03c801 02 01 a01f e807"),
+        (
+            one(with_body),
+            "0f01e907 c2 03c801 02 01 a01f 02 80200aac02 80200aac02",
+        ),
+        (one(ended), "0f01e907 a3 03c701 e707 80200aac02"),
+        (one(range), "0f01e907 04 038001 c901"),
+        (
+            all,
+            "0f01e907 c2 03c801 02 01 a01f 02 80200aac02 80200aac02 \
+             11 02 02 80200aac02 b3 03 e707 80200aac02 03 0401",
         ),
     ]
 }
@@ -308,7 +348,7 @@ fn bus_golden() -> Vec<(Fact, String)> {
 
 /// Every event there is, with its bytes.
 fn all_golden() -> impl Iterator<Item = (Fact, String)> {
-    let others = golden().into_iter();
+    let others = golden().into_iter().chain(effects_golden());
     others
         .map(|(fact, bytes)| (fact, bytes.to_owned()))
         .chain(bus_golden())
@@ -352,15 +392,52 @@ fn every_event_has_its_bytes() {
     }
 }
 
+fn count_of(fact: &Fact) -> usize {
+    let at = Timestamp::ZERO;
+    let fact = fact.clone();
+    Event { at, fact }.effect_count()
+}
+
 #[test]
 fn every_truncation_and_every_excess_is_an_error() {
-    for (_, bytes) in all_golden() {
+    for (fact, bytes) in all_golden() {
         let mut bytes = hex(&bytes);
         for cut in 0..bytes.len() {
-            assert!(Event::decode(&bytes[..cut]).is_err());
+            let shorter = Event::decode(&bytes[..cut]);
+            // Effects go on to the end of an event, so it may end after any of them.
+            let ends_early = |event: &Event| event.effect_count() < count_of(&fact);
+            assert!(shorter.as_ref().map_or(true, ends_early), "{shorter:?}");
         }
         bytes.push(0);
         assert!(Event::decode(&bytes).is_err());
+    }
+}
+
+#[test]
+fn wrong_effects_are_refused() {
+    for (bytes, error) in [
+        (
+            "0f01e907 05 0301",
+            "effect that is not known at byte 5 of 7",
+        ),
+        (
+            "0f01e907 24 030102",
+            "flag of an effect that is not known at byte 5 of 8",
+        ),
+        (
+            "0f01e907 81 0301",
+            "flag of an effect that is not known at byte 5 of 7",
+        ),
+        (
+            "0f01e907 13 02",
+            "effect on the entity of no effect before it at byte 5 of 6",
+        ),
+        (
+            "0f01e907 03 0301 13 03",
+            "sequence number out of range at byte 9 of 9",
+        ),
+    ] {
+        assert_eq!(Event::decode(&hex(bytes)).unwrap_err().to_string(), error);
     }
 }
 
@@ -375,7 +452,7 @@ fn a_newer_version_of_an_event_is_refused() {
 
 proptest! {
     #[test]
-    fn decoding_never_panics(mut bytes: Vec<u8>, kind in prop_oneof![0u8..16, 62u8..80]) {
+    fn decoding_never_panics(mut bytes: Vec<u8>, kind in prop_oneof![0u8..17, 15u8..16, 62u8..82]) {
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }

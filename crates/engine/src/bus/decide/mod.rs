@@ -19,7 +19,7 @@ use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::{BusQueue, Role};
 use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
 use crate::decide::{Decision, Scope, Turn};
-use crate::token::{Place, TokenKind};
+use crate::token::{TokenKind, TokenPlace};
 use crate::{
     EntityName, Fact, Incarnation, LeaseGeneration, Outcome, Refusal, SequenceNumber, Token,
 };
@@ -229,7 +229,7 @@ impl Turn<'_> {
         number: SequenceNumber,
         generation: LeaseGeneration,
     ) -> Token {
-        let place = Place {
+        let place = TokenPlace {
             incarnation: queue,
             sequence_number: number,
             generation,

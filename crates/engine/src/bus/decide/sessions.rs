@@ -10,7 +10,7 @@ use super::super::{
 };
 use super::Answer;
 use crate::decide::Turn;
-use crate::token::{Place, TokenKind};
+use crate::token::{TokenKind, TokenPlace};
 use crate::{Incarnation, SequenceNumber, Timestamp, Token};
 
 impl Turn<'_> {
@@ -48,7 +48,7 @@ impl Turn<'_> {
         let (number, generation) = found
             .map(|(number, session)| (number, session.generation))
             .expect("the session was locked just now, and what is locked is not forgotten");
-        let place = Place {
+        let place = TokenPlace {
             incarnation: queue,
             sequence_number: SequenceNumber::new(number.into()),
             generation,

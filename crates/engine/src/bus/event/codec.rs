@@ -1,10 +1,11 @@
 //! The bytes of facts about bus queues, and the parts that snapshots share with them.
 
 use super::{BusFact, Release};
-use crate::BodyLocation;
 use crate::bus::{BusQueueOptions, DeadLetterCause, EntityStatus};
 use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
-use crate::event::codec::{incarnation, name, put_name, put_time, sequence_number, time};
+use crate::event::codec::{
+    incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
+};
 
 /// The first kind of a fact about bus queues.
 const FIRST_KIND: u8 = 64;
@@ -260,20 +261,6 @@ impl BusFact {
         };
         Ok(Some(fact))
     }
-}
-
-pub(in crate::bus) fn put_location(out: &mut Vec<u8>, location: BodyLocation) {
-    put_varint(out, location.record);
-    put_varint(out, u64::from(location.offset));
-    put_varint(out, u64::from(location.length));
-}
-
-pub(in crate::bus) fn location(r: &mut Reader<'_>) -> Result<BodyLocation, DecodeError> {
-    Ok(BodyLocation {
-        record: r.varint()?,
-        offset: r.varint_u32()?,
-        length: r.varint_u32()?,
-    })
 }
 
 pub(in crate::bus) fn put_cause(out: &mut Vec<u8>, cause: DeadLetterCause) {

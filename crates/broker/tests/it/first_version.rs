@@ -1,0 +1,256 @@
+//! A data directory of the first version, which logged no effects: it opens, and is what it was.
+//!
+//! `tests/golden/1` was written by that version with [`history`]. Never write it again.
+
+use kew_broker::{PartitionOptions, Reply};
+use kew_engine::{
+    BodyEncoding, Command, EntityName, Outcome, ReceivedMessage, Timestamp, VisibilityTimeout,
+};
+use kew_log::FaultyStorage;
+
+use crate::damaged::{Bench, Sizes};
+
+macro_rules! golden {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_bytes!(concat!("../golden/1/", $name)) as &[u8])),*]
+    };
+}
+
+const FILES: [(&str, &[u8]); 3] = golden![
+    "segment-00000000000000000001",
+    "segment-00000000000000000002",
+    "snapshot-00000000000000009512",
+];
+
+fn options() -> PartitionOptions {
+    let sizes = Sizes {
+        segment_kib: 32,
+        batch_kib: 16,
+        turn_kib: 8,
+        settlement_kib: 1,
+        command_kib: 1,
+    };
+    let options = sizes.options();
+    PartitionOptions {
+        log: kew_log::LogOptions {
+            ballast_size_bytes: 0,
+            ..options.log
+        },
+        ..options
+    }
+}
+
+const QUEUES: [&str; 3] = ["jobs", "old", "again"];
+
+fn name(queue: &str) -> EntityName {
+    EntityName::storage_queue("acct", queue)
+}
+
+fn seconds(seconds: u32) -> VisibilityTimeout {
+    VisibilityTimeout::from_seconds(seconds).unwrap()
+}
+
+/// Commands of one history.
+struct Teller {
+    bench: Bench,
+    sent: u32,
+}
+
+impl Teller {
+    fn ask(&mut self, command: Command) -> Reply {
+        self.bench.ask(command)
+    }
+
+    fn create(&mut self, queue: &str) {
+        let metadata = [("colour", "green")].into_iter().collect();
+        let queue = name(queue);
+        self.ask(Command::CreateQueue { queue, metadata }).unwrap();
+    }
+
+    /// A send of the next body.
+    fn message(&mut self, queue: &str, time_to_live_seconds: Option<u32>, hidden: u32) -> Command {
+        self.sent += 1;
+        let body = format!("body {}", self.sent);
+        Command::Send {
+            queue: name(queue),
+            body: body.into(),
+            encoding: BodyEncoding::Text,
+            time_to_live_seconds,
+            visibility_timeout: seconds(hidden),
+        }
+    }
+
+    fn send(&mut self, queue: &str, time_to_live_seconds: Option<u32>, hidden: u32) {
+        let message = self.message(queue, time_to_live_seconds, hidden);
+        self.ask(message).unwrap();
+    }
+
+    fn receive(&mut self, queue: &str, count: u32, hidden: u32) -> Vec<ReceivedMessage> {
+        let command = Command::Receive {
+            queue: name(queue),
+            count,
+            visibility_timeout: seconds(hidden),
+        };
+        match self.ask(command).unwrap().outcome {
+            Outcome::Received(messages) => messages,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Deletes it, or returns why not.
+    fn delete(&mut self, queue: &str, message: &ReceivedMessage) -> String {
+        let command = Command::Delete {
+            queue: name(queue),
+            message: message.message,
+            receipt: message.receipt,
+        };
+        self.ask(command)
+            .map_or_else(|it| it.to_string(), |_| "deleted".into())
+    }
+
+    fn update(&mut self, queue: &str, message: &mut ReceivedMessage, body: Option<&'static str>) {
+        let command = Command::Update {
+            queue: name(queue),
+            message: message.message,
+            receipt: message.receipt,
+            visibility_timeout: seconds(40),
+            body: body.map(|body| (BodyEncoding::Raw, body.into())),
+        };
+        match self.ask(command).unwrap().outcome {
+            Outcome::Updated { receipt, .. } => message.receipt = receipt,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.bench.now = self.bench.now.plus_seconds(seconds);
+    }
+}
+
+/// Every event of Queue Storage's messages, before a snapshot and after it. Returns the receipts that are left.
+fn history(teller: &mut Teller) -> Vec<ReceivedMessage> {
+    for queue in QUEUES {
+        teller.create(queue);
+    }
+    let many: Vec<_> = (0..140)
+        .map(|number| {
+            let time_to_live_seconds = (number % 3 == 0).then_some(5);
+            teller.message("jobs", time_to_live_seconds, u32::from(number == 7))
+        })
+        .collect();
+    assert!(teller.bench.ask_all(many).iter().all(Result::is_ok));
+    teller.send("old", None, 0);
+    let mut held = teller.receive("jobs", 5, 30);
+    teller.update("jobs", &mut held[1], Some("another body"));
+    teller.update("jobs", &mut held[2], None);
+    assert_eq!(teller.delete("jobs", &held[4]), "deleted");
+    teller.bench.snapshot();
+
+    teller.update("jobs", &mut held[1], None);
+    assert_eq!(teller.delete("jobs", &held[0]), "deleted");
+    teller.receive("old", 1, 10);
+    teller.ask(Command::Clear { queue: name("old") }).unwrap();
+    teller.send("old", Some(3), 1);
+    // What expires is removed by the tick before the next command.
+    teller.wait(6);
+    teller.send("old", None, 0);
+    let queue = name("again");
+    teller.send("again", None, 0);
+    teller.ask(Command::DeleteQueue { queue }).unwrap();
+    teller.create("again");
+    teller.send("again", None, 5);
+    held.extend(teller.receive("jobs", 3, 20));
+    let body = Some("the last body, which is longer than the one before it");
+    teller.update("jobs", &mut held[5], body);
+    teller.bench.mark();
+    held
+}
+
+/// All that clients can see, and what becomes of the receipts.
+fn examine(teller: &mut Teller, held: &[ReceivedMessage]) -> Vec<String> {
+    teller.wait(1);
+    let mut seen = Vec::new();
+    for queue in QUEUES {
+        let view = teller.ask(Command::ReadQueue { queue: name(queue) });
+        seen.push(format!("{:?}", view.unwrap().outcome));
+        for message in held {
+            seen.push(teller.delete(queue, message));
+        }
+    }
+    // Then all leases and delays have ended.
+    teller.wait(60);
+    for queue in QUEUES {
+        for _ in 0..10 {
+            let answer = teller.ask(Command::Receive {
+                queue: name(queue),
+                count: 32,
+                visibility_timeout: seconds(600),
+            });
+            let answer = answer.unwrap();
+            let Outcome::Received(messages) = &answer.outcome else {
+                panic!("{answer:?}");
+            };
+            for (message, body) in messages.iter().zip(&answer.bodies) {
+                let body = body.read().unwrap();
+                seen.push(format!(
+                    "{:?} {:?} {} {} {} {:?} {body:?}",
+                    message.message,
+                    message.receipt,
+                    message.inserted_at,
+                    message.expires_at,
+                    message.delivery_count,
+                    message.encoding,
+                ));
+            }
+        }
+    }
+    let overview = teller.bench.partition.state().counts();
+    seen.push(format!("{overview:?}"));
+    seen.push(format!(
+        "{:?}",
+        teller.bench.partition.state().usage_of("acct")
+    ));
+    seen
+}
+
+fn on(storage: FaultyStorage, now: Timestamp) -> Teller {
+    let mut bench = Bench::on(storage, options());
+    bench.now = now;
+    Teller { bench, sent: 1000 }
+}
+
+/// Opens the directory, with its snapshot or from its first event on.
+fn check(is_whole_log: bool) {
+    let mut told = on(FaultyStorage::new(), Timestamp::from_ms(1_000_000));
+    let held = history(&mut told);
+    let now = told.bench.now;
+
+    let storage = FaultyStorage::new();
+    for (name, content) in FILES {
+        if !(is_whole_log && name.starts_with("snapshot")) {
+            storage.put(name, content);
+        }
+    }
+    let mut opened = on(storage, now);
+    let seen = examine(&mut opened, &held);
+    assert_eq!(seen, examine(&mut told, &held));
+    let deleted = seen.iter().filter(|it| *it == "deleted");
+    assert!(deleted.count() > 3, "{seen:#?}");
+
+    // And once more: with what this version wrote behind it.
+    let mut again = on(opened.bench.storage.kill(), opened.bench.now);
+    for teller in [&mut again, &mut opened] {
+        teller.wait(600);
+    }
+    assert_eq!(examine(&mut again, &held), examine(&mut opened, &held));
+}
+
+#[test]
+fn a_directory_of_the_first_version_is_what_it_was() {
+    check(false);
+}
+
+#[test]
+fn every_event_of_the_first_version_means_what_it_meant() {
+    check(true);
+}
