@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::StreamExt as _;
@@ -88,7 +89,7 @@ impl ClaimCheck {
     /// [`ClaimCheckOptions::message_life`](crate::ClaimCheckOptions::message_life) and
     /// [`ClaimCheckOptions::send_time_max`](crate::ClaimCheckOptions::send_time_max) together, and an hour. An object of
     /// a buried message that was [kept](ClaimCheck::keep) stays for
-    /// [`ClaimCheckOptions::buried_life`](crate::ClaimCheckOptions::buried_life). A mark whose object is gone is removed
+    /// [`ClaimCheckOptions::buried_life`](crate::ClaimCheckOptions::buried_life) longer. A mark whose object is gone is removed
     /// when it is as old as an orphan.
     ///
     /// Refused without a `message_life`. Call it once a day or so, in one process for each folder, and again while
@@ -135,9 +136,11 @@ impl ClaimCheck {
             now.checked_sub_signed(age)
                 .unwrap_or(DateTime::<Utc>::MIN_UTC)
         };
+        // A message that is sent again at the end of this time lives as long as any other.
+        let kept_for = |buried_life: Duration| buried_life.saturating_add(orphan_age);
         Ok(Ages {
             stored: before(orphan_age),
-            kept: self.options.buried_life.map(before),
+            kept: self.options.buried_life.map(kept_for).map(before),
         })
     }
 
