@@ -159,7 +159,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         let message = Arc::new(decoded.map_err(Failure::of_codec)?);
         *lock(&self.message) = Some(message.clone());
         let (lease, phase) = (self.lease.clone(), shared.phase.subscribe());
-        let delivery = Delivery::new(message, self.meta.clone(), lease, phase);
+        let delivery = Delivery::new(message, self.meta.clone(), lease, phase, shared.clone());
         // Each runs to its end: a handler is not dropped because another one failed or panicked.
         let handlers = shared.handlers.iter().map(|handler| {
             let delivery = delivery.clone();
