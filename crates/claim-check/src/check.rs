@@ -194,8 +194,9 @@ impl ClaimCheck {
     }
 
     /// Keeps the object of a message that is about to go to the dead-letter or poison queue. From now on nothing removes
-    /// it but [`ClaimCheck::discard`], and a sweep after
-    /// [`ClaimCheckOptions::buried_life`](crate::ClaimCheckOptions::buried_life).
+    /// it but [`ClaimCheck::discard`], and a sweep long after
+    /// [`ClaimCheckOptions::buried_life`](crate::ClaimCheckOptions::buried_life): also if you send the message again and it
+    /// is handled.
     ///
     /// Call it before the message is buried. An object that does not exist is a success. Called again, it counts the
     /// time anew.

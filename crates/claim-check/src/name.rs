@@ -29,6 +29,28 @@ pub(crate) fn random() -> Result<String, Error> {
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
+/// What a file of a day is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum File {
+    /// An object, by the random part of its name.
+    Object(u128),
+    /// The mark of the object with this random part.
+    Mark(u128),
+}
+
+/// Which of ours a file of a day is, if any.
+pub(crate) fn file_of(file: &str) -> Option<File> {
+    match file.strip_suffix(KEPT) {
+        Some(digits) => number_of(digits).map(File::Mark),
+        None => number_of(file).map(File::Object),
+    }
+}
+
+/// The name of the object of a day with this random part.
+pub(crate) fn in_day(day: &str, number: u128) -> String {
+    format!("{day}/{number:032x}")
+}
+
 /// The name of the mark of an object that is kept. It lies beside the object.
 pub(crate) fn mark_of(name: &str) -> String {
     format!("{name}{KEPT}")
@@ -48,9 +70,14 @@ pub(crate) fn day_of(folder: &str) -> Option<NaiveDate> {
 }
 
 /// Whether the last part of a name is one of ours.
-pub(crate) fn is_random(digits: &str) -> bool {
+fn is_random(digits: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     digits.len() == DIGITS && digits.bytes().all(is_digit)
+}
+
+fn number_of(digits: &str) -> Option<u128> {
+    let number = u128::from_str_radix(digits, 16).ok()?;
+    is_random(digits).then_some(number)
 }
 
 /// Whether a file of a folder is a write that was never finished: the name of an object or a mark, `#` and a number.
@@ -96,5 +123,26 @@ mod tests {
         assert!(!is_unfinished("other#1"));
         assert!(is_unfinished(&format!("{}#1", mark_of(digits))));
         assert!(!is_random(&mark_of(digits)) && !is_unfinished(&mark_of(digits)));
+    }
+
+    #[test]
+    fn a_file_of_a_day_is_an_object_or_a_mark() {
+        let digits = "00023456789abcdef0123456789abcdf";
+        let name = format!("2026-11-18/{digits}");
+        let Some(File::Object(number)) = file_of(digits) else {
+            panic!("{:?}", file_of(digits));
+        };
+        assert_eq!(in_day("2026-11-18", number), name);
+        assert_eq!(file_of(&mark_of(digits)), Some(File::Mark(number)));
+        for other in [
+            format!("{digits}0"),
+            format!("+{}", &digits[1..]),
+            digits.to_uppercase(),
+            format!("{digits}#1"),
+            mark_of("readme"),
+            mark_of(&mark_of(digits)),
+        ] {
+            assert_eq!(file_of(&other), None, "{other}");
+        }
     }
 }

@@ -37,8 +37,8 @@ pub struct ClaimCheckOptions {
     /// How long it takes at most from `check_in` to the end of the last try to send the message. Default 1 day.
     pub send_time_max: Duration,
     /// How long a message lies in the dead-letter or poison queue at most, counted from
-    /// [`ClaimCheck::keep`](crate::ClaimCheck::keep): so long its object is kept. `None`, the default: always, as such
-    /// messages never expire.
+    /// [`ClaimCheck::keep`](crate::ClaimCheck::keep). Its object is kept for that time, and then as long as that of any
+    /// other message: you may have sent it again at the end. `None`, the default: always, as such messages never expire.
     pub buried_life: Option<Duration>,
     /// How long the store may take for one operation. Default 60 s.
     pub store_time_max: Duration,

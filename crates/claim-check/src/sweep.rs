@@ -6,18 +6,23 @@
 //!
 //! How old a message can be only its application knows, so a sweep is refused until it says so. A message that is buried
 //! can lie for much longer: its object has a mark beside it, and counts from the mark.
+//!
+//! A day is listed once, with objects and marks, so an object that stays costs no request of its own. Before an object is
+//! removed its mark is looked for once more: the message may have been buried since the listing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::StreamExt as _;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStoreExt as _, PutPayload};
+use object_store::{ObjectStoreExt as _, PutPayload};
 
 use crate::check::ClaimCheck;
 use crate::error::Error;
-use crate::name;
+use crate::name::{self, File};
 
 /// How far the clocks of senders, which name the days, may be wrong before their objects are swept later.
 const CLOCKS: TimeDelta = TimeDelta::days(1);
@@ -28,9 +33,9 @@ const MARKER: &str = "sweep-";
 /// What one sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// How many objects it looked at.
+    /// How many objects it looked at, with marks.
     pub looked_at: u64,
-    /// How many orphans it removed.
+    /// How many orphans it removed, with marks whose objects are gone.
     pub removed: u64,
     /// How many objects it left because their messages were buried: see [`ClaimCheck::keep`].
     pub kept: u64,
@@ -47,17 +52,50 @@ struct Ages {
     kept: Option<DateTime<Utc>>,
 }
 
+/// What a day has, by the random parts of the names: a few bytes of memory for each.
+#[derive(Debug, Default)]
+struct Listed {
+    /// Old objects.
+    old: BTreeSet<u128>,
+    /// Since when objects are kept.
+    marks: BTreeMap<u128, DateTime<Utc>>,
+}
+
+impl Ages {
+    /// Whether an old object is an orphan, by its mark.
+    fn has_ended(self, mark: Option<DateTime<Utc>>) -> bool {
+        match (mark, self.kept) {
+            (None, _) => true,
+            (Some(since), Some(before)) => since < before,
+            (Some(_), None) => false,
+        }
+    }
+}
+
+impl Listed {
+    /// Old marks without an old object. An object is older than its mark, so theirs do not exist: they were removed
+    /// while their messages were being buried.
+    fn lone_marks(&self, before: DateTime<Utc>) -> impl Iterator<Item = u128> {
+        let marks = self.marks.iter();
+        let is_lone = move |(number, since): &(&u128, &DateTime<Utc>)| {
+            **since < before && !self.old.contains(number)
+        };
+        marks.filter(is_lone).map(|(number, _)| *number)
+    }
+}
+
 impl ClaimCheck {
     /// Removes objects that no message can refer to any more, at most `limit` of them: those that are older than
     /// [`ClaimCheckOptions::message_life`](crate::ClaimCheckOptions::message_life) and
     /// [`ClaimCheckOptions::send_time_max`](crate::ClaimCheckOptions::send_time_max) together, and an hour. An object of
     /// a buried message that was [kept](ClaimCheck::keep) stays for
-    /// [`ClaimCheckOptions::buried_life`](crate::ClaimCheckOptions::buried_life).
+    /// [`ClaimCheckOptions::buried_life`](crate::ClaimCheckOptions::buried_life) longer. A mark whose object is gone is removed
+    /// when it is as old as an orphan.
     ///
     /// Refused without a `message_life`. Call it once a day or so, in one process for each folder, and again while
     /// [`Swept::has_more`].
     ///
-    /// It looks only at folders whose day is that long ago. It can run at any time, also while messages are checked in
+    /// It looks only at folders whose day is that long ago, and lists each of them once. It can run at any time, also while messages are checked in
     /// and out. In a folder of the file system it also removes unfinished writes, and days that are empty.
     pub async fn sweep(&self, limit: u32) -> Result<Swept, Error> {
         let ages = self.ages().await?;
@@ -98,9 +136,11 @@ impl ClaimCheck {
             now.checked_sub_signed(age)
                 .unwrap_or(DateTime::<Utc>::MIN_UTC)
         };
+        // A message that is sent again at the end of this time lives as long as any other.
+        let kept_for = |buried_life: Duration| buried_life.saturating_add(orphan_age);
         Ok(Ages {
             stored: before(orphan_age),
-            kept: self.options.buried_life.map(before),
+            kept: self.options.buried_life.map(kept_for).map(before),
         })
     }
 
@@ -132,43 +172,34 @@ impl ClaimCheck {
         limit: u32,
         swept: &mut Swept,
     ) -> Result<(), Error> {
-        let mut listed = self.store.objects.list(Some(day));
-        loop {
-            let next = async { listed.next().await.transpose() };
-            let Some(found) = self.within("list of a day", next).await? else {
-                break;
-            };
-            swept.looked_at += 1;
-            let Some(name) = old_object(day, &found, ages.stored) else {
-                continue;
-            };
+        let Some(folder) = day.filename() else {
+            return Ok(());
+        };
+        let listed = self.list_day(day, ages.stored, swept).await?;
+        for &number in &listed.old {
+            let mark = listed.marks.get(&number).copied();
+            if !ages.has_ended(mark) {
+                swept.kept += 1;
+            } else if swept.removed >= u64::from(limit) {
+                swept.has_more = true;
+                return Ok(());
+            } else {
+                self.remove(&name::in_day(folder, number), ages, swept)
+                    .await?;
+            }
+        }
+        for number in listed.lone_marks(ages.stored) {
             if swept.removed >= u64::from(limit) {
                 swept.has_more = true;
                 return Ok(());
             }
-            match (self.kept_since(&name).await?, ages.kept) {
-                (None, _) => {}
-                (Some(since), Some(before)) if since < before => {
-                    // First: a crash after it leaves an object that counts as any other.
-                    self.delete(&name::mark_of(&name)).await?;
-                }
-                (Some(_), Some(_) | None) => {
-                    swept.kept += 1;
-                    continue;
-                }
-            }
-            let delete = self.store.objects.delete(&found.location);
-            match self.within(&name, delete).await {
-                Ok(()) => swept.removed += 1,
-                // It was released meanwhile.
-                Err(Error::Missing { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            let is_removed = self.remove_mark(&name::in_day(folder, number)).await?;
+            swept.removed += u64::from(is_removed);
         }
-        if let Some(folder) = &self.store.folder {
+        if let Some(root) = &self.store.folder {
             let folder: PathBuf = day
                 .parts()
-                .fold(folder.to_path_buf(), |path, part| path.join(part.as_ref()));
+                .fold(root.to_path_buf(), |path, part| path.join(part.as_ref()));
             let tidied = tokio::task::spawn_blocking(move || tidy(&folder, ages.stored)).await;
             swept.removed += tidied
                 .map_err(Error::unavailable)?
@@ -176,12 +207,67 @@ impl ClaimCheck {
         }
         Ok(())
     }
-}
 
-/// The name of an object of ours that is old.
-fn old_object(day: &Path, found: &ObjectMeta, before: DateTime<Utc>) -> Option<String> {
-    let (day, digits) = (day.filename()?, found.location.filename()?);
-    (found.last_modified < before && name::is_random(digits)).then(|| format!("{day}/{digits}"))
+    /// Everything of ours in a day, in one pass: a store of files lists it in any order.
+    async fn list_day(
+        &self,
+        day: &Path,
+        before: DateTime<Utc>,
+        swept: &mut Swept,
+    ) -> Result<Listed, Error> {
+        let mut found = self.store.objects.list(Some(day));
+        let mut listed = Listed::default();
+        loop {
+            let next = async { found.next().await.transpose() };
+            let Some(found) = self.within("list of a day", next).await? else {
+                return Ok(listed);
+            };
+            swept.looked_at += 1;
+            match found.location.filename().and_then(name::file_of) {
+                Some(File::Object(number)) if found.last_modified < before => {
+                    listed.old.insert(number);
+                }
+                Some(File::Mark(number)) => {
+                    listed.marks.insert(number, found.last_modified);
+                }
+                Some(File::Object(_)) | None => {}
+            }
+        }
+    }
+
+    /// Removes an orphan, unless its message was buried since the day was listed.
+    async fn remove(&self, name: &str, ages: Ages, swept: &mut Swept) -> Result<(), Error> {
+        let mark = self.kept_since(name).await?;
+        if !ages.has_ended(mark) {
+            swept.kept += 1;
+            return Ok(());
+        }
+        if mark.is_some() {
+            // First: a crash after it leaves an object that counts as any other.
+            self.delete(&name::mark_of(name)).await?;
+        }
+        let path = self.path(name);
+        match self.within(name, self.store.objects.delete(&path)).await {
+            Ok(()) => swept.removed += 1,
+            // It was released meanwhile.
+            Err(Error::Missing { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Removes the mark of an object that does not exist. Returns whether it was there.
+    async fn remove_mark(&self, object: &str) -> Result<bool, Error> {
+        let path = self.path(object);
+        match self.within(object, self.store.objects.head(&path)).await {
+            Ok(_) => Ok(false),
+            Err(Error::Missing { .. }) => {
+                self.delete(&name::mark_of(object)).await?;
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Removes unfinished writes of a day, which are not listed as objects, and the folder if nothing is left in it.

@@ -19,7 +19,7 @@ pub struct Record {
 /// A piece of work, when its transaction begins.
 #[derive(Debug)]
 pub enum Begun<T> {
-    /// It is done. This is what was recorded; no transaction is open.
+    /// It is done. This is what was recorded. The transaction is rolled back, now or soon.
     Recorded(Record),
     /// It is new. The transaction is open.
     New(T),

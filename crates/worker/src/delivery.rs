@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use kew_client::ErrorKind;
 use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
 
 use crate::error::SourceError;
 use crate::failure::Failure;
@@ -25,6 +27,13 @@ pub struct Delivery<T, L> {
     meta: Arc<Meta>,
     lease: Arc<Mutex<L>>,
     phase: watch::Receiver<Phase>,
+    requests: Arc<dyn ObserveRequests>,
+}
+
+/// What learns how long requests take: a listener, which slows down when its service does.
+pub(crate) trait ObserveRequests: Send + Sync {
+    /// Takes in a request that ends now.
+    fn observe(&self, began: Instant, error: Option<&SourceError>);
 }
 
 impl<T, L> Delivery<T, L> {
@@ -33,12 +42,14 @@ impl<T, L> Delivery<T, L> {
         meta: Arc<Meta>,
         lease: Arc<Mutex<L>>,
         phase: watch::Receiver<Phase>,
+        requests: Arc<dyn ObserveRequests>,
     ) -> Self {
         Self {
             message,
             meta,
             lease,
             phase,
+            requests,
         }
     }
 
@@ -82,7 +93,43 @@ impl<T, L: Checkpoints> Delivery<T, L> {
     /// A plain queue of Service Bus has no place for progress, so this method does not exist there. On Queue Storage
     /// it is refused unless the source writes envelopes. To drop the future leaves it open whether it was stored.
     pub async fn save(&self, progress: impl Into<Bytes>) -> Result<(), SourceError> {
-        self.lease.lock().await.save(progress.into()).await
+        let mut lease = self.lease.lock().await;
+        let mut request = UnderWay::new(&*self.requests);
+        let saved = lease.save(progress.into()).await;
+        request.end(saved.as_ref().err());
+        saved
+    }
+}
+
+/// A request of a handler. Handlers are dropped when their time is over: a request that nobody waits for any more has
+/// had no answer until then.
+struct UnderWay<'a> {
+    requests: &'a dyn ObserveRequests,
+    began: Instant,
+    has_ended: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    fn new(requests: &'a dyn ObserveRequests) -> Self {
+        Self {
+            requests,
+            began: Instant::now(),
+            has_ended: false,
+        }
+    }
+
+    fn end(&mut self, error: Option<&SourceError>) {
+        self.has_ended = true;
+        self.requests.observe(self.began, error);
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let text = "the handler was dropped before the service answered";
+            self.end(Some(&SourceError::new(ErrorKind::OutcomeUnknown, text)));
+        }
     }
 }
 
@@ -93,6 +140,7 @@ impl<T, L> Clone for Delivery<T, L> {
             meta: self.meta.clone(),
             lease: self.lease.clone(),
             phase: self.phase.clone(),
+            requests: self.requests.clone(),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::money::Money;
 use crate::names::{AccountKey, TransactionId};
 use crate::transaction::Decision;
 
-/// Missing transactions that are looked up.
+/// Missing transactions that are looked up. While more are missing, most of them wait for a worker.
 const LOOK_UPS_MAX: usize = 100;
 
 /// Rows that are read at once.
@@ -37,6 +37,8 @@ pub struct Findings {
     pub booked: usize,
     /// Those that could not be booked, because the balance would be a number that the bank cannot count.
     pub out_of_range: usize,
+    /// Those that are not booked, and were not looked up because too many are missing.
+    pub not_looked_up: usize,
     /// All transactions in the store, others included.
     pub stored: usize,
     /// Accounts whose balance was compared with the sum of their transactions.
@@ -63,6 +65,7 @@ impl fmt::Display for Findings {
             confirmed,
             booked,
             out_of_range,
+            not_looked_up,
             stored,
             accounts,
             faults,
@@ -71,7 +74,11 @@ impl fmt::Display for Findings {
             f,
             "confirmed={confirmed} booked={booked} out_of_range={out_of_range} stored={stored} accounts={accounts} faults={}",
             faults.len()
-        )
+        )?;
+        match not_looked_up {
+            0 => Ok(()),
+            more => write!(f, " not_looked_up={more}"),
+        }
     }
 }
 
@@ -92,16 +99,14 @@ pub async fn audit(ledger: &Ledger, confirmed: &[Confirmed]) -> Result<Findings,
     }
 }
 
-/// Finds out which transactions will never be booked. While many are missing, most of them wait for a worker.
+/// Finds out which of the first missing transactions will never be booked.
 async fn explain(
     ledger: &Ledger,
     findings: &mut Findings,
     missing: &[&Confirmed],
 ) -> Result<(), StoreError> {
-    if missing.len() > LOOK_UPS_MAX {
-        return Ok(());
-    }
-    for Confirmed { key, id, .. } in missing {
+    findings.not_looked_up = missing.len().saturating_sub(LOOK_UPS_MAX);
+    for Confirmed { key, id, .. } in missing.iter().take(LOOK_UPS_MAX) {
         let (user, account) = key.split_once('|').unwrap_or((key, ""));
         let key = AccountKey::new(user, account);
         let (Ok(key), Ok(id)) = (key, TransactionId::parse(id)) else {

@@ -1,9 +1,13 @@
 //! Orphans are removed, and nothing else.
 
 use std::fs::File;
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::{Duration, SystemTime};
 
-use kew_claim_check::{ClaimCheck, ClaimCheckOptions, ClaimStore, Content, ErrorKind, Swept};
+use kew_claim_check::{
+    ClaimCheck, ClaimCheckOptions, ClaimStore, Content, ErrorKind, Outgoing, Swept,
+};
 
 use crate::store::TestStore;
 
@@ -193,6 +197,10 @@ async fn an_object_of_a_buried_message_is_removed_when_its_time_is_over() {
     // Another copy of the message was handled: this one still lies there.
     claims.release(&sent.claim).await.unwrap();
     assert_eq!(claims.check_out(&sent.body).await.unwrap().content, large());
+    // It is sent again on its last day among the dead letters, and lives as long as any other message.
+    store.pass(30 * DAY);
+    assert_eq!(claims.sweep(9).await.unwrap().kept, 1);
+    assert_eq!(claims.check_out(&sent.body).await.unwrap().content, large());
     store.pass(2 * DAY);
     assert_eq!(forever.sweep(9).await.unwrap().kept, 1);
     let swept = claims.sweep(9).await.unwrap();
@@ -213,6 +221,95 @@ async fn a_kept_object_is_removed_on_request() {
     claims.keep(&sent.claim).await.unwrap();
     claims.discard(&sent.claim).await.unwrap();
     assert_eq!(store.names().await, []);
+}
+
+/// Objects that stay cost no request of their own: those of a year of dead letters would be asked for in each sweep.
+#[tokio::test]
+async fn a_day_is_listed_once() {
+    let store = TestStore::new();
+    let claims = store.claim_check();
+    for _ in 0..10 {
+        let sent = claims.check_in(large()).await.unwrap();
+        claims.keep(&sent.claim).await.unwrap();
+    }
+    store.pass(31 * DAY);
+    let before = store.operations();
+    assert_eq!(claims.sweep(99).await.unwrap().kept, 10);
+    // The store counts each entry of a list. Four more: the clock is read with a marker, and days are listed.
+    assert_eq!(store.operations() - before, 4 + 20);
+}
+
+/// A mark is all that is left if the object was released while its message was being buried.
+#[tokio::test]
+async fn a_mark_whose_object_is_gone_is_removed() {
+    let store = TestStore::new();
+    let claims = store.claim_check();
+    let [gone, lies] = [
+        claims.check_in(large()).await.unwrap().claim,
+        claims.check_in(large()).await.unwrap().claim,
+    ];
+    store.pass(20 * DAY);
+    for claim in [&gone, &lies] {
+        claims.keep(claim).await.unwrap();
+    }
+    let object = format!("claims/{}", gone.object().unwrap());
+    store.remove(&object.as_str().into()).await;
+    let mark = format!("{object}.kept").into();
+    // The mark counts, and not the day of the object.
+    store.pass(29 * DAY);
+    assert_eq!(claims.sweep(9).await.unwrap().removed, 0);
+    assert!(store.names().await.contains(&mark));
+    store.pass(2 * DAY);
+    let swept = claims.sweep(0).await.unwrap();
+    assert_eq!((swept.removed, swept.has_more), (0, true));
+    let swept = claims.sweep(9).await.unwrap();
+    assert_eq!((swept.removed, swept.kept, swept.has_more), (1, 1, false));
+    let left = store.names().await;
+    assert!(left.len() == 2 && !left.contains(&mark), "{left:?}");
+}
+
+/// Messages are buried while a sweep runs. What it has listed is not what counts, but what is there when it removes.
+#[tokio::test]
+async fn an_object_that_is_kept_during_a_sweep_stays() {
+    for was_kept in [false, true] {
+        let store = TestStore::new();
+        let options = ClaimCheckOptions {
+            buried_life: Some(90 * DAY),
+            ..TestStore::options()
+        };
+        let claims = ClaimCheck::new(ClaimStore::new(store.clone()), options).unwrap();
+        let mut sent = Vec::new();
+        for _ in 0..2 {
+            sent.push(claims.check_in(large()).await.unwrap());
+        }
+        if was_kept {
+            for outgoing in &sent {
+                claims.keep(&outgoing.claim).await.unwrap();
+            }
+        }
+        store.pass(121 * DAY);
+        let mut sweep = pin!(claims.sweep(9));
+        let mut context = Context::from_waker(Waker::noop());
+        // The first orphan is gone, so the day is listed. The message of the other one is buried now.
+        let other = loop {
+            let polled = sweep.as_mut().poll(&mut context);
+            assert!(polled.is_pending(), "it ended before");
+            let names = store.names().await;
+            let is_there = |it: &&Outgoing| {
+                let object = format!("claims/{}", it.claim.object().unwrap());
+                names.contains(&object.into())
+            };
+            let left: Vec<_> = sent.iter().filter(is_there).collect();
+            if let [other] = left[..] {
+                break other;
+            }
+        };
+        claims.keep(&other.claim).await.unwrap();
+        let swept = sweep.await.unwrap();
+        assert_eq!((swept.removed, swept.kept), (1, 1), "{was_kept}");
+        let received = claims.check_out(&other.body).await.unwrap();
+        assert_eq!(received.content, large());
+    }
 }
 
 /// The mark lies beside the object, in the folder of the day.
@@ -240,7 +337,7 @@ async fn a_folder_keeps_what_is_kept() {
     std::fs::rename(path.parent().unwrap(), &old_day).unwrap();
     let swept = claims.sweep(9).await.unwrap();
     assert_eq!((swept.removed, swept.kept), (0, 1));
-    age(&old_day.join(mark.file_name().unwrap()), 91);
+    age(&old_day.join(mark.file_name().unwrap()), 121);
     assert_eq!(claims.sweep(9).await.unwrap().removed, 1);
     assert!(!old_day.exists());
 }

@@ -9,6 +9,7 @@ mod client;
 mod duration;
 mod forward;
 mod read;
+mod request;
 mod rules;
 mod settings;
 mod time;

@@ -8,9 +8,10 @@ use tokio::time::Instant;
 
 use super::core::LinkKey;
 use super::entity::Entity;
-use super::locked::{Changes, Settler, Verdict};
+use super::locked::Settler;
 use super::management;
 use super::shared::Shared;
+use super::verdict::{Changes, Verdict};
 use crate::error::Error;
 
 /// A lock on a message that another receiver has taken: another process, for example, that has printed its token.

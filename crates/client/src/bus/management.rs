@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use super::core::{Answer, LinkKey, Request};
 use super::encoded::Encoded;
 use super::entity::Entity;
-use super::locked::{Locked, Settler, Verdict};
+use super::locked::{Locked, Settler};
 use super::message::time_of;
 use super::received::Received;
 use super::shared::Shared;
+use super::verdict::Verdict;
 use crate::error::{Effect, Error};
 
 /// The last millisecond that the service's times can express.

@@ -16,10 +16,11 @@ use kew_amqp::performative::{Control, Declare, Discharge};
 use super::batch::Batch;
 use super::core::{Command, Sent, TransactionName};
 use super::encoded::Encoded;
-use super::locked::{Changes, Locked, Verdict};
+use super::locked::Locked;
 use super::message::Message;
 use super::sender::Sender;
 use super::shared::{LinkHandle, Share, Shared};
+use super::verdict::{Changes, Verdict};
 use crate::error::{Effect, Error};
 
 /// Sends and settlements that take effect together at [`Transaction::commit`], or not at all.

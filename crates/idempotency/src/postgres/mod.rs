@@ -134,9 +134,7 @@ impl Store for PostgresStore {
         // A statement of its own: it sees what was committed while the first one waited.
         match recorded(&borrowed, key).await? {
             Some(record) => {
-                if borrowed.roll_back().await.is_ok() {
-                    borrowed.give_back();
-                }
+                borrowed.roll_back_later();
                 Ok(Begun::Recorded(record))
             }
             None => Ok(Begun::New(PostgresTransaction::new(

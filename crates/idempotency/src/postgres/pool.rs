@@ -86,6 +86,16 @@ impl Borrowed {
             .await
     }
 
+    /// Rolls back what is open and gives back the connection, or closes it, without making anybody wait for the answer.
+    /// Meanwhile it keeps its place among the connections.
+    pub(super) fn roll_back_later(self) {
+        tokio::spawn(async move {
+            if self.roll_back().await.is_ok() {
+                self.give_back();
+            }
+        });
+    }
+
     /// Commits what is open. A commit that has no answer in time may be done. The server's limit for statements does not
     /// hold for it.
     pub(super) async fn commit(&self) -> Result<(), StoreError> {

@@ -1,8 +1,9 @@
 //! A PostgreSQL server that stops answering: everything that waits for it ends, in time and with the right kind.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kew_idempotency::tokio_postgres::Config;
@@ -24,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Proxy {
     folder: tempfile::TempDir,
     is_stalled: watch::Sender<bool>,
+    /// Whether a rollback stalls the server.
+    stalls_at_rollback: Arc<AtomicBool>,
     open: Arc<AtomicUsize>,
 }
 
@@ -31,15 +34,18 @@ impl Proxy {
     fn start(server: PathBuf) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
-        let (is_stalled, stalled) = watch::channel(false);
+        let is_stalled = watch::Sender::new(false);
         let open = Arc::new(AtomicUsize::new(0));
+        let stalls_at_rollback = Arc::new(AtomicBool::new(false));
+        let (stalls, at_rollback) = (is_stalled.clone(), stalls_at_rollback.clone());
         let count = open.clone();
         tokio::spawn(async move {
             while let Ok((store, _)) = listener.accept().await {
-                let (server, stalled, count) = (server.clone(), stalled.clone(), count.clone());
+                let (server, stalls, count) = (server.clone(), stalls.clone(), count.clone());
+                let at_rollback = at_rollback.clone();
                 count.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(async move {
-                    pass(store, server, stalled).await;
+                    pass(store, server, stalls, at_rollback).await;
                     count.fetch_sub(1, Ordering::SeqCst);
                 });
             }
@@ -47,6 +53,7 @@ impl Proxy {
         Self {
             folder,
             is_stalled,
+            stalls_at_rollback,
             open,
         }
     }
@@ -64,10 +71,16 @@ impl Proxy {
 }
 
 /// Moves bytes until the store closes its end.
-async fn pass(store: UnixStream, server: PathBuf, mut stalled: watch::Receiver<bool>) {
+async fn pass(
+    store: UnixStream,
+    server: PathBuf,
+    stalls: watch::Sender<bool>,
+    at_rollback: Arc<AtomicBool>,
+) {
     let server = UnixStream::connect(server).await.unwrap();
     let (mut from_store, mut to_store) = store.into_split();
     let (mut from_server, mut to_server) = server.into_split();
+    let mut stalled = stalls.subscribe();
     let answers = async move {
         let mut bytes = vec![0; 8 << 10];
         while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
@@ -79,7 +92,17 @@ async fn pass(store: UnixStream, server: PathBuf, mut stalled: watch::Receiver<b
         }
     };
     let answers = tokio::spawn(answers);
-    let _ = tokio::io::copy(&mut from_store, &mut to_server).await;
+    let mut bytes = vec![0; 8 << 10];
+    while let Ok(count @ 1..) = from_store.read(&mut bytes).await {
+        let said = &bytes[..count];
+        let is_rollback = said.windows(8).any(|it| it == b"ROLLBACK");
+        if is_rollback && at_rollback.load(Ordering::SeqCst) {
+            stalls.send_replace(true);
+        }
+        if to_server.write_all(said).await.is_err() {
+            break;
+        }
+    }
     answers.abort();
 }
 
@@ -95,9 +118,17 @@ fn options() -> PostgresOptions {
 }
 
 async fn connect(proxy: &Proxy, database: &str) -> Guard<PostgresStore> {
+    connect_with(proxy, database, options()).await
+}
+
+async fn connect_with(
+    proxy: &Proxy,
+    database: &str,
+    options: PostgresOptions,
+) -> Guard<PostgresStore> {
     let connecting = async || {
         let config = proxy.config(database);
-        let connected = PostgresStore::connect(config, PostgresTls::Off, options()).await;
+        let connected = PostgresStore::connect(config, PostgresTls::Off, options).await;
         connected.map_err(|error| Some(error.kind()))
     };
     guard(until_done(connecting).await, GuardOptions::default())
@@ -248,6 +279,33 @@ async fn a_commit_that_is_not_answered_is_unknown_and_not_repeated() {
     let answer = until_done(async || book(&guard, "1").await).await;
     assert_eq!(answer, Answer::Repeated(()));
     assert_eq!(database.happened("1").await, 1);
+}
+
+/// The outcome is known: its connection alone waits for the end of the rollback.
+#[tokio::test]
+async fn a_stored_outcome_does_not_wait_for_the_rollback() {
+    let Some((database, proxy)) = stalling("unanswered_rollback").await else {
+        return;
+    };
+    let options = PostgresOptions {
+        connections_max: const { NonZeroU16::new(1).unwrap() },
+        answer_max: 100 * PATIENCE,
+        ..options()
+    };
+    let guard = connect_with(&proxy, "t_unanswered_rollback", options).await;
+    let answer = until_done(async || book(&guard, "1").await).await;
+    assert_eq!(answer, Answer::New(()));
+    proxy.stalls_at_rollback.store(true, Ordering::SeqCst);
+    let answer = until_done(async || book(&guard, "1").await).await;
+    assert_eq!(answer, Answer::Repeated(()));
+    // The store has no other connection, and this one is not free.
+    let error = in_time(book(&guard, "2")).await.unwrap_err();
+    assert_eq!(error, Some(ErrorKind::TryAgainLater));
+    proxy.stalls_at_rollback.store(false, Ordering::SeqCst);
+    proxy.stall(false);
+    let answer = until_done(async || book(&guard, "2").await).await;
+    assert_eq!(answer, Answer::New(()));
+    assert_eq!(database.effects().await, ["1", "2"]);
 }
 
 /// A statement of a handler that hangs at the server keeps neither its lock nor its handler.

@@ -4,6 +4,7 @@ mod builder;
 mod counters;
 mod dequeue;
 mod events;
+mod failing;
 mod finished;
 mod handling;
 mod keeper;

@@ -17,7 +17,7 @@ use super::returns::Returns;
 use super::tasks::Tasks;
 use crate::chance::Chance;
 use crate::codec::{Codec, CodecError};
-use crate::delivery::{Boxed, DynHandler, Verify};
+use crate::delivery::{Boxed, DynHandler, ObserveRequests, Verify};
 use crate::error::SourceError;
 use crate::policy::{
     AfterLoss, Idle, LossLimit, LossWindow, LostLeases, OnLostLeases, Pace, RequestOutcome,
@@ -327,6 +327,12 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
             lease: self.lease(),
             pause: self.pause(),
         }
+    }
+}
+
+impl<T: Send + Sync + 'static, S: Source> ObserveRequests for Shared<T, S> {
+    fn observe(&self, began: Instant, error: Option<&SourceError>) {
+        self.observe_request(began, error);
     }
 }
 

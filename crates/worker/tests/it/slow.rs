@@ -1,12 +1,16 @@
 //! Services that were fast and time out: a listener of Service Bus slows down like one of Queue Storage.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use kew_worker::{ErrorKind, Listener, Pace, RequestOutcome, SourceError, Steady, Text};
+use kew_worker::{
+    Delivery, ErrorKind, Fixed, Listener, Pace, RequestOutcome, SourceError, Steady, Text,
+    handler_fn,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::fake::Service;
-use crate::fake_source::Waited;
+use crate::fake_source::{FakeLease, Polled, Waited};
 use crate::listener::{until, works};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,7 +22,7 @@ const PATIENT: Steady = Steady {
 };
 
 /// A listener of a service that is fast: it has handled a message.
-async fn fast(service: &std::sync::Arc<Service>, takes: Duration) -> Listener<String, Waited> {
+async fn fast(service: &Arc<Service>, takes: Duration) -> Listener<String, Waited> {
     let listener = works::<true>(service, takes).idle(PATIENT).build();
     service.set_latency(FAST);
     service.put("x");
@@ -88,6 +92,66 @@ async fn a_receive_that_is_refused_or_told_to_wait_is_no_time_out() {
     recovers(&service, &listener).await;
 }
 
+/// A handler that saves a checkpoint when the service has become so slow, and then has more to do.
+fn saves(
+    service: &Arc<Service>,
+    latency: Duration,
+) -> impl kew_worker::Handler<String, FakeLease<false>> + use<> {
+    let service = service.clone();
+    handler_fn(move |delivery: Delivery<String, FakeLease<false>>| {
+        let service = service.clone();
+        async move {
+            if delivery.message() == "y" {
+                // The listener has looked into the queue once more, and finds nothing for an hour.
+                sleep(SECOND).await;
+                service.set_latency(latency);
+                let saved = delivery.save("halfway").await;
+                service.set_latency(FAST);
+                assert!(saved.is_err(), "no answer came");
+                sleep(SECOND).await;
+            }
+            service.did(delivery.meta().key.parse()?);
+            Ok(())
+        }
+    })
+}
+
+/// The service is fast, until a handler saves a checkpoint. Waits until that slows the listener down.
+async fn checkpoint(service: &Arc<Service>, latency: Duration) {
+    let listener = Listener::builder(Polled::new(service), Text)
+        .subscribe(saves(service, latency))
+        .visibility(Fixed(SECOND * 30))
+        .idle(PATIENT)
+        .build();
+    service.set_latency(FAST);
+    service.put("x");
+    listener.start(1).unwrap();
+    until("it is deleted", || listener.state().completed == 1).await;
+    service.put("y");
+    listener.announce();
+    until("it is handled", || listener.state().in_flight == 1).await;
+    let other_requests_until = Instant::now() + SECOND * 29;
+    until("it slows down", || listener.state().pause == SECOND).await;
+    assert!(
+        Instant::now() < other_requests_until,
+        "by the checkpoint, and not only by what follows"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn checkpoints_that_time_out_slow_a_listener_down() {
+    let service = Service::new(1);
+    let error = SourceError::new(ErrorKind::TryAgainLater, "reset");
+    service.fail_next("save", error);
+    checkpoint(&service, SECOND * 10).await;
+}
+
+/// The handler is dropped when its lease is about to end. Nobody waits for the answer any more.
+#[tokio::test(start_paused = true)]
+async fn checkpoints_without_an_answer_slow_a_listener_down() {
+    checkpoint(&Service::new(1), SECOND * 3_600).await;
+}
+
 /// A service that is as slow as it can be.
 #[derive(Debug)]
 struct AlwaysSlow;
@@ -102,7 +166,7 @@ impl Pace for AlwaysSlow {
 async fn a_listener_that_waits_makes_no_requests_and_does_not_pause_between_waits() {
     let service = Service::new(1);
     let builder = Listener::builder(Waited::new(&service), Text)
-        .subscribe(kew_worker::handler_fn(|_| async { Ok(()) }))
+        .subscribe(handler_fn(|_| async { Ok(()) }))
         .idle(Steady::default())
         .pace(AlwaysSlow);
     let listener = builder.build();

@@ -198,7 +198,11 @@ fn judge(findings: &Findings) -> Result<()> {
         print_line(fault);
     }
     if !findings.is_complete() {
-        bail!("confirmed transactions are not booked; are workers running?");
+        let more = match findings.not_looked_up {
+            0 => String::new(),
+            more => format!("; {more} of them were not looked up"),
+        };
+        bail!("confirmed transactions are not booked{more}; are workers running?");
     }
     if !findings.faults.is_empty() {
         bail!("the stores are not as confirmed");

@@ -12,7 +12,8 @@ use kew_idempotency::{
     Scope, Store as _, StoreError, Transaction as _,
 };
 
-use super::{ANSWER_MAX, Balance, Cover, LedgerError, LogEntry, Row, WorkReport, details_of};
+use super::rows::{Balance, LogEntry, Row, WorkReport, details_of, request_of, unknown_of};
+use super::{ANSWER_MAX, Cover, LedgerError};
 use crate::money::Money;
 use crate::names::TransactionId;
 use crate::request::Request;
@@ -179,7 +180,7 @@ const REQUESTED: &str = "SELECT account_key, kind, cents FROM requests WHERE tra
 
 fn read_request(row: SqlRow) -> Result<Request, StoreError> {
     let kind: String = row.try_get(1)?;
-    super::request_of(row.try_get(0)?, &kind, row.try_get(2)?)
+    request_of(row.try_get(0)?, &kind, row.try_get(2)?)
 }
 
 pub(super) async fn requested(
@@ -248,7 +249,7 @@ pub(super) async fn decide(
             WHERE account_key = $1 AND transaction_id = $2 ORDER BY sequence LIMIT 1";
         let row = client.query_opt(query, &[&key, &id]).await?;
         let logged: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
-        transaction.unknown = super::unknown_of(logged.as_deref())?;
+        transaction.unknown = unknown_of(logged.as_deref())?;
     }
     end(transaction, Decision::Booked, balance)
 }

@@ -5,7 +5,8 @@ use kew_idempotency::rusqlite::{
 };
 use kew_idempotency::{SqliteOptions, SqliteStore, StoreError};
 
-use super::{Balance, Cover, LedgerError, LogEntry, Row, WorkReport, details_of};
+use super::rows::{Balance, LogEntry, Row, WorkReport, details_of, request_of, unknown_of};
+use super::{Cover, LedgerError};
 use crate::money::Money;
 use crate::names::TransactionId;
 use crate::request::Request;
@@ -124,7 +125,7 @@ fn read_request(
         .query_row(query, [id.as_str()], read)
         .optional()?;
     found
-        .map(|(account, kind, cents)| super::request_of(account, &kind, cents))
+        .map(|(account, kind, cents)| request_of(account, &kind, cents))
         .transpose()
 }
 
@@ -164,7 +165,7 @@ pub(super) fn decide(
             WHERE account_key = ?1 AND transaction_id = ?2 ORDER BY sequence LIMIT 1";
         let logged = connection.query_row(query, [&key, id], |row| row.get(0));
         let logged: Option<String> = logged.optional()?;
-        transaction.unknown = super::unknown_of(logged.as_deref())?;
+        transaction.unknown = unknown_of(logged.as_deref())?;
     }
     end(transaction, Decision::Booked, balance)
 }

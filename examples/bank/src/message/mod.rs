@@ -336,6 +336,28 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_unknown_fields_keep_their_value_or_are_rounded() {
+        let fields = r#"{"a":18446744073709551615,"b":-9223372036854775808,"c":-1234567890.12345}"#;
+        for (sent, expected) in [
+            (fields, fields),
+            (
+                r#"{"a":18446744073709551617}"#,
+                r#"{"a":1.8446744073709552e+19}"#,
+            ),
+            (
+                r#"{"a":"18446744073709551617"}"#,
+                r#"{"a":"18446744073709551617"}"#,
+            ),
+        ] {
+            let sent = message(Shape::Xml, serde_json::from_str(sent).unwrap());
+            let body = sent.to_body().unwrap();
+            let read = Message::from_body(body.as_bytes()).unwrap();
+            let fields = serde_json::to_string(&read.transaction.unknown.fields);
+            assert_eq!(fields.unwrap(), expected);
+        }
+    }
+
+    #[test]
     fn what_a_worker_would_not_book_has_no_body() {
         for amount in ["0", "10000000000.01", "-10000000000.01"] {
             for shape in [Shape::Text, Shape::Xml] {

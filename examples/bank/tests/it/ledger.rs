@@ -234,3 +234,29 @@ async fn a_balance_never_leaves_the_numbers_that_can_be_counted() {
         assert_eq!(less.into_outcome().decision, Decision::Booked);
     }
 }
+
+#[tokio::test]
+async fn the_first_of_many_missing_transactions_are_looked_up() {
+    for database in Database::each("many missing transactions").await {
+        let ledger = &database.ledger;
+        database
+            .run("INSERT INTO balances VALUES ('ann', 'giro', 9223372036854775000);")
+            .await;
+        let refused = ledger.book(&transaction(1, "10.00")).await.unwrap();
+        assert_eq!(refused.into_outcome().decision, Decision::OutOfRange);
+        let confirmed: Vec<Confirmed> = (1..=130)
+            .map(|number| Confirmed {
+                key: "ann|giro".to_owned(),
+                id: id(number).to_string(),
+                amount: money("10"),
+            })
+            .collect();
+        // Ids rise with their numbers, so the first is looked up.
+        let findings = audit(ledger, &confirmed).await.unwrap();
+        assert_eq!((findings.out_of_range, findings.not_looked_up), (1, 30));
+        assert!(!findings.is_complete());
+        assert!(findings.to_string().contains("not_looked_up=30"));
+        let findings = audit(ledger, &confirmed[..100]).await.unwrap();
+        assert_eq!((findings.out_of_range, findings.not_looked_up), (1, 0));
+    }
+}

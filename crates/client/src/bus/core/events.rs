@@ -3,7 +3,7 @@
 use kew_amqp::error::{Error as AmqpError, condition};
 use kew_amqp::{By, Direction, Event, LinkId, SessionId};
 
-use super::links::Link;
+use super::link::Link;
 use super::{Core, Owner};
 use crate::error::Error;
 

@@ -8,8 +8,11 @@
 
 mod audiences;
 mod events;
+mod link;
 mod links;
+mod node;
 mod nodes;
+mod outcomes;
 mod requests;
 mod spec;
 mod transfers;
@@ -24,8 +27,8 @@ use kew_amqp::performative::DeliveryState;
 use kew_amqp::{DeliveryId, LinkId, Millis, Steps};
 
 use self::audiences::Audience;
-use self::links::Link;
-use self::nodes::{Node, Waiting};
+use self::link::Link;
+use self::node::{Node, Waiting};
 use self::transfers::{Outbound, Sending, Settling};
 use self::wire::Wire;
 use super::job::Job;
@@ -34,7 +37,7 @@ use crate::error::Error;
 use crate::retry::Retry;
 use crate::secret::Secret;
 
-pub(super) use self::links::{Attached, InboxSender};
+pub(super) use self::link::{Attached, InboxSender};
 pub(super) use self::requests::{Answer, Request};
 pub(super) use self::spec::{LinkSpec, LinkUse};
 pub(super) use self::transfers::{DeliveryName, Inbound, Sent, Settled, TransactionName};

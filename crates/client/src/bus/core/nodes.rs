@@ -3,127 +3,26 @@
 //! A node has a link for each direction. Requests carry numbers that are never used again, so an answer that comes too
 //! late belongs to nobody.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use kew_amqp::message::Message;
 use kew_amqp::performative::{Attach, DeliveryState, Role};
-use kew_amqp::{Delivery, LinkId, Millis, Outgoing};
+use kew_amqp::{Delivery, LinkId, Outgoing};
 
+use super::node::{Asked, End, Node, Waiting};
 use super::requests::{
-    Answer, Content, Request, attach_for_answers, attach_for_requests, number_answered, result_of,
+    Content, Request, attach_for_answers, attach_for_requests, number_answered, result_of,
 };
 use super::wire::ANSWER_OVERHEAD;
-use super::{Core, Owner, Token, after};
-use crate::bus::job::Job;
+use super::{Core, Owner, Token};
 use crate::error::{Effect, Error};
 
 /// The node that takes tokens.
 pub(super) const CBS: &str = "$cbs";
 
-/// After what time without requests the links of a node are given up.
-const IDLE_MAX: Duration = Duration::from_mins(1);
-
 /// How many answers may be on their way.
 const ANSWERS_MAX: u32 = 64;
-
-/// Who waits for an answer.
-#[derive(Debug)]
-pub(super) enum Waiting {
-    Caller(Job<Answer>),
-    /// The token of an audience.
-    Token(Arc<str>),
-}
-
-#[derive(Debug)]
-struct Asked {
-    content: Content,
-    waiting: Waiting,
-}
-
-/// One of the two links of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Detached,
-    Attaching(LinkId),
-    Attached(LinkId),
-}
-
-#[derive(Debug)]
-pub(super) struct Node {
-    /// The entity whose token opens it. `$cbs` needs none.
-    audience: Option<Arc<str>>,
-    awaits_token: bool,
-    requests: End,
-    answers: End,
-    reply_to: String,
-    queue: VecDeque<Asked>,
-    pending: BTreeMap<u64, Asked>,
-    used_at: Millis,
-}
-
-impl Asked {
-    fn is_withdrawn(&self) -> bool {
-        match &self.waiting {
-            Waiting::Caller(job) => job.is_withdrawn(),
-            Waiting::Token(_) => false,
-        }
-    }
-
-    fn is_abandoned(&self) -> bool {
-        match &self.waiting {
-            Waiting::Caller(job) => job.is_abandoned(),
-            Waiting::Token(_) => false,
-        }
-    }
-
-    fn fail(self, error: &Error) {
-        match self.waiting {
-            Waiting::Caller(job) => job.lose(error),
-            // The connection ends with its node for tokens.
-            Waiting::Token(_) => {}
-        }
-    }
-}
-
-impl Node {
-    fn new(audience: Option<Arc<str>>) -> Self {
-        Self {
-            audience,
-            awaits_token: false,
-            requests: End::Detached,
-            answers: End::Detached,
-            reply_to: String::new(),
-            queue: VecDeque::new(),
-            pending: BTreeMap::new(),
-            used_at: Millis(0),
-        }
-    }
-
-    /// When its links are given up, unless it is used before. That for tokens keeps them.
-    pub(super) fn given_up_at(&self) -> Option<Millis> {
-        let is_idle = self.queue.is_empty() && self.pending.is_empty();
-        let is_for_requests = self.audience.is_some();
-        (is_idle && is_for_requests).then(|| after(self.used_at, IDLE_MAX))
-    }
-
-    pub(super) fn is_needed(&self) -> bool {
-        self.queue.iter().any(|asked| !asked.is_withdrawn())
-    }
-
-    pub(super) fn audience(&self) -> Option<&str> {
-        self.audience.as_deref()
-    }
-
-    pub(super) fn fail(self, error: &Error) {
-        let pending = self.pending.into_values();
-        for asked in self.queue.into_iter().chain(pending) {
-            asked.fail(error);
-        }
-    }
-}
 
 impl Core {
     pub(super) fn request(
