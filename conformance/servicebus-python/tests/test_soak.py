@@ -55,3 +55,11 @@ if SECONDS >= IDLE_SECONDS + SLACK_SECONDS:
                     admin.get_queue("x-idle")
             # Reading a queue's description does not count as use.
             assert time.monotonic() - began > IDLE_SECONDS - 5
+
+    @pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
+    def test_a_queue_whose_receiver_waits_is_not_idle(client):
+        with connect() as admin, client.get_queue_receiver("x-waited-for") as receiver:
+            admin.create_queue("x-waited-for", auto_delete_on_idle=datetime.timedelta(seconds=IDLE_SECONDS))
+            assert receiver.receive_messages(max_wait_time=IDLE_SECONDS + SLACK_SECONDS) == []
+            put(client, "x-waited-for", "a")
+            assert len(take(receiver)) == 1

@@ -318,6 +318,11 @@ impl<T> Partition<T> {
         self.stopped
     }
 
+    /// The time of the latest turn.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// The state, for checkers and counts.
     pub fn state(&self) -> &State {
         &self.state

@@ -31,6 +31,9 @@ use crate::{
     BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply, StartError, TurnEnd,
 };
 
+/// How often receivers that wait show that their queue is in use. No queue deletes itself in less than five minutes.
+const USE_INTERVAL_MS: u64 = 60_000;
+
 /// A partition that runs.
 pub(crate) struct Started {
     pub(crate) shared: Arc<Shared>,
@@ -75,6 +78,7 @@ pub(crate) fn start(
         completing: Duration::ZERO,
         hand_out: HandOut::default(),
         told_space: ToldSpace::default(),
+        use_due_at: Timestamp::ZERO,
     };
     let mut threads = vec![spawn("kew-runner", move || runner.run())?];
     for (name, jobs) in [
@@ -134,6 +138,8 @@ struct Runner {
     completing: Duration,
     hand_out: HandOut,
     told_space: ToldSpace,
+    /// When to look again which queues are in use only because receivers wait.
+    use_due_at: Timestamp,
 }
 
 impl Runner {
@@ -182,6 +188,20 @@ impl Runner {
             }
         }
         self.told_space.tell(&self.partition, &self.shared);
+        self.keep_in_use();
+    }
+
+    /// A receiver that waits for long does nothing, and its queue would delete itself as idle. So one receiver of
+    /// each such queue looks from time to time.
+    fn keep_in_use(&mut self) {
+        let now = self.partition.now();
+        if !self.use_due_at.has_passed(now) {
+            return;
+        }
+        self.use_due_at = now.plus_ms(USE_INTERVAL_MS);
+        let state = self.partition.state();
+        let watchers = &self.shared.watchers;
+        watchers.wake_at(|entity| state.is_use_due(entity, now));
     }
 
     /// Answers a request for metrics, a bounded part at a time.
@@ -303,7 +323,9 @@ impl Runner {
     /// The longest time to wait for mail.
     fn timeout(&mut self) -> Duration {
         let day = Duration::from_secs(86_400);
-        let Some(wake) = self.partition.next_wake() else {
+        let use_due = (self.shared.watchers.count() > 0).then_some(self.use_due_at);
+        let due = [self.partition.next_wake(), use_due];
+        let Some(wake) = due.into_iter().flatten().min() else {
             return day;
         };
         let now = self.clock.now(read_clocks());

@@ -106,6 +106,22 @@ impl Watchers {
         }
     }
 
+    /// Wakes a receiver of each entity for which `is_meant` holds, so that it looks.
+    pub(crate) fn wake_at(&self, is_meant: impl Fn(Incarnation) -> bool) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut by_entity = lock(&self.by_entity);
+        let meant = by_entity
+            .iter_mut()
+            .filter(|(entity, _)| is_meant(**entity));
+        for (_, lists) in meant {
+            if let Some(list) = lists.values_mut().find(|list| list.is_any_waiting()) {
+                self.wake_one(list);
+            }
+        }
+    }
+
     fn wake_one(&self, list: &mut List) {
         if let Some(waker) = list.wake_one() {
             self.tell(waker, list.rounds());
@@ -295,6 +311,24 @@ mod tests {
             drop(first);
             assert_eq!(is_woken(&mut wait), is_passed_on);
         }
+    }
+
+    #[test]
+    fn one_receiver_of_a_queue_looks_on_behalf_of_all() {
+        let watchers = Arc::<Watchers>::default();
+        let [mut first, mut second] = watches(&watchers);
+        let (mut first, mut second) = (pin!(first.woken()), pin!(second.woken()));
+        assert!(!is_woken(&mut first) && !is_woken(&mut second));
+        watchers.wake_at(|_| false);
+        assert!(!is_woken(&mut first) && !is_woken(&mut second));
+        watchers.wake_at(|entity| entity == self::entity());
+        assert!(is_woken(&mut first) && !is_woken(&mut second));
+        watchers.wake_at(|_| true);
+        assert!(is_woken(&mut second));
+        // Nobody waits: nothing is owed to the next one.
+        watchers.wake_at(|_| true);
+        let [mut next] = watches(&watchers);
+        assert!(!is_woken(&mut pin!(next.woken())));
     }
 
     #[test]

@@ -61,6 +61,10 @@ impl<W> WaitList<W> {
         self.waiting.remove(&ticket).is_some()
     }
 
+    pub(super) fn is_any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Takes the member that has waited longest off the list, to be woken. If none waits, the next member
     /// that wants to wait looks first.
     pub(super) fn wake_one(&mut self) -> Option<W> {

@@ -28,7 +28,6 @@ fn options() -> PartitionOptions {
         batch_kib: 16,
         turn_kib: 8,
         settlement_kib: 1,
-        command_kib: 1,
     };
     let options = sizes.options();
     PartitionOptions {

@@ -7,6 +7,7 @@
 use crate::token::TokenKind;
 use crate::{EntityName, Incarnation, SequenceNumber, State, Timestamp, Token};
 
+use super::queue::Role;
 use super::session::Session;
 use super::{BusFact, BusMessageState};
 
@@ -128,6 +129,17 @@ impl State {
         let queue = *self.catalogue.get(name)?;
         let sessions = &self.bus.get(&queue)?.backlog.sessions;
         sessions.next_available().map(|_| queue)
+    }
+
+    /// Whether a receiver that waits at this entity should look, so that the queue is not taken for idle.
+    pub fn is_use_due(&self, entity: Incarnation, now: Timestamp) -> bool {
+        let role = self.bus.get(&entity).map(|entity| entity.role);
+        let queue = match role {
+            Some(Role::DeadLetters { of } | Role::FailedTransfers { of }) => of,
+            Some(Role::Queue) | None => entity,
+        };
+        let queue = self.bus.get(&queue);
+        queue.is_some_and(|queue| queue.is_use_noted(now))
     }
 
     /// The thing that a receiver waits for after it was given nothing, if it passed over messages: they have

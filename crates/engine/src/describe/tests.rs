@@ -83,13 +83,8 @@ impl Promise {
             let is_used = matches!(event.fact, Fact::Bus(BusFact::Used { .. }));
             assert!(is_used || self.class != Class::Read, "{event:?}");
             if self.names.is_some() {
-                let touched: Vec<_> = event
-                    .entity()
-                    .into_iter()
-                    .chain(event.other_entity())
-                    .collect();
                 assert!(
-                    touched.iter().all(|queue| self.queues.contains(queue)),
+                    event.entities().all(|queue| self.queues.contains(&queue)),
                     "{event:?} is outside {:?}",
                     self.names
                 );

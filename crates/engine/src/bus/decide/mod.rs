@@ -186,10 +186,16 @@ impl Turn<'_> {
         queue: Incarnation,
         decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
     ) -> Answer {
-        let answer = decide(self, queue)?;
-        if matches!(answer, BusOutcome::Queue(_)) {
+        let answer = decide(self, queue);
+        let is_use = match &answer {
             // Reading a queue's settings is no use of the queue.
-            return Ok(answer);
+            Ok(BusOutcome::Queue(_)) => false,
+            Ok(_) => true,
+            // A receiver waits for a session as another one waits for messages.
+            Err(refusal) => *refusal == BusRefusal::NoSessionAvailable,
+        };
+        if !is_use {
+            return answer;
         }
         let first = self.first_of(queue);
         let entity = self.state().bus.get(&first);
@@ -197,7 +203,7 @@ impl Turn<'_> {
         if self.due_budget() > 0 && entity.is_some_and(|it| it.is_use_noted(self.now())) {
             self.emit_bus(BusFact::Used { queue: first });
         }
-        Ok(answer)
+        answer
     }
 
     /// The queue that an entity is or belongs to, while the queue exists.

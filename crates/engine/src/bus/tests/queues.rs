@@ -149,6 +149,40 @@ fn an_idle_queue_deletes_itself() {
 }
 
 #[test]
+fn a_queue_whose_receivers_wait_is_not_idle() {
+    for requires_session in [false, true] {
+        let mut p = Partition::with(BusQueueOptions {
+            auto_delete_on_idle_ms: 300_000,
+            requires_session,
+            ..BusQueueOptions::default()
+        });
+        let queue = p.state.catalogue[&jobs()];
+        for _ in 0..10 {
+            assert!(!p.state.is_use_due(queue, p.now));
+            p.pass_ms(60_000);
+            p.tick();
+            // A receiver of dead letters is one of the queue.
+            assert!(p.state.is_use_due(queue, p.now) && p.state.is_use_due(queue.next(), p.now));
+            // A look that finds nothing.
+            if requires_session {
+                let looked = p.accept(SessionChoice::Next);
+                assert_eq!(looked.unwrap_err(), BusRefusal::NoSessionAvailable);
+            } else {
+                assert!(p.receive().is_empty());
+            }
+        }
+        p.pass_ms(300_000);
+        p.tick();
+        assert_eq!(p.state.bus.len(), 0);
+    }
+    let p = Partition::with(BusQueueOptions::default());
+    assert!(
+        !p.state
+            .is_use_due(p.state.catalogue[&jobs()], p.now.plus_ms(1 << 40))
+    );
+}
+
+#[test]
 fn options_outside_their_ranges_are_named() {
     let mut p = Partition::new();
     for (options, text) in [
