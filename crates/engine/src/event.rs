@@ -1,8 +1,8 @@
 //! Events. They are kept in the log forever; `EVENTS.md` lists their bytes, and `codec` writes and reads them.
 //!
 //! An event carries everything that `apply` needs, so that a replay decides nothing. A new need is a new
-//! event or a new version of one, never a new meaning of an old one. [`LoggedEvent`](crate::LoggedEvent) turns
-//! events that earlier versions wrote into those listed here.
+//! event or a new version of one, never a new meaning of an old one. [`State::read_event`](crate::State)
+//! turns events that earlier versions wrote into those listed here.
 
 pub(crate) mod codec;
 

@@ -58,7 +58,6 @@ pub use event::{Event, Fact};
 pub use journal::{BodyLocation, Journal};
 pub use message::BodyEncoding;
 pub use metadata::Metadata;
-pub use migrate::LoggedEvent;
 pub use name::{EntityName, Service};
 pub use outcome::{
     ListedQueue, Outcome, PeekedMessage, QueuePage, QueueView, ReceivedMessage, Refusal,

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use kew_engine::{LoggedEvent, State};
+use kew_engine::State;
 use kew_fuzz::forge::{self, Header, Record, Segment};
 use kew_fuzz::gauge;
 use kew_fuzz::golden::{self, EVENTS, LOG_FILES, SNAPSHOT_PARTS};
@@ -36,8 +36,8 @@ impl Replay for Owner {
     fn event(&mut self, _: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         self.events += 1;
         // The golden log holds words instead of events.
-        if let Ok(event) = LoggedEvent::decode(event) {
-            self.state.apply(event.upgrade(&self.state));
+        if let Ok(event) = self.state.read_event(event) {
+            self.state.apply(event);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Events and the parts of snapshots, and the states that they produce.
 
-use kew_engine::{Event, LoggedEvent, State};
+use kew_engine::{Event, State};
 use kew_fuzz::gauge;
 use kew_fuzz::golden::{EVENTS, SNAPSHOT_PARTS};
 use kew_fuzz::mutate::{Input, changes};
@@ -16,8 +16,8 @@ fn memory_max(bytes: usize) -> usize {
 
 /// Decodes an event of any version; it must encode, in the form of this one, to bytes that decode to the same.
 fn check_event(bytes: &[u8], state: &State) -> Option<Event> {
-    let decoded = gauge::within(memory_max(bytes.len()), || LoggedEvent::decode(bytes));
-    let event = decoded.ok()?.upgrade(state);
+    let decoded = gauge::within(memory_max(bytes.len()), || state.read_event(bytes));
+    let event = decoded.ok()?;
     let mut again = Vec::new();
     event.encode(&mut again);
     assert_eq!(Event::decode(&again).as_ref(), Ok(&event));
@@ -51,7 +51,7 @@ fn event_apply() {
             let mut state = State::new();
             gauge::within(memory_max(64 * 1024), || {
                 for event in EVENTS.into_iter().take(4) {
-                    let event = LoggedEvent::decode(event).expect("golden").upgrade(&state);
+                    let event = state.read_event(event).expect("golden");
                     state.apply(event);
                 }
                 while !input.is_empty() {

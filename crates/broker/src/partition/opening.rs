@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use kew_engine::{Command, LoggedEvent, State, Timestamp, Turn};
+use kew_engine::{Command, State, Timestamp, Turn};
 use kew_log::{
     AppendError, BoxError, Log, LogFailed, LogPosition, OpenError, Recovery, Replay, ReserveError,
     Storage,
@@ -121,7 +121,7 @@ impl Replay for Replayed {
     }
 
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
-        let event = LoggedEvent::decode(event)?.upgrade(&self.0);
+        let event = self.0.read_event(event)?;
         self.0.apply(event);
         Ok(())
     }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::BusFact;
 use kew_engine::{
-    Effect, EntityName, Event, Fact, Incarnation, LoggedEvent, SequenceNumber, Service, State,
-    Timestamp,
+    Effect, EntityName, Event, Fact, Incarnation, SequenceNumber, Service, State, Timestamp,
 };
 use kew_log::{BoxError, Gap, LogPosition, Replay, Rescue};
 
@@ -303,7 +302,7 @@ impl Replay for Reading {
     }
 
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
-        let event = LoggedEvent::decode(event)?.upgrade(&self.state);
+        let event = self.state.read_event(event)?;
         let event = self.as_arrival(event);
         self.prepare(&event);
         self.note_deleted(&event.fact);

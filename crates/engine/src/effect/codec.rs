@@ -42,17 +42,14 @@ pub(crate) fn put_effects(out: &mut Vec<u8>, at: Timestamp, effects: &[Effect]) 
 
 /// Reads effects of an event at `at`, up to its end.
 pub(crate) fn effects(r: &mut Reader<'_>, at: Timestamp) -> Result<Effects, DecodeError> {
-    if r.is_empty() {
-        return Ok(Effects::default());
-    }
     let mut before = None;
-    let first = effect(r, at, &mut before)?;
-    if r.is_empty() {
-        return Ok(Effects::from(first));
-    }
-    let mut all = vec![first];
+    let mut all = Vec::new();
     while !r.is_empty() {
-        all.push(effect(r, at, &mut before)?);
+        let effect = effect(r, at, &mut before)?;
+        if all.is_empty() && r.is_empty() {
+            return Ok(Effects::from(effect));
+        }
+        all.push(effect);
     }
     Ok(Effects::from(all))
 }

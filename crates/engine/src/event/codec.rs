@@ -96,7 +96,8 @@ impl Event {
         put_varint(out, queue.as_u64());
     }
 
-    /// Reads an event of this version. [`LoggedEvent`](crate::LoggedEvent) reads those of any version.
+    /// Reads an event of this version. [`State::read_event`](crate::State::read_event) reads those
+    /// of any version.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         let (kind, at) = head(&mut r)?;

@@ -9,42 +9,20 @@ mod storage;
 use self::storage::OldFact;
 use crate::codec::{DecodeError, Reader};
 use crate::event::codec::head;
-use crate::{Event, State, Timestamp};
+use crate::{Event, State};
 
-/// An event as a log has it: of this version, or of an earlier one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoggedEvent(Logged);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Logged {
-    Current(Event),
-    Old { at: Timestamp, fact: OldFact },
-}
-
-impl LoggedEvent {
-    /// Reads an event that any version up to this one wrote.
-    #[inline]
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+impl State {
+    /// Reads the event after all those that have made this state, which any version up to this one wrote.
+    pub fn read_event(&self, bytes: &[u8]) -> Result<Event, DecodeError> {
         if !bytes.first().is_some_and(|kind| OldFact::is_kind(*kind)) {
-            return Event::decode(bytes).map(Logged::Current).map(Self);
+            return Event::decode(bytes);
         }
         let mut r = Reader::new(bytes);
         let (kind, at) = head(&mut r)?;
         let fact = OldFact::decode(kind, &mut r)?;
         r.finish()?;
-        Ok(Self(Logged::Old { at, fact }))
-    }
-
-    /// The event in the form of this version, for the state that all events before it have made.
-    #[inline]
-    pub fn upgrade(self, state: &State) -> Event {
-        match self.0 {
-            Logged::Current(event) => event,
-            Logged::Old { at, fact } => Event {
-                at,
-                fact: fact.upgrade(at, state),
-            },
-        }
+        let fact = fact.upgrade(at, self);
+        Ok(Event { at, fact })
     }
 }
 

@@ -11,7 +11,7 @@ use super::storage::{OLD_RUN_LENGTH, OldFact};
 use super::*;
 use crate::{
     BodyEncoding, BodyLocation, EntityName, Fact, Incarnation, Metadata, Place, Placed,
-    SequenceNumber,
+    SequenceNumber, Timestamp,
 };
 
 fn place(queue: u64, number: u64) -> Place {
@@ -91,15 +91,19 @@ fn every_old_event_is_read() {
         let mut bytes = hex(bytes);
         let now = Timestamp::from_ms(1000);
         assert_eq!(fact.encode(now), bytes);
-        let logged = LoggedEvent(Logged::Old { at: now, fact });
-        assert_eq!(LoggedEvent::decode(&bytes), Ok(logged));
+        let mut r = Reader::new(&bytes);
+        let (kind, at) = head(&mut r).unwrap();
+        assert_eq!(OldFact::decode(kind, &mut r), Ok(fact));
+        let state = State::new();
+        let event = state.read_event(&bytes).unwrap();
+        assert_eq!((at, event.at), (now, now));
         for cut in 0..bytes.len() {
-            assert!(LoggedEvent::decode(&bytes[..cut]).is_err());
+            assert!(state.read_event(&bytes[..cut]).is_err());
         }
         // They are not written any more.
         assert!(Event::decode(&bytes).is_err());
         bytes.push(0);
-        assert!(LoggedEvent::decode(&bytes).is_err());
+        assert!(state.read_event(&bytes).is_err());
     }
 }
 
@@ -241,7 +245,7 @@ proptest! {
             let fact = settle(now, fact, is_dense.then_some(old.next));
             old.apply(now, &fact);
             let bytes = fact.encode(now);
-            let event = LoggedEvent::decode(&bytes).unwrap().upgrade(&state);
+            let event = state.read_event(&bytes).unwrap();
             prop_assert_eq!(event.at, now);
             // Upgrading to what can be written, and is true.
             let mut written = Vec::new();
