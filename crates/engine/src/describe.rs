@@ -287,11 +287,9 @@ impl Command {
     fn adjustable(&mut self) -> Adjustable<'_> {
         match self {
             Self::Bus(command) => command.adjustable(),
-            Self::Receive { count, .. } => Adjustable {
-                asked: Some(count),
-                receive: None,
-            },
-            Self::Initialize { .. }
+            // A receive of Queue Storage asks for few messages.
+            Self::Receive { .. }
+            | Self::Initialize { .. }
             | Self::CreateQueue { .. }
             | Self::DeleteQueue { .. }
             | Self::ReadQueue { .. }
