@@ -150,7 +150,7 @@ impl<T> Partition<T> {
         while let Some((_, command)) = commands.front_mut() {
             space.trim(command, &self.state);
             let description = command.describe();
-            if description.looks_at > steps_left && !decided.is_empty() {
+            if description.looks_at > steps_left && steps_left < TURN_STEPS_MAX {
                 break;
             }
             let needed = space.needed_bytes(&description, &self.state);

@@ -33,6 +33,9 @@ use crate::{
 
 /// How often receivers that wait show that their queue is in use. No queue deletes itself in less than five minutes.
 const USE_INTERVAL_MS: u64 = 60_000;
+/// How many queues do so at once, and how long the next ones wait.
+const USES_AT_ONCE: usize = 256;
+const USE_PAUSE_MS: u64 = 1000;
 
 /// A partition that runs.
 pub(crate) struct Started {
@@ -198,10 +201,14 @@ impl Runner {
         if !self.use_due_at.has_passed(now) {
             return;
         }
-        self.use_due_at = now.plus_ms(USE_INTERVAL_MS);
         let state = self.partition.state();
         let watchers = &self.shared.watchers;
-        watchers.wake_at(|entity| state.is_use_due(entity, now));
+        let is_more_due = watchers.wake_at(USES_AT_ONCE, |entity| state.is_use_due(entity, now));
+        let interval_ms = match is_more_due {
+            true => USE_PAUSE_MS,
+            false => USE_INTERVAL_MS,
+        };
+        self.use_due_at = now.plus_ms(interval_ms);
     }
 
     /// Answers a request for metrics, a bounded part at a time.

@@ -106,20 +106,24 @@ impl Watchers {
         }
     }
 
-    /// Wakes a receiver of each entity for which `is_meant` holds, so that it looks.
-    pub(crate) fn wake_at(&self, is_meant: impl Fn(Incarnation) -> bool) {
+    /// Wakes a receiver of each entity for which `is_meant` holds, so that it looks. Returns whether there may be
+    /// more than the `count` that it wakes at most.
+    pub(crate) fn wake_at(&self, count: usize, is_meant: impl Fn(Incarnation) -> bool) -> bool {
         if self.count.load(Ordering::Relaxed) == 0 {
-            return;
+            return false;
         }
         let mut by_entity = lock(&self.by_entity);
         let meant = by_entity
             .iter_mut()
             .filter(|(entity, _)| is_meant(**entity));
-        for (_, lists) in meant {
-            if let Some(list) = lists.values_mut().find(|list| list.is_any_waiting()) {
-                self.wake_one(list);
-            }
+        let mut lists = meant.filter_map(|(_, lists)| {
+            let mut lists = lists.values_mut();
+            lists.find(|list| list.is_any_waiting())
+        });
+        for list in lists.by_ref().take(count) {
+            self.wake_one(list);
         }
+        lists.next().is_some()
     }
 
     fn wake_one(&self, list: &mut List) {
@@ -319,14 +323,15 @@ mod tests {
         let [mut first, mut second] = watches(&watchers);
         let (mut first, mut second) = (pin!(first.woken()), pin!(second.woken()));
         assert!(!is_woken(&mut first) && !is_woken(&mut second));
-        watchers.wake_at(|_| false);
+        assert!(!watchers.wake_at(1, |_| false));
+        assert!(watchers.wake_at(0, |_| true));
         assert!(!is_woken(&mut first) && !is_woken(&mut second));
-        watchers.wake_at(|entity| entity == self::entity());
+        assert!(!watchers.wake_at(1, |entity| entity == self::entity()));
         assert!(is_woken(&mut first) && !is_woken(&mut second));
-        watchers.wake_at(|_| true);
+        assert!(!watchers.wake_at(1, |_| true));
         assert!(is_woken(&mut second));
         // Nobody waits: nothing is owed to the next one.
-        watchers.wake_at(|_| true);
+        assert!(!watchers.wake_at(1, |_| true));
         let [mut next] = watches(&watchers);
         assert!(!is_woken(&mut pin!(next.woken())));
     }

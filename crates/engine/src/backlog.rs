@@ -191,6 +191,10 @@ impl Backlog {
         if from >= until {
             return;
         }
+        if self.is_within(from, until) {
+            *self = Self::starting_at(self.next.max(until));
+            return;
+        }
         let runs = run_of(from)..=run_of(until);
         let gone = self
             .runs
@@ -201,9 +205,7 @@ impl Backlog {
             self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
         }
         self.next = self.next.max(until);
-        if self.runs.is_empty() {
-            *self = Self::starting_at(self.next);
-        } else if !self.runs.contains_key(&self.fresh_from) {
+        if !self.runs.contains_key(&self.fresh_from) {
             self.pass_fresh(self.fresh_from);
         }
     }

@@ -32,6 +32,8 @@ pub struct Description<'a> {
     pub writes: Writes<'a>,
     /// The bytes of its bodies. They are in memory from its admission to its answer.
     pub body_size_bytes: u64,
+    /// Whether its bodies are changes to properties at the end of locks.
+    pub changes_properties: bool,
     /// In how many bus queues due work is done before it.
     pub due_in: u32,
     /// How many messages, sessions or queues it looks at, as far as the command tells. Expired messages that
@@ -125,6 +127,7 @@ impl<'a> Description<'a> {
             class,
             writes,
             body_size_bytes: 0,
+            changes_properties: false,
             due_in: 0,
             looks_at: 1,
             receives: None,
@@ -140,6 +143,14 @@ impl<'a> Description<'a> {
         Self {
             body_size_bytes,
             ..self
+        }
+    }
+
+    /// Bodies that are changes to properties.
+    pub(crate) fn with_changes(self, size_bytes: u64) -> Self {
+        Self {
+            changes_properties: true,
+            ..self.with_bodies(size_bytes)
         }
     }
 
@@ -233,7 +244,8 @@ impl Command {
                 ..
             } => {
                 let stored = BODY_OVERHEAD_BYTES + body.len() as u64;
-                writes(Produce, queue, EVENT_SIZE_BYTES + stored)
+                // It renews a lease, which its holder must not lose to producers.
+                writes(Consume, queue, EVENT_SIZE_BYTES + stored)
                     .with_bodies(body.len() as u64)
                     .refused(refuse_body(body.len(), BODY_SIZE_BYTES_MAX))
             }
@@ -268,11 +280,13 @@ impl Command {
 
 /// How a partition changes a command before it decides it.
 impl Command {
-    /// Makes the request smaller if a smaller answer is enough.
-    pub fn limit_count(&mut self, count: u32) {
-        if let Some(asked) = self.adjustable().asked {
+    /// Makes the request smaller if a smaller answer is enough. Returns whether it is.
+    pub fn limit_count(&mut self, count: u32) -> bool {
+        let asked = self.adjustable().asked;
+        asked.is_some_and(|asked| {
             *asked = count.min(*asked);
-        }
+            true
+        })
     }
 
     /// Makes a command that would delete what it receives delete nothing before it was read.

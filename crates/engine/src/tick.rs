@@ -1,5 +1,6 @@
 //! Turns due things into events.
 
+use crate::backlog::expiry::ENDED_COUNT_MAX;
 use crate::{Fact, Incarnation, Turn};
 
 /// The result of a tick.
@@ -41,11 +42,15 @@ impl Turn<'_> {
     fn expire_run(&mut self, queue: Incarnation, run: u64) {
         let backlog = self.state().entities.get(&queue).map(|it| &it.backlog);
         let expired = backlog.and_then(|backlog| backlog.expired(queue, run, self.now()));
+        let mut is_more_left = false;
         if let Some((effects, count)) = expired {
+            is_more_left = effects.len() == ENDED_COUNT_MAX;
             self.emit(Fact::Messages { effects });
             self.count_expired(count);
         }
-        self.raise_expiry(queue, run);
+        if !is_more_left {
+            self.raise_expiry(queue, run);
+        }
     }
 
     fn due(&self) -> Option<Due> {

@@ -40,7 +40,8 @@ impl Space {
             } => {
                 // A body takes more space than any settlement frees. The exception is a change to a
                 // message's properties at the end of its lock; only few segments may hold such changes.
-                let is_bodiless = command.body_size_bytes == 0 || takes_bodies;
+                let is_bodiless =
+                    command.body_size_bytes == 0 || (takes_bodies && command.changes_properties);
                 let is_small = is_bodiless && needed <= size_bytes_max;
                 command.class == Class::Consume && is_small
             }
@@ -65,7 +66,9 @@ impl Space {
         let size_bytes = size_bytes_max.min(SETTLEMENTS_SIZE_BYTES);
         let mut count = SETTLEMENT_COUNT_MAX;
         while count > 1 && self.needed_bytes(&command.describe(), state) > size_bytes {
-            command.limit_count(count);
+            if !command.limit_count(count) {
+                return;
+            }
             count /= 2;
         }
     }

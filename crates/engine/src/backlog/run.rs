@@ -19,7 +19,7 @@ pub(super) struct Run {
     pub(super) size_bytes: u64,
     /// A lower bound of the expiries: the message that had it may be gone.
     pub(super) expires_first: Hint<Timestamp>,
-    /// An upper bound, likewise. It follows from events alone.
+    /// An upper bound, likewise. A run that comes from a snapshot may have a lower one.
     pub(super) expires_last: Timestamp,
 }
 

@@ -119,7 +119,7 @@ impl BusCommand {
                 let count = settlements.len();
                 let checked = check_count(count).and_then(|()| check_bodies(overlays_size_bytes));
                 on(Consume, queue, sizes.sum())
-                    .with_bodies(overlays_size_bytes)
+                    .with_changes(overlays_size_bytes)
                     .looking_at(count as u64)
                     .refused(refused(checked))
             }
@@ -294,7 +294,7 @@ fn describe_transaction(parts: &[TransactionPart]) -> Description<'_> {
     let checked = checked.and_then(|()| check_session_id(longest_session));
     Description::new(class, Touches::Parts(parts), Writes::AtMost(size_bytes))
         .after_due_in(u32::try_from(queues.len()).unwrap_or(u32::MAX))
-        .with_bodies(body_size_bytes)
+        .with_changes(body_size_bytes)
         .looking_at(count as u64)
         .refused(refused(checked))
 }
