@@ -4,11 +4,12 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::join_all;
 use kew_amqp::codec::Uuid;
 use kew_amqp::performative::Tag;
 use tokio::time::Instant;
 
-use super::core::{Command, DeliveryName, Inbound, LinkKey, Settled, TransactionName};
+use super::core::{Answers, Command, DeliveryName, Inbound, LinkKey, Settled, TransactionName};
 use super::entity::Entity;
 use super::inbox::{Inbox, Unread};
 use super::management;
@@ -16,6 +17,9 @@ use super::received::Received;
 use super::shared::{Share, Shared};
 use super::verdict::{Changes, Verdict};
 use crate::error::{Effect, Error, ErrorKind};
+
+/// The most messages of one command. They are settled in one turn of the connection.
+const TOGETHER_MAX: usize = 256;
 
 /// A message that nobody else gets, until its lock ends or it is settled.
 ///
@@ -61,6 +65,40 @@ impl Locked {
     /// It was processed: it is deleted.
     pub async fn complete(&self) -> Result<(), Error> {
         self.settle(Verdict::Complete).await
+    }
+
+    /// Messages that were processed are deleted. Returns what became of each, in their order.
+    ///
+    /// Those that came one after the other from one receiver cost one command and little more than one frame. Each has
+    /// its own outcome: what fails is tried again as by [`complete`](Self::complete).
+    pub async fn complete_all(messages: &[&Self]) -> Vec<Result<(), Error>> {
+        let mut outcomes = Vec::with_capacity(messages.len());
+        for of_one in messages.chunk_by(|one, other| Arc::ptr_eq(&one.settler, &other.settler)) {
+            for part in of_one.chunks(TOGETHER_MAX) {
+                outcomes.extend(Self::complete_part(part).await);
+            }
+        }
+        outcomes
+    }
+
+    /// Completes messages of one receiver.
+    async fn complete_part(messages: &[&Self]) -> Vec<Result<(), Error>> {
+        let Some(settler) = messages.first().map(|it| &it.settler) else {
+            return Vec::new();
+        };
+        let (deadline, verdict) = (settler.shared.deadline(), Verdict::Complete);
+        let firsts = settler.complete_over_link(messages, deadline).await;
+        if firsts.iter().all(|it| *it == Ok(Settled::Done)) {
+            return vec![Ok(()); messages.len()];
+        }
+        let outcomes = messages.iter().zip(firsts).map(async |(message, first)| {
+            match first {
+                Ok(Settled::Done) => Ok(()),
+                // The rest is large, and rare.
+                first => Box::pin(message.settle_on(&verdict, first, deadline)).await,
+            }
+        });
+        join_all(outcomes).await
     }
 
     /// It could not be processed: another receiver gets it, and its delivery count rises.
@@ -245,6 +283,43 @@ impl Settler {
                 Err(error)
             }
         }
+    }
+
+    /// Tries once to complete messages over the link that they came over, and says what became of each.
+    async fn complete_over_link(
+        &self,
+        messages: &[&Locked],
+        deadline: Instant,
+    ) -> Vec<Result<Settled, Error>> {
+        let deliveries: Vec<_> = messages.iter().filter_map(|it| it.delivery).collect();
+        let answers = Answers::new(deliveries.len());
+        let (link, state) = (self.link, Verdict::Complete.state());
+        let told = answers.clone();
+        let command = |job| Command::SettleAll {
+            link,
+            deliveries,
+            state,
+            answers: told,
+            job,
+        };
+        let (effect, share) = (Effect::Change, Share::Requests);
+        let settled = self
+            .shared
+            .attempt(effect, share, None, Some(link), deadline, command);
+        let unanswered = match settled.await {
+            // It is told when all have an answer, unless the connection's task ends.
+            Ok(()) => Error::unknown("the connection's task is gone"),
+            Err(error) => error,
+        };
+        let mut answers = answers.take().into_iter();
+        let outcomes = messages.iter().map(|message| match message.delivery {
+            Some(_) => answers
+                .next()
+                .flatten()
+                .unwrap_or_else(|| Err(unanswered.clone())),
+            None => Ok(Settled::LinkGone),
+        });
+        outcomes.collect()
     }
 
     fn read(self: &Arc<Self>, inbound: &Inbound) -> Result<Locked, Error> {

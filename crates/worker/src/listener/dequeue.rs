@@ -1,4 +1,4 @@
-//! A dequeue task: receives messages, and starts a task for each of them.
+//! A dequeue task: receives messages, and has them handled.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use kew_client::ErrorKind;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::batch::begin_all;
 use super::events::Event;
 use super::handling::handle;
 use super::phase::Phase;
@@ -215,18 +216,20 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
         }
     }
 
-    /// Starts a task for each message. Messages of an ordered source are handled before the next look.
+    /// Has the messages handled. Those of an ordered source are handled one by one, before the next look.
     async fn received(&mut self, leases: Vec<S::Lease>) {
         self.failures = 0;
         self.waits_since = None;
         if std::mem::take(&mut self.idle_count) > 0 {
             self.shared.woken.notify_one();
         }
-        for lease in leases {
-            self.shared.counters.received.increment();
-            let place = self.places.as_mut().and_then(|places| places.split(1));
-            let handled = self.shared.spawn(handle(self.shared.clone(), lease, place));
-            if S::IS_ORDERED {
+        if !S::IS_ORDERED {
+            begin_all(&self.shared, leases, &mut self.places);
+        } else {
+            for lease in leases {
+                self.shared.counters.received.increment();
+                let place = self.places.as_mut().and_then(|places| places.split(1));
+                let handled = self.shared.spawn(handle(self.shared.clone(), lease, place));
                 // A task that panicked or was aborted has ended too.
                 let _ = handled.await;
             }

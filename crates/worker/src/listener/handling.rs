@@ -1,7 +1,12 @@
 //! One message: from its lease to its settlement.
+//!
+//! What is known of it is shared, so that a task can go on with what another one began: see `batch`.
 
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -10,14 +15,13 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit};
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument as _, Span};
 
-use super::counters::Present;
 use super::events::Event;
 use super::finished::Done;
 use super::keeper::{Dropped, Limits, keep};
 use super::phase::Phase;
 use super::settle::{Settlement, settle};
 use super::shared::{Shared, lock};
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, DynHandler};
 use crate::error::SourceError;
 use crate::failure::{self, Failure};
 use crate::policy::AfterLoss;
@@ -36,36 +40,46 @@ pub(super) struct Work<T, S: Source> {
     message: std::sync::Mutex<Option<Arc<T>>>,
 }
 
+/// It is in flight as long as anybody works on it.
+impl<T, S: Source> Drop for Work<T, S> {
+    fn drop(&mut self) {
+        self.shared.counters.in_flight.change(1, 0);
+    }
+}
+
 /// Handles a message, and settles it. The message keeps its place until then.
 pub(super) async fn handle<T: Send + Sync + 'static, S: Source>(
     shared: Arc<Shared<T, S>>,
     lease: S::Lease,
     place: Option<OwnedSemaphorePermit>,
 ) {
-    let incoming = lease.incoming().clone();
-    let work = Work {
-        meta: incoming.meta.clone(),
-        incoming,
-        lease: Arc::new(Mutex::new(lease)),
-        message: std::sync::Mutex::new(None),
-        shared: shared.clone(),
-    };
-    let _in_flight = Present::new(&shared.counters.in_flight);
+    let work = Work::new(shared, lease);
     let span = work.span();
     work.run(place).instrument(span).await;
 }
 
 impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
-    fn span(&self) -> Span {
+    pub(super) fn new(shared: Arc<Shared<T, S>>, lease: S::Lease) -> Self {
+        shared.counters.in_flight.change(0, 1);
+        let incoming = lease.incoming().clone();
+        Self {
+            meta: incoming.meta.clone(),
+            incoming,
+            lease: Arc::new(Mutex::new(lease)),
+            message: std::sync::Mutex::new(None),
+            shared,
+        }
+    }
+
+    pub(super) fn span(&self) -> Span {
         let (name, meta) = (self.shared.source.name(), &self.meta);
-        let trace = meta.trace.as_ref().map(ToString::to_string);
         let span = tracing::info_span!(
             target: "kew::worker",
             "process",
             messaging.destination.name = &*name.queue,
             messaging.message.id = meta.id,
             messaging.attempt = meta.attempt,
-            traceparent = trace,
+            traceparent = meta.trace.as_ref().map(display),
         );
         if let Some(on_span) = &self.shared.settings.on_span {
             on_span(&span, meta);
@@ -73,28 +87,41 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         span
     }
 
-    async fn run(&self, place: Option<OwnedSemaphorePermit>) {
-        let (shared, key) = (&self.shared, &self.meta.key);
+    pub(super) async fn run(&self, place: Option<OwnedSemaphorePermit>) {
+        let shared = &self.shared;
         // What is rare is in boxes, here and below, so that the task of each message is small.
         if shared.phase() != Phase::Running {
             return Box::pin(self.give_back()).await;
         }
-        let finished = lock(&shared.finished).get(key);
-        if let Some(done) = finished {
+        if let Some(done) = self.finished() {
             return Box::pin(self.delete_finished(done)).await;
         }
         if self.is_exhausted() {
             let failure = self.exhausted();
             return Box::pin(self.failed(&failure, place)).await;
         }
-        let began = Instant::now();
+        self.run_attempt(Instant::now(), self.attempt(), place)
+            .await;
+    }
+
+    /// What was done with it before an earlier lease ended.
+    pub(super) fn finished(&self) -> Option<Done> {
+        lock(&self.shared.finished).get(&self.meta.key)
+    }
+
+    /// Runs an attempt to its end under the lease, and settles the message.
+    pub(super) async fn run_attempt(
+        &self,
+        began: Instant,
+        attempt: impl Future<Output = Result<(), Failure>> + Send,
+        place: Option<OwnedSemaphorePermit>,
+    ) {
+        let shared = &self.shared;
         let limits = self.limits(shared.settings.handling_time_max, Phase::Returning);
-        let counters = &shared.counters;
-        let attempt = AssertUnwindSafe(self.attempt()).catch_unwind();
+        let attempt = AssertUnwindSafe(attempt).catch_unwind();
         let kept = keep(shared, &*self.lease, limits, attempt).await;
         let handled_for = began.elapsed();
-        lock(&shared.visibility).observe(handled_for);
-        counters.handled_for.observe_duration(handled_for);
+        self.handled(handled_for);
         match kept {
             Ok(Ok(Ok(()))) => self.succeeded(handled_for).await,
             Ok(Ok(Err(failure))) => Box::pin(self.failed(&failure, place)).await,
@@ -104,6 +131,14 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
             }
             Err(why) => Box::pin(self.dropped(why, place)).await,
         }
+    }
+
+    /// An attempt has ended.
+    pub(super) fn handled(&self, handled_for: Duration) {
+        let shared = &self.shared;
+        shared.swiftness.observe(handled_for);
+        lock(&shared.visibility).observe(handled_for);
+        shared.counters.handled_for.observe_duration(handled_for);
     }
 
     /// The handlers were dropped before their end.
@@ -127,19 +162,23 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     }
 
     pub(super) fn limits(&self, handling_time_max: Duration, returns_in: Phase) -> Limits {
-        // The hint is a property of the message: anybody may have set it.
-        let hint = self.meta.lease_hint().filter(|_| S::CHOOSES_LEASE);
-        let maximum = lock(&self.shared.visibility).maximum();
         Limits {
             lease: self.shared.lease(),
-            hint: hint.map(|hint| hint.min(maximum)),
+            hint: self.hint(),
             handling_time_max,
             returns_in,
         }
     }
 
+    /// How long the sender wants the first lease.
+    pub(super) fn hint(&self) -> Option<Duration> {
+        // It is a property of the message: anybody may have set it.
+        let hint = self.meta.lease_hint().filter(|_| S::CHOOSES_LEASE)?;
+        Some(hint.min(lock(&self.shared.visibility).maximum()))
+    }
+
     /// Verifies, decodes, and runs all handlers to their end.
-    async fn attempt(&self) -> Result<(), Failure> {
+    pub(super) async fn attempt(&self) -> Result<(), Failure> {
         failure::forget_panic();
         let shared = &self.shared;
         if let Some(verify) = &shared.settings.verify {
@@ -155,26 +194,29 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         *lock(&self.message) = Some(message.clone());
         let (lease, phase) = (self.lease.clone(), shared.phase.subscribe());
         let delivery = Delivery::new(message, self.meta.clone(), lease, phase, shared.clone());
-        // Each runs to its end: a handler is not dropped because another one failed or panicked.
-        let handlers = shared.handlers.iter().map(|handler| {
-            let delivery = delivery.clone();
-            async move {
-                let handled = async move { handler.handle_boxed(delivery).await };
-                let handled = AssertUnwindSafe(handled).catch_unwind().await;
-                handled.unwrap_or_else(|panic| Err(Failure::of_panic(&*panic)))
+        match &*shared.handlers {
+            [only] => contained(&**only, delivery).await,
+            // Each runs to its end: a handler is not dropped because another one failed or panicked.
+            all => {
+                let all = all.iter().map(|it| contained(&**it, delivery.clone()));
+                join_all(all).await.into_iter().collect()
             }
-        });
-        join_all(handlers).await.into_iter().collect()
+        }
     }
 
-    /// All handlers succeeded: the one place where a message is deleted after its work.
-    async fn succeeded(&self, handled_for: Duration) {
-        let shared = &self.shared;
-        match settle(shared, &self.lease, Settlement::Complete).await {
+    /// All handlers succeeded.
+    pub(super) async fn succeeded(&self, handled_for: Duration) {
+        let deleted = settle(&self.shared, &self.lease, Settlement::Complete).await;
+        self.ended(deleted, handled_for).await;
+    }
+
+    /// After the delete of a message whose handlers all succeeded, or after its last try.
+    pub(super) async fn ended(&self, deleted: Result<(), SourceError>, handled_for: Duration) {
+        match deleted {
             Ok(()) => {
                 self.clean_up().await;
                 if let Some(message) = self.message() {
-                    shared.emit(|| Event::Completed {
+                    self.shared.emit(|| Event::Completed {
                         message,
                         meta: self.meta.clone(),
                         handled_for,
@@ -205,8 +247,14 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     async fn clean_up(&self) {
         self.shared.counters.completed.increment();
         let cleaned = async { self.shared.codec.completed(&self.incoming).await };
-        let cleaned = AssertUnwindSafe(timeout(CLEAN_UP_MAX, cleaned)).catch_unwind();
-        if !matches!(cleaned.await, Ok(Ok(()))) {
+        let mut cleaned = pin!(AssertUnwindSafe(cleaned).catch_unwind());
+        // What ends without waiting needs no timer.
+        let first = poll_fn(|context| Poll::Ready(cleaned.as_mut().poll(context))).await;
+        let is_clean = match first {
+            Poll::Ready(cleaned) => cleaned.is_ok(),
+            Poll::Pending => matches!(timeout(CLEAN_UP_MAX, cleaned).await, Ok(Ok(()))),
+        };
+        if !is_clean {
             tracing::warn!(target: "kew::worker", "the clean-up after a message failed");
         }
     }
@@ -269,4 +317,14 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     pub(super) fn message(&self) -> Option<Arc<T>> {
         lock(&self.message).clone()
     }
+}
+
+/// Runs a handler to its end, and makes a failure of a panic.
+async fn contained<T, L>(
+    handler: &dyn DynHandler<T, L>,
+    delivery: Delivery<T, L>,
+) -> Result<(), Failure> {
+    let handled = async move { handler.handle_boxed(delivery).await };
+    let handled = AssertUnwindSafe(handled).catch_unwind().await;
+    handled.unwrap_or_else(|panic| Err(Failure::of_panic(&*panic)))
 }

@@ -59,7 +59,7 @@ pub(super) async fn keep<T: Send + Sync + 'static, S: Source, W: Future>(
     let mut phase = shared.phase.subscribe();
     let mut ends_at = lease.lock().await.ends_at();
     // A lease that is nearly over is renewed first, so that no work starts that has no time.
-    if needs_renewal(ends_at, limits.hint) {
+    if needs_renewal(Instant::now(), ends_at, limits.hint) {
         match Box::pin(renew_first(shared, lease, limits)).await {
             Some(renewed) => ends_at = renewed,
             None => return Err(Dropped::LeaseLost),
@@ -107,8 +107,9 @@ enum Renewals {
     Lost,
 }
 
-fn needs_renewal(ends_at: Instant, hint: Option<Duration>) -> bool {
-    let left = ends_at.saturating_duration_since(Instant::now());
+/// Whether a lease has to be renewed before work starts.
+pub(super) fn needs_renewal(now: Instant, ends_at: Instant, hint: Option<Duration>) -> bool {
+    let left = ends_at.saturating_duration_since(now);
     left < NEARLY_OVER || hint.is_some_and(|hint| left < hint)
 }
 

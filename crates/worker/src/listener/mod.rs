@@ -1,5 +1,6 @@
 //! Listeners: dequeue tasks, the tasks of messages, and the handle that applications hold.
 
+mod batch;
 mod builder;
 mod counters;
 mod dequeue;
@@ -14,6 +15,7 @@ mod returns;
 mod settle;
 mod shared;
 mod stop;
+mod swiftness;
 mod tasks;
 mod watcher;
 

@@ -34,39 +34,68 @@ pub(super) async fn settle<T: Send + Sync + 'static, S: Source>(
     settlement: Settlement<'_>,
 ) -> Result<(), SourceError> {
     let mut lease = lease.lock().await;
-    let ends_at = lease.ends_at().max(Instant::now() + TRIES_FOR_MIN);
-    let (mut failures, mut unknown) = (0, None);
+    let ends_at = tries_until(&*lease);
+    match settle_once(shared, &mut *lease, settlement, ends_at).await {
+        Ok(()) => Ok(()),
+        // It is large, and rare.
+        Err(error) => Box::pin(settle_on(shared, &mut *lease, settlement, ends_at, error)).await,
+    }
+}
+
+/// Until when a settlement is tried.
+pub(super) fn tries_until(lease: &impl Lease) -> Instant {
+    lease.ends_at().max(Instant::now() + TRIES_FOR_MIN)
+}
+
+/// What a try without an answer in time ends with.
+pub(super) fn no_answer() -> SourceError {
+    let text = "the service did not answer before the lease ended";
+    SourceError::new(ErrorKind::OutcomeUnknown, text)
+}
+
+async fn settle_once<T: Send + Sync + 'static, S: Source>(
+    shared: &Shared<T, S>,
+    lease: &mut S::Lease,
+    settlement: Settlement<'_>,
+    ends_at: Instant,
+) -> Result<(), SourceError> {
+    let began = Instant::now();
+    let settled = async {
+        match settlement {
+            Settlement::Complete => lease.complete().await,
+            // They are large, and rare.
+            Settlement::Release { delay, history } => Box::pin(lease.release(delay, history)).await,
+            Settlement::Bury(burial) => Box::pin(lease.bury(burial)).await,
+        }
+    };
+    let settled = timeout_at(ends_at, settled).await;
+    let settled = settled.unwrap_or_else(|_| Err(no_answer()));
+    shared.observe_request(began, settled.as_ref().err());
+    settled
+}
+
+/// Goes on after a first try that failed.
+pub(super) async fn settle_on<T: Send + Sync + 'static, S: Source>(
+    shared: &Shared<T, S>,
+    lease: &mut S::Lease,
+    settlement: Settlement<'_>,
+    ends_at: Instant,
+    mut error: SourceError,
+) -> Result<(), SourceError> {
+    let mut failures = 0;
     loop {
-        let began = Instant::now();
-        let settled = async {
-            match settlement {
-                Settlement::Complete => lease.complete().await,
-                // They are large, and rare.
-                Settlement::Release { delay, history } => {
-                    Box::pin(lease.release(delay, history)).await
-                }
-                Settlement::Bury(burial) => Box::pin(lease.bury(burial)).await,
-            }
-        };
-        let settled = timeout_at(ends_at, settled).await.unwrap_or_else(|_| {
-            let text = "the service did not answer before the lease ended";
-            Err(SourceError::new(ErrorKind::OutcomeUnknown, text))
-        });
-        shared.observe_request(began, settled.as_ref().err());
-        let error = match (settled, unknown.take()) {
-            (Ok(()), _) => return Ok(()),
-            // There is no lease any more: perhaps because an earlier try was carried out.
-            (Err(error), Some(unknown)) if error.is_lease_lost() => return Err(unknown),
-            (Err(error), _) => error,
-        };
         failures += 1;
         let delay = shared.request_delay(&error, failures);
         if error.kind() == ErrorKind::Refused || after(Instant::now(), delay) >= ends_at {
             return Err(error);
         }
-        if error.kind() == ErrorKind::OutcomeUnknown {
-            unknown = Some(error);
-        }
         sleep(delay).await;
+        let settled = settle_once(shared, lease, settlement, ends_at).await;
+        error = match (settled, error.kind()) {
+            (Ok(()), _) => return Ok(()),
+            // There is no lease any more: perhaps because an earlier try was carried out.
+            (Err(lost), ErrorKind::OutcomeUnknown) if lost.is_lease_lost() => return Err(error),
+            (Err(error), _) => error,
+        };
     }
 }

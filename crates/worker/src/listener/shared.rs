@@ -14,6 +14,7 @@ use super::events::Event;
 use super::finished::Finished;
 use super::phase::Phase;
 use super::returns::Returns;
+use super::swiftness::Swiftness;
 use super::tasks::Tasks;
 use crate::chance::Chance;
 use crate::codec::{Codec, CodecError};
@@ -113,6 +114,7 @@ pub(crate) struct Shared<T, S: Source> {
     pub(super) visibility: Mutex<Box<dyn Visibility>>,
     pub(super) pacing: Mutex<Pacing>,
     pub(super) losses: Mutex<LossWindow>,
+    pub(super) swiftness: Swiftness,
     pub(super) chance: Chance,
     depth: AtomicU64,
 }
@@ -150,6 +152,7 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
                 pause: Duration::ZERO,
             }),
             losses: Mutex::default(),
+            swiftness: Swiftness::default(),
             chance,
             depth: AtomicU64::new(NO_DEPTH),
         }

@@ -194,6 +194,14 @@ impl Lease for BusLease {
         Ok(self.locked.complete().await?)
     }
 
+    const COMPLETES_TOGETHER: bool = true;
+
+    async fn complete_all(leases: Vec<&mut Self>) -> Vec<Result<(), SourceError>> {
+        let messages: Vec<_> = leases.iter().map(|it| &it.locked).collect();
+        let outcomes = Locked::complete_all(&messages).await.into_iter();
+        outcomes.map(|it| Ok(it?)).collect()
+    }
+
     /// An abandoned message comes back at once.
     fn hides_released(&self) -> bool {
         false

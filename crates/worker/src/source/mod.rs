@@ -126,6 +126,27 @@ pub trait Lease: Send + 'static {
     /// Deletes the message: its work is done.
     fn complete(&mut self) -> impl Future<Output = Result<(), SourceError>> + Send;
 
+    /// Whether [`complete_all`](Self::complete_all) costs less than to complete each message. If it is `false`, the
+    /// listener does not call it.
+    const COMPLETES_TOGETHER: bool = false;
+
+    /// Deletes messages of one intake, and returns what became of each, in their order. To drop the future leaves all
+    /// of them open.
+    fn complete_all(
+        leases: Vec<&mut Self>,
+    ) -> impl Future<Output = Vec<Result<(), SourceError>>> + Send
+    where
+        Self: Sized,
+    {
+        async {
+            let mut outcomes = Vec::with_capacity(leases.len());
+            for lease in leases {
+                outcomes.push(lease.complete().await);
+            }
+            outcomes
+        }
+    }
+
     /// Whether [`release`](Self::release) can hide the message for a time. If not, the listener holds it instead.
     fn hides_released(&self) -> bool;
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use kew_worker::{
     Ask, Attempt, Burial, Checkpoints, ChosenLease, Incoming, Intake, Lease, Meta, Source,
     SourceError, SourceName,
@@ -158,6 +159,13 @@ impl<const WAITS: bool> Lease for FakeLease<WAITS> {
 
     async fn complete(&mut self) -> Result<(), SourceError> {
         self.service.complete(self.id, self.receipt).await
+    }
+
+    const COMPLETES_TOGETHER: bool = WAITS;
+
+    /// At the same time, as over a link.
+    async fn complete_all(leases: Vec<&mut Self>) -> Vec<Result<(), SourceError>> {
+        join_all(leases.into_iter().map(Self::complete)).await
     }
 
     fn hides_released(&self) -> bool {

@@ -257,12 +257,12 @@ impl Core {
         let sent = self.sending.extract_if(.., |_, it| it.link == key);
         let sent: Vec<_> = sent.map(|(_, it)| it.job).collect();
         let settled = self.settling.extract_if(.., |_, it| it.link == key);
-        let settled: Vec<_> = settled.map(|(_, it)| it.job).collect();
+        let settled: Vec<_> = settled.map(|(_, it)| it).collect();
         for job in sent {
             job.lose(&error);
         }
-        for job in settled {
-            job.lose(&error);
+        for settling in settled {
+            settling.lose(&error);
         }
         self.fail_waiting(key, &error);
         if is_leaving {

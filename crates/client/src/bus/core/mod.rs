@@ -14,6 +14,7 @@ mod node;
 mod nodes;
 mod outcomes;
 mod requests;
+mod settlements;
 mod spec;
 mod transfers;
 mod wire;
@@ -29,7 +30,8 @@ use kew_amqp::{DeliveryId, LinkId, Millis, Steps};
 use self::audiences::Audience;
 use self::link::Link;
 use self::node::{Node, Waiting};
-use self::transfers::{Outbound, Sending, Settling};
+use self::settlements::Settling;
+use self::transfers::{Outbound, Sending};
 use self::wire::Wire;
 use super::job::Job;
 use super::nudges::Nudge;
@@ -39,8 +41,9 @@ use crate::secret::Secret;
 
 pub(super) use self::link::{Attached, InboxSender};
 pub(super) use self::requests::{Answer, Request};
+pub(super) use self::settlements::{Answers, Settled};
 pub(super) use self::spec::{LinkSpec, LinkUse};
-pub(super) use self::transfers::{DeliveryName, Inbound, Sent, Settled, TransactionName};
+pub(super) use self::transfers::{DeliveryName, Inbound, Sent, TransactionName};
 
 /// How much of `amqp` is visited before others have their turn.
 const TURN_STEPS: u32 = 1_024;
@@ -78,6 +81,14 @@ pub(super) enum Command {
         state: DeliveryState,
         transaction: Option<Arc<TransactionName>>,
         job: Job<Settled>,
+    },
+    /// What becomes of several messages of one link: an answer when each has one.
+    SettleAll {
+        link: LinkKey,
+        deliveries: Vec<DeliveryName>,
+        state: DeliveryState,
+        answers: Answers,
+        job: Job<()>,
     },
     /// A request to a node.
     Request {
@@ -206,6 +217,13 @@ impl Core {
                 transaction,
                 job,
             } => self.settle(link, delivery, state, transaction.as_ref(), job),
+            Command::SettleAll {
+                link,
+                deliveries,
+                state,
+                answers,
+                job,
+            } => self.settle_all(link, &deliveries, &state, answers, job),
             Command::Request {
                 node,
                 audience,

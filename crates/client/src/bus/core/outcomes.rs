@@ -4,7 +4,8 @@ use bytes::Bytes;
 use kew_amqp::DeliveryId;
 use kew_amqp::performative::{DeliveryState, Outcome};
 
-use super::transfers::{Sent, Settled};
+use super::settlements::Settled;
+use super::transfers::Sent;
 use super::{Core, LinkKey};
 use crate::error::{Effect, Error};
 
@@ -43,7 +44,7 @@ impl Core {
         let Some(settling) = self.settling.remove(&delivery) else {
             return;
         };
-        let (link, job) = (settling.link, settling.job);
+        let link = settling.link;
         let refusal = match state.and_then(DeliveryState::outcome) {
             Some(Outcome::Rejected(rejected)) => rejected.error.as_ref(),
             Some(
@@ -51,11 +52,12 @@ impl Core {
             )
             | None => None,
         };
-        job.finish(match refusal {
+        let outcome = match refusal {
             Some(error) => Err(Error::of_condition(error, Effect::Change)),
             None if settling.is_in_transaction && !is_transactional(state) => Err(outside()),
             None => Ok(Settled::Done),
-        });
+        };
+        settling.finish(outcome);
         self.one_ended(link);
     }
 

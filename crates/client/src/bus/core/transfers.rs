@@ -1,4 +1,4 @@
-//! What goes over links: messages in both directions, and settlements.
+//! What goes over links: messages in both directions.
 
 use std::sync::Arc;
 
@@ -24,16 +24,8 @@ pub(in crate::bus) struct Inbound {
 /// name that is kept would be that of another message after the next one was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bus) struct DeliveryName {
-    connection: u64,
-    id: DeliveryId,
-}
-
-/// What became of a settlement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::bus) enum Settled {
-    Done,
-    /// The link that the message came over is gone, and nothing was said.
-    LinkGone,
+    pub(super) connection: u64,
+    pub(super) id: DeliveryId,
 }
 
 /// What the service said of a message that it took.
@@ -52,7 +44,7 @@ pub(in crate::bus) struct TransactionName {
 }
 
 impl TransactionName {
-    fn state(&self, outcome: Option<Outcome>) -> DeliveryState {
+    pub(super) fn state(&self, outcome: Option<Outcome>) -> DeliveryState {
         DeliveryState::Transactional(TransactionalState {
             txn_id: self.id.clone(),
             outcome,
@@ -73,13 +65,6 @@ pub(super) struct Sending {
     pub(super) link: LinkKey,
     pub(super) is_in_transaction: bool,
     pub(super) job: Job<Sent>,
-}
-
-#[derive(Debug)]
-pub(super) struct Settling {
-    pub(super) link: LinkKey,
-    pub(super) is_in_transaction: bool,
-    pub(super) job: Job<Settled>,
 }
 
 impl Core {
@@ -119,50 +104,6 @@ impl Core {
             | Phase::AwaitsToken
             | Phase::Attaching(_)
             | Phase::Over(_) => job.finish(Ok(())),
-        }
-    }
-
-    pub(super) fn settle(
-        &mut self,
-        key: LinkKey,
-        delivery: DeliveryName,
-        state: DeliveryState,
-        transaction: Option<&Arc<TransactionName>>,
-        job: Job<Settled>,
-    ) {
-        if let Some(error) = self.end_of(transaction) {
-            job.finish(Err(error));
-            return;
-        }
-        let state = match (transaction, state) {
-            (Some(transaction), DeliveryState::Outcome(outcome)) => {
-                transaction.state(Some(outcome))
-            }
-            (_, state) => state,
-        };
-        if !job.start() {
-            return;
-        }
-        let is_of_this = delivery.connection == self.connection_number;
-        let delivery = delivery.id;
-        let is_known = self.wire.as_mut().is_some_and(|wire| {
-            is_of_this
-                && !self.settling.contains_key(&delivery)
-                && wire.amqp.update(delivery, state)
-        });
-        if is_known {
-            let settling = Settling {
-                link: key,
-                is_in_transaction: transaction.is_some(),
-                job,
-            };
-            self.settling.insert(delivery, settling);
-            let now = self.now;
-            if let Some(link) = self.links.get_mut(&key) {
-                link.begin_one(now);
-            }
-        } else {
-            job.finish(Ok(Settled::LinkGone));
         }
     }
 
@@ -228,7 +169,7 @@ impl Core {
     }
 
     /// Why nothing more can be done in a transaction, if it is so.
-    fn end_of(&self, transaction: Option<&Arc<TransactionName>>) -> Option<Error> {
+    pub(super) fn end_of(&self, transaction: Option<&Arc<TransactionName>>) -> Option<Error> {
         let coordinator = transaction?.coordinator;
         match self.links.get(&coordinator) {
             Some(link) if link.is_attached() => None,

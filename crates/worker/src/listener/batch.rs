@@ -1,0 +1,233 @@
+//! Messages that were received together, while handlers are swift.
+//!
+//! A task for each message would cost more than the work of such a handler. So it is polled once where the messages
+//! were received. One that waits goes on in a task of its own, and so does everything that is rare. What succeeded is
+//! deleted together. While handlers are not swift, each message has its own task from the start: one that blocks its
+//! thread keeps no other message waiting.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
+use tokio::time::{Instant, timeout_at};
+use tracing::{Instrument as _, Span};
+
+use super::handling::{Work, handle};
+use super::keeper::needs_renewal;
+use super::phase::Phase;
+use super::settle::{Settlement, no_answer, settle_on, tries_until};
+use super::shared::Shared;
+use super::swiftness::SWIFT_MAX;
+use crate::delivery::Boxed;
+use crate::error::SourceError;
+use crate::failure::Failure;
+use crate::source::{Lease, Source};
+
+/// A place for each message that has none of its own yet.
+type Places = Option<OwnedSemaphorePermit>;
+
+/// Begins the work of all messages, and starts tasks for what is left of it.
+pub(super) fn begin_all<T: Send + Sync + 'static, S: Source>(
+    shared: &Arc<Shared<T, S>>,
+    leases: Vec<S::Lease>,
+    places: &mut Places,
+) {
+    let mut done = Vec::new();
+    let mut now = Instant::now();
+    let until = now + SWIFT_MAX;
+    for lease in leases {
+        shared.counters.received.increment();
+        if now >= until || !shared.swiftness.is_expected() {
+            let place = split(places, 1);
+            shared.spawn(handle(shared.clone(), lease, place));
+            continue;
+        }
+        // A policy that panics costs its message, which comes back, and no other.
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(shared, lease, now)));
+        now = Instant::now();
+        match begun {
+            Ok(Begun::Succeeded(one)) => done.push(one),
+            Ok(Begun::Left(work, span, rest)) => {
+                let place = split(places, 1);
+                shared.spawn(go_on(work, rest, place).instrument(span));
+            }
+            Err(_) => drop(split(places, 1)),
+        }
+    }
+    if !done.is_empty() {
+        let places = split(places, done.len());
+        match S::Lease::COMPLETES_TOGETHER {
+            true => shared.spawn(complete_together(shared.clone(), done, places)),
+            false => shared.spawn(complete_apart(done, places)),
+        };
+    }
+}
+
+fn split(places: &mut Places, count: usize) -> Places {
+    places.as_mut().and_then(|places| places.split(count))
+}
+
+/// A message whose handlers all succeeded.
+struct Succeeded<T: Send + Sync + 'static, S: Source> {
+    work: Arc<Work<T, S>>,
+    span: Span,
+    handled_for: Duration,
+}
+
+enum Begun<T: Send + Sync + 'static, S: Source> {
+    Succeeded(Succeeded<T, S>),
+    Left(Arc<Work<T, S>>, Span, Rest),
+}
+
+/// What is left to do for a message.
+enum Rest {
+    Everything,
+    /// Its handlers wait for something, since this time.
+    Attempt(Boxed<'static, Result<(), Failure>>, Instant),
+    Failure(Failure),
+}
+
+/// Begins the work of a message: all of it, if nothing has to be waited for.
+fn begin<T: Send + Sync + 'static, S: Source>(
+    shared: &Arc<Shared<T, S>>,
+    lease: S::Lease,
+    now: Instant,
+) -> Begun<T, S> {
+    let ends_at = lease.ends_at();
+    let work = Arc::new(Work::new(shared.clone(), lease));
+    let span = work.span();
+    let is_plain = shared.phase() == Phase::Running
+        && !needs_renewal(now, ends_at, work.hint())
+        && work.finished().is_none()
+        && !work.is_exhausted();
+    if !is_plain {
+        return Begun::Left(work, span, Rest::Everything);
+    }
+    let own = work.clone();
+    let mut attempt: Boxed<'static, _> = Box::pin(async move { own.attempt().await });
+    // Nobody is woken: one that waits is polled again in its task.
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = span.in_scope(|| {
+        let poll = || attempt.as_mut().poll(&mut context);
+        catch_unwind(AssertUnwindSafe(poll))
+    });
+    let result = match polled {
+        Ok(Poll::Pending) => {
+            shared.swiftness.waits();
+            return Begun::Left(work, span, Rest::Attempt(attempt, now));
+        }
+        Ok(Poll::Ready(result)) => result,
+        Err(panic) => Err(Failure::of_panic(&*panic)),
+    };
+    let handled_for = now.elapsed();
+    work.handled(handled_for);
+    match result {
+        Ok(()) => Begun::Succeeded(Succeeded {
+            work,
+            span,
+            handled_for,
+        }),
+        Err(failure) => Begun::Left(work, span, Rest::Failure(failure)),
+    }
+}
+
+async fn go_on<T: Send + Sync + 'static, S: Source>(
+    work: Arc<Work<T, S>>,
+    rest: Rest,
+    place: Places,
+) {
+    match rest {
+        Rest::Everything => work.run(place).await,
+        Rest::Attempt(attempt, began) => work.run_attempt(began, attempt, place).await,
+        Rest::Failure(failure) => work.failed(&failure, place).await,
+    }
+}
+
+/// Deletes messages with a request for each.
+async fn complete_apart<T: Send + Sync + 'static, S: Source>(
+    done: Vec<Succeeded<T, S>>,
+    mut places: Places,
+) {
+    let completing = done.into_iter().map(|one| {
+        let place = split(&mut places, 1);
+        let completed = async move {
+            let _place = place;
+            one.work.succeeded(one.handled_for).await;
+        };
+        AssertUnwindSafe(completed.instrument(one.span)).catch_unwind()
+    });
+    let mut completing: FuturesUnordered<_> = completing.collect();
+    while completing.next().await.is_some() {}
+}
+
+/// Deletes messages with one call. What fails is tried again for each.
+async fn complete_together<T: Send + Sync + 'static, S: Source>(
+    shared: Arc<Shared<T, S>>,
+    done: Vec<Succeeded<T, S>>,
+    mut places: Places,
+) {
+    let (mut leases, mut others) = (Vec::with_capacity(done.len()), Vec::new());
+    let mut held = Vec::with_capacity(done.len());
+    for one in done {
+        match one.work.lease.clone().try_lock_owned() {
+            Ok(lease) => {
+                held.push((one, tries_until(&*lease)));
+                leases.push(lease);
+            }
+            // Whom its handler gave the delivery uses it.
+            Err(_) => others.push(one),
+        }
+    }
+    if !others.is_empty() {
+        let places = split(&mut places, others.len());
+        shared.spawn(complete_apart(others, places));
+    }
+    let (began, until) = (Instant::now(), held.iter().map(|(_, until)| *until).min());
+    let Some(until) = until else {
+        return;
+    };
+    let all = leases.iter_mut().map(|lease| &mut **lease).collect();
+    let outcomes = timeout_at(until, S::Lease::complete_all(all)).await;
+    let mut outcomes = outcomes.unwrap_or_default().into_iter();
+    for ((one, until), lease) in held.into_iter().zip(leases) {
+        let outcome = outcomes.next().unwrap_or_else(|| Err(no_answer()));
+        let span = one.span.clone();
+        let ending = end(one, lease, outcome, began, until).instrument(span);
+        let mut ending = Box::pin(AssertUnwindSafe(ending).catch_unwind());
+        let mut context = Context::from_waker(Waker::noop());
+        if ending.as_mut().poll(&mut context).is_pending() {
+            let place = split(&mut places, 1);
+            shared.spawn(async move {
+                let _place = place;
+                // It was reported by the hook.
+                let _ = ending.await;
+            });
+        }
+    }
+}
+
+/// What follows the first try to delete a message.
+async fn end<T: Send + Sync + 'static, S: Source>(
+    one: Succeeded<T, S>,
+    mut lease: OwnedMutexGuard<S::Lease>,
+    outcome: Result<(), SourceError>,
+    began: Instant,
+    until: Instant,
+) {
+    let shared = &one.work.shared;
+    shared.observe_request(began, outcome.as_ref().err());
+    let outcome = match outcome {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            let settled = settle_on(shared, &mut *lease, Settlement::Complete, until, error);
+            Box::pin(settled).await
+        }
+    };
+    drop(lease);
+    one.work.ended(outcome, one.handled_for).await;
+}
