@@ -144,6 +144,35 @@ async fn settlements_run_side_by_side() {
     assert_eq!(server.view("jobs").await.counts.active, 0);
 }
 
+#[tokio::test]
+async fn messages_are_completed_together_and_each_has_its_own_outcome() {
+    let server = Server::start().await;
+    let client = server.client();
+    let (mut first, mut second) = (receiver(&client).await, receiver(&client).await);
+    let mut messages = Vec::new();
+    for number in 0..6 {
+        let receiver = if number < 4 { &mut first } else { &mut second };
+        messages.push(one(&client, receiver).await);
+    }
+    messages[1].complete().await.unwrap();
+    // The messages of this one are settled by their lock tokens.
+    drop(second);
+    let all: Vec<_> = messages.iter().collect();
+    for (number, outcome) in Locked::complete_all(&all).await.into_iter().enumerate() {
+        match number {
+            1 => assert!(outcome.unwrap_err().is_lock_lost()),
+            _ => outcome.unwrap(),
+        }
+    }
+    assert_eq!(server.view("jobs").await.counts.active, 0);
+    assert!(Locked::complete_all(&[]).await.is_empty());
+    server.cut();
+    let message = one(&client, &mut first).await;
+    server.cut();
+    let outcomes = Locked::complete_all(&[&message]).await;
+    assert_eq!(outcomes, [Ok(())]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_settlement_that_may_have_been_carried_out_stays_unknown() {
     for (statuses, is_settled) in [

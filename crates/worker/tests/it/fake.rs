@@ -48,6 +48,8 @@ pub(crate) struct Counts {
     pub(crate) depths: u64,
     pub(crate) renewals: u64,
     pub(crate) completes: u64,
+    /// The most messages that were completed with one call.
+    pub(crate) together_max: usize,
     pub(crate) largest_ask: u32,
     pub(crate) last_lease: Duration,
     pub(crate) leased_max: usize,
@@ -223,6 +225,12 @@ impl Service {
             return;
         };
         state.violations.push(violation);
+    }
+
+    /// So many messages are completed with one call.
+    pub(crate) fn completes_together(&self, count: usize) {
+        let counts = &mut self.state().counts;
+        counts.together_max = counts.together_max.max(count);
     }
 
     pub(crate) fn depth(&self) -> usize {

@@ -165,6 +165,9 @@ impl<const WAITS: bool> Lease for FakeLease<WAITS> {
 
     /// At the same time, as over a link.
     async fn complete_all(leases: Vec<&mut Self>) -> Vec<Result<(), SourceError>> {
+        if let Some(first) = leases.first() {
+            first.service.completes_together(leases.len());
+        }
         join_all(leases.into_iter().map(Self::complete)).await
     }
 

@@ -208,7 +208,7 @@ fn steps_of(id: u64, checkpoint: Option<&[u8]>) -> u32 {
 }
 
 /// How many seeds a test runs. `KEW_WORKER_SEEDS` sets another number for a long run.
-fn seeds() -> std::ops::Range<u64> {
+pub(crate) fn seeds() -> std::ops::Range<u64> {
     let count = std::env::var("KEW_WORKER_SEEDS").ok();
     0..count.map_or(60, |it| it.parse().unwrap())
 }
@@ -228,7 +228,7 @@ fn faults(service: &Service) -> Faults {
 }
 
 /// Waits until nothing is left.
-async fn drained(service: &Service, what: &str) {
+pub(crate) async fn drained(service: &Service, what: &str) {
     let drained = async {
         while service.depth() > 0 {
             sleep(Duration::from_secs(1)).await;
@@ -243,7 +243,7 @@ async fn drained(service: &Service, what: &str) {
 }
 
 /// Panics of handlers are part of the test, and printing thousands of them is not.
-fn silence_handlers() {
+pub(crate) fn silence_handlers() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
