@@ -86,6 +86,21 @@ impl<'a> Reader<'a> {
         self.value_of(code, 0)
     }
 
+    /// The characters of the next value, if it is a symbol or a string. Another value stays.
+    pub(crate) fn name(&mut self) -> Result<Option<&'a str>, DecodeError> {
+        let code = self.peek()?;
+        if !matches!(
+            code,
+            code::STRING8 | code::STRING32 | code::SYMBOL8 | code::SYMBOL32
+        ) {
+            return Ok(None);
+        }
+        self.at += 1;
+        let size = self.size(code)?;
+        let name = std::str::from_utf8(self.slice(size)?);
+        name.map(Some).map_err(|_| DecodeError::NotUtf8)
+    }
+
     /// The descriptor of a described value. The value follows it.
     pub fn descriptor(&mut self) -> Result<Descriptor, DecodeError> {
         match self.byte()? {

@@ -233,17 +233,41 @@ impl Map {
         std::iter::from_fn(move || Some((raws.next()?, raws.next()?)))
     }
 
-    /// The value of the first key that is this symbol or this string.
-    pub fn get(&self, key: &str) -> Option<Raw> {
-        self.iter().find_map(|(name, value)| {
-            let is_it = match name.value() {
-                Value::Symbol(name) => name == *key,
-                Value::String(name) => name == *key,
-                _ => false,
-            };
-            is_it.then_some(value)
+    /// The pairs whose key is a symbol or a string.
+    pub fn named(&self) -> impl Iterator<Item = (&str, Value)> {
+        let mut reader = Reader::new(&self.items);
+        std::iter::from_fn(move || {
+            let name = next_name(&mut reader)?;
+            Some((name, reader.value().expect(CHECKED)))
         })
     }
+
+    /// The value of the first key that is this symbol or this string.
+    pub fn get(&self, key: &str) -> Option<Raw> {
+        let mut reader = Reader::new(&self.items);
+        while let Some(name) = next_name(&mut reader) {
+            if name == key {
+                return Some(reader.raw().expect(CHECKED));
+            }
+            reader.skip().expect(CHECKED);
+        }
+        None
+    }
+}
+
+/// Why what is in a list or a map can be read.
+const CHECKED: &str = "it was checked when the whole was read";
+
+/// The next key that is a symbol or a string, among the pairs of a map. Its value follows it.
+fn next_name<'a>(reader: &mut Reader<'a>) -> Option<&'a str> {
+    while !reader.is_empty() {
+        if let Some(name) = reader.name().expect(CHECKED) {
+            return Some(name);
+        }
+        reader.skip().expect(CHECKED);
+        reader.skip().expect(CHECKED);
+    }
+    None
 }
 
 impl fmt::Debug for Map {
@@ -257,7 +281,7 @@ fn raws(items: &Bytes) -> impl Iterator<Item = Raw> {
     let mut reader = Reader::new(items);
     std::iter::from_fn(move || {
         let raw = (!reader.is_empty()).then(|| reader.raw())?;
-        Some(raw.expect("it was checked when the whole was read"))
+        Some(raw.expect(CHECKED))
     })
 }
 

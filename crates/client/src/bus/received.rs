@@ -53,20 +53,19 @@ impl Annotations {
     /// Reads all of them at once: they are looked at for each message.
     fn of(map: &Map) -> Self {
         let mut read = Self::default();
-        for (name, value) in map.iter() {
-            let (name, value) = (name.value(), value.value());
+        for (name, value) in map.named() {
             let time = || match value {
                 Value::Timestamp(at @ Timestamp(_)) => time_of(at),
                 _ => None,
             };
-            match name.as_str() {
-                Some("x-opt-sequence-number") => read.sequence_number = value.as_integer(),
-                Some("x-opt-enqueued-time") => read.enqueued_at = time(),
-                Some("x-opt-scheduled-enqueue-time") => read.scheduled_at = time(),
-                Some("x-opt-locked-until") => read.locked_until = time(),
-                Some("x-opt-message-state") => read.state = value.as_integer(),
-                Some("x-opt-partition-key") => read.partition_key = value.as_str().map(Text::from),
-                Some(_) | None => {}
+            match name {
+                "x-opt-sequence-number" => read.sequence_number = value.as_integer(),
+                "x-opt-enqueued-time" => read.enqueued_at = time(),
+                "x-opt-scheduled-enqueue-time" => read.scheduled_at = time(),
+                "x-opt-locked-until" => read.locked_until = time(),
+                "x-opt-message-state" => read.state = value.as_integer(),
+                "x-opt-partition-key" => read.partition_key = value.as_str().map(Text::from),
+                _ => {}
             }
         }
         read
@@ -179,11 +178,10 @@ impl Received {
     /// What the application says of it.
     pub fn properties(&self) -> Vec<(String, Value)> {
         let properties = self.0.scanned.application_properties();
-        let pairs = properties.iter().filter_map(|(name, value)| {
-            let name = name.value().as_str()?.to_owned();
-            Some((name, value.value()))
-        });
-        pairs.collect()
+        let pairs = properties.named();
+        pairs
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 
     /// One of these properties.
