@@ -18,8 +18,8 @@ use super::tokens::TokenMaker;
 use crate::error::Error;
 use crate::transport::Stream;
 
-/// How much is read at once at least, in bytes.
-const READ_SIZE: usize = 16 << 10;
+/// How much is read at once at least, in bytes: batches of small messages come whole.
+const READ_SIZE: usize = 64 << 10;
 
 /// How many commands are taken before the service has its turn.
 const COMMANDS_MAX: usize = 64;

@@ -63,7 +63,7 @@ impl Inbox {
         if let Some(ready) = self.ready.pop_front() {
             return Ok(ready);
         }
-        self.next_of(1).await
+        self.next_of(1, 1).await
     }
 
     /// At least one message, and at most so many: those that come within a time after the first. To drop the future
@@ -78,7 +78,13 @@ impl Inbox {
     ) -> Result<Vec<T>, Unread> {
         let count = count.clamp(1, count_max());
         if self.ready.is_empty() {
-            let first = self.next_of(count).await?;
+            // A batch that does not wait can be smaller. To ask for a few more would cost as much as to ask for many.
+            let least = if within.is_zero() {
+                count.div_ceil(2)
+            } else {
+                count
+            };
+            let first = self.next_of(least, count).await?;
             self.ready.push_back(first);
         }
         let deadline = Instant::now() + within;
@@ -130,11 +136,12 @@ impl Inbox {
         Ok(messages)
     }
 
-    async fn next_of(&mut self, count: u32) -> Result<Inbound, Error> {
+    /// The next message. If fewer than `least` are on their way, it asks for `count`.
+    async fn next_of(&mut self, least: u32, count: u32) -> Result<Inbound, Error> {
         let mut failures = 0;
         loop {
             let wanted = count.max(self.prefetch);
-            if self.expected < count || self.expected == 0 {
+            if self.expected < least || self.expected == 0 {
                 self.link.shared().want(self.link.key(), wanted).await?;
                 self.expected = wanted;
             }

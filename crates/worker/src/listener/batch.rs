@@ -193,41 +193,52 @@ async fn complete_together<T: Send + Sync + 'static, S: Source>(
     };
     let all = leases.iter_mut().map(|lease| &mut **lease).collect();
     let outcomes = timeout_at(until, S::Lease::complete_all(all)).await;
+    let took = began.elapsed();
     let mut outcomes = outcomes.unwrap_or_default().into_iter();
     for ((one, until), lease) in held.into_iter().zip(leases) {
         let outcome = outcomes.next().unwrap_or_else(|| Err(no_answer()));
-        let span = one.span.clone();
-        let ending = end(one, lease, outcome, began, until).instrument(span);
-        let mut ending = Box::pin(AssertUnwindSafe(ending).catch_unwind());
-        let mut context = Context::from_waker(Waker::noop());
-        if ending.as_mut().poll(&mut context).is_pending() {
+        // A policy that panics costs what follows the delete of this message, and of no other.
+        let rest = catch_unwind(AssertUnwindSafe(|| end(one, lease, outcome, took, until)));
+        if let Ok(Some((rest, span))) = rest {
             let place = split(&mut places, 1);
-            shared.spawn(async move {
-                let _place = place;
-                // It was reported by the hook.
-                let _ = ending.await;
-            });
+            shared.spawn(
+                async move {
+                    let _place = place;
+                    rest.await;
+                }
+                .instrument(span),
+            );
         }
     }
 }
 
-/// What follows the first try to delete a message.
-async fn end<T: Send + Sync + 'static, S: Source>(
+/// What follows the first try to delete a message, which took so long. Returns what has to be waited for.
+fn end<T: Send + Sync + 'static, S: Source>(
     one: Succeeded<T, S>,
     mut lease: OwnedMutexGuard<S::Lease>,
     outcome: Result<(), SourceError>,
-    began: Instant,
+    took: Duration,
     until: Instant,
-) {
-    let shared = &one.work.shared;
-    shared.observe_request(began, outcome.as_ref().err());
-    let outcome = match outcome {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            let settled = settle_on(shared, &mut *lease, Settlement::Complete, until, error);
-            Box::pin(settled).await
-        }
+) -> Option<(Boxed<'static, ()>, Span)> {
+    let Succeeded {
+        work,
+        span,
+        handled_for,
+    } = one;
+    let shared = &work.shared;
+    shared.observe_answer(took, outcome.as_ref().err());
+    let Err(error) = outcome else {
+        let mut rest: Boxed<'static, _> =
+            Box::pin(async move { work.completed(handled_for).await });
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = span.in_scope(|| rest.as_mut().poll(&mut context));
+        return polled.is_pending().then_some((rest, span));
     };
-    drop(lease);
-    one.work.ended(outcome, one.handled_for).await;
+    let rest = async move {
+        let settlement = Settlement::Complete;
+        let settled = settle_on(&work.shared, &mut *lease, settlement, until, error).await;
+        drop(lease);
+        work.ended(settled, handled_for).await;
+    };
+    Some((Box::pin(rest), span))
 }

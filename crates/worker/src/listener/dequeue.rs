@@ -19,7 +19,8 @@ use crate::error::SourceError;
 use crate::policy::{IdleAnswer, IdleState};
 use crate::source::{Ask, Intake, Source};
 
-/// How long a task that polls and has few places waits for more of them, so that it receives batches.
+/// How long a task that has few places waits for more of them, so that it receives batches. Those that wait for
+/// messages do so only while handlers are swift: others would leave places without work.
 const GATHERING: Duration = Duration::from_millis(5);
 
 /// How long a task may take to return what it received and did not handle.
@@ -291,8 +292,13 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
         };
         take_ready(shared, &mut places, batch_size);
         // A request that asks for one message costs as much as one that asks for many.
-        let least = batch_size / 4;
-        if !S::Intake::WAITS && places.num_permits() < least {
+        let least = match (S::Intake::WAITS, shared.swiftness.is_expected()) {
+            // Places come back together, with the batches that had them.
+            (_, true) => batch_size,
+            (false, false) => batch_size / 4,
+            (true, false) => 1,
+        };
+        if places.num_permits() < least {
             let missing = least - places.num_permits();
             let missing = u32::try_from(missing).unwrap_or(u32::MAX);
             let more = shared.places.clone().acquire_many_owned(missing);

@@ -213,17 +213,20 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     /// After the delete of a message whose handlers all succeeded, or after its last try.
     pub(super) async fn ended(&self, deleted: Result<(), SourceError>, handled_for: Duration) {
         match deleted {
-            Ok(()) => {
-                self.clean_up().await;
-                if let Some(message) = self.message() {
-                    self.shared.emit(|| Event::Completed {
-                        message,
-                        meta: self.meta.clone(),
-                        handled_for,
-                    });
-                }
-            }
+            Ok(()) => self.completed(handled_for).await,
             Err(error) => Box::pin(self.unsettled(&error)).await,
+        }
+    }
+
+    /// It was handled, and deleted.
+    pub(super) async fn completed(&self, handled_for: Duration) {
+        self.clean_up().await;
+        if let Some(message) = self.message() {
+            self.shared.emit(|| Event::Completed {
+                message,
+                meta: self.meta.clone(),
+                handled_for,
+            });
         }
     }
 

@@ -238,6 +238,11 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
 
     /// Takes in how long a request took, which decides on the pace of all tasks.
     pub(super) fn observe_request(&self, began: Instant, error: Option<&SourceError>) {
+        self.observe_answer(began.elapsed(), error);
+    }
+
+    /// The same, of a request that took so long.
+    pub(super) fn observe_answer(&self, took: Duration, error: Option<&SourceError>) {
         self.counters.requests.increment();
         let outcome = match error {
             None => RequestOutcome::Succeeded,
@@ -252,7 +257,7 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
             }
         };
         let mut pacing = lock(&self.pacing);
-        let pause = pacing.policy.observe(began.elapsed(), outcome);
+        let pause = pacing.policy.observe(took, outcome);
         if pause > pacing.pause {
             tracing::warn!(target: "kew::worker", ?pause, "requests became slow: pausing between them");
         }

@@ -138,7 +138,8 @@ impl Intake for BusIntake {
     async fn receive(&mut self, ask: Ask) -> Result<Vec<BusLease>, SourceError> {
         let batch = self.receiver.receive_batch(ask.count, Duration::ZERO);
         let received = batch.await?.into_iter();
-        let leases = received.map(|it| BusLease::new(&self.settings, it));
+        let now = (Instant::now(), SystemTime::now());
+        let leases = received.map(|it| BusLease::new(&self.settings, it, now));
         Ok(leases.collect())
     }
 
@@ -157,13 +158,9 @@ pub struct BusLease {
 }
 
 impl BusLease {
-    fn new(settings: &Settings, locked: Locked) -> Self {
-        let ends_at = end_of_lock(
-            Instant::now(),
-            SystemTime::now(),
-            locked.locked_until(),
-            settings.lock_duration,
-        );
+    /// `now` is when it came, by our clock and by the wall clock.
+    fn new(settings: &Settings, locked: Locked, now: (Instant, SystemTime)) -> Self {
+        let ends_at = end_of_lock(now.0, now.1, locked.locked_until(), settings.lock_duration);
         Self {
             incoming: incoming(&settings.name, &locked),
             locked,
@@ -292,13 +289,16 @@ pub(super) fn incoming(name: &SourceName, received: &Received) -> Incoming {
     let since = enqueued.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     // Numbers begin anew if the queue is deleted and created again.
     let key = match (received.sequence_number(), since) {
-        (Some(number), Some(since)) => format!("{number}@{}", since.as_millis()),
+        (Some(number), Some(since)) => {
+            let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+            format!("{number}@{ms}")
+        }
         // Nothing tells the message from others.
         (None, _) | (_, None) => String::new(),
     };
     let attempt = received.delivery_count().saturating_add(1);
-    let mut meta = Meta::new(name.queue.clone(), key, attempt);
-    meta.id = received.id().unwrap_or_else(|| number.to_string());
+    let id = received.id().unwrap_or_else(|| number.to_string());
+    let mut meta = Meta::with_id(name.queue.clone(), key, id, attempt);
     meta.enqueued_at = enqueued;
     meta.content_type = received.content_type().map(str::to_owned);
     meta.subject = received.subject().map(str::to_owned);

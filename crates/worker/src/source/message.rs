@@ -69,9 +69,15 @@ impl Meta {
     /// Of a message of which nothing is known but where it came from, its key and the number of the attempt.
     pub fn new(queue: Arc<str>, key: impl Into<String>, attempt: u32) -> Self {
         let key = key.into();
+        let id = key.clone();
+        Self::with_id(queue, key, id, attempt)
+    }
+
+    /// The same, of a message whose id is not its key.
+    pub(crate) fn with_id(queue: Arc<str>, key: String, id: String, attempt: u32) -> Self {
         Self {
             queue,
-            id: key.clone(),
+            id,
             key,
             attempt: attempt.max(1),
             enqueued_at: None,
