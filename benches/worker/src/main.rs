@@ -18,10 +18,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
+use mimalloc::MiMalloc;
 use serde::Serialize;
 use tokio::runtime::Builder;
 
 use crate::options::{Mode, Options};
+
+/// As in `kew`, for both drainers alike.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     match start(&Options::parse()) {
