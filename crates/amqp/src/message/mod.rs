@@ -17,6 +17,8 @@ use bytes::{Bytes, BytesMut};
 pub use batch::{BATCH_FORMAT, batch_messages, write_batch};
 pub use section::{Header, MessageId, Properties, write_data};
 
+use self::section::Checked;
+
 use crate::codec::{
     Composite, Decode, DecodeError, Encode, Map, MapWriter, Raw, Reader, descriptor_code,
     write_described, write_map,
@@ -82,11 +84,24 @@ impl Message {
     ///
     /// If delivery annotations are not directly after the header, the message is copied once.
     pub fn scan(bytes: Bytes) -> Result<Self, DecodeError> {
-        let (message, misplaced) = Self::scan_in_order(bytes)?;
+        Self::scan_with(bytes, &mut Checked::default())
+    }
+
+    /// The same, with the header and the properties, which are read to be checked: those of
+    /// [`Message::header`] and [`Message::properties`].
+    pub fn scan_and_read(bytes: Bytes) -> Result<(Self, Header, Properties), DecodeError> {
+        let mut checked = Checked::default();
+        let message = Self::scan_with(bytes, &mut checked)?;
+        Ok((message, checked.header, checked.properties))
+    }
+
+    fn scan_with(bytes: Bytes, checked: &mut Checked) -> Result<Self, DecodeError> {
+        let (message, misplaced) = Self::scan_in_order(bytes, checked)?;
         match misplaced {
             None => Ok(message),
             Some(misplaced) => {
-                let (message, _) = Self::scan_in_order(message.with_in_place(misplaced))?;
+                let bytes = message.with_in_place(misplaced);
+                let (message, _) = Self::scan_in_order(bytes, checked)?;
                 Ok(message)
             }
         }
@@ -94,7 +109,10 @@ impl Message {
 
     /// Finds the sections, and delivery annotations that are out of place. These belong to no other
     /// section.
-    fn scan_in_order(bytes: Bytes) -> Result<(Self, Option<Range<usize>>), DecodeError> {
+    fn scan_in_order(
+        bytes: Bytes,
+        checked: &mut Checked,
+    ) -> Result<(Self, Option<Range<usize>>), DecodeError> {
         let mut message = Self {
             bytes: Bytes::new(),
             header: None,
@@ -124,7 +142,7 @@ impl Message {
                 return Err(DecodeError::SectionOrder(section));
             }
             let value = reader.position();
-            section::check(section, &mut reader)?;
+            section::check(section, &mut reader, checked)?;
             let value = value..reader.position();
             if section == DELIVERY_ANNOTATIONS {
                 annotations = Some(begin..value.end);

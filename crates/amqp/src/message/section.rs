@@ -97,11 +97,22 @@ impl Encode for MessageId {
     }
 }
 
+/// The sections that are read to be checked.
+#[derive(Debug, Default)]
+pub(super) struct Checked {
+    pub(super) header: Header,
+    pub(super) properties: Properties,
+}
+
 /// Skips the value of a section and checks it.
-pub(super) fn check(section: u64, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+pub(super) fn check(
+    section: u64,
+    reader: &mut Reader<'_>,
+    checked: &mut Checked,
+) -> Result<(), DecodeError> {
     match section {
-        super::HEADER => Header::read_list(reader).map(drop),
-        super::PROPERTIES => Properties::read_list(reader).map(drop),
+        super::HEADER => Header::read_list(reader).map(|it| checked.header = it),
+        super::PROPERTIES => Properties::read_list(reader).map(|it| checked.properties = it),
         super::DATA => Bytes::decode(reader).map(drop),
         super::AMQP_SEQUENCE => match reader.peek()? {
             code::LIST0 | code::LIST8 | code::LIST32 => reader.skip(),

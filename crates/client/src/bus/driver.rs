@@ -18,7 +18,10 @@ use super::tokens::TokenMaker;
 use crate::error::Error;
 use crate::transport::Stream;
 
-/// How much is read at once at least, in bytes: batches of small messages come whole.
+/// How much room there is for a read at least, in bytes.
+const READ_SIZE_MIN: usize = 16 << 10;
+
+/// How much room is made if there is less: batches of small messages come whole.
 const READ_SIZE: usize = 64 << 10;
 
 /// How many commands are taken before the service has its turn.
@@ -242,7 +245,9 @@ async fn read(
 ) -> std::io::Result<usize> {
     match input {
         Some(input) => {
-            input.reserve(READ_SIZE);
+            if input.capacity() - input.len() < READ_SIZE_MIN {
+                input.reserve(READ_SIZE);
+            }
             reading.read_buf(input).await
         }
         None => std::future::pending().await,

@@ -74,10 +74,10 @@ impl Annotations {
 
 impl Received {
     pub(super) fn read(payload: Bytes) -> Result<Self, DecodeError> {
-        let scanned = Scanned::scan(payload)?;
+        let (scanned, header, properties) = Scanned::scan_and_read(payload)?;
         Ok(Self(Box::new(Parts {
-            header: scanned.header()?,
-            properties: scanned.properties()?,
+            header,
+            properties,
             annotations: Annotations::of(&scanned.message_annotations()),
             scanned,
         })))

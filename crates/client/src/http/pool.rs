@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1::{Connection, SendRequest, handshake};
+use hyper::body::Body as _;
+use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper::header::HeaderMap;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -175,13 +176,18 @@ impl Pool {
                 },
             };
             let (parts, body) = answer.into_parts();
-            let body = Limited::new(body, ANSWER_SIZE_BYTES_MAX).collect();
-            let body = match timeout_at(deadline, drive(&mut open.socket, body)).await {
-                Err(_) => return Err(Error::no_answer_within(effect, began.elapsed())),
-                Ok(Err(error)) => {
-                    return Err(Error::later(error.to_string()).lost_under_way(effect));
+            let body = match body.is_end_stream() {
+                true => Bytes::new(),
+                false => {
+                    let body = Limited::new(body, ANSWER_SIZE_BYTES_MAX).collect();
+                    match timeout_at(deadline, drive(&mut open.socket, body)).await {
+                        Err(_) => return Err(Error::no_answer_within(effect, began.elapsed())),
+                        Ok(Err(error)) => {
+                            return Err(Error::later(error.to_string()).lost_under_way(effect));
+                        }
+                        Ok(Ok(body)) => body.to_bytes(),
+                    }
                 }
-                Ok(Ok(body)) => body.to_bytes(),
             };
             self.give_back(open);
             return Ok(Answer {
@@ -210,7 +216,9 @@ impl Pool {
 
     async fn connect(&self) -> Result<Open, Error> {
         let prepare = |stream| async move {
-            let connected = handshake(TokioIo::new(stream)).await;
+            // Requests are small: one buffer costs less than a vector of parts.
+            let connecting = Builder::new().writev(false).handshake(TokioIo::new(stream));
+            let connected = connecting.await;
             let (sender, socket) = connected.map_err(io::Error::other)?;
             let socket = Some(Box::new(socket));
             Ok(Open { sender, socket })

@@ -10,7 +10,7 @@ use super::answers;
 use super::attempts::{Attempts, service_limit};
 use super::model::{ListedQueue, PutMessage, QueueMessage, QueueProperties, Receipt};
 use super::options::{PutOptions, QueueOptions};
-use super::request::Operation;
+use super::request::{FixedHeaders, Operation};
 use crate::connection_string::{Endpoint, QueueAccount};
 use crate::credential::QueueCredential;
 use crate::error::{Effect, Error};
@@ -38,15 +38,22 @@ pub struct QueueClient {
 
 struct Shared {
     account: QueueAccount,
-    pool: Pool,
-    /// For the read-only copy of the account, if it is known where that is.
-    secondary: Option<Pool>,
+    primary: Service,
+    /// The read-only copy of the account, if it is known where that is.
+    secondary: Option<Service>,
     tokens: Option<Tokens>,
     timeout: Duration,
     attempt_timeout: Option<Duration>,
     retry: Retry,
     page_size: u32,
-    user_agent: String,
+}
+
+/// An endpoint, and the way to it.
+#[derive(Debug)]
+struct Service {
+    endpoint: Endpoint,
+    headers: FixedHeaders,
+    pool: Pool,
 }
 
 impl QueueClient {
@@ -54,23 +61,22 @@ impl QueueClient {
     ///
     /// Fails if TLS cannot be set up, for example because `extra_roots_pem` has no certificate.
     pub fn new(account: QueueAccount, options: QueueOptions) -> Result<Self, Error> {
-        let secondary = account.secondary().map(|it| pool_for(it, &options));
+        let secondary = account.secondary().map(|it| Service::new(it, &options));
         let secondary = secondary.transpose()?;
-        let pool = pool_for(account.endpoint(), &options)?;
+        let primary = Service::new(account.endpoint(), &options)?;
         let tokens = match account.credential() {
             QueueCredential::Bearer(source) => Some(Tokens::new(source.clone(), SCOPE)),
             QueueCredential::SharedKey(_) | QueueCredential::Signature(_) => None,
         };
         let shared = Shared {
             account,
-            pool,
+            primary,
             secondary,
             tokens,
             timeout: options.timeout.min(TIMEOUT_MAX),
             attempt_timeout: options.attempt_timeout.map(|it| it.min(TIMEOUT_MAX)),
             retry: options.retry,
             page_size: options.page_size,
-            user_agent: options.user_agent,
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -312,40 +318,44 @@ impl QueueClient {
         let shared = &self.shared;
         let (account, tokens) = (&shared.account, shared.tokens.as_ref());
         let no_secondary = || Error::refused("the account has no secondary endpoint");
-        let (endpoint, pool) = match operation.is_for_secondary {
-            false => (account.endpoint(), &shared.pool),
-            true => account
-                .secondary()
-                .zip(shared.secondary.as_ref())
-                .ok_or_else(no_secondary)?,
+        let service = match operation.is_for_secondary {
+            false => &shared.primary,
+            true => shared.secondary.as_ref().ok_or_else(no_secondary)?,
         };
         let left = until.saturating_duration_since(Instant::now());
         let limit = service_limit(left);
-        let request = operation.signed(account, endpoint, tokens, &shared.user_agent, limit);
+        let (endpoint, headers) = (&service.endpoint, &service.headers);
+        let request = operation.signed(account, endpoint, tokens, headers, limit);
         let request = request.await?;
         // It is large, and futures around it are moved.
-        Box::pin(pool.send(request, operation.effect, until)).await
+        Box::pin(service.pool.send(request, operation.effect, until)).await
     }
 }
 
-fn pool_for(endpoint: &Endpoint, options: &QueueOptions) -> Result<Pool, Error> {
-    let default_port = if endpoint.is_tls { 443 } else { 80 };
-    let route = Route::new(
-        &endpoint.host,
-        endpoint.port.unwrap_or(default_port),
-        endpoint.is_tls,
-        options.extra_roots_pem.as_deref(),
-        options.dial.clone(),
-        options.connect_timeout,
-    )?;
-    Ok(Pool::new(route, options.connections_max))
+impl Service {
+    fn new(endpoint: &Endpoint, options: &QueueOptions) -> Result<Self, Error> {
+        let default_port = if endpoint.is_tls { 443 } else { 80 };
+        let route = Route::new(
+            &endpoint.host,
+            endpoint.port.unwrap_or(default_port),
+            endpoint.is_tls,
+            options.extra_roots_pem.as_deref(),
+            options.dial.clone(),
+            options.connect_timeout,
+        )?;
+        Ok(Self {
+            endpoint: endpoint.clone(),
+            headers: FixedHeaders::new(endpoint, &options.user_agent),
+            pool: Pool::new(route, options.connections_max),
+        })
+    }
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
             .field("account", &self.account)
-            .field("pool", &self.pool)
+            .field("pool", &self.primary.pool)
             .finish_non_exhaustive()
     }
 }

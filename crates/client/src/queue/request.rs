@@ -1,12 +1,15 @@
 //! Requests: what is asked for, and how it is signed.
 
 use std::borrow::Cow;
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HOST, USER_AGENT};
-use hyper::{Method, Request};
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
+};
+use hyper::{Method, Request, Uri};
 use percent_encoding::utf8_percent_encode;
 
 use crate::connection_string::{Endpoint, QueueAccount};
@@ -27,6 +30,45 @@ const HEADERS: usize = 12;
 const X_MS_DATE: &str = "x-ms-date";
 
 const X_MS_VERSION: &str = "x-ms-version";
+
+const XML: HeaderValue = HeaderValue::from_static("application/xml");
+
+/// The headers that are the same for each request to an endpoint, but for the date.
+#[derive(Debug)]
+pub(super) struct FixedHeaders {
+    host: Result<HeaderValue, Error>,
+    user_agent: Result<HeaderValue, Error>,
+    /// As the last request said it, and for which second.
+    date: Mutex<(u64, HeaderValue)>,
+}
+
+impl FixedHeaders {
+    pub(super) fn new(endpoint: &Endpoint, user_agent: &str) -> Self {
+        let value = |text: &str| HeaderValue::from_str(text).map_err(|_| cannot_carry());
+        Self {
+            host: value(&endpoint.authority()),
+            user_agent: value(user_agent),
+            date: Mutex::new((0, HeaderValue::from_static(""))),
+        }
+    }
+
+    fn date(&self) -> Result<HeaderValue, Error> {
+        let now = SystemTime::now();
+        let since = now.duration_since(SystemTime::UNIX_EPOCH);
+        let second = since.unwrap_or_default().as_secs();
+        let mut date = self.date.lock().unwrap_or_else(PoisonError::into_inner);
+        if date.0 != second {
+            let text = httpdate::fmt_http_date(now);
+            *date = (second, text.try_into().map_err(|_| cannot_carry())?);
+        }
+        Ok(date.1.clone())
+    }
+}
+
+/// The error could repeat the target, and with it a signature.
+fn cannot_carry() -> Error {
+    Error::refused("the request has characters that HTTP cannot carry")
+}
 
 /// An operation that is not signed yet.
 #[derive(Clone, Debug)]
@@ -122,7 +164,7 @@ impl Operation {
         account: &QueueAccount,
         endpoint: &Endpoint,
         tokens: Option<&Tokens>,
-        user_agent: &str,
+        fixed: &FixedHeaders,
         limit_s: Option<u64>,
     ) -> Result<Request<Full<Bytes>>, Error> {
         let mut target = String::with_capacity(2 * PATH_LENGTH);
@@ -137,13 +179,16 @@ impl Operation {
             .map(|(name, value)| (*name, utf8_percent_encode(value, ENCODED).into()))
             .chain(limit)
             .collect();
-        let now = httpdate::fmt_http_date(SystemTime::now());
+        let date = fixed.date()?;
         let authorization = match account.credential() {
             QueueCredential::SharedKey(key) => {
                 let own = self.headers.iter();
                 let own = own.map(|(name, value)| (&**name, value.as_str()));
                 let headers: Vec<_> = own
-                    .chain([(X_MS_VERSION, VERSION), (X_MS_DATE, &*now)])
+                    .chain([
+                        (X_MS_VERSION, VERSION),
+                        (X_MS_DATE, date.to_str().unwrap_or_default()),
+                    ])
                     .collect();
                 let query: Vec<_> = query
                     .iter()
@@ -171,30 +216,37 @@ impl Operation {
         if let QueueCredential::Signature(signature) = account.credential() {
             target.extend([separator, signature.expose()]);
         }
-        let mut builder = Request::builder();
-        if let Some(headers) = builder.headers_mut() {
-            headers.reserve(HEADERS);
-        }
-        builder = builder
-            .method(self.method.clone())
-            .uri(target)
-            .header(HOST, endpoint.authority())
-            .header(ACCEPT, "application/xml")
-            .header(X_MS_VERSION, VERSION)
-            .header(X_MS_DATE, now)
-            .header(USER_AGENT, user_agent);
-        for (name, value) in &self.headers {
-            builder = builder.header(&**name, value);
-        }
+        let mut request = Request::new(Full::new(self.body.clone()));
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = Uri::try_from(target).map_err(|_| cannot_carry())?;
+        let headers = request.headers_mut();
+        headers.reserve(HEADERS);
+        headers.insert(HOST, fixed.host.clone()?);
+        headers.insert(ACCEPT, XML);
+        headers.insert(
+            HeaderName::from_static(X_MS_VERSION),
+            HeaderValue::from_static(VERSION),
+        );
+        headers.insert(HeaderName::from_static(X_MS_DATE), date);
+        headers.insert(USER_AGENT, fixed.user_agent.clone()?);
+        self.put_headers(headers)?;
         if let Some(authorization) = authorization {
-            builder = builder.header(AUTHORIZATION, authorization);
+            let value = authorization.try_into().map_err(|_| cannot_carry())?;
+            headers.insert(AUTHORIZATION, value);
+        }
+        Ok(request)
+    }
+
+    /// Adds the headers of this operation.
+    fn put_headers(&self, headers: &mut HeaderMap) -> Result<(), Error> {
+        for (name, value) in &self.headers {
+            let name = HeaderName::try_from(&**name).map_err(|_| cannot_carry())?;
+            let value = HeaderValue::try_from(value).map_err(|_| cannot_carry())?;
+            headers.append(name, value);
         }
         if self.body.is_empty() && self.method != Method::GET {
-            builder = builder.header(CONTENT_LENGTH, "0");
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        // The error could repeat the target, and with it a signature.
-        builder
-            .body(Full::new(self.body.clone()))
-            .map_err(|_| Error::refused("the request has characters that HTTP cannot carry"))
+        Ok(())
     }
 }
