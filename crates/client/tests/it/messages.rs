@@ -218,6 +218,9 @@ async fn what_a_deleting_receiver_was_sent_does_not_come_back() {
     assert_eq!(server.view("jobs").await.counts.active, 0);
     server.cut();
     drop((receiver, brief));
+    // Another connection: on the one that was cut, a send can go out before the client sees its end.
+    let client = server.client();
+    let sender = client.sender("jobs").await.unwrap();
     sender.send(&Message::new("next")).await.unwrap();
     let mut receiver = client
         .receiver("jobs", ReceiverOptions::default())
