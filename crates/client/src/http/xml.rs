@@ -86,6 +86,17 @@ impl<'a> Element<'a> {
 
     /// `place` is where its start is in the document, and `mark` how much of the answer is before that.
     fn begun(document: &'a str, start: &BytesStart<'_>, place: Range<usize>, mark: usize) -> Self {
+        // It follows the bracket.
+        let name = document.get(place.start + 1..);
+        let name = name.and_then(|it| it.get(..start.name().as_ref().len()));
+        let element = Self {
+            name: name.unwrap_or_default(),
+            place: place.start + mark..place.end + mark,
+            ..Self::default()
+        };
+        if start.len() == element.name.len() {
+            return element;
+        }
         // What is wrong with attributes is of no interest where they are not used.
         let mut attributes = start.attributes();
         let attributes = attributes.with_checks(false).flatten();
@@ -93,14 +104,9 @@ impl<'a> Element<'a> {
             let value = attribute.normalized_value(XmlVersion::Implicit1_0).ok()?;
             Some((attribute.key.as_ref().to_owned(), value.into_owned()))
         });
-        // It follows the bracket.
-        let name = document.get(place.start + 1..);
-        let name = name.and_then(|it| it.get(..start.name().as_ref().len()));
         Self {
-            name: name.unwrap_or_default(),
             attributes: attributes.collect(),
-            place: place.start + mark..place.end + mark,
-            ..Self::default()
+            ..element
         }
     }
 

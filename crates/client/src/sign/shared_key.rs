@@ -51,7 +51,7 @@ impl SharedKey {
     /// The value of the header `Authorization`.
     pub fn authorization(&self, request: &HttpRequest<'_>) -> String {
         let text = string_to_sign(&self.account, request);
-        format!("SharedKey {}:{}", self.account, self.sign(&text))
+        ["SharedKey ", &self.account, ":", &self.sign(&text)].concat()
     }
 
     /// The signature of a text, in Base64.

@@ -48,8 +48,7 @@ pub(super) fn begin_all<T: Send + Sync + 'static, S: Source>(
             continue;
         }
         // A policy that panics costs its message, which comes back, and no other.
-        let begun = catch_unwind(AssertUnwindSafe(|| begin(shared, lease, now)));
-        now = Instant::now();
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(shared, lease, &mut now)));
         match begun {
             Ok(Begun::Succeeded(one)) => done.push(one),
             Ok(Begun::Left(work, span, rest)) => {
@@ -92,17 +91,18 @@ enum Rest {
     Failure(Failure),
 }
 
-/// Begins the work of a message: all of it, if nothing has to be waited for.
+/// Begins the work of a message: all of it, if nothing has to be waited for. Moves the time on, which costs to read.
 fn begin<T: Send + Sync + 'static, S: Source>(
     shared: &Arc<Shared<T, S>>,
     lease: S::Lease,
-    now: Instant,
+    now: &mut Instant,
 ) -> Begun<T, S> {
+    let began = *now;
     let ends_at = lease.ends_at();
     let work = Arc::new(Work::new(shared.clone(), lease));
     let span = work.span();
     let is_plain = shared.phase() == Phase::Running
-        && !needs_renewal(now, ends_at, work.hint())
+        && !needs_renewal(began, ends_at, work.hint())
         && work.finished().is_none()
         && !work.is_exhausted();
     if !is_plain {
@@ -116,15 +116,16 @@ fn begin<T: Send + Sync + 'static, S: Source>(
         let poll = || attempt.as_mut().poll(&mut context);
         catch_unwind(AssertUnwindSafe(poll))
     });
+    *now = Instant::now();
     let result = match polled {
         Ok(Poll::Pending) => {
             shared.swiftness.waits();
-            return Begun::Left(work, span, Rest::Attempt(attempt, now));
+            return Begun::Left(work, span, Rest::Attempt(attempt, began));
         }
         Ok(Poll::Ready(result)) => result,
         Err(panic) => Err(Failure::of_panic(&*panic)),
     };
-    let handled_for = now.elapsed();
+    let handled_for = now.duration_since(began);
     work.handled(handled_for);
     match result {
         Ok(()) => Begun::Succeeded(Succeeded {
@@ -173,10 +174,11 @@ async fn complete_together<T: Send + Sync + 'static, S: Source>(
 ) {
     let (mut leases, mut others) = (Vec::with_capacity(done.len()), Vec::new());
     let mut held = Vec::with_capacity(done.len());
+    let began = Instant::now();
     for one in done {
         match one.work.lease.clone().try_lock_owned() {
             Ok(lease) => {
-                held.push((one, tries_until(&*lease)));
+                held.push((one, tries_until(began, &*lease)));
                 leases.push(lease);
             }
             // Whom its handler gave the delivery uses it.
@@ -187,8 +189,7 @@ async fn complete_together<T: Send + Sync + 'static, S: Source>(
         let places = split(&mut places, others.len());
         shared.spawn(complete_apart(others, places));
     }
-    let (began, until) = (Instant::now(), held.iter().map(|(_, until)| *until).min());
-    let Some(until) = until else {
+    let Some(until) = held.iter().map(|(_, until)| *until).min() else {
         return;
     };
     let all = leases.iter_mut().map(|lease| &mut **lease).collect();

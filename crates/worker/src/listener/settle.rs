@@ -34,7 +34,7 @@ pub(super) async fn settle<T: Send + Sync + 'static, S: Source>(
     settlement: Settlement<'_>,
 ) -> Result<(), SourceError> {
     let mut lease = lease.lock().await;
-    let ends_at = tries_until(&*lease);
+    let ends_at = tries_until(Instant::now(), &*lease);
     match settle_once(shared, &mut *lease, settlement, ends_at).await {
         Ok(()) => Ok(()),
         // It is large, and rare.
@@ -42,9 +42,9 @@ pub(super) async fn settle<T: Send + Sync + 'static, S: Source>(
     }
 }
 
-/// Until when a settlement is tried.
-pub(super) fn tries_until(lease: &impl Lease) -> Instant {
-    lease.ends_at().max(Instant::now() + TRIES_FOR_MIN)
+/// Until when a settlement is tried that begins now.
+pub(super) fn tries_until(now: Instant, lease: &impl Lease) -> Instant {
+    lease.ends_at().max(now + TRIES_FOR_MIN)
 }
 
 /// What a try without an answer in time ends with.
