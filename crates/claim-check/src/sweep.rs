@@ -7,8 +7,9 @@
 //! How old a message can be only its application knows, so a sweep is refused until it says so. A message that is buried
 //! can lie for much longer: its object has a mark beside it, and counts from the mark.
 //!
-//! A day is listed once, with objects and marks, so an object that stays costs no request of its own. Before an object is
-//! removed its mark is looked for once more: the message may have been buried since the listing.
+//! A day is listed with objects and marks, so an object that stays costs no request of its own. Before an object is
+//! removed its mark is looked for once more: the message may have been buried since the listing. The listing stops when
+//! it has shown more orphans than may be removed, so neither its requests nor its memory grow with a day of orphans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -52,13 +53,27 @@ struct Ages {
     kept: Option<DateTime<Utc>>,
 }
 
-/// What a day has, by the random parts of the names: a few bytes of memory for each.
+/// How far a sweep has come.
+#[derive(Debug)]
+struct Progress {
+    swept: Swept,
+    /// How much it removes.
+    limit: u64,
+}
+
+/// What is not decided yet of a day that is being listed, by the random parts of the names.
+///
+/// Stores of the clouds list by name, so a mark comes right after its object. There this has at most two more orphans
+/// than may be removed, and marks whose objects are gone. A file system lists in any order: there it also has marks whose
+/// objects come later, and an object can look like an orphan until its mark comes.
 #[derive(Debug, Default)]
 struct Listed {
-    /// Old objects.
-    old: BTreeSet<u128>,
-    /// Since when objects are kept.
+    /// Old objects without a mark, or with one that ended.
+    orphans: BTreeSet<u128>,
+    /// Marks without an object, and since when they are there.
     marks: BTreeMap<u128, DateTime<Utc>>,
+    /// The object that came last: its mark may come next.
+    newest: Option<u128>,
 }
 
 impl Ages {
@@ -72,15 +87,74 @@ impl Ages {
     }
 }
 
+impl Progress {
+    /// How many more it may remove.
+    fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.swept.removed)
+    }
+
+    /// Whether it may remove one more. If not, it has found more than it may remove.
+    fn may_remove(&mut self) -> bool {
+        let may = self.room() > 0;
+        self.swept.has_more |= !may;
+        may
+    }
+}
+
 impl Listed {
-    /// Old marks without an old object. An object is older than its mark, so theirs do not exist: they were removed
-    /// while their messages were being buried.
+    /// Takes in what the listing shows next. Returns whether it shows that an old object is kept.
+    fn add(&mut self, file: File, modified: DateTime<Utc>, ages: Ages) -> bool {
+        let (number, mark) = match file {
+            File::Object(number) => {
+                self.newest = Some(number);
+                let mark = self.marks.remove(&number);
+                if modified >= ages.stored {
+                    return false;
+                }
+                (number, mark)
+            }
+            File::Mark(number) => {
+                let is_of_newest = self.newest.take() == Some(number);
+                if !self.orphans.remove(&number) {
+                    // A mark of a young object is not needed.
+                    if !is_of_newest {
+                        self.marks.insert(number, modified);
+                    }
+                    return false;
+                }
+                (number, Some(modified))
+            }
+        };
+        let is_orphan = ages.has_ended(mark);
+        if is_orphan {
+            self.orphans.insert(number);
+        }
+        !is_orphan
+    }
+
+    /// Whether there are more orphans than `count`, without the object whose mark may come next.
+    fn has_more_than(&self, count: u64) -> bool {
+        let is_waiting = self
+            .newest
+            .is_some_and(|number| self.orphans.contains(&number));
+        let known = self.orphans.len() - usize::from(is_waiting);
+        u64::try_from(known).is_ok_and(|known| known > count)
+    }
+
+    /// Hands over an orphan, but not the object whose mark may come next.
+    fn take_orphan(&mut self) -> Option<u128> {
+        let is_known = |number: &u128| Some(*number) != self.newest;
+        let number = self.orphans.iter().copied().find(is_known)?;
+        self.orphans.remove(&number);
+        Some(number)
+    }
+
+    /// Old marks without an object, after all of the day was listed: the objects were removed while their messages were
+    /// being buried.
     fn lone_marks(&self, before: DateTime<Utc>) -> impl Iterator<Item = u128> {
         let marks = self.marks.iter();
-        let is_lone = move |(number, since): &(&u128, &DateTime<Utc>)| {
-            **since < before && !self.old.contains(number)
-        };
-        marks.filter(is_lone).map(|(number, _)| *number)
+        let is_old = move |(_, since): &(&u128, &DateTime<Utc>)| **since < before;
+        marks.filter(is_old).map(|(number, _)| *number)
     }
 }
 
@@ -95,17 +169,22 @@ impl ClaimCheck {
     /// Refused without a `message_life`. Call it once a day or so, in one process for each folder, and again while
     /// [`Swept::has_more`].
     ///
-    /// It looks only at folders whose day is that long ago, and lists each of them once. It can run at any time, also while messages are checked in
-    /// and out. In a folder of the file system it also removes unfinished writes, and days that are empty.
+    /// It looks only at folders whose day is that long ago, and lists them until it has found more than `limit` orphans. It
+    /// can run at any time, also while messages are checked in and out. In a folder of the file system it also removes
+    /// unfinished writes, and days that are empty.
     pub async fn sweep(&self, limit: u32) -> Result<Swept, Error> {
         let ages = self.ages().await?;
-        let mut swept = Swept::default();
+        let mut progress = Progress {
+            swept: Swept::default(),
+            limit: limit.into(),
+        };
         for day in self.days(ages.stored).await? {
-            if swept.has_more {
+            if progress.swept.has_more {
                 break;
             }
-            self.sweep_day(&day, ages, limit, &mut swept).await?;
+            self.sweep_day(&day, ages, &mut progress).await?;
         }
+        let swept = progress.swept;
         tracing::info!(
             target: "kew::claim_check",
             looked_at = swept.looked_at,
@@ -169,70 +248,81 @@ impl ClaimCheck {
         &self,
         day: &Path,
         ages: Ages,
-        limit: u32,
-        swept: &mut Swept,
+        progress: &mut Progress,
     ) -> Result<(), Error> {
         let Some(folder) = day.filename() else {
             return Ok(());
         };
-        let listed = self.list_day(day, ages.stored, swept).await?;
-        for &number in &listed.old {
-            let mark = listed.marks.get(&number).copied();
-            if !ages.has_ended(mark) {
-                swept.kept += 1;
-            } else if swept.removed >= u64::from(limit) {
-                swept.has_more = true;
-                return Ok(());
-            } else {
-                self.remove(&name::in_day(folder, number), ages, swept)
-                    .await?;
-            }
+        let listed = self.sweep_objects(day, folder, ages, progress).await?;
+        if progress.swept.has_more {
+            return Ok(());
         }
         for number in listed.lone_marks(ages.stored) {
-            if swept.removed >= u64::from(limit) {
-                swept.has_more = true;
+            if !progress.may_remove() {
                 return Ok(());
             }
             let is_removed = self.remove_mark(&name::in_day(folder, number)).await?;
-            swept.removed += u64::from(is_removed);
+            progress.swept.removed += u64::from(is_removed);
         }
         if let Some(root) = &self.store.folder {
             let folder: PathBuf = day
                 .parts()
                 .fold(root.to_path_buf(), |path, part| path.join(part.as_ref()));
             let tidied = tokio::task::spawn_blocking(move || tidy(&folder, ages.stored)).await;
-            swept.removed += tidied
+            progress.swept.removed += tidied
                 .map_err(Error::unavailable)?
                 .map_err(Error::unavailable)?;
         }
         Ok(())
     }
 
-    /// Everything of ours in a day, in one pass: a store of files lists it in any order.
-    async fn list_day(
+    /// Lists a day and removes its orphans. Returns what is left at the end of the listing: marks.
+    async fn sweep_objects(
         &self,
         day: &Path,
-        before: DateTime<Utc>,
-        swept: &mut Swept,
+        folder: &str,
+        ages: Ages,
+        progress: &mut Progress,
     ) -> Result<Listed, Error> {
-        let mut found = self.store.objects.list(Some(day));
+        let mut entries = self.store.objects.list(Some(day));
         let mut listed = Listed::default();
-        loop {
-            let next = async { found.next().await.transpose() };
+        while !progress.swept.has_more {
+            let next = async { entries.next().await.transpose() };
             let Some(found) = self.within("list of a day", next).await? else {
-                return Ok(listed);
+                listed.newest = None;
+                self.remove_orphans(&mut listed, folder, ages, progress)
+                    .await?;
+                break;
             };
-            swept.looked_at += 1;
-            match found.location.filename().and_then(name::file_of) {
-                Some(File::Object(number)) if found.last_modified < before => {
-                    listed.old.insert(number);
-                }
-                Some(File::Mark(number)) => {
-                    listed.marks.insert(number, found.last_modified);
-                }
-                Some(File::Object(_)) | None => {}
+            progress.swept.looked_at += 1;
+            if let Some(file) = found.location.filename().and_then(name::file_of) {
+                let is_kept = listed.add(file, found.last_modified, ages);
+                progress.swept.kept += u64::from(is_kept);
+            }
+            // Some may turn out to be kept. Then there is room for more, and the listing goes on.
+            if listed.has_more_than(progress.room()) {
+                self.remove_orphans(&mut listed, folder, ages, progress)
+                    .await?;
             }
         }
+        Ok(listed)
+    }
+
+    async fn remove_orphans(
+        &self,
+        listed: &mut Listed,
+        folder: &str,
+        ages: Ages,
+        progress: &mut Progress,
+    ) -> Result<(), Error> {
+        while let Some(number) = listed.take_orphan() {
+            if !progress.may_remove() {
+                return Ok(());
+            }
+            let name = name::in_day(folder, number);
+            self.remove(&name, ages, &mut progress.swept).await?;
+        }
+        Ok(())
     }
 
     /// Removes an orphan, unless its message was buried since the day was listed.

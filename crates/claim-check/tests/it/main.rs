@@ -21,4 +21,5 @@ mod round_trips;
 mod services;
 mod store;
 mod sweep;
+mod sweep_cost;
 mod trouble;

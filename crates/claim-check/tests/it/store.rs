@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -32,6 +33,9 @@ pub(crate) enum Mood {
     Silent,
 }
 
+/// How many entries the answer to a list request has.
+const PAGE: usize = 10;
+
 #[derive(Debug, Default)]
 struct State {
     mood: Mood,
@@ -39,6 +43,9 @@ struct State {
     elapsed: Duration,
     stored_after: HashMap<Path, Duration>,
     operations: u32,
+    list_requests: u32,
+    /// Whether lists have all marks at their end. A file system lists in any order.
+    has_marks_last: bool,
     /// Where a crash can happen.
     points: Option<Arc<Service>>,
 }
@@ -92,6 +99,15 @@ impl TestStore {
 
     pub(crate) fn operations(&self) -> u32 {
         self.state.lock().unwrap().operations
+    }
+
+    /// How many pages of lists were asked for.
+    pub(crate) fn list_requests(&self) -> u32 {
+        self.state.lock().unwrap().list_requests
+    }
+
+    pub(crate) fn list_marks_last(&self) {
+        self.state.lock().unwrap().has_marks_last = true;
     }
 
     /// The names of all objects.
@@ -218,17 +234,31 @@ impl ObjectStore for TestStore {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let store = self.clone();
         let listed = self.objects.list(prefix);
-        let date = move |found: Result<ObjectMeta>| {
+        let date = move |(index, found): (usize, Result<ObjectMeta>)| {
             let store = store.clone();
             async move {
+                if index.is_multiple_of(PAGE) {
+                    store.state.lock().unwrap().list_requests += 1;
+                }
                 store.operate().await?;
                 Ok(store.dated(found?))
             }
         };
-        listed.then(date).boxed()
+        if !self.state.lock().unwrap().has_marks_last {
+            return listed.enumerate().then(date).boxed();
+        }
+        let is_mark = |found: &Result<ObjectMeta>| {
+            let found = found.as_ref();
+            found.is_ok_and(|found| found.location.extension() == Some("kept"))
+        };
+        let marks = self.objects.list(prefix);
+        let marks = marks.filter(move |found| ready(is_mark(found)));
+        let others = listed.filter(move |found| ready(!is_mark(found)));
+        others.chain(marks).enumerate().then(date).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.state.lock().unwrap().list_requests += 1;
         self.operate().await?;
         let mut listed = self.objects.list_with_delimiter(prefix).await?;
         let dated = listed.objects.into_iter().map(|found| self.dated(found));

@@ -13,7 +13,7 @@ use crate::store::TestStore;
 
 const DAY: Duration = Duration::from_hours(24);
 
-fn large() -> Content {
+pub(crate) fn large() -> Content {
     let text: String = (0..400).map(|n| format!("{n} ")).collect();
     Content::one("text/plain", text)
 }
