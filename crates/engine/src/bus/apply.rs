@@ -29,7 +29,11 @@ impl State {
                 name,
                 options,
             } => self.create_bus_queue(queue, &name, &options, at),
-            BusFact::QueueUpdated { queue, options } => self.update_bus_queue(queue, &options, at),
+            BusFact::QueueUpdated {
+                queue,
+                options,
+                ids_from,
+            } => self.update_bus_queue(queue, &options, ids_from, at),
             BusFact::QueueDeleted { queue } => self.delete_bus_queue(queue),
             BusFact::Moved {
                 queue,
@@ -122,14 +126,16 @@ impl State {
         }
     }
 
-    fn update_bus_queue(&mut self, queue: Incarnation, options: &BusQueueOptions, at: Timestamp) {
+    fn update_bus_queue(
+        &mut self,
+        queue: Incarnation,
+        options: &BusQueueOptions,
+        ids_from: Timestamp,
+        at: Timestamp,
+    ) {
         for incarnation in queue.with_sub_queues() {
             if let Some(entity) = self.bus.get_mut(&incarnation) {
-                if let Some(window_ms) = entity.options.duplicate_window_ms
-                    && options.duplicate_window_ms > Some(window_ms)
-                {
-                    entity.duplicates.window_grows(window_ms, at);
-                }
+                entity.duplicates.keep_from(ids_from);
                 entity.options = options.clone();
                 entity.updated_at = at;
                 entity.used_at = at;

@@ -1,6 +1,6 @@
 //! Facts about bus queues. `EVENTS.md` lists them, and `codec` defines their bytes.
 
-pub(super) mod codec;
+pub(crate) mod codec;
 
 use super::{BusQueueOptions, DeadLetterCause};
 use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
@@ -23,6 +23,8 @@ pub enum BusFact {
         queue: Incarnation,
         /// All of its settings.
         options: BusQueueOptions,
+        /// Ids of messages that were sent before this time do not count as duplicates any more.
+        ids_from: Timestamp,
     },
     /// A queue, its sub-queues and everything in them was deleted.
     QueueDeleted {

@@ -214,8 +214,12 @@ fn bus_golden() -> Vec<(Fact, String)> {
             format!("40 01e90703 02026e73046a6f6273 {BUS_OPTIONS}"),
         ),
         (
-            BusFact::QueueUpdated { queue, options },
-            format!("41 01e90703 {BUS_OPTIONS}"),
+            BusFact::QueueUpdated {
+                queue,
+                options,
+                ids_from: Timestamp::from_ms(1000),
+            },
+            format!("51 01e90703 {BUS_OPTIONS} e907"),
         ),
     ];
     let rest = [
@@ -452,7 +456,7 @@ fn a_newer_version_of_an_event_is_refused() {
 
 proptest! {
     #[test]
-    fn decoding_never_panics(mut bytes: Vec<u8>, kind in prop_oneof![0u8..17, 15u8..16, 62u8..82]) {
+    fn decoding_never_panics(mut bytes: Vec<u8>, kind in prop_oneof![0u8..17, 15u8..16, 62u8..90]) {
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }

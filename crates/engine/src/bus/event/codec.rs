@@ -12,7 +12,6 @@ const FIRST_KIND: u8 = 64;
 
 mod kind {
     pub(super) const QUEUE_CREATED: u8 = super::FIRST_KIND;
-    pub(super) const QUEUE_UPDATED: u8 = super::FIRST_KIND + 1;
     pub(super) const QUEUE_DELETED: u8 = super::FIRST_KIND + 2;
     pub(super) const SENT: u8 = super::FIRST_KIND + 3;
     pub(super) const ACTIVATED: u8 = super::FIRST_KIND + 4;
@@ -27,6 +26,8 @@ mod kind {
     pub(super) const SESSION_STATE_SET: u8 = super::FIRST_KIND + 13;
     pub(super) const USED: u8 = super::FIRST_KIND + 14;
     pub(super) const RESUBMITTED: u8 = super::FIRST_KIND + 16;
+    // Kinds that are missing here are events of earlier versions: `migrate` reads them.
+    pub(super) const QUEUE_UPDATED: u8 = super::FIRST_KIND + 17;
 }
 
 impl BusFact {
@@ -59,7 +60,12 @@ impl BusFact {
                 put_name(out, name);
                 put_options(out, options);
             }
-            Self::QueueUpdated { options, .. } => put_options(out, options),
+            Self::QueueUpdated {
+                options, ids_from, ..
+            } => {
+                put_options(out, options);
+                put_time(out, *ids_from);
+            }
             Self::QueueDeleted { .. } | Self::Used { .. } => {}
             Self::Sent {
                 sequence_number,
@@ -164,7 +170,7 @@ impl BusFact {
 
     /// Reads the bytes after kind, version and time. Returns `None` if the kind is not a bus queue's.
     pub(crate) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
-        if !matches!(kind, FIRST_KIND..=kind::USED | kind::RESUBMITTED) {
+        if !matches!(kind, FIRST_KIND..=kind::QUEUE_UPDATED) {
             return Ok(None);
         }
         let queue = incarnation(r)?;
@@ -177,6 +183,7 @@ impl BusFact {
             kind::QUEUE_UPDATED => Self::QueueUpdated {
                 queue,
                 options: options(r)?,
+                ids_from: time(r)?,
             },
             kind::QUEUE_DELETED => Self::QueueDeleted { queue },
             kind::SENT => Self::Sent {
@@ -307,7 +314,7 @@ pub(in crate::bus) fn put_options(out: &mut Vec<u8>, options: &BusQueueOptions) 
     put_bytes(out, &options.description);
 }
 
-pub(in crate::bus) fn options(r: &mut Reader<'_>) -> Result<BusQueueOptions, DecodeError> {
+pub(crate) fn options(r: &mut Reader<'_>) -> Result<BusQueueOptions, DecodeError> {
     Ok(BusQueueOptions {
         lock_duration_ms: r.varint()?,
         max_delivery_count: r.varint_u32()?,
