@@ -89,7 +89,7 @@ impl Batch {
                 self.entities.push(entity);
             }
         }
-        self.stirred.extend(event.arrival().map(Stirred::Arrived));
+        self.stirred.extend(event.arrivals().map(Stirred::Arrived));
         if let Some(queue) = event.changed_bus_queue() {
             let changed = queue.with_sub_queues().map(Stirred::Changed);
             self.stirred.extend(changed);

@@ -13,6 +13,7 @@ mod backlog;
 mod command;
 pub(crate) mod decide;
 mod duplicates;
+pub(crate) mod effect;
 pub(crate) mod event;
 mod message;
 mod options;
@@ -29,8 +30,10 @@ pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
     Resubmission, Resubmit, SessionChoice, TransactionPart, TransactionWork,
 };
-pub use event::{BusFact, Release};
+pub use effect::{BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing};
+pub use event::BusFact;
 pub use message::{BusMessageState, DeadLetterCause};
+pub(crate) use message::{Message, Release};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
 pub use outcome::{
     BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use super::message::Message;
+use super::message::{Message, OVERLAYS_MAX};
 use super::{
     BreakTarget, BusCommand, BusMessage, BusQueueOptions, BusRefusal, Disposition, Purge,
-    Resubmission, SessionChoice, TransactionPart, TransactionTotals, TransactionWork,
+    ReceiveMode, Resubmission, SessionChoice, TransactionPart, TransactionTotals, TransactionWork,
 };
 use crate::EntityName;
 
@@ -31,18 +31,74 @@ pub const SESSION_ID_SIZE_BYTES_MAX: usize = 512;
 /// The most bytes of an event besides its texts: two varints of 56 bits, two of 36, two times, the location
 /// of a body, a hash, and the batch's own tag and length.
 const EVENT_SIZE_BYTES: u64 = 128;
-/// The most bytes of an event that removes a message in one place and adds it in another: as any event, and
-/// a varint of 36 bits and one of 56.
-const RESUBMITTED_SIZE_BYTES: u64 = EVENT_SIZE_BYTES + 16;
-/// The most bytes of an event that names a message, and a time at most: it is locked, renewed or removed.
-const SMALL_EVENT_SIZE_BYTES: u64 = 48;
-/// The most bytes of an event that clears a session's state: it names the session, and no body.
-const STATE_CLEARED_SIZE_BYTES: u64 = SMALL_EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
+/// The most bytes of an event with an effect that gives a message a lease: place, generation, deliveries, session
+/// and two times. The place of a change to its properties takes [`PLACE_SIZE_BYTES`] more.
+pub(crate) const LEASED_SIZE_BYTES: u64 = 64;
+/// The most bytes of the same as one of many effects: without the event's header.
+pub(crate) const RELEASED_SIZE_BYTES: u64 = 48;
+/// The most bytes of a place in the log.
+const PLACE_SIZE_BYTES: u64 = 14;
+/// The most bytes of an effect that ends a message, without the changes to its properties.
+const ENDED_SIZE_BYTES: u64 = 64;
+/// The most bytes of an event that ends a message with as many changes as there can be.
+pub(crate) const ENDED_SIZE_BYTES_MAX: u64 =
+    ENDED_SIZE_BYTES + OVERLAYS_MAX as u64 * PLACE_SIZE_BYTES;
+/// The room for each message of a command that takes as many as there is room for: it has a few changes.
+const TAKEN_SIZE_BYTES: u64 = 96;
+/// The most bytes of effects that add a message in one place and end it in another, besides changes to its
+/// properties and texts.
+const MOVED_SIZE_BYTES: u64 = 160;
+/// The most bytes of an event that clears a session's state: it names the session and a place.
+const STATE_CLEARED_SIZE_BYTES: u64 = 64 + SESSION_ID_SIZE_BYTES_MAX as u64;
 /// The bytes that a batch adds to a body.
 const BODY_OVERHEAD_BYTES: u64 = 16;
 
-/// The most bytes of one due thing. [`Turn::tick`](crate::Turn::tick) counts them.
-pub const DUE_SIZE_BYTES_MAX: u64 = EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
+/// The most bytes of one due thing, for each unit of the budget that it takes.
+/// [`Turn::tick`](crate::Turn::tick) counts them.
+pub const DUE_SIZE_BYTES_MAX: u64 = MOVED_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
+
+/// The most bytes of a message that moves with as many changes to its properties as there can be, and with the
+/// longest session id and name of a queue. A due thing of that size takes two units.
+const MOVED_SIZE_BYTES_MAX: u64 = 2 * DUE_SIZE_BYTES_MAX;
+
+/// The most messages that a command releases with their session. Due work releases the others.
+const RELEASED_AT_ONCE_MAX: usize = 1024;
+
+/// How many messages a command releases with their session at most: few on a full disk.
+pub(crate) fn released_at_once(due_budget: u32) -> usize {
+    RELEASED_AT_ONCE_MAX.min(due_budget as usize * 16)
+}
+
+/// The most bytes of the effects that move a message, without the id of its session.
+pub(crate) fn moved_size_bytes_max(message: &Message) -> u64 {
+    let source = message.dead_letter_source.as_deref();
+    let changes = message.overlays.len() as u64 * PLACE_SIZE_BYTES;
+    MOVED_SIZE_BYTES + changes + source.map_or(0, |source| source.len() as u64)
+}
+
+/// The room of a command that takes messages for good, as many as there is room for.
+#[derive(Debug)]
+pub(crate) struct TakenRoom {
+    size_bytes: u64,
+}
+
+impl TakenRoom {
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            size_bytes: ENDED_SIZE_BYTES_MAX + count as u64 * TAKEN_SIZE_BYTES,
+        }
+    }
+
+    /// Whether there is room for one more message.
+    pub(crate) fn takes(&mut self, message: &Message) -> bool {
+        let size_bytes = ENDED_SIZE_BYTES + message.overlays.len() as u64 * PLACE_SIZE_BYTES;
+        let fits = size_bytes <= self.size_bytes;
+        if fits {
+            self.size_bytes -= size_bytes;
+        }
+        fits
+    }
+}
 
 /// How much one answer may hold: a number of messages, and a number of bytes unless the first message alone
 /// has more. A client asks again for the rest.
@@ -142,38 +198,59 @@ impl BusCommand {
         if self.check_size().is_err() {
             return 0;
         }
-        let events = |count: usize| count as u64 * SMALL_EVENT_SIZE_BYTES;
+        let leased = |count: usize| count as u64 * LEASED_SIZE_BYTES;
+        let taken = |count: usize| ENDED_SIZE_BYTES_MAX + count as u64 * TAKEN_SIZE_BYTES;
         let own = match self {
             Self::CreateQueue { queue, options } | Self::UpdateQueue { queue, options } => {
                 queue_size_bytes(queue, options)
             }
             Self::Send { messages, .. } => messages.iter().map(message_size_bytes).sum(),
+            Self::Receive {
+                count,
+                mode: ReceiveMode::PeekLock,
+                ..
+            } => leased(ITEMS_MAX.min(*count as usize)),
             Self::Receive { count, .. } | Self::DeleteBatch { count, .. } => {
-                events(ITEMS_MAX.min(*count as usize))
+                taken(ITEMS_MAX.min(*count as usize))
             }
             Self::Purge { purge, .. } if purge.is_dry_run => 0,
-            Self::Purge { purge, .. } => events(ITEMS_MAX.min(purge.count as usize)),
+            Self::Purge { purge, .. } => taken(ITEMS_MAX.min(purge.count as usize)),
             Self::ClearSessionStates {
                 is_dry_run: true, ..
             } => 0,
             Self::ClearSessionStates { count, .. } => {
                 ITEMS_MAX.min(*count as usize) as u64 * STATE_CLEARED_SIZE_BYTES
             }
-            Self::TakeMessage { .. } | Self::DeleteMessage { .. } => SMALL_EVENT_SIZE_BYTES,
+            Self::TakeMessage { .. } | Self::DeleteMessage { .. } => ENDED_SIZE_BYTES_MAX,
             Self::Resubmit { resubmit, .. } => {
                 resubmit.messages.iter().map(resubmission_size_bytes).sum()
             }
-            Self::Settle { settlements, .. } => settlements
-                .iter()
-                .map(|(_, disposition)| disposition.size_bytes_max())
-                .sum(),
-            Self::RenewLocks { locks, .. } => events(locks.len()),
-            Self::CancelScheduled { numbers, .. } => events(numbers.len()),
-            Self::ReceiveDeferred { read } => events(read.numbers.len()),
-            Self::AcceptSession { .. }
-            | Self::BreakLock { .. }
-            | Self::RenewSession { .. }
-            | Self::ReleaseSession { .. } => DUE_SIZE_BYTES_MAX,
+            Self::Settle { settlements, .. } => {
+                let each = settlements
+                    .iter()
+                    .map(|(_, disposition)| match disposition {
+                        Disposition::Complete => TAKEN_SIZE_BYTES,
+                        Disposition::Abandon { .. }
+                        | Disposition::Defer { .. }
+                        | Disposition::DeadLetter { .. }
+                        | Disposition::Release => disposition.size_bytes_max(),
+                    });
+                ENDED_SIZE_BYTES_MAX + each.sum::<u64>()
+            }
+            Self::RenewLocks { locks, .. } => leased(locks.len()),
+            // A scheduled message has no changes yet.
+            Self::CancelScheduled { numbers, .. } => numbers.len() as u64 * ENDED_SIZE_BYTES,
+            Self::ReceiveDeferred { read } => match read.mode {
+                // A message that has expired is removed, and the command is refused.
+                ReceiveMode::PeekLock => leased(read.numbers.len()) + MOVED_SIZE_BYTES_MAX,
+                ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead => {
+                    read.numbers.len() as u64 * ENDED_SIZE_BYTES_MAX + MOVED_SIZE_BYTES_MAX
+                }
+            },
+            Self::AcceptSession { .. } | Self::RenewSession { .. } => DUE_SIZE_BYTES_MAX,
+            Self::BreakLock { .. } | Self::ReleaseSession { .. } => {
+                DUE_SIZE_BYTES_MAX + released_at_once(due_budget) as u64 * RELEASED_SIZE_BYTES
+            }
             Self::SetSessionState { state, .. } => {
                 let size_bytes = state.as_ref().map_or(0, Bytes::len);
                 DUE_SIZE_BYTES_MAX + BODY_OVERHEAD_BYTES + size_bytes as u64
@@ -182,7 +259,7 @@ impl BusCommand {
             Self::Transact { parts } => {
                 // An event for the use of each queue, and at least one due thing in each.
                 let queues: BTreeSet<_> = parts.iter().map(|part| &part.queue).collect();
-                let used = queues.len() as u64 * (SMALL_EVENT_SIZE_BYTES + DUE_SIZE_BYTES_MAX);
+                let used = queues.len() as u64 * (EVENT_SIZE_BYTES + DUE_SIZE_BYTES_MAX);
                 used + parts
                     .iter()
                     .map(|part| work_size_bytes(&part.work))
@@ -239,9 +316,17 @@ impl BusCommand {
 impl Disposition {
     fn size_bytes_max(&self) -> u64 {
         match self {
-            Self::Complete | Self::Release => SMALL_EVENT_SIZE_BYTES,
-            Self::Abandon { .. } | Self::Defer { .. } | Self::DeadLetter { .. } => {
-                EVENT_SIZE_BYTES + BODY_OVERHEAD_BYTES + self.overlay_size_bytes()
+            Self::Complete => ENDED_SIZE_BYTES_MAX,
+            Self::Release => LEASED_SIZE_BYTES,
+            Self::Defer { .. } => {
+                LEASED_SIZE_BYTES
+                    + PLACE_SIZE_BYTES
+                    + BODY_OVERHEAD_BYTES
+                    + self.overlay_size_bytes()
+            }
+            // The message may become a dead letter.
+            Self::Abandon { .. } | Self::DeadLetter { .. } => {
+                MOVED_SIZE_BYTES_MAX + BODY_OVERHEAD_BYTES + self.overlay_size_bytes()
             }
         }
     }
@@ -312,7 +397,7 @@ fn work_size_bytes(work: &TransactionWork) -> u64 {
     match work {
         TransactionWork::Send(messages) => messages.iter().map(message_size_bytes).sum(),
         TransactionWork::Settle(_, disposition) => disposition.size_bytes_max(),
-        TransactionWork::CancelScheduled(numbers) => numbers.len() as u64 * SMALL_EVENT_SIZE_BYTES,
+        TransactionWork::CancelScheduled(numbers) => numbers.len() as u64 * ENDED_SIZE_BYTES,
     }
 }
 
@@ -323,7 +408,10 @@ fn message_size_bytes(message: &BusMessage) -> u64 {
 
 fn resubmission_size_bytes(message: &Resubmission) -> u64 {
     let session = message.session.as_deref().map_or(0, str::len);
-    RESUBMITTED_SIZE_BYTES + BODY_OVERHEAD_BYTES + (session + message.body.len()) as u64
+    EVENT_SIZE_BYTES
+        + ENDED_SIZE_BYTES_MAX
+        + BODY_OVERHEAD_BYTES
+        + (session + message.body.len()) as u64
 }
 
 fn queue_size_bytes(queue: &EntityName, options: &BusQueueOptions) -> u64 {

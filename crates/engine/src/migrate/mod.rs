@@ -51,7 +51,7 @@ impl OldFact {
     fn upgrade(self, at: Timestamp, state: &State) -> Fact {
         match self {
             Self::Storage(fact) => fact.upgrade(at, state),
-            Self::Bus(fact) => Fact::Bus(fact.upgrade(at, state)),
+            Self::Bus(fact) => fact.upgrade(at, state),
         }
     }
 }
