@@ -45,7 +45,7 @@ mod largest {
     /// Changes have 64 KiB together, and each lies behind the one before.
     pub(super) fn bodies() -> BusBodies {
         let overlay = |index: u64| BodyLocation {
-            length: 64 * 1024 / OVERLAYS_MAX as u32,
+            length: 2 * 1024,
             ..location(((1 << 49) / OVERLAYS_MAX as u64) * (index + 1) - 1)
         };
         BusBodies {
@@ -149,34 +149,73 @@ fn the_largest_due_thing_has_room() {
     assert!(size <= DUE_SIZE_BYTES_MAX, "{size}");
 }
 
-/// One after ten million others, in a log of 20 GB: 15 bytes in the first version, without the frame.
-#[test]
-fn completions_take_few_bytes() {
-    let now = Timestamp::from_ms(1_800_000_000_000);
-    let ended = |index: u32| BusEffect::Ended {
-        at: Place {
+/// A message after ten million others, in a log of 20 GB.
+mod usual {
+    use super::*;
+
+    pub(super) const NOW: Timestamp = Timestamp::from_ms(1_800_000_000_000);
+
+    pub(super) fn at(index: u32) -> Place {
+        Place {
             entity: Incarnation::new(100),
             number: SequenceNumber::new(10_000_000 + u64::from(index)),
-        },
-        was: BusWas {
-            standing: Standing {
-                state: BusMessageState::Locked { deferred: false },
-                until: now.plus_seconds(60),
+        }
+    }
+
+    pub(super) fn body(index: u32) -> BodyLocation {
+        BodyLocation {
+            record: 20_000_000_000,
+            offset: 3_000 + 70 * index,
+            length: 64,
+        }
+    }
+
+    pub(super) fn locked() -> Standing {
+        Standing {
+            state: BusMessageState::Locked { deferred: false },
+            until: NOW.plus_seconds(60),
+        }
+    }
+
+    pub(super) fn ended(index: u32) -> BusEffect {
+        BusEffect::Ended {
+            at: at(index),
+            was: BusWas {
+                standing: locked(),
+                session: 0,
             },
-            session: 0,
-        },
-        bodies: BusBodies {
-            sent: BodyLocation {
-                record: 20_000_000_000,
-                offset: 3_000 + 70 * index,
-                length: 64,
+            bodies: BusBodies {
+                sent: body(index),
+                overlays: Vec::new(),
             },
-            overlays: Vec::new(),
-        },
-        source_length: None,
+            source_length: None,
+        }
+    }
+}
+
+/// A message is sent, locked and completed: 58 bytes in the first version, without the frames.
+#[test]
+fn a_cycle_takes_few_bytes() {
+    let sent = BusEffect::Arrived {
+        to: usual::at(0),
+        message: Box::new(BusArrival::sent(Timestamp::NEVER, usual::body(0))),
     };
-    let one = effects_size_bytes(now, vec![ended(0)]);
-    assert_eq!(one, 26 + FRAME_SIZE_BYTES as u64);
-    let hundred = effects_size_bytes(now, (0..100).map(ended).collect());
+    let locked = BusEffect::Leased {
+        at: usual::at(0),
+        lease: BusLease {
+            generation: LeaseGeneration::new(1),
+            deliveries: 0,
+            standing: usual::locked(),
+        },
+        overlay: None,
+        was: BusWas::default(),
+    };
+    let size = |effect| effects_size_bytes(usual::NOW, vec![effect]) - FRAME_SIZE_BYTES as u64;
+    assert_eq!([sent, locked, usual::ended(0)].map(size), [22, 20, 26]);
+}
+
+#[test]
+fn completions_of_one_command_take_few_bytes() {
+    let hundred = effects_size_bytes(usual::NOW, (0..100).map(usual::ended).collect());
     assert!(hundred <= 1_800, "{hundred}");
 }

@@ -303,7 +303,11 @@ fn fact_from(model: &Model, now: Timestamp, (kind, number, session, ms): Random)
         8 => OldFact::LockRenewed { at, until },
         9 => OldFact::Released {
             at,
-            release: [Release::Failed, Release::Unseen, Release::Deferred][number as usize % 3],
+            release: match number % 3 {
+                0 => Release::Failed,
+                1 => Release::Unseen,
+                _ => Release::Deferred,
+            },
             overlay,
         },
         10 => OldFact::Removed { at },
