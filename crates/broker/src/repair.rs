@@ -200,27 +200,23 @@ fn drop_bodiless(salvage: &Salvage<'_>, state: &mut State, losses: &mut Losses) 
                 why,
             });
             let (queue, sequence_number) = (message.queue, message.sequence_number);
-            let removed = Fact::Bus(BusFact::Removed {
-                queue,
-                sequence_number,
-            });
-            let at = Place {
+            dropped.extend(state.ended(Place {
                 entity: queue,
                 number: sequence_number,
-            };
-            dropped.push(state.ended(at).unwrap_or(removed));
+            }));
         }
     }
     for stored in state.session_states() {
         if let Err(why) = salvage.body(to_log(stored.body)) {
             losses.session_states.push(LostSessionState {
                 queue: stored.queue_name,
-                session: stored.session.clone(),
+                session: stored.session.id.clone(),
                 why,
             });
             dropped.push(Fact::Bus(BusFact::SessionStateSet {
                 queue: stored.queue,
                 session: stored.session,
+                was: Some(stored.body),
                 state: None,
             }));
         }

@@ -4,15 +4,16 @@
 //! never fails halfway; it bounds the work of a turn by what its commands look at; and it admits commands by
 //! their class. A new command does not compile before it is described: here, or in `bus/describe.rs`.
 
-use crate::bus::{Adjustable, DUE_SIZE_BYTES_MAX, ReceiveMode, Receives, TransactionPart};
+use crate::bus::{
+    Adjustable, DUE_SIZE_BYTES_MAX, RELEASED_SIZE_BYTES, ReceiveMode, Receives, TransactionPart,
+    released_at_once,
+};
 use crate::profile::storage_queue::BODY_SIZE_BYTES_MAX;
 use crate::{AccessPolicies, Command, EntityName, Metadata, Refusal, State};
 
 /// The most bytes of an event besides its texts: two varints of 56 bits, two of 36, two times, the location
 /// of a body, a hash, and the batch's own tag and length.
 pub(crate) const EVENT_SIZE_BYTES: u64 = 128;
-/// The most bytes of an event that names a message, and a time at most: it is locked, renewed or removed.
-pub(crate) const SMALL_EVENT_SIZE_BYTES: u64 = 48;
 /// The bytes that a batch adds to a body.
 pub(crate) const BODY_OVERHEAD_BYTES: u64 = 16;
 /// The most bytes of a text's length, or of another number beside it.
@@ -36,6 +37,8 @@ pub struct Description<'a> {
     pub changes_properties: bool,
     /// In how many bus queues due work is done before it.
     pub due_in: u32,
+    /// Whether it releases messages with their session, as many as the budget for due work allows.
+    pub releases: bool,
     /// How many messages, sessions or queues it looks at, as far as the command tells. Expired messages that
     /// it passes are not counted.
     pub looks_at: u64,
@@ -114,8 +117,13 @@ impl Description<'_> {
             return own;
         }
         // Each queue may get an event that says that it was used.
-        let used = u64::from(self.due_in) * SMALL_EVENT_SIZE_BYTES;
-        own + used + u64::from(due_budget.max(self.due_in)) * DUE_SIZE_BYTES_MAX
+        let used = u64::from(self.due_in) * EVENT_SIZE_BYTES;
+        let released = match self.releases {
+            true => released_at_once(due_budget) as u64 * RELEASED_SIZE_BYTES,
+            false => 0,
+        };
+        let due = u64::from(due_budget.max(self.due_in)) * DUE_SIZE_BYTES_MAX;
+        own + used + released + due
     }
 }
 
@@ -129,6 +137,7 @@ impl<'a> Description<'a> {
             body_size_bytes: 0,
             changes_properties: false,
             due_in: 0,
+            releases: false,
             looks_at: 1,
             receives: None,
             refusal: None,
@@ -166,6 +175,13 @@ impl<'a> Description<'a> {
         Self { due_in, ..self }
     }
 
+    pub(crate) fn releasing(self) -> Self {
+        Self {
+            releases: true,
+            ..self
+        }
+    }
+
     pub(crate) fn receiving(self, receives: Receives<'a>) -> Self {
         Self {
             receives: Some(receives),
@@ -180,6 +196,7 @@ impl<'a> Description<'a> {
             Some(refusal) => Self {
                 writes: Writes::Nothing,
                 due_in: 0,
+                releases: false,
                 looks_at: 1,
                 refusal: Some(refusal),
                 ..self

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::bus::{Arrival, BusFact};
+use crate::bus::{Arrival, BusEffect, BusFact};
 use crate::{
     AccessPolicies, AccountRecord, Effect, Effects, EntityName, Incarnation, Metadata, Service,
     Timestamp,
@@ -85,7 +85,12 @@ pub enum Fact {
         /// The account.
         account: Arc<str>,
     },
-    /// Something happened to a bus queue.
+    /// Messages of bus queues came, were locked or released, moved, or ended; sessions were released.
+    BusMessages {
+        /// What happened to each of them, in order.
+        effects: Vec<BusEffect>,
+    },
+    /// Something else happened to a bus queue.
     Bus(BusFact),
 }
 
@@ -95,46 +100,51 @@ enum Subject<'a> {
     Partition,
     Queue(Incarnation),
     Messages(&'a Effects),
+    BusMessages(&'a [BusEffect]),
     Bus(&'a BusFact),
 }
 
 impl Event {
     /// The entities that the event changes. One can come more than once.
     pub fn entities(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        let (own, other, effects) = match self.subject() {
-            Subject::Partition => (None, None, None),
-            Subject::Queue(queue) => (Some(queue), None, None),
-            Subject::Messages(effects) => (None, None, Some(effects)),
-            Subject::Bus(fact) => (Some(fact.entity()), fact.other_entity(), None),
+        let (own, stored, bus) = match self.subject() {
+            Subject::Partition => (None, &[][..], &[][..]),
+            Subject::Queue(queue) => (Some(queue), &[][..], &[][..]),
+            Subject::Messages(effects) => (None, &effects[..], &[][..]),
+            Subject::BusMessages(effects) => (None, &[][..], effects),
+            Subject::Bus(fact) => (Some(fact.entity()), &[][..], &[][..]),
         };
-        let effects = effects.into_iter().flat_map(|effects| effects.iter());
-        let entities = own.into_iter().chain(other);
-        entities.chain(effects.map(Effect::entity))
+        let stored = stored.iter().map(Effect::entity);
+        let bus = bus.iter().map(BusEffect::entity);
+        own.into_iter().chain(stored).chain(bus)
     }
 
     /// How many effects the event has: each concerns one message, or is about something else.
     pub fn effect_count(&self) -> usize {
         match self.subject() {
             Subject::Messages(effects) => effects.len(),
+            Subject::BusMessages(effects) => effects.len(),
             Subject::Partition | Subject::Queue(_) | Subject::Bus(_) => 1,
         }
     }
 
-    /// The event's news for receivers of a bus queue, if any.
-    pub fn arrival(&self) -> Option<Arrival> {
-        self.bus_fact().and_then(Arrival::of)
+    /// The event's news for receivers of bus queues.
+    pub fn arrivals(&self) -> impl Iterator<Item = Arrival> + '_ {
+        let effects = match self.subject() {
+            Subject::BusMessages(effects) => effects,
+            Subject::Partition | Subject::Queue(_) | Subject::Messages(_) | Subject::Bus(_) => &[],
+        };
+        effects.iter().filter_map(Arrival::of)
     }
 
     /// The bus queue whose settings the event changes or which it deletes, together with its sub-queues.
     pub fn changed_bus_queue(&self) -> Option<Incarnation> {
-        self.bus_fact().and_then(BusFact::changed_queue)
-    }
-
-    /// The fact about a bus queue, if the event has one.
-    fn bus_fact(&self) -> Option<&BusFact> {
         match self.subject() {
-            Subject::Bus(fact) => Some(fact),
-            Subject::Partition | Subject::Queue(_) | Subject::Messages(_) => None,
+            Subject::Bus(fact) => fact.changed_queue(),
+            Subject::Partition
+            | Subject::Queue(_)
+            | Subject::Messages(_)
+            | Subject::BusMessages(_) => None,
         }
     }
 
@@ -149,6 +159,7 @@ impl Event {
             | Fact::QueueMetadataSet { queue, .. }
             | Fact::QueuePoliciesSet { queue, .. } => Subject::Queue(*queue),
             Fact::Messages { effects } => Subject::Messages(effects),
+            Fact::BusMessages { effects } => Subject::BusMessages(effects),
             Fact::Bus(fact) => Subject::Bus(fact),
         }
     }
@@ -164,7 +175,9 @@ impl Event {
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
             | Fact::AccountRemoved { .. } => true,
-            Fact::Messages { .. } | Fact::QueuePoliciesSet { .. } => false,
+            Fact::Messages { .. } | Fact::BusMessages { .. } | Fact::QueuePoliciesSet { .. } => {
+                false
+            }
             Fact::Bus(fact) => fact.shows_in_catalogue(),
         }
     }

@@ -104,6 +104,27 @@ impl State {
         Event { at, fact }
     }
 
+    /// Applies an event as it fits this state.
+    pub fn apply_fitting(&mut self, event: Event) {
+        let Event { at, fact } = event;
+        match fact {
+            Fact::BusMessages { effects } => self.apply_fitting_bus(at, effects),
+            Fact::Bus(fact) => {
+                let fact = Fact::Bus(self.fitting_bus_fact(fact));
+                self.apply(Event { at, fact });
+            }
+            Fact::Messages { .. }
+            | Fact::PartitionInitialized { .. }
+            | Fact::QueueCreated { .. }
+            | Fact::QueueDeleted { .. }
+            | Fact::QueueMetadataSet { .. }
+            | Fact::QueuePoliciesSet { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. } => self.apply(self.fit(Event { at, fact })),
+        }
+    }
+
     fn fitting(&self, effect: Effect) -> Vec<Effect> {
         let Some(entity) = self.entities.get(&effect.entity()) else {
             return vec![effect];
@@ -137,8 +158,12 @@ impl State {
         }
     }
 
-    /// The fact that a message of a storage queue is gone, if it exists.
+    /// The fact that a message is gone, if it exists.
     pub fn ended(&self, at: Place) -> Option<Fact> {
+        if let Some(entity) = self.bus.get(&at.entity) {
+            let effects = vec![entity.backlog.get(at.number)?.ended(at)];
+            return Some(Fact::BusMessages { effects });
+        }
         let message = self.entities.get(&at.entity)?.backlog.find(at.number)?;
         let effects = message.ended(at).into();
         Some(Fact::Messages { effects })

@@ -84,6 +84,7 @@ impl State {
                 }
             }
             Fact::Messages { effects } => self.apply_effects(at, &effects),
+            Fact::BusMessages { effects } => self.apply_bus_effects(at, &effects),
             Fact::Bus(fact) => self.apply_bus(at, fact),
             Fact::QueuePoliciesSet { queue, policies } => {
                 if let Some(entity) = self.entities.get_mut(&queue) {

@@ -1,6 +1,7 @@
 //! Turns due things into events.
 
 use crate::backlog::expiry::ENDED_COUNT_MAX;
+use crate::bus::decide::DueStep;
 use crate::{Fact, Incarnation, Turn};
 
 /// The result of a tick.
@@ -19,19 +20,33 @@ enum Due {
 }
 
 impl Turn<'_> {
-    /// Turns at most `budget` due things into events.
+    /// Turns due things into events. The budget is their number, but a message that moves with many bytes
+    /// besides its body counts twice: it must be at least 2.
     ///
     /// Decisions do not wait for a tick: a deadline at or before `now` has passed in any case. A tick frees
     /// memory that no command needs any more.
     pub fn tick(&mut self, budget: u32) -> Ticked {
-        for _ in 0..budget {
-            match self.due() {
-                Some(Due::Run(queue, run)) => self.expire_run(queue, run),
-                Some(Due::Bus(queue)) => {
-                    self.do_due(queue, 1);
+        let ticked = self.do_all_due(budget);
+        self.record_effects();
+        ticked
+    }
+
+    fn do_all_due(&mut self, budget: u32) -> Ticked {
+        let mut left = budget;
+        while left > 0 {
+            let cost = match self.due() {
+                Some(Due::Run(queue, run)) => {
+                    self.expire_run(queue, run);
+                    1
                 }
+                Some(Due::Bus(queue)) => match self.do_next_due(queue, left) {
+                    DueStep::Done(cost) => cost,
+                    DueStep::Nothing => 1,
+                    DueStep::TooLarge => break,
+                },
                 None => return Ticked { more_is_due: false },
-            }
+            };
+            left = left.saturating_sub(cost);
         }
         Ticked {
             more_is_due: self.due().is_some(),

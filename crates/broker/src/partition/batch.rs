@@ -23,8 +23,8 @@ pub(super) struct Batch {
 }
 
 /// An upper bound of what one effect of an event adds to a snapshot beyond its own bytes: the times and counts
-/// that it implies or writes as differences.
-const GROWTH_BYTES: u64 = 32;
+/// that it implies or writes as differences, for a message and for a session that begins with it.
+const GROWTH_BYTES: u64 = 72;
 
 impl Batch {
     pub(super) fn at(position: LogPosition) -> Self {
@@ -89,7 +89,7 @@ impl Batch {
                 self.entities.push(entity);
             }
         }
-        self.stirred.extend(event.arrival().map(Stirred::Arrived));
+        self.stirred.extend(event.arrivals().map(Stirred::Arrived));
         if let Some(queue) = event.changed_bus_queue() {
             let changed = queue.with_sub_queues().map(Stirred::Changed);
             self.stirred.extend(changed);

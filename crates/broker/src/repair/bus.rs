@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::bus::BusFact;
+use kew_engine::bus::{BusEffect, BusFact};
 use kew_engine::{EntityName, Event, Fact, Incarnation, SequenceNumber, Service, Timestamp};
 
 use super::reading::Reading;
 
 impl Reading {
-    /// Restores what this event implies and a gap has hidden.
-    pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact, why: &str) {
-        self.note_first(fact);
+    /// Restores what this fact implies and a gap has hidden.
+    pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact) {
         match fact {
             BusFact::QueueCreated { name, .. } => self.delete_namesake(at, name),
             BusFact::QueueDeleted { queue } => {
@@ -19,134 +18,68 @@ impl Reading {
                     self.stand_ins.remove(&entity);
                 }
             }
-            BusFact::Sent {
-                queue,
-                sequence_number,
-                ..
-            }
-            | BusFact::Resubmitted {
-                to: queue,
-                to_sequence_number: sequence_number,
-                ..
-            } => self.note_arrival(*queue, *sequence_number, at, why),
-            BusFact::Activated {
-                queue,
-                scheduled,
-                sequence_number,
-                ..
-            } => {
-                self.note_arrival(*queue, *sequence_number, at, why);
-                if !self.state.holds(*queue, *scheduled) {
-                    let hole = self.holes.remove(&(*queue, *scheduled));
-                    let size_bytes = hole.and_then(|hole| hole.size_bytes);
-                    self.note_hole(*queue, *sequence_number, at, size_bytes, why);
-                }
-            }
-            BusFact::Moved {
-                queue,
-                sequence_number,
-                to,
-                to_sequence_number,
-                ..
-            } => {
-                self.stand_in_bus(*queue, at);
-                self.note_arrival(*to, *to_sequence_number, at, why);
-                if !self.state.holds(*queue, *sequence_number) {
-                    let hole = self.holes.remove(&(*queue, *sequence_number));
-                    let size_bytes = hole.and_then(|hole| hole.size_bytes);
-                    self.note_hole(*to, *to_sequence_number, at, size_bytes, why);
-                }
-            }
-            BusFact::Locked {
-                queue,
-                sequence_number,
-                ..
-            }
-            | BusFact::LockRenewed {
-                queue,
-                sequence_number,
-                ..
-            }
-            | BusFact::Released {
-                queue,
-                sequence_number,
-                ..
-            } => {
-                self.stand_in_bus(*queue, at);
-                self.note_hole(*queue, *sequence_number, at, None, why);
-            }
-            BusFact::Removed {
-                queue,
-                sequence_number,
-            } => {
-                self.holes.remove(&(*queue, *sequence_number));
-            }
+            // These facts are about no sub-queue.
             BusFact::QueueUpdated { queue, .. }
             | BusFact::Used { queue }
             | BusFact::SessionLocked { queue, .. }
-            | BusFact::SessionRenewed { queue, .. }
-            | BusFact::SessionReleased { queue, .. }
-            | BusFact::SessionStateSet { queue, .. } => {
+            | BusFact::SessionStateSet { queue, .. }
+            | BusFact::SessionRenewed { queue, .. } => {
+                self.first_of_queue.insert(*queue);
                 self.stand_in_bus(*queue, at);
             }
         }
     }
 
-    /// Turns a resubmission into an arrival if a gap has hidden where the message came from. The event holds
-    /// all of the message.
-    pub(super) fn as_arrival(&mut self, event: Event) -> Event {
-        let Event { at, fact } = event;
-        let Fact::Bus(fact) = fact else {
-            return Event { at, fact };
-        };
-        let fact = Fact::Bus(self.as_bus_arrival(at, fact));
-        Event { at, fact }
-    }
-
-    fn as_bus_arrival(&mut self, at: Timestamp, fact: BusFact) -> BusFact {
-        let BusFact::Resubmitted {
-            queue,
-            sequence_number,
-            ..
-        } = fact
-        else {
-            return fact;
-        };
-        if self.state.holds(queue, sequence_number) {
-            return fact;
+    /// Restores what these effects imply and a gap has hidden.
+    pub(super) fn prepare_bus_effects(&mut self, at: Timestamp, effects: &[BusEffect], why: &str) {
+        let mut before = None;
+        for effect in effects {
+            self.note_first(effect, before);
+            self.prepare_bus_effect(at, effect, why);
+            before = Some(effect);
         }
-        self.holes.remove(&(queue, sequence_number));
-        self.stand_in_bus(queue, at);
-        fact.into_arrival()
     }
 
-    /// Notes an entity that is no sub-queue, as the fact shows.
-    fn note_first(&mut self, fact: &BusFact) {
-        match fact {
-            BusFact::Sent { queue, .. }
-            | BusFact::Activated { queue, .. }
-            | BusFact::QueueUpdated { queue, .. }
-            | BusFact::Used { queue }
-            | BusFact::SessionLocked { queue, .. }
-            | BusFact::SessionStateSet { queue, .. } => {
+    fn prepare_bus_effect(&mut self, at: Timestamp, effect: &BusEffect, why: &str) {
+        match effect {
+            BusEffect::Arrived { to, .. } => {
+                self.note_arrival(to.entity, to.number, at, why);
+                self.holes.remove(&(to.entity, to.number));
+            }
+            BusEffect::Leased { at: place, .. } => {
+                self.stand_in_bus(place.entity, at);
+                self.note_hole(place.entity, place.number, at, None, why);
+            }
+            BusEffect::Ended { at: place, .. } => {
+                self.holes.remove(&(place.entity, place.number));
+            }
+            BusEffect::SessionReleasing { queue, .. } | BusEffect::SessionFreed { queue, .. } => {
+                self.stand_in_bus(*queue, at);
+            }
+        }
+    }
+
+    /// Notes an entity that is no sub-queue, as the effect shows, with the one before it.
+    fn note_first(&mut self, effect: &BusEffect, before: Option<&BusEffect>) {
+        match (before, effect) {
+            // Sub-queues hold dead letters alone.
+            (_, BusEffect::Arrived { to, message }) if message.cause.is_none() => {
+                self.first_of_queue.insert(to.entity);
+            }
+            (
+                _,
+                BusEffect::SessionReleasing { queue, .. } | BusEffect::SessionFreed { queue, .. },
+            ) => {
                 self.first_of_queue.insert(*queue);
             }
-            // Only a queue takes messages that are forwarded or resubmitted.
-            BusFact::Moved {
-                to, cause: None, ..
+            // A message that moves to another entity than the next one was forwarded.
+            (Some(BusEffect::Arrived { to, message }), BusEffect::Ended { at, bodies, .. })
+                if message.bodies.sent == bodies.sent && to.entity.before() != Some(at.entity) =>
+            {
+                self.first_of_queue.insert(to.entity);
             }
-            | BusFact::Resubmitted { to, .. } => {
-                self.first_of_queue.insert(*to);
+            (_, BusEffect::Arrived { .. } | BusEffect::Leased { .. } | BusEffect::Ended { .. }) => {
             }
-            BusFact::Moved { cause: Some(_), .. }
-            | BusFact::QueueCreated { .. }
-            | BusFact::QueueDeleted { .. }
-            | BusFact::Locked { .. }
-            | BusFact::LockRenewed { .. }
-            | BusFact::Released { .. }
-            | BusFact::Removed { .. }
-            | BusFact::SessionRenewed { .. }
-            | BusFact::SessionReleased { .. } => {}
         }
     }
 

@@ -148,7 +148,8 @@ impl Reading {
                 self.holes.retain(|(of, _), _| !gone.contains(of));
                 self.stand_ins.retain(|queue, _| !gone.contains(queue));
             }
-            Fact::Bus(fact) => self.prepare_bus(event.at, fact, &why),
+            Fact::BusMessages { effects } => self.prepare_bus_effects(event.at, effects, &why),
+            Fact::Bus(fact) => self.prepare_bus(event.at, fact),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. } => {}
@@ -268,23 +269,15 @@ impl Reading {
             | Fact::QueueCreated { .. }
             | Fact::QueueMetadataSet { .. }
             | Fact::Messages { .. }
+            | Fact::BusMessages { .. }
             | Fact::QueuePoliciesSet { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
             | Fact::Bus(
                 BusFact::QueueCreated { .. }
                 | BusFact::QueueUpdated { .. }
-                | BusFact::Sent { .. }
-                | BusFact::Activated { .. }
-                | BusFact::Locked { .. }
-                | BusFact::LockRenewed { .. }
-                | BusFact::Released { .. }
-                | BusFact::Removed { .. }
-                | BusFact::Moved { .. }
-                | BusFact::Resubmitted { .. }
                 | BusFact::SessionLocked { .. }
                 | BusFact::SessionRenewed { .. }
-                | BusFact::SessionReleased { .. }
                 | BusFact::SessionStateSet { .. }
                 | BusFact::Used { .. },
             ) => {}
@@ -303,10 +296,9 @@ impl Replay for Reading {
 
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         let event = self.state.read_event(event)?;
-        let event = self.as_arrival(event);
         self.prepare(&event);
         self.note_deleted(&event.fact);
-        self.state.apply(self.state.fit(event));
+        self.state.apply_fitting(event);
         Ok(())
     }
 }

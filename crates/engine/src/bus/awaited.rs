@@ -1,15 +1,15 @@
-//! The things that receivers of bus queues wait for, and the facts that bring them.
+//! The things that receivers of bus queues wait for, and the effects that bring them.
 //!
-//! Facts say what has arrived, and the state says for which receivers. A message of a session is for the
+//! Effects say what has arrived, and the state says for which receivers. A message of a session is for the
 //! receiver that has locked the session or, if it is free, for a receiver that waits for any session. So
 //! each message concerns only one kind of receiver, and only that kind is woken.
 
 use crate::token::TokenKind;
-use crate::{EntityName, Incarnation, SequenceNumber, State, Timestamp, Token};
+use crate::{EntityName, Incarnation, State, Timestamp, Token};
 
 use super::queue::Role;
-use super::session::Session;
-use super::{BusFact, BusMessageState};
+use super::session::{RELEASING, Session};
+use super::{BusEffect, BusMessageState};
 
 /// A thing that a receiver of a bus queue or sub-queue waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,69 +22,53 @@ pub enum Awaited {
     Session,
 }
 
-/// A fact's news for receivers.
+/// An effect's news for receivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// A message that can be received, in this entity.
-    Message(Incarnation, SequenceNumber),
+    /// A message that can be received, in this entity. With the number of its session, 0 without one.
+    Message(Incarnation, u32),
+    /// A message that can be received again. It waits for the holder of its session, if it has one: a session
+    /// that is free was freed after that, which is news of its own.
+    Returned(Incarnation, u32),
     /// A session that is no longer locked.
     Session(Incarnation, Box<str>),
 }
 
 impl Arrival {
-    /// The news that the fact brings, if any.
-    pub(crate) fn of(fact: &BusFact) -> Option<Self> {
-        match fact {
-            BusFact::Sent {
-                queue,
-                sequence_number,
-                scheduled_at: Timestamp::ZERO,
-                ..
+    /// The news that the effect brings, if any.
+    pub(crate) fn of(effect: &BusEffect) -> Option<Self> {
+        match effect {
+            BusEffect::Arrived { to, message } => {
+                let session = message.session.as_ref();
+                let session = session.map_or(0, |session| session.number);
+                let is_ready = message.scheduled_at.is_none();
+                is_ready.then_some(Self::Message(to.entity, session))
             }
-            | BusFact::Activated {
-                queue,
-                sequence_number,
-                ..
+            BusEffect::Leased { at, lease, was, .. } => {
+                let is_ready = lease.standing.state == BusMessageState::Ready;
+                is_ready.then_some(Self::Returned(at.entity, was.session))
             }
-            | BusFact::Released {
-                queue,
-                sequence_number,
-                ..
-            } => Some(Self::Message(*queue, *sequence_number)),
-            BusFact::Moved {
-                to,
-                to_sequence_number,
-                ..
-            }
-            | BusFact::Resubmitted {
-                to,
-                to_sequence_number,
-                ..
-            } => Some(Self::Message(*to, *to_sequence_number)),
-            BusFact::SessionReleased { queue, session } => {
+            BusEffect::SessionReleasing { queue, session }
+            | BusEffect::SessionFreed { queue, session } => {
                 Some(Self::Session(*queue, session.clone()))
             }
-            BusFact::Sent { .. }
-            | BusFact::QueueCreated { .. }
-            | BusFact::QueueUpdated { .. }
-            | BusFact::QueueDeleted { .. }
-            | BusFact::Locked { .. }
-            | BusFact::LockRenewed { .. }
-            | BusFact::Removed { .. }
-            | BusFact::SessionLocked { .. }
-            | BusFact::SessionRenewed { .. }
-            | BusFact::SessionStateSet { .. }
-            | BusFact::Used { .. } => None,
+            BusEffect::Ended { .. } => None,
         }
     }
 }
 
 impl State {
-    /// The things that the arrival has brought and that are still there. A message brings at most one. A
-    /// session that was freed also brings the end of the lock that its last holder waits for.
+    /// The things that the arrival has brought, as far as something of the kind is still there. A message
+    /// brings at most one. A session that was freed also brings the end of the lock that its last holder waits
+    /// for.
     pub fn awaited(&self, arrival: Arrival) -> [Option<(Incarnation, Awaited)>; 2] {
         match arrival {
-            Arrival::Message(queue, number) => [self.awaited_message(queue, number), None],
+            Arrival::Message(queue, session) => [self.awaited_message(queue, session), None],
+            Arrival::Returned(queue, session) => {
+                let awaited = self.awaited_message(queue, session);
+                let is_news = |it: &(_, Awaited)| it.1 != Awaited::Session;
+                [awaited.filter(is_news), None]
+            }
             Arrival::Session(queue, id) => {
                 let found = self.bus.get(&queue);
                 let found = found.and_then(|entity| entity.backlog.sessions.find(&id));
@@ -97,21 +81,16 @@ impl State {
         }
     }
 
-    fn awaited_message(
-        &self,
-        queue: Incarnation,
-        number: SequenceNumber,
-    ) -> Option<(Incarnation, Awaited)> {
+    fn awaited_message(&self, queue: Incarnation, session: u32) -> Option<(Incarnation, Awaited)> {
         let entity = self.bus.get(&queue)?;
-        let message = entity.backlog.get(number)?;
-        if message.state != BusMessageState::Ready {
-            return None;
+        if session == 0 || !entity.requires_session() {
+            let has_ready = entity.backlog.has_ready();
+            return has_ready.then_some((queue, Awaited::Message));
         }
-        let Some(session) = entity.locking_session(message) else {
-            return Some((queue, Awaited::Message));
-        };
         let session = entity.backlog.sessions.get(session)?;
         let awaited = match session.locked_until {
+            _ if session.ready.is_empty() => return None,
+            RELEASING => return None,
             Timestamp::ZERO => Awaited::Session,
             _ => Awaited::OfSession(session.id.clone()),
         };

@@ -6,14 +6,17 @@
 //! so, in `due` exactly if it is locked or scheduled, and in `expiring` exactly if it expires and is
 //! neither locked nor deferred; `size_bytes` and `snapshot_size_bytes` are sums over all messages.
 
+mod index;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use kew_planted::{Bug, is_planted};
 
 use super::BusMessageState;
-use super::message::Message;
+use super::effect::{BusBodies, BusLease, BusWas, Standing};
+use super::message::{LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
 use super::session::Sessions;
-use crate::{SequenceNumber, Timestamp};
+use crate::{BodyLocation, SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them.
 const SCAN_MAX: usize = 16 * 1024;
@@ -69,15 +72,11 @@ impl Backlog {
         }
     }
 
-    /// Adds a message under a number that was not used before. A used number is ignored: `apply` is total.
+    /// Adds a message under a number that is not in use. A lower number than the next one may be new: in a
+    /// replay, the next one can come from a later time than the messages.
     pub(crate) fn push(&mut self, number: SequenceNumber, message: Message) {
-        if number >= self.next {
-            self.next = number.next();
-            self.insert(number, message);
-        } else {
-            // The message may be the first of its session.
-            self.sessions.change(message.session, |_| {});
-        }
+        self.next = self.next.max(number.next());
+        self.insert(number, message);
     }
 
     /// Restores a message of a snapshot. Returns false if its number is taken or was never given out.
@@ -99,118 +98,76 @@ impl Backlog {
                 session.others.insert(number);
             }
         });
-        self.index(number, &message);
+        let was = message.was();
+        self.index(number, was.standing, was.session);
         self.messages.insert(number, message);
     }
 
-    /// Removes a message.
-    pub(crate) fn remove(&mut self, number: SequenceNumber) -> Option<Message> {
-        let message = self.messages.remove(&number)?;
-        self.unindex(number, &message);
-        if !is_planted(Bug::BusSizeNotGivenBack) {
-            self.size_bytes -= message.size_bytes();
+    /// Removes a message that counted for `was` and had these bodies; nothing happens if there is none.
+    pub(crate) fn end(
+        &mut self,
+        number: SequenceNumber,
+        was: &BusWas,
+        bodies: &BusBodies,
+        source_length: Option<u32>,
+    ) {
+        if self.messages.remove(&number).is_none() {
+            return;
         }
-        self.snapshot_size_bytes -= message.snapshot_size_bytes_max();
-        self.sessions.change(message.session, |session| {
-            session.message_count -= 1;
+        self.unindex(number, was);
+        if !is_planted(Bug::BusSizeNotGivenBack) {
+            self.size_bytes = self.size_bytes.saturating_sub(bodies.size_bytes());
+        }
+        let snapshot_bytes = snapshot_size_bytes_max(bodies.overlays.len(), source_length);
+        self.snapshot_size_bytes = self.snapshot_size_bytes.saturating_sub(snapshot_bytes);
+        self.sessions.change(was.session, |session| {
+            session.message_count = session.message_count.saturating_sub(1);
             session.others.remove(&number);
         });
-        Some(message)
+        if is_planted(Bug::BusNumberReused) && number.next() == self.next {
+            self.next = number;
+        }
     }
 
-    /// Changes a message, and the indexes it is in.
-    pub(crate) fn change(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Message)) {
-        let Some(mut message) = self.messages.remove(&number) else {
+    /// Gives a message that counted for `was` a lease, and with it a change to its properties if there is one.
+    pub(crate) fn lease(
+        &mut self,
+        number: SequenceNumber,
+        lease: &BusLease,
+        overlay: Option<BodyLocation>,
+        was: &BusWas,
+    ) {
+        let Some(message) = self.messages.get_mut(&number) else {
             return;
         };
-        self.unindex(number, &message);
-        self.size_bytes -= message.size_bytes();
+        let Standing { state, until } = lease.standing;
+        message.generation = lease.generation;
+        message.delivery_count = lease.deliveries;
+        message.state = state;
+        message.due_at = Timestamp::NEVER;
+        match state {
+            BusMessageState::Ready => message.expires_at = until,
+            BusMessageState::Locked { .. } | BusMessageState::Scheduled => message.due_at = until,
+            BusMessageState::Deferred => {}
+        }
+        if let Some(overlay) = overlay {
+            message.overlays.push(overlay);
+            self.size_bytes += u64::from(overlay.length);
+            self.snapshot_size_bytes += LOCATION_SIZE_BYTES_MAX;
+        }
+        self.unindex(number, was);
+        self.index(number, lease.standing, was.session);
+    }
+
+    /// Gives a message that comes from a snapshot its source.
+    pub(crate) fn restore_source(&mut self, number: SequenceNumber, source: &str) -> bool {
+        let Some(message) = self.messages.get_mut(&number) else {
+            return false;
+        };
         self.snapshot_size_bytes -= message.snapshot_size_bytes_max();
-        change(&mut message);
-        self.size_bytes += message.size_bytes();
+        message.dead_letter_source = Some(source.into());
         self.snapshot_size_bytes += message.snapshot_size_bytes_max();
-        self.index(number, &message);
-        self.messages.insert(number, message);
-    }
-
-    fn index(&mut self, number: SequenceNumber, message: &Message) {
-        match message.state {
-            BusMessageState::Ready if !self.by_session || message.session == 0 => {
-                self.ready.insert(number);
-            }
-            BusMessageState::Ready => self.sessions.change(message.session, |session| {
-                session.ready.insert(number);
-            }),
-            BusMessageState::Locked { .. } => {
-                self.due.insert((message.due_at, number));
-                if self.by_session {
-                    self.sessions.change(message.session, |session| {
-                        session.locked.insert(number);
-                    });
-                }
-            }
-            BusMessageState::Scheduled => {
-                self.due.insert((message.due_at, number));
-                self.scheduled_count += 1;
-                self.set_aside(number, message);
-            }
-            BusMessageState::Deferred => {
-                self.deferred_count += 1;
-                self.set_aside(number, message);
-            }
-        }
-        if message.state != BusMessageState::Scheduled {
-            self.oldest.0 = self.oldest.0.min(number);
-        }
-        if message.state == BusMessageState::Ready && message.expires_at != Timestamp::NEVER {
-            self.expiring.insert((message.expires_at, number));
-        }
-    }
-
-    fn unindex(&mut self, number: SequenceNumber, message: &Message) {
-        match message.state {
-            BusMessageState::Ready if !self.by_session || message.session == 0 => {
-                self.ready.remove(&number);
-            }
-            BusMessageState::Ready => self.sessions.change(message.session, |session| {
-                session.ready.remove(&number);
-            }),
-            BusMessageState::Locked { .. } => {
-                self.due.remove(&(message.due_at, number));
-                if self.by_session {
-                    self.sessions.change(message.session, |session| {
-                        session.locked.remove(&number);
-                    });
-                }
-            }
-            BusMessageState::Scheduled => {
-                self.due.remove(&(message.due_at, number));
-                self.scheduled_count -= 1;
-                self.take_back(number, message);
-            }
-            BusMessageState::Deferred => {
-                self.deferred_count -= 1;
-                self.take_back(number, message);
-            }
-        }
-        self.expiring.remove(&(message.expires_at, number));
-    }
-
-    /// Keeps a message of its session that cannot be received from it.
-    fn set_aside(&mut self, number: SequenceNumber, message: &Message) {
-        if self.by_session {
-            self.sessions.change(message.session, |session| {
-                session.others.insert(number);
-            });
-        }
-    }
-
-    fn take_back(&mut self, number: SequenceNumber, message: &Message) {
-        if self.by_session {
-            self.sessions.change(message.session, |session| {
-                session.others.remove(&number);
-            });
-        }
+        true
     }
 
     /// Whether a message without a session can be received.
@@ -323,12 +280,13 @@ impl Backlog {
 
     /// Messages that a receiver has locked.
     pub(crate) fn locked_count(&self) -> u64 {
-        self.due.len() as u64 - self.scheduled_count
+        (self.due.len() as u64).saturating_sub(self.scheduled_count)
     }
 
     /// The messages that can be received, including expired ones that were not removed yet.
     pub(crate) fn ready_count(&self) -> u64 {
-        self.count() - self.due.len() as u64 - self.deferred_count
+        let others = self.due.len() as u64 + self.deferred_count;
+        self.count().saturating_sub(others)
     }
 
     /// Moves on to the oldest message that is not scheduled, in at most `steps` steps. Each scheduled

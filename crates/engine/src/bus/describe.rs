@@ -5,17 +5,15 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use super::room::{
-    BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX, LOOKED_AT_MAX, RESUBMITTED_SIZE_BYTES,
-    STATE_CLEARED_SIZE_BYTES, check_bodies, check_count, check_session_id,
+    BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ENDED_SIZE_BYTES, ENDED_SIZE_BYTES_MAX, ITEMS_MAX,
+    LEASED_SIZE_BYTES, LOOKED_AT_MAX, MOVED_SIZE_BYTES_MAX, PLACE_SIZE_BYTES,
+    STATE_CLEARED_SIZE_BYTES, TAKEN_SIZE_BYTES, check_bodies, check_count, check_session_id,
 };
 use super::{
     BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, Purge, ReceiveMode,
     SessionChoice, TransactionPart, TransactionTotals, TransactionWork,
 };
-use crate::describe::{
-    BODY_OVERHEAD_BYTES, Class, Description, EVENT_SIZE_BYTES, SMALL_EVENT_SIZE_BYTES, Touches,
-    Writes,
-};
+use crate::describe::{BODY_OVERHEAD_BYTES, Class, Description, EVENT_SIZE_BYTES, Touches, Writes};
 use crate::{EntityName, Refusal, Token};
 
 /// What a command takes from a bus queue.
@@ -52,8 +50,8 @@ impl BusCommand {
                 .after_due_in(1)
         };
         let reads = |queue| Description::reads(Touches::Queue(queue)).after_due_in(1);
-        let each = |queue, count: usize| {
-            on(Consume, queue, small_events(count))
+        let each = |queue, count: usize, size_bytes| {
+            on(Consume, queue, size_bytes)
                 .looking_at(count as u64)
                 .refused(refused(check_count(count)))
         };
@@ -84,7 +82,7 @@ impl BusCommand {
                 let messages = resubmit.messages.iter();
                 let sent = Sum::of(messages.map(|it| (&it.body, it.session.as_deref())));
                 let (from, to) = (queue, resubmit.to.as_deref());
-                let size_bytes = sent.size_bytes(RESUBMITTED_SIZE_BYTES);
+                let size_bytes = sent.size_bytes(EVENT_SIZE_BYTES + ENDED_SIZE_BYTES_MAX);
                 let touches = Touches::Transfer { from, to };
                 Description::new(Produce, touches, Writes::AtMost(size_bytes))
                     .after_due_in(1)
@@ -97,15 +95,23 @@ impl BusCommand {
                 count,
                 mode,
                 session,
-            } => each(queue, at_most(*count)).receiving(Receives::Messages {
-                queue,
-                session: *session,
-                mode: *mode,
-            }),
+            } => each(queue, at_most(*count), received(at_most(*count), *mode)).receiving(
+                Receives::Messages {
+                    queue,
+                    session: *session,
+                    mode: *mode,
+                },
+            ),
             Self::ReceiveDeferred { read } => {
                 let (queue, mode) = (&read.queue, read.mode);
+                let taken = match mode {
+                    ReceiveMode::PeekLock => leased(read.numbers.len()),
+                    ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead => {
+                        read.numbers.len() as u64 * ENDED_SIZE_BYTES_MAX
+                    }
+                };
                 // One of them may have expired, and becomes a dead letter.
-                let size_bytes = small_events(read.numbers.len()) + DUE_SIZE_BYTES_MAX;
+                let size_bytes = taken + MOVED_SIZE_BYTES_MAX;
                 on(Consume, queue, size_bytes)
                     .looking_at(read.numbers.len() as u64)
                     .receiving(Receives::Deferred { queue, mode })
@@ -113,19 +119,29 @@ impl BusCommand {
             }
             Self::Peek { queue, count, .. } => reads(queue).looking_at(at_most(*count) as u64),
             Self::Settle { queue, settlements } => {
-                let sizes = settlements.iter().map(|(_, it)| it.size_bytes_max());
+                let sizes = settlements.iter().map(|(_, it)| match it {
+                    Disposition::Complete => TAKEN_SIZE_BYTES,
+                    Disposition::Abandon { .. }
+                    | Disposition::Defer { .. }
+                    | Disposition::DeadLetter { .. }
+                    | Disposition::Release => it.size_bytes_max(),
+                });
                 let overlays = settlements.iter().map(|(_, it)| it.overlay_size_bytes());
                 let overlays_size_bytes = overlays.sum();
                 let count = settlements.len();
                 let checked = check_count(count).and_then(|()| check_bodies(overlays_size_bytes));
-                on(Consume, queue, sizes.sum())
+                on(Consume, queue, ENDED_SIZE_BYTES_MAX + sizes.sum::<u64>())
                     .with_changes(overlays_size_bytes)
                     .looking_at(count as u64)
                     .refused(refused(checked))
             }
-            Self::RenewLocks { queue, locks } => each(queue, locks.len()),
-            Self::CancelScheduled { queue, numbers } => each(queue, numbers.len()),
-            Self::TakeMessage { queue, .. } | Self::DeleteMessage { queue, .. } => each(queue, 1),
+            Self::RenewLocks { queue, locks } => each(queue, locks.len(), leased(locks.len())),
+            Self::CancelScheduled { queue, numbers } => {
+                each(queue, numbers.len(), cancelled(numbers.len()))
+            }
+            Self::TakeMessage { queue, .. } | Self::DeleteMessage { queue, .. } => {
+                each(queue, 1, ENDED_SIZE_BYTES_MAX)
+            }
             Self::AcceptSession {
                 queue,
                 session: SessionChoice::Next,
@@ -133,19 +149,23 @@ impl BusCommand {
             Self::AcceptSession {
                 queue,
                 session: SessionChoice::Named(id),
-            }
-            | Self::BreakLock {
-                queue,
-                target: BreakTarget::Session(id),
             } => {
                 on(Consume, queue, DUE_SIZE_BYTES_MAX).refused(refused(check_session_id(id.len())))
             }
             Self::BreakLock {
                 queue,
+                target: BreakTarget::Session(id),
+            } => on(Consume, queue, DUE_SIZE_BYTES_MAX)
+                .releasing()
+                .refused(refused(check_session_id(id.len()))),
+            Self::BreakLock {
+                queue,
                 target: BreakTarget::Message(_),
             }
-            | Self::RenewSession { queue, .. }
-            | Self::ReleaseSession { queue, .. } => on(Consume, queue, DUE_SIZE_BYTES_MAX),
+            | Self::RenewSession { queue, .. } => on(Consume, queue, DUE_SIZE_BYTES_MAX),
+            Self::ReleaseSession { queue, .. } => {
+                on(Consume, queue, DUE_SIZE_BYTES_MAX).releasing()
+            }
             Self::SetSessionState { queue, state, .. } => {
                 let size_bytes = state.as_ref().map_or(0, Bytes::len) as u64;
                 on(
@@ -159,10 +179,11 @@ impl BusCommand {
             Self::Purge { queue, purge } if purge.is_dry_run => {
                 reads(queue).looking_at(LOOKED_AT_MAX as u64)
             }
-            Self::Purge { queue, purge } => on(Consume, queue, small_events(at_most(purge.count)))
-                .looking_at(LOOKED_AT_MAX as u64),
+            Self::Purge { queue, purge } => {
+                on(Consume, queue, taken(at_most(purge.count))).looking_at(LOOKED_AT_MAX as u64)
+            }
             Self::DeleteBatch { queue, count, .. } => {
-                on(Consume, queue, small_events(at_most(*count))).looking_at(LOOKED_AT_MAX as u64)
+                on(Consume, queue, taken(at_most(*count))).looking_at(LOOKED_AT_MAX as u64)
             }
             Self::ClearSessionStates {
                 queue,
@@ -282,7 +303,7 @@ fn describe_transaction(parts: &[TransactionPart]) -> Description<'_> {
                 sent.size_bytes(EVENT_SIZE_BYTES)
             }
             TransactionWork::Settle(_, disposition) => disposition.size_bytes_max(),
-            TransactionWork::CancelScheduled(numbers) => small_events(numbers.len()),
+            TransactionWork::CancelScheduled(numbers) => cancelled(numbers.len()),
         };
     }
     let is_any_sent = parts.iter().any(|part| part.work.sent_count() > 0);
@@ -302,9 +323,17 @@ fn describe_transaction(parts: &[TransactionPart]) -> Description<'_> {
 impl Disposition {
     fn size_bytes_max(&self) -> u64 {
         match self {
-            Self::Complete | Self::Release => SMALL_EVENT_SIZE_BYTES,
-            Self::Abandon { .. } | Self::Defer { .. } | Self::DeadLetter { .. } => {
-                EVENT_SIZE_BYTES + BODY_OVERHEAD_BYTES + self.overlay_size_bytes()
+            Self::Complete => ENDED_SIZE_BYTES_MAX,
+            Self::Release => LEASED_SIZE_BYTES,
+            Self::Defer { .. } => {
+                LEASED_SIZE_BYTES
+                    + PLACE_SIZE_BYTES
+                    + BODY_OVERHEAD_BYTES
+                    + self.overlay_size_bytes()
+            }
+            // The message may become a dead letter.
+            Self::Abandon { .. } | Self::DeadLetter { .. } => {
+                MOVED_SIZE_BYTES_MAX + BODY_OVERHEAD_BYTES + self.overlay_size_bytes()
             }
         }
     }
@@ -325,8 +354,25 @@ fn at_most(count: u32) -> usize {
     ITEMS_MAX.min(count as usize)
 }
 
-fn small_events(count: usize) -> u64 {
-    count as u64 * SMALL_EVENT_SIZE_BYTES
+fn leased(count: usize) -> u64 {
+    count as u64 * LEASED_SIZE_BYTES
+}
+
+/// Messages that are taken for good, as many as there is room for.
+fn taken(count: usize) -> u64 {
+    ENDED_SIZE_BYTES_MAX + count as u64 * TAKEN_SIZE_BYTES
+}
+
+fn received(count: usize, mode: ReceiveMode) -> u64 {
+    match mode {
+        ReceiveMode::PeekLock => leased(count),
+        ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead => taken(count),
+    }
+}
+
+/// A scheduled message has no changes yet.
+fn cancelled(count: usize) -> u64 {
+    count as u64 * ENDED_SIZE_BYTES
 }
 
 fn refused(checked: Result<(), BusRefusal>) -> Option<Refusal> {

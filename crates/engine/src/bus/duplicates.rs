@@ -14,21 +14,29 @@ pub(crate) const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 /// long.
 const DROPPED_AT_ONCE_MAX: usize = 64;
 
+/// How many ids that do not count any more leave memory at most when a new id comes.
+const FREED_AT_ONCE_MAX: usize = 2 * DROPPED_AT_ONCE_MAX;
+
 /// Message ids seen within the window, as keyed hashes of 128 bits.
 ///
 /// Ids older than the window do not count, and are dropped as new ones come. The kept ids are a function of
-/// the events.
+/// the events. Dropped ids leave memory a little later, because one event can drop any number of them.
 #[derive(Debug, Default)]
 pub(crate) struct Duplicates {
     seen_at: BTreeMap<u128, Timestamp>,
     /// By time. An id that came again after its window has two entries. The older one has another time than
     /// `seen_at`; it does not count, and is older than the window.
     by_time: VecDeque<(Timestamp, u128)>,
+    /// How many of the oldest entries are dropped.
+    dropped: usize,
+    /// Ids seen before this time are dropped.
+    kept_from: Timestamp,
 }
 
 impl PartialEq for Duplicates {
     fn eq(&self, other: &Self) -> bool {
-        self.seen_at == other.seen_at
+        let kept = |of: &Self| of.iter().collect::<BTreeMap<_, _>>();
+        kept(self) == kept(other)
     }
 }
 
@@ -37,13 +45,16 @@ impl Eq for Duplicates {}
 impl Duplicates {
     /// Remembers an id, and drops some ids older than the window.
     pub(crate) fn note(&mut self, id: u128, window_ms: u64, at: Timestamp) {
-        self.drop_expired(window_ms, at, DROPPED_AT_ONCE_MAX);
+        self.drop_expired(window_ms, at);
+        self.free(FREED_AT_ONCE_MAX);
         self.insert(id, at, |seen_at| seen_at.plus_ms(window_ms).has_passed(at));
     }
 
-    /// Drops the ids older than the window, so that a longer window does not bring them back.
-    pub(crate) fn window_grows(&mut self, window_ms: u64, at: Timestamp) {
-        self.drop_expired(window_ms, at, usize::MAX);
+    /// Drops the ids seen before a time. They do not come back when the window grows.
+    pub(crate) fn keep_from(&mut self, time: Timestamp) {
+        self.kept_from = self.kept_from.max(time);
+        let before = self.by_time.partition_point(|(at, _)| *at < time);
+        self.dropped = self.dropped.max(before);
     }
 
     /// Restores an id of a snapshot.
@@ -53,6 +64,7 @@ impl Duplicates {
 
     /// Adds the ids that another reading of the same log has found.
     pub(crate) fn absorb(&mut self, other: &Self) {
+        self.free(usize::MAX);
         for (id, at) in other.iter() {
             let known = self.seen_at.entry(id).or_insert(at);
             *known = at.max(*known);
@@ -64,6 +76,7 @@ impl Duplicates {
 
     fn insert(&mut self, id: u128, at: Timestamp, is_beyond_window: impl Fn(Timestamp) -> bool) {
         if let Some(before) = self.seen_at.insert(id, at)
+            && before >= self.kept_from
             && !is_beyond_window(before)
         {
             // No event repeats an id within its window, but `apply` is total.
@@ -71,34 +84,48 @@ impl Duplicates {
             let found = (from..self.by_time.len())
                 .take_while(|index| self.by_time.get(*index).is_some_and(|it| it.0 == before))
                 .find(|index| self.by_time.get(*index).is_some_and(|it| it.1 == id));
-            found.and_then(|index| self.by_time.remove(index));
+            if let Some(index) = found {
+                self.by_time.remove(index);
+                self.dropped -= usize::from(index < self.dropped);
+            }
         }
         let place = match self.by_time.back() {
             Some((last, _)) if *last > at => self.by_time.partition_point(|(one, _)| *one <= at),
             _ => self.by_time.len(),
         };
+        self.dropped += usize::from(place < self.dropped);
         self.by_time.insert(place, (at, id));
     }
 
-    fn drop_expired(&mut self, window_ms: u64, at: Timestamp, count_max: usize) {
+    fn drop_expired(&mut self, window_ms: u64, at: Timestamp) {
         let mut dropped = 0;
-        while dropped < count_max
-            && let Some(&(oldest, id)) = self.by_time.front()
+        while dropped < DROPPED_AT_ONCE_MAX
+            && let Some((oldest, id)) = self.by_time.get(self.dropped)
             && oldest.plus_ms(window_ms).has_passed(at)
         {
-            self.by_time.pop_front();
             // Entries that do not count are not in a snapshot, so they are not counted here.
-            if self.seen_at.get(&id) == Some(&oldest) {
+            dropped += usize::from(self.seen_at.get(id) == Some(oldest));
+            self.dropped += 1;
+        }
+    }
+
+    /// Frees the memory of dropped ids.
+    fn free(&mut self, count_max: usize) {
+        for _ in 0..self.dropped.min(count_max) {
+            if let Some((at, id)) = self.by_time.pop_front()
+                && self.seen_at.get(&id) == Some(&at)
+            {
                 self.seen_at.remove(&id);
-                dropped += 1;
             }
+            self.dropped -= 1;
         }
     }
 
     /// Whether an id was seen within the window before `now`.
     pub(crate) fn has(&self, id: u128, window_ms: u64, now: Timestamp) -> bool {
         self.seen_at.get(&id).is_some_and(|at| {
-            !at.plus_ms(window_ms).has_passed(now) || is_planted(Bug::BusWindowNeverEnds)
+            let is_seen = *at >= self.kept_from && !at.plus_ms(window_ms).has_passed(now);
+            is_seen || is_planted(Bug::BusWindowNeverEnds)
         })
     }
 
@@ -106,7 +133,7 @@ impl Duplicates {
     pub(crate) fn count(&self, window_ms: u64, now: Timestamp) -> u64 {
         let is_over = |(at, _): &(Timestamp, u128)| at.plus_ms(window_ms).has_passed(now);
         let over = self.by_time.partition_point(is_over);
-        (self.by_time.len() - over) as u64
+        (self.by_time.len() - over.max(self.dropped)) as u64
     }
 
     /// An upper bound of what they take in a snapshot: a hash and a time each.
@@ -114,9 +141,9 @@ impl Duplicates {
         self.seen_at.len() as u64 * 24
     }
 
-    /// All kept ids, by time.
+    /// All kept ids, in the order of their times.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
-        let kept = self.by_time.iter();
+        let kept = self.by_time.range(self.dropped..);
         kept.filter(|(at, id)| self.seen_at.get(id) == Some(at))
             .map(|(at, id)| (*id, *at))
     }
@@ -203,7 +230,54 @@ mod tests {
         assert_eq!(duplicates.seen_at.len(), 1000 - DROPPED_AT_ONCE_MAX + 1);
         (1001..1020).for_each(|id| duplicates.note(id, WINDOW_MS, at(200)));
         assert_eq!(duplicates.seen_at.len(), 20);
-        duplicates.window_grows(WINDOW_MS, at(300));
-        assert_eq!((duplicates.seen_at.len(), duplicates.by_time.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_event_drops_any_number_and_they_leave_memory_later() {
+        let mut duplicates = Duplicates::default();
+        (0..1000).for_each(|id| duplicates.note(id, WINDOW_MS, at(1)));
+        duplicates.note(1000, WINDOW_MS, at(50));
+        duplicates.keep_from(at(2));
+        let longer_ms = 10 * WINDOW_MS;
+        assert_eq!(duplicates.count(longer_ms, at(51)), 1);
+        assert!(!duplicates.has(0, longer_ms, at(51)) && duplicates.has(1000, longer_ms, at(51)));
+        assert_eq!(restored(&duplicates), duplicates);
+        // An id that was dropped can come again before it has left memory.
+        duplicates.note(999, longer_ms, at(52));
+        assert_eq!(duplicates.seen_at.len(), 1000 + 1 - FREED_AT_ONCE_MAX);
+        (0..7).for_each(|id| duplicates.note(2000 + id, longer_ms, at(53)));
+        assert_eq!((duplicates.seen_at.len(), duplicates.by_time.len()), (9, 9));
+        assert_eq!(duplicates.count(longer_ms, at(53)), 9);
+    }
+
+    proptest! {
+        /// A window that changes, as updates of a queue change it.
+        #[test]
+        fn a_longer_window_brings_no_id_back(
+            steps in proptest::collection::vec((0u64..40, 0u8..12, 1u64..20), 1..200),
+        ) {
+            let (mut now, mut window_ms) = (1000, WINDOW_MS);
+            let (mut duplicates, mut model) = (Duplicates::default(), BTreeMap::new());
+            for (passed_ms, id, window) in steps {
+                now += passed_ms;
+                model.retain(|_, seen_ms| *seen_ms + window_ms > now);
+                // A window in ten is another one.
+                if window < 3 {
+                    duplicates.keep_from(at(now - window_ms + 1));
+                    window_ms = window * WINDOW_MS;
+                    model.retain(|_, seen_ms| *seen_ms + window_ms > now);
+                }
+                let is_known = duplicates.has(id.into(), window_ms, at(now));
+                prop_assert_eq!(is_known, model.contains_key(&id));
+                if !is_known {
+                    duplicates.note(id.into(), window_ms, at(now));
+                    model.insert(id, now);
+                }
+                let count = model.len() as u64;
+                prop_assert_eq!(duplicates.count(window_ms, at(now)), count);
+                prop_assert_eq!(restored(&duplicates).count(window_ms, at(now)), count);
+                prop_assert_eq!(&restored(&duplicates), &duplicates);
+            }
+        }
     }
 }

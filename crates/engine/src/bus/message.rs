@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
+use kew_planted::{Bug, is_planted};
+
+use super::effect::{BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing};
+use crate::{BodyLocation, LeaseGeneration, Place, SequenceNumber, Timestamp};
 
 /// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,17 @@ pub enum DeadLetterCause {
     DestinationUnavailable,
     /// Its receiver dead-lettered it, with a reason.
     ByReceiver,
+}
+
+/// How a lock ended, for a message that stays in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// The delivery failed: it counts.
+    Failed,
+    /// The receiver did not look at the message.
+    Unseen,
+    /// The receiver deferred it.
+    Deferred,
 }
 
 /// A message without its sequence number, which follows from its place, and without its bytes.
@@ -75,7 +89,7 @@ pub(crate) const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
 pub(crate) const OVERHEAD_SIZE_BYTES: u64 = 128;
 
 /// The most bytes of a location in a snapshot: a position below 2^49, an offset, a length.
-const LOCATION_SIZE_BYTES_MAX: u64 = 15;
+pub(crate) const LOCATION_SIZE_BYTES_MAX: u64 = 15;
 
 /// The most bytes of a message in a snapshot, without its overlays: two numbers (2^35 messages), three
 /// times, generation and delivery count (2^21 each), state, cause, hops, session, the location of its body,
@@ -99,14 +113,151 @@ impl Message {
 
     /// An upper bound of what the message takes in a snapshot.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
-        let source = self.dead_letter_source.as_deref();
-        SNAPSHOT_SIZE_BYTES_MAX
-            + self.overlays.len() as u64 * LOCATION_SIZE_BYTES_MAX
-            + source.map_or(0, |it| SOURCE_SIZE_BYTES_MAX + it.len() as u64)
+        snapshot_size_bytes_max(self.overlays.len(), self.source_length())
     }
 
     pub(crate) fn overlays_size_bytes(&self) -> u64 {
-        let overlays = self.overlays.iter();
-        overlays.map(|overlay| u64::from(overlay.length)).sum()
+        overlays_size_bytes(&self.overlays)
     }
+
+    fn source_length(&self) -> Option<u32> {
+        let source = self.dead_letter_source.as_deref()?;
+        Some(u32::try_from(source.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Its state, and until when it lasts.
+    pub(crate) fn standing(&self) -> Standing {
+        let until = match self.state {
+            BusMessageState::Ready => self.expires_at,
+            BusMessageState::Locked { .. } | BusMessageState::Scheduled => self.due_at,
+            BusMessageState::Deferred => Timestamp::NEVER,
+        };
+        Standing {
+            state: self.state,
+            until,
+        }
+    }
+
+    /// What it counts for in the orders of its entity.
+    pub(crate) fn was(&self) -> BusWas {
+        BusWas {
+            standing: self.standing(),
+            session: self.session,
+        }
+    }
+
+    /// The lease under a lock that ends at `until`.
+    pub(crate) fn locked(&self, until: Timestamp) -> BusLease {
+        let deferred = self.state == BusMessageState::Deferred;
+        BusLease {
+            generation: self.generation.next(),
+            deliveries: self.delivery_count,
+            standing: Standing {
+                state: BusMessageState::Locked { deferred },
+                until,
+            },
+        }
+    }
+
+    /// The lease with another end of the lock.
+    pub(crate) fn renewed(&self, until: Timestamp) -> BusLease {
+        BusLease {
+            generation: self.generation,
+            deliveries: self.delivery_count,
+            standing: Standing {
+                state: self.state,
+                until,
+            },
+        }
+    }
+
+    /// The lease after the lock has ended in this way.
+    pub(crate) fn released(&self, release: Release) -> BusLease {
+        let was_deferred = self.state == BusMessageState::Locked { deferred: true }
+            && !is_planted(Bug::BusDeferralForgotten);
+        let is_deferred = release == Release::Deferred && !is_planted(Bug::BusDeferredDelivered);
+        let has_failed = release == Release::Failed && !is_planted(Bug::BusFailureNotCounted);
+        let standing = if was_deferred || is_deferred {
+            Standing {
+                state: BusMessageState::Deferred,
+                until: Timestamp::NEVER,
+            }
+        } else if is_planted(Bug::BusExpiryForgotten) {
+            Standing::default()
+        } else {
+            Standing::ready(self.expires_at)
+        };
+        BusLease {
+            generation: self.generation,
+            deliveries: self.delivery_count.saturating_add(has_failed.into()),
+            standing,
+        }
+    }
+
+    /// The effect that gives it a lease, and one more change to its properties if there is one.
+    pub(crate) fn leased(
+        &self,
+        at: Place,
+        lease: BusLease,
+        overlay: Option<BodyLocation>,
+    ) -> BusEffect {
+        BusEffect::Leased {
+            at,
+            lease,
+            overlay,
+            was: self.was(),
+        }
+    }
+
+    /// The effect that removes it.
+    pub(crate) fn ended(&self, at: Place) -> BusEffect {
+        BusEffect::Ended {
+            at,
+            was: self.was(),
+            bodies: BusBodies {
+                sent: self.body,
+                overlays: self.overlays.clone(),
+            },
+            source_length: self.source_length(),
+        }
+    }
+
+    /// The message as it comes, ready, to another place, where its session has that number.
+    pub(crate) fn arriving(&self, session: Option<BusSession>) -> BusArrival {
+        BusArrival {
+            expires_at: self.expires_at,
+            scheduled_at: None,
+            first_number: Some(self.first_sequence_number),
+            bodies: BusBodies {
+                sent: self.body,
+                overlays: self.overlays.clone(),
+            },
+            generation: self.generation,
+            deliveries: self.delivery_count,
+            cause: self.cause,
+            hops: self.hops,
+            session,
+            source: self.dead_letter_source.clone(),
+            id_hash: None,
+        }
+    }
+}
+
+impl BusBodies {
+    /// What a message with these bodies counts for in its queue's size.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        OVERHEAD_SIZE_BYTES + u64::from(self.sent.length) + overlays_size_bytes(&self.overlays)
+    }
+}
+
+fn overlays_size_bytes(overlays: &[BodyLocation]) -> u64 {
+    let overlays = overlays.iter();
+    overlays.map(|overlay| u64::from(overlay.length)).sum()
+}
+
+/// An upper bound of what a message takes in a snapshot.
+pub(crate) fn snapshot_size_bytes_max(overlays: usize, source_length: Option<u32>) -> u64 {
+    SNAPSHOT_SIZE_BYTES_MAX
+        + overlays as u64 * LOCATION_SIZE_BYTES_MAX
+        + source_length.map_or(0, |length| SOURCE_SIZE_BYTES_MAX + u64::from(length))
 }

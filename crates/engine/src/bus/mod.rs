@@ -14,6 +14,7 @@ mod command;
 pub(crate) mod decide;
 mod describe;
 mod duplicates;
+pub(crate) mod effect;
 pub(crate) mod event;
 mod message;
 mod options;
@@ -32,8 +33,10 @@ pub use command::{
 };
 pub(crate) use describe::Adjustable;
 pub use describe::Receives;
-pub use event::{BusFact, Release};
+pub use effect::{BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing};
+pub use event::BusFact;
 pub use message::{BusMessageState, DeadLetterCause};
+pub(crate) use message::{Message, Release};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
 pub use outcome::{
     BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,
@@ -46,6 +49,7 @@ pub use room::{
     ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,
     SESSION_ID_SIZE_BYTES_MAX,
 };
+pub(crate) use room::{RELEASED_SIZE_BYTES, released_at_once};
 pub use totals::{
     TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX, TRANSACTION_SIZE_BYTES_MAX,
     TransactionTooLarge, TransactionTotals,

@@ -319,7 +319,8 @@ pub enum Verdict {
     NotAllowed,
     /// Too many changes to the message's properties, or too large ones.
     TooManyChanges,
-    /// The queue is too full for a change to the message's properties.
+    /// The queue is too full for a change to the message's properties; or one command cannot complete so many
+    /// messages with so many changes.
     QuotaExceeded,
 }
 

@@ -78,6 +78,18 @@ impl BusQueue {
         (self.requires_session() && message.session != 0).then_some(message.session)
     }
 
+    /// The time before which ids do not count any more when the queue gets these settings. An id beyond the
+    /// present window must not count again when the window grows.
+    pub(crate) fn ids_from(&self, options: &BusQueueOptions, now: Timestamp) -> Timestamp {
+        match self.options.duplicate_window_ms {
+            Some(window_ms) if options.duplicate_window_ms > Some(window_ms) => {
+                let beyond_ms = (now.as_ms() + 1).saturating_sub(window_ms);
+                Timestamp::from_ms(beyond_ms)
+            }
+            Some(_) | None => Timestamp::ZERO,
+        }
+    }
+
     /// When an idle queue deletes itself, if it ever does. A queue that forwards, has locks or has scheduled
     /// messages is not idle.
     ///

@@ -4,12 +4,14 @@
 //! whether it is the queue or one of its sub-queues. At first the entity stands in alone. It becomes part of
 //! a whole queue when everything was read.
 
-use super::BusMessageState;
 use super::backlog::Backlog;
+use super::effect::{BusLease, BusSession};
 use super::queue::{BusQueue, Role, sub_queue_names};
+use super::{BusEffect, BusFact, BusMessageState, Release};
 use crate::repair::StoredMessage;
 use crate::{
-    BodyLocation, EntityName, Incarnation, LeaseGeneration, SequenceNumber, State, Timestamp,
+    BodyLocation, EntityName, Event, Fact, Incarnation, LeaseGeneration, Place, SequenceNumber,
+    State, Timestamp,
 };
 
 /// How many sessions of a queue a gap may have hidden.
@@ -22,8 +24,8 @@ pub struct StoredSessionState {
     pub queue: Incarnation,
     /// The name of its queue.
     pub queue_name: EntityName,
-    /// The session's id.
-    pub session: Box<str>,
+    /// The session.
+    pub session: BusSession,
     /// The location of its bytes.
     pub body: BodyLocation,
 }
@@ -53,11 +55,14 @@ impl State {
     pub fn session_states(&self) -> impl Iterator<Item = StoredSessionState> + '_ {
         self.bus.iter().flat_map(|(queue, entity)| {
             let sessions = entity.backlog.sessions.iter();
-            sessions.filter_map(|(_, session)| {
+            sessions.filter_map(|(number, session)| {
                 Some(StoredSessionState {
                     queue: *queue,
                     queue_name: entity.name.clone(),
-                    session: session.id.clone(),
+                    session: BusSession {
+                        number,
+                        id: session.id.clone(),
+                    },
                     body: session.state?,
                 })
             })
@@ -126,6 +131,65 @@ impl State {
         }
     }
 
+    /// Applies effects as they fit this state, one by one: several can concern the same message. A message does
+    /// not leave its entity for one that is not there.
+    pub(crate) fn apply_fitting_bus(&mut self, at: Timestamp, effects: Vec<BusEffect>) {
+        let mut goes_nowhere = false;
+        for effect in effects {
+            let stays = goes_nowhere && matches!(effect, BusEffect::Ended { .. });
+            goes_nowhere = matches!(effect, BusEffect::Arrived { .. })
+                && !self.bus.contains_key(&effect.entity());
+            if !stays {
+                let effects = vec![self.fitting_bus_effect(effect)];
+                let fact = Fact::BusMessages { effects };
+                self.apply(Event { at, fact });
+            }
+        }
+    }
+
+    fn fitting_bus_effect(&self, effect: BusEffect) -> BusEffect {
+        let find = |at: &Place| self.bus.get(&at.entity)?.backlog.get(at.number);
+        match effect {
+            BusEffect::Arrived { .. }
+            | BusEffect::SessionReleasing { .. }
+            | BusEffect::SessionFreed { .. } => effect,
+            BusEffect::Leased {
+                at, lease, overlay, ..
+            } => match find(&at) {
+                Some(message) => message.leased(at, lease, overlay),
+                None => effect,
+            },
+            BusEffect::Ended { at, .. } => find(&at).map_or(effect, |it| it.ended(at)),
+        }
+    }
+
+    /// The fact as it fits this state: it may say of a session what is not true here.
+    pub(crate) fn fitting_bus_fact(&self, fact: BusFact) -> BusFact {
+        match fact {
+            BusFact::SessionStateSet {
+                queue,
+                session,
+                state,
+                ..
+            } => {
+                let entity = self.bus.get(&queue);
+                let found = entity.and_then(|entity| entity.backlog.sessions.find(&session.id));
+                BusFact::SessionStateSet {
+                    queue,
+                    session,
+                    was: found.and_then(|(_, session)| session.state),
+                    state,
+                }
+            }
+            BusFact::QueueCreated { .. }
+            | BusFact::QueueUpdated { .. }
+            | BusFact::QueueDeleted { .. }
+            | BusFact::SessionLocked { .. }
+            | BusFact::SessionRenewed { .. }
+            | BusFact::Used { .. } => fact,
+        }
+    }
+
     pub(crate) fn insert_bus(&mut self, queue: Incarnation, entity: BusQueue) {
         self.catalogue.insert(entity.name.clone(), queue);
         let entity = BusQueue {
@@ -189,19 +253,22 @@ impl Backlog {
             if session.state.is_none() {
                 continue;
             }
-            let number = self.sessions.number(&session.id);
-            self.sessions.change(number, |own| {
-                if own.state.is_none() {
-                    own.state = session.state;
-                    own.state_set_at = session.state_set_at;
-                }
-            });
+            let named = self.sessions.named(&session.id);
+            let number = self.sessions.ensure(&named);
+            let own = self.sessions.get(number);
+            if own.is_some_and(|own| own.state.is_none()) {
+                let (state, at) = (session.state, session.state_set_at);
+                self.sessions.set_state(number, None, state, at);
+            }
         }
         for (number, message) in other.messages() {
             if self.get(number).is_none() {
                 let mut message = message.clone();
                 let session = other.sessions.get(message.session);
-                message.session = session.map_or(0, |session| self.sessions.number(&session.id));
+                message.session = session.map_or(0, |session| {
+                    let named = self.sessions.named(&session.id);
+                    self.sessions.ensure(&named)
+                });
                 self.restore(number, message);
             }
         }
@@ -214,17 +281,25 @@ impl Backlog {
         let after = |generation: LeaseGeneration| generation.as_u32().wrapping_add(generations);
         let all: Vec<_> = self.messages().map(|(number, _)| number).collect();
         for number in all {
-            self.change(number, |message| {
-                message.generation = LeaseGeneration::new(after(message.generation));
-                if let BusMessageState::Locked { deferred } = message.state {
-                    message.due_at = Timestamp::NEVER;
-                    message.state = if deferred {
-                        BusMessageState::Deferred
-                    } else {
-                        BusMessageState::Ready
-                    };
+            let Some(message) = self.get(number) else {
+                continue;
+            };
+            let lease = match message.state {
+                BusMessageState::Locked { .. } => message.released(Release::Unseen),
+                BusMessageState::Ready | BusMessageState::Scheduled | BusMessageState::Deferred => {
+                    BusLease {
+                        generation: message.generation,
+                        deliveries: message.delivery_count,
+                        standing: message.standing(),
+                    }
                 }
-            });
+            };
+            let lease = BusLease {
+                generation: LeaseGeneration::new(after(message.generation)),
+                ..lease
+            };
+            let was = message.was();
+            self.lease(number, &lease, None, &was);
         }
         let all: Vec<_> = self.sessions.iter().map(|(number, _)| number).collect();
         for number in all {

@@ -4,8 +4,7 @@
 //! can write, and these limits bound the size of a command.
 
 use super::BusRefusal;
-use super::message::Message;
-use crate::describe::{EVENT_SIZE_BYTES, SMALL_EVENT_SIZE_BYTES};
+use super::message::{Message, OVERLAYS_MAX};
 
 /// The most messages, locks or numbers in one command.
 pub const ITEMS_MAX: usize = 5000;
@@ -24,15 +23,73 @@ pub const ANSWER_SIZE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// The longest id of a session, in bytes: 128 characters.
 pub const SESSION_ID_SIZE_BYTES_MAX: usize = 512;
 
-/// The most bytes of an event that removes a message in one place and adds it in another: as any event, and
-/// a varint of 36 bits and one of 56.
-pub(super) const RESUBMITTED_SIZE_BYTES: u64 = EVENT_SIZE_BYTES + 16;
-/// The most bytes of an event that clears a session's state: it names the session, and no body.
-pub(super) const STATE_CLEARED_SIZE_BYTES: u64 =
-    SMALL_EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
+/// The most bytes of an event with an effect that gives a message a lease: place, generation, deliveries, session
+/// and two times. The place of a change to its properties takes [`PLACE_SIZE_BYTES`] more.
+pub(crate) const LEASED_SIZE_BYTES: u64 = 64;
+/// The most bytes of the same as one of many effects: without the event's header.
+pub(crate) const RELEASED_SIZE_BYTES: u64 = 48;
+/// The most bytes of a place in the log.
+pub(super) const PLACE_SIZE_BYTES: u64 = 14;
+/// The most bytes of an effect that ends a message, without the changes to its properties.
+pub(super) const ENDED_SIZE_BYTES: u64 = 64;
+/// The most bytes of an event that ends a message with as many changes as there can be.
+pub(crate) const ENDED_SIZE_BYTES_MAX: u64 =
+    ENDED_SIZE_BYTES + OVERLAYS_MAX as u64 * PLACE_SIZE_BYTES;
+/// The room for each message of a command that takes as many as there is room for: it has nine changes. The largest
+/// settlement, of [`ITEMS_MAX`] messages, then fits into a segment on a full disk.
+pub(super) const TAKEN_SIZE_BYTES: u64 = 192;
+/// The most bytes of effects that add a message in one place and end it in another, besides changes to its
+/// properties and texts.
+pub(super) const MOVED_SIZE_BYTES: u64 = 160;
+/// The most bytes of an event that clears a session's state: it names the session and a place.
+pub(super) const STATE_CLEARED_SIZE_BYTES: u64 = 64 + SESSION_ID_SIZE_BYTES_MAX as u64;
 
-/// The most bytes of one due thing. [`Turn::tick`](crate::Turn::tick) counts them.
-pub const DUE_SIZE_BYTES_MAX: u64 = EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
+/// The most bytes of one due thing, for each unit of the budget that it takes.
+/// [`Turn::tick`](crate::Turn::tick) counts them.
+pub const DUE_SIZE_BYTES_MAX: u64 = MOVED_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64;
+
+/// The most bytes of a message that moves with as many changes to its properties as there can be, and with the
+/// longest session id and name of a queue. A due thing of that size takes two units.
+pub(super) const MOVED_SIZE_BYTES_MAX: u64 = 2 * DUE_SIZE_BYTES_MAX;
+
+/// The most messages that a command releases with their session. Due work releases the others.
+const RELEASED_AT_ONCE_MAX: usize = 1024;
+
+/// How many messages a command releases with their session at most: few on a full disk.
+pub(crate) fn released_at_once(due_budget: u32) -> usize {
+    RELEASED_AT_ONCE_MAX.min(due_budget as usize * 16)
+}
+
+/// The most bytes of the effects that move a message, without the id of its session.
+pub(crate) fn moved_size_bytes_max(message: &Message) -> u64 {
+    let source = message.dead_letter_source.as_deref();
+    let changes = message.overlays.len() as u64 * PLACE_SIZE_BYTES;
+    MOVED_SIZE_BYTES + changes + source.map_or(0, |source| source.len() as u64)
+}
+
+/// The room of a command that takes messages for good, as many as there is room for.
+#[derive(Debug)]
+pub(crate) struct TakenRoom {
+    size_bytes: u64,
+}
+
+impl TakenRoom {
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            size_bytes: ENDED_SIZE_BYTES_MAX + count as u64 * TAKEN_SIZE_BYTES,
+        }
+    }
+
+    /// Whether there is room for one more message.
+    pub(crate) fn takes(&mut self, message: &Message) -> bool {
+        let size_bytes = ENDED_SIZE_BYTES + message.overlays.len() as u64 * PLACE_SIZE_BYTES;
+        let fits = size_bytes <= self.size_bytes;
+        if fits {
+            self.size_bytes -= size_bytes;
+        }
+        fits
+    }
+}
 
 /// How much one answer may hold: a number of messages, and a number of bytes unless the first message alone
 /// has more. A client asks again for the rest.

@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use super::effect::BusSession;
 use super::message::OVERHEAD_SIZE_BYTES;
 use crate::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
+
+/// The end of the lock of a session that is being released. No lock ends that early.
+pub(crate) const RELEASING: Timestamp = Timestamp::from_ms(1);
 
 /// A session: its lock, its state, and its messages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) id: Box<str>,
     pub(crate) generation: LeaseGeneration,
-    /// When its lock ends; [`Timestamp::ZERO`] if it is not locked.
+    /// When its lock ends; [`Timestamp::ZERO`] if it is not locked, [`RELEASING`] if it is being released.
     pub(crate) locked_until: Timestamp,
     pub(crate) state: Option<BodyLocation>,
     pub(crate) state_set_at: Timestamp,
@@ -88,15 +92,27 @@ pub(crate) struct Sessions {
 const SNAPSHOT_SIZE_BYTES_MAX: u64 = 48;
 
 impl Sessions {
-    /// The number of a session. Creates the session if there is none of that id.
-    pub(crate) fn number(&mut self, id: &str) -> u32 {
-        if let Some(number) = self.by_id.get(id) {
+    /// The session of that id: the one that there is, or a new one with the next number.
+    pub(crate) fn named(&self, id: &str) -> BusSession {
+        let next = || self.last_number.wrapping_add(1).max(1);
+        let known = self.by_id.get(id).copied();
+        BusSession {
+            number: known.unwrap_or_else(next),
+            id: id.into(),
+        }
+    }
+
+    /// Creates a session, if there is none of that id, and returns its number. In a damaged history, the
+    /// session may have another number than it had when the event was decided.
+    pub(crate) fn ensure(&mut self, session: &BusSession) -> u32 {
+        if let Some(number) = self.by_id.get(&session.id) {
             return *number;
         }
-        self.last_number = self.last_number.wrapping_add(1).max(1);
-        let number = self.last_number;
-        self.insert(number, id.into());
-        number
+        if !self.by_number.contains_key(&session.number) {
+            self.last_number = self.last_number.max(session.number);
+            self.insert(session.number, session.id.clone());
+        }
+        session.number
     }
 
     fn insert(&mut self, number: u32, id: Box<str>) {
@@ -176,9 +192,7 @@ impl Sessions {
             self.available.remove(&(*first, number));
         }
         self.locks.remove(&(session.locked_until, number));
-        self.states_size_bytes -= session.state_size_bytes();
         change(session);
-        self.states_size_bytes += session.state_size_bytes();
         if session.is_forgettable() {
             self.ids_size_bytes -= session.id.len() as u64;
             self.by_id.remove(&session.id);
@@ -190,6 +204,27 @@ impl Sessions {
         } else if let Some(first) = session.ready.first() {
             self.available.insert((*first, number));
         }
+    }
+
+    /// Replaces a session's state, which was at `was` until now.
+    pub(crate) fn set_state(
+        &mut self,
+        number: u32,
+        was: Option<BodyLocation>,
+        state: Option<BodyLocation>,
+        at: Timestamp,
+    ) {
+        let mut freed_bytes = 0;
+        let mut taken_bytes = 0;
+        self.change(number, |session| {
+            let size_bytes = |it: BodyLocation| state_size_bytes(&session.id, it.length.into());
+            freed_bytes = was.map_or(0, size_bytes);
+            taken_bytes = state.map_or(0, size_bytes);
+            session.state = state;
+            session.state_set_at = at;
+        });
+        let rest_bytes = self.states_size_bytes.saturating_sub(freed_bytes);
+        self.states_size_bytes = rest_bytes + taken_bytes;
     }
 
     /// Changes the session of that id, if there is one.

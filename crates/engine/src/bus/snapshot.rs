@@ -86,7 +86,12 @@ impl State {
             parts(
                 &head(kind::MESSAGES),
                 backlog.messages(),
-                |out, (number, message)| put_message(out, number, message),
+                |out, (number, message)| {
+                    // After wrong effects, a message may have outlived its session.
+                    let session = backlog.sessions.get(message.session);
+                    let session = session.map_or(0, |_| message.session);
+                    put_message(out, number, message, session);
+                },
                 part,
             );
             parts(
@@ -206,7 +211,12 @@ fn restore_session(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), Decod
     Ok(())
 }
 
-fn put_message(out: &mut Vec<u8>, sequence_number: SequenceNumber, message: &Message) {
+fn put_message(
+    out: &mut Vec<u8>,
+    sequence_number: SequenceNumber,
+    message: &Message,
+    session: u32,
+) {
     put_varint(out, sequence_number.as_u64());
     put_time(out, message.enqueued_at);
     put_time(out, message.expires_at);
@@ -229,7 +239,7 @@ fn put_message(out: &mut Vec<u8>, sequence_number: SequenceNumber, message: &Mes
     });
     put_optional(out, message.cause, put_cause);
     out.push(message.hops);
-    put_varint(out, u64::from(message.session));
+    put_varint(out, u64::from(session));
     put_location(out, message.body);
     put_varint(out, message.overlays.len() as u64);
     for overlay in &message.overlays {
@@ -254,13 +264,11 @@ fn restore_message(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), Decod
 fn restore_dead_letter_source(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
     let sequence_number = sequence_number(r)?;
     let source = r.str()?;
-    if queue.backlog.get(sequence_number).is_none() {
-        return Err(r.error("source of a dead letter that is not there"));
+    if queue.backlog.restore_source(sequence_number, source) {
+        Ok(())
+    } else {
+        Err(r.error("source of a dead letter that is not there"))
     }
-    queue.backlog.change(sequence_number, |message| {
-        message.dead_letter_source = Some(source.into());
-    });
-    Ok(())
 }
 
 fn message(r: &mut Reader<'_>) -> Result<Message, DecodeError> {

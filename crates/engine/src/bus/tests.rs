@@ -1,6 +1,7 @@
 //! Commands on bus queues and what comes of them; that a replay and a snapshot give the same state,
 //! and that no message is ever in two places or in none.
 
+mod effects;
 mod forwarding;
 mod messages;
 mod operate;
@@ -8,6 +9,7 @@ mod overview;
 mod queues;
 mod quota;
 mod random;
+mod releases;
 mod rules;
 mod transact;
 mod walks;

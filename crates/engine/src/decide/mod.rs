@@ -15,7 +15,7 @@ mod tests;
 
 use kew_planted::{Bug, is_planted};
 
-use crate::bus::BusFact;
+use crate::bus::BusEffect;
 use crate::entity::Entity;
 use crate::token::{TokenCipher, TokenKind, TokenPlace};
 use crate::{
@@ -25,9 +25,6 @@ use crate::{
 
 /// Whether a planted bug keeps this fact out of the log.
 fn is_lost(fact: &Fact) -> bool {
-    let is_removed = matches!(fact, Fact::Bus(BusFact::Removed { .. }));
-    let is_forwarded = matches!(fact, Fact::Bus(BusFact::Moved { cause: None, .. }));
-    let is_resubmitted = matches!(fact, Fact::Bus(BusFact::Resubmitted { .. }));
     let effect = if let Fact::Messages { effects } = fact {
         effects.first()
     } else {
@@ -35,10 +32,7 @@ fn is_lost(fact: &Fact) -> bool {
     };
     let is_deleted = matches!(effect, Some(Effect::Ended { .. }));
     let is_cleared = matches!(effect, Some(Effect::RangeEnded { .. }));
-    (is_removed && is_planted(Bug::BusRemovalNotLogged))
-        || (is_forwarded && is_planted(Bug::BusForwardNotLogged))
-        || (is_resubmitted && is_planted(Bug::BusResubmittedLost))
-        || (is_deleted && is_planted(Bug::DeleteNotLogged))
+    (is_deleted && is_planted(Bug::DeleteNotLogged))
         || (is_cleared && is_planted(Bug::ClearNotLogged))
 }
 
@@ -101,12 +95,15 @@ pub const DUE_BUDGET: u32 = 64;
 
 /// One turn: all decisions of one moment, with one journal.
 ///
-/// An event is applied as soon as it is emitted, so that the rest of the turn sees it.
+/// An event is applied as soon as it is emitted, so that the rest of the turn sees it. Effects on bus queues
+/// that follow each other within a command are recorded as one event.
 pub struct Turn<'a> {
     state: &'a mut State,
     now: Timestamp,
     journal: &'a mut dyn Journal,
     due_budget: u32,
+    /// Effects that are applied and not recorded yet.
+    effects: Vec<BusEffect>,
 }
 
 impl<'a> Turn<'a> {
@@ -122,6 +119,7 @@ impl<'a> Turn<'a> {
             now,
             journal,
             due_budget: DUE_BUDGET,
+            effects: Vec::new(),
         }
     }
 
@@ -138,6 +136,12 @@ impl<'a> Turn<'a> {
 
     /// Decides a command.
     pub fn decide(&mut self, command: Command) -> Decision {
+        let decision = self.decide_command(command);
+        self.record_effects();
+        decision
+    }
+
+    fn decide_command(&mut self, command: Command) -> Decision {
         if let Some(refusal) = command.describe().refusal {
             return Decision {
                 result: Err(refusal),
@@ -240,6 +244,7 @@ impl<'a> Turn<'a> {
             self.state.is_described_by(&event) || is_planted(Bug::StaleWas),
             "the state is not as this says: {event:?}"
         );
+        self.record_effects();
         if !is_lost(&event.fact) {
             self.journal.record(&event);
         }
@@ -250,6 +255,35 @@ impl<'a> Turn<'a> {
         self.emit(Fact::Messages {
             effects: effect.into(),
         });
+    }
+
+    pub(crate) fn emit_bus_effect(&mut self, effect: BusEffect) {
+        debug_assert!(
+            self.state.is_exact_bus(&effect),
+            "the state is not as this says: {effect:?}"
+        );
+        self.state.last_event_at = self.now;
+        self.state
+            .apply_bus_effects(self.now, std::slice::from_ref(&effect));
+        self.effects.push(effect);
+    }
+
+    /// Records the effects on bus queues that were emitted since the last event.
+    pub(crate) fn record_effects(&mut self) {
+        if self.effects.is_empty() {
+            return;
+        }
+        let effects = std::mem::take(&mut self.effects);
+        let event = Event {
+            at: self.now,
+            fact: Fact::BusMessages { effects },
+        };
+        self.journal.record(&event);
+        if let Fact::BusMessages { mut effects } = event.fact {
+            // The next ones take the same memory.
+            effects.clear();
+            self.effects = effects;
+        }
     }
 
     /// Counts messages that have expired.
@@ -272,6 +306,7 @@ impl<'a> Turn<'a> {
             now: self.now,
             journal: &mut BodiesAlone(self.journal),
             due_budget: self.due_budget,
+            effects: Vec::new(),
         });
     }
 

@@ -31,6 +31,7 @@ impl State {
     pub(crate) fn is_described_by(&self, event: &Event) -> bool {
         match &event.fact {
             Fact::Messages { effects } => effects.iter().all(|effect| self.is_exact(effect)),
+            Fact::BusMessages { effects } => effects.iter().all(|it| self.is_exact_bus(it)),
             Fact::PartitionInitialized { .. }
             | Fact::QueueCreated { .. }
             | Fact::QueueDeleted { .. }

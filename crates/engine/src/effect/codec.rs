@@ -30,7 +30,7 @@ mod flag {
 }
 
 /// A message's place, or the first number of a range, as the next effect refers to it.
-type Before = Option<(Incarnation, u64)>;
+pub(crate) type Before = Option<(Incarnation, u64)>;
 
 /// Writes effects of an event at `at`, up to its end.
 pub(crate) fn put_effects(out: &mut Vec<u8>, at: Timestamp, effects: &[Effect]) {
@@ -120,12 +120,22 @@ fn put_was(out: &mut Vec<u8>, now: Timestamp, was: &Was) {
     }
 }
 
-/// Writes the first byte and the place.
 fn start(out: &mut Vec<u8>, kind_and_flags: u8, at: Place, before: &mut Before) {
+    put_start(out, kind_and_flags, flag::SAME_ENTITY, at, before);
+}
+
+/// Writes the first byte, with the flag if the entity is that of the effect before, and the place.
+pub(crate) fn put_start(
+    out: &mut Vec<u8>,
+    kind_and_flags: u8,
+    same_entity: u8,
+    at: Place,
+    before: &mut Before,
+) {
     let number = at.number.as_u64();
     match *before {
         Some((entity, before)) if entity == at.entity => {
-            out.push(kind_and_flags | flag::SAME_ENTITY);
+            out.push(kind_and_flags | same_entity);
             put_varint(out, zigzag(number.wrapping_sub(before)));
         }
         Some(_) | None => {
@@ -138,7 +148,7 @@ fn start(out: &mut Vec<u8>, kind_and_flags: u8, at: Place, before: &mut Before) 
 }
 
 /// Writes a time that its flag says is there, as a difference to the event's time.
-fn put_time_from(out: &mut Vec<u8>, now: Timestamp, time: Option<Timestamp>) {
+pub(crate) fn put_time_from(out: &mut Vec<u8>, now: Timestamp, time: Option<Timestamp>) {
     if let Some(time) = time {
         put_varint(out, zigzag(time.as_ms().wrapping_sub(now.as_ms())));
     }
@@ -166,7 +176,7 @@ fn effect(r: &mut Reader<'_>, now: Timestamp, before: &mut Before) -> Result<Eff
     if flags & !(known | flag::SAME_ENTITY) != 0 {
         return Err(r.error("flag of an effect that is not known"));
     }
-    let at = place(r, flags, before)?;
+    let at = place(r, flags & flag::SAME_ENTITY != 0, before)?;
     Ok(match first & kind::MASK {
         kind::ARRIVED => Effect::Arrived {
             to: at,
@@ -200,10 +210,15 @@ fn effect(r: &mut Reader<'_>, now: Timestamp, before: &mut Before) -> Result<Eff
     })
 }
 
-fn place(r: &mut Reader<'_>, flags: u8, before: &mut Before) -> Result<Place, DecodeError> {
-    let (entity, number) = match (flags & flag::SAME_ENTITY, *before) {
-        (0, _) => (incarnation(r)?, sequence_number(r)?),
-        (_, Some((entity, before))) => {
+/// Reads a place after the first byte.
+pub(crate) fn place(
+    r: &mut Reader<'_>,
+    is_same_entity: bool,
+    before: &mut Before,
+) -> Result<Place, DecodeError> {
+    let (entity, number) = match (is_same_entity, *before) {
+        (false, _) => (incarnation(r)?, sequence_number(r)?),
+        (true, Some((entity, before))) => {
             let number = before.wrapping_add(unzigzag(r.varint()?));
             // As elsewhere, the next number must be one, too.
             if number >= (1 << SequenceNumber::BITS) - 1 {
@@ -211,7 +226,7 @@ fn place(r: &mut Reader<'_>, flags: u8, before: &mut Before) -> Result<Place, De
             }
             (entity, SequenceNumber::new(number))
         }
-        (_, None) => return Err(r.error("effect on the entity of no effect before it")),
+        (true, None) => return Err(r.error("effect on the entity of no effect before it")),
     };
     *before = Some((entity, number.as_u64()));
     Ok(Place { entity, number })
@@ -232,7 +247,7 @@ fn placed(r: &mut Reader<'_>) -> Result<Placed, DecodeError> {
     Ok(Placed { encoding, location })
 }
 
-fn time_from(
+pub(crate) fn time_from(
     r: &mut Reader<'_>,
     now: Timestamp,
     flag: u8,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::{Event, Fact};
 use crate::account::{account, put_account};
 use crate::bus::BusFact;
+use crate::bus::effect::codec as bus_effects;
 use crate::codec::{DecodeError, Reader, put_bytes, put_str, put_varint};
 use crate::effect::codec::{effects, put_effects};
 use crate::policy::{policies, put_policies};
@@ -29,6 +30,8 @@ mod kind {
     pub(super) const ACCOUNT_PUT: u8 = 13;
     pub(super) const ACCOUNT_REMOVED: u8 = 14;
     pub(super) const MESSAGES: u8 = 15;
+    // Others from 64 on are kinds of `BusFact`, or events of earlier versions.
+    pub(super) const BUS_MESSAGES: u8 = 82;
 }
 
 impl Event {
@@ -78,6 +81,10 @@ impl Event {
             Fact::AccountRemoved { account } => {
                 self.start(out, kind::ACCOUNT_REMOVED);
                 put_str(out, account);
+            }
+            Fact::BusMessages { effects } => {
+                self.start(out, kind::BUS_MESSAGES);
+                bus_effects::put_effects(out, self.at, effects);
             }
             Fact::Bus(fact) => {
                 self.start(out, fact.kind());
@@ -133,10 +140,10 @@ impl Event {
             kind::ACCOUNT_REMOVED => Fact::AccountRemoved {
                 account: r.str()?.into(),
             },
-            kind => match BusFact::decode(kind, &mut r)? {
-                Some(fact) => Fact::Bus(fact),
-                None => return Err(r.error("event kind that is not known")),
+            kind::BUS_MESSAGES => Fact::BusMessages {
+                effects: bus_effects::effects(&mut r, at)?,
             },
+            kind => Fact::Bus(BusFact::decode(kind, &mut r)?),
         };
         r.finish()?;
         Ok(Self { at, fact })

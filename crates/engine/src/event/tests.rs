@@ -2,7 +2,10 @@ use proptest::prelude::*;
 
 use super::codec::VERSION;
 use super::*;
-use crate::bus::{BusFact, BusQueueOptions, DeadLetterCause, EntityStatus, Release};
+use crate::bus::{
+    BusArrival, BusBodies, BusFact, BusLease, BusMessageState, BusQueueOptions, BusSession, BusWas,
+    DeadLetterCause, EntityStatus, Standing,
+};
 use crate::{
     AccessPolicy, AccountQuota, AccountSecret, BodyEncoding, BodyLocation, Lease, LeaseGeneration,
     Place, Placed, PolicyTime, SequenceNumber, Timestamp, Was,
@@ -193,7 +196,6 @@ const BUS_OPTIONS: &str =
 /// The same for bus queues.
 fn bus_golden() -> Vec<(Fact, String)> {
     let queue = Incarnation::new(QUEUE);
-    let sequence_number = SequenceNumber::new(200);
     let until = Timestamp::from_ms(1000);
     let body = body_location();
     let name = EntityName {
@@ -207,135 +209,60 @@ fn bus_golden() -> Vec<(Fact, String)> {
         name,
         options: options.clone(),
     };
-    let session = || Box::<str>::from("s");
+    let session = || BusSession {
+        number: 7,
+        id: "s".into(),
+    };
     let mut golden: Vec<(BusFact, String)> = vec![
         (
             created,
             format!("40 01e90703 02026e73046a6f6273 {BUS_OPTIONS}"),
         ),
         (
-            BusFact::QueueUpdated { queue, options },
-            format!("41 01e90703 {BUS_OPTIONS}"),
+            BusFact::QueueUpdated {
+                queue,
+                options,
+                ids_from: Timestamp::from_ms(1000),
+            },
+            format!("51 01e90703 {BUS_OPTIONS} e907"),
         ),
     ];
     let rest = [
         (BusFact::QueueDeleted { queue }, "42 01e90703"),
         (
-            BusFact::Sent {
-                queue,
-                sequence_number,
-                expires_at: Timestamp::NEVER,
-                scheduled_at: until,
-                session: Some("s".into()),
-                id_hash: Some(1),
-                body,
-            },
-            "43 01e90703 c801 00 e907 010173 0100000000000000000000000000000001 80200aac02",
-        ),
-        (
-            BusFact::Activated {
-                queue,
-                scheduled: sequence_number,
-                sequence_number: SequenceNumber::new(201),
-                expires_at: Timestamp::NEVER,
-            },
-            "44 01e90703 c801 c901 00",
-        ),
-        (
-            BusFact::Locked {
-                queue,
-                sequence_number,
-                until,
-            },
-            "45 01e90703 c801 e907",
-        ),
-        (
-            BusFact::LockRenewed {
-                queue,
-                sequence_number,
-                until,
-            },
-            "46 01e90703 c801 e907",
-        ),
-        (
-            BusFact::Released {
-                queue,
-                sequence_number,
-                release: Release::Failed,
-                overlay: Some(body),
-            },
-            "47 01e90703 c801 01 0180200aac02",
-        ),
-        (
-            BusFact::Released {
-                queue,
-                sequence_number,
-                release: Release::Deferred,
-                overlay: None,
-            },
-            "47 01e90703 c801 03 00",
-        ),
-        (
-            BusFact::Removed {
-                queue,
-                sequence_number,
-            },
-            "48 01e90703 c801",
-        ),
-        (
-            BusFact::Moved {
-                queue,
-                sequence_number,
-                to: queue.next(),
-                to_sequence_number: SequenceNumber::new(1),
-                cause: Some(DeadLetterCause::ByReceiver),
-                overlay: None,
-            },
-            "49 01e90703 c801 04 01 0105 00",
-        ),
-        (
-            BusFact::Resubmitted {
-                queue,
-                sequence_number,
-                to: queue.next(),
-                to_sequence_number: SequenceNumber::new(1),
-                expires_at: Timestamp::NEVER,
-                session: Some("s".into()),
-                id_hash: None,
-                body,
-            },
-            "50 01e90703 c801 04 01 00 010173 00 80200aac02",
-        ),
-        (
             BusFact::SessionLocked {
                 queue,
                 session: session(),
+                generation: LeaseGeneration::new(4),
                 until,
             },
-            "4a 01e90703 0173 e907",
+            "53 01e90703 070173 04 e907",
         ),
         (
             BusFact::SessionRenewed {
                 queue,
-                session: session(),
+                session: "s".into(),
                 until,
             },
             "4b 01e90703 0173 e907",
         ),
         (
-            BusFact::SessionReleased {
+            BusFact::SessionStateSet {
                 queue,
                 session: session(),
+                was: None,
+                state: Some(body),
             },
-            "4c 01e90703 0173",
+            "54 01e90703 070173 00 0180200aac02",
         ),
         (
             BusFact::SessionStateSet {
                 queue,
                 session: session(),
-                state: Some(body),
+                was: Some(body),
+                state: None,
             },
-            "4d 01e90703 0173 0180200aac02",
+            "54 01e90703 070173 0180200aac02 00",
         ),
         (BusFact::Used { queue }, "4e 01e90703"),
     ];
@@ -346,9 +273,109 @@ fn bus_golden() -> Vec<(Fact, String)> {
         .collect()
 }
 
+fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
+    let ms = Timestamp::from_ms;
+    let standing = |state, until| Standing { state, until };
+    let sent = body_location();
+    let overlay = |record| BodyLocation { record, ..sent };
+    let bodies = |overlays| BusBodies { sent, overlays };
+    let session = Some(BusSession {
+        number: 7,
+        id: "s".into(),
+    });
+    let plain = BusArrival::sent(Timestamp::NEVER, sent);
+    let scheduled = BusArrival {
+        scheduled_at: Some(ms(1500)),
+        session: session.clone(),
+        id_hash: Some(1),
+        ..BusArrival::sent(ms(2000), sent)
+    };
+    let dead = BusArrival {
+        first_number: Some(SequenceNumber::new(9)),
+        bodies: bodies(vec![overlay(4200), overlay(4201)]),
+        generation: LeaseGeneration::new(3),
+        deliveries: 2,
+        cause: Some(DeadLetterCause::ByReceiver),
+        hops: 1,
+        session,
+        source: Some("q".into()),
+        ..plain.clone()
+    };
+    let arrived = |number, message: &BusArrival| BusEffect::Arrived {
+        to: place(number),
+        message: Box::new(message.clone()),
+    };
+    let lease = |standing| BusLease {
+        generation: LeaseGeneration::new(3),
+        deliveries: 1,
+        standing,
+    };
+    let locked = standing(BusMessageState::Locked { deferred: false }, ms(3000));
+    let of_session = standing(BusMessageState::Locked { deferred: true }, Timestamp::NEVER);
+    let deferred = standing(BusMessageState::Deferred, Timestamp::NEVER);
+    let leased = |number, to, overlay, was, session| BusEffect::Leased {
+        at: place(number),
+        lease: lease(to),
+        overlay,
+        was: BusWas {
+            standing: was,
+            session,
+        },
+    };
+    let ended = |number, was, session, overlays, source_length| BusEffect::Ended {
+        at: place(number),
+        was: BusWas {
+            standing: was,
+            session,
+        },
+        bodies: bodies(overlays),
+        source_length,
+    };
+    let queue = Incarnation::new(QUEUE);
+    let id = || Box::<str>::from("s");
+    let releasing = BusEffect::SessionReleasing {
+        queue,
+        session: id(),
+    };
+    let freed = BusEffect::SessionFreed {
+        queue,
+        session: id(),
+    };
+    let ready = Standing::default();
+    let expiring = Standing::ready(ms(2000));
+    [
+        (vec![arrived(200, &plain)], "5201e907 01 03c801 80200aac02"),
+        (vec![arrived(200, &scheduled)], "5201e907 71 03c801 03 d00f e807 80200aac02 070173 00000000000000000000000000000001"),
+        (vec![arrived(200, &dead)], "5201e907 41 03c801 fd 80200aac02 02680aac02010aac02 070173 09 0302 05 01 0171"),
+        (vec![leased(200, locked, None, ready, 0)], "5201e907 22 03c801 21 0301 a01f"),
+        (vec![leased(200, of_session, None, deferred, 7)], "5201e907 32 03c801 15 07 0301"),
+        (vec![leased(200, expiring, Some(sent), locked, 7)], "5201e907 12 03c801 7a a01f 07 0301 d00f 80200aac02"),
+        (vec![ended(200, locked, 0, Vec::new(), None)], "5201e907 03 03c801 0a a01f 80200aac02"),
+        (
+            vec![ended(200, expiring, 7, vec![overlay(4200)], Some(5))],
+            "5201e907 03 03c801 79 d00f 07 80200aac02 01680aac02 05",
+        ),
+        (
+            vec![
+                arrived(201, &dead),
+                ended(200, of_session, 7, vec![overlay(4200)], None),
+                leased(202, ready, None, locked, 0),
+            ],
+            "5201e907 41 03c901 fd 80200aac02 02680aac02010aac02 070173 09 0302 05 01 0171 1b01 33 07 01 1a04 0a a01f 0301",
+        ),
+        (
+            vec![releasing, leased(200, ready, None, of_session, 7), freed],
+            "5201e907 04 03 0173 12 03c801 13 07 0301 05 03 0173",
+        ),
+    ]
+    .map(|(effects, bytes)| (Fact::BusMessages { effects }, bytes))
+    .into()
+}
+
 /// Every event there is, with its bytes.
 fn all_golden() -> impl Iterator<Item = (Fact, String)> {
     let others = golden().into_iter().chain(effects_golden());
+    let others = others.chain(bus_effects_golden());
     others
         .map(|(fact, bytes)| (fact, bytes.to_owned()))
         .chain(bus_golden())
@@ -452,7 +479,7 @@ fn a_newer_version_of_an_event_is_refused() {
 
 proptest! {
     #[test]
-    fn decoding_never_panics(mut bytes: Vec<u8>, kind in prop_oneof![0u8..17, 15u8..16, 62u8..82]) {
+    fn decoding_never_panics(mut bytes: Vec<u8>, kind in prop_oneof![0u8..17, 15u8..16, 62u8..90]) {
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }

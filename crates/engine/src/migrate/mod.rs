@@ -4,12 +4,12 @@
 //! event is turned into one of this version by looking at the state so far, in which all messages are. Nothing
 //! else knows the old forms. They stay readable until 1.0, and their kinds are never used again.
 
+mod bus;
 mod storage;
 
-use self::storage::OldFact;
 use crate::codec::{DecodeError, Reader};
 use crate::event::codec::head;
-use crate::{Event, State};
+use crate::{Event, Fact, State, Timestamp};
 
 impl State {
     /// Reads the event after all those that have made this state, which any version up to this one wrote.
@@ -23,6 +23,36 @@ impl State {
         r.finish()?;
         let fact = fact.upgrade(at, self);
         Ok(Event { at, fact })
+    }
+}
+
+/// What an event of an earlier version says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum OldFact {
+    Storage(storage::OldFact),
+    Bus(bus::OldFact),
+}
+
+impl OldFact {
+    /// Whether an event of this kind is an old one.
+    fn is_kind(kind: u8) -> bool {
+        storage::OldFact::is_kind(kind) || bus::OldFact::is_kind(kind)
+    }
+
+    /// Reads the rest of an event.
+    fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        if bus::OldFact::is_kind(kind) {
+            bus::OldFact::decode(kind, r).map(Self::Bus)
+        } else {
+            storage::OldFact::decode(kind, r).map(Self::Storage)
+        }
+    }
+
+    fn upgrade(self, at: Timestamp, state: &State) -> Fact {
+        match self {
+            Self::Storage(fact) => fact.upgrade(at, state),
+            Self::Bus(fact) => fact.upgrade(at, state),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Old events are read, and mean what they meant.
 
+mod bus;
 mod old;
 
 use std::collections::BTreeMap;

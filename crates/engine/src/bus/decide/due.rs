@@ -1,79 +1,128 @@
 //! Due things of a bus queue: locks and schedules end, messages expire or are forwarded, idle queues are
 //! deleted.
 
+use super::super::backlog::Backlog;
 use super::super::message::Message;
 use super::super::queue::Role;
-use super::super::{BusFact, BusMessageState, DeadLetterCause, Release};
+use super::super::room::{DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
+use super::super::session::RELEASING;
+use super::super::{BusEffect, BusFact, BusMessageState, DeadLetterCause, Release};
 use crate::decide::Turn;
-use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
+use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber};
 
 /// How often a message is forwarded. The next time it becomes a dead letter.
 ///
 /// Source: Service Bus, *Moving messages to the dead-letter queue* (four hops).
 const HOPS_MAX: u8 = 4;
 
+/// A due thing of a bus queue.
+enum Due {
+    /// A lock has ended: the delivery has failed.
+    Lock(SequenceNumber),
+    /// A message is locked in a session that is being released.
+    Release(SequenceNumber),
+    /// A session's lock has ended, and those of its messages.
+    Session(u32),
+    Schedule(SequenceNumber),
+    Expiry(SequenceNumber),
+    Forward(SequenceNumber),
+    /// The queue is idle.
+    Deletion,
+}
+
+/// What came of a due thing.
+pub(crate) enum DueStep {
+    /// It was done, and took so much of the budget.
+    Done(u32),
+    /// It takes more than the budget.
+    TooLarge,
+    /// Nothing was due.
+    Nothing,
+}
+
 impl Turn<'_> {
-    /// Turns at most `budget` due things of an entity into facts. Returns whether more may be due.
-    pub(crate) fn do_due(&mut self, queue: Incarnation, budget: u32) -> bool {
-        for _ in 0..budget {
-            if !self.do_next_due(queue) {
-                return false;
-            }
+    /// Turns due things of an entity into effects and facts, within a budget.
+    pub(crate) fn do_due(&mut self, queue: Incarnation, budget: u32) {
+        let mut left = budget;
+        while left > 0
+            && let DueStep::Done(cost) = self.do_next_due(queue, left)
+        {
+            left = left.saturating_sub(cost);
         }
-        true
     }
 
-    /// Carries out one due thing. Returns whether there was one.
-    fn do_next_due(&mut self, queue: Incarnation) -> bool {
-        let now = self.now();
-        let Some(entity) = self.state().bus.get(&queue) else {
-            return false;
+    /// Carries out one due thing, if there is one and the budget is enough for it.
+    pub(crate) fn do_next_due(&mut self, queue: Incarnation, budget: u32) -> DueStep {
+        let Some(due) = self.next_due(queue) else {
+            return DueStep::Nothing;
         };
+        let cost = self.cost(queue, &due);
+        if cost > budget {
+            return DueStep::TooLarge;
+        }
+        match due {
+            Due::Lock(number) => self.fail_delivery(queue, number, None),
+            Due::Release(number) => self.release_unseen(queue, number),
+            Due::Session(session) => {
+                let session = self.session_id(queue, session);
+                self.emit_bus_effect(BusEffect::SessionFreed { queue, session });
+            }
+            Due::Schedule(number) => self.activate(queue, number),
+            Due::Expiry(number) => self.expire(queue, number),
+            Due::Forward(number) => self.forward_or_bury(queue, number),
+            Due::Deletion => self.emit_bus(BusFact::QueueDeleted { queue }),
+        }
+        DueStep::Done(cost)
+    }
+
+    fn next_due(&self, queue: Incarnation) -> Option<Due> {
+        let now = self.now();
+        let entity = self.state().bus.get(&queue)?;
         let backlog = &entity.backlog;
         if let Some(session) = backlog.sessions.ended_lock(now) {
-            self.free_one(queue, session);
-            return true;
+            return Some(next_to_free(backlog, session));
         }
         if let Some((number, message)) = backlog.due(now) {
-            match message.state {
-                BusMessageState::Scheduled => self.activate(queue, number),
+            return Some(match message.state {
+                BusMessageState::Scheduled => Due::Schedule(number),
                 // Only locked and scheduled messages can be due.
                 BusMessageState::Locked { .. }
                 | BusMessageState::Ready
-                | BusMessageState::Deferred => self.fail_delivery(queue, number, None),
-            }
-            return true;
+                | BusMessageState::Deferred => Due::Lock(number),
+            });
         }
         if let Some(number) = backlog.expired(now) {
-            self.expire(queue, number);
-            return true;
+            return Some(Due::Expiry(number));
         }
-        if self.forward_one(queue) {
-            return true;
+        let to_forward = entity.destination().and(backlog.next_to_forward(now));
+        if let Some(number) = to_forward {
+            return Some(Due::Forward(number));
         }
-        if entity_is_idle(
-            self.state().bus.get(&queue).and_then(|e| e.idle_deadline()),
-            now,
-        ) {
-            self.emit_bus(BusFact::QueueDeleted { queue });
-            return true;
-        }
-        false
+        let deadline = entity.idle_deadline();
+        let is_idle = deadline.is_some_and(|deadline| deadline.has_passed(now));
+        is_idle.then_some(Due::Deletion)
     }
 
-    /// Takes one step towards freeing a session whose lock has ended. Each step fails one of its deliveries;
-    /// the last one frees the session.
-    fn free_one(&mut self, queue: Incarnation, session: u32) {
-        let sessions = &self.bus_backlog(queue).sessions;
-        let locked = sessions
-            .get(session)
-            .and_then(|it| it.locked.first().copied());
-        match locked {
-            Some(number) => self.fail_delivery(queue, number, None),
-            None => {
-                let session = self.session_id(queue, session);
-                self.emit_bus(BusFact::SessionReleased { queue, session });
-            }
+    /// How much of the budget a due thing takes: a unit for each [`DUE_SIZE_BYTES_MAX`] that it may write.
+    fn cost(&self, queue: Incarnation, due: &Due) -> u32 {
+        let number = match due {
+            Due::Lock(number)
+            | Due::Schedule(number)
+            | Due::Expiry(number)
+            | Due::Forward(number) => number,
+            Due::Release(_) | Due::Session(_) | Due::Deletion => return 1,
+        };
+        let backlog = self.bus_backlog(queue);
+        let Some(message) = backlog.get(*number) else {
+            return 1;
+        };
+        let session = backlog.sessions.get(message.session);
+        let session_bytes = session.map_or(0, |session| session.id.len() as u64);
+        let size_bytes = moved_size_bytes_max(message) + session_bytes;
+        if size_bytes <= DUE_SIZE_BYTES_MAX {
+            1
+        } else {
+            2
         }
     }
 
@@ -93,34 +142,8 @@ impl Turn<'_> {
             let cause = DeadLetterCause::MaxDeliveryCountExceeded;
             self.bury(queue, sequence_number, cause, overlay);
         } else {
-            self.emit_bus(BusFact::Released {
-                queue,
-                sequence_number,
-                release: Release::Failed,
-                overlay,
-            });
+            self.release(queue, sequence_number, Release::Failed, overlay);
         }
-    }
-
-    /// Makes a message a dead letter, or makes a dead letter that cannot be forwarded a failed transfer. In
-    /// both cases it moves to the next incarnation.
-    pub(super) fn bury(
-        &mut self,
-        queue: Incarnation,
-        sequence_number: SequenceNumber,
-        cause: DeadLetterCause,
-        overlay: Option<BodyLocation>,
-    ) {
-        let to = queue.next();
-        let to_sequence_number = self.bus_backlog(to).next();
-        self.emit_bus(BusFact::Moved {
-            queue,
-            sequence_number,
-            to,
-            to_sequence_number,
-            cause: Some(cause),
-            overlay,
-        });
     }
 
     /// Ends a message's time to live.
@@ -129,74 +152,35 @@ impl Turn<'_> {
         if entity.options.dead_letters_expired && entity.role == Role::Queue {
             self.bury(queue, sequence_number, DeadLetterCause::Expired, None);
         } else {
-            self.emit_bus(BusFact::Removed {
-                queue,
-                sequence_number,
-            });
+            self.remove(queue, sequence_number);
         }
     }
 
-    fn activate(&mut self, queue: Incarnation, scheduled: SequenceNumber) {
-        let backlog = self.bus_backlog(queue);
-        let sequence_number = backlog.next();
-        let now = self.now();
-        let expires_at = backlog.get(scheduled).map_or(Timestamp::NEVER, |message| {
-            if message.expires_at == Timestamp::NEVER {
-                return Timestamp::NEVER;
-            }
-            let lives_ms = message
-                .expires_at
-                .as_ms()
-                .saturating_sub(message.due_at.as_ms());
-            now.plus_ms(lives_ms)
-        });
-        self.emit_bus(BusFact::Activated {
-            queue,
-            scheduled,
-            sequence_number,
-            expires_at,
-        });
+    /// Forwards a message of an entity that forwards.
+    fn forward_or_bury(&mut self, queue: Incarnation, number: SequenceNumber) {
+        match self.destination_of(queue, number) {
+            Ok(to) => self.forward(queue, number, to),
+            Err(cause) => self.bury(queue, number, cause, None),
+        }
     }
 
-    /// Forwards the first ready message of an entity that forwards.
-    fn forward_one(&mut self, queue: Incarnation) -> bool {
-        let now = self.now();
+    fn destination_of(
+        &self,
+        queue: Incarnation,
+        number: SequenceNumber,
+    ) -> Result<Incarnation, DeadLetterCause> {
         let entity = self.bus(queue);
-        let Some(destination) = entity.destination() else {
-            return false;
+        let (Some(name), Some(message)) = (entity.destination(), entity.backlog.get(number)) else {
+            return Err(DeadLetterCause::DestinationUnavailable);
         };
-        let Some(sequence_number) = entity.backlog.next_to_forward(now) else {
-            return false;
-        };
+        if message.hops >= HOPS_MAX {
+            return Err(DeadLetterCause::MaxTransferHopCountExceeded);
+        }
         let destination = EntityName {
-            name: destination.into(),
+            name: name.into(),
             ..entity.name.clone()
         };
-        let Some(message) = entity.backlog.get(sequence_number) else {
-            return false;
-        };
-        let destination = if message.hops < HOPS_MAX {
-            self.room_at(&destination, queue, message)
-        } else {
-            Err(DeadLetterCause::MaxTransferHopCountExceeded)
-        };
-        let cause = match destination {
-            Ok(to) => {
-                let to_sequence_number = self.bus_backlog(to).next();
-                self.emit_bus(BusFact::Moved {
-                    queue,
-                    sequence_number,
-                    to,
-                    to_sequence_number,
-                    cause: None,
-                    overlay: None,
-                });
-                return true;
-            }
-            Err(cause) => cause,
-        };
-        self.bury(queue, sequence_number, cause, None);
-        true
+        self.room_at(&destination, queue, message)
     }
 
     /// The destination, or the reason why it does not accept the message.
@@ -225,6 +209,15 @@ impl Turn<'_> {
     }
 }
 
-fn entity_is_idle(deadline: Option<Timestamp>, now: Timestamp) -> bool {
-    deadline.is_some_and(|deadline| deadline.has_passed(now))
+/// The next step towards freeing a session whose lock has ended. Each step ends one of its deliveries; the last
+/// one frees the session.
+fn next_to_free(backlog: &Backlog, number: u32) -> Due {
+    let session = backlog.sessions.get(number);
+    let locked = session.and_then(|session| session.locked.first().copied());
+    let is_releasing = session.is_some_and(|session| session.locked_until == RELEASING);
+    match locked {
+        Some(locked) if is_releasing => Due::Release(locked),
+        Some(locked) => Due::Lock(locked),
+        None => Due::Session(number),
+    }
 }

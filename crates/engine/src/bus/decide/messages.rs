@@ -1,14 +1,15 @@
 //! Sending, peeking, cancelling and deleting messages.
 
+use super::super::effect::BusArrival;
 use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
-use super::super::room::AnswerRoom;
-use super::super::room::LOOKED_AT_MAX;
+use super::super::room::{AnswerRoom, LOOKED_AT_MAX, TakenRoom};
 use super::super::{
-    BatchDeleted, BusFact, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX,
+    BatchDeleted, BusEffect, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX,
     PeekedBusMessage,
 };
 use super::Answer;
+use super::effects::place;
 use crate::decide::Turn;
 use crate::{Incarnation, SequenceNumber, Timestamp};
 
@@ -51,14 +52,17 @@ impl Turn<'_> {
             let scheduled_at = message.scheduled_at.filter(|at| !at.has_passed(now));
             let sequence_number = self.bus_backlog(queue).next();
             let body = self.store_body(&message.body);
-            self.emit_bus(BusFact::Sent {
-                queue,
-                sequence_number,
-                expires_at: scheduled_at.unwrap_or(now).plus_ms(lives_ms),
-                scheduled_at: scheduled_at.unwrap_or(Timestamp::ZERO),
-                session: message.session,
+            let session = message.session.as_deref();
+            let expires_at = scheduled_at.unwrap_or(now).plus_ms(lives_ms);
+            let arrival = BusArrival {
+                scheduled_at,
+                session: session.map(|id| self.session_named(queue, id)),
                 id_hash,
-                body,
+                ..BusArrival::sent(expires_at, body)
+            };
+            self.emit_bus_effect(BusEffect::Arrived {
+                to: place(queue, sequence_number),
+                message: Box::new(arrival),
             });
             numbers.push(Some(sequence_number));
         }
@@ -143,10 +147,7 @@ impl Turn<'_> {
             }
         }
         for number in numbers {
-            self.emit_bus(BusFact::Removed {
-                queue,
-                sequence_number: *number,
-            });
+            self.remove(queue, *number);
         }
         Ok(BusOutcome::Cancelled)
     }
@@ -176,6 +177,7 @@ impl Turn<'_> {
         let now = self.now();
         let count = ITEMS_MAX.min(count as usize);
         let mut gone: Vec<SequenceNumber> = Vec::new();
+        let mut room = TakenRoom::new(count);
         for (looked_at, (number, message)) in backlog.walk(session, from).enumerate() {
             // Later messages have higher numbers.
             if message.enqueued_at >= before {
@@ -186,16 +188,18 @@ impl Turn<'_> {
                 break;
             }
             let is_there = !message.expires_at.has_passed(now);
-            if message.state == BusMessageState::Ready && is_there {
-                gone.push(number);
+            if message.state != BusMessageState::Ready || !is_there {
+                continue;
             }
+            if !room.takes(message) {
+                deleted.next = Some(number);
+                break;
+            }
+            gone.push(number);
         }
         deleted.count = u32::try_from(gone.len()).unwrap_or(u32::MAX);
         for sequence_number in gone {
-            self.emit_bus(BusFact::Removed {
-                queue,
-                sequence_number,
-            });
+            self.remove(queue, sequence_number);
         }
         Ok(BusOutcome::BatchDeleted(deleted))
     }

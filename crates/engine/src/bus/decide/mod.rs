@@ -4,6 +4,7 @@
 //! the remaining due things as past.
 
 mod due;
+mod effects;
 mod messages;
 mod operate;
 mod queues;
@@ -13,6 +14,8 @@ mod settle;
 mod transact;
 
 use bytes::Bytes;
+
+pub(crate) use self::due::DueStep;
 
 use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};

@@ -5,14 +5,16 @@
 
 use kew_planted::{Bug, is_planted};
 
+use super::super::effect::BusArrival;
 use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
 use super::super::queue::Role;
-use super::super::room::LOOKED_AT_MAX;
+use super::super::room::{LOOKED_AT_MAX, TakenRoom};
 use super::super::{
-    BreakTarget, BusFact, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX, Purge,
-    Purged, ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
+    BreakTarget, BusEffect, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX,
+    Purge, Purged, ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
 };
 use super::Answer;
+use super::effects::place;
 use super::messages::not_found;
 use crate::decide::Turn;
 use crate::{EntityName, Incarnation, SequenceNumber, Timestamp};
@@ -24,6 +26,7 @@ impl Turn<'_> {
         let until = purge.until.unwrap_or(backlog.next());
         let count = ITEMS_MAX.min(purge.count as usize);
         let mut gone = Vec::new();
+        let mut room = TakenRoom::new(count);
         let mut purged = Purged {
             until,
             ..Purged::default()
@@ -48,15 +51,16 @@ impl Turn<'_> {
             if is_deferred && is_planted(Bug::BusPurgeForgetsDeferred) {
                 continue;
             }
+            if !room.takes(message) {
+                purged.next = Some(number);
+                break;
+            }
             gone.push(number);
         }
         purged.count = u32::try_from(gone.len()).unwrap_or(u32::MAX);
         if !purge.is_dry_run || is_planted(Bug::BusDryRunPurges) {
             for sequence_number in gone {
-                self.emit_bus(BusFact::Removed {
-                    queue,
-                    sequence_number,
-                });
+                self.remove(queue, sequence_number);
             }
         }
         Ok(BusOutcome::Purged(purged))
@@ -87,11 +91,7 @@ impl Turn<'_> {
         cleared.count = u32::try_from(ids.len()).unwrap_or(u32::MAX);
         if !is_dry_run {
             for session in ids {
-                self.emit_bus(BusFact::SessionStateSet {
-                    queue,
-                    session,
-                    state: None,
-                });
+                self.replace_session_state(queue, &session, None);
             }
         }
         Ok(BusOutcome::SessionStatesCleared(cleared))
@@ -140,19 +140,11 @@ impl Turn<'_> {
         if matches!(message.state, BusMessageState::Locked { .. }) && !with_locked {
             return Err(locked(number, message));
         }
-        self.emit_bus(BusFact::Removed {
-            queue,
-            sequence_number: number,
-        });
+        self.remove(queue, number);
         if is_planted(Bug::BusDeleteCounts) {
             let next = self.bus_backlog(queue).from(number).next();
             if let Some((sequence_number, _)) = next {
-                self.emit_bus(BusFact::Released {
-                    queue,
-                    sequence_number,
-                    release: Release::Failed,
-                    overlay: None,
-                });
+                self.release(queue, sequence_number, Release::Failed, None);
             }
         }
         Ok(BusOutcome::MessageDeleted)
@@ -168,21 +160,13 @@ impl Turn<'_> {
                 if !matches!(message.state, BusMessageState::Locked { .. }) {
                     return Err(BusRefusal::NotLocked);
                 }
-                self.emit_bus(BusFact::Released {
-                    queue,
-                    sequence_number: number,
-                    release: Release::Unseen,
-                    overlay: None,
-                });
+                self.release(queue, number, Release::Unseen, None);
             }
             BreakTarget::Session(session) => {
                 let found = self.bus_backlog(queue).sessions.find(&session);
-                let is_locked =
-                    found.is_some_and(|(_, session)| session.locked_until != Timestamp::ZERO);
-                if !is_locked {
-                    return Err(BusRefusal::NotLocked);
-                }
-                self.emit_bus(BusFact::SessionReleased { queue, session });
+                let locked = found.filter(|(_, it)| it.locked_until != Timestamp::ZERO);
+                let (number, _) = locked.ok_or(BusRefusal::NotLocked)?;
+                self.free_session(queue, number);
             }
         }
         Ok(BusOutcome::LockBroken)
@@ -259,21 +243,27 @@ impl Turn<'_> {
         };
         let to_sequence_number = self.bus_backlog(to).next();
         let body = self.store_body(&message.body);
-        self.emit_bus(BusFact::Resubmitted {
-            queue,
-            sequence_number: message.sequence_number,
-            to,
-            to_sequence_number,
-            expires_at: now.plus_ms(lives_ms),
-            session: message.session,
+        let session = message.session.as_deref();
+        let mut arrival = BusArrival {
+            session: session.map(|id| self.session_named(to, id)),
             id_hash,
-            body,
-        });
+            ..BusArrival::sent(now.plus_ms(lives_ms), body)
+        };
+        if is_planted(Bug::BusResubmittedKeepsCount) {
+            let known = self.bus_backlog(queue).get(message.sequence_number);
+            arrival.deliveries = known.map_or(0, |known| known.delivery_count);
+        }
+        let arrived = BusEffect::Arrived {
+            to: place(to, to_sequence_number),
+            message: Box::new(arrival),
+        };
         if is_planted(Bug::BusResubmittedLost) {
-            self.emit_bus(BusFact::Removed {
-                queue,
-                sequence_number: message.sequence_number,
-            });
+            self.unlogged(|turn| turn.emit_bus_effect(arrived));
+        } else {
+            self.emit_bus_effect(arrived);
+        }
+        if !is_planted(Bug::BusResubmittedTwice) {
+            self.remove(queue, message.sequence_number);
         }
         ResubmitVerdict::Resubmitted(to_sequence_number)
     }

@@ -79,7 +79,12 @@ impl Turn<'_> {
             return Err(BusRefusal::UnchangeableOption { option });
         }
         self.check_options(&entity.name.clone(), &options)?;
-        self.emit_bus(BusFact::QueueUpdated { queue, options });
+        let ids_from = self.bus(queue).ids_from(&options, self.now());
+        self.emit_bus(BusFact::QueueUpdated {
+            queue,
+            options,
+            ids_from,
+        });
         Ok(BusOutcome::QueueUpdated(self.view(queue)))
     }
 

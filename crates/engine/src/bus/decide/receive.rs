@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use kew_planted::{Bug, is_planted};
 
 use super::super::message::Message;
-use super::super::room::AnswerRoom;
+use super::super::room::{AnswerRoom, TakenRoom};
 use super::super::{
-    BusFact, BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ReceiveMode,
+    BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ITEMS_MAX, ReceiveMode,
 };
 use super::Answer;
 use super::messages::not_found;
@@ -27,9 +27,16 @@ impl Turn<'_> {
         let session = self.session_of_receiver(queue, session)?;
         let backlog = self.bus_backlog(queue);
         let mut room = AnswerRoom::new(count);
+        let mut taken_room = match mode {
+            ReceiveMode::PeekLock => None,
+            ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead => {
+                Some(TakenRoom::new(ITEMS_MAX.min(count as usize)))
+            }
+        };
         let mut takes = |number: &SequenceNumber| {
             let message = backlog.get(*number);
-            message.is_some_and(|message| room.takes(message))
+            let mut has_room = |message| taken_room.as_mut().is_none_or(|it| it.takes(message));
+            message.is_some_and(|message| has_room(message) && room.takes(message))
         };
         let ready = backlog.ready(session, self.now());
         let taken: Vec<SequenceNumber> = if is_planted(Bug::BusAbandonedAtTail) {
@@ -142,10 +149,7 @@ impl Turn<'_> {
             ReceiveMode::PeekLock => false,
         };
         if is_gone {
-            self.emit_bus(BusFact::Removed {
-                queue,
-                sequence_number,
-            });
+            self.remove(queue, sequence_number);
             return delivered;
         }
         // The message's lock ends with the session's.
@@ -154,10 +158,8 @@ impl Turn<'_> {
             Some(_) => Timestamp::NEVER,
             None => self.now().plus_ms(lock_duration_ms),
         };
-        self.emit_bus(BusFact::Locked {
-            queue,
-            sequence_number,
-            until,
+        self.lease(queue, sequence_number, None, |message| {
+            message.locked(until)
         });
         delivered.lock = Some(self.lock_token(queue, sequence_number, generation));
         delivered.locked_until = session_end.unwrap_or(until);

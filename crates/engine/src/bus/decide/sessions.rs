@@ -3,15 +3,16 @@
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
-use super::super::room::LOOKED_AT_MAX;
-use super::super::session::state_size_bytes;
+use super::super::room::{LOOKED_AT_MAX, released_at_once};
+use super::super::session::{RELEASING, state_size_bytes};
 use super::super::{
-    BusFact, BusOutcome, BusRefusal, ITEMS_MAX, ListedSessions, SessionChoice, SessionLock,
+    BusEffect, BusFact, BusOutcome, BusRefusal, ITEMS_MAX, ListedSessions, Release, SessionChoice,
+    SessionLock,
 };
 use super::Answer;
 use crate::decide::Turn;
 use crate::token::{TokenKind, TokenPlace};
-use crate::{Incarnation, SequenceNumber, Timestamp, Token};
+use crate::{BodyLocation, Incarnation, LeaseGeneration, SequenceNumber, Timestamp, Token};
 
 impl Turn<'_> {
     /// Source: Service Bus, *Message sessions*.
@@ -39,22 +40,23 @@ impl Turn<'_> {
                 .ok_or(BusRefusal::NoSessionAvailable)?,
         };
         let until = now.plus_ms(self.bus(queue).options.lock_duration_ms);
+        let known = sessions.find(&session);
+        let before = known.map_or(LeaseGeneration::default(), |(_, it)| it.generation);
+        let generation = before.next();
+        let session = sessions.named(&session);
+        let place = TokenPlace {
+            incarnation: queue,
+            sequence_number: SequenceNumber::new(session.number.into()),
+            generation,
+        };
         self.emit_bus(BusFact::SessionLocked {
             queue,
             session: session.clone(),
+            generation,
             until,
         });
-        let found = self.bus_backlog(queue).sessions.find(&session);
-        let (number, generation) = found
-            .map(|(number, session)| (number, session.generation))
-            .expect("the session was locked just now, and what is locked is not forgotten");
-        let place = TokenPlace {
-            incarnation: queue,
-            sequence_number: SequenceNumber::new(number.into()),
-            generation,
-        };
         Ok(BusOutcome::SessionAccepted(SessionLock {
-            session,
+            session: session.id,
             lock: self.cipher().seal(TokenKind::SessionLock, place),
             locked_until: until,
         }))
@@ -107,9 +109,42 @@ impl Turn<'_> {
     /// Releases a session in order: its deliveries do not count as failed.
     pub(super) fn release_session(&mut self, queue: Incarnation, lock: Token) -> Answer {
         let session = self.held_session(queue, lock)?;
-        let session = self.session_id(queue, session);
-        self.emit_bus(BusFact::SessionReleased { queue, session });
+        self.free_session(queue, session);
         Ok(BusOutcome::SessionReleased)
+    }
+
+    /// Ends a session's lock and those of its messages; no delivery counts as failed. If there are too many
+    /// messages for one command, due work releases the others, and frees the session after the last one.
+    pub(super) fn free_session(&mut self, queue: Incarnation, session: u32) {
+        let Some(session) = self.bus_backlog(queue).sessions.get(session) else {
+            return;
+        };
+        let id = session.id.clone();
+        let is_releasing = session.locked_until == RELEASING;
+        let count = released_at_once(self.due_budget());
+        let released: Vec<_> = session.locked.iter().take(count).copied().collect();
+        let is_freed = released.len() == session.locked.len();
+        if !is_freed && !is_releasing {
+            let session = id.clone();
+            self.emit_bus_effect(BusEffect::SessionReleasing { queue, session });
+        }
+        for number in released {
+            self.release_unseen(queue, number);
+        }
+        if is_freed {
+            let session = id;
+            self.emit_bus_effect(BusEffect::SessionFreed { queue, session });
+        }
+    }
+
+    /// Ends the lock of a message of a session that is released.
+    pub(super) fn release_unseen(&mut self, queue: Incarnation, number: SequenceNumber) {
+        let release = if is_planted(Bug::BusReleaseCounts) {
+            Release::Failed
+        } else {
+            Release::Unseen
+        };
+        self.release(queue, number, release, None);
     }
 
     pub(super) fn read_session_state(&mut self, queue: Incarnation, lock: Token) -> Answer {
@@ -138,12 +173,25 @@ impl Turn<'_> {
         self.check_room_for_state(queue, session, state.as_ref())?;
         let session = self.session_id(queue, session);
         let state = state.map(|state| self.store_body(&state));
+        self.replace_session_state(queue, &session, state);
+        Ok(BusOutcome::SessionStateSet)
+    }
+
+    pub(super) fn replace_session_state(
+        &mut self,
+        queue: Incarnation,
+        session: &str,
+        state: Option<BodyLocation>,
+    ) {
+        let sessions = &self.bus_backlog(queue).sessions;
+        let was = sessions.find(session).and_then(|(_, it)| it.state);
+        let session = sessions.named(session);
         self.emit_bus(BusFact::SessionStateSet {
             queue,
             session,
+            was,
             state,
         });
-        Ok(BusOutcome::SessionStateSet)
     }
 
     /// A state that is no larger than the one before is accepted even if the queue is full.

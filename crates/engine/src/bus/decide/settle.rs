@@ -4,9 +4,9 @@ use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
 use super::super::queue::Role;
+use super::super::room::TakenRoom;
 use super::super::{
-    BusFact, BusMessageState, BusOutcome, BusRefusal, DeadLetterCause, Disposition, Release,
-    Verdict,
+    BusMessageState, BusOutcome, BusRefusal, DeadLetterCause, Disposition, Release, Verdict,
 };
 use super::Answer;
 use super::messages::peeked;
@@ -21,14 +21,39 @@ impl Turn<'_> {
         queue: Incarnation,
         settlements: Vec<(Token, Disposition)>,
     ) -> Answer {
+        let completed = settlements.iter();
+        let completed = completed.filter(|(_, it)| matches!(it, Disposition::Complete));
+        let mut room = TakenRoom::new(completed.count());
         let verdicts = settlements
             .into_iter()
             .map(|(lock, disposition)| match self.held_message(queue, lock) {
-                Ok(number) => self.settle_one(queue, number, disposition),
+                Ok(number) if self.has_room(&mut room, queue, number, &disposition) => {
+                    self.settle_one(queue, number, disposition)
+                }
+                Ok(_) => Verdict::QuotaExceeded,
                 Err(verdict) => verdict,
             })
             .collect();
         Ok(BusOutcome::Settled(verdicts))
+    }
+
+    /// Whether a command of many settlements has room for the end of one more message. It has, unless many of
+    /// them have many changes to their properties. They can be completed a few at a time.
+    fn has_room(
+        &self,
+        room: &mut TakenRoom,
+        queue: Incarnation,
+        number: SequenceNumber,
+        disposition: &Disposition,
+    ) -> bool {
+        let message = self.bus_backlog(queue).get(number);
+        match disposition {
+            Disposition::Complete => message.is_none_or(|message| room.takes(message)),
+            Disposition::Abandon { .. }
+            | Disposition::Defer { .. }
+            | Disposition::DeadLetter { .. }
+            | Disposition::Release => true,
+        }
     }
 
     pub(super) fn settle_one(
@@ -52,33 +77,20 @@ impl Turn<'_> {
         disposition: Disposition,
     ) {
         match disposition {
-            Disposition::Complete => self.emit_bus(BusFact::Removed {
-                queue,
-                sequence_number,
-            }),
+            Disposition::Complete => self.remove(queue, sequence_number),
             Disposition::Abandon { overlay } => {
                 let overlay = self.store_overlay(overlay);
                 self.fail_delivery(queue, sequence_number, overlay);
             }
             Disposition::Defer { overlay } => {
                 let overlay = self.store_overlay(overlay);
-                self.emit_bus(BusFact::Released {
-                    queue,
-                    sequence_number,
-                    release: Release::Deferred,
-                    overlay,
-                });
+                self.release(queue, sequence_number, Release::Deferred, overlay);
             }
             Disposition::DeadLetter { overlay } => {
                 let overlay = self.store_overlay(overlay);
                 self.bury(queue, sequence_number, DeadLetterCause::ByReceiver, overlay);
             }
-            Disposition::Release => self.emit_bus(BusFact::Released {
-                queue,
-                sequence_number,
-                release: Release::Unseen,
-                overlay: None,
-            }),
+            Disposition::Release => self.release(queue, sequence_number, Release::Unseen, None),
         }
     }
 
@@ -131,10 +143,8 @@ impl Turn<'_> {
                 renewed.push(end);
                 continue;
             }
-            self.emit_bus(BusFact::LockRenewed {
-                queue,
-                sequence_number,
-                until,
+            self.lease(queue, sequence_number, None, |message| {
+                message.renewed(until)
             });
             renewed.push(until);
         }

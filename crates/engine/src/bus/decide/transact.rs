@@ -181,10 +181,7 @@ impl Turn<'_> {
             }
             TransactionWork::CancelScheduled(numbers) => {
                 for sequence_number in numbers {
-                    self.emit_bus(BusFact::Removed {
-                        queue,
-                        sequence_number,
-                    });
+                    self.remove(queue, sequence_number);
                 }
             }
         }

@@ -1,32 +1,21 @@
 //! The bytes of facts about bus queues, and the parts that snapshots share with them.
 
-use super::{BusFact, Release};
+use super::BusFact;
+use crate::LeaseGeneration;
+use crate::bus::effect::codec::{put_session, session};
 use crate::bus::{BusQueueOptions, DeadLetterCause, EntityStatus};
 use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
-use crate::event::codec::{
-    incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
-};
-
-/// The first kind of a fact about bus queues.
-const FIRST_KIND: u8 = 64;
+use crate::event::codec::{incarnation, location, name, put_location, put_name, put_time, time};
 
 mod kind {
-    pub(super) const QUEUE_CREATED: u8 = super::FIRST_KIND;
-    pub(super) const QUEUE_UPDATED: u8 = super::FIRST_KIND + 1;
-    pub(super) const QUEUE_DELETED: u8 = super::FIRST_KIND + 2;
-    pub(super) const SENT: u8 = super::FIRST_KIND + 3;
-    pub(super) const ACTIVATED: u8 = super::FIRST_KIND + 4;
-    pub(super) const LOCKED: u8 = super::FIRST_KIND + 5;
-    pub(super) const LOCK_RENEWED: u8 = super::FIRST_KIND + 6;
-    pub(super) const RELEASED: u8 = super::FIRST_KIND + 7;
-    pub(super) const REMOVED: u8 = super::FIRST_KIND + 8;
-    pub(super) const MOVED: u8 = super::FIRST_KIND + 9;
-    pub(super) const SESSION_LOCKED: u8 = super::FIRST_KIND + 10;
-    pub(super) const SESSION_RENEWED: u8 = super::FIRST_KIND + 11;
-    pub(super) const SESSION_RELEASED: u8 = super::FIRST_KIND + 12;
-    pub(super) const SESSION_STATE_SET: u8 = super::FIRST_KIND + 13;
-    pub(super) const USED: u8 = super::FIRST_KIND + 14;
-    pub(super) const RESUBMITTED: u8 = super::FIRST_KIND + 16;
+    pub(super) const QUEUE_CREATED: u8 = 64;
+    // 65 and the others that are missing are events of earlier versions: `migrate` reads them.
+    pub(super) const QUEUE_DELETED: u8 = 66;
+    pub(super) const SESSION_RENEWED: u8 = 75;
+    pub(super) const USED: u8 = 78;
+    pub(super) const QUEUE_UPDATED: u8 = 81;
+    pub(super) const SESSION_LOCKED: u8 = 83;
+    pub(super) const SESSION_STATE_SET: u8 = 84;
 }
 
 impl BusFact {
@@ -35,19 +24,10 @@ impl BusFact {
             Self::QueueCreated { .. } => kind::QUEUE_CREATED,
             Self::QueueUpdated { .. } => kind::QUEUE_UPDATED,
             Self::QueueDeleted { .. } => kind::QUEUE_DELETED,
-            Self::Sent { .. } => kind::SENT,
-            Self::Activated { .. } => kind::ACTIVATED,
-            Self::Locked { .. } => kind::LOCKED,
-            Self::LockRenewed { .. } => kind::LOCK_RENEWED,
-            Self::Released { .. } => kind::RELEASED,
-            Self::Removed { .. } => kind::REMOVED,
-            Self::Moved { .. } => kind::MOVED,
             Self::SessionLocked { .. } => kind::SESSION_LOCKED,
             Self::SessionRenewed { .. } => kind::SESSION_RENEWED,
-            Self::SessionReleased { .. } => kind::SESSION_RELEASED,
             Self::SessionStateSet { .. } => kind::SESSION_STATE_SET,
             Self::Used { .. } => kind::USED,
-            Self::Resubmitted { .. } => kind::RESUBMITTED,
         }
     }
 
@@ -59,211 +39,82 @@ impl BusFact {
                 put_name(out, name);
                 put_options(out, options);
             }
-            Self::QueueUpdated { options, .. } => put_options(out, options),
+            Self::QueueUpdated {
+                options, ids_from, ..
+            } => {
+                put_options(out, options);
+                put_time(out, *ids_from);
+            }
             Self::QueueDeleted { .. } | Self::Used { .. } => {}
-            Self::Sent {
-                sequence_number,
-                expires_at,
-                scheduled_at,
+            Self::SessionLocked {
                 session,
-                id_hash,
-                body,
-                ..
-            } => {
-                put_varint(out, sequence_number.as_u64());
-                put_time(out, *expires_at);
-                put_time(out, *scheduled_at);
-                put_optional(out, session.as_deref(), put_str);
-                put_optional(out, *id_hash, |out, hash| out.extend(hash.to_be_bytes()));
-                put_location(out, *body);
-            }
-            Self::Activated {
-                scheduled,
-                sequence_number,
-                expires_at,
-                ..
-            } => {
-                put_varint(out, scheduled.as_u64());
-                put_varint(out, sequence_number.as_u64());
-                put_time(out, *expires_at);
-            }
-            Self::Locked {
-                sequence_number,
-                until,
-                ..
-            }
-            | Self::LockRenewed {
-                sequence_number,
+                generation,
                 until,
                 ..
             } => {
-                put_varint(out, sequence_number.as_u64());
+                put_session(out, session);
+                put_varint(out, u64::from(generation.as_u32()));
                 put_time(out, *until);
             }
-            Self::Released {
-                sequence_number,
-                release,
-                overlay,
-                ..
-            } => {
-                put_varint(out, sequence_number.as_u64());
-                out.push(match release {
-                    Release::Failed => 1,
-                    Release::Unseen => 2,
-                    Release::Deferred => 3,
-                });
-                put_optional(out, *overlay, put_location);
+            Self::SessionRenewed { session, until, .. } => {
+                put_str(out, session);
+                put_time(out, *until);
             }
-            Self::Removed {
-                sequence_number, ..
-            } => put_varint(out, sequence_number.as_u64()),
-            Self::Moved {
-                sequence_number,
-                to,
-                to_sequence_number,
-                cause,
-                overlay,
-                ..
-            } => {
-                put_varint(out, sequence_number.as_u64());
-                put_varint(out, to.as_u64());
-                put_varint(out, to_sequence_number.as_u64());
-                put_optional(out, *cause, put_cause);
-                put_optional(out, *overlay, put_location);
-            }
-            Self::Resubmitted {
-                sequence_number,
-                to,
-                to_sequence_number,
-                expires_at,
+            Self::SessionStateSet {
                 session,
-                id_hash,
-                body,
+                was,
+                state,
                 ..
             } => {
-                put_varint(out, sequence_number.as_u64());
-                put_varint(out, to.as_u64());
-                put_varint(out, to_sequence_number.as_u64());
-                put_time(out, *expires_at);
-                put_optional(out, session.as_deref(), put_str);
-                put_optional(out, *id_hash, |out, hash| out.extend(hash.to_be_bytes()));
-                put_location(out, *body);
-            }
-            Self::SessionLocked { session, until, .. }
-            | Self::SessionRenewed { session, until, .. } => {
-                put_str(out, session);
-                put_time(out, *until);
-            }
-            Self::SessionReleased { session, .. } => put_str(out, session),
-            Self::SessionStateSet { session, state, .. } => {
-                put_str(out, session);
+                put_session(out, session);
+                put_optional(out, *was, put_location);
                 put_optional(out, *state, put_location);
             }
         }
     }
 
-    /// Reads the bytes after kind, version and time. Returns `None` if the kind is not a bus queue's.
-    pub(crate) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
-        if !matches!(kind, FIRST_KIND..=kind::USED | kind::RESUBMITTED) {
-            return Ok(None);
-        }
-        let queue = incarnation(r)?;
-        let fact = match kind {
+    /// Reads the bytes after kind, version and time.
+    pub(crate) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match kind {
             kind::QUEUE_CREATED => Self::QueueCreated {
-                queue,
+                queue: incarnation(r)?,
                 name: name(r)?,
                 options: options(r)?,
             },
             kind::QUEUE_UPDATED => Self::QueueUpdated {
-                queue,
+                queue: incarnation(r)?,
                 options: options(r)?,
+                ids_from: time(r)?,
             },
-            kind::QUEUE_DELETED => Self::QueueDeleted { queue },
-            kind::SENT => Self::Sent {
-                queue,
-                sequence_number: sequence_number(r)?,
-                expires_at: time(r)?,
-                scheduled_at: time(r)?,
-                session: optional(r, |r| Ok(r.str()?.into()))?,
-                id_hash: optional(r, |r| Ok(u128::from_be_bytes(r.array()?)))?,
-                body: location(r)?,
-            },
-            kind::ACTIVATED => Self::Activated {
-                queue,
-                scheduled: sequence_number(r)?,
-                sequence_number: sequence_number(r)?,
-                expires_at: time(r)?,
-            },
-            kind::LOCKED => Self::Locked {
-                queue,
-                sequence_number: sequence_number(r)?,
-                until: time(r)?,
-            },
-            kind::LOCK_RENEWED => Self::LockRenewed {
-                queue,
-                sequence_number: sequence_number(r)?,
-                until: time(r)?,
-            },
-            kind::RELEASED => Self::Released {
-                queue,
-                sequence_number: sequence_number(r)?,
-                release: match r.u8()? {
-                    1 => Release::Failed,
-                    2 => Release::Unseen,
-                    3 => Release::Deferred,
-                    _ => return Err(r.error("release that is not known")),
-                },
-                overlay: optional(r, location)?,
-            },
-            kind::REMOVED => Self::Removed {
-                queue,
-                sequence_number: sequence_number(r)?,
-            },
-            kind::MOVED => Self::Moved {
-                queue,
-                sequence_number: sequence_number(r)?,
-                to: incarnation(r)?,
-                to_sequence_number: sequence_number(r)?,
-                cause: optional(r, cause)?,
-                overlay: optional(r, location)?,
+            kind::QUEUE_DELETED => Self::QueueDeleted {
+                queue: incarnation(r)?,
             },
             kind::SESSION_LOCKED => Self::SessionLocked {
-                queue,
-                session: r.str()?.into(),
+                queue: incarnation(r)?,
+                session: session(r)?,
+                generation: LeaseGeneration::new(r.varint_u32()?),
                 until: time(r)?,
             },
             kind::SESSION_RENEWED => Self::SessionRenewed {
-                queue,
+                queue: incarnation(r)?,
                 session: r.str()?.into(),
                 until: time(r)?,
             },
-            kind::SESSION_RELEASED => Self::SessionReleased {
-                queue,
-                session: r.str()?.into(),
-            },
-            kind::USED => Self::Used { queue },
-            kind::RESUBMITTED => Self::Resubmitted {
-                queue,
-                sequence_number: sequence_number(r)?,
-                to: incarnation(r)?,
-                to_sequence_number: sequence_number(r)?,
-                expires_at: time(r)?,
-                session: optional(r, |r| Ok(r.str()?.into()))?,
-                id_hash: optional(r, |r| Ok(u128::from_be_bytes(r.array()?)))?,
-                body: location(r)?,
-            },
             kind::SESSION_STATE_SET => Self::SessionStateSet {
-                queue,
-                session: r.str()?.into(),
+                queue: incarnation(r)?,
+                session: session(r)?,
+                was: optional(r, location)?,
                 state: optional(r, location)?,
             },
-            _ => return Ok(None),
-        };
-        Ok(Some(fact))
+            kind::USED => Self::Used {
+                queue: incarnation(r)?,
+            },
+            _ => return Err(r.error("event kind that is not known")),
+        })
     }
 }
 
-pub(in crate::bus) fn put_cause(out: &mut Vec<u8>, cause: DeadLetterCause) {
+pub(crate) fn put_cause(out: &mut Vec<u8>, cause: DeadLetterCause) {
     out.push(match cause {
         DeadLetterCause::MaxDeliveryCountExceeded => 1,
         DeadLetterCause::Expired => 2,
@@ -274,7 +125,7 @@ pub(in crate::bus) fn put_cause(out: &mut Vec<u8>, cause: DeadLetterCause) {
     });
 }
 
-pub(in crate::bus) fn cause(r: &mut Reader<'_>) -> Result<DeadLetterCause, DecodeError> {
+pub(crate) fn cause(r: &mut Reader<'_>) -> Result<DeadLetterCause, DecodeError> {
     Ok(match r.u8()? {
         1 => DeadLetterCause::MaxDeliveryCountExceeded,
         2 => DeadLetterCause::Expired,
@@ -286,7 +137,7 @@ pub(in crate::bus) fn cause(r: &mut Reader<'_>) -> Result<DeadLetterCause, Decod
     })
 }
 
-pub(in crate::bus) fn put_options(out: &mut Vec<u8>, options: &BusQueueOptions) {
+pub(crate) fn put_options(out: &mut Vec<u8>, options: &BusQueueOptions) {
     put_varint(out, options.lock_duration_ms);
     put_varint(out, u64::from(options.max_delivery_count));
     put_varint(out, options.default_time_to_live_ms);
@@ -307,7 +158,7 @@ pub(in crate::bus) fn put_options(out: &mut Vec<u8>, options: &BusQueueOptions) 
     put_bytes(out, &options.description);
 }
 
-pub(in crate::bus) fn options(r: &mut Reader<'_>) -> Result<BusQueueOptions, DecodeError> {
+pub(crate) fn options(r: &mut Reader<'_>) -> Result<BusQueueOptions, DecodeError> {
     Ok(BusQueueOptions {
         lock_duration_ms: r.varint()?,
         max_delivery_count: r.varint_u32()?,

@@ -1,0 +1,93 @@
+//! The orders that a message is in. They follow from its state, and until when that lasts.
+
+use super::Backlog;
+use crate::bus::BusMessageState;
+use crate::bus::effect::{BusWas, Standing};
+use crate::{SequenceNumber, Timestamp};
+
+impl Backlog {
+    pub(super) fn index(&mut self, number: SequenceNumber, standing: Standing, session: u32) {
+        let Standing { state, until } = standing;
+        match state {
+            BusMessageState::Ready if !self.by_session || session == 0 => {
+                self.ready.insert(number);
+            }
+            BusMessageState::Ready => self.sessions.change(session, |session| {
+                session.ready.insert(number);
+            }),
+            BusMessageState::Locked { .. } => {
+                self.due.insert((until, number));
+                if self.by_session {
+                    self.sessions.change(session, |session| {
+                        session.locked.insert(number);
+                    });
+                }
+            }
+            BusMessageState::Scheduled => {
+                self.due.insert((until, number));
+                self.scheduled_count += 1;
+                self.set_aside(number, session);
+            }
+            BusMessageState::Deferred => {
+                self.deferred_count += 1;
+                self.set_aside(number, session);
+            }
+        }
+        if state != BusMessageState::Scheduled {
+            self.oldest.0 = self.oldest.0.min(number);
+        }
+        if state == BusMessageState::Ready && until != Timestamp::NEVER {
+            self.expiring.insert((until, number));
+        }
+    }
+
+    pub(super) fn unindex(&mut self, number: SequenceNumber, was: &BusWas) {
+        let Standing { state, until } = was.standing;
+        match state {
+            BusMessageState::Ready => {
+                self.expiring.remove(&(until, number));
+                if !self.by_session || was.session == 0 {
+                    self.ready.remove(&number);
+                } else {
+                    self.sessions.change(was.session, |session| {
+                        session.ready.remove(&number);
+                    });
+                }
+            }
+            BusMessageState::Locked { .. } => {
+                self.due.remove(&(until, number));
+                if self.by_session {
+                    self.sessions.change(was.session, |session| {
+                        session.locked.remove(&number);
+                    });
+                }
+            }
+            BusMessageState::Scheduled => {
+                self.due.remove(&(until, number));
+                self.scheduled_count = self.scheduled_count.saturating_sub(1);
+                self.take_back(number, was.session);
+            }
+            BusMessageState::Deferred => {
+                self.deferred_count = self.deferred_count.saturating_sub(1);
+                self.take_back(number, was.session);
+            }
+        }
+    }
+
+    /// Keeps a message of its session that cannot be received from it.
+    fn set_aside(&mut self, number: SequenceNumber, session: u32) {
+        if self.by_session {
+            self.sessions.change(session, |session| {
+                session.others.insert(number);
+            });
+        }
+    }
+
+    fn take_back(&mut self, number: SequenceNumber, session: u32) {
+        if self.by_session {
+            self.sessions.change(session, |session| {
+                session.others.remove(&number);
+            });
+        }
+    }
+}

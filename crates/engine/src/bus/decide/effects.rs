@@ -1,0 +1,173 @@
+//! What decisions do to single messages. Each function emits effects that say what the message counts for.
+
+use kew_planted::{Bug, is_planted};
+
+use super::super::effect::{BusArrival, BusLease, BusSession};
+use super::super::message::Message;
+use super::super::queue::Role;
+use super::super::{BusEffect, DeadLetterCause, Release};
+use crate::decide::Turn;
+use crate::{BodyLocation, Incarnation, Place, SequenceNumber, Timestamp};
+
+impl Turn<'_> {
+    /// Removes a message. Nothing happens if there is none.
+    pub(super) fn remove(&mut self, queue: Incarnation, number: SequenceNumber) {
+        let at = place(queue, number);
+        let message = self.bus_backlog(queue).get(number);
+        let Some(effect) = message.map(|message| message.ended(at)) else {
+            return;
+        };
+        if is_planted(Bug::BusRemovalNotLogged) {
+            self.unlogged(|turn| turn.emit_bus_effect(effect));
+        } else {
+            self.emit_bus_effect(effect);
+        }
+    }
+
+    /// Changes a message's lease, and its properties if there is a change. Nothing happens if there is no
+    /// message.
+    pub(super) fn lease(
+        &mut self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        overlay: Option<BodyLocation>,
+        lease: impl FnOnce(&Message) -> BusLease,
+    ) {
+        let at = place(queue, number);
+        let message = self.bus_backlog(queue).get(number);
+        let effect = message.map(|message| message.leased(at, lease(message), overlay));
+        if let Some(effect) = effect {
+            self.emit_bus_effect(effect);
+        }
+    }
+
+    /// Ends a message's lock in this way. The message stays in its queue.
+    pub(super) fn release(
+        &mut self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        release: Release,
+        overlay: Option<BodyLocation>,
+    ) {
+        self.lease(queue, number, overlay, |message| message.released(release));
+    }
+
+    /// The session of that id in an entity: the one there is, or a new one.
+    pub(super) fn session_named(&self, queue: Incarnation, id: &str) -> BusSession {
+        self.bus_backlog(queue).sessions.named(id)
+    }
+
+    /// Makes a message a dead letter, or makes a dead letter that cannot be forwarded a failed transfer. In
+    /// both cases it moves to the next incarnation.
+    pub(super) fn bury(
+        &mut self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        cause: DeadLetterCause,
+        overlay: Option<BodyLocation>,
+    ) {
+        let to = queue.next();
+        let Some(mut message) = self.arriving(queue, number, to) else {
+            return;
+        };
+        let overlay = overlay.filter(|_| !is_planted(Bug::BusChangeDropped));
+        message.bodies.overlays.extend(overlay);
+        let is_counted = cause == DeadLetterCause::MaxDeliveryCountExceeded;
+        if is_counted {
+            message.deliveries = message.deliveries.saturating_add(1);
+        }
+        // A dead letter does not expire.
+        message.expires_at = Timestamp::NEVER;
+        message.cause = Some(cause);
+        if is_counted && is_planted(Bug::BusDeadLetterDoubled) {
+            let to = place(to, self.bus_backlog(to).next());
+            let message = Box::new(message.clone());
+            self.emit_bus_effect(BusEffect::Arrived { to, message });
+        }
+        self.transfer(queue, number, to, message);
+    }
+
+    /// Forwards a message.
+    pub(super) fn forward(&mut self, queue: Incarnation, number: SequenceNumber, to: Incarnation) {
+        let Some(mut message) = self.arriving(queue, number, to) else {
+            return;
+        };
+        if !is_planted(Bug::BusHopsNotCounted) {
+            message.hops = message.hops.saturating_add(1);
+        }
+        message.deliveries = 0;
+        if let Role::DeadLetters { of } = self.bus(queue).role {
+            let source = self.state().bus.get(&of);
+            let source = source.map(|source| (*source.name.name).into());
+            message.source = source.or(message.source);
+        }
+        if is_planted(Bug::BusForwardNotLogged) {
+            self.unlogged(|turn| turn.transfer(queue, number, to, message));
+        } else {
+            self.transfer(queue, number, to, message);
+        }
+    }
+
+    /// The message as it comes, ready, to another entity.
+    fn arriving(
+        &self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        to: Incarnation,
+    ) -> Option<BusArrival> {
+        let backlog = self.bus_backlog(queue);
+        let message = backlog.get(number)?;
+        let session = backlog.sessions.get(message.session);
+        let session = session.map(|session| self.session_named(to, &session.id));
+        Some(message.arriving(session))
+    }
+
+    /// Adds the message at the tail of an entity, and ends it where it was.
+    fn transfer(
+        &mut self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        to: Incarnation,
+        message: BusArrival,
+    ) {
+        let at = place(queue, number);
+        let to = place(to, self.bus_backlog(to).next());
+        let ended = self.bus_backlog(queue).get(number).map(|it| it.ended(at));
+        let message = Box::new(message);
+        self.emit_bus_effect(BusEffect::Arrived { to, message });
+        if let Some(ended) = ended.filter(|_| !is_planted(Bug::BusMovedTwice)) {
+            self.emit_bus_effect(ended);
+        }
+    }
+
+    /// Ends a message's schedule: it is ready, with a new number, at the tail.
+    pub(super) fn activate(&mut self, queue: Incarnation, scheduled: SequenceNumber) {
+        let now = self.now();
+        let number = self.bus_backlog(queue).next();
+        let known = self.bus_backlog(queue).get(scheduled);
+        let (Some(known), Some(message)) = (known, self.arriving(queue, scheduled, queue)) else {
+            return;
+        };
+        let expires_at = match known.expires_at {
+            Timestamp::NEVER => Timestamp::NEVER,
+            expires_at => {
+                let lives_ms = expires_at.as_ms().saturating_sub(known.due_at.as_ms());
+                now.plus_ms(lives_ms)
+            }
+        };
+        let message = Box::new(BusArrival {
+            expires_at,
+            first_number: None,
+            ..message
+        });
+        let ended = known.ended(place(queue, scheduled));
+        // The new place comes first, or a session of this message alone would be forgotten.
+        let to = place(queue, number);
+        self.emit_bus_effect(BusEffect::Arrived { to, message });
+        self.emit_bus_effect(ended);
+    }
+}
+
+pub(super) fn place(entity: Incarnation, number: SequenceNumber) -> Place {
+    Place { entity, number }
+}

@@ -1,0 +1,241 @@
+//! Reads effects on bus queues.
+
+use super::{arrived_bodies, flag, kind, rare, was};
+use crate::bus::BusMessageState;
+use crate::bus::effect::{
+    BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing,
+};
+use crate::bus::event::codec::cause;
+use crate::codec::{DecodeError, Reader};
+use crate::effect::codec::{Before, place, time_from};
+use crate::event::codec::{incarnation, location, sequence_number};
+use crate::{BodyLocation, LeaseGeneration, Place, Timestamp};
+
+/// Reads effects of an event at `at`, up to its end.
+pub(crate) fn effects(r: &mut Reader<'_>, at: Timestamp) -> Result<Vec<BusEffect>, DecodeError> {
+    let mut before = None;
+    let mut effects = Vec::new();
+    while !r.is_empty() {
+        let arrived = effects.last().and_then(arrived_bodies);
+        let next = effect(r, at, arrived, &mut before)?;
+        effects.push(next);
+    }
+    Ok(effects)
+}
+
+fn effect(
+    r: &mut Reader<'_>,
+    now: Timestamp,
+    arrived: Option<&BusBodies>,
+    before: &mut Before,
+) -> Result<BusEffect, DecodeError> {
+    let first = r.u8()?;
+    let flags = first & !kind::MASK;
+    let known = match first & kind::MASK {
+        kind::ARRIVED => flag::SAME_ENTITY | flag::EXPIRES | flag::SCHEDULED | flag::RARE,
+        kind::LEASED => flag::SAME_ENTITY | flag::STATE,
+        kind::ENDED => flag::SAME_ENTITY | flag::MOVED,
+        kind::SESSION_RELEASING | kind::SESSION_FREED => 0,
+        _ => return Err(r.error("effect that is not known")),
+    };
+    if flags & !known != 0 {
+        return Err(r.error("flag of an effect that is not known"));
+    }
+    match first & kind::MASK {
+        kind::SESSION_RELEASING => {
+            *before = None;
+            Ok(BusEffect::SessionReleasing {
+                queue: incarnation(r)?,
+                session: r.str()?.into(),
+            })
+        }
+        kind::SESSION_FREED => {
+            *before = None;
+            Ok(BusEffect::SessionFreed {
+                queue: incarnation(r)?,
+                session: r.str()?.into(),
+            })
+        }
+        kind => {
+            let at = place(r, flags & flag::SAME_ENTITY != 0, before)?;
+            message_effect(r, now, arrived, (kind, flags), at)
+        }
+    }
+}
+
+fn message_effect(
+    r: &mut Reader<'_>,
+    now: Timestamp,
+    arrived: Option<&BusBodies>,
+    (kind, flags): (u8, u8),
+    at: Place,
+) -> Result<BusEffect, DecodeError> {
+    match kind {
+        kind::ARRIVED => {
+            let message = Box::new(arrival(r, now, flags)?);
+            Ok(BusEffect::Arrived { to: at, message })
+        }
+        kind::LEASED => {
+            let state = state(r, (flags & flag::STATE) >> flag::STATE_SHIFT)?;
+            let (was, flags) = was(r, now)?;
+            let generation = LeaseGeneration::new(r.varint_u32()?);
+            let deliveries = r.varint_u32()?;
+            let until = time_from(r, now, flags & was::LEASE_UNTIL_OR_OVERLAYS)?;
+            let until = until.unwrap_or(Timestamp::NEVER);
+            let lease = BusLease {
+                generation,
+                deliveries,
+                standing: Standing { state, until },
+            };
+            let overlay = match flags & was::OVERLAY_OR_SOURCE {
+                0 => None,
+                _ => Some(location(r)?),
+            };
+            Ok(BusEffect::Leased {
+                at,
+                lease,
+                overlay,
+                was,
+            })
+        }
+        _ => {
+            let (was, was_flags) = was(r, now)?;
+            let has_overlays = was_flags & was::LEASE_UNTIL_OR_OVERLAYS != 0;
+            let bodies = match flags & flag::MOVED {
+                0 => bodies(r, has_overlays)?,
+                _ => moved_bodies(r, arrived, has_overlays)?,
+            };
+            let source_length = match was_flags & was::OVERLAY_OR_SOURCE {
+                0 => None,
+                _ => Some(r.varint_u32()?),
+            };
+            Ok(BusEffect::Ended {
+                at,
+                was,
+                bodies,
+                source_length,
+            })
+        }
+    }
+}
+
+fn moved_bodies(
+    r: &mut Reader<'_>,
+    arrived: Option<&BusBodies>,
+    has_overlays: bool,
+) -> Result<BusBodies, DecodeError> {
+    let Some(arrived) = arrived else {
+        return Err(r.error("end of a moved message without its arrival"));
+    };
+    let count = if has_overlays { r.varint()? } else { 0 };
+    let overlays = usize::try_from(count).ok();
+    let Some(overlays) = overlays.and_then(|count| arrived.overlays.get(..count)) else {
+        return Err(r.error("more changes than the moved message has"));
+    };
+    Ok(BusBodies {
+        sent: arrived.sent,
+        overlays: overlays.to_vec(),
+    })
+}
+
+/// Reads what the old message counted for, and the byte with the flags.
+fn was(r: &mut Reader<'_>, now: Timestamp) -> Result<(BusWas, u8), DecodeError> {
+    let flags = r.u8()?;
+    if flags & !was::ALL != 0 {
+        return Err(r.error("flag of an effect that is not known"));
+    }
+    let state = state(r, flags & was::STATE)?;
+    let until = time_from(r, now, flags & was::UNTIL)?.unwrap_or(Timestamp::NEVER);
+    let session = match flags & was::SESSION {
+        0 => 0,
+        _ => r.varint_u32()?,
+    };
+    let standing = Standing { state, until };
+    Ok((BusWas { standing, session }, flags))
+}
+
+fn arrival(r: &mut Reader<'_>, now: Timestamp, flags: u8) -> Result<BusArrival, DecodeError> {
+    let rare = match flags & flag::RARE {
+        0 => 0,
+        _ => r.u8()?,
+    };
+    let has = |flag| rare & flag != 0;
+    let expires_at = time_from(r, now, flags & flag::EXPIRES)?;
+    let scheduled_at = time_from(r, now, flags & flag::SCHEDULED)?;
+    let bodies = bodies(r, has(rare::OVERLAYS))?;
+    let session = match has(rare::SESSION) {
+        true => Some(session(r)?),
+        false => None,
+    };
+    let id_hash = match has(rare::ID_HASH) {
+        true => Some(u128::from_be_bytes(r.array()?)),
+        false => None,
+    };
+    let first_number = match has(rare::FIRST_NUMBER) {
+        true => Some(sequence_number(r)?),
+        false => None,
+    };
+    let (generation, deliveries) = match has(rare::LEASED) {
+        true => (LeaseGeneration::new(r.varint_u32()?), r.varint_u32()?),
+        false => (LeaseGeneration::default(), 0),
+    };
+    Ok(BusArrival {
+        expires_at: expires_at.unwrap_or(Timestamp::NEVER),
+        scheduled_at,
+        first_number,
+        bodies,
+        generation,
+        deliveries,
+        cause: match has(rare::CAUSE) {
+            true => Some(cause(r)?),
+            false => None,
+        },
+        hops: match has(rare::HOPS) {
+            true => r.u8()?,
+            false => 0,
+        },
+        session,
+        source: match has(rare::SOURCE) {
+            true => Some(r.str()?.into()),
+            false => None,
+        },
+        id_hash,
+    })
+}
+
+/// Reads a session's number and id.
+pub(crate) fn session(r: &mut Reader<'_>) -> Result<BusSession, DecodeError> {
+    let number = r.varint_u32()?;
+    if number == 0 {
+        return Err(r.error("session without a number"));
+    }
+    let id = r.str()?.into();
+    Ok(BusSession { number, id })
+}
+
+fn state(r: &Reader<'_>, code: u8) -> Result<BusMessageState, DecodeError> {
+    Ok(match code {
+        1 => BusMessageState::Ready,
+        2 => BusMessageState::Locked { deferred: false },
+        3 => BusMessageState::Locked { deferred: true },
+        4 => BusMessageState::Scheduled,
+        5 => BusMessageState::Deferred,
+        _ => return Err(r.error("state of a message that is not known")),
+    })
+}
+
+fn bodies(r: &mut Reader<'_>, has_overlays: bool) -> Result<BusBodies, DecodeError> {
+    let sent = location(r)?;
+    let mut overlays = Vec::new();
+    let count = if has_overlays { r.varint()? } else { 0 };
+    let mut before = sent.record;
+    for _ in 0..count {
+        let overlay = location(r)?;
+        before = before.wrapping_add(overlay.record);
+        overlays.push(BodyLocation {
+            record: before,
+            ..overlay
+        });
+    }
+    Ok(BusBodies { sent, overlays })
+}
