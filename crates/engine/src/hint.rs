@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Where to look first: derived from the state, right or too early, and raised by whoever looked, without an
+/// Where to look first: derived from the state, right or too early, and raised by a look, without an
 /// event. A replay may come to another value, so two hints are always equal.
 #[derive(Debug, Default)]
 pub(crate) struct Hint<T>(T);

@@ -181,7 +181,7 @@ async fn complete_together<T: Send + Sync + 'static, S: Source>(
                 held.push((one, tries_until(began, &*lease)));
                 leases.push(lease);
             }
-            // Whom its handler gave the delivery uses it.
+            // The handler has passed the delivery on, and it is in use.
             Err(_) => others.push(one),
         }
     }
