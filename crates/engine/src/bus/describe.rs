@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::room::{
     BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ENDED_SIZE_BYTES, ENDED_SIZE_BYTES_MAX, ITEMS_MAX,
     LEASED_SIZE_BYTES, LOOKED_AT_MAX, MOVED_SIZE_BYTES_MAX, PLACE_SIZE_BYTES,
-    STATE_CLEARED_SIZE_BYTES, TAKEN_SIZE_BYTES, check_bodies, check_count, check_session_id,
+    STATE_CLEARED_SIZE_BYTES, TAKEN_SIZE_BYTES, check_bodies, check_count, check_name,
+    check_session_id,
 };
 use super::{
     BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, Purge, ReceiveMode,
@@ -59,6 +60,7 @@ impl BusCommand {
             Self::CreateQueue { queue, options } => {
                 let created = Writes::ToCreate(queue, queue_size_bytes(queue, options));
                 Description::new(Manage, Touches::Queue(queue), created)
+                    .refused(refused(check_name(&queue.name)))
             }
             Self::UpdateQueue { queue, options } => {
                 on(Manage, queue, queue_size_bytes(queue, options))

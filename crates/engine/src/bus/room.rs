@@ -3,8 +3,8 @@
 //! A partition makes room for a whole command before it decides it. So the size of a command bounds what it
 //! can write, and these limits bound the size of a command.
 
-use super::BusRefusal;
 use super::message::{Message, OVERLAYS_MAX};
+use super::{BusRefusal, InvalidOption};
 
 /// The most messages, locks or numbers in one command.
 pub const ITEMS_MAX: usize = 5000;
@@ -38,6 +38,10 @@ pub(crate) const ENDED_SIZE_BYTES_MAX: u64 =
 /// The room for each message of a command that takes as many as there is room for: it has nine changes. The largest
 /// settlement, of [`ITEMS_MAX`] messages, then fits into a segment on a full disk.
 pub(super) const TAKEN_SIZE_BYTES: u64 = 192;
+/// The longest name of a queue.
+///
+/// Source: Service Bus quotas: 260 characters.
+const NAME_SIZE_BYTES_MAX: usize = 260;
 /// The most bytes of effects that add a message in one place and end it in another, besides changes to its
 /// properties and texts.
 pub(super) const MOVED_SIZE_BYTES: u64 = 160;
@@ -149,6 +153,18 @@ pub(super) fn check_session_id(size_bytes: usize) -> Result<(), BusRefusal> {
             size_bytes: size_bytes as u64,
             limit_bytes: SESSION_ID_SIZE_BYTES_MAX as u64,
         });
+    }
+    Ok(())
+}
+
+/// Dead letters carry the name of their queue, and what moves has room for so much.
+pub(super) fn check_name(name: &str) -> Result<(), BusRefusal> {
+    if name.len() > NAME_SIZE_BYTES_MAX {
+        return Err(BusRefusal::from(InvalidOption {
+            option: "the name's length",
+            value: format!("{} bytes", name.len()).into(),
+            allowed: "at most 260 bytes in UTF-8",
+        }));
     }
     Ok(())
 }

@@ -118,7 +118,20 @@ impl Turn<'_> {
         };
         let session = backlog.sessions.get(message.session);
         let session_bytes = session.map_or(0, |session| session.id.len() as u64);
-        let size_bytes = moved_size_bytes_max(message) + session_bytes;
+        // A dead letter that is forwarded tells from which queue it comes.
+        let entity = self.bus(queue);
+        let is_dead = matches!(entity.role, Role::DeadLetters { .. });
+        let source_bytes = match due {
+            Due::Forward(_) if is_dead => entity.name.name.len() as u64,
+            Due::Forward(_)
+            | Due::Lock(_)
+            | Due::Schedule(_)
+            | Due::Expiry(_)
+            | Due::Release(_)
+            | Due::Session(_)
+            | Due::Deletion => 0,
+        };
+        let size_bytes = moved_size_bytes_max(message) + session_bytes + source_bytes;
         if size_bytes <= DUE_SIZE_BYTES_MAX {
             1
         } else {

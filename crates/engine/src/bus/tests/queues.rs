@@ -265,3 +265,19 @@ fn in_a_damaged_history_a_queue_replaces_an_earlier_one_of_its_name() {
         assert!(state.catalogue.is_empty() && state.bus.is_empty());
     }
 }
+
+#[test]
+fn a_name_has_at_most_260_bytes() {
+    let mut p = Partition::new();
+    let named = |name: &str| entity(name);
+    let options = BusQueueOptions::default;
+    p.create(&named(&"q".repeat(260)), options()).unwrap();
+    for name in ["q".repeat(261), "ü".repeat(131)] {
+        let refusal = p.create(&named(&name), options()).unwrap_err();
+        let text = format!(
+            "the name's length is {} bytes, and must be at most 260 bytes in UTF-8",
+            name.len()
+        );
+        assert_eq!(refusal.to_string(), text);
+    }
+}
