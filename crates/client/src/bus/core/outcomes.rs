@@ -10,7 +10,7 @@ use super::{Core, LinkKey};
 use crate::error::{Effect, Error};
 
 impl Core {
-    /// The service has told of a message of ours.
+    /// The service has answered a message that we sent.
     pub(super) fn on_send_outcome(
         &mut self,
         delivery: DeliveryId,
@@ -31,7 +31,7 @@ impl Core {
         self.one_ended(link);
     }
 
-    /// The service has told of a message of its own: it answers a settlement.
+    /// The service has answered the settlement of a message that it sent.
     pub(super) fn on_settlement_answer(
         &mut self,
         delivery: DeliveryId,

@@ -60,7 +60,7 @@ impl Drop for Together {
     }
 }
 
-/// Who is to hear of a settlement.
+/// Where the result of a settlement goes.
 #[derive(Debug)]
 enum Asker {
     One(Job<Settled>),
