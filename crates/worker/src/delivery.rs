@@ -26,14 +26,16 @@ pub struct Delivery<T, L> {
     message: Arc<T>,
     meta: Arc<Meta>,
     lease: Arc<Mutex<L>>,
-    phase: watch::Receiver<Phase>,
-    requests: Arc<dyn ObserveRequests>,
+    listener: Arc<dyn OfListener>,
 }
 
-/// What learns how long requests take: a listener, which slows down when its service does.
-pub(crate) trait ObserveRequests: Send + Sync {
-    /// Takes in a request that ends now.
+/// The listener that a message came to.
+pub(crate) trait OfListener: Send + Sync {
+    /// Takes in a request that ends now: a listener slows down when its service does.
     fn observe(&self, began: Instant, error: Option<&SourceError>);
+
+    /// Tells when it stops.
+    fn phase(&self) -> watch::Receiver<Phase>;
 }
 
 impl<T, L> Delivery<T, L> {
@@ -41,15 +43,13 @@ impl<T, L> Delivery<T, L> {
         message: Arc<T>,
         meta: Arc<Meta>,
         lease: Arc<Mutex<L>>,
-        phase: watch::Receiver<Phase>,
-        requests: Arc<dyn ObserveRequests>,
+        listener: Arc<dyn OfListener>,
     ) -> Self {
         Self {
             message,
             meta,
             lease,
-            phase,
-            requests,
+            listener,
         }
     }
 
@@ -80,7 +80,7 @@ impl<T, L> Delivery<T, L> {
 
     /// Waits until the listener is asked to stop. Long work can then save a checkpoint and fail.
     pub async fn stopping(&self) {
-        let mut phase = self.phase.clone();
+        let mut phase = self.listener.phase();
         // A listener that does not exist any more has stopped.
         let _ = phase.wait_for(|phase| *phase != Phase::Running).await;
     }
@@ -94,7 +94,7 @@ impl<T, L: Checkpoints> Delivery<T, L> {
     /// it is refused unless the source writes envelopes. To drop the future leaves it open whether it was stored.
     pub async fn save(&self, progress: impl Into<Bytes>) -> Result<(), SourceError> {
         let mut lease = self.lease.lock().await;
-        let mut request = UnderWay::new(&*self.requests);
+        let mut request = UnderWay::new(&*self.listener);
         let saved = lease.save(progress.into()).await;
         request.end(saved.as_ref().err());
         saved
@@ -104,15 +104,15 @@ impl<T, L: Checkpoints> Delivery<T, L> {
 /// A request of a handler. Handlers are dropped when their time is over: a request that nobody waits for any more has
 /// had no answer until then.
 struct UnderWay<'a> {
-    requests: &'a dyn ObserveRequests,
+    listener: &'a dyn OfListener,
     began: Instant,
     has_ended: bool,
 }
 
 impl<'a> UnderWay<'a> {
-    fn new(requests: &'a dyn ObserveRequests) -> Self {
+    fn new(listener: &'a dyn OfListener) -> Self {
         Self {
-            requests,
+            listener,
             began: Instant::now(),
             has_ended: false,
         }
@@ -120,7 +120,7 @@ impl<'a> UnderWay<'a> {
 
     fn end(&mut self, error: Option<&SourceError>) {
         self.has_ended = true;
-        self.requests.observe(self.began, error);
+        self.listener.observe(self.began, error);
     }
 }
 
@@ -139,8 +139,7 @@ impl<T, L> Clone for Delivery<T, L> {
             message: self.message.clone(),
             meta: self.meta.clone(),
             lease: self.lease.clone(),
-            phase: self.phase.clone(),
-            requests: self.requests.clone(),
+            listener: self.listener.clone(),
         }
     }
 }

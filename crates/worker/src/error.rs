@@ -18,8 +18,13 @@ const TOO_LARGE: [&str; 3] = [
 ///
 /// Its kind says what is known: *refused* and *try again later* mean that nothing has changed, *outcome unknown* that
 /// the request may have been carried out.
+///
+/// It is a single pointer: results are moved often, and rarely hold an error.
 #[derive(Clone, PartialEq, Eq)]
-pub struct SourceError {
+pub struct SourceError(Box<Parts>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Parts {
     kind: ErrorKind,
     is_lease_lost: bool,
     is_busy: bool,
@@ -31,14 +36,14 @@ pub struct SourceError {
 impl SourceError {
     /// An error of this kind. The text says what failed, without the kind.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Parts {
             kind,
             is_lease_lost: false,
             is_busy: false,
             is_too_large: false,
             code: None,
             text: text.into().into_boxed_str(),
-        }
+        }))
     }
 
     /// Nothing has changed, and the same request is of no use.
@@ -48,77 +53,74 @@ impl SourceError {
 
     /// The service is busy and asks for a pause. Nothing has changed.
     pub fn busy(text: impl Into<String>) -> Self {
-        Self {
-            is_busy: true,
-            ..Self::new(ErrorKind::TryAgainLater, text)
-        }
+        let mut error = Self::new(ErrorKind::TryAgainLater, text);
+        error.0.is_busy = true;
+        error
     }
 
     /// The lease has ended: another listener may have the message.
     pub fn lease_lost(text: impl Into<String>) -> Self {
-        Self {
-            is_lease_lost: true,
-            ..Self::refused(text)
-        }
+        let mut error = Self::refused(text);
+        error.0.is_lease_lost = true;
+        error
     }
 
     /// The message is larger than the service accepts.
     pub fn too_large(text: impl Into<String>) -> Self {
-        Self {
-            is_too_large: true,
-            ..Self::refused(text)
-        }
+        let mut error = Self::refused(text);
+        error.0.is_too_large = true;
+        error
     }
 
     /// What is known about the outcome.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
     /// Whether the lease has ended.
     pub fn is_lease_lost(&self) -> bool {
-        self.is_lease_lost
+        self.0.is_lease_lost
     }
 
     /// Whether the service asked for a pause.
     pub fn is_busy(&self) -> bool {
-        self.is_busy
+        self.0.is_busy
     }
 
     /// Whether the message was too large for the service.
     pub fn is_too_large(&self) -> bool {
-        self.is_too_large
+        self.0.is_too_large
     }
 
     /// The service's code, if it sent one.
     pub fn code(&self) -> Option<&str> {
-        self.code.as_deref()
+        self.0.code.as_deref()
     }
 }
 
 impl From<kew_client::Error> for SourceError {
     fn from(error: kew_client::Error) -> Self {
         let is_code_of = |codes: &[&str]| error.code().is_some_and(|code| codes.contains(&code));
-        Self {
+        Self(Box::new(Parts {
             kind: error.kind(),
             is_lease_lost: error.is_lock_lost() || is_code_of(&LOST_RECEIPTS),
             is_busy: error.is_busy(),
             is_too_large: is_code_of(&TOO_LARGE) || error.status() == Some(413),
             code: error.code().map(Into::into),
             text: error.text().into(),
-        }
+        }))
     }
 }
 
 impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
+        f.write_str(match self.0.kind {
             ErrorKind::Refused => "refused: ",
             ErrorKind::TryAgainLater => "try again later: ",
             ErrorKind::OutcomeUnknown => "outcome unknown: ",
         })?;
-        f.write_str(&self.text)?;
-        match &self.code {
+        f.write_str(&self.0.text)?;
+        match &self.0.code {
             Some(code) => write!(f, " ({code})"),
             None => Ok(()),
         }

@@ -15,9 +15,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 
 pub use batch::{BATCH_FORMAT, batch_messages, write_batch};
-pub use section::{Header, MessageId, Properties, write_data};
-
-use self::section::Checked;
+pub use section::{Header, MessageId, Properties, Sections, write_data};
 
 use crate::codec::{
     Composite, Decode, DecodeError, Encode, Map, MapWriter, Raw, Reader, descriptor_code,
@@ -47,9 +45,10 @@ const NAMES: &[(u64, &str)] = &[
 ];
 
 /// The kind of sections that a body consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyKind {
     /// There are none.
+    #[default]
     Empty,
     /// Bytes, in one section or more.
     Data,
@@ -59,8 +58,8 @@ pub enum BodyKind {
     Value,
 }
 
-/// A message whose sections were found and checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A message whose sections were found and checked. The default has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     bytes: Bytes,
     header: Option<Range<usize>>,
@@ -84,24 +83,19 @@ impl Message {
     ///
     /// If delivery annotations are not directly after the header, the message is copied once.
     pub fn scan(bytes: Bytes) -> Result<Self, DecodeError> {
-        Self::scan_with(bytes, &mut Checked::default())
+        Self::scan_into(bytes, &mut Sections::default())
     }
 
-    /// The same, with the header and the properties, which are read to be checked: those of
-    /// [`Message::header`] and [`Message::properties`].
-    pub fn scan_and_read(bytes: Bytes) -> Result<(Self, Header, Properties), DecodeError> {
-        let mut checked = Checked::default();
-        let message = Self::scan_with(bytes, &mut checked)?;
-        Ok((message, checked.header, checked.properties))
-    }
-
-    fn scan_with(bytes: Bytes, checked: &mut Checked) -> Result<Self, DecodeError> {
-        let (message, misplaced) = Self::scan_in_order(bytes, checked)?;
+    /// The same, and keeps the sections that are read to be checked: those of [`Message::header`],
+    /// [`Message::message_annotations`] and [`Message::properties`]. Sections that the message does
+    /// not have stay as they are.
+    pub fn scan_into(bytes: Bytes, sections: &mut Sections) -> Result<Self, DecodeError> {
+        let (message, misplaced) = Self::scan_in_order(bytes, sections)?;
         match misplaced {
             None => Ok(message),
             Some(misplaced) => {
                 let bytes = message.with_in_place(misplaced);
-                let (message, _) = Self::scan_in_order(bytes, checked)?;
+                let (message, _) = Self::scan_in_order(bytes, sections)?;
                 Ok(message)
             }
         }
@@ -111,19 +105,11 @@ impl Message {
     /// section.
     fn scan_in_order(
         bytes: Bytes,
-        checked: &mut Checked,
+        sections: &mut Sections,
     ) -> Result<(Self, Option<Range<usize>>), DecodeError> {
         let mut message = Self {
-            bytes: Bytes::new(),
-            header: None,
-            delivery_annotations: None,
-            message_annotations: None,
-            properties: None,
-            application_properties: None,
-            body: 0..0,
-            kind: BodyKind::Empty,
-            footer: None,
             bare: bytes.len(),
+            ..Self::default()
         };
         // Of delivery annotations, with their descriptor.
         let mut annotations = None;
@@ -142,7 +128,7 @@ impl Message {
                 return Err(DecodeError::SectionOrder(section));
             }
             let value = reader.position();
-            section::check(section, &mut reader, checked)?;
+            section::check(section, &mut reader, sections)?;
             let value = value..reader.position();
             if section == DELIVERY_ANNOTATIONS {
                 annotations = Some(begin..value.end);
@@ -275,6 +261,17 @@ impl Message {
             left = left.slice(read..);
             Some(value)
         })
+    }
+
+    /// The bytes of the body, if it is one section of them, as mostly.
+    pub fn data(&self) -> Option<Bytes> {
+        if self.kind != BodyKind::Data {
+            return None;
+        }
+        let mut reader = Reader::within(&self.bytes, self.body.clone());
+        reader.descriptor().ok()?;
+        let data = Bytes::decode(&mut reader).ok()?;
+        reader.is_empty().then_some(data)
     }
 
     /// The whole message in encoded form, with delivery annotations moved to their place.

@@ -98,21 +98,25 @@ impl Encode for MessageId {
 }
 
 /// The sections that are read to be checked.
-#[derive(Debug, Default)]
-pub(super) struct Checked {
-    pub(super) header: Header,
-    pub(super) properties: Properties,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sections {
+    /// The header.
+    pub header: Header,
+    /// The message annotations.
+    pub message_annotations: Map,
+    /// The properties.
+    pub properties: Properties,
 }
 
 /// Skips the value of a section and checks it.
 pub(super) fn check(
     section: u64,
     reader: &mut Reader<'_>,
-    checked: &mut Checked,
+    sections: &mut Sections,
 ) -> Result<(), DecodeError> {
     match section {
-        super::HEADER => Header::read_list(reader).map(|it| checked.header = it),
-        super::PROPERTIES => Properties::read_list(reader).map(|it| checked.properties = it),
+        super::HEADER => Header::read_list(reader).map(|it| sections.header = it),
+        super::PROPERTIES => Properties::read_list(reader).map(|it| sections.properties = it),
         super::DATA => Bytes::decode(reader).map(drop),
         super::AMQP_SEQUENCE => match reader.peek()? {
             code::LIST0 | code::LIST8 | code::LIST32 => reader.skip(),
@@ -122,6 +126,9 @@ pub(super) fn check(
             }),
         },
         super::AMQP_VALUE => reader.skip(),
+        super::MESSAGE_ANNOTATIONS => {
+            Map::decode(reader).map(|it| sections.message_annotations = it)
+        }
         _ => Map::decode(reader).map(drop),
     }
 }

@@ -3,7 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{DecodeError, Map, Symbol, Value};
 use kew_amqp::message::{
-    BodyKind, Header, Message, MessageId, batch_messages, write_batch, write_data, write_head,
+    BodyKind, Header, Message, MessageId, Sections, batch_messages, write_batch, write_data,
+    write_head,
 };
 
 use crate::hex;
@@ -50,6 +51,32 @@ fn all_sections_are_found() {
     assert_eq!(message.bare(), hex(&bare));
     assert_eq!(message.footer(), hex(FOOTER));
     assert_eq!(message.bare_and_footer(), hex(&(bare + FOOTER)));
+}
+
+#[test]
+fn sections_that_are_read_to_be_checked_are_kept() {
+    for sections in [
+        &[HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, DATA][..],
+        // The message is moved, and read again.
+        &[MESSAGE_ANNOTATIONS, PROPERTIES, VALUE, DELIVERY_ANNOTATIONS],
+        &[SEQUENCE],
+    ] {
+        let mut read = Sections::default();
+        let message = Message::scan_into(hex(&sections.concat()), &mut read).unwrap();
+        assert_eq!(read.header, message.header().unwrap());
+        assert_eq!(read.message_annotations, message.message_annotations());
+        assert_eq!(read.properties, message.properties().unwrap());
+    }
+}
+
+#[test]
+fn the_bytes_of_one_section_of_data() {
+    let data = |sections: &[&str]| scan(sections).unwrap().data();
+    assert_eq!(data(&[HEADER, DATA]).unwrap(), "x");
+    assert_eq!(data(&[DATA, FOOTER]).unwrap(), "x");
+    for others in [&[DATA, DATA][..], &[VALUE], &[SEQUENCE], &[HEADER]] {
+        assert_eq!(data(others), None, "{others:?}");
+    }
 }
 
 #[test]

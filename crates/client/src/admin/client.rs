@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::Method;
-use hyper::header::{ACCEPT, CONTENT_TYPE};
 use tokio::time::Instant;
 
 use super::read::{self, BadAnswer};
-use super::request::{Operation, Shared, VERSION, finished};
+use super::request::{Operation, Shared, VERSION};
 use super::settings::{NamespaceInfo, QueueDescription, QueuePage, QueueSettings};
 use crate::connection_string::BusNamespace;
 use crate::credential::BusCredential;
 use crate::error::{Effect, Error};
-use crate::http::pool::{Answer, Pool};
+use crate::http::answer::Answer;
+use crate::http::pool::Pool;
+use crate::http::request::is_method;
 use crate::http::tokens::Tokens;
 use crate::http::xml::Element;
 use crate::retry::Retry;
@@ -128,14 +128,14 @@ impl BusAdmin {
         name: &str,
         settings: &QueueSettings,
     ) -> Result<QueueDescription, Error> {
-        let mut create = Operation::of_queue(Method::PUT, name, Effect::Change)?;
+        let mut create = Operation::of_queue("PUT", name, Effect::Change)?;
         create.settings = Some((settings, false));
         self.queue_of(&create).await
     }
 
     /// Reads a queue: its settings, counts and times. With code `40400` there is none of that name.
     pub async fn queue(&self, name: &str) -> Result<QueueDescription, Error> {
-        let mut read = Operation::of_queue(Method::GET, name, Effect::Read)?;
+        let mut read = Operation::of_queue("GET", name, Effect::Read)?;
         read.query = format!("enrich=false&{VERSION}");
         self.queue_of(&read).await
     }
@@ -158,14 +158,14 @@ impl BusAdmin {
         name: &str,
         settings: &QueueSettings,
     ) -> Result<QueueDescription, Error> {
-        let mut update = Operation::of_queue(Method::PUT, name, Effect::Change)?;
+        let mut update = Operation::of_queue("PUT", name, Effect::Change)?;
         update.settings = Some((settings, true));
         self.queue_of(&update).await
     }
 
     /// Deletes a queue with everything in it.
     pub async fn delete_queue(&self, name: &str) -> Result<(), Error> {
-        let delete = Operation::of_queue(Method::DELETE, name, Effect::Change)?;
+        let delete = Operation::of_queue("DELETE", name, Effect::Change)?;
         self.call(&delete).await.map(drop)
     }
 
@@ -175,7 +175,7 @@ impl BusAdmin {
     /// Queues that are created or deleted meanwhile can move others to another page.
     pub async fn queues(&self, skip: u64) -> Result<QueuePage, Error> {
         let list = Operation {
-            method: Method::GET,
+            method: "GET",
             path: "$Resources/queues".to_owned(),
             query: format!("$skip={skip}&$top={PAGE_SIZE}&{VERSION}"),
             audience: String::new(),
@@ -191,7 +191,7 @@ impl BusAdmin {
     /// Reads what the service says of the namespace.
     pub async fn namespace(&self) -> Result<NamespaceInfo, Error> {
         let read = Operation {
-            method: Method::GET,
+            method: "GET",
             path: "$namespaceinfo".to_owned(),
             query: VERSION.to_owned(),
             audience: String::new(),
@@ -216,23 +216,24 @@ impl BusAdmin {
         json: Option<Bytes>,
     ) -> Result<RawAnswer, Error> {
         let shared = &self.shared;
-        let method = Method::from_bytes(method.as_bytes())
-            .map_err(|_| Error::refused("the method is none of HTTP"))?;
-        let effect = match method == Method::GET {
+        if !is_method(method) {
+            return Err(Error::refused("the method is none of HTTP"));
+        }
+        let effect = match method == "GET" {
             true => Effect::Read,
             false => Effect::Change,
         };
         let deadline = Instant::now() + shared.timeout;
         let attempt = || async {
             let audience = format!("sb://{}/", shared.namespace.host());
-            let mut builder = shared.begun(&method, target, &audience).await?;
-            builder = builder.header(ACCEPT, "application/json");
+            let mut request = shared.begun(method, target, &audience).await?;
+            request = request.header("accept", "application/json");
             if json.is_some() {
-                builder = builder.header(CONTENT_TYPE, "application/json");
+                request = request.header("content-type", "application/json");
             }
-            let request = finished(builder, &method, json.clone().unwrap_or_default())?;
-            let answer = shared.pool.send(request, effect, deadline).await?;
-            match (effect, answer.status.as_u16()) {
+            let request = request.finish(json.as_deref().unwrap_or_default())?;
+            let answer = shared.pool.send(&request, effect, deadline).await?;
+            match (effect, answer.status) {
                 (Effect::Read, 429 | 503) => Err(error_of(&answer, effect)),
                 (Effect::Read | Effect::Change, status) => Ok(RawAnswer {
                     status,
@@ -255,9 +256,9 @@ impl BusAdmin {
         let deadline = Instant::now() + shared.timeout;
         let attempt = || async {
             let request = shared.signed(operation).await?;
-            let answer = shared.pool.send(request, operation.effect, deadline);
+            let answer = shared.pool.send(&request, operation.effect, deadline);
             let answer = answer.await?;
-            match answer.status.is_success() {
+            match answer.is_success() {
                 true => Ok(answer),
                 false => Err(error_of(&answer, operation.effect)),
             }
@@ -293,5 +294,5 @@ fn error_of(answer: &Answer, effect: Effect) -> Error {
         None => (None, detail),
     };
     let sub_code = sub_code.filter(|code| code.bytes().all(|byte| byte.is_ascii_digit()));
-    Error::of_management(answer.status.as_u16(), sub_code, text, effect)
+    Error::of_management(answer.status, sub_code, text, effect)
 }

@@ -2,18 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, IF_MATCH};
-use hyper::http::request::Builder;
-use hyper::{Method, Request};
-
 use super::settings::QueueSettings;
 use super::{forward, write};
 use crate::connection_string::BusNamespace;
 use crate::credential::BusCredential;
 use crate::error::{Effect, Error};
 use crate::http::pool::Pool;
+use crate::http::request::{Builder, Request};
 use crate::http::tokens::Tokens;
 use crate::retry::Retry;
 use crate::secret::Secret;
@@ -38,7 +33,7 @@ pub(super) struct Shared {
 
 /// A request that is not signed yet.
 pub(super) struct Operation<'a> {
-    pub(super) method: Method,
+    pub(super) method: &'static str,
     /// Without the slash before it.
     pub(super) path: String,
     pub(super) query: String,
@@ -50,7 +45,11 @@ pub(super) struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    pub(super) fn of_queue(method: Method, name: &str, effect: Effect) -> Result<Self, Error> {
+    pub(super) fn of_queue(
+        method: &'static str,
+        name: &str,
+        effect: Effect,
+    ) -> Result<Self, Error> {
         let name = name.trim_matches('/');
         if name.is_empty() {
             return Err(Error::refused("the name of the queue is empty"));
@@ -68,21 +67,18 @@ impl Operation<'_> {
 
 impl Shared {
     /// A request as it is sent now.
-    pub(super) async fn signed(
-        &self,
-        operation: &Operation<'_>,
-    ) -> Result<Request<Full<Bytes>>, Error> {
+    pub(super) async fn signed(&self, operation: &Operation<'_>) -> Result<Request, Error> {
         let host = self.namespace.host();
         let audience = format!("sb://{host}/{}", operation.audience);
         let target = format!("{}?{}", operation.path, operation.query);
-        let builder = self.begun(&operation.method, &target, &audience).await?;
-        let mut builder = builder.header(ACCEPT, "application/atom+xml, application/xml");
-        let mut body = Bytes::new();
+        let request = self.begun(operation.method, &target, &audience).await?;
+        let mut request = request.header("accept", "application/atom+xml, application/xml");
+        let mut body = Vec::new();
         if let Some((settings, must_exist)) = operation.settings {
-            body = write::entry(settings, host)?.into();
-            builder = builder.header(CONTENT_TYPE, ENTRY_TYPE);
+            body = write::entry(settings, host)?;
+            request = request.header("content-type", ENTRY_TYPE);
             if must_exist {
-                builder = builder.header(IF_MATCH, "*");
+                request = request.header("if-match", "*");
             }
             // A queue may forward only to those that the caller may manage.
             for (target, header) in [
@@ -94,26 +90,24 @@ impl Shared {
             ] {
                 if let Some(target) = target.as_deref().filter(|it| !it.is_empty()) {
                     let token = self.token(&forward::address(target, host)).await?;
-                    builder = builder.header(header, token.expose());
+                    request = request.header(header, token.expose());
                 }
             }
         }
-        finished(builder, &operation.method, body)
+        request.finish(&body)
     }
 
     /// What every request begins with. The target has no slash before it.
     pub(super) async fn begun(
         &self,
-        method: &Method,
+        method: &str,
         target: &str,
         audience: &str,
     ) -> Result<Builder, Error> {
         let token = self.token(audience).await?;
-        Ok(Request::builder()
-            .method(method.clone())
-            .uri(format!("/{target}"))
-            .header(HOST, &self.authority)
-            .header(AUTHORIZATION, token.expose()))
+        let target = format!("/{target}");
+        let request = Request::begin(method, &target, &self.authority);
+        Ok(request.header("authorization", token.expose()))
     }
 
     /// What opens a resource such as `sb://host/queue`, as the value of a header.
@@ -132,21 +126,6 @@ impl Shared {
             (BusCredential::Bearer(_), None) => Err(Error::refused("there is no bearer token")),
         }
     }
-}
-
-pub(super) fn finished(
-    builder: Builder,
-    method: &Method,
-    body: Bytes,
-) -> Result<Request<Full<Bytes>>, Error> {
-    let builder = match body.is_empty() && *method != Method::GET {
-        true => builder.header(CONTENT_LENGTH, "0"),
-        false => builder,
-    };
-    // The error could repeat a token.
-    builder
-        .body(Full::new(body))
-        .map_err(|_| Error::refused("the request has characters that HTTP cannot carry"))
 }
 
 impl std::fmt::Debug for Shared {

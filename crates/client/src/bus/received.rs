@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{DecodeError, Map, Text, Timestamp, Value};
-use kew_amqp::message::{BodyKind, Header, Message as Scanned, MessageId, Properties};
+use kew_amqp::message::{BodyKind, Message as Scanned, MessageId, Sections};
 
 use super::message::{Message, time_of};
 
@@ -30,11 +30,10 @@ pub enum MessageState {
 pub struct Received(Box<Parts>);
 
 /// They are large, and a message is moved often.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Parts {
     scanned: Scanned,
-    header: Header,
-    properties: Properties,
+    sections: Sections,
     annotations: Annotations,
 }
 
@@ -74,17 +73,18 @@ impl Annotations {
 
 impl Received {
     pub(super) fn read(payload: Bytes) -> Result<Self, DecodeError> {
-        let (scanned, header, properties) = Scanned::scan_and_read(payload)?;
-        Ok(Self(Box::new(Parts {
-            header,
-            properties,
-            annotations: Annotations::of(&scanned.message_annotations()),
-            scanned,
-        })))
+        // They are read into their place.
+        let mut parts = Box::<Parts>::default();
+        parts.scanned = Scanned::scan_into(payload, &mut parts.sections)?;
+        parts.annotations = Annotations::of(&parts.sections.message_annotations);
+        Ok(Self(parts))
     }
 
     /// The bytes of the body. Empty if it is not made of bytes: see [`Received::body_kind`].
     pub fn body(&self) -> Bytes {
+        if let Some(data) = self.0.scanned.data() {
+            return data;
+        }
         let mut parts = self
             .0
             .scanned
@@ -113,27 +113,48 @@ impl Received {
 
     /// The id that the sender gave it. One that is no text is shown as one.
     pub fn id(&self) -> Option<String> {
-        self.0.properties.message_id.as_ref().map(text_of_id)
+        self.0
+            .sections
+            .properties
+            .message_id
+            .as_ref()
+            .map(text_of_id)
     }
 
     /// The message session that it belongs to.
     pub fn session_id(&self) -> Option<&str> {
-        self.0.properties.group_id.as_ref().map(|id| id.as_str())
+        self.0
+            .sections
+            .properties
+            .group_id
+            .as_ref()
+            .map(|id| id.as_str())
     }
 
     /// The message that it answers, or whatever else it belongs to.
     pub fn correlation_id(&self) -> Option<String> {
-        self.0.properties.correlation_id.as_ref().map(text_of_id)
+        self.0
+            .sections
+            .properties
+            .correlation_id
+            .as_ref()
+            .map(text_of_id)
     }
 
     /// What it is about.
     pub fn subject(&self) -> Option<&str> {
-        self.0.properties.subject.as_ref().map(|it| it.as_str())
+        self.0
+            .sections
+            .properties
+            .subject
+            .as_ref()
+            .map(|it| it.as_str())
     }
 
     /// What the body is.
     pub fn content_type(&self) -> Option<&str> {
         self.0
+            .sections
             .properties
             .content_type
             .as_ref()
@@ -157,12 +178,12 @@ impl Received {
 
     /// How many deliveries failed before this one.
     pub fn delivery_count(&self) -> u32 {
-        self.0.header.delivery_count
+        self.0.sections.header.delivery_count
     }
 
     /// After how long it is worth nothing, counted from its arrival.
     pub fn time_to_live(&self) -> Option<Duration> {
-        let ms = self.0.header.ttl?;
+        let ms = self.0.sections.header.ttl?;
         Some(Duration::from_millis(u64::from(ms)))
     }
 
@@ -211,13 +232,13 @@ impl Received {
         Message {
             body: self.body(),
             id: self.id(),
-            session_id: text(&self.0.properties.group_id),
+            session_id: text(&self.0.sections.properties.group_id),
             correlation_id: self.correlation_id(),
-            subject: text(&self.0.properties.subject),
+            subject: text(&self.0.sections.properties.subject),
             content_type: self.content_type().map(str::to_owned),
-            to: text(&self.0.properties.to),
-            reply_to: text(&self.0.properties.reply_to),
-            reply_to_session_id: text(&self.0.properties.reply_to_group_id),
+            to: text(&self.0.sections.properties.to),
+            reply_to: text(&self.0.sections.properties.reply_to),
+            reply_to_session_id: text(&self.0.sections.properties.reply_to_group_id),
             partition_key: text(&self.0.annotations.partition_key),
             time_to_live: self.time_to_live(),
             scheduled_at: None,

@@ -29,8 +29,13 @@ const CONFLICTING_OPERATION: &str = "40901";
 const ENTITY_NOT_FOUND: &str = "40400";
 
 /// Why an operation has no result.
+///
+/// It is a single pointer: results are moved often, and rarely hold an error.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Parts>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Parts {
     kind: ErrorKind,
     code: Option<Box<str>>,
     status: Option<u16>,
@@ -51,28 +56,28 @@ pub(crate) struct StorageRefusal<'a> {
 impl Error {
     /// What can be done about it.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
     /// The service's code, if it gave one: an AMQP condition such as `com.microsoft:message-lock-lost`, a
     /// storage code such as `QueueNotFound`, or a sub code of management such as `40900`.
     pub fn code(&self) -> Option<&str> {
-        self.code.as_deref()
+        self.0.code.as_deref()
     }
 
     /// The status of the service's answer, such as 404, if the answer had one.
     pub fn status(&self) -> Option<u16> {
-        self.status
+        self.0.status
     }
 
     /// The service's name for the request, if its answer had one: the operators of the service find the request by it.
     pub fn request_id(&self) -> Option<&str> {
-        self.request_id.as_deref()
+        self.0.request_id.as_deref()
     }
 
     /// What the service said, or what the client saw.
     pub fn text(&self) -> &str {
-        &self.text
+        &self.0.text
     }
 
     /// Whether the lock of the message or of its session is gone: another receiver may have it.
@@ -88,12 +93,12 @@ impl Error {
     pub fn is_busy(&self) -> bool {
         let busy = [bus_condition::SERVER_BUSY, STORAGE_BUSY];
         self.code().is_some_and(|code| busy.contains(&code))
-            || matches!(self.status, Some(429 | 503))
+            || matches!(self.0.status, Some(429 | 503))
     }
 
     /// How long the service asked to wait before another try.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        self.0.retry_after
     }
 
     pub(crate) fn refused(text: impl Into<String>) -> Self {
@@ -120,15 +125,15 @@ impl Error {
 
     /// The same with more to read at its end.
     pub(crate) fn followed_by(self, more: &str) -> Self {
-        Self {
-            text: format!("{}; {more}", self.text).into(),
-            ..self
-        }
+        Self::of(Parts {
+            text: format!("{}; {more}", self.0.text).into(),
+            ..*self.0
+        })
     }
 
     /// That of something that went out before a link or a connection was lost.
     pub(crate) fn lost_under_way(&self, effect: Effect) -> Self {
-        let text = format!("no answer came before the link was lost: {}", self.text);
+        let text = format!("no answer came before the link was lost: {}", self.0.text);
         Self::new(effect.unknown(), self.code(), text)
     }
 
@@ -189,26 +194,23 @@ impl Error {
             Some(_) => text.to_owned(),
             None => format!("{text} (status {status})"),
         };
-        Self {
+        Self::of(Parts {
             status: status_told,
-            ..Self::new(kind, code, text)
-        }
+            ..*Self::new(kind, code, text).0
+        })
     }
 
     /// Of an answer of Queue Storage with a status that is no success.
     pub(crate) fn of_storage(answer: StorageRefusal<'_>, text: &str, effect: Effect) -> Self {
         // A redirection is no answer of this service.
         let counted = answer.status.max(400);
-        Self {
+        let kind = kind_of_status(counted.into(), effect);
+        Self::of(Parts {
             status: Some(answer.status),
             request_id: answer.request_id.map(Into::into),
             retry_after: answer.retry_after,
-            ..Self::new(
-                kind_of_status(counted.into(), effect),
-                answer.code,
-                text.to_owned(),
-            )
-        }
+            ..*Self::new(kind, answer.code, text.to_owned()).0
+        })
     }
 
     /// Of an answer of management with a status that is no success, and the sub code in its detail.
@@ -227,46 +229,51 @@ impl Error {
         let counted = if status < 400 { 400 } else { status };
         let mut error = Self::of_status(counted.into(), code, text, effect);
         if sub_code == Some(CONFLICTING_OPERATION) {
-            error.kind = ErrorKind::TryAgainLater;
+            error.0.kind = ErrorKind::TryAgainLater;
         }
-        Self {
+        Self::of(Parts {
             status: Some(status),
-            ..error
-        }
+            ..*error.0
+        })
     }
 
     /// That management knows no such entity.
     pub(crate) fn no_such_entity(text: impl Into<String>) -> Self {
-        Self {
+        let refused = Self::new(ErrorKind::Refused, Some(ENTITY_NOT_FOUND), text.into());
+        Self::of(Parts {
             status: Some(404),
-            ..Self::new(ErrorKind::Refused, Some(ENTITY_NOT_FOUND), text.into())
-        }
+            ..*refused.0
+        })
     }
 
     fn new(kind: ErrorKind, code: Option<&str>, mut text: String) -> Self {
         if text.len() > TEXT_SIZE_MAX {
             text.truncate(text.floor_char_boundary(TEXT_SIZE_MAX));
         }
-        Self {
+        Self::of(Parts {
             kind,
             code: code.map(Into::into),
             status: None,
             request_id: None,
             retry_after: None,
             text: text.into(),
-        }
+        })
+    }
+
+    fn of(parts: Parts) -> Self {
+        Self(Box::new(parts))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
+        f.write_str(match self.0.kind {
             ErrorKind::Refused => "refused: ",
             ErrorKind::TryAgainLater => "try again later: ",
             ErrorKind::OutcomeUnknown => "outcome unknown: ",
         })?;
-        f.write_str(&self.text)?;
-        match (&self.code, self.status) {
+        f.write_str(&self.0.text)?;
+        match (&self.0.code, self.0.status) {
             (Some(code), Some(status)) => write!(f, " ({code}, status {status})"),
             (Some(code), None) => write!(f, " ({code})"),
             (None, Some(status)) => write!(f, " (status {status})"),

@@ -1,5 +1,8 @@
-//! What all interfaces over HTTP share: connections, bearer tokens, and the XML of answers.
+//! What all interfaces over HTTP share: requests, answers, connections, bearer tokens, and the XML of answers.
 
+pub(crate) mod answer;
+mod exchange;
 pub(crate) mod pool;
+pub(crate) mod request;
 pub(crate) mod tokens;
 pub(crate) mod xml;

@@ -1,71 +1,23 @@
 //! Connections over HTTP/1.1: made when they are needed, kept for the next request, and bounded.
 
-use std::future::poll_fn;
-use std::io;
-use std::pin::{Pin, pin};
+use std::future::ready;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Body as _;
-use hyper::client::conn::http1::{Builder, Connection, SendRequest};
-use hyper::header::HeaderMap;
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use tokio::select;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::answer::Answer;
+use super::exchange::Open;
+use super::request::Request;
 use crate::error::{Effect, Error};
-use crate::transport::{Route, Stream};
-
-/// The most that an answer may be: 5,000 queues with all the metadata they may have, and some.
-const ANSWER_SIZE_BYTES_MAX: usize = 64 << 20;
+use crate::transport::Route;
 
 /// How long a connection is kept for the next request, up to twice of it. Services close them after a minute or more.
 const IDLE_MAX: Duration = Duration::from_secs(30);
-
-type Sender = SendRequest<Full<Bytes>>;
-
-/// What reads and writes for a sender, until it is over.
-type Socket = Option<Box<Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>>>;
-
-/// A connection. It works only while somebody waits for it, in the task that waits: a task of its own would cost two
-/// switches for each request. So it is noticed late that the service has closed it: at the next request, or when it is old.
-struct Open {
-    sender: Sender,
-    socket: Socket,
-}
-
-/// Waits for something that comes over a connection.
-async fn drive<F: Future>(socket: &mut Socket, awaited: F) -> F::Output {
-    let mut awaited = pin!(awaited);
-    poll_fn(|context| {
-        // Twice: what is awaited may have something to write first.
-        for _ in 0..2 {
-            if let Some(open) = socket
-                && Pin::new(open).poll(context).is_ready()
-            {
-                *socket = None;
-            }
-            if let Poll::Ready(output) = awaited.as_mut().poll(context) {
-                return Poll::Ready(output);
-            }
-        }
-        Poll::Pending
-    })
-    .await
-}
-
-/// A whole answer.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
 
 pub(crate) struct Pool {
     route: Route,
@@ -124,85 +76,65 @@ impl Pool {
     /// To drop the future closes the connection that it was sent on, and leaves the outcome open.
     pub(crate) async fn send(
         &self,
-        request: Request<Full<Bytes>>,
+        request: &Request,
         effect: Effect,
         deadline: Instant,
     ) -> Result<Answer, Error> {
         let asked = Instant::now();
-        let not_in_time = |_| {
+        let not_in_time = || {
             let seconds = asked.elapsed().as_secs_f64();
             Error::later(format!(
                 "the request could not be sent within {seconds:.1} s"
             ))
         };
-        let place = timeout_at(deadline, self.places.acquire()).await;
-        let _place = place
-            .map_err(not_in_time)?
-            .map_err(|_| Error::later("the client was closed"))?;
-        let mut request = request;
-        loop {
-            let (mut open, is_new) = match self.take() {
-                // The last answer may just have been read.
-                Some(mut open) => {
-                    let ready = drive(&mut open.socket, open.sender.ready());
-                    match timeout_at(deadline, ready).await {
-                        Ok(Ok(())) => (open, false),
-                        Ok(Err(_)) | Err(_) => continue,
-                    }
+        // One for all of it: to set a timer costs more than to look at it again.
+        let mut in_time = pin!(sleep_until(deadline));
+        let place = select! {
+            biased;
+            place = self.places.acquire() => place,
+            () = &mut in_time => return Err(not_in_time()),
+        };
+        let _place = place.map_err(|_| Error::later("the client was closed"))?;
+        let mut open = match self.take() {
+            Some(open) => open,
+            None => {
+                let connecting = self.route.connect(|stream| ready(Ok(Open::new(stream))));
+                let mut open = select! {
+                    biased;
+                    connected = connecting => connected?,
+                    () = &mut in_time => return Err(not_in_time()),
+                };
+                if !open.is_usable() {
+                    return Err(Error::later("the service closed a new connection"));
                 }
-                None => {
-                    let connecting = self.connect();
-                    let connected = timeout_at(deadline, connecting).await;
-                    (connected.map_err(not_in_time)??, true)
-                }
-            };
-            let began = Instant::now();
-            let sent = drive(&mut open.socket, open.sender.try_send_request(request));
-            let sent = timeout_at(deadline, sent).await;
-            let answer = match sent {
-                Err(_) => return Err(Error::no_answer_within(effect, began.elapsed())),
-                Ok(Ok(answer)) => answer,
-                Ok(Err(mut error)) => match error.take_message() {
-                    // The service closed the connection while it was kept.
-                    Some(unsent) if !is_new => {
-                        request = unsent;
-                        continue;
-                    }
-                    Some(_) => return Err(Error::later(told(error.error()))),
-                    None => {
-                        let lost = Error::later(told(error.error()));
-                        return Err(lost.lost_under_way(effect));
-                    }
-                },
-            };
-            let (parts, body) = answer.into_parts();
-            let body = match body.is_end_stream() {
-                true => Bytes::new(),
-                false => {
-                    let body = Limited::new(body, ANSWER_SIZE_BYTES_MAX).collect();
-                    match timeout_at(deadline, drive(&mut open.socket, body)).await {
-                        Err(_) => return Err(Error::no_answer_within(effect, began.elapsed())),
-                        Ok(Err(error)) => {
-                            return Err(Error::later(error.to_string()).lost_under_way(effect));
-                        }
-                        Ok(Ok(body)) => body.to_bytes(),
-                    }
-                }
-            };
+                open
+            }
+        };
+        let began = Instant::now();
+        let exchanged = select! {
+            biased;
+            exchanged = open.exchange(request) => exchanged,
+            () = &mut in_time => return Err(Error::no_answer_within(effect, began.elapsed())),
+        };
+        let (answer, is_kept) =
+            exchanged.map_err(|broken| Error::later(broken.to_string()).lost_under_way(effect))?;
+        if is_kept {
             self.give_back(open);
-            return Ok(Answer {
-                status: parts.status,
-                headers: parts.headers,
-                body,
-            });
         }
+        Ok(answer)
     }
 
     /// A connection that was kept, and is open as far as is known.
     fn take(&self) -> Option<Open> {
-        let mut idle = lock(&self.idle);
-        idle.close_old(Instant::now());
-        idle.open.pop().map(|(open, _)| open)
+        loop {
+            let mut idle = lock(&self.idle);
+            idle.close_old(Instant::now());
+            let (mut open, _) = idle.open.pop()?;
+            drop(idle);
+            if open.is_usable() {
+                return Some(open);
+            }
+        }
     }
 
     fn give_back(&self, open: Open) {
@@ -212,18 +144,6 @@ impl Pool {
             let closer = tokio::spawn(close_old(Arc::downgrade(&self.idle)));
             idle.closer = Some(closer.abort_handle());
         }
-    }
-
-    async fn connect(&self) -> Result<Open, Error> {
-        let prepare = |stream| async move {
-            // Requests are small: one buffer costs less than a vector of parts.
-            let connecting = Builder::new().writev(false).handshake(TokioIo::new(stream));
-            let connected = connecting.await;
-            let (sender, socket) = connected.map_err(io::Error::other)?;
-            let socket = Some(Box::new(socket));
-            Ok(Open { sender, socket })
-        };
-        self.route.connect(prepare).await
     }
 }
 
@@ -236,33 +156,199 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-fn told(error: &hyper::Error) -> String {
-    format!("the connection broke: {error}")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
+    use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 
     use super::*;
-    use crate::transport::{Dial, DialFuture};
+    use crate::error::ErrorKind;
+    use crate::transport::{Dial, DialFuture, Stream};
 
-    /// Connects to a service within the test.
-    struct Pipe(Mutex<Option<DuplexStream>>);
+    /// Connects to services within the test, one after the other.
+    struct Pipes(Mutex<VecDeque<DuplexStream>>);
 
-    impl Dial for Pipe {
+    impl Dial for Pipes {
         fn dial<'a>(&'a self, _: &'a str, _: u16) -> DialFuture<'a> {
-            let stream = self.0.lock().unwrap().take().unwrap();
+            let stream = self.0.lock().unwrap().pop_front().unwrap();
             Box::pin(async move { Ok(Box::new(stream) as Box<dyn Stream>) })
         }
     }
 
+    /// A pool, and the other ends of its connections, which hold so many bytes.
+    fn pool_to<const N: usize>(size: usize) -> (Pool, [DuplexStream; N]) {
+        let mut ours = VecDeque::new();
+        let services = [(); N].map(|()| {
+            let (one, other) = duplex(size);
+            ours.push_back(one);
+            other
+        });
+        let dial = Arc::new(Pipes(Mutex::new(ours)));
+        let route = Route::new("service", 80, false, None, Some(dial), IDLE_MAX).unwrap();
+        (Pool::new(route, 1), services)
+    }
+
+    fn request(body: &[u8]) -> Request {
+        let request = Request::begin("PUT", "/", "service");
+        request.finish(body).unwrap()
+    }
+
+    async fn send(pool: &Pool, body: &[u8]) -> Result<Answer, Error> {
+        let deadline = Instant::now() + IDLE_MAX;
+        pool.send(&request(body), Effect::Change, deadline).await
+    }
+
+    const EMPTY: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
+
+    /// Reads a request without a body, and answers.
+    async fn answer(service: &mut DuplexStream, answer: &[u8]) {
+        let mut asked = vec![0; request(b"").bytes().len()];
+        service.read_exact(&mut asked).await.unwrap();
+        service.write_all(answer).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_if_its_answer_has_a_clear_end() {
+        for (first, is_kept) in [
+            (EMPTY, true),
+            (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", true),
+            (
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+                true,
+            ),
+            // Something follows it, and the next one would begin with that.
+            (b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1", false),
+            (
+                b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n",
+                false,
+            ),
+            (b"HTTP/1.0 204 No Content\r\n\r\n", false),
+        ] {
+            let (pool, [mut one, mut other]) = pool_to(1 << 10);
+            let (sent, ()) = tokio::join!(send(&pool, b""), answer(&mut one, first));
+            assert!(sent.unwrap().is_success());
+            assert_eq!(lock(&pool.idle).open.len(), usize::from(is_kept));
+            let next = match is_kept {
+                true => &mut one,
+                false => &mut other,
+            };
+            let (sent, ()) = tokio::join!(send(&pool, b""), answer(next, EMPTY));
+            assert_eq!(sent.unwrap().status, 204);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_not_sent_over_a_connection_that_was_closed_or_says_more() {
+        for more in [&b""[..], b"HTTP/1.1 408 Request Timeout\r\n\r\n"] {
+            let (pool, [mut one, mut other]) = pool_to(1 << 10);
+            let (sent, ()) = tokio::join!(send(&pool, b""), answer(&mut one, EMPTY));
+            sent.unwrap();
+            one.write_all(more).await.unwrap();
+            one.shutdown().await.unwrap();
+            let (sent, ()) = tokio::join!(send(&pool, b""), answer(&mut other, EMPTY));
+            assert_eq!(sent.unwrap().status, 204);
+            let mut rest = Vec::new();
+            one.read_to_end(&mut rest).await.unwrap();
+            assert_eq!(rest, b"");
+        }
+        let (pool, [one]) = pool_to(1 << 10);
+        drop(one);
+        let error = send(&pool, b"").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TryAgainLater, "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_cut_or_not_http_leaves_the_outcome_open() {
+        for bad in [
+            &b""[..],
+            b"HTTP/1.1 204",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n",
+            b"SSH-2.0-OpenSSH\r\n\r\n",
+        ] {
+            let (pool, [mut one]) = pool_to(1 << 10);
+            let service = async {
+                answer(&mut one, bad).await;
+                drop(one);
+            };
+            let (sent, ()) = tokio::join!(send(&pool, b""), service);
+            let error = sent.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+            assert!(lock(&pool.idle).open.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_ends_with_its_connection_if_it_says_nothing_else() {
+        let (pool, [mut one]) = pool_to(1 << 10);
+        let service = async {
+            answer(&mut one, b"HTTP/1.1 200 OK\r\n\r\nall").await;
+            drop(one);
+        };
+        let (sent, ()) = tokio::join!(send(&pool, b""), service);
+        assert_eq!(sent.unwrap().body, "all");
+        assert!(lock(&pool.idle).open.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_answer_counts_that_comes_before_all_is_sent() {
+        for reads_more in [false, true] {
+            let (pool, [mut one, mut other]) = pool_to(64);
+            let service = async {
+                let refusal = b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n";
+                answer(&mut one, refusal).await;
+                if !reads_more {
+                    drop(one);
+                }
+            };
+            let body = [b'a'; 1 << 10];
+            let (sent, ()) = tokio::join!(send(&pool, &body), service);
+            assert_eq!(sent.unwrap().status, 413);
+            // What is left of the request would be taken for the next one.
+            let (sent, ()) = tokio::join!(send(&pool, b""), answer(&mut other, EMPTY));
+            assert_eq!(sent.unwrap().status, 204);
+        }
+    }
+
+    #[tokio::test]
+    async fn large_requests_and_answers_go_through_a_small_pipe() {
+        let (pool, [mut one]) = pool_to(100);
+        let body = vec![b'a'; 300_000];
+        let service = async {
+            let mut asked = vec![0; request(&body).bytes().len()];
+            one.read_exact(&mut asked).await.unwrap();
+            assert!(asked.ends_with(&body));
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            one.write_all(head.as_bytes()).await.unwrap();
+            one.write_all(&body).await.unwrap();
+            answer(&mut one, EMPTY).await;
+        };
+        let sending = async {
+            assert_eq!(send(&pool, &body).await.unwrap().body, body);
+            assert_eq!(send(&pool, b"").await.unwrap().status, 204);
+        };
+        tokio::join!(sending, service);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_dropped_closes_its_connection() {
+        let (pool, [mut one, mut other]) = pool_to(1 << 10);
+        {
+            let mut sending = pin!(send(&pool, b""));
+            assert!((&mut sending).now_or_never().is_none());
+        }
+        let mut asked = Vec::new();
+        one.read_to_end(&mut asked).await.unwrap();
+        assert_eq!(asked, request(b"").bytes());
+        let (sent, ()) = tokio::join!(send(&pool, b""), answer(&mut other, EMPTY));
+        assert_eq!(sent.unwrap().status, 204);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn connections_that_nobody_uses_are_closed() {
-        let (ours, mut service) = duplex(1 << 16);
-        let dial = Arc::new(Pipe(Mutex::new(Some(ours))));
-        let route = Route::new("service", 80, false, None, Some(dial), IDLE_MAX).unwrap();
-        let pool = Pool::new(route, 1);
+        let (pool, [mut service]) = pool_to(1 << 16);
         let (answered, is_answered) = tokio::sync::oneshot::channel();
         let serving = tokio::spawn(async move {
             let mut asked = vec![0; 1_024];
@@ -273,9 +359,8 @@ mod tests {
             let rest = service.read_to_end(&mut asked).await.unwrap();
             (rest, Instant::now())
         });
-        let request = Request::builder().uri("/").header("host", "service");
-        let request = request.body(Full::new(Bytes::new())).unwrap();
-        let answer = pool.send(request, Effect::Read, Instant::now() + IDLE_MAX);
+        let request = Request::begin("GET", "/", "service").finish(b"").unwrap();
+        let answer = pool.send(&request, Effect::Read, Instant::now() + IDLE_MAX);
         assert_eq!(answer.await.unwrap().body, "ok");
         let (rest, closed) = serving.await.unwrap();
         let after = closed - is_answered.await.unwrap();

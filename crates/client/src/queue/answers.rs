@@ -2,11 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use hyper::header::HeaderMap;
-
 use super::model::{ListedQueue, PutMessage, QueueMessage, Receipt, ServiceStats};
 use crate::error::{Effect, Error, StorageRefusal};
-use crate::http::pool::Answer;
+use crate::http::answer::{Answer, Headers};
 use crate::http::xml::Element;
 
 /// Reads the XML of an answer, whose root is to have that name.
@@ -25,7 +23,9 @@ pub(super) fn read<T>(
 
 /// The value of a header that an answer must have.
 pub(super) fn header<'a>(answer: &'a Answer, name: &str, effect: Effect) -> Result<&'a str, Error> {
-    header_of(&answer.headers, name)
+    answer
+        .headers
+        .get(name)
         .ok_or_else(|| unreadable(&format!("an answer without {name}"), effect))
 }
 
@@ -44,11 +44,14 @@ fn not_storage(what: &str) -> String {
 
 /// The error in an answer that is no success.
 pub(super) fn error_of(answer: &Answer, effect: Effect) -> Error {
-    let status = answer.status.as_u16();
+    let status = answer.status;
     let root = Element::parse(&answer.body).ok();
     let root = root.filter(|root| root.name == "Error");
     let child = |name: &str| root.as_ref().and_then(|root| root.child_text(name).ok());
-    let code = header_of(&answer.headers, "x-ms-error-code").or_else(|| child("Code"));
+    let code = answer
+        .headers
+        .get("x-ms-error-code")
+        .or_else(|| child("Code"));
     let message = child("Message").and_then(|text| text.lines().next());
     let mut text = match message {
         Some(message) => message.trim().to_owned(),
@@ -64,28 +67,25 @@ pub(super) fn error_of(answer: &Answer, effect: Effect) -> Error {
     let refusal = StorageRefusal {
         status,
         code,
-        request_id: header_of(&answer.headers, "x-ms-request-id"),
+        request_id: answer.headers.get("x-ms-request-id"),
         retry_after: retry_after(&answer.headers),
     };
     Error::of_storage(refusal, &text, effect)
 }
 
 /// How long the service asks to wait. It can also be a date, which no queue service sends.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = header_of(headers, "retry-after")?.trim().parse().ok()?;
+fn retry_after(headers: &Headers) -> Option<Duration> {
+    let seconds = headers.get("retry-after")?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-fn header_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-pub(super) fn metadata(headers: &HeaderMap) -> Vec<(String, String)> {
+pub(super) fn metadata(headers: &Headers) -> Vec<(String, String)> {
     let mut metadata: Vec<_> = headers
         .iter()
         .filter_map(|(name, value)| {
-            let name = name.as_str().strip_prefix("x-ms-meta-")?;
-            let value = String::from_utf8_lossy(value.as_bytes());
+            let name = name.to_ascii_lowercase();
+            let name = name.strip_prefix("x-ms-meta-")?;
+            let value = String::from_utf8_lossy(value);
             Some((name.to_owned(), value.into_owned()))
         })
         .collect();

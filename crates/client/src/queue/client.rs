@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Method;
 use tokio::time::Instant;
 
 use super::answers;
@@ -14,7 +13,8 @@ use super::request::{FixedHeaders, Operation};
 use crate::connection_string::{Endpoint, QueueAccount};
 use crate::credential::QueueCredential;
 use crate::error::{Effect, Error};
-use crate::http::pool::{Answer, Pool};
+use crate::http::answer::Answer;
+use crate::http::pool::Pool;
 use crate::http::tokens::Tokens;
 use crate::retry::Retry;
 use crate::transport::Route;
@@ -91,7 +91,7 @@ impl QueueClient {
         with_metadata: bool,
         marker: Option<&str>,
     ) -> Result<(Vec<ListedQueue>, Option<String>), Error> {
-        let mut list = Operation::new(Method::GET, &[], Effect::Read)
+        let mut list = Operation::new("GET", &[], Effect::Read)
             .query("comp", "list")
             .query("maxresults", self.shared.page_size);
         if let Some(marker) = marker {
@@ -121,20 +121,20 @@ impl QueueClient {
         queue: &str,
         metadata: &[(String, String)],
     ) -> Result<bool, Error> {
-        let create = Operation::repeatable(Method::PUT, &[queue]).metadata(metadata);
+        let create = Operation::repeatable("PUT", &[queue]).metadata(metadata);
         let answer = self.call(&create, &[201, 204]).await?;
         Ok(answer.status == 201)
     }
 
     /// Deletes a queue with everything in it.
     pub async fn delete_queue(&self, queue: &str) -> Result<(), Error> {
-        let delete = Operation::new(Method::DELETE, &[queue], Effect::Change);
+        let delete = Operation::new("DELETE", &[queue], Effect::Change);
         self.call(&delete, &[204]).await.map(drop)
     }
 
     /// Reads metadata and approximate count.
     pub async fn queue_properties(&self, queue: &str) -> Result<QueueProperties, Error> {
-        let read = Operation::new(Method::GET, &[queue], Effect::Read).query("comp", "metadata");
+        let read = Operation::new("GET", &[queue], Effect::Read).query("comp", "metadata");
         let answer = self.call(&read, &[200]).await?;
         let name = "x-ms-approximate-messages-count";
         let count = answers::header(&answer, name, Effect::Read)?.parse();
@@ -151,7 +151,7 @@ impl QueueClient {
         queue: &str,
         metadata: &[(String, String)],
     ) -> Result<(), Error> {
-        let set = Operation::repeatable(Method::PUT, &[queue])
+        let set = Operation::repeatable("PUT", &[queue])
             .query("comp", "metadata")
             .metadata(metadata);
         self.call(&set, &[204]).await.map(drop)
@@ -164,7 +164,7 @@ impl QueueClient {
         text: &str,
         options: PutOptions,
     ) -> Result<PutMessage, Error> {
-        let mut put = Operation::new(Method::POST, &[queue, "messages"], Effect::Change);
+        let mut put = Operation::new("POST", &[queue, "messages"], Effect::Change);
         if let Some(seconds) = options.visibility_timeout {
             put = put.query("visibilitytimeout", seconds);
         }
@@ -186,7 +186,7 @@ impl QueueClient {
         count: u32,
         visibility_timeout: Option<u32>,
     ) -> Result<Vec<QueueMessage>, Error> {
-        let mut get = Operation::new(Method::GET, &[queue, "messages"], Effect::Change)
+        let mut get = Operation::new("GET", &[queue, "messages"], Effect::Change)
             .query("numofmessages", count);
         if let Some(seconds) = visibility_timeout {
             get = get.query("visibilitytimeout", seconds);
@@ -196,7 +196,7 @@ impl QueueClient {
 
     /// Looks at up to `count` visible messages, at most 32.
     pub async fn peek(&self, queue: &str, count: u32) -> Result<Vec<QueueMessage>, Error> {
-        let peek = Operation::new(Method::GET, &[queue, "messages"], Effect::Read)
+        let peek = Operation::new("GET", &[queue, "messages"], Effect::Read)
             .query("peekonly", "true")
             .query("numofmessages", count);
         self.messages(&peek, false).await
@@ -213,7 +213,7 @@ impl QueueClient {
         text: Option<&str>,
     ) -> Result<Receipt, Error> {
         let effect = Effect::Change;
-        let mut update = Operation::new(Method::PUT, &[queue, "messages", id], effect)
+        let mut update = Operation::new("PUT", &[queue, "messages", id], effect)
             .query("popreceipt", receipt)
             .query("visibilitytimeout", visibility_timeout);
         if let Some(text) = text {
@@ -232,7 +232,7 @@ impl QueueClient {
     /// Deletes a message that was received.
     pub async fn delete_message(&self, queue: &str, id: &str, receipt: &str) -> Result<(), Error> {
         let path = [queue, "messages", id];
-        let delete = Operation::new(Method::DELETE, &path, Effect::Change);
+        let delete = Operation::new("DELETE", &path, Effect::Change);
         let delete = delete.query("popreceipt", receipt);
         self.call(&delete, &[204]).await.map(drop)
     }
@@ -242,7 +242,7 @@ impl QueueClient {
     /// With many messages the service may answer `OperationTimedOut` after it has deleted some; then it is asked
     /// again, as often as the options say.
     pub async fn clear(&self, queue: &str) -> Result<(), Error> {
-        let clear = Operation::repeatable(Method::DELETE, &[queue, "messages"]);
+        let clear = Operation::repeatable("DELETE", &[queue, "messages"]);
         self.call(&clear, &[204]).await.map(drop)
     }
 
@@ -252,10 +252,10 @@ impl QueueClient {
     /// after it has deleted some messages, the caller gets this error at once, looks, and asks again. Without an answer
     /// the outcome is unknown: another try would delete messages that have come meanwhile.
     pub async fn clear_once(&self, queue: &str) -> Result<(), Error> {
-        let mut clear = Operation::new(Method::DELETE, &[queue, "messages"], Effect::Change);
+        let mut clear = Operation::new("DELETE", &[queue, "messages"], Effect::Change);
         clear.reports_timeouts = true;
         let answer = self.call(&clear, &[204]).await?;
-        match answer.status.as_u16() {
+        match answer.status {
             204 => Ok(()),
             _ => Err(answers::error_of(&answer, clear.effect)),
         }
@@ -288,7 +288,7 @@ impl QueueClient {
                 let until = limit.and_then(|limit| Instant::now().checked_add(limit));
                 let until = until.map_or(deadline, |until| until.min(deadline));
                 let answer = self.call_once(operation, until).await?;
-                if success.contains(&answer.status.as_u16()) {
+                if success.contains(&answer.status) {
                     return Ok(answer);
                 }
                 let error = answers::error_of(&answer, operation.effect);
@@ -328,7 +328,7 @@ impl QueueClient {
         let request = operation.signed(account, endpoint, tokens, headers, limit);
         let request = request.await?;
         // It is large, and futures around it are moved.
-        Box::pin(service.pool.send(request, operation.effect, until)).await
+        Box::pin(service.pool.send(&request, operation.effect, until)).await
     }
 }
 

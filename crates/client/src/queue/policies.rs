@@ -4,7 +4,6 @@
 
 use std::time::SystemTime;
 
-use hyper::Method;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -31,7 +30,7 @@ pub struct AccessPolicy {
 impl QueueClient {
     /// Reads the stored access policies of a queue.
     pub async fn access_policies(&self, queue: &str) -> Result<Vec<AccessPolicy>, Error> {
-        let read = Operation::new(Method::GET, &[queue], Effect::Read).query("comp", "acl");
+        let read = Operation::new("GET", &[queue], Effect::Read).query("comp", "acl");
         let answer = self.call(&read, &[200]).await?;
         answers::read(&answer, "SignedIdentifiers", Effect::Read, |root| {
             root.children.iter().map(policy).collect()
@@ -45,7 +44,7 @@ impl QueueClient {
         queue: &str,
         policies: &[AccessPolicy],
     ) -> Result<(), Error> {
-        let set = Operation::repeatable(Method::PUT, &[queue]).query("comp", "acl");
+        let set = Operation::repeatable("PUT", &[queue]).query("comp", "acl");
         let set = set.document(written(policies)?);
         self.call(&set, &[204]).await.map(drop)
     }

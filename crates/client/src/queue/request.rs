@@ -1,20 +1,16 @@
 //! Requests: what is asked for, and how it is signed.
 
 use std::borrow::Cow;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
-};
-use hyper::{Method, Request, Uri};
 use percent_encoding::utf8_percent_encode;
 
 use crate::connection_string::{Endpoint, QueueAccount};
 use crate::credential::QueueCredential;
 use crate::error::{Effect, Error};
+use crate::http::request::Request;
 use crate::http::tokens::Tokens;
 use crate::http::xml;
 use crate::sign::{ENCODED, HttpRequest};
@@ -23,57 +19,49 @@ use crate::sign::{ENCODED, HttpRequest};
 /// that is used here.
 const VERSION: &str = "2024-11-04";
 
-/// About how long a path is, and how many headers a request has.
+/// About how long a path is.
 const PATH_LENGTH: usize = 128;
-const HEADERS: usize = 12;
 
 const X_MS_DATE: &str = "x-ms-date";
 
 const X_MS_VERSION: &str = "x-ms-version";
 
-const XML: HeaderValue = HeaderValue::from_static("application/xml");
+const XML: &str = "application/xml";
 
 /// The headers that are the same for each request to an endpoint, but for the date.
 #[derive(Debug)]
 pub(super) struct FixedHeaders {
-    host: Result<HeaderValue, Error>,
-    user_agent: Result<HeaderValue, Error>,
+    host: String,
+    user_agent: String,
     /// As the last request said it, and for which second.
-    date: Mutex<(u64, HeaderValue)>,
+    date: Mutex<(u64, Arc<str>)>,
 }
 
 impl FixedHeaders {
     pub(super) fn new(endpoint: &Endpoint, user_agent: &str) -> Self {
-        let value = |text: &str| HeaderValue::from_str(text).map_err(|_| cannot_carry());
         Self {
-            host: value(&endpoint.authority()),
-            user_agent: value(user_agent),
-            date: Mutex::new((0, HeaderValue::from_static(""))),
+            host: endpoint.authority(),
+            user_agent: user_agent.to_owned(),
+            date: Mutex::new((0, "".into())),
         }
     }
 
-    fn date(&self) -> Result<HeaderValue, Error> {
+    fn date(&self) -> Arc<str> {
         let now = SystemTime::now();
         let since = now.duration_since(SystemTime::UNIX_EPOCH);
         let second = since.unwrap_or_default().as_secs();
         let mut date = self.date.lock().unwrap_or_else(PoisonError::into_inner);
         if date.0 != second {
-            let text = httpdate::fmt_http_date(now);
-            *date = (second, text.try_into().map_err(|_| cannot_carry())?);
+            *date = (second, httpdate::fmt_http_date(now).into());
         }
-        Ok(date.1.clone())
+        date.1.clone()
     }
-}
-
-/// The error could repeat the target, and with it a signature.
-fn cannot_carry() -> Error {
-    Error::refused("the request has characters that HTTP cannot carry")
 }
 
 /// An operation that is not signed yet.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
-    pub(super) method: Method,
+    pub(super) method: &'static str,
     /// Empty for the account, or `/` and encoded segments.
     path: String,
     /// Names in lower case, and values as they are meant.
@@ -91,7 +79,7 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    pub(super) fn new(method: Method, segments: &[&str], effect: Effect) -> Self {
+    pub(super) fn new(method: &'static str, segments: &[&str], effect: Effect) -> Self {
         let mut path = String::with_capacity(PATH_LENGTH);
         for segment in segments {
             path.push('/');
@@ -111,7 +99,7 @@ impl Operation {
     }
 
     /// A change that is the same once and twice.
-    pub(super) fn repeatable(method: Method, segments: &[&str]) -> Self {
+    pub(super) fn repeatable(method: &'static str, segments: &[&str]) -> Self {
         Self {
             is_repeatable: true,
             ..Self::new(method, segments, Effect::Change)
@@ -145,8 +133,7 @@ impl Operation {
     /// With an XML document as its body.
     pub(super) fn document(mut self, document: String) -> Self {
         self.body = document.into();
-        self.headers
-            .push(("content-type".into(), "application/xml".into()));
+        self.headers.push(("content-type".into(), XML.to_owned()));
         self
     }
 
@@ -166,7 +153,7 @@ impl Operation {
         tokens: Option<&Tokens>,
         fixed: &FixedHeaders,
         limit_s: Option<u64>,
-    ) -> Result<Request<Full<Bytes>>, Error> {
+    ) -> Result<Request, Error> {
         let mut target = String::with_capacity(2 * PATH_LENGTH);
         match [endpoint.path.as_str(), &self.path] {
             ["", ""] => target.push('/'),
@@ -179,23 +166,20 @@ impl Operation {
             .map(|(name, value)| (*name, utf8_percent_encode(value, ENCODED).into()))
             .chain(limit)
             .collect();
-        let date = fixed.date()?;
+        let date = fixed.date();
         let authorization = match account.credential() {
             QueueCredential::SharedKey(key) => {
                 let own = self.headers.iter();
                 let own = own.map(|(name, value)| (&**name, value.as_str()));
                 let headers: Vec<_> = own
-                    .chain([
-                        (X_MS_VERSION, VERSION),
-                        (X_MS_DATE, date.to_str().unwrap_or_default()),
-                    ])
+                    .chain([(X_MS_VERSION, VERSION), (X_MS_DATE, &date)])
                     .collect();
                 let query: Vec<_> = query
                     .iter()
                     .map(|(name, value)| (*name, &**value))
                     .collect();
                 Some(key.authorization(&HttpRequest {
-                    method: self.method.as_str(),
+                    method: self.method,
                     path: &target,
                     query: &query,
                     headers: &headers,
@@ -216,37 +200,17 @@ impl Operation {
         if let QueueCredential::Signature(signature) = account.credential() {
             target.extend([separator, signature.expose()]);
         }
-        let mut request = Request::new(Full::new(self.body.clone()));
-        *request.method_mut() = self.method.clone();
-        *request.uri_mut() = Uri::try_from(target).map_err(|_| cannot_carry())?;
-        let headers = request.headers_mut();
-        headers.reserve(HEADERS);
-        headers.insert(HOST, fixed.host.clone()?);
-        headers.insert(ACCEPT, XML);
-        headers.insert(
-            HeaderName::from_static(X_MS_VERSION),
-            HeaderValue::from_static(VERSION),
-        );
-        headers.insert(HeaderName::from_static(X_MS_DATE), date);
-        headers.insert(USER_AGENT, fixed.user_agent.clone()?);
-        self.put_headers(headers)?;
-        if let Some(authorization) = authorization {
-            let value = authorization.try_into().map_err(|_| cannot_carry())?;
-            headers.insert(AUTHORIZATION, value);
-        }
-        Ok(request)
-    }
-
-    /// Adds the headers of this operation.
-    fn put_headers(&self, headers: &mut HeaderMap) -> Result<(), Error> {
+        let mut request = Request::begin(self.method, &target, &fixed.host)
+            .header("accept", XML)
+            .header(X_MS_VERSION, VERSION)
+            .header(X_MS_DATE, &date)
+            .header("user-agent", &fixed.user_agent);
         for (name, value) in &self.headers {
-            let name = HeaderName::try_from(&**name).map_err(|_| cannot_carry())?;
-            let value = HeaderValue::try_from(value).map_err(|_| cannot_carry())?;
-            headers.append(name, value);
+            request = request.header(name, value);
         }
-        if self.body.is_empty() && self.method != Method::GET {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        if let Some(authorization) = authorization {
+            request = request.header("authorization", &authorization);
         }
-        Ok(())
+        request.finish(&self.body)
     }
 }

@@ -2,8 +2,6 @@
 //!
 //! Source: *Get Queue Service Properties*, *Set Queue Service Properties*, *Get Queue Service Stats*.
 
-use hyper::Method;
-
 use super::answers;
 use super::client::QueueClient;
 use super::model::ServiceStats;
@@ -69,7 +67,7 @@ pub struct CorsRule {
 impl QueueClient {
     /// Reads the properties of the service.
     pub async fn service_properties(&self) -> Result<ServiceProperties, Error> {
-        let read = Operation::new(Method::GET, &[], Effect::Read);
+        let read = Operation::new("GET", &[], Effect::Read);
         let read = of_service(read, "properties");
         let answer = self.call(&read, &[200]).await?;
         answers::read(
@@ -85,14 +83,14 @@ impl QueueClient {
         &self,
         properties: &ServiceProperties,
     ) -> Result<(), Error> {
-        let set = Operation::repeatable(Method::PUT, &[]).document(written(properties)?);
+        let set = Operation::repeatable("PUT", &[]).document(written(properties)?);
         let set = of_service(set, "properties");
         self.call(&set, &[202]).await.map(drop)
     }
 
     /// Reads how far the account's second copy is, from that copy.
     pub async fn service_stats(&self) -> Result<ServiceStats, Error> {
-        let read = Operation::new(Method::GET, &[], Effect::Read);
+        let read = Operation::new("GET", &[], Effect::Read);
         let mut read = of_service(read, "stats");
         read.is_for_secondary = true;
         let answer = self.call(&read, &[200]).await?;

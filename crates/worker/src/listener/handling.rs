@@ -192,8 +192,8 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         let decoded = shared.codec.decode(&self.incoming).await;
         let message = Arc::new(decoded.map_err(Failure::of_codec)?);
         *lock(&self.message) = Some(message.clone());
-        let (lease, phase) = (self.lease.clone(), shared.phase.subscribe());
-        let delivery = Delivery::new(message, self.meta.clone(), lease, phase, shared.clone());
+        let (meta, lease) = (self.meta.clone(), self.lease.clone());
+        let delivery = Delivery::new(message, meta, lease, shared.clone());
         match &*shared.handlers {
             [only] => contained(&**only, delivery).await,
             // Each runs to its end: a handler is not dropped because another one failed or panicked.

@@ -18,7 +18,7 @@ use super::swiftness::Swiftness;
 use super::tasks::Tasks;
 use crate::chance::Chance;
 use crate::codec::{Codec, CodecError};
-use crate::delivery::{Boxed, DynHandler, ObserveRequests, Verify};
+use crate::delivery::{Boxed, DynHandler, OfListener, Verify};
 use crate::error::SourceError;
 use crate::policy::{
     AfterLoss, Idle, LossLimit, LossWindow, LostLeases, OnLostLeases, Pace, RequestOutcome,
@@ -338,9 +338,13 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
     }
 }
 
-impl<T: Send + Sync + 'static, S: Source> ObserveRequests for Shared<T, S> {
+impl<T: Send + Sync + 'static, S: Source> OfListener for Shared<T, S> {
     fn observe(&self, began: Instant, error: Option<&SourceError>) {
         self.observe_request(began, error);
+    }
+
+    fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
     }
 }
 

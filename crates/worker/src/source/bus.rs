@@ -291,7 +291,9 @@ pub(super) fn incoming(name: &SourceName, received: &Received) -> Incoming {
     let key = match (received.sequence_number(), since) {
         (Some(number), Some(since)) => {
             let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-            format!("{number}@{ms}")
+            let mut key = number.to_string();
+            key.push('@');
+            key + &ms.to_string()
         }
         // Nothing tells the message from others.
         (None, _) | (_, None) => String::new(),

@@ -157,8 +157,8 @@ pub struct QueueLease {
     settings: Arc<Settings>,
     id: String,
     receipt: String,
-    /// As it came, or as it was last stored.
-    text: String,
+    /// As it came, or as it was last stored: UTF-8. It shares its memory with the body, if that is the text.
+    text: Bytes,
     envelope: Option<Envelope>,
     incoming: Incoming,
     ends_at: Instant,
@@ -174,10 +174,11 @@ impl QueueLease {
         let mut meta = Meta::new(settings.name.queue.clone(), message.id.clone(), attempt);
         meta.enqueued_at = Some(message.inserted);
         let mut envelope = None;
-        let body = read_text(settings.encoding, &message.text, &mut meta, &mut envelope);
+        let text = Bytes::from(message.text);
+        let body = read_text(settings.encoding, &text, &mut meta, &mut envelope);
         let body = body.unwrap_or_else(|why| {
             meta.unreadable = Some(why);
-            Bytes::from(message.text.clone())
+            text.clone()
         });
         let receipt = message.receipt.map(|it| it.value).unwrap_or_default();
         let lease = ends_at.saturating_duration_since(Instant::now());
@@ -185,7 +186,7 @@ impl QueueLease {
             settings,
             id: message.id,
             receipt,
-            text: message.text,
+            text,
             envelope,
             incoming: Incoming {
                 body,
@@ -206,7 +207,7 @@ impl QueueLease {
         self.receipt = value;
         self.ends_at = asked_at + Duration::from_secs(seconds.into());
         if let Some(text) = text {
-            self.text = text;
+            self.text = text.into();
         }
         Ok(())
     }
@@ -273,7 +274,8 @@ impl Lease for QueueLease {
             let settings = &self.settings;
             let (client, queue) = (&settings.client, &settings.poison);
             let (encoding, incoming) = (settings.encoding, &self.incoming);
-            poison::put(client, queue, encoding, &self.text, incoming, burial).await?;
+            let text = std::str::from_utf8(&self.text).expect("it was made of a string");
+            poison::put(client, queue, encoding, text, incoming, burial).await?;
             self.is_buried = true;
         }
         self.complete().await
@@ -313,12 +315,12 @@ pub(crate) fn text_of(encoding: TextEncoding, body: &Bytes) -> Result<String, So
 
 fn read_text(
     encoding: TextEncoding,
-    text: &str,
+    text: &Bytes,
     meta: &mut Meta,
     found: &mut Option<Envelope>,
 ) -> Result<Bytes, String> {
     let bytes = match encoding {
-        TextEncoding::Plain => Bytes::copy_from_slice(text.as_bytes()),
+        TextEncoding::Plain => text.clone(),
         TextEncoding::Base64 => BASE64_STANDARD
             .decode(text)
             .map(Bytes::from)
@@ -362,7 +364,7 @@ mod tests {
     #[test]
     fn a_text_that_is_not_base64_is_named_so() {
         let mut meta = Meta::new("jobs".into(), "id", 1);
-        let read = read_text(TextEncoding::Base64, "no!", &mut meta, &mut None);
+        let read = read_text(TextEncoding::Base64, &"no!".into(), &mut meta, &mut None);
         assert!(read.unwrap_err().contains("not Base64"));
         let text = text_of(TextEncoding::Plain, &Bytes::from_static(&[0xff]));
         assert!(text.unwrap_err().to_string().contains("Base64"));

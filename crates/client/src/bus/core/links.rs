@@ -256,7 +256,7 @@ impl Core {
         let is_leaving = link.is_leaving;
         let sent = self.sending.extract_if(.., |_, it| it.link == key);
         let sent: Vec<_> = sent.map(|(_, it)| it.job).collect();
-        let settled = self.settling.extract_if(.., |_, it| it.link == key);
+        let settled = self.settling.extract_if(|_, it| it.link == key);
         let settled: Vec<_> = settled.map(|(_, it)| it).collect();
         for job in sent {
             job.lose(&error);

@@ -1,5 +1,6 @@
 //! Settlements: of one message, or of several at once.
 
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kew_amqp::performative::DeliveryState;
@@ -153,20 +154,17 @@ impl Core {
 
     fn settle_one(&mut self, delivery: DeliveryName, state: DeliveryState, settling: Settling) {
         let is_of_this = delivery.connection == self.connection_number;
-        let delivery = delivery.id;
-        let is_known = self.wire.as_mut().is_some_and(|wire| {
-            is_of_this
-                && !self.settling.contains_key(&delivery)
-                && wire.amqp.update(delivery, state)
-        });
-        if !is_known {
+        if is_of_this
+            && let Some(wire) = &mut self.wire
+            && let Entry::Vacant(place) = self.settling.entry(delivery.id)
+            && wire.amqp.update(delivery.id, state)
+        {
+            if let Some(link) = self.links.get_mut(&settling.link) {
+                link.begin_one(self.now);
+            }
+            place.insert(settling);
+        } else {
             settling.finish(Ok(Settled::LinkGone));
-            return;
         }
-        let now = self.now;
-        if let Some(link) = self.links.get_mut(&settling.link) {
-            link.begin_one(now);
-        }
-        self.settling.insert(delivery, settling);
     }
 }
