@@ -14,7 +14,8 @@ from compare_bus import bus_address, run, start_bus
 from servers import add_program_options, finish_programs
 
 PROTOCOLS = ["amqp", "http", "queue"]
-ATTACKS = 8
+ATTACKS = 9
+BUSY = "busy"  # one connection that sends all it can; the others are attacks
 
 
 def parse_options(arguments):
@@ -25,6 +26,7 @@ def parse_options(arguments):
     parser.add_argument("--deliveries", type=int, default=60_000, help="of each attacker (60000)")
     parser.add_argument("--attack", action="append", default=[], help="only this one, or several")
     parser.add_argument("--bound-ms", type=float, default=50.0, help="for p99, in milliseconds (50)")
+    parser.add_argument("--busy-factor", type=float, default=2.0, help="for p99 beside a busy connection (2)")
     parser.add_argument("--kew-option", action="append", default=[], help="another option of serve")
     options = parser.parse_args(arguments)
     finish_programs(options)
@@ -62,6 +64,19 @@ def too_slow(options, runs):
     ]
 
 
+def held_back(options, runs):
+    """The values beside a busy connection that are too far above those of a client alone."""
+    rows = {row["attack"]: row for row in runs}
+    if BUSY not in rows:
+        return []
+    pairs = [(it, rows[BUSY][it]["p99_us"], rows["none"][it]["p99_us"]) for it in PROTOCOLS]
+    return [
+        f"{protocol} beside a busy connection: p99 is {busy / alone:.1f} times that alone"
+        for protocol, busy, alone in pairs
+        if busy > options.busy_factor * alone
+    ]
+
+
 def main(arguments):
     options = parse_options(arguments)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.target) as place:
@@ -77,4 +92,7 @@ def main(arguments):
     slow = too_slow(options, runs)
     for line in slow:
         print(f"above the bound of {options.bound_ms:.0f} ms: {line}", file=sys.stderr)
-    return 1 if slow else 0
+    held = held_back(options, runs)
+    for line in held:
+        print(f"above the bound of {options.busy_factor:.1f}: {line}", file=sys.stderr)
+    return 1 if slow or held else 0

@@ -23,7 +23,9 @@ use kew_amqp::{Event, Outgoing};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::amqp10::Sender;
 use crate::client::{connect, receiver};
+use crate::ends::Sending as _;
 use crate::many::entity;
 use crate::options::{Auth, Bystander, Target};
 
@@ -31,6 +33,9 @@ use crate::options::{Auth, Bystander, Target};
 const CHUNK_SIZE_BYTES: usize = 64 * 1024;
 /// Messages of a batch.
 const BATCH_COUNT: usize = 1_000;
+/// The messages of a busy connection: how many are not settled, and their bytes.
+const BUSY_COUNT: usize = 1_000;
+const BUSY_SIZE_BYTES: usize = 64;
 /// How long to wait before reconnecting after the server has ended a connection.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -60,6 +65,8 @@ pub(crate) enum Attack {
     Requests,
     /// The same to Queue Storage.
     QueueRequests,
+    /// No attack: one connection that sends as many messages as it may.
+    Busy,
 }
 
 impl Attack {
@@ -73,6 +80,7 @@ impl Attack {
             Self::Tokens => "tokens",
             Self::Requests => "requests",
             Self::QueueRequests => "queue-requests",
+            Self::Busy => "busy",
         }
     }
 
@@ -87,6 +95,8 @@ impl Attack {
             Self::Tokens => token_request(),
             Self::Requests => request(&format!("/{}/messages/head", entity(0))),
             Self::QueueRequests => request("/devstoreaccount1/bystander/messages"),
+            // It sends messages that are settled, instead of the same bytes.
+            Self::Busy => return Vec::new(),
         };
         once.repeat(CHUNK_SIZE_BYTES.div_ceil(once.len()))
     }
@@ -161,6 +171,15 @@ async fn attack_all(
     ready: &std::sync::mpsc::Sender<()>,
 ) -> Result<()> {
     let mut tasks = tokio::task::JoinSet::new();
+    if plan.attack == Attack::Busy {
+        let sender = Sender::connect(&plan.target, &entity(0)).await?;
+        let shared = Arc::clone(shared);
+        tasks.spawn(async move { send_on(sender, &shared).await });
+    }
+    let count = match plan.attack {
+        Attack::Busy => 0,
+        _ => count,
+    };
     for _ in 0..count {
         let first = Attacker::connect(plan).await?;
         let (plan, shared) = (plan.clone(), Arc::clone(shared));
@@ -190,6 +209,25 @@ async fn keep_on(plan: &Plan, mut attacker: Attacker, shared: &Shared) -> Result
     Ok(())
 }
 
+/// Sends messages until the end, as many at once as the server takes.
+async fn send_on(mut sender: Sender, shared: &Shared) -> Result<()> {
+    let body = Bytes::from_static(&[b'x'; BUSY_SIZE_BYTES]);
+    let mut in_flight = 0;
+    while !shared.is_over.load(Ordering::Relaxed) || in_flight > 0 {
+        while in_flight < BUSY_COUNT
+            && !shared.is_over.load(Ordering::Relaxed)
+            && sender.send(body.clone()).await?
+        {
+            in_flight += 1;
+            shared
+                .sent_bytes
+                .fetch_add(BUSY_SIZE_BYTES as u64, Ordering::Relaxed);
+        }
+        in_flight -= sender.settled().await?;
+    }
+    Ok(())
+}
+
 /// A connection of an attacker.
 enum Attacker {
     Amqp(Box<Client>),
@@ -204,7 +242,9 @@ impl Attacker {
                 take_deliveries(&mut client, plan).await?;
                 client
             }
-            Attack::Links | Attack::Receivers | Attack::Frames => connect(&plan.target).await?,
+            Attack::Links | Attack::Receivers | Attack::Frames | Attack::Busy => {
+                connect(&plan.target).await?
+            }
             Attack::Tokens => {
                 // With PLAIN the client puts no token, so its first link is the one in the requests.
                 let target = Target {

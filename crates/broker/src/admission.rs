@@ -89,6 +89,7 @@ impl Admission {
 
 #[cfg(test)]
 mod tests {
+    use kew_engine::storage::StorageCommand;
     use kew_engine::{BodyEncoding, EntityName, VisibilityTimeout};
 
     use super::*;
@@ -98,13 +99,13 @@ mod tests {
     }
 
     fn send(size: usize) -> Command {
-        Command::Send {
+        Command::Storage(StorageCommand::Send {
             queue: queue(),
             body: vec![0; size].into(),
             encoding: BodyEncoding::Text,
             time_to_live_seconds: None,
             visibility_timeout: VisibilityTimeout::ZERO,
-        }
+        })
     }
 
     #[test]
@@ -116,7 +117,7 @@ mod tests {
         let mut admission = Admission::new(limits);
         let admitted: Vec<_> = (0..6).map(|_| admission.admit(&send(1)).unwrap()).collect();
         assert_eq!(admission.admit(&send(1)), Err(Busy));
-        let clear = Command::Clear { queue: queue() };
+        let clear = Command::Storage(StorageCommand::Clear { queue: queue() });
         admission.admit(&clear).unwrap();
         admission.admit(&clear).unwrap();
         assert_eq!(admission.admit(&clear), Err(Busy));

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use kew_engine::bus::{Awaited, BusOutcome};
+use kew_engine::storage::StorageOutcome;
 use kew_engine::{Command, Incarnation, Outcome};
 use kew_log::{Body, LogFailed, Recovery, Storage};
 use thiserror::Error;
@@ -16,7 +17,7 @@ use crate::runner::{self, Shared};
 use crate::unread;
 use crate::{
     AdmissionLimits, Answered, Answers, ChangeWatch, OpenPartitionError, PartitionOptions,
-    Rejection, Reply, Watch,
+    Rejection, Reply, Source, Watch,
 };
 
 /// How a broker is run.
@@ -100,9 +101,11 @@ impl From<&LogFailed> for Failure {
     }
 }
 
-/// A running broker. Clones share it.
+/// A running broker. Clones share it, and are the same source of commands.
 #[derive(Clone, Debug)]
 pub struct Broker {
+    /// Where the commands come from that this handle submits.
+    source: Source,
     pub(crate) shared: Arc<Shared>,
     /// Locked by the caller that reads for metrics.
     pub(crate) reading: Arc<tokio::sync::Mutex<()>>,
@@ -120,6 +123,7 @@ impl Broker {
         let (failed, failure) = watch::channel(None);
         let started = runner::start(storage, options, failed)?;
         let broker = Self {
+            source: Source::ALONE,
             shared: started.shared,
             reading: Arc::default(),
             threads: Arc::new(Mutex::new(started.threads)),
@@ -133,6 +137,16 @@ impl Broker {
         let storage = Arc::new(kew_log::MemoryStorage::new());
         let (broker, _) = Self::start(storage, BrokerOptions::default())?;
         Ok(broker)
+    }
+
+    /// A handle for a connection or a job, which may have many commands under way. They are carried out in their
+    /// order, and in turn with those of other handles. Commands of the first handle wait by themselves.
+    #[must_use]
+    pub fn for_source(&self) -> Self {
+        Self {
+            source: Source::new(),
+            ..self.clone()
+        }
     }
 
     /// Carries out a command. The answer comes once everything it rests on is durable.
@@ -149,7 +163,9 @@ impl Broker {
     /// The answer to a command, without its bodies.
     pub(crate) async fn ask(&self, command: Command) -> Result<Answered, Rejection> {
         let (sender, answer) = oneshot::channel::<Reply>();
-        let submitted = self.shared.submit(Asker::Alone(sender), command);
+        let submitted = self
+            .shared
+            .submit(self.source, Asker::Alone(sender), command);
         submitted.map_err(|(_, rejection)| rejection)?;
         // A ticket is dropped without an answer only if its runner is gone.
         answer.await.unwrap_or(Err(Rejection::Stopped))
@@ -158,7 +174,8 @@ impl Broker {
     /// Carries out commands and collects their answers in one place, each under its key. An answer comes
     /// once everything it rests on is durable. Its bodies are not read yet.
     ///
-    /// Commands are carried out in the order of submission. A command that is passed to `refused` gets no
+    /// Commands are carried out in the order of their submission by this handle, if it is one for a source: see
+    /// [`Broker::for_source`]. A command that is passed to `refused` gets no
     /// answer.
     pub fn submit_among(
         &self,
@@ -170,11 +187,12 @@ impl Broker {
             let among = Among::new(answers, key);
             (Asker::Among(among), unread::careful(command))
         });
-        self.shared.submit_all(asked, |asker, rejection| {
-            if let Asker::Among(among) = asker {
-                refused(among.forget(), rejection);
-            }
-        });
+        self.shared
+            .submit_all(self.source, asked, |asker, rejection| {
+                if let Asker::Among(among) = asker {
+                    refused(among.forget(), rejection);
+                }
+            });
     }
 
     /// Watches a bus queue or sub-queue for something to receive. `entity` is the incarnation that a read of
@@ -243,13 +261,13 @@ pub(crate) fn read_bodies(answered: Answered) -> Answer {
     let mut keep = read.iter().map(Option::is_some);
     let mut is_kept = || keep.next().unwrap_or(true);
     let outcome = match answered.outcome {
-        Outcome::Received(mut messages) => {
+        Outcome::Storage(StorageOutcome::Received(mut messages)) => {
             messages.retain(|_| is_kept());
-            Outcome::Received(messages)
+            Outcome::Storage(StorageOutcome::Received(messages))
         }
-        Outcome::Peeked(mut messages) => {
+        Outcome::Storage(StorageOutcome::Peeked(mut messages)) => {
             messages.retain(|_| is_kept());
-            Outcome::Peeked(messages)
+            Outcome::Storage(StorageOutcome::Peeked(messages))
         }
         Outcome::Bus(mut outcome) => {
             let bodies = keep_whole_messages(&mut outcome, read);
@@ -257,17 +275,19 @@ pub(crate) fn read_bodies(answered: Answered) -> Answer {
             return Answer { outcome, bodies };
         }
         outcome @ (Outcome::Initialized
-        | Outcome::QueueCreated
-        | Outcome::QueueUnchanged
-        | Outcome::QueueDeleted
-        | Outcome::Queue(_)
-        | Outcome::QueueMetadataSet
-        | Outcome::Queues(_)
-        | Outcome::Sent(_)
-        | Outcome::Updated { .. }
-        | Outcome::Deleted
-        | Outcome::Cleared
-        | Outcome::QueuePoliciesSet
+        | Outcome::Storage(
+            StorageOutcome::QueueCreated
+            | StorageOutcome::QueueUnchanged
+            | StorageOutcome::QueueDeleted
+            | StorageOutcome::Queue(_)
+            | StorageOutcome::QueueMetadataSet
+            | StorageOutcome::Queues(_)
+            | StorageOutcome::Sent(_)
+            | StorageOutcome::Updated { .. }
+            | StorageOutcome::Deleted
+            | StorageOutcome::Cleared
+            | StorageOutcome::QueuePoliciesSet,
+        )
         | Outcome::ServicePropertiesSet
         | Outcome::ServiceProperties(_)
         | Outcome::AccountPut

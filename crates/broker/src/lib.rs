@@ -22,6 +22,7 @@ mod metrics;
 mod overview;
 mod partition;
 mod repair;
+mod rotation;
 mod runner;
 mod unread;
 mod waiters;
@@ -38,5 +39,6 @@ pub use partition::{
 // The losses of a repair have times.
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
+pub use rotation::{Cost, Rotation, Share, Source, Waiting};
 pub use unread::Unread;
 pub use watch::{Wake, Watch};

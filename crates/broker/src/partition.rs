@@ -17,10 +17,9 @@ mod space;
 mod stirred;
 mod upkeep;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::HashMap;
 
-use kew_engine::bus::Awaited;
-use kew_engine::{BodyLocation, Command, Incarnation, Overview, State, Timestamp, Turn};
+use kew_engine::{BodyLocation, Incarnation, Overview, RunLength, State, Timestamp, Turn};
 use kew_log::{Job, JobOutcome, Log, LogFailed, LogOptions, LogPosition, Reservation};
 use kew_planted::{Bug, is_planted};
 
@@ -29,14 +28,17 @@ pub use self::opening::OpenPartitionError;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
 use self::space::{SETTLEMENT_TICK_BUDGET, Space};
-use self::stirred::{Stirred, Taking};
+use self::stirred::{PassedOver, Stirred, Taking};
 use self::upkeep::SPACE_RETRY_INTERVAL_MS;
 use crate::waiters::Waiters;
-use crate::{Unread, Wake};
+use crate::{Cost, Unread, Waiting, Wake};
 
 /// How many messages, sessions or queues the commands of one turn look at, at most, unless the first one looks
 /// at more: about a millisecond.
 const TURN_STEPS_MAX: u64 = 50_000;
+
+/// How many commands a turn decides at most. New commands wait for the turns before them.
+const TURN_COMMANDS_MAX: usize = 4096;
 
 /// How a partition is run.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub struct PartitionOptions {
     pub snapshot_after_bytes: u64,
     /// How many due events one turn may add before it decides commands.
     pub tick_budget: u32,
+    /// How many sequence numbers share a run in a partition that is new. An old one keeps its own length.
+    pub run_length: RunLength,
 }
 
 impl Default for PartitionOptions {
@@ -56,6 +60,7 @@ impl Default for PartitionOptions {
             log: LogOptions::default(),
             snapshot_after_bytes: 64 * 1024 * 1024,
             tick_budget: 256,
+            run_length: RunLength::DEFAULT,
         }
     }
 }
@@ -70,7 +75,7 @@ pub struct Partition<T> {
     /// Changes since the last [`Partition::take_wakes`] that may concern waiting receivers.
     stirred: Vec<Stirred>,
     /// Things that receivers wait for and that expired messages may hide.
-    passed_over: BTreeSet<(Incarnation, Awaited)>,
+    passed_over: PassedOver,
     /// The record with the last event of each entity, and of the catalogue, until it is durable.
     last_record_of: HashMap<Incarnation, LogPosition>,
     catalogue_record: Option<LogPosition>,
@@ -102,7 +107,8 @@ pub struct Partition<T> {
 }
 
 impl<T> Partition<T> {
-    /// Decides commands from the front of `commands` until there are no more or the batch is full.
+    /// Decides commands in the order of `commands` until there are no more or the turn is full: by its batch, by
+    /// the number of commands, or by what they look at.
     ///
     /// Answers that do not depend on unwritten records go to `replies` at once. The others follow from
     /// [`Partition::complete`]. Commands that are left need another turn, after the jobs that this turn
@@ -110,16 +116,14 @@ impl<T> Partition<T> {
     pub fn turn(
         &mut self,
         now: Timestamp,
-        commands: &mut VecDeque<(T, Command)>,
+        commands: &mut impl Waiting<T>,
         replies: &mut Vec<(T, Reply)>,
     ) -> TurnEnd {
         let now = now.max(self.state.last_event_at());
         if self.stopped {
-            replies.extend(
-                commands
-                    .drain(..)
-                    .map(|(t, _)| (t, Err(Rejection::Stopped))),
-            );
+            while let Some((ticket, _)) = commands.take(Cost::default()) {
+                replies.push((ticket, Err(Rejection::Stopped)));
+            }
             return TurnEnd::Done;
         }
         self.now = now;
@@ -145,17 +149,23 @@ impl<T> Partition<T> {
             }
             Space::None => turn.tick(0),
         };
-        let mut decided = Vec::with_capacity(commands.len());
+        let mut decided = Vec::new();
+        let mut count_left = TURN_COMMANDS_MAX;
         let mut steps_left = TURN_STEPS_MAX;
-        while let Some((_, command)) = commands.front_mut() {
+        while count_left > 0
+            && let Some(command) = commands.front_mut()
+        {
             space.trim(command, &self.state);
             let description = command.describe();
             if description.looks_at > steps_left && steps_left < TURN_STEPS_MAX {
                 break;
             }
             let needed = space.needed_bytes(&description, &self.state);
-            let writes_nothing = description.writes.size_bytes_max(&self.state) == 0;
-            let mut is_admitted = writes_nothing || space.admits(&description, needed);
+            let cost = Cost {
+                size_bytes: description.writes.size_bytes_max(&self.state),
+                steps: description.looks_at,
+            };
+            let mut is_admitted = cost.size_bytes == 0 || space.admits(&description, needed);
             if is_admitted && room_left(&batch) < needed {
                 if needed <= space.turn_bytes() {
                     break;
@@ -163,10 +173,11 @@ impl<T> Partition<T> {
                 // No turn has this much room while the disk is full.
                 is_admitted = false;
             }
-            steps_left = steps_left.saturating_sub(description.looks_at);
+            count_left -= 1;
+            steps_left = steps_left.saturating_sub(cost.steps);
             let taking = Taking::of(&description);
             let unread = Unread::of(&description);
-            let Some((ticket, command)) = commands.pop_front() else {
+            let Some((ticket, command)) = commands.take(cost) else {
                 break;
             };
             if !is_admitted {
@@ -182,13 +193,17 @@ impl<T> Partition<T> {
             if let Some(taking) = taking {
                 let (left, passed_over) = taking.look_back(&decision.result, &self.state);
                 batch.stirred.extend(left);
-                self.passed_over.extend(passed_over);
+                if let Some((entity, awaited)) = passed_over {
+                    self.passed_over.add(entity, awaited);
+                    batch.looked.push(entity);
+                }
             }
             decided.push((ticket, decision, unread));
         }
+        commands.end_turn();
         let pinned = std::mem::take(&mut batch.pinned);
         self.note(&reservation, &mut batch);
-        self.uncover(now);
+        self.uncover(&batch, now);
         self.append(&reservation, batch);
         for (ticket, decision, unread) in decided {
             self.answer((ticket, unread), decision, &pinned, replies);
@@ -215,14 +230,19 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Expired messages may have hidden others. Once all of an entity's are gone, its receivers are woken.
-    fn uncover(&mut self, now: Timestamp) {
-        let state = &self.state;
-        let uncovered = self
-            .passed_over
-            .extract_if(.., |(entity, _)| !state.has_expired(*entity, now));
-        let left = uncovered.map(|(entity, awaited)| Stirred::Left(entity, awaited));
-        self.stirred.extend(left);
+    /// Expired messages may have hidden others. Once all of an entity's are gone, its receivers are woken. Only
+    /// entities of this turn are looked up: the others have what they had.
+    fn uncover(&mut self, batch: &Batch, now: Timestamp) {
+        for entity in batch.entities.iter().chain(&batch.looked) {
+            if self.passed_over.is_empty() {
+                return;
+            }
+            if !self.state.may_have_expired(*entity, now) {
+                let uncovered = self.passed_over.remove(*entity);
+                let left = uncovered.map(|awaited| Stirred::Left(*entity, awaited));
+                self.stirred.extend(left);
+            }
+        }
     }
 
     /// Takes the receivers to wake because of decisions since the last call. Dropping the iterator discards
@@ -349,7 +369,7 @@ impl<T> Partition<T> {
 pub enum TurnEnd {
     /// Every command was decided.
     Done,
-    /// The batch is full. Commands are left.
+    /// The turn is full. Commands are left.
     MoreToDecide,
     /// Nothing can be decided before a job is done: the next segment is being prepared.
     WaitForJob,

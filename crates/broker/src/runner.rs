@@ -9,7 +9,6 @@ mod last_will;
 mod mailbox;
 mod space;
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
@@ -28,7 +27,8 @@ use crate::broker::lock;
 use crate::metrics::Instruments;
 use crate::overview::slice_of;
 use crate::{
-    BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply, StartError, TurnEnd,
+    BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply, Rotation, Source,
+    StartError, TurnEnd,
 };
 
 /// How often receivers that wait show that their queue is in use. No queue deletes itself in less than five minutes.
@@ -76,7 +76,8 @@ pub(crate) fn start(
         snapshot_jobs,
         background_jobs: 0,
         failed,
-        waiting: VecDeque::new(),
+        waiting: Rotation::default(),
+        mail: Vec::new(),
         replies: Vec::new(),
         completing: Duration::ZERO,
         hand_out: HandOut::default(),
@@ -135,7 +136,9 @@ struct Runner {
     background_jobs: usize,
     failed: watch::Sender<Option<Failure>>,
     /// Commands that are admitted and not yet decided.
-    waiting: VecDeque<(Ticket, Command)>,
+    waiting: Rotation<Ticket>,
+    /// Empty between two turns, and kept for its room.
+    mail: Vec<(Source, Ticket, Command)>,
     replies: Vec<(Ticket, Reply)>,
     /// How long the partition took to complete background jobs. It counts towards the next turn.
     completing: Duration,
@@ -151,47 +154,45 @@ impl Runner {
             shared: self.shared.clone(),
             failed: self.failed.clone(),
         };
-        let mut stop = false;
+        let (mut stop, mut has_more) = (false, false);
         while !stop && !self.partition.is_stopped() {
-            stop = self.wait_for_mail();
-            self.serve();
+            // Before each turn: a new command waits for a turn, and not until nothing is left to decide.
+            stop = self.take_mail(has_more);
+            has_more = self.serve();
+            self.told_space.tell(&self.partition, &self.shared);
+            self.keep_in_use();
             self.read_slice();
         }
         self.finish();
     }
 
-    /// Decides all waiting commands, a batch at a time, and commits each batch.
-    fn serve(&mut self) {
-        loop {
-            let began = Instant::now();
-            let now = self.clock.now(read_clocks());
-            let waiting_before = self.waiting.len();
-            let end = self
-                .partition
-                .turn(now, &mut self.waiting, &mut self.replies);
-            let decided = waiting_before - self.waiting.len();
-            self.shared.watchers.wake(self.partition.take_wakes());
-            let on_disk = self.carry_out_jobs();
-            self.answer();
-            // A snapshot is copied when a commit completes, so a turn lasts until its answers are out.
-            let took = began.elapsed().saturating_sub(on_disk) + mem::take(&mut self.completing);
-            self.shared.instruments.note_turn(decided, took);
-            match end {
-                TurnEnd::Done => break,
-                TurnEnd::MoreToDecide => {}
-                TurnEnd::WaitForJob => {
-                    if self.background_jobs == 0 {
-                        break;
-                    }
+    /// Decides waiting commands, a batch of them, and commits the batch. Returns whether the next turn can begin at
+    /// once.
+    fn serve(&mut self) -> bool {
+        let began = Instant::now();
+        let now = self.clock.now(read_clocks());
+        let waiting_before = self.waiting.len();
+        let end = self
+            .partition
+            .turn(now, &mut self.waiting, &mut self.replies);
+        let decided = waiting_before - self.waiting.len();
+        self.shared.watchers.wake(self.partition.take_wakes());
+        let on_disk = self.carry_out_jobs();
+        self.answer();
+        // A snapshot is copied when a commit completes, so a turn lasts until its answers are out.
+        let took = began.elapsed().saturating_sub(on_disk) + mem::take(&mut self.completing);
+        self.shared.instruments.note_turn(decided, took);
+        match end {
+            TurnEnd::Done => false,
+            TurnEnd::MoreToDecide => true,
+            TurnEnd::WaitForJob => {
+                let is_job_under_way = self.background_jobs > 0;
+                if is_job_under_way {
                     self.wait_for_worker();
                 }
-            }
-            if self.partition.is_stopped() {
-                break;
+                is_job_under_way
             }
         }
-        self.told_space.tell(&self.partition, &self.shared);
-        self.keep_in_use();
     }
 
     /// A receiver that waits for long does nothing, and its queue would delete itself as idle. So one receiver of
@@ -285,13 +286,14 @@ impl Runner {
         self.hand_out.wake();
     }
 
-    /// Waits for commands, for the other threads, for a deadline, or for the stop. Returns true for the
-    /// stop.
-    fn wait_for_mail(&mut self) -> bool {
-        let timeout = self.timeout();
+    /// Takes the mail. If nothing else is to be done, waits for commands, for the other threads, for a deadline, or
+    /// for the stop. Returns true for the stop.
+    fn take_mail(&mut self, has_more: bool) -> bool {
+        let timeout = (!has_more).then(|| self.timeout());
         let shared = self.shared.clone();
         let mut mailbox = lock(&shared.mailbox);
-        if mailbox.commands.is_empty()
+        if let Some(timeout) = timeout
+            && mailbox.commands.is_empty()
             && mailbox.outcomes.is_empty()
             && !mailbox.stop
             && mailbox.slice.is_none()
@@ -304,9 +306,17 @@ impl Runner {
             mailbox.runner_waits = false;
         }
         let stop = mailbox.stop;
-        self.waiting.append(&mut mailbox.commands);
+        mem::swap(&mut self.mail, &mut mailbox.commands);
         self.take_outcomes(mailbox);
+        self.sort_mail();
         stop
+    }
+
+    /// Puts new commands behind those of their sources.
+    fn sort_mail(&mut self) {
+        for (source, ticket, command) in self.mail.drain(..) {
+            self.waiting.push(source, ticket, command);
+        }
     }
 
     fn take_outcomes(&mut self, mut mailbox: MutexGuard<'_, Mailbox>) {
@@ -344,16 +354,18 @@ impl Runner {
     /// Answers the commands that are left, writes a snapshot, and ends.
     fn finish(mut self) {
         if !self.partition.is_stopped() {
-            self.serve();
+            while self.serve() && !self.partition.is_stopped() {}
+            self.told_space.tell(&self.partition, &self.shared);
             self.partition.snapshot();
             self.partition.mark();
             self.drain_jobs();
         }
         let mut mailbox = lock(&self.shared.mailbox);
         mailbox.stopped = true;
-        self.waiting.append(&mut mailbox.commands);
+        mem::swap(&mut self.mail, &mut mailbox.commands);
         drop(mailbox);
-        let unserved = self.waiting.drain(..);
+        self.sort_mail();
+        let unserved = self.waiting.drain();
         self.replies
             .extend(unserved.map(|(ticket, _)| (ticket, Err(Rejection::Stopped))));
         self.answer();

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::bus::{Arrival, BusEffect, BusFact};
-use crate::{
-    AccessPolicies, AccountRecord, Effect, Effects, EntityName, Incarnation, Metadata, Service,
-    Timestamp,
-};
+use crate::catalogue::AccountRecord;
+use crate::storage::{Effect, StorageFact};
+use crate::table::RunLength;
+use crate::vocabulary::{Incarnation, Service, Timestamp};
 
 /// A fact about a partition, with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,39 +32,8 @@ pub enum Fact {
     PartitionInitialized {
         /// 128 random bits.
         secret: [u8; 16],
-    },
-    /// A queue was created.
-    QueueCreated {
-        /// Its incarnation.
-        queue: Incarnation,
-        /// Its name.
-        name: EntityName,
-        /// Its metadata.
-        metadata: Metadata,
-    },
-    /// A queue and everything in it was deleted.
-    QueueDeleted {
-        /// The queue.
-        queue: Incarnation,
-    },
-    /// A queue's metadata was replaced.
-    QueueMetadataSet {
-        /// The queue.
-        queue: Incarnation,
-        /// All of the new metadata.
-        metadata: Metadata,
-    },
-    /// Messages of storage queues came, were leased, or ended.
-    Messages {
-        /// What happened to each of them. No two effects concern the same message.
-        effects: Effects,
-    },
-    /// A queue's access policies were replaced.
-    QueuePoliciesSet {
-        /// The queue.
-        queue: Incarnation,
-        /// All of the new policies.
-        policies: AccessPolicies,
+        /// How many sequence numbers share a run, in every entity.
+        run_length: RunLength,
     },
     /// The properties of a service of an account were replaced.
     ServicePropertiesSet {
@@ -85,82 +54,74 @@ pub enum Fact {
         /// The account.
         account: Arc<str>,
     },
-    /// Messages of bus queues came, were locked or released, moved, or ended; sessions were released.
-    BusMessages {
-        /// What happened to each of them, in order.
-        effects: Vec<BusEffect>,
-    },
-    /// Something else happened to a bus queue.
+    /// A fact about storage queues.
+    Storage(StorageFact),
+    /// A fact about bus queues.
     Bus(BusFact),
 }
 
-/// What an event is about.
-enum Subject<'a> {
-    /// The partition, an account or a service.
-    Partition,
-    Queue(Incarnation),
-    Messages(&'a Effects),
-    BusMessages(&'a [BusEffect]),
-    Bus(&'a BusFact),
+impl From<StorageFact> for Fact {
+    fn from(fact: StorageFact) -> Self {
+        Self::Storage(fact)
+    }
+}
+
+impl From<BusFact> for Fact {
+    fn from(fact: BusFact) -> Self {
+        Self::Bus(fact)
+    }
 }
 
 impl Event {
     /// The entities that the event changes. One can come more than once.
     pub fn entities(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        let (own, stored, bus) = match self.subject() {
-            Subject::Partition => (None, &[][..], &[][..]),
-            Subject::Queue(queue) => (Some(queue), &[][..], &[][..]),
-            Subject::Messages(effects) => (None, &effects[..], &[][..]),
-            Subject::BusMessages(effects) => (None, &[][..], effects),
-            Subject::Bus(fact) => (Some(fact.entity()), &[][..], &[][..]),
+        let (entity, stored, bus) = match &self.fact {
+            Fact::PartitionInitialized { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. } => (None, &[][..], &[][..]),
+            Fact::Storage(fact) => (fact.queue(), fact.effects(), &[][..]),
+            Fact::Bus(fact) => (fact.entity(), &[][..], fact.effects()),
         };
         let stored = stored.iter().map(Effect::entity);
         let bus = bus.iter().map(BusEffect::entity);
-        own.into_iter().chain(stored).chain(bus)
+        entity.into_iter().chain(stored).chain(bus)
     }
 
     /// How many effects the event has: each concerns one message, or is about something else.
     pub fn effect_count(&self) -> usize {
-        match self.subject() {
-            Subject::Messages(effects) => effects.len(),
-            Subject::BusMessages(effects) => effects.len(),
-            Subject::Partition | Subject::Queue(_) | Subject::Bus(_) => 1,
+        match &self.fact {
+            Fact::Storage(StorageFact::Messages { effects }) => effects.len(),
+            Fact::Bus(BusFact::Messages { effects }) => effects.len(),
+            Fact::PartitionInitialized { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. }
+            | Fact::Storage(_)
+            | Fact::Bus(_) => 1,
         }
     }
 
     /// The event's news for receivers of bus queues.
     pub fn arrivals(&self) -> impl Iterator<Item = Arrival> + '_ {
-        let effects = match self.subject() {
-            Subject::BusMessages(effects) => effects,
-            Subject::Partition | Subject::Queue(_) | Subject::Messages(_) | Subject::Bus(_) => &[],
-        };
-        effects.iter().filter_map(Arrival::of)
+        let fact = self.bus_fact();
+        let effects = fact.into_iter().flat_map(BusFact::effects);
+        effects.filter_map(Arrival::of)
     }
 
     /// The bus queue whose settings the event changes or which it deletes, together with its sub-queues.
     pub fn changed_bus_queue(&self) -> Option<Incarnation> {
-        match self.subject() {
-            Subject::Bus(fact) => fact.changed_queue(),
-            Subject::Partition
-            | Subject::Queue(_)
-            | Subject::Messages(_)
-            | Subject::BusMessages(_) => None,
-        }
+        self.bus_fact()?.changed_queue()
     }
 
-    fn subject(&self) -> Subject<'_> {
+    fn bus_fact(&self) -> Option<&BusFact> {
         match &self.fact {
+            Fact::Bus(fact) => Some(fact),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
-            | Fact::AccountRemoved { .. } => Subject::Partition,
-            Fact::QueueCreated { queue, .. }
-            | Fact::QueueDeleted { queue }
-            | Fact::QueueMetadataSet { queue, .. }
-            | Fact::QueuePoliciesSet { queue, .. } => Subject::Queue(*queue),
-            Fact::Messages { effects } => Subject::Messages(effects),
-            Fact::BusMessages { effects } => Subject::BusMessages(effects),
-            Fact::Bus(fact) => Subject::Bus(fact),
+            | Fact::AccountRemoved { .. }
+            | Fact::Storage(_) => None,
         }
     }
 
@@ -169,15 +130,10 @@ impl Event {
     pub fn shows_in_catalogue(&self) -> bool {
         match &self.fact {
             Fact::PartitionInitialized { .. }
-            | Fact::QueueCreated { .. }
-            | Fact::QueueDeleted { .. }
-            | Fact::QueueMetadataSet { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
             | Fact::AccountRemoved { .. } => true,
-            Fact::Messages { .. } | Fact::BusMessages { .. } | Fact::QueuePoliciesSet { .. } => {
-                false
-            }
+            Fact::Storage(fact) => fact.shows_in_catalogue(),
             Fact::Bus(fact) => fact.shows_in_catalogue(),
         }
     }

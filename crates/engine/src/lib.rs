@@ -16,57 +16,39 @@
     )
 )]
 
-mod account;
-mod backlog;
-pub mod bus;
-mod codec;
+mod catalogue;
 mod command;
-mod decide;
 mod describe;
-mod effect;
-mod entity;
 mod event;
-mod hint;
-mod journal;
-mod message;
-mod metadata;
+#[cfg(test)]
+mod layers;
 mod migrate;
-mod name;
 mod outcome;
 mod overview;
-mod policy;
-mod profile;
 mod repair;
 mod snapshot;
-mod snapshot_size;
 mod state;
-mod tick;
-mod time;
-mod timed;
-mod token;
+mod table;
+mod turn;
+mod vocabulary;
 
-pub use account::{
-    AccountQuota, AccountRecord, AccountSecret, AccountUsage, InvalidAccountSecret,
-    MESSAGE_OVERHEAD_BYTES, QuotaLimit,
+pub mod bus;
+pub mod storage;
+
+pub use catalogue::{
+    AccountQuota, AccountRecord, AccountSecret, AccountUsage, Class, InvalidAccountSecret,
+    QuotaLimit, Scope, Touches, Writes,
 };
-pub use codec::DecodeError;
 pub use command::Command;
-pub use decide::{DUE_BUDGET, Decision, Scope, Turn};
-pub use describe::{Class, Description, Touches, Writes};
-pub use effect::{Effect, Effects, Lease, Place, Placed, Was};
+pub use describe::Description;
 pub use event::{Event, Fact};
-pub use journal::{BodyLocation, Journal};
-pub use message::BodyEncoding;
-pub use metadata::Metadata;
-pub use name::{EntityName, Service};
-pub use outcome::{
-    ListedQueue, Outcome, PeekedMessage, QueuePage, QueueView, ReceivedMessage, Refusal,
-    SentMessage,
-};
+pub use outcome::{Outcome, Refusal};
 pub use overview::{BusQueueOverview, Overview, QueueOverview};
-pub use policy::{AccessPolicies, AccessPolicy, InvalidAccessPolicies, PolicyTime};
 pub use repair::StoredMessage;
 pub use state::State;
-pub use tick::Ticked;
-pub use time::{Timestamp, VisibilityTimeout};
-pub use token::{Incarnation, LeaseGeneration, SequenceNumber, Token};
+pub use table::{BodyEncoding, MESSAGE_OVERHEAD_BYTES, Placed, RunLength};
+pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Turn};
+pub use vocabulary::{
+    BodyLocation, DecodeError, EntityName, Incarnation, LeaseGeneration, Place, SequenceNumber,
+    Service, Timestamp, Token, VisibilityTimeout,
+};

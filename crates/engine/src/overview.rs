@@ -4,23 +4,8 @@
 //! steps. A reader continues where the last slice ended, and commands are served in between.
 
 use crate::bus::{BusQueue, Role};
-use crate::{EntityName, Incarnation, State, Timestamp};
-
-/// A count for metrics. It is not part of the state: two states that differ only in it are equal.
-#[derive(Debug, Default)]
-pub(crate) struct Tally(u64);
-
-impl Tally {
-    pub(crate) fn add(&mut self, count: u64) {
-        self.0 += count;
-    }
-}
-
-impl PartialEq for Tally {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
+use crate::state::State;
+use crate::vocabulary::{EntityName, Incarnation, Timestamp};
 
 /// A queue's messages at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +88,7 @@ impl State {
 
     /// The first queue from an incarnation on, and whether it is a bus queue.
     fn next_queue(&self, from: Incarnation) -> Option<(Incarnation, bool)> {
-        let stored = self.entities.range(from..).next();
+        let stored = self.storage.range(from..).next();
         // At most two other entities lie between: a queue's sub-queues.
         let mut bus = self.bus.range(from..);
         let bus = bus.find(|(_, entity)| entity.role == Role::Queue);
@@ -119,7 +104,7 @@ impl State {
         steps: &mut u32,
         overview: &mut Overview,
     ) -> bool {
-        let Some(entity) = self.entities.get_mut(&incarnation) else {
+        let Some(entity) = self.storage.get_mut(&incarnation) else {
             return true;
         };
         if !entity.backlog.pass_shown(now, steps) {
@@ -129,7 +114,7 @@ impl State {
             name: entity.name.clone(),
             hidden: entity.backlog.hidden_count(),
             total: entity.backlog.count(),
-            oldest_at: entity.backlog.oldest().map(|oldest| oldest.inserted_at),
+            oldest_at: entity.backlog.oldest().map(|oldest| oldest.enqueued_at),
         });
         true
     }
@@ -171,17 +156,18 @@ impl State {
 
     /// How many messages of storage queues ticks of this state have removed because they had expired.
     pub fn expired_count(&self) -> u64 {
-        self.expired.0
+        self.expired.count()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        BodyEncoding, BodyLocation, Effect, Event, Fact, Journal, Place, Placed, SequenceNumber,
-        Turn,
-    };
+    use crate::event::{Event, Fact};
+    use crate::storage::{Effect, StorageFact};
+    use crate::table::{BodyEncoding, Placed};
+    use crate::turn::{Journal, Turn};
+    use crate::vocabulary::{BodyLocation, Place, SequenceNumber};
 
     /// A journal that keeps nothing.
     struct Nowhere;
@@ -221,7 +207,7 @@ mod tests {
             },
         };
         let effects = effect.into();
-        Fact::Messages { effects }
+        Fact::Storage(StorageFact::Messages { effects })
     }
 
     fn three_queues() -> State {
@@ -230,11 +216,11 @@ mod tests {
             let name = EntityName::storage_queue("acct", format!("queue{queue}"));
             state.apply(at(
                 1,
-                Fact::QueueCreated {
+                Fact::Storage(StorageFact::QueueCreated {
                     queue: Incarnation::new(queue),
                     name,
-                    metadata: crate::Metadata::default(),
-                },
+                    metadata: crate::storage::Metadata::default(),
+                }),
             ));
         }
         for number in 1..=10 {

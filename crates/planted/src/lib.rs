@@ -69,6 +69,8 @@ pub enum Bug {
     StaleWas,
     /// An account that is removed is still there.
     AccountNotForgotten,
+    /// The source that is being served is served until it has no commands any more.
+    RotationStuck,
     /// A snapshot forgets which messages of bus queues are locked.
     BusLocksForgotten,
     /// A lock of a bus queue that ends does not count as a failed delivery.
@@ -154,7 +156,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug except those of bus queues.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::CommitNotSynced,
         Self::SyncTriedAgain,
         Self::DirectoryNotSynced,
@@ -186,6 +188,7 @@ impl Bug {
         Self::ReplacedSizeKept,
         Self::StaleWas,
         Self::AccountNotForgotten,
+        Self::RotationStuck,
     ];
 
     /// The bugs of bus queues.

@@ -98,6 +98,8 @@ impl PrincipalError {
 
 #[cfg(test)]
 mod tests {
+    use kew_engine::storage::StorageRefusal;
+
     use super::*;
 
     #[test]
@@ -139,7 +141,10 @@ mod tests {
                 BusRefusal::QueueNotFound { queue: "q".into() }.into(),
                 "there is no queue \"q\"",
             ),
-            (Refusal::MessageNotFound, "the message does not exist"),
+            (
+                Refusal::Storage(StorageRefusal::MessageNotFound),
+                "the message does not exist",
+            ),
         ] {
             let error = PrincipalError::of_change(Rejection::Refused(refusal));
             assert_eq!(error.to_string(), expected);

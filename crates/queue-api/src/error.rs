@@ -10,6 +10,7 @@ mod wire;
 use std::net::IpAddr;
 
 use kew_broker::Rejection;
+use kew_engine::storage::StorageRefusal;
 use kew_engine::{QuotaLimit, Refusal};
 use kew_http_front::{BodyError, NoRoom};
 use kew_listen::Barred;
@@ -212,16 +213,30 @@ impl Error {
     /// The error for a refusal of the engine, in a version of the protocol.
     fn of_refusal(refusal: Refusal, version: Version) -> Self {
         match refusal {
-            // Only the runner initializes.
-            Refusal::AlreadyInitialized => Self::InternalError,
-            Refusal::QueueNotFound { .. } => Self::QueueNotFound,
-            Refusal::QueueAlreadyExists { .. } => Self::QueueAlreadyExists,
-            Refusal::MessageNotFound => Self::MessageNotFound,
-            Refusal::PopReceiptMismatch if version < Version::V2009_09_19 => {
+            Refusal::Storage(refusal) => Self::of_storage_refusal(refusal, version),
+            Refusal::PropertiesTooLarge {
+                size_bytes: _,
+                limit_bytes,
+            } => Self::RequestBodyTooLarge { limit_bytes },
+            // The runner initializes, and the administration or Service Bus sends what the others refuse.
+            Refusal::AlreadyInitialized
+            | Refusal::AccountAlreadyExists { .. }
+            | Refusal::AccountNotFound { .. }
+            | Refusal::AccountNotEmpty { .. }
+            | Refusal::Bus(_) => Self::InternalError,
+        }
+    }
+
+    fn of_storage_refusal(refusal: StorageRefusal, version: Version) -> Self {
+        match refusal {
+            StorageRefusal::QueueNotFound { .. } => Self::QueueNotFound,
+            StorageRefusal::QueueAlreadyExists { .. } => Self::QueueAlreadyExists,
+            StorageRefusal::MessageNotFound => Self::MessageNotFound,
+            StorageRefusal::PopReceiptMismatch if version < Version::V2009_09_19 => {
                 Self::PopReceiptMismatch
             }
-            Refusal::PopReceiptMismatch => Self::MessageNotFound,
-            Refusal::HiddenBeyondExpiry {
+            StorageRefusal::PopReceiptMismatch => Self::MessageNotFound,
+            StorageRefusal::HiddenBeyondExpiry {
                 visibility_timeout_seconds,
                 time_to_live_seconds: _,
             } => Self::invalid_query(
@@ -229,19 +244,13 @@ impl Error {
                 visibility_timeout_seconds.to_string(),
                 REASON_HIDDEN_BEYOND_EXPIRY,
             ),
-            Refusal::BodyTooLarge {
+            StorageRefusal::BodyTooLarge {
                 size_bytes: _,
                 limit_bytes,
             } => Self::RequestBodyTooLarge { limit_bytes },
-            Refusal::AccountQuotaExceeded { limit, allowed, .. } => {
+            StorageRefusal::AccountQuotaExceeded { limit, allowed, .. } => {
                 Self::AccountQuotaExceeded { limit, allowed }
             }
-            // Only the administration sends commands that these refuse, and Service Bus for the
-            // last.
-            Refusal::AccountAlreadyExists { .. }
-            | Refusal::Bus(_)
-            | Refusal::AccountNotFound { .. }
-            | Refusal::AccountNotEmpty { .. } => Self::InternalError,
         }
     }
 

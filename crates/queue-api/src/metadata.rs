@@ -2,7 +2,7 @@
 
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
-use kew_engine::Metadata;
+use kew_engine::storage::Metadata;
 
 use crate::error::Error;
 use crate::spelling::Spellings;

@@ -3,7 +3,7 @@
 //! Source: *Set Queue ACL*, *Get Queue ACL*.
 
 use bytes::{BufMut as _, BytesMut};
-use kew_engine::{AccessPolicies, AccessPolicy, PolicyTime};
+use kew_engine::storage::{AccessPolicies, AccessPolicy, PolicyTime};
 use kew_xml::{DECLARATION, Element, put_element};
 
 use crate::date;

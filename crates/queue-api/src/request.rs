@@ -10,7 +10,8 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use kew_broker::{Answer, Rejection};
-use kew_engine::{Command, EntityName, Metadata, Outcome, Refusal, Token};
+use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome, StorageRefusal};
+use kew_engine::{Command, EntityName, Outcome, Refusal, Token};
 use kew_http_front::HostError;
 use kew_listen::Barred;
 use tokio::time;
@@ -220,7 +221,8 @@ impl<'a> Request<'a> {
         let held = receipt.and_then(|receipt| Ok((self.message()?, receipt)));
         if held.is_err() {
             let queue = self.queue()?;
-            self.submit(Command::ReadQueue { queue }).await?;
+            self.submit(Command::Storage(StorageCommand::ReadQueue { queue }))
+                .await?;
         }
         held
     }
@@ -346,26 +348,32 @@ impl<'a> Request<'a> {
 
 const fn kind(outcome: &Outcome) -> &'static str {
     match outcome {
+        Outcome::Storage(outcome) => kind_of_storage(outcome),
         Outcome::Initialized => "Initialized",
-        Outcome::QueueCreated => "QueueCreated",
-        Outcome::QueueUnchanged => "QueueUnchanged",
-        Outcome::QueueDeleted => "QueueDeleted",
-        Outcome::Queue(_) => "Queue",
-        Outcome::QueueMetadataSet => "QueueMetadataSet",
-        Outcome::Queues(_) => "Queues",
-        Outcome::Sent(_) => "Sent",
-        Outcome::Received(_) => "Received",
-        Outcome::Peeked(_) => "Peeked",
-        Outcome::Updated { .. } => "Updated",
-        Outcome::Deleted => "Deleted",
-        Outcome::Cleared => "Cleared",
-        Outcome::QueuePoliciesSet => "QueuePoliciesSet",
         Outcome::ServicePropertiesSet => "ServicePropertiesSet",
         Outcome::ServiceProperties(_) => "ServiceProperties",
         Outcome::AccountPut => "AccountPut",
         Outcome::AccountRemoved => "AccountRemoved",
         Outcome::Accounts(_) => "Accounts",
         Outcome::Bus(_) => "Bus",
+    }
+}
+
+const fn kind_of_storage(outcome: &StorageOutcome) -> &'static str {
+    match outcome {
+        StorageOutcome::QueueCreated => "QueueCreated",
+        StorageOutcome::QueueUnchanged => "QueueUnchanged",
+        StorageOutcome::QueueDeleted => "QueueDeleted",
+        StorageOutcome::Queue(_) => "Queue",
+        StorageOutcome::QueueMetadataSet => "QueueMetadataSet",
+        StorageOutcome::Queues(_) => "Queues",
+        StorageOutcome::Sent(_) => "Sent",
+        StorageOutcome::Received(_) => "Received",
+        StorageOutcome::Peeked(_) => "Peeked",
+        StorageOutcome::Updated { .. } => "Updated",
+        StorageOutcome::Deleted => "Deleted",
+        StorageOutcome::Cleared => "Cleared",
+        StorageOutcome::QueuePoliciesSet => "QueuePoliciesSet",
     }
 }
 
@@ -417,19 +425,23 @@ async fn stored_policy(
     let Some(queue) = credentials.address.resource.queue() else {
         return Ok(None);
     };
-    let command = Command::ReadQueue {
+    let command = Command::Storage(StorageCommand::ReadQueue {
         queue: EntityName::storage_queue(credentials.account.name().clone(), queue),
-    };
+    });
     // An invalid one is refused after authentication.
     let timeout = parameter::timeout(credentials.query).unwrap_or(parameter::TIMEOUT_MAX);
     let answer = match time::timeout(timeout, shared.broker.submit(command)).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(Rejection::Refused(Refusal::QueueNotFound { .. }))) => return Ok(None),
+        Ok(Err(Rejection::Refused(Refusal::Storage(StorageRefusal::QueueNotFound { .. })))) => {
+            return Ok(None);
+        }
         Ok(Err(rejection)) => return Err(Error::of_rejection(rejection, credentials.version)),
         Err(_) => return Err(Error::OperationTimedOut),
     };
     match answer.outcome {
-        Outcome::Queue(queue) => Ok(queue.policies.find(id).map(Policy::from)),
+        Outcome::Storage(StorageOutcome::Queue(queue)) => {
+            Ok(queue.policies.find(id).map(Policy::from))
+        }
         other => {
             tracing::error!(
                 answered = kind(&other),

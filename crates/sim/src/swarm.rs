@@ -1,7 +1,8 @@
 //! The world of a seed: features and fault rates are drawn anew for each, and some are switched
 //! off, so that rare combinations occur.
 
-use kew_broker::{AdmissionLimits, PartitionOptions};
+use kew_broker::{AdmissionLimits, PartitionOptions, Share};
+use kew_engine::RunLength;
 use kew_log::LogOptions;
 
 use crate::bus::BusSwarm;
@@ -24,6 +25,10 @@ pub(crate) struct Swarm {
     pub(crate) batch_size_max_bytes: u64,
     pub(crate) ballast_size_bytes: u64,
     pub(crate) snapshot_after_bytes: u64,
+    /// How many sources the commands come from. One keeps the order of all.
+    pub(crate) sources: u64,
+    /// What each takes of a turn before the others are served.
+    pub(crate) share: Share,
     /// The settings for bus queues, if there are any.
     pub(crate) bus: Option<BusSwarm>,
 }
@@ -66,6 +71,7 @@ pub(crate) struct FaultRates {
 impl Swarm {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut r = Stream::new(seed, "swarm");
+        let mut sources = Stream::new(seed, "sources swarm");
         let clients = [1, 3, 8, 12, 40][r.index(5)];
         Self {
             clients,
@@ -86,6 +92,12 @@ impl Swarm {
             batch_size_max_bytes: [6 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
             snapshot_after_bytes: [4 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
             ballast_size_bytes: [0, 16 * 1024, 64 * 1024][r.index(3)],
+            sources: [1, 2, 5][sources.index(3)],
+            share: Share {
+                commands: [1, 3, 64][sources.index(3)],
+                size_bytes: [300, 64 * 1024][sources.index(2)],
+                steps: [8, 3125][sources.index(2)],
+            },
             bus: None,
         }
     }
@@ -126,6 +138,7 @@ impl Swarm {
             },
             snapshot_after_bytes: self.snapshot_after_bytes,
             tick_budget: 4,
+            run_length: RunLength::TINY,
         }
     }
 

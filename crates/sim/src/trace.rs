@@ -3,7 +3,8 @@
 use std::fmt::{Debug, Write};
 
 use kew_broker::Rejection;
-use kew_engine::{AccessPolicies, AccountRecord, Command, Outcome, Timestamp, Token};
+use kew_engine::storage::{AccessPolicies, StorageCommand, StorageOutcome};
+use kew_engine::{AccountRecord, Command, Outcome, Timestamp, Token};
 
 use crate::checker::Seen;
 
@@ -95,51 +96,58 @@ impl Trace {
 
     fn feed_command(&mut self, command: &Command) {
         match command {
-            Command::Initialize { secret } => self.feed_bytes(secret),
-            Command::CreateQueue { queue, metadata }
-            | Command::SetQueueMetadata { queue, metadata } => {
+            Command::Initialize { secret, run_length } => {
+                self.feed_bytes(secret);
+                self.feed(run_length.as_u64());
+            }
+            Command::Storage(
+                StorageCommand::CreateQueue { queue, metadata }
+                | StorageCommand::SetQueueMetadata { queue, metadata },
+            ) => {
                 self.feed_text(&queue.name);
                 for (name, value) in metadata.iter() {
                     self.feed_text(name);
                     self.feed_text(value);
                 }
             }
-            Command::DeleteQueue { queue }
-            | Command::ReadQueue { queue }
-            | Command::Clear { queue } => self.feed_text(&queue.name),
-            Command::ListQueues { prefix, .. } => self.feed_text(prefix),
-            Command::Send {
+            Command::Storage(
+                StorageCommand::DeleteQueue { queue }
+                | StorageCommand::ReadQueue { queue }
+                | StorageCommand::Clear { queue },
+            ) => self.feed_text(&queue.name),
+            Command::Storage(StorageCommand::ListQueues { prefix, .. }) => self.feed_text(prefix),
+            Command::Storage(StorageCommand::Send {
                 queue,
                 body,
                 time_to_live_seconds,
                 visibility_timeout,
                 ..
-            } => {
+            }) => {
                 self.feed_text(&queue.name);
                 self.feed_bytes(body);
                 self.feed(time_to_live_seconds.map_or(0, |seconds| u64::from(seconds) + 1));
                 self.feed(u64::from(visibility_timeout.as_seconds()));
             }
-            Command::Receive {
+            Command::Storage(StorageCommand::Receive {
                 queue,
                 count,
                 visibility_timeout,
-            } => {
+            }) => {
                 self.feed_text(&queue.name);
                 self.feed(u64::from(*count));
                 self.feed(u64::from(visibility_timeout.as_seconds()));
             }
-            Command::Peek { queue, count } => {
+            Command::Storage(StorageCommand::Peek { queue, count }) => {
                 self.feed_text(&queue.name);
                 self.feed(u64::from(*count));
             }
-            Command::Update {
+            Command::Storage(StorageCommand::Update {
                 queue,
                 message,
                 receipt,
                 visibility_timeout,
                 body,
-            } => {
+            }) => {
                 self.feed_text(&queue.name);
                 self.feed_token(*message);
                 self.feed_token(*receipt);
@@ -148,16 +156,16 @@ impl Trace {
                     self.feed_bytes(body);
                 }
             }
-            Command::Delete {
+            Command::Storage(StorageCommand::Delete {
                 queue,
                 message,
                 receipt,
-            } => {
+            }) => {
                 self.feed_text(&queue.name);
                 self.feed_token(*message);
                 self.feed_token(*receipt);
             }
-            Command::SetQueuePolicies { queue, policies } => {
+            Command::Storage(StorageCommand::SetQueuePolicies { queue, policies }) => {
                 self.feed_text(&queue.name);
                 self.feed_policies(policies);
             }
@@ -196,26 +204,26 @@ impl Trace {
 
     fn feed_outcome(&mut self, outcome: &Outcome) {
         match outcome {
-            Outcome::Queue(view) => {
+            Outcome::Storage(StorageOutcome::Queue(view)) => {
                 self.feed(view.approximate_message_count);
                 for (_, value) in view.metadata.iter() {
                     self.feed_text(value);
                 }
                 self.feed_policies(&view.policies);
             }
-            Outcome::Queues(page) => {
+            Outcome::Storage(StorageOutcome::Queues(page)) => {
                 page.queues
                     .iter()
                     .for_each(|queue| self.feed_text(&queue.name));
             }
-            Outcome::Sent(sent) => {
+            Outcome::Storage(StorageOutcome::Sent(sent)) => {
                 self.feed_token(sent.message);
                 self.feed_token(sent.receipt);
                 self.feed_time(sent.inserted_at);
                 self.feed_time(sent.expires_at);
                 self.feed_time(sent.visible_at);
             }
-            Outcome::Received(messages) => {
+            Outcome::Storage(StorageOutcome::Received(messages)) => {
                 for message in messages {
                     self.feed_token(message.message);
                     self.feed_token(message.receipt);
@@ -223,27 +231,27 @@ impl Trace {
                     self.feed(u64::from(message.delivery_count));
                 }
             }
-            Outcome::Peeked(messages) => {
+            Outcome::Storage(StorageOutcome::Peeked(messages)) => {
                 for message in messages {
                     self.feed_token(message.message);
                     self.feed(u64::from(message.delivery_count));
                 }
             }
-            Outcome::Updated {
+            Outcome::Storage(StorageOutcome::Updated {
                 receipt,
                 visible_at,
-            } => {
+            }) => {
                 self.feed_token(*receipt);
                 self.feed_time(*visible_at);
             }
             Outcome::Initialized => self.feed(1),
-            Outcome::QueueCreated => self.feed(2),
-            Outcome::QueueUnchanged => self.feed(3),
-            Outcome::QueueDeleted => self.feed(4),
-            Outcome::QueueMetadataSet => self.feed(5),
-            Outcome::Deleted => self.feed(6),
-            Outcome::Cleared => self.feed(7),
-            Outcome::QueuePoliciesSet => self.feed(8),
+            Outcome::Storage(StorageOutcome::QueueCreated) => self.feed(2),
+            Outcome::Storage(StorageOutcome::QueueUnchanged) => self.feed(3),
+            Outcome::Storage(StorageOutcome::QueueDeleted) => self.feed(4),
+            Outcome::Storage(StorageOutcome::QueueMetadataSet) => self.feed(5),
+            Outcome::Storage(StorageOutcome::Deleted) => self.feed(6),
+            Outcome::Storage(StorageOutcome::Cleared) => self.feed(7),
+            Outcome::Storage(StorageOutcome::QueuePoliciesSet) => self.feed(8),
             Outcome::ServicePropertiesSet => self.feed(9),
             Outcome::ServiceProperties(properties) => {
                 self.feed_bytes(properties.as_deref().unwrap_or_default());

@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
+use kew_engine::storage::{
+    AccessPolicies, AccessPolicy, PolicyTime, StorageCommand, StorageOutcome,
+};
 use kew_engine::{
-    AccessPolicies, AccessPolicy, AccountQuota, AccountRecord, AccountSecret, BodyEncoding,
-    Command, EntityName, Outcome, PolicyTime, Service, Token, VisibilityTimeout,
+    AccountQuota, AccountRecord, AccountSecret, BodyEncoding, Command, EntityName, Outcome,
+    Service, Token, VisibilityTimeout,
 };
 
 use crate::random::Stream;
@@ -86,15 +89,15 @@ impl Workload {
         ];
         let command = match self.choose(&kinds) {
             0 => self.send(queue, swarm),
-            1 => Command::Receive {
+            1 => Command::Storage(StorageCommand::Receive {
                 queue,
                 count: 1 + self.random.below_u32(32),
                 visibility_timeout: self.timeout(1),
-            },
-            2 => Command::Peek {
+            }),
+            2 => Command::Storage(StorageCommand::Peek {
                 queue,
                 count: 1 + self.random.below_u32(32),
-            },
+            }),
             3 => match self.pick(swarm) {
                 Some((index, held)) => return (index, self.update(held, swarm)),
                 None => self.send(queue, swarm),
@@ -107,33 +110,33 @@ impl Workload {
                     let queue = queue_name(index);
                     return (
                         index,
-                        Command::Delete {
+                        Command::Storage(StorageCommand::Delete {
                             queue,
                             message,
                             receipt,
-                        },
+                        }),
                     );
                 }
                 None => self.send(queue, swarm),
             },
-            5 => Command::ReadQueue { queue },
+            5 => Command::Storage(StorageCommand::ReadQueue { queue }),
             6 => {
                 let value = self.random.below(4).to_string();
                 let metadata = [("round", value)].into_iter().collect();
-                Command::SetQueueMetadata { queue, metadata }
+                Command::Storage(StorageCommand::SetQueueMetadata { queue, metadata })
             }
-            7 => Command::Clear { queue },
-            8 => Command::DeleteQueue { queue },
+            7 => Command::Storage(StorageCommand::Clear { queue }),
+            8 => Command::Storage(StorageCommand::DeleteQueue { queue }),
             // Sometimes with other metadata than an existing queue of that name.
             9 => match self.random.below(4) {
                 0 => create_queue_with(index, "7"),
                 _ => create_queue(index),
             },
             10 => list_queues(),
-            11 => Command::SetQueuePolicies {
+            11 => Command::Storage(StorageCommand::SetQueuePolicies {
                 queue,
                 policies: self.policies(),
-            },
+            }),
             12 => self.properties(),
             _ => self.account(swarm),
         };
@@ -222,13 +225,13 @@ impl Workload {
         } else {
             0
         };
-        Command::Send {
+        Command::Storage(StorageCommand::Send {
             queue,
             body: self.body(swarm),
             encoding: BodyEncoding::Text,
             time_to_live_seconds: lives.then_some(time_to_live),
             visibility_timeout: seconds(hidden),
-        }
+        })
     }
 
     /// A unique body: a number, then filling that follows from it.
@@ -247,13 +250,13 @@ impl Workload {
 
     fn update(&mut self, held: Held, swarm: &Swarm) -> Command {
         let body = self.random.happens(500);
-        Command::Update {
+        Command::Storage(StorageCommand::Update {
             queue: queue_name(held.queue),
             message: held.message,
             receipt: held.receipt,
             visibility_timeout: self.timeout(0),
             body: body.then(|| (BodyEncoding::Text, self.body(swarm))),
-        }
+        })
     }
 
     fn timeout(&mut self, least: u32) -> VisibilityTimeout {
@@ -284,7 +287,7 @@ impl Workload {
 
     /// Learns from an answer for the next commands.
     pub(crate) fn learn(&mut self, queue: usize, command: &Command, outcome: &Outcome) {
-        if let (_, Outcome::QueueCreated) = (command, outcome) {
+        if let (_, Outcome::Storage(StorageOutcome::QueueCreated)) = (command, outcome) {
             *self.lives.entry(queue).or_default() += 1;
         }
         let life = self.lives.get(&queue).copied().unwrap_or_default();
@@ -298,11 +301,14 @@ impl Workload {
             remember(&mut self.held, held);
         };
         match (command, outcome) {
-            (_, Outcome::Sent(sent)) => hold(sent.message, sent.receipt),
-            (_, Outcome::Received(messages)) => {
+            (_, Outcome::Storage(StorageOutcome::Sent(sent))) => hold(sent.message, sent.receipt),
+            (_, Outcome::Storage(StorageOutcome::Received(messages))) => {
                 messages.iter().for_each(|m| hold(m.message, m.receipt));
             }
-            (Command::Update { message, .. }, Outcome::Updated { receipt, .. }) => {
+            (
+                Command::Storage(StorageCommand::Update { message, .. }),
+                Outcome::Storage(StorageOutcome::Updated { receipt, .. }),
+            ) => {
                 hold(*message, *receipt);
             }
             _ => {}
@@ -322,21 +328,21 @@ pub(crate) fn create_queue(index: usize) -> Command {
 }
 
 fn create_queue_with(index: usize, round: &str) -> Command {
-    Command::CreateQueue {
+    Command::Storage(StorageCommand::CreateQueue {
         queue: queue_name(index),
         metadata: [("round", round)].into_iter().collect(),
-    }
+    })
 }
 
 fn list_queues() -> Command {
-    Command::ListQueues {
+    Command::Storage(StorageCommand::ListQueues {
         service: Service::QueueStorage,
         account: ACCOUNT.into(),
         prefix: "".into(),
         from: "".into(),
         limit: 100,
         metadata_size_bytes_max: Some(usize::MAX),
-    }
+    })
 }
 
 fn seconds(seconds: u32) -> VisibilityTimeout {

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kew_broker::{
-    Admission, Admitted, Answered, Clock, ClockReading, Partition, PartitionOptions, Rejection,
-    Reply, TurnEnd,
+    Admission, Admitted, Answered, Clock, ClockReading, Cost, Partition, PartitionOptions,
+    Rejection, Reply, Rotation, Source, TurnEnd, Waiting,
 };
+use kew_engine::storage::{StorageCommand, StorageOutcome, StorageRefusal};
 use kew_engine::{Command, Outcome, Refusal, Timestamp};
 use kew_log::{BodyError, FaultyStorage, Job, JobKind};
 
 use crate::bus::{self, BusSwarm};
-use crate::checker::{Checker, Operation, Seen, Timekeeping, Violation, promise};
+use crate::checker::{Checker, Operation, Seen, Timekeeping, Turns, Violation, promise};
 use crate::faults::{Crash, Faults, Strike};
 use crate::random::Stream;
 use crate::rare::{Rare, RareStates};
@@ -126,6 +127,7 @@ pub(crate) struct World {
     swarm: Swarm,
     options: PartitionOptions,
     schedule: Stream,
+    sources: Stream,
     disk: Stream,
     faults: Faults,
     workload: Workload,
@@ -147,11 +149,14 @@ pub(crate) struct World {
     reading: ClockReading,
     now: Timestamp,
     /// Admitted, not decided.
-    commands: VecDeque<(u64, Command)>,
+    commands: Rotation<u64>,
+    turns: Turns,
     /// Handed out by the partition, not carried out.
     jobs: VecDeque<Job>,
-    /// Operations that the checker has not looked at yet, in the order of submission.
+    /// Operations that the checker has not looked at yet.
     history: BTreeMap<u64, Asked>,
+    /// Their order, as far as it is known: that of the decisions.
+    order: VecDeque<u64>,
     next_operation: u64,
     refused_at_the_door: u64,
     in_flight: usize,
@@ -198,6 +203,7 @@ impl World {
             clock,
             timekeeping: Timekeeping::start(reading, now),
             schedule: Stream::new(seed, "schedule"),
+            sources: Stream::new(seed, "sources"),
             disk: Stream::new(seed, "disk"),
             faults: Faults::new(seed, swarm.faults.clone()),
             workload: Workload::new(seed),
@@ -211,9 +217,11 @@ impl World {
             admission: Admission::new(swarm.admission_limits()),
             reading,
             now,
-            commands: VecDeque::new(),
+            commands: Rotation::new(swarm.share.clone()),
+            turns: Turns::with(swarm.share.clone()),
             jobs: VecDeque::new(),
             history: BTreeMap::new(),
+            order: VecDeque::new(),
             next_operation: 0,
             refused_at_the_door: 0,
             in_flight: 0,
@@ -336,12 +344,15 @@ impl World {
             Ok(admitted) => {
                 asked.admitted = Some(admitted);
                 self.in_flight += 1;
-                self.commands.push_back((id, command));
+                let source = self.draw_source();
+                self.turns.asked(id, source);
+                self.commands.push(source, id, command);
             }
             Err(_) => {
                 asked.operation.until = self.now;
                 asked.operation.seen = Seen::Answered(Err(Rejection::Busy));
                 asked.done = true;
+                self.order.push_back(id);
                 self.refused_at_the_door += 1;
                 self.report.busy += 1;
                 self.report.rare.note(Rare::RefusedAtTheDoor);
@@ -350,9 +361,17 @@ impl World {
         self.history.insert(id, asked);
     }
 
+    /// Where a command comes from. Some are sources of their own, unless all come from one source.
+    fn draw_source(&mut self) -> Source {
+        match self.swarm.sources {
+            1 => Source::numbered(1),
+            count => Source::numbered(self.sources.below(count + 1)),
+        }
+    }
+
     fn turn(&mut self) -> Result<(), Violation> {
         let mut replies = Vec::new();
-        let end = self.decide(&mut replies);
+        let end = self.decide(&mut replies)?;
         if end == TurnEnd::Done && self.schedule.happens(100) {
             self.partition.mark();
         }
@@ -361,11 +380,17 @@ impl World {
     }
 
     /// Lets the partition decide waiting commands, and notes the time.
-    fn decide(&mut self, replies: &mut Vec<(u64, Reply)>) -> TurnEnd {
-        let waiting: Vec<u64> = self.commands.iter().map(|(id, _)| *id).collect();
-        let end = self.partition.turn(self.now, &mut self.commands, replies);
-        let decided = waiting.len() - self.commands.len();
-        for id in waiting.iter().take(decided) {
+    fn decide(&mut self, replies: &mut Vec<(u64, Reply)>) -> Result<TurnEnd, Violation> {
+        let mut noting = Noting {
+            commands: &mut self.commands,
+            taken: Vec::new(),
+        };
+        let end = self.partition.turn(self.now, &mut noting, replies);
+        let ids = noting.taken;
+        let decided = ids.len();
+        for id in &ids {
+            self.turns.decided(*id)?;
+            self.order.push_back(*id);
             if let Some(asked) = self.history.get_mut(id) {
                 let operation = &mut asked.operation;
                 (operation.from, operation.until) = (self.now, self.now);
@@ -378,10 +403,10 @@ impl World {
         let is_snapshotting = self.jobs.iter().any(|job| job.kind() == JobKind::Snapshot);
         rare.note_if(is_snapshotting && decided > 0, Rare::DecidedDuringSnapshot);
         self.was_out_of_space |= self.partition.is_out_of_space();
-        self.note_transactions(&waiting[..decided]);
+        self.note_transactions(&ids);
         let numbers = [self.now.as_ms(), decided as u64, end as u64];
         self.trace.add("turn", &numbers, &(self.now, decided, end));
-        end
+        Ok(end)
     }
 
     /// Counts transactions that were decided together with other commands.
@@ -509,11 +534,13 @@ impl World {
 
     /// Checks the history as far as its outcomes are settled.
     fn check(&mut self) -> Result<(), Violation> {
-        while let Some(entry) = self.history.first_entry() {
-            if !entry.get().done {
+        while let Some(id) = self.order.front() {
+            if self.history.get(id).is_some_and(|asked| !asked.done) {
                 break;
             }
-            let asked = entry.remove();
+            let asked = self.history.remove(id);
+            self.order.pop_front();
+            let Some(asked) = asked else { continue };
             match &mut self.bus {
                 Some(bus) if matches!(asked.operation.command, Command::Bus(_)) => {
                     bus.checker.check(&asked.operation)?;
@@ -651,6 +678,32 @@ impl std::fmt::Debug for World {
     }
 }
 
+/// Waiting commands that note the order in which a turn takes them.
+struct Noting<'a> {
+    commands: &'a mut Rotation<u64>,
+    taken: Vec<u64>,
+}
+
+impl Waiting<u64> for Noting<'_> {
+    fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    fn front_mut(&mut self) -> Option<&mut Command> {
+        self.commands.front_mut()
+    }
+
+    fn take(&mut self, cost: Cost) -> Option<(u64, Command)> {
+        let taken = self.commands.take(cost)?;
+        self.taken.push(taken.0);
+        Some(taken)
+    }
+
+    fn end_turn(&mut self) {
+        self.commands.end_turn();
+    }
+}
+
 impl Asked {
     fn waits(&self) -> bool {
         !self.done && !self.given_up
@@ -671,16 +724,26 @@ fn note_answer(
             report.busy += 1;
             rare.note(Rare::RefusedByFullDisk);
         }
-        (Command::Delete { .. }, Seen::Answered(Ok((Outcome::Deleted, _)))) => {
+        (
+            Command::Storage(StorageCommand::Delete { .. }),
+            Seen::Answered(Ok((Outcome::Storage(StorageOutcome::Deleted), _))),
+        ) => {
             rare.note_if(is_out_of_space, Rare::DrainedOnFullDisk);
         }
-        (Command::Send { .. }, Seen::Answered(Ok((Outcome::Sent(_), _)))) => {
+        (
+            Command::Storage(StorageCommand::Send { .. }),
+            Seen::Answered(Ok((Outcome::Storage(StorageOutcome::Sent(_)), _))),
+        ) => {
             let again = was_out_of_space && !is_out_of_space;
             rare.note_if(again, Rare::SentAfterFullDisk);
         }
         (
-            Command::Update { message, .. } | Command::Delete { message, .. },
-            Seen::Answered(Err(Rejection::Refused(Refusal::MessageNotFound))),
+            Command::Storage(
+                StorageCommand::Update { message, .. } | StorageCommand::Delete { message, .. },
+            ),
+            Seen::Answered(Err(Rejection::Refused(Refusal::Storage(
+                StorageRefusal::MessageNotFound,
+            )))),
         ) => {
             let earlier = workload.is_of_earlier_life(operation.queue, *message);
             rare.note_if(earlier, Rare::ReceiptOfEarlierLifeRefused);

@@ -15,6 +15,8 @@ pub(super) struct Batch {
     /// Bodies that this turn's answers need. The log may drop them from memory in the meantime.
     pub(super) pinned: HashMap<BodyLocation, Body>,
     pub(super) entities: Vec<Incarnation>,
+    /// Bus queues that have changed without an event, and those that changed with another one.
+    pub(super) looked: Vec<Incarnation>,
     /// Changes that may concern waiting receivers.
     pub(super) stirred: Vec<Stirred>,
     pub(super) touches_catalogue: bool,
@@ -33,6 +35,7 @@ impl Batch {
             position,
             pinned: HashMap::new(),
             entities: Vec::new(),
+            looked: Vec::new(),
             stirred: Vec::new(),
             touches_catalogue: false,
             growth_bytes: 0,
@@ -53,6 +56,12 @@ impl Journal for Writing<'_> {
 
     fn record(&mut self, event: &Event) {
         self.batch.record(event);
+    }
+
+    fn looked(&mut self, queue: Incarnation) {
+        if self.batch.looked.last() != Some(&queue) {
+            self.batch.looked.push(queue);
+        }
     }
 
     fn pin(&mut self, body: BodyLocation) -> bool {
@@ -93,6 +102,7 @@ impl Batch {
         if let Some(queue) = event.changed_bus_queue() {
             let changed = queue.with_sub_queues().map(Stirred::Changed);
             self.stirred.extend(changed);
+            self.looked.extend(queue.with_sub_queues());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Opening a partition: its log is replayed, or a new partition is initialized.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use kew_engine::{Command, State, Timestamp, Turn};
 use kew_log::{
@@ -10,6 +10,7 @@ use kew_log::{
 use thiserror::Error;
 
 use super::batch::{Batch, Writing};
+use super::stirred::PassedOver;
 use super::{Partition, PartitionOptions};
 use crate::waiters::Waiters;
 
@@ -49,7 +50,7 @@ impl<T> Partition<T> {
             log,
             waiters: Waiters::new(),
             stirred: Vec::new(),
-            passed_over: BTreeSet::new(),
+            passed_over: PassedOver::default(),
             last_record_of: HashMap::new(),
             catalogue_record: None,
             last_record: None,
@@ -99,8 +100,11 @@ impl<T> Partition<T> {
             batch: &mut batch,
             log: &self.log,
         };
-        let decision =
-            Turn::new(&mut self.state, wall, &mut journal).decide(Command::Initialize { secret });
+        let command = Command::Initialize {
+            secret,
+            run_length: self.options.run_length,
+        };
+        let decision = Turn::new(&mut self.state, wall, &mut journal).decide(command);
         assert!(decision.result.is_ok(), "the partition had no secret");
         self.log
             .append(reservation.epoch, reservation.position, batch.builder)?;

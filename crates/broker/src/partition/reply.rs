@@ -87,6 +87,7 @@ impl<T> Partition<T> {
     ) -> Answered {
         let bodies = outcome
             .bodies()
+            .into_iter()
             .map(|location| {
                 let pinned = pinned.get(&location).cloned();
                 pinned

@@ -1,13 +1,12 @@
 //! Reserves room in the log for a turn; on a full disk, only for commands that free messages.
 
-use std::collections::VecDeque;
-
+use kew_engine::Timestamp;
 use kew_engine::bus::DUE_SIZE_BYTES_MAX;
-use kew_engine::{Command, Timestamp};
 use kew_log::{Log, Reservation, ReserveError};
 
 use super::Partition;
 use super::space::{SETTLEMENT_TICK_BUDGET, Space};
+use crate::Waiting;
 
 /// Nothing can be decided before a job is done.
 pub(super) struct WaitForJob;
@@ -28,9 +27,9 @@ impl<T> Partition<T> {
     pub(super) fn reserve(
         &mut self,
         now: Timestamp,
-        commands: &mut VecDeque<(T, Command)>,
+        commands: &mut impl Waiting<T>,
     ) -> Result<(Reservation, Space), WaitForJob> {
-        let first = commands.front().map_or(0, |(_, command)| {
+        let first = commands.front_mut().map_or(0, |command| {
             Space::Plenty.needed_bytes(&command.describe(), &self.state)
         });
         let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
@@ -56,7 +55,7 @@ impl<T> Partition<T> {
     /// Reserves room on a full disk for due events, and for the first command if it frees messages.
     fn reserve_for_settlement(
         &mut self,
-        commands: &mut VecDeque<(T, Command)>,
+        commands: &mut impl Waiting<T>,
     ) -> Result<(Reservation, Space), WaitForJob> {
         let interval_bytes = self.log.drain_interval_bytes();
         if self.log.is_snapshotting() && self.log.bytes_since_snapshot() >= interval_bytes {
@@ -69,7 +68,7 @@ impl<T> Partition<T> {
             size_bytes_max: size_bytes_max.saturating_sub(due_bytes),
             takes_bodies: log.takes_bodies(),
         };
-        let first = commands.front_mut().map_or(0, |(_, command)| {
+        let first = commands.front_mut().map_or(0, |command| {
             let space = settlement_only(&self.log);
             space.trim(command, &self.state);
             let command = command.describe();

@@ -56,15 +56,23 @@ impl<T> Partition<T> {
         if is_planted(Bug::LiveSegmentRetired) {
             return BTreeSet::new();
         }
+        // Bodies that follow each other are nearly always in one segment.
+        let mut last = LogPosition::new(1)..LogPosition::new(0);
         for body in self.state.bodies() {
             let record = LogPosition::new(body.record);
+            if last.contains(&record) {
+                continue;
+            }
             let after = segments.partition_point(|segment| segment.first <= record);
             let index = after
                 .checked_sub(1)
                 .expect("a body that the state refers to is in the log");
-            if let Some(live) = is_live.get_mut(index) {
-                *live = true;
-            }
+            let (Some(segment), Some(live)) = (segments.get(index), is_live.get_mut(index)) else {
+                continue;
+            };
+            *live = true;
+            let end = segments.get(after).map(|next| next.first);
+            last = segment.first..end.unwrap_or(LogPosition::new(u64::MAX));
         }
         let live = segments.iter().zip(is_live).filter(|(_, live)| *live);
         live.map(|(segment, _)| segment.base).collect()

@@ -1,5 +1,7 @@
 //! Changes of a turn that may concern waiting receivers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use kew_engine::bus::{Arrival, Awaited, BusOutcome, Receives};
 use kew_engine::{Description, EntityName, Incarnation, Outcome, Refusal, State, Token};
 
@@ -26,6 +28,25 @@ impl Stirred {
             Self::Changed(entity) => [Some(Wake::Changed(entity)), None],
         };
         wakes.into_iter().flatten()
+    }
+}
+
+/// Things that receivers wait for, by entity.
+#[derive(Debug, Default)]
+pub(super) struct PassedOver(BTreeMap<Incarnation, BTreeSet<Awaited>>);
+
+impl PassedOver {
+    pub(super) fn add(&mut self, entity: Incarnation, awaited: Awaited) {
+        self.0.entry(entity).or_default().insert(awaited);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes those of an entity.
+    pub(super) fn remove(&mut self, entity: Incarnation) -> impl Iterator<Item = Awaited> {
+        self.0.remove(&entity).into_iter().flatten()
     }
 }
 

@@ -9,8 +9,9 @@ use super::reading::Reading;
 
 impl Reading {
     /// Restores what this fact implies and a gap has hidden.
-    pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact) {
+    pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact, why: &str) {
         match fact {
+            BusFact::Messages { effects } => self.prepare_bus_effects(at, effects, why),
             BusFact::QueueCreated { name, .. } => self.delete_namesake(at, name),
             BusFact::QueueDeleted { queue } => {
                 for entity in queue.with_sub_queues() {
@@ -31,7 +32,7 @@ impl Reading {
     }
 
     /// Restores what these effects imply and a gap has hidden.
-    pub(super) fn prepare_bus_effects(&mut self, at: Timestamp, effects: &[BusEffect], why: &str) {
+    fn prepare_bus_effects(&mut self, at: Timestamp, effects: &[BusEffect], why: &str) {
         let mut before = None;
         for effect in effects {
             self.note_first(effect, before);

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::BusFact;
-use kew_engine::{
-    Effect, EntityName, Event, Fact, Incarnation, SequenceNumber, Service, State, Timestamp,
-};
+use kew_engine::storage::{Effect, StorageFact};
+use kew_engine::{EntityName, Event, Fact, Incarnation, SequenceNumber, Service, State, Timestamp};
 use kew_log::{BoxError, Gap, LogPosition, Replay, Rescue};
 
 use super::{Losses, LostMessage};
@@ -121,25 +120,28 @@ impl Reading {
             return;
         };
         match &event.fact {
-            Fact::QueueCreated { name, .. } => {
+            Fact::Storage(StorageFact::QueueCreated { name, .. }) => {
                 // An older queue has that name: its deletion was not read.
                 let mut queues = self.state.queues();
                 let old = queues.find(|(_, other)| *other == name).map(|(old, _)| old);
                 drop(queues);
                 if let Some(queue) = old {
-                    let fact = Fact::QueueDeleted { queue };
+                    let fact = Fact::Storage(StorageFact::QueueDeleted { queue });
                     self.state.apply(Event { at: event.at, fact });
                 }
             }
-            Fact::QueueMetadataSet { queue, .. } | Fact::QueuePoliciesSet { queue, .. } => {
+            Fact::Storage(
+                StorageFact::QueueMetadataSet { queue, .. }
+                | StorageFact::QueuePoliciesSet { queue, .. },
+            ) => {
                 self.stand_in(*queue, event.at);
             }
-            Fact::Messages { effects } => {
+            Fact::Storage(StorageFact::Messages { effects }) => {
                 for effect in effects.iter() {
                     self.prepare_effect(event.at, effect, &why);
                 }
             }
-            Fact::QueueDeleted { queue } => {
+            Fact::Storage(StorageFact::QueueDeleted { queue }) => {
                 self.holes.retain(|(of, _), _| of != queue);
                 self.stand_ins.remove(queue);
             }
@@ -148,8 +150,7 @@ impl Reading {
                 self.holes.retain(|(of, _), _| !gone.contains(of));
                 self.stand_ins.retain(|queue, _| !gone.contains(queue));
             }
-            Fact::BusMessages { effects } => self.prepare_bus_effects(event.at, effects, &why),
-            Fact::Bus(fact) => self.prepare_bus(event.at, fact),
+            Fact::Bus(fact) => self.prepare_bus(event.at, fact, &why),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. } => {}
@@ -255,7 +256,7 @@ impl Reading {
     /// Remembers the entities that a fact deletes.
     fn note_deleted(&mut self, fact: &Fact) {
         match fact {
-            Fact::QueueDeleted { queue } => {
+            Fact::Storage(StorageFact::QueueDeleted { queue }) => {
                 self.deleted.insert(*queue);
             }
             Fact::Bus(BusFact::QueueDeleted { queue }) => {
@@ -266,15 +267,17 @@ impl Reading {
                 self.deleted.extend(gone);
             }
             Fact::PartitionInitialized { .. }
-            | Fact::QueueCreated { .. }
-            | Fact::QueueMetadataSet { .. }
-            | Fact::Messages { .. }
-            | Fact::BusMessages { .. }
-            | Fact::QueuePoliciesSet { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
+            | Fact::Storage(
+                StorageFact::QueueCreated { .. }
+                | StorageFact::QueueMetadataSet { .. }
+                | StorageFact::Messages { .. }
+                | StorageFact::QueuePoliciesSet { .. },
+            )
             | Fact::Bus(
-                BusFact::QueueCreated { .. }
+                BusFact::Messages { .. }
+                | BusFact::QueueCreated { .. }
                 | BusFact::QueueUpdated { .. }
                 | BusFact::SessionLocked { .. }
                 | BusFact::SessionRenewed { .. }

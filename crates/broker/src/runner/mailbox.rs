@@ -1,6 +1,5 @@
 //! The mailbox of the runner: commands and outcomes come in, and front ends read how the partition is.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
@@ -12,7 +11,7 @@ use crate::broker::lock;
 use crate::metrics::Instruments;
 use crate::overview::SliceRequest;
 use crate::watch::Watchers;
-use crate::{Admission, AdmissionLimits, Admitted, Rejection};
+use crate::{Admission, AdmissionLimits, Admitted, Rejection, Source};
 
 /// The recipient of a command's answer, and what the command counts for until then.
 pub(super) type Ticket = (Asker, Admitted);
@@ -30,7 +29,8 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(super) struct Mailbox {
     pub(super) admission: Admission,
-    pub(super) commands: VecDeque<(Ticket, Command)>,
+    /// The runner takes them out before each turn.
+    pub(super) commands: Vec<(Source, Ticket, Command)>,
     pub(super) outcomes: Vec<JobOutcome>,
     /// A request for metrics. There is one reader at a time.
     pub(super) slice: Option<SliceRequest>,
@@ -47,7 +47,7 @@ impl Shared {
         Self {
             mailbox: Mutex::new(Mailbox {
                 admission: Admission::new(admission),
-                commands: VecDeque::new(),
+                commands: Vec::new(),
                 outcomes: Vec::new(),
                 slice: None,
                 worker_is_gone: false,
@@ -63,9 +63,14 @@ impl Shared {
     }
 
     /// Submits a command, or gives the asker back with a rejection.
-    pub(crate) fn submit(&self, asker: Asker, command: Command) -> Result<(), (Asker, Rejection)> {
+    pub(crate) fn submit(
+        &self,
+        source: Source,
+        asker: Asker,
+        command: Command,
+    ) -> Result<(), (Asker, Rejection)> {
         let mut mailbox = lock(&self.mailbox);
-        self.take(&mut mailbox, asker, command)?;
+        self.take(&mut mailbox, source, asker, command)?;
         self.wake(mailbox);
         Ok(())
     }
@@ -73,12 +78,13 @@ impl Shared {
     /// Submits many commands at once and wakes the runner when all are there.
     pub(crate) fn submit_all(
         &self,
+        source: Source,
         commands: impl Iterator<Item = (Asker, Command)>,
         mut on_refusal: impl FnMut(Asker, Rejection),
     ) {
         let mut mailbox = lock(&self.mailbox);
         for (asker, command) in commands {
-            if let Err((asker, rejection)) = self.take(&mut mailbox, asker, command) {
+            if let Err((asker, rejection)) = self.take(&mut mailbox, source, asker, command) {
                 on_refusal(asker, rejection);
             }
         }
@@ -88,6 +94,7 @@ impl Shared {
     fn take(
         &self,
         mailbox: &mut Mailbox,
+        source: Source,
         asker: Asker,
         command: Command,
     ) -> Result<(), (Asker, Rejection)> {
@@ -99,7 +106,7 @@ impl Shared {
             self.instruments.refused_busy.increment();
             return Err((asker, Rejection::Busy));
         };
-        mailbox.commands.push_back(((asker, admitted), command));
+        mailbox.commands.push((source, (asker, admitted), command));
         Ok(())
     }
 

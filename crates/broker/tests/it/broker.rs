@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kew_broker::{Broker, BrokerOptions, Rejection};
 use kew_engine::Outcome;
+use kew_engine::storage::StorageOutcome;
 use kew_log::{Fault, FaultyStorage, MemoryStorage, Repeat};
 
 use crate::support::{create, delete, peek, receive, send};
@@ -18,12 +19,15 @@ async fn many_at_once_get_their_own_answers() {
         senders.spawn(async move { broker.submit(send(format!("{number}"))).await });
     }
     while let Some(sent) = senders.join_next().await {
-        assert!(matches!(sent.unwrap().unwrap().outcome, Outcome::Sent(_)));
+        assert!(matches!(
+            sent.unwrap().unwrap().outcome,
+            Outcome::Storage(StorageOutcome::Sent(_))
+        ));
     }
     let mut bodies = Vec::new();
     while bodies.len() < 200 {
         let answer = broker.submit(receive(32)).await.unwrap();
-        let Outcome::Received(messages) = &answer.outcome else {
+        let Outcome::Storage(StorageOutcome::Received(messages)) = &answer.outcome else {
             panic!("a receive receives");
         };
         assert!(!messages.is_empty());

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use kew_broker::{Partition, PartitionOptions, Reply};
-use kew_engine::{Command, Timestamp};
+use kew_engine::{Command, RunLength, Timestamp};
 use kew_log::{FaultyStorage, LogOptions};
 
 /// The options of a partition: segments of one size, and others.
@@ -31,6 +31,7 @@ impl Sizes {
             // Only when the test asks for one.
             snapshot_after_bytes: u64::MAX / 8,
             tick_budget: 4,
+            run_length: RunLength::TINY,
         }
     }
 }

@@ -3,8 +3,9 @@
 //! `tests/golden/1` was written by that version with [`history`]. Never write it again.
 
 use kew_broker::{PartitionOptions, Reply};
+use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
 use kew_engine::{
-    BodyEncoding, Command, EntityName, Outcome, ReceivedMessage, Timestamp, VisibilityTimeout,
+    BodyEncoding, Command, EntityName, Outcome, RunLength, Timestamp, VisibilityTimeout,
 };
 use kew_log::FaultyStorage;
 
@@ -31,6 +32,7 @@ fn options() -> PartitionOptions {
     };
     let options = sizes.options();
     PartitionOptions {
+        run_length: RunLength::UNTOLD,
         log: kew_log::LogOptions {
             ballast_size_bytes: 0,
             ..options.log
@@ -63,20 +65,24 @@ impl Teller {
     fn create(&mut self, queue: &str) {
         let metadata = [("colour", "green")].into_iter().collect();
         let queue = name(queue);
-        self.ask(Command::CreateQueue { queue, metadata }).unwrap();
+        self.ask(Command::Storage(StorageCommand::CreateQueue {
+            queue,
+            metadata,
+        }))
+        .unwrap();
     }
 
     /// A send of the next body.
     fn message(&mut self, queue: &str, time_to_live_seconds: Option<u32>, hidden: u32) -> Command {
         self.sent += 1;
         let body = format!("body {}", self.sent);
-        Command::Send {
+        Command::Storage(StorageCommand::Send {
             queue: name(queue),
             body: body.into(),
             encoding: BodyEncoding::Text,
             time_to_live_seconds,
             visibility_timeout: seconds(hidden),
-        }
+        })
     }
 
     fn send(&mut self, queue: &str, time_to_live_seconds: Option<u32>, hidden: u32) {
@@ -85,38 +91,38 @@ impl Teller {
     }
 
     fn receive(&mut self, queue: &str, count: u32, hidden: u32) -> Vec<ReceivedMessage> {
-        let command = Command::Receive {
+        let command = Command::Storage(StorageCommand::Receive {
             queue: name(queue),
             count,
             visibility_timeout: seconds(hidden),
-        };
+        });
         match self.ask(command).unwrap().outcome {
-            Outcome::Received(messages) => messages,
+            Outcome::Storage(StorageOutcome::Received(messages)) => messages,
             other => panic!("{other:?}"),
         }
     }
 
     /// Deletes it, or returns why not.
     fn delete(&mut self, queue: &str, message: &ReceivedMessage) -> String {
-        let command = Command::Delete {
+        let command = Command::Storage(StorageCommand::Delete {
             queue: name(queue),
             message: message.message,
             receipt: message.receipt,
-        };
+        });
         self.ask(command)
             .map_or_else(|it| it.to_string(), |_| "deleted".into())
     }
 
     fn update(&mut self, queue: &str, message: &mut ReceivedMessage, body: Option<&'static str>) {
-        let command = Command::Update {
+        let command = Command::Storage(StorageCommand::Update {
             queue: name(queue),
             message: message.message,
             receipt: message.receipt,
             visibility_timeout: seconds(40),
             body: body.map(|body| (BodyEncoding::Raw, body.into())),
-        };
+        });
         match self.ask(command).unwrap().outcome {
-            Outcome::Updated { receipt, .. } => message.receipt = receipt,
+            Outcome::Storage(StorageOutcome::Updated { receipt, .. }) => message.receipt = receipt,
             other => panic!("{other:?}"),
         }
     }
@@ -148,14 +154,20 @@ fn history(teller: &mut Teller) -> Vec<ReceivedMessage> {
     teller.update("jobs", &mut held[1], None);
     assert_eq!(teller.delete("jobs", &held[0]), "deleted");
     teller.receive("old", 1, 10);
-    teller.ask(Command::Clear { queue: name("old") }).unwrap();
+    teller
+        .ask(Command::Storage(StorageCommand::Clear {
+            queue: name("old"),
+        }))
+        .unwrap();
     teller.send("old", Some(3), 1);
     // What expires is removed by the tick before the next command.
     teller.wait(6);
     teller.send("old", None, 0);
     let queue = name("again");
     teller.send("again", None, 0);
-    teller.ask(Command::DeleteQueue { queue }).unwrap();
+    teller
+        .ask(Command::Storage(StorageCommand::DeleteQueue { queue }))
+        .unwrap();
     teller.create("again");
     teller.send("again", None, 5);
     held.extend(teller.receive("jobs", 3, 20));
@@ -170,7 +182,9 @@ fn examine(teller: &mut Teller, held: &[ReceivedMessage]) -> Vec<String> {
     teller.wait(1);
     let mut seen = Vec::new();
     for queue in QUEUES {
-        let view = teller.ask(Command::ReadQueue { queue: name(queue) });
+        let view = teller.ask(Command::Storage(StorageCommand::ReadQueue {
+            queue: name(queue),
+        }));
         seen.push(format!("{:?}", view.unwrap().outcome));
         for message in held {
             seen.push(teller.delete(queue, message));
@@ -180,13 +194,13 @@ fn examine(teller: &mut Teller, held: &[ReceivedMessage]) -> Vec<String> {
     teller.wait(60);
     for queue in QUEUES {
         for _ in 0..10 {
-            let answer = teller.ask(Command::Receive {
+            let answer = teller.ask(Command::Storage(StorageCommand::Receive {
                 queue: name(queue),
                 count: 32,
                 visibility_timeout: seconds(600),
-            });
+            }));
             let answer = answer.unwrap();
-            let Outcome::Received(messages) = &answer.outcome else {
+            let Outcome::Storage(StorageOutcome::Received(messages)) = &answer.outcome else {
                 panic!("{answer:?}");
             };
             for (message, body) in messages.iter().zip(&answer.bodies) {

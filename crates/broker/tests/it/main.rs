@@ -7,6 +7,7 @@ mod bus;
 mod bus_full_disk;
 mod bus_repair;
 mod damaged;
+mod fairness;
 mod first_version;
 mod metrics;
 mod partition;

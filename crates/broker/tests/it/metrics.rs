@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use kew_broker::{AdmissionLimits, Broker, BrokerOptions, Rejection};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, ReceiveMode};
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Service};
 use kew_log::{Fault, FaultyStorage, MemoryStorage, Repeat, Storage, StorageFile};
 use kew_metrics::{Read, page, read};
@@ -31,10 +32,10 @@ fn value(page: &Page, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
 }
 
 fn create_named(name: String) -> Command {
-    Command::CreateQueue {
+    Command::Storage(StorageCommand::CreateQueue {
         queue: EntityName::storage_queue("acct", name),
         metadata: Default::default(),
-    }
+    })
 }
 
 #[tokio::test]
@@ -46,7 +47,7 @@ async fn counters_match_the_operations() {
         broker.submit(send(body)).await.unwrap();
     }
     let received = broker.submit(receive(2)).await.unwrap();
-    let kew_engine::Outcome::Received(messages) = received.outcome else {
+    let kew_engine::Outcome::Storage(StorageOutcome::Received(messages)) = received.outcome else {
         panic!("a receive receives");
     };
     broker.submit(delete(&messages[0])).await.unwrap();

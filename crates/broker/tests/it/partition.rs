@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, TurnEnd};
 use kew_engine::bus::{BusCommand, Purge};
-use kew_engine::{Command, EntityName, Outcome, SequenceNumber, Service, Timestamp};
+use kew_engine::storage::{StorageCommand, StorageOutcome};
+use kew_engine::{Command, EntityName, Outcome, RunLength, SequenceNumber, Service, Timestamp};
 use kew_log::{Fault, FaultyStorage, LogOptions, LogPosition, Repeat};
 
 use crate::support::{create, delete, peek, receive, send};
@@ -29,6 +30,7 @@ pub(crate) fn options() -> PartitionOptions {
         },
         snapshot_after_bytes: 16 * 1024,
         tick_budget: 16,
+        run_length: RunLength::TINY,
     }
 }
 
@@ -89,7 +91,7 @@ impl Driver {
         let mut all = Vec::new();
         loop {
             match self.ask(receive(32)) {
-                Ok(Answered { outcome, .. }) if outcome.bodies().next().is_some() => {
+                Ok(Answered { outcome, .. }) if !outcome.bodies().is_empty() => {
                     all.push(outcome);
                 }
                 Ok(_) => return all,
@@ -120,10 +122,10 @@ fn an_answer_waits_for_its_commit() {
     assert_eq!(tickets, [1, 2, 3]);
 
     // A read of a quiet queue does not wait, not even for a write to another queue.
-    let other = Command::CreateQueue {
+    let other = Command::Storage(StorageCommand::CreateQueue {
         queue: EntityName::storage_queue("acct", "other"),
         metadata: Default::default(),
-    };
+    });
     let mut commands = VecDeque::from([(4, other), (5, peek())]);
     replies.clear();
     driver
@@ -188,7 +190,10 @@ fn after_a_failed_sync_nothing_is_answered_with_success() {
     else {
         panic!("a new start serves what is there");
     };
-    assert!(matches!(outcome, Outcome::Received(_)));
+    assert!(matches!(
+        outcome,
+        Outcome::Storage(StorageOutcome::Received(_))
+    ));
     assert_eq!(bodies[0].read().unwrap(), "kept");
     assert!(bodies.len() <= 2, "nothing that was refused is there");
 }
@@ -215,7 +220,7 @@ fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
 
     let mut drained = 0;
     for outcome in driver.receive_all() {
-        let Outcome::Received(messages) = outcome else {
+        let Outcome::Storage(StorageOutcome::Received(messages)) = outcome else {
             panic!("a receive receives");
         };
         for message in &messages {
@@ -237,13 +242,13 @@ fn a_full_disk_can_be_drained_and_then_takes_messages_again() {
 }
 
 fn expiring(body: &str, seconds: u32) -> Command {
-    Command::Send {
+    Command::Storage(StorageCommand::Send {
         queue: crate::support::queue(),
         body: body.to_owned().into(),
         encoding: kew_engine::BodyEncoding::Text,
         time_to_live_seconds: Some(seconds),
         visibility_timeout: kew_engine::VisibilityTimeout::ZERO,
-    }
+    })
 }
 
 /// The last messages first, so that nearly every segment holds a body until the end: settlements
@@ -260,7 +265,7 @@ fn a_full_disk_is_drained_in_the_worst_order() {
     assert!(sent > 5000, "{sent} messages fill no 4 MiB");
     let mut received = Vec::new();
     for outcome in driver.receive_all() {
-        let Outcome::Received(messages) = outcome else {
+        let Outcome::Storage(StorageOutcome::Received(messages)) = outcome else {
             panic!("a receive receives");
         };
         received.extend(messages);
@@ -271,7 +276,7 @@ fn a_full_disk_is_drained_in_the_worst_order() {
         driver.now = driver.now.plus_seconds(601);
         received.clear();
         for outcome in driver.receive_all() {
-            let Outcome::Received(messages) = outcome else {
+            let Outcome::Storage(StorageOutcome::Received(messages)) = outcome else {
                 panic!("a receive receives");
             };
             received.extend(messages);
@@ -335,7 +340,7 @@ fn a_drained_disk_frees_space_while_idle() {
     let body = "x".repeat(2000);
     while driver.ask(send(body.clone())).is_ok() {}
     for outcome in driver.receive_all() {
-        let Outcome::Received(messages) = outcome else {
+        let Outcome::Storage(StorageOutcome::Received(messages)) = outcome else {
             panic!("a receive receives");
         };
         for message in &messages {
@@ -381,13 +386,13 @@ fn the_end_is_marked_once_it_rests() {
 #[test]
 fn a_full_disk_is_not_tried_all_the_time() {
     let mut driver = Driver::new();
-    let expiring = Command::Send {
+    let expiring = Command::Storage(StorageCommand::Send {
         queue: crate::support::queue(),
         body: "x".into(),
         encoding: kew_engine::BodyEncoding::Text,
         time_to_live_seconds: Some(1),
         visibility_timeout: kew_engine::VisibilityTimeout::ZERO,
-    };
+    });
     driver.ask(expiring).unwrap();
     driver
         .storage
@@ -434,7 +439,9 @@ fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
     for _ in 0..100 {
         driver.now = driver.now.plus_ms(50);
         for _ in 0..10 {
-            let Outcome::Received(messages) = driver.ask(receive(32)).unwrap().outcome else {
+            let Outcome::Storage(StorageOutcome::Received(messages)) =
+                driver.ask(receive(32)).unwrap().outcome
+            else {
                 panic!("a receive receives");
             };
             for message in &messages {
@@ -470,7 +477,7 @@ fn a_partition_that_never_rests_makes_its_snapshots() {
     for _ in 0..200 {
         driver.ask(send("x".repeat(2000))).unwrap();
         let answer = driver.ask(receive(1)).unwrap();
-        let Outcome::Received(messages) = &answer.outcome else {
+        let Outcome::Storage(StorageOutcome::Received(messages)) = &answer.outcome else {
             panic!("a receive receives");
         };
         driver.ask(delete(&messages[0])).unwrap();
@@ -498,7 +505,7 @@ fn every_message_survives_segments_and_snapshots_coming_and_going() {
         else {
             panic!("a receive receives");
         };
-        let Outcome::Received(messages) = outcome else {
+        let Outcome::Storage(StorageOutcome::Received(messages)) = outcome else {
             panic!("a receive receives");
         };
         if round % 25 == 0 {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kew_broker::{Answered, Losses, Partition, PartitionOptions, Repair};
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, Token, VisibilityTimeout};
 use kew_log::{FaultyStorage, verify};
 
@@ -41,7 +42,10 @@ impl Driver {
         for queue in QUEUES {
             let queue = name(queue);
             let metadata = [("colour", "green")].into_iter().collect();
-            driver.ask(Command::CreateQueue { queue, metadata });
+            driver.ask(Command::Storage(StorageCommand::CreateQueue {
+                queue,
+                metadata,
+            }));
         }
         driver
     }
@@ -60,14 +64,14 @@ impl Driver {
 
     fn send(&mut self, queue: &str, number: usize) {
         let body = format!("{queue} {number} {}", "x".repeat(number * 37 % 700));
-        let answered = self.ask(Command::Send {
+        let answered = self.ask(Command::Storage(StorageCommand::Send {
             queue: name(queue),
             body: body.clone().into(),
             encoding: BodyEncoding::Text,
             time_to_live_seconds: None,
             visibility_timeout: VisibilityTimeout::ZERO,
-        });
-        let Outcome::Sent(sent) = answered.outcome else {
+        }));
+        let Outcome::Storage(StorageOutcome::Sent(sent)) = answered.outcome else {
             panic!("a send sends");
         };
         let known = (queue.to_owned(), body);
@@ -82,12 +86,12 @@ impl Driver {
     }
 
     fn receive(&mut self, queue: &str, count: u32) -> Vec<(Token, Token, String)> {
-        let answered = self.ask(Command::Receive {
+        let answered = self.ask(Command::Storage(StorageCommand::Receive {
             queue: name(queue),
             count,
             visibility_timeout: VisibilityTimeout::from_seconds(600).unwrap(),
-        });
-        let Outcome::Received(messages) = &answered.outcome else {
+        }));
+        let Outcome::Storage(StorageOutcome::Received(messages)) = &answered.outcome else {
             panic!("a receive receives");
         };
         let bodies = answered.bodies.iter();
@@ -102,11 +106,11 @@ impl Driver {
     fn delete_some(&mut self, queue: &str, count: u32) {
         for (message, receipt, _) in self.receive(queue, count) {
             let queue = name(queue);
-            self.ask(Command::Delete {
+            self.ask(Command::Storage(StorageCommand::Delete {
                 queue,
                 message,
                 receipt,
-            });
+            }));
             self.alive.remove(message.as_bytes());
         }
     }
@@ -242,10 +246,10 @@ fn check_repaired(
     }
     // It works on like a new partition, and issues no id a second time.
     driver.alive.clear();
-    driver.ask(Command::CreateQueue {
+    driver.ask(Command::Storage(StorageCommand::CreateQueue {
         queue: name("new"),
         metadata: Default::default(),
-    });
+    }));
     driver.sent = sent.clone();
     for queue in ["new", "apples"] {
         if driver.bench.partition.state().has_entity(&name(queue)) {

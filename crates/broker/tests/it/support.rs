@@ -1,48 +1,49 @@
 //! Commands for tests.
 
 use bytes::Bytes;
-use kew_engine::{BodyEncoding, Command, EntityName, ReceivedMessage, VisibilityTimeout};
+use kew_engine::storage::{ReceivedMessage, StorageCommand};
+use kew_engine::{BodyEncoding, Command, EntityName, VisibilityTimeout};
 
 pub(crate) fn queue() -> EntityName {
     EntityName::storage_queue("acct", "jobs")
 }
 
 pub(crate) fn create() -> Command {
-    Command::CreateQueue {
+    Command::Storage(StorageCommand::CreateQueue {
         queue: queue(),
         metadata: Default::default(),
-    }
+    })
 }
 
 pub(crate) fn send(body: impl Into<Bytes>) -> Command {
-    Command::Send {
+    Command::Storage(StorageCommand::Send {
         queue: queue(),
         body: body.into(),
         encoding: BodyEncoding::Text,
         time_to_live_seconds: None,
         visibility_timeout: VisibilityTimeout::ZERO,
-    }
+    })
 }
 
 pub(crate) fn receive(count: u32) -> Command {
-    Command::Receive {
+    Command::Storage(StorageCommand::Receive {
         queue: queue(),
         count,
         visibility_timeout: VisibilityTimeout::from_seconds(600).unwrap(),
-    }
+    })
 }
 
 pub(crate) fn delete(message: &ReceivedMessage) -> Command {
-    Command::Delete {
+    Command::Storage(StorageCommand::Delete {
         queue: queue(),
         message: message.message,
         receipt: message.receipt,
-    }
+    })
 }
 
 pub(crate) fn peek() -> Command {
-    Command::Peek {
+    Command::Storage(StorageCommand::Peek {
         queue: queue(),
         count: 32,
-    }
+    })
 }

@@ -50,20 +50,15 @@ pub(crate) const UNREADABLE: &str = "The message is damaged on the server's disk
 pub(crate) fn error_of(rejection: &Rejection) -> Error {
     match rejection {
         Rejection::Refused(Refusal::Bus(refusal)) => error_of_refusal(refusal),
-        Rejection::Refused(refusal @ Refusal::BodyTooLarge { .. }) => {
+        Rejection::Refused(refusal @ Refusal::PropertiesTooLarge { .. }) => {
             Error::new(condition::MESSAGE_SIZE_EXCEEDED, refusal.to_string())
         }
         Rejection::Refused(
             refusal @ (Refusal::AlreadyInitialized
-            | Refusal::QueueNotFound { .. }
-            | Refusal::QueueAlreadyExists { .. }
-            | Refusal::MessageNotFound
-            | Refusal::PopReceiptMismatch
-            | Refusal::HiddenBeyondExpiry { .. }
             | Refusal::AccountAlreadyExists { .. }
             | Refusal::AccountNotFound { .. }
             | Refusal::AccountNotEmpty { .. }
-            | Refusal::AccountQuotaExceeded { .. }),
+            | Refusal::Storage(_)),
         ) => Error::new(condition::NOT_ALLOWED, refusal.to_string()),
         Rejection::Busy => busy(),
         Rejection::Full => Error::new(bus::SERVER_BUSY, FULL),

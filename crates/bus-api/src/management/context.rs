@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::BytesMut;
 use kew_amqp::codec::{MapWriter, Raw, write_map};
 use kew_amqp::error::{Error, condition};
-use kew_broker::Answer;
+use kew_broker::{Answer, Broker};
 use kew_engine::bus::BusCommand;
 use kew_engine::{EntityName, Timestamp, Token};
 
@@ -18,6 +18,8 @@ use crate::shared::Shared;
 /// The context of a request.
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
+    /// The handle of the client that asks.
+    pub(crate) broker: Arc<Broker>,
     pub(crate) origin: Origin,
     /// Whether there is no room for an answer with messages.
     pub(crate) is_busy: bool,
@@ -32,7 +34,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(super) async fn submit(&self, command: BusCommand) -> Result<Answer, Error> {
-        let answer = Submitted::new(&self.shared.broker, command).answer().await;
+        let answer = Submitted::new(&self.broker, command).answer().await;
         answer.map_err(|rejection| error_of(&rejection))
     }
 }

@@ -4,36 +4,39 @@ use kew_planted::{Bug, is_planted};
 
 use super::effect::BusSession;
 use super::queue::{BusQueue, Role, sub_queue_names};
+use super::queues::Queues;
 use super::{BusFact, BusQueueOptions};
-use crate::{BodyLocation, EntityName, Incarnation, LeaseGeneration, State, Timestamp};
+use crate::catalogue::Catalogue;
+use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
 
-impl State {
-    pub(crate) fn apply_bus(&mut self, at: Timestamp, fact: BusFact) {
+impl Queues {
+    pub(crate) fn apply(&mut self, catalogue: &mut Catalogue, at: Timestamp, fact: BusFact) {
         match fact {
+            BusFact::Messages { effects } => self.apply_effects(catalogue, at, &effects),
             BusFact::QueueCreated {
                 queue,
                 name,
                 options,
-            } => self.create_bus_queue(queue, &name, &options, at),
+            } => self.create(catalogue, queue, &name, &options, at),
             BusFact::QueueUpdated {
                 queue,
                 options,
                 ids_from,
-            } => self.update_bus_queue(queue, &options, ids_from, at),
-            BusFact::QueueDeleted { queue } => self.delete_bus_queue(queue),
+            } => self.update(catalogue, queue, &options, ids_from, at),
+            BusFact::QueueDeleted { queue } => self.delete(catalogue, queue),
             BusFact::SessionLocked {
                 queue,
                 session,
                 generation,
                 until,
-            } => self.change_bus(queue, at, |entity| {
+            } => self.change(catalogue, queue, at, |entity| {
                 entity.lock_session(&session, generation, until);
             }),
             BusFact::SessionRenewed {
                 queue,
                 session,
                 until,
-            } => self.change_bus(queue, at, |entity| {
+            } => self.change(catalogue, queue, at, |entity| {
                 let sessions = &mut entity.backlog.sessions;
                 sessions.change_named(&session, |session| session.locked_until = until);
             }),
@@ -42,101 +45,84 @@ impl State {
                 session,
                 was,
                 state,
-            } => self.change_bus(queue, at, |entity| {
+            } => self.change(catalogue, queue, at, |entity| {
                 entity.set_session_state(&session, was, state, at);
             }),
             // Every event sets the time of use. This one changes nothing else.
-            BusFact::Used { queue } => self.change_bus(queue, at, |_| {}),
+            BusFact::Used { queue } => self.change(catalogue, queue, at, |_| {}),
         }
     }
 
-    fn change_bus(
+    fn change(
         &mut self,
+        catalogue: &mut Catalogue,
         queue: Incarnation,
         at: Timestamp,
         change: impl FnOnce(&mut BusQueue),
     ) {
-        if let Some(entity) = self.bus.get_mut(&queue) {
+        if let Some(entity) = self.get_mut(&queue) {
             entity.used_at = at;
             change(entity);
-            self.note_bus_deadline(queue);
+            entity.note_deadline(catalogue, queue);
         }
     }
 
-    fn create_bus_queue(
+    fn create(
         &mut self,
+        catalogue: &mut Catalogue,
         queue: Incarnation,
         name: &EntityName,
         options: &BusQueueOptions,
         at: Timestamp,
     ) {
         let last = queue.next().next();
-        let is_there =
-            |it: Incarnation| self.bus.contains_key(&it) || self.entities.contains_key(&it);
-        if queue.with_sub_queues().into_iter().any(is_there)
-            || last.as_u64() >> Incarnation::BITS > 0
-        {
+        let is_there = |it: &Incarnation| self.contains_key(it);
+        if queue.with_sub_queues().iter().any(is_there) || last.as_u64() >> Incarnation::BITS > 0 {
             return;
         }
         let [dead_letters, failed_transfers] = sub_queue_names(name);
         let (second, third) = (queue.next(), queue.next().next());
-        self.next_incarnation = self.next_incarnation.max(third.next());
+        catalogue.use_incarnation(third);
         for (incarnation, name, role) in [
             (queue, name.clone(), Role::Queue),
             (second, dead_letters, Role::DeadLetters { of: queue }),
             (third, failed_transfers, Role::FailedTransfers { of: queue }),
         ] {
             // In a damaged history the deletion of an earlier queue of that name may be missing.
-            if let Some(&earlier) = self.catalogue.get(&name) {
-                self.remove_bus(earlier);
+            if let Some(earlier) = catalogue.find(&name) {
+                self.take(catalogue, earlier);
             }
-            self.catalogue.insert(name.clone(), incarnation);
-            let entity = BusQueue::new(name, role, options.clone(), at);
-            self.bus.insert(incarnation, entity);
+            catalogue.name(name.clone(), incarnation);
+            let entity = BusQueue::new(name, role, options.clone(), at, catalogue.run_length);
+            self.insert(incarnation, entity);
         }
     }
 
-    fn update_bus_queue(
+    fn update(
         &mut self,
+        catalogue: &mut Catalogue,
         queue: Incarnation,
         options: &BusQueueOptions,
         ids_from: Timestamp,
         at: Timestamp,
     ) {
         for incarnation in queue.with_sub_queues() {
-            if let Some(entity) = self.bus.get_mut(&incarnation) {
+            if let Some(entity) = self.get_mut(&incarnation) {
                 entity.duplicates.keep_from(ids_from);
                 entity.options = options.clone();
                 entity.updated_at = at;
                 entity.used_at = at;
+                entity.note_deadline(catalogue, incarnation);
             }
-            self.note_bus_deadline(incarnation);
         }
     }
 
-    fn delete_bus_queue(&mut self, queue: Incarnation) {
+    fn delete(&mut self, catalogue: &mut Catalogue, queue: Incarnation) {
         for incarnation in queue.with_sub_queues() {
             if is_planted(Bug::BusDeadLettersLeft) && incarnation != queue {
                 continue;
             }
-            self.remove_bus(incarnation);
-        }
-    }
-
-    /// Keeps the ordered set of deadlines in step with a bus queue.
-    pub(crate) fn note_bus_deadline(&mut self, incarnation: Incarnation) {
-        let Some(entity) = self.bus.get_mut(&incarnation) else {
-            return;
-        };
-        let deadline = entity.next_deadline();
-        if deadline != entity.deadline {
-            if let Some(old) = entity.deadline {
-                self.deadlines.remove(&(old, incarnation));
-            }
-            if let Some(new) = deadline {
-                self.deadlines.insert((new, incarnation));
-            }
-            entity.deadline = deadline;
+            self.take(catalogue, incarnation);
         }
     }
 }

@@ -4,12 +4,13 @@
 //! receiver that has locked the session or, if it is free, for a receiver that waits for any session. So
 //! each message concerns only one kind of receiver, and only that kind is woken.
 
-use crate::token::TokenKind;
-use crate::{EntityName, Incarnation, State, Timestamp, Token};
-
 use super::queue::Role;
+use super::queues::Queues;
 use super::session::{RELEASING, Session};
 use super::{BusEffect, BusMessageState};
+use crate::catalogue::Catalogue;
+use crate::vocabulary::token::TokenKind;
+use crate::vocabulary::{EntityName, Incarnation, Timestamp, Token};
 
 /// A thing that a receiver of a bus queue or sub-queue waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,11 +58,11 @@ impl Arrival {
     }
 }
 
-impl State {
+impl Queues {
     /// The things that the arrival has brought, as far as something of the kind is still there. A message
     /// brings at most one. A session that was freed also brings the end of the lock that its last holder waits
     /// for.
-    pub fn awaited(&self, arrival: Arrival) -> [Option<(Incarnation, Awaited)>; 2] {
+    pub(crate) fn awaited(&self, arrival: Arrival) -> [Option<(Incarnation, Awaited)>; 2] {
         match arrival {
             Arrival::Message(queue, session) => [self.awaited_message(queue, session), None],
             Arrival::Returned(queue, session) => {
@@ -70,7 +71,7 @@ impl State {
                 [awaited.filter(is_news), None]
             }
             Arrival::Session(queue, id) => {
-                let found = self.bus.get(&queue);
+                let found = self.get(&queue);
                 let found = found.and_then(|entity| entity.backlog.sessions.find(&id));
                 let is_free = found.is_some_and(|(_, session)| is_available(session));
                 [
@@ -82,7 +83,7 @@ impl State {
     }
 
     fn awaited_message(&self, queue: Incarnation, session: u32) -> Option<(Incarnation, Awaited)> {
-        let entity = self.bus.get(&queue)?;
+        let entity = self.get(&queue)?;
         if session == 0 || !entity.requires_session() {
             let has_ready = entity.backlog.has_ready();
             return has_ready.then_some((queue, Awaited::Message));
@@ -98,42 +99,54 @@ impl State {
     }
 
     /// The bus queue of that name, if it has messages to receive without a session.
-    pub fn has_ready(&self, name: &EntityName) -> Option<Incarnation> {
-        let queue = *self.catalogue.get(name)?;
-        self.bus.get(&queue)?.backlog.has_ready().then_some(queue)
+    pub(crate) fn has_ready(
+        &self,
+        catalogue: &Catalogue,
+        name: &EntityName,
+    ) -> Option<Incarnation> {
+        let queue = catalogue.find(name)?;
+        self.get(&queue)?.backlog.has_ready().then_some(queue)
     }
 
     /// The bus queue of that name, if it has a session with messages that is not locked.
-    pub fn has_session(&self, name: &EntityName) -> Option<Incarnation> {
-        let queue = *self.catalogue.get(name)?;
-        let sessions = &self.bus.get(&queue)?.backlog.sessions;
+    pub(crate) fn has_session(
+        &self,
+        catalogue: &Catalogue,
+        name: &EntityName,
+    ) -> Option<Incarnation> {
+        let queue = catalogue.find(name)?;
+        let sessions = &self.get(&queue)?.backlog.sessions;
         sessions.next_available().map(|_| queue)
     }
 
     /// Whether a receiver that waits at this entity should look, so that the queue is not taken for idle.
-    pub fn is_use_due(&self, entity: Incarnation, now: Timestamp) -> bool {
-        let role = self.bus.get(&entity).map(|entity| entity.role);
+    pub(crate) fn is_use_due(&self, entity: Incarnation, now: Timestamp) -> bool {
+        let role = self.get(&entity).map(|entity| entity.role);
         let queue = match role {
             Some(Role::DeadLetters { of } | Role::FailedTransfers { of }) => of,
             Some(Role::Queue) | None => entity,
         };
-        let queue = self.bus.get(&queue);
+        let queue = self.get(&queue);
         queue.is_some_and(|queue| queue.is_use_noted(now))
     }
 
     /// The thing that a receiver waits for after it was given nothing, if it passed over messages: they have
     /// expired, and may hide others until they are removed.
-    pub fn passed_over(
+    pub(crate) fn passed_over(
         &self,
+        catalogue: &Catalogue,
         name: &EntityName,
         session: Option<Token>,
     ) -> Option<(Incarnation, Awaited)> {
-        let queue = *self.catalogue.get(name)?;
-        let backlog = &self.bus.get(&queue)?.backlog;
+        let queue = catalogue.find(name)?;
+        let backlog = &self.get(&queue)?.backlog;
         match session {
             None => backlog.has_ready().then_some((queue, Awaited::Message)),
             Some(lock) => {
-                let place = self.cipher.as_ref()?.open(TokenKind::SessionLock, lock)?;
+                let place = catalogue
+                    .cipher
+                    .as_ref()?
+                    .open(TokenKind::SessionLock, lock)?;
                 let number = u32::try_from(place.sequence_number.as_u64()).ok()?;
                 let session = backlog.sessions.get(number)?;
                 let has_ready = place.incarnation == queue && !session.ready.is_empty();
@@ -142,10 +155,10 @@ impl State {
         }
     }
 
-    /// Whether an entity has messages that have expired and were not removed yet.
-    pub fn has_expired(&self, queue: Incarnation, now: Timestamp) -> bool {
-        let entity = self.bus.get(&queue);
-        entity.is_some_and(|entity| entity.backlog.expired(now).is_some())
+    /// Whether an entity may have messages that have expired and were not removed yet.
+    pub(crate) fn may_have_expired(&self, queue: Incarnation, now: Timestamp) -> bool {
+        let entity = self.get(&queue);
+        entity.is_some_and(|entity| entity.backlog.may_expire(now))
     }
 }
 

@@ -2,43 +2,47 @@
 //!
 //! Order is the sequence number: a message that comes back takes its old place.
 //!
-//! Invariants: a message is in `ready` (of the backlog, or of its session) exactly if its state says
-//! so, in `due` exactly if it is locked or scheduled, and in `expiring` exactly if it expires and is
-//! neither locked nor deferred; `size_bytes` and `snapshot_size_bytes` are sums over all messages.
+//! Invariants: a message is in the table's order (or in `ready` of its session) exactly if its state says so, and
+//! in `due` exactly if it is locked or scheduled; `snapshot_size_bytes` is a sum over all messages.
 
 mod index;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kew_planted::{Bug, is_planted};
 
 use super::BusMessageState;
-use super::effect::{BusBodies, BusLease, BusWas, Standing};
-use super::message::{LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
+use super::effect::{BusBodies, BusLease, BusWas};
+use super::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
 use super::session::Sessions;
-use crate::{BodyLocation, SequenceNumber, Timestamp};
+use crate::table::{Entry, Record, RunLength, Side, Table};
+use crate::vocabulary::{BodyLocation, SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them.
 const SCAN_MAX: usize = 16 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Backlog {
-    messages: BTreeMap<SequenceNumber, Message>,
-    next: SequenceNumber,
+    table: Table,
     /// Whether messages are received session by session. If they are not, a message keeps its session for
     /// the queue it may be forwarded to.
     by_session: bool,
-    /// Messages that can be received without a session.
-    ready: BTreeSet<SequenceNumber>,
     due: BTreeSet<(Timestamp, SequenceNumber)>,
-    expiring: BTreeSet<(Timestamp, SequenceNumber)>,
     pub(crate) sessions: Sessions,
-    size_bytes: u64,
     /// An upper bound of what the messages take in a snapshot.
     snapshot_size_bytes: u64,
     scheduled_count: u64,
     deferred_count: u64,
     oldest: Oldest,
+}
+
+/// A message that may have expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expiring {
+    /// It has.
+    Message(SequenceNumber),
+    /// None of this run has: its bound is too low.
+    Bound(u64),
 }
 
 /// No message below this number can be anything but scheduled. Known for metrics alone: two backlogs
@@ -55,16 +59,12 @@ impl PartialEq for Oldest {
 impl Eq for Oldest {}
 
 impl Backlog {
-    pub(crate) fn starting_at(next: SequenceNumber, by_session: bool) -> Self {
+    pub(crate) fn starting_at(length: RunLength, next: SequenceNumber, by_session: bool) -> Self {
         Self {
-            messages: BTreeMap::new(),
-            next,
+            table: Table::new(length, next),
             by_session,
-            ready: BTreeSet::new(),
             due: BTreeSet::new(),
-            expiring: BTreeSet::new(),
             sessions: Sessions::default(),
-            size_bytes: 0,
             snapshot_size_bytes: 0,
             scheduled_count: 0,
             deferred_count: 0,
@@ -72,35 +72,33 @@ impl Backlog {
         }
     }
 
-    /// Adds a message under a number that is not in use. A lower number than the next one may be new: in a
-    /// replay, the next one can come from a later time than the messages.
-    pub(crate) fn push(&mut self, number: SequenceNumber, message: Message) {
-        self.next = self.next.max(number.next());
-        self.insert(number, message);
+    /// Adds a message. Nothing happens if the number is taken.
+    pub(crate) fn push(&mut self, number: SequenceNumber, record: Record, side: Side) {
+        self.table.use_number(number);
+        self.insert(number, record, side);
     }
 
     /// Restores a message of a snapshot. Returns false if its number is taken or was never given out.
-    pub(crate) fn restore(&mut self, number: SequenceNumber, message: Message) -> bool {
-        if number >= self.next || self.messages.contains_key(&number) {
-            return false;
-        }
-        self.insert(number, message);
-        true
+    pub(crate) fn restore(&mut self, number: SequenceNumber, record: Record, side: Side) -> bool {
+        number < self.next() && self.insert(number, record, side)
     }
 
-    fn insert(&mut self, number: SequenceNumber, message: Message) {
-        self.size_bytes += message.size_bytes();
-        self.snapshot_size_bytes += message.snapshot_size_bytes_max();
+    fn insert(&mut self, number: SequenceNumber, record: Record, side: Side) -> bool {
+        let is_ready = self.is_in_order(record.state, record.session);
+        if !self.table.insert(number, record, side, is_ready) {
+            return false;
+        }
+        let message = self.get(number).map(|it| it.snapshot_size_bytes_max());
+        self.snapshot_size_bytes += message.unwrap_or_default();
         let by_session = self.by_session;
-        self.sessions.change(message.session, |session| {
+        self.sessions.change(record.session, |session| {
             session.message_count += 1;
             if !by_session {
                 session.others.insert(number);
             }
         });
-        let was = message.was();
-        self.index(number, was.standing, was.session);
-        self.messages.insert(number, message);
+        self.index(number, message::standing(&record), record.session);
+        true
     }
 
     /// Removes a message that counted for `was` and had these bodies; nothing happens if there is none.
@@ -111,21 +109,23 @@ impl Backlog {
         bodies: &BusBodies,
         source_length: Option<u32>,
     ) {
-        if self.messages.remove(&number).is_none() {
+        let size_bytes = if is_planted(Bug::BusSizeNotGivenBack) {
+            0
+        } else {
+            bodies.size_bytes()
+        };
+        if !self.table.remove(number, size_bytes) {
             return;
         }
         self.unindex(number, was);
-        if !is_planted(Bug::BusSizeNotGivenBack) {
-            self.size_bytes = self.size_bytes.saturating_sub(bodies.size_bytes());
-        }
         let snapshot_bytes = snapshot_size_bytes_max(bodies.overlays.len(), source_length);
         self.snapshot_size_bytes = self.snapshot_size_bytes.saturating_sub(snapshot_bytes);
         self.sessions.change(was.session, |session| {
             session.message_count = session.message_count.saturating_sub(1);
             session.others.remove(&number);
         });
-        if is_planted(Bug::BusNumberReused) && number.next() == self.next {
-            self.next = number;
+        if is_planted(Bug::BusNumberReused) && number.next() == self.next() {
+            self.table.set_next(number);
         }
     }
 
@@ -137,22 +137,15 @@ impl Backlog {
         overlay: Option<BodyLocation>,
         was: &BusWas,
     ) {
-        let Some(message) = self.messages.get_mut(&number) else {
+        let is_ready = self.is_in_order(lease.standing.state, was.session);
+        let change = |record: &mut Record| message::lease(record, lease);
+        if !self.table.change(number, is_ready, change) {
             return;
-        };
-        let Standing { state, until } = lease.standing;
-        message.generation = lease.generation;
-        message.delivery_count = lease.deliveries;
-        message.state = state;
-        message.due_at = Timestamp::NEVER;
-        match state {
-            BusMessageState::Ready => message.expires_at = until,
-            BusMessageState::Locked { .. } | BusMessageState::Scheduled => message.due_at = until,
-            BusMessageState::Deferred => {}
         }
         if let Some(overlay) = overlay {
-            message.overlays.push(overlay);
-            self.size_bytes += u64::from(overlay.length);
+            self.table
+                .change_side(number, |side| side.overlays.push(overlay));
+            self.table.resize(number, overlay.length.into(), 0);
             self.snapshot_size_bytes += LOCATION_SIZE_BYTES_MAX;
         }
         self.unindex(number, was);
@@ -161,18 +154,23 @@ impl Backlog {
 
     /// Gives a message that comes from a snapshot its source.
     pub(crate) fn restore_source(&mut self, number: SequenceNumber, source: &str) -> bool {
-        let Some(message) = self.messages.get_mut(&number) else {
+        let size_bytes = |backlog: &Self| {
+            let message = backlog.get(number);
+            message.map(|message| message.snapshot_size_bytes_max())
+        };
+        let Some(before_bytes) = size_bytes(self) else {
             return false;
         };
-        self.snapshot_size_bytes -= message.snapshot_size_bytes_max();
-        message.dead_letter_source = Some(source.into());
-        self.snapshot_size_bytes += message.snapshot_size_bytes_max();
+        self.table
+            .change_side(number, |side| side.source = Some(source.into()));
+        let after_bytes = size_bytes(self).unwrap_or_default();
+        self.snapshot_size_bytes = self.snapshot_size_bytes - before_bytes + after_bytes;
         true
     }
 
     /// Whether a message without a session can be received.
     pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        self.table.has_ready()
     }
 
     /// Whether there is a message that could go on to another queue.
@@ -187,18 +185,13 @@ impl Backlog {
         alone.or_else(|| self.ready(self.sessions.next_available()?, now).next())
     }
 
-    pub(crate) fn get(&self, number: SequenceNumber) -> Option<&Message> {
-        self.messages.get(&number)
+    pub(crate) fn get(&self, number: SequenceNumber) -> Option<Message<'_>> {
+        self.table.get(number).map(Message::from)
     }
 
     /// Every message from a number on, in order.
-    pub(crate) fn from(
-        &self,
-        number: SequenceNumber,
-    ) -> impl Iterator<Item = (SequenceNumber, &Message)> {
-        self.messages
-            .range(number..)
-            .map(|(number, message)| (*number, message))
+    pub(crate) fn from(&self, number: SequenceNumber) -> impl Iterator<Item = Message<'_>> {
+        self.table.entries_from(number).map(Message::from)
     }
 
     /// Every message from a number on, in order. With a session, only its messages: the walk takes a step
@@ -207,13 +200,12 @@ impl Backlog {
         &self,
         session: Option<u32>,
         first: SequenceNumber,
-    ) -> impl Iterator<Item = (SequenceNumber, &Message)> {
+    ) -> impl Iterator<Item = Message<'_>> {
         let all = session.is_none().then(|| self.from(first));
         let session = session.and_then(|number| self.sessions.get(number));
         let of_session = session.map(|session| session.numbers_from(first));
         let of_session = of_session.into_iter().flatten();
-        let of_session =
-            of_session.filter_map(|number| Some((number, self.messages.get(&number)?)));
+        let of_session = of_session.filter_map(|number| self.get(number));
         all.into_iter().flatten().chain(of_session)
     }
 
@@ -223,51 +215,69 @@ impl Backlog {
         session: u32,
         now: Timestamp,
     ) -> impl Iterator<Item = SequenceNumber> {
-        let numbers = if session == 0 {
-            Some(&self.ready)
-        } else {
-            self.sessions.get(session).map(|session| &session.ready)
-        };
-        let numbers = numbers.into_iter().flatten().copied().take(SCAN_MAX);
-        numbers.filter(move |number| {
-            let message = self.messages.get(number);
-            message.is_some_and(|message| !message.expires_at.has_passed(now))
-        })
+        let alone = (session == 0).then(|| self.table.ready(now));
+        let alone = alone.into_iter().flatten();
+        let of_session = self.sessions.get(session).into_iter();
+        let of_session = of_session.flat_map(|session| &session.ready);
+        let of_session = of_session.filter_map(|number| self.table.get(*number));
+        let all = alone.chain(of_session).take(SCAN_MAX);
+        let there = all.filter(move |entry: &Entry<'_>| !entry.record.expires_at.has_passed(now));
+        there.map(|entry| entry.number)
     }
 
     /// The first lock of a message without a session that has ended, or schedule that is due.
-    pub(crate) fn due(&self, now: Timestamp) -> Option<(SequenceNumber, &Message)> {
+    pub(crate) fn due(&self, now: Timestamp) -> Option<Message<'_>> {
         let (at, number) = self.due.first()?;
         if !at.has_passed(now) {
             return None;
         }
-        Some((*number, self.messages.get(number)?))
+        self.get(*number)
     }
 
-    /// The first ready message whose time to live has ended.
-    pub(crate) fn expired(&self, now: Timestamp) -> Option<SequenceNumber> {
-        let (at, number) = self.expiring.first()?;
-        at.has_passed(now).then_some(*number)
+    /// A ready message whose time to live has ended, if there is one. It takes a look at a run.
+    pub(crate) fn expiring(&self, now: Timestamp) -> Option<Expiring> {
+        let index = self.table.run_to_expire(now)?;
+        let mut entries = self.table.run(index)?.entries();
+        let expired = entries.find(|entry| message::expiry(entry.record).has_passed(now));
+        Some(match expired {
+            Some(entry) => Expiring::Message(entry.number),
+            None => Expiring::Bound(index),
+        })
     }
 
-    /// When something becomes due next.
+    /// Whether a ready message may have expired.
+    pub(crate) fn may_expire(&self, now: Timestamp) -> bool {
+        self.table.run_to_expire(now).is_some()
+    }
+
+    /// Corrects a run's bound: other messages than those that are ready there may have set it.
+    pub(crate) fn raise_expiry(&mut self, index: u64) {
+        self.table.raise_expiry(index, message::expiry);
+    }
+
+    /// When something becomes due next, or earlier.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let due = self.due.first().map(|(at, _)| *at);
-        let expiry = self.expiring.first().map(|(at, _)| *at);
+        let expiry = self.table.next_expiry();
         let lock = self.sessions.next_lock_end();
         [due, expiry, lock].into_iter().flatten().min()
     }
 
     pub(crate) fn next(&self) -> SequenceNumber {
-        self.next
+        self.table.next()
     }
 
     pub(crate) fn set_next(&mut self, next: SequenceNumber) {
-        self.next = next;
+        self.table.set_next(next);
+    }
+
+    /// Leaves out the next `count` numbers.
+    pub(crate) fn skip_numbers(&mut self, count: u64) {
+        self.table.skip_numbers(count);
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.messages.len() as u64
+        self.table.count()
     }
 
     pub(crate) fn scheduled_count(&self) -> u64 {
@@ -292,10 +302,9 @@ impl Backlog {
     /// Moves on to the oldest message that is not scheduled, in at most `steps` steps. Each scheduled
     /// message takes one step, once in its life. Returns whether it got there.
     pub(crate) fn pass_scheduled(&mut self, steps: &mut u32) -> bool {
-        let from = self.messages.range(self.oldest.0..);
-        for (number, message) in from {
-            self.oldest.0 = *number;
-            if message.state != BusMessageState::Scheduled {
+        for entry in self.table.entries_from(self.oldest.0) {
+            self.oldest.0 = entry.number;
+            if entry.record.state != BusMessageState::Scheduled {
                 return true;
             }
             if *steps == 0 {
@@ -303,19 +312,19 @@ impl Backlog {
             }
             *steps -= 1;
         }
-        self.oldest.0 = self.next;
+        self.oldest.0 = self.next();
         true
     }
 
     /// When the message was sent that [`Backlog::pass_scheduled`] found, if there is one.
     pub(crate) fn oldest_at(&self) -> Option<Timestamp> {
-        let oldest = self.messages.get(&self.oldest.0)?;
+        let oldest = self.get(self.oldest.0)?;
         Some(oldest.enqueued_at)
     }
 
     /// Bytes of messages and session states.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.size_bytes + self.sessions.states_size_bytes()
+        self.table.size_bytes() + self.sessions.states_size_bytes()
     }
 
     /// An upper bound of what messages and sessions take in a snapshot.
@@ -328,8 +337,13 @@ impl Backlog {
         !self.due.is_empty() || self.sessions.next_lock_end().is_some()
     }
 
-    pub(crate) fn messages(&self) -> impl Iterator<Item = (SequenceNumber, &Message)> {
-        self.from(SequenceNumber::default())
+    pub(crate) fn messages(&self) -> impl Iterator<Item = Message<'_>> {
+        self.table.entries().map(Message::from)
+    }
+
+    /// Whether a message of that state is in the table's order. Of a session, it is in the session's.
+    fn is_in_order(&self, state: BusMessageState, session: u32) -> bool {
+        state == BusMessageState::Ready && (!self.by_session || session == 0)
     }
 }
 
@@ -337,7 +351,8 @@ impl Backlog {
 impl Backlog {
     /// Asserts that every index says what the messages say.
     pub(crate) fn check(&self) {
-        let mut fresh = Self::starting_at(self.next, self.by_session);
+        let length = self.table.length();
+        let mut fresh = Self::starting_at(length, self.next(), self.by_session);
         fresh.sessions.set_last_number(self.sessions.last_number());
         for (number, session) in self.sessions.iter() {
             fresh
@@ -349,14 +364,16 @@ impl Backlog {
                     restored.state_set_at = session.state_set_at;
                 });
         }
-        for (number, message) in &self.messages {
-            assert!(fresh.restore(*number, message.clone()));
+        for message in self.messages() {
+            let side = message.side().cloned().unwrap_or_default();
+            assert!(fresh.restore(message.number(), *message.record(), side));
         }
         assert_eq!(self, &fresh);
+        let is_ready = |record: &Record| self.is_in_order(record.state, record.session);
+        self.table.check(is_ready, message::expiry);
         for (session, _) in self.sessions.iter() {
             let walked = self.walk(Some(session), SequenceNumber::default());
-            let all = self.messages();
-            let own = all.filter(|(_, message)| message.session == session);
+            let own = self.messages().filter(|it| it.session == session);
             assert!(walked.eq(own), "a session has an index of its own messages");
         }
     }

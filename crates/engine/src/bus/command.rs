@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::BusQueueOptions;
-use crate::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
+use crate::catalogue::ReceiveMode;
+use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
 
 /// A request that concerns bus queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -357,18 +358,6 @@ pub struct Resubmission {
     pub session: Option<Box<str>>,
     /// Its new time to live.
     pub time_to_live_ms: Option<u64>,
-}
-
-/// How a message is received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReceiveMode {
-    /// The message stays, locked.
-    PeekLock,
-    /// The message is deleted.
-    ReceiveAndDelete,
-    /// The message is deleted if its bytes are in memory. Otherwise it stays locked until the receiver has
-    /// read and completed it, so that no message is deleted whose bytes turn out to be damaged.
-    DeleteOnceRead,
 }
 
 /// The session to lock.

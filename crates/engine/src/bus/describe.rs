@@ -11,40 +11,17 @@ use super::room::{
     check_session_id,
 };
 use super::{
-    BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, Purge, ReceiveMode,
-    SessionChoice, TransactionPart, TransactionTotals, TransactionWork,
+    BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, Purge, SessionChoice,
+    TransactionPart, TransactionTotals, TransactionWork,
 };
-use crate::describe::{BODY_OVERHEAD_BYTES, Class, Description, EVENT_SIZE_BYTES, Touches, Writes};
-use crate::{EntityName, Refusal, Token};
-
-/// What a command takes from a bus queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Receives<'a> {
-    /// Messages from the head.
-    Messages {
-        /// The queue or sub-queue.
-        queue: &'a EntityName,
-        /// The lock of the session whose messages are wanted.
-        session: Option<Token>,
-        /// Whether they stay, locked.
-        mode: ReceiveMode,
-    },
-    /// Deferred messages, all or none.
-    Deferred {
-        /// The queue or sub-queue.
-        queue: &'a EntityName,
-        /// Whether they stay, locked.
-        mode: ReceiveMode,
-    },
-    /// The next session.
-    Session {
-        /// The queue.
-        queue: &'a EntityName,
-    },
-}
+use crate::catalogue::description::{
+    BODY_OVERHEAD_BYTES, Class, Description, EVENT_SIZE_BYTES, ReceiveMode, Receives, Touches,
+    Writes,
+};
+use crate::vocabulary::EntityName;
 
 impl BusCommand {
-    pub(crate) fn describe(&self) -> Description<'_> {
+    pub(crate) fn describe(&self) -> Description<'_, BusRefusal> {
         use Class::{Consume, Manage, Produce};
         let on = |class, queue, size_bytes| {
             Description::new(class, Touches::Queue(queue), Writes::AtMost(size_bytes))
@@ -290,7 +267,7 @@ impl Sum {
     }
 }
 
-fn describe_transaction(parts: &[TransactionPart]) -> Description<'_> {
+fn describe_transaction(parts: &[TransactionPart]) -> Description<'_, BusRefusal> {
     let queues: BTreeSet<_> = parts.iter().map(|part| &part.queue).collect();
     let (mut totals, mut size_bytes) = (TransactionTotals::default(), 0);
     let (mut body_size_bytes, mut count, mut longest_session) = (0, 0, 0);
@@ -315,11 +292,15 @@ fn describe_transaction(parts: &[TransactionPart]) -> Description<'_> {
     };
     let checked = totals.check().map_err(BusRefusal::from);
     let checked = checked.and_then(|()| check_session_id(longest_session));
-    Description::new(class, Touches::Parts(parts), Writes::AtMost(size_bytes))
-        .after_due_in(u32::try_from(queues.len()).unwrap_or(u32::MAX))
-        .with_changes(body_size_bytes)
-        .looking_at(count as u64)
-        .refused(refused(checked))
+    Description::new(
+        class,
+        Touches::Queues(queues.iter().copied().collect()),
+        Writes::AtMost(size_bytes),
+    )
+    .after_due_in(u32::try_from(queues.len()).unwrap_or(u32::MAX))
+    .with_changes(body_size_bytes)
+    .looking_at(count as u64)
+    .refused(refused(checked))
 }
 
 impl Disposition {
@@ -377,8 +358,8 @@ fn cancelled(count: usize) -> u64 {
     count as u64 * ENDED_SIZE_BYTES
 }
 
-fn refused(checked: Result<(), BusRefusal>) -> Option<Refusal> {
-    checked.err().map(Refusal::Bus)
+fn refused(checked: Result<(), BusRefusal>) -> Option<BusRefusal> {
+    checked.err()
 }
 
 /// No queue accepts a larger state.

@@ -4,23 +4,29 @@ use std::collections::{BTreeMap, VecDeque};
 
 use kew_planted::{Bug, is_planted};
 
-use crate::Timestamp;
+use crate::vocabulary::Timestamp;
 
 /// What a remembered id counts for in its queue's size.
 pub(crate) const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 
-/// How many ids older than the window are dropped at most when a new id comes. More are dropped than come,
-/// so that the number of ids falls to those in the window. Few enough are dropped that no message waits
-/// long.
-const DROPPED_AT_ONCE_MAX: usize = 64;
+/// How many dropped ids leave memory at most when a new id comes. More leave than come, so that the number of
+/// ids falls to those in the window. Few enough leave that no message waits long.
+const FREED_AT_ONCE_MAX: usize = 128;
 
-/// How many ids that do not count any more leave memory at most when a new id comes.
-const FREED_AT_ONCE_MAX: usize = 2 * DROPPED_AT_ONCE_MAX;
+/// How many leave memory as one due thing.
+const FORGOTTEN_AT_ONCE_MAX: usize = 16;
+
+/// Ids that are due are looked for once in this time. Otherwise each new id would change a busy queue's deadline.
+const FORGET_INTERVAL_MS: u64 = 1000;
+
+/// The most room for ids that is kept when no id is left.
+const ROOM_MAX: usize = 64;
 
 /// Message ids seen within the window, as keyed hashes of 128 bits.
 ///
-/// Ids older than the window do not count, and are dropped as new ones come. The kept ids are a function of
-/// the events. Dropped ids leave memory a little later, because one event can drop any number of them.
+/// Ids older than the window do not count. They are dropped as new ones come: the kept ids are a function of the
+/// events. Those that no new one drops are forgotten as due work, without an event: two values are equal if they
+/// differ in such ids alone. Dropped ids leave memory a little later, a few at once.
 #[derive(Debug, Default)]
 pub(crate) struct Duplicates {
     seen_at: BTreeMap<u128, Timestamp>,
@@ -31,11 +37,17 @@ pub(crate) struct Duplicates {
     dropped: usize,
     /// Ids seen before this time are dropped.
     kept_from: Timestamp,
+    /// Ids seen before this time are forgotten, or do not count any more.
+    forgotten_before: Timestamp,
 }
 
 impl PartialEq for Duplicates {
     fn eq(&self, other: &Self) -> bool {
-        let kept = |of: &Self| of.iter().collect::<BTreeMap<_, _>>();
+        let from = self.forgotten_before.max(other.forgotten_before);
+        let kept = |of: &Self| {
+            let kept = of.iter().filter(|(_, at)| *at >= from);
+            kept.collect::<BTreeMap<_, _>>()
+        };
         kept(self) == kept(other)
     }
 }
@@ -45,21 +57,49 @@ impl Eq for Duplicates {}
 impl Duplicates {
     /// Remembers an id, and drops some ids older than the window.
     pub(crate) fn note(&mut self, id: u128, window_ms: u64, at: Timestamp) {
-        self.drop_expired(window_ms, at);
+        self.keep_from(within(window_ms, at));
         self.free(FREED_AT_ONCE_MAX);
-        self.insert(id, at, |seen_at| seen_at.plus_ms(window_ms).has_passed(at));
+        self.insert(id, at);
+    }
+
+    /// Forgets ids older than the window, and frees the memory of some dropped ones.
+    pub(crate) fn forget(&mut self, window_ms: u64, now: Timestamp) {
+        let from = within(window_ms, now);
+        self.forgotten_before = self.forgotten_before.max(from);
+        self.drop_before(from);
+        self.free(FORGOTTEN_AT_ONCE_MAX);
+        if self.by_time.is_empty() && self.by_time.capacity() > ROOM_MAX {
+            self.by_time = VecDeque::new();
+        }
+    }
+
+    /// When there is something to forget, or earlier.
+    pub(crate) fn next_deadline(&self, window_ms: u64) -> Option<Timestamp> {
+        let (oldest, _) = self.by_time.front()?;
+        if self.dropped > 0 {
+            return Some(Timestamp::ZERO);
+        }
+        let over_ms = oldest.plus_ms(window_ms).as_ms();
+        let round_ms = over_ms.div_ceil(FORGET_INTERVAL_MS);
+        Some(Timestamp::from_ms(
+            round_ms.saturating_mul(FORGET_INTERVAL_MS),
+        ))
     }
 
     /// Drops the ids seen before a time. They do not come back when the window grows.
     pub(crate) fn keep_from(&mut self, time: Timestamp) {
         self.kept_from = self.kept_from.max(time);
+        self.drop_before(time);
+    }
+
+    fn drop_before(&mut self, time: Timestamp) {
         let before = self.by_time.partition_point(|(at, _)| *at < time);
         self.dropped = self.dropped.max(before);
     }
 
     /// Restores an id of a snapshot.
     pub(crate) fn restore(&mut self, id: u128, at: Timestamp) {
-        self.insert(id, at, |_| false);
+        self.insert(id, at);
     }
 
     /// Adds the ids that another reading of the same log has found.
@@ -74,10 +114,9 @@ impl Duplicates {
         self.by_time = by_time.into();
     }
 
-    fn insert(&mut self, id: u128, at: Timestamp, is_beyond_window: impl Fn(Timestamp) -> bool) {
+    fn insert(&mut self, id: u128, at: Timestamp) {
         if let Some(before) = self.seen_at.insert(id, at)
             && before >= self.kept_from
-            && !is_beyond_window(before)
         {
             // No event repeats an id within its window, but `apply` is total.
             let from = self.by_time.partition_point(|(at, _)| *at < before);
@@ -95,18 +134,6 @@ impl Duplicates {
         };
         self.dropped += usize::from(place < self.dropped);
         self.by_time.insert(place, (at, id));
-    }
-
-    fn drop_expired(&mut self, window_ms: u64, at: Timestamp) {
-        let mut dropped = 0;
-        while dropped < DROPPED_AT_ONCE_MAX
-            && let Some((oldest, id)) = self.by_time.get(self.dropped)
-            && oldest.plus_ms(window_ms).has_passed(at)
-        {
-            // Entries that do not count are not in a snapshot, so they are not counted here.
-            dropped += usize::from(self.seen_at.get(id) == Some(oldest));
-            self.dropped += 1;
-        }
     }
 
     /// Frees the memory of dropped ids.
@@ -147,6 +174,11 @@ impl Duplicates {
         kept.filter(|(at, id)| self.seen_at.get(id) == Some(at))
             .map(|(at, id)| (*id, *at))
     }
+}
+
+/// The earliest time within the window before `now`.
+fn within(window_ms: u64, now: Timestamp) -> Timestamp {
+    Timestamp::from_ms((now.as_ms() + 1).saturating_sub(window_ms))
 }
 
 #[cfg(test)]
@@ -227,9 +259,40 @@ mod tests {
         assert_eq!(duplicates.count(WINDOW_MS, at(100)), 1000);
         assert_eq!(duplicates.count(WINDOW_MS, at(101)), 0);
         duplicates.note(1000, WINDOW_MS, at(200));
-        assert_eq!(duplicates.seen_at.len(), 1000 - DROPPED_AT_ONCE_MAX + 1);
+        assert_eq!(duplicates.seen_at.len(), 1000 - FREED_AT_ONCE_MAX + 1);
         (1001..1020).for_each(|id| duplicates.note(id, WINDOW_MS, at(200)));
         assert_eq!(duplicates.seen_at.len(), 20);
+    }
+
+    #[test]
+    fn ids_leave_memory_without_a_new_one() {
+        let mut duplicates = Duplicates::default();
+        (0..1000).for_each(|id| duplicates.note(id, WINDOW_MS, at(1)));
+        duplicates.note(1000, WINDOW_MS, at(50));
+        let replayed = restored(&duplicates);
+        assert_eq!(duplicates.next_deadline(WINDOW_MS), Some(at(1000)));
+        let mut steps = 0;
+        while duplicates
+            .next_deadline(WINDOW_MS)
+            .is_some_and(|it| it.has_passed(at(1000)))
+        {
+            duplicates.forget(WINDOW_MS, at(1000));
+            assert_eq!(duplicates, replayed);
+            steps += 1;
+        }
+        assert_eq!(steps, 1001usize.div_ceil(FORGOTTEN_AT_ONCE_MAX));
+        assert_eq!(
+            (duplicates.seen_at.len(), duplicates.by_time.capacity()),
+            (0, 0)
+        );
+        assert_eq!(duplicates.next_deadline(WINDOW_MS), None);
+        // What is within the window stays, and counts.
+        duplicates.note(1, WINDOW_MS, at(2000));
+        duplicates.forget(WINDOW_MS, at(2099));
+        assert!(duplicates.has(1, WINDOW_MS, at(2099)));
+        assert_ne!(duplicates, replayed);
+        duplicates.forget(WINDOW_MS, at(2100));
+        assert_eq!(duplicates.next_deadline(WINDOW_MS), None);
     }
 
     #[test]

@@ -11,7 +11,9 @@ pub(crate) mod codec;
 use std::sync::Arc;
 
 use super::{BusMessageState, DeadLetterCause};
-use crate::{BodyLocation, Incarnation, LeaseGeneration, Place, SequenceNumber, Timestamp};
+use crate::vocabulary::{
+    BodyLocation, Incarnation, LeaseGeneration, Place, SequenceNumber, Timestamp,
+};
 
 /// A message's state, and until when it lasts if nothing happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

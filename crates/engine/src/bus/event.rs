@@ -1,15 +1,20 @@
-//! Facts about bus queues and their sessions. `EVENTS.md` lists them, and `codec` defines their bytes. Messages
-//! change through [effects](super::effect).
+//! Facts about bus queues, their sessions and their messages. `EVENTS.md` lists them, and `codec` defines their
+//! bytes. Messages change through [effects](super::effect) alone.
 
 pub(crate) mod codec;
 
 use super::BusQueueOptions;
-use super::effect::BusSession;
-use crate::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
+use super::effect::{BusEffect, BusSession};
+use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
 
-/// A fact about a bus queue or one of its sub-queues.
+/// A fact about bus queues and their sub-queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusFact {
+    /// Messages came, were locked or released, moved, or ended; sessions were released.
+    Messages {
+        /// What happened to each of them, in order.
+        effects: Vec<BusEffect>,
+    },
     /// A queue was created, with its two sub-queues, whose incarnations are the next two.
     QueueCreated {
         /// Its incarnation.
@@ -72,8 +77,8 @@ pub enum BusFact {
 }
 
 impl BusFact {
-    /// The entity that the fact is about.
-    pub(crate) fn entity(&self) -> Incarnation {
+    /// The entity, if the fact is not about messages.
+    pub(crate) fn entity(&self) -> Option<Incarnation> {
         match self {
             Self::QueueCreated { queue, .. }
             | Self::QueueUpdated { queue, .. }
@@ -81,7 +86,22 @@ impl BusFact {
             | Self::Used { queue }
             | Self::SessionLocked { queue, .. }
             | Self::SessionRenewed { queue, .. }
-            | Self::SessionStateSet { queue, .. } => *queue,
+            | Self::SessionStateSet { queue, .. } => Some(*queue),
+            Self::Messages { .. } => None,
+        }
+    }
+
+    /// What happened to messages.
+    pub(crate) fn effects(&self) -> &[BusEffect] {
+        match self {
+            Self::Messages { effects } => effects,
+            Self::QueueCreated { .. }
+            | Self::QueueUpdated { .. }
+            | Self::QueueDeleted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionStateSet { .. }
+            | Self::Used { .. } => &[],
         }
     }
 
@@ -91,6 +111,7 @@ impl BusFact {
             Self::QueueUpdated { queue, .. } | Self::QueueDeleted { queue } => Some(*queue),
             // No client uses a queue before it exists.
             Self::QueueCreated { .. }
+            | Self::Messages { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
             | Self::SessionStateSet { .. }
@@ -104,7 +125,8 @@ impl BusFact {
             Self::QueueCreated { .. } | Self::QueueUpdated { .. } | Self::QueueDeleted { .. } => {
                 true
             }
-            Self::SessionLocked { .. }
+            Self::Messages { .. }
+            | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
             | Self::SessionStateSet { .. }
             | Self::Used { .. } => false,

@@ -1,46 +1,14 @@
 //! A message of a bus queue as the state holds it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use kew_planted::{Bug, is_planted};
 
+use super::BusMessageState;
 use super::effect::{BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing};
-use crate::{BodyLocation, LeaseGeneration, Place, SequenceNumber, Timestamp};
-
-/// The state of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BusMessageState {
-    /// It can be received.
-    Ready,
-    /// A receiver holds it.
-    Locked {
-        /// Whether it is deferred again when the lock ends.
-        deferred: bool,
-    },
-    /// It becomes ready later.
-    Scheduled,
-    /// It can be received by its sequence number only.
-    Deferred,
-}
-
-/// Why the engine made a message a dead letter.
-///
-/// Source: Service Bus, *Moving messages to the dead-letter queue*.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeadLetterCause {
-    /// It was delivered too often.
-    MaxDeliveryCountExceeded,
-    /// Its time to live ended.
-    Expired,
-    /// It was forwarded too often.
-    MaxTransferHopCountExceeded,
-    /// It belongs to no session, and its queue requires one.
-    SessionIdIsNull,
-    /// The queue it should be forwarded to does not exist or does not accept it.
-    DestinationUnavailable,
-    /// Its receiver dead-lettered it, with a reason.
-    ByReceiver,
-}
+use crate::table::{self, Entry, Record, Side};
+use crate::vocabulary::{BodyLocation, Place, SequenceNumber, Timestamp};
 
 /// How a lock ended, for a message that stays in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,29 +21,23 @@ pub(crate) enum Release {
     Deferred,
 }
 
-/// A message without its sequence number, which follows from its place, and without its bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) enqueued_at: Timestamp,
-    pub(crate) expires_at: Timestamp,
-    /// When the lock ends or the message becomes ready; [`Timestamp::NEVER`] in other states.
-    pub(crate) due_at: Timestamp,
-    /// Its number in the queue it was first sent to.
-    pub(crate) first_sequence_number: SequenceNumber,
-    pub(crate) body: BodyLocation,
-    pub(crate) generation: LeaseGeneration,
-    /// The number of failed deliveries.
-    pub(crate) delivery_count: u32,
-    pub(crate) state: BusMessageState,
-    pub(crate) cause: Option<DeadLetterCause>,
-    /// How often the message was forwarded.
-    pub(crate) hops: u8,
-    /// The entity's number for its session. 0 without one.
-    pub(crate) session: u32,
-    /// The name of the queue that made it a dead letter, if it was forwarded since.
-    pub(crate) dead_letter_source: Option<Arc<str>>,
-    /// Changes to its application properties, oldest first.
-    pub(crate) overlays: Vec<BodyLocation>,
+/// A message in the table. Its record counts failed deliveries; `due_at` is when the lock ends or the message
+/// becomes ready, and [`Timestamp::NEVER`] in other states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message<'a>(Entry<'a>);
+
+impl Deref for Message<'_> {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        self.0.record
+    }
+}
+
+impl<'a> From<Entry<'a>> for Message<'a> {
+    fn from(entry: Entry<'a>) -> Self {
+        Self(entry)
+    }
 }
 
 /// The most changes to a message's properties. A settlement that would add one more is refused.
@@ -84,9 +46,6 @@ pub(crate) const OVERLAYS_MAX: usize = 32;
 /// The most bytes of all changes to a message's properties together: as much as the sender may give it. A
 /// settlement that would add more is refused.
 pub(crate) const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
-
-/// What a message counts for in its queue's size, besides its bytes.
-pub(crate) const OVERHEAD_SIZE_BYTES: u64 = 128;
 
 /// The most bytes of a location in a snapshot: a position below 2^49, an offset, a length.
 pub(crate) const LOCATION_SIZE_BYTES_MAX: u64 = 15;
@@ -100,42 +59,59 @@ const SNAPSHOT_SIZE_BYTES_MAX: u64 = 45 + LOCATION_SIZE_BYTES_MAX;
 /// length.
 const SOURCE_SIZE_BYTES_MAX: u64 = 10;
 
-impl Message {
+impl<'a> Message<'a> {
+    pub(crate) fn number(&self) -> SequenceNumber {
+        self.0.number
+    }
+
+    pub(crate) fn record(&self) -> &'a Record {
+        self.0.record
+    }
+
+    /// What few messages have.
+    pub(crate) fn side(&self) -> Option<&'a Side> {
+        self.0.side
+    }
+
+    /// Its number in the queue it was first sent to.
+    pub(crate) fn first_number(&self) -> SequenceNumber {
+        let first = self.0.side.and_then(|side| side.first_number);
+        first.unwrap_or(self.0.number)
+    }
+
+    /// The name of the queue that made it a dead letter, if it was forwarded since.
+    pub(crate) fn source(&self) -> Option<&'a Arc<str>> {
+        self.0.side?.source.as_ref()
+    }
+
+    /// Changes to its application properties, oldest first.
+    pub(crate) fn overlays(&self) -> &'a [BodyLocation] {
+        self.0.overlays()
+    }
+
     /// The locations of its bytes: the sent body, then the changes to its properties.
-    pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
-        std::iter::once(self.body).chain(self.overlays.iter().copied())
+    pub(crate) fn bodies(self) -> impl Iterator<Item = BodyLocation> + 'a {
+        std::iter::once(self.body).chain(self.overlays().iter().copied())
     }
 
     /// What the message counts for in its queue's size.
     pub(crate) fn size_bytes(&self) -> u64 {
-        OVERHEAD_SIZE_BYTES + u64::from(self.body.length) + self.overlays_size_bytes()
+        self.0.size_bytes()
     }
 
     /// An upper bound of what the message takes in a snapshot.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
-        snapshot_size_bytes_max(self.overlays.len(), self.source_length())
-    }
-
-    pub(crate) fn overlays_size_bytes(&self) -> u64 {
-        overlays_size_bytes(&self.overlays)
+        snapshot_size_bytes_max(self.overlays().len(), self.source_length())
     }
 
     fn source_length(&self) -> Option<u32> {
-        let source = self.dead_letter_source.as_deref()?;
+        let source = self.source()?;
         Some(u32::try_from(source.len()).unwrap_or(u32::MAX))
     }
 
     /// Its state, and until when it lasts.
     pub(crate) fn standing(&self) -> Standing {
-        let until = match self.state {
-            BusMessageState::Ready => self.expires_at,
-            BusMessageState::Locked { .. } | BusMessageState::Scheduled => self.due_at,
-            BusMessageState::Deferred => Timestamp::NEVER,
-        };
-        Standing {
-            state: self.state,
-            until,
-        }
+        standing(self.0.record)
     }
 
     /// What it counts for in the orders of its entity.
@@ -151,7 +127,7 @@ impl Message {
         let deferred = self.state == BusMessageState::Deferred;
         BusLease {
             generation: self.generation.next(),
-            deliveries: self.delivery_count,
+            deliveries: self.deliveries,
             standing: Standing {
                 state: BusMessageState::Locked { deferred },
                 until,
@@ -163,7 +139,7 @@ impl Message {
     pub(crate) fn renewed(&self, until: Timestamp) -> BusLease {
         BusLease {
             generation: self.generation,
-            deliveries: self.delivery_count,
+            deliveries: self.deliveries,
             standing: Standing {
                 state: self.state,
                 until,
@@ -189,7 +165,7 @@ impl Message {
         };
         BusLease {
             generation: self.generation,
-            deliveries: self.delivery_count.saturating_add(has_failed.into()),
+            deliveries: self.deliveries.saturating_add(has_failed.into()),
             standing,
         }
     }
@@ -216,7 +192,7 @@ impl Message {
             was: self.was(),
             bodies: BusBodies {
                 sent: self.body,
-                overlays: self.overlays.clone(),
+                overlays: self.overlays().to_vec(),
             },
             source_length: self.source_length(),
         }
@@ -227,17 +203,17 @@ impl Message {
         BusArrival {
             expires_at: self.expires_at,
             scheduled_at: None,
-            first_number: Some(self.first_sequence_number),
+            first_number: Some(self.first_number()),
             bodies: BusBodies {
                 sent: self.body,
-                overlays: self.overlays.clone(),
+                overlays: self.overlays().to_vec(),
             },
             generation: self.generation,
-            deliveries: self.delivery_count,
+            deliveries: self.deliveries,
             cause: self.cause,
             hops: self.hops,
             session,
-            source: self.dead_letter_source.clone(),
+            source: self.source().cloned(),
             id_hash: None,
         }
     }
@@ -246,13 +222,45 @@ impl Message {
 impl BusBodies {
     /// What a message with these bodies counts for in its queue's size.
     pub(crate) fn size_bytes(&self) -> u64 {
-        OVERHEAD_SIZE_BYTES + u64::from(self.sent.length) + overlays_size_bytes(&self.overlays)
+        table::size_bytes(self.sent, &self.overlays)
     }
 }
 
-fn overlays_size_bytes(overlays: &[BodyLocation]) -> u64 {
-    let overlays = overlays.iter();
-    overlays.map(|overlay| u64::from(overlay.length)).sum()
+/// A message's state, and until when it lasts.
+pub(crate) fn standing(record: &Record) -> Standing {
+    let until = match record.state {
+        BusMessageState::Ready => record.expires_at,
+        BusMessageState::Locked { .. } | BusMessageState::Scheduled => record.due_at,
+        BusMessageState::Deferred => Timestamp::NEVER,
+    };
+    Standing {
+        state: record.state,
+        until,
+    }
+}
+
+/// When a message expires if nothing else happens first. Only ready messages expire.
+pub(crate) fn expiry(record: &Record) -> Timestamp {
+    match record.state {
+        BusMessageState::Ready => record.expires_at,
+        BusMessageState::Locked { .. } | BusMessageState::Scheduled | BusMessageState::Deferred => {
+            Timestamp::NEVER
+        }
+    }
+}
+
+/// Puts a lease into the record.
+pub(crate) fn lease(record: &mut Record, lease: &BusLease) {
+    let Standing { state, until } = lease.standing;
+    record.generation = lease.generation;
+    record.deliveries = lease.deliveries;
+    record.state = state;
+    record.due_at = Timestamp::NEVER;
+    match state {
+        BusMessageState::Ready => record.expires_at = until,
+        BusMessageState::Locked { .. } | BusMessageState::Scheduled => record.due_at = until,
+        BusMessageState::Deferred => {}
+    }
 }
 
 /// An upper bound of what a message takes in a snapshot.

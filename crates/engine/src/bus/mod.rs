@@ -11,7 +11,7 @@ mod apply;
 mod awaited;
 mod backlog;
 mod command;
-pub(crate) mod decide;
+mod decide;
 mod describe;
 mod duplicates;
 pub(crate) mod effect;
@@ -20,22 +20,24 @@ mod message;
 mod options;
 mod outcome;
 mod queue;
+mod queues;
 mod repair;
 mod room;
 mod session;
 pub(crate) mod snapshot;
 mod totals;
 
+pub use crate::catalogue::{ReceiveMode, Receives};
+pub use crate::table::{DeadLetterCause, MessageState as BusMessageState};
 pub use awaited::{Arrival, Awaited};
 pub use command::{
-    BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
-    Resubmission, Resubmit, SessionChoice, TransactionPart, TransactionWork,
+    BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, Resubmission, Resubmit,
+    SessionChoice, TransactionPart, TransactionWork,
 };
+pub(crate) use decide::{DueStep, Ground, Turn};
 pub(crate) use describe::Adjustable;
-pub use describe::Receives;
 pub use effect::{BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing};
 pub use event::BusFact;
-pub use message::{BusMessageState, DeadLetterCause};
 pub(crate) use message::{Message, Release};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
 pub use outcome::{
@@ -44,6 +46,7 @@ pub use outcome::{
     SessionLock, Verdict,
 };
 pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role};
+pub(crate) use queues::Queues;
 pub use repair::StoredSessionState;
 pub use room::{
     ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{BusMessageState, BusQueueOptions, DeadLetterCause, InvalidOption};
-use crate::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
+use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
 
 /// The answer to a request that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,9 @@ use super::BusQueueOptions;
 use super::backlog::Backlog;
 use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
-use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber, Timestamp};
+use crate::catalogue::Deadline;
+use crate::table::RunLength;
+use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
 /// The role of a bus entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +37,8 @@ pub(crate) struct BusQueue {
     pub(crate) used_at: Timestamp,
     pub(crate) backlog: Backlog,
     pub(crate) duplicates: Duplicates,
-    /// The deadline under which the state has this entity in its ordered set.
-    pub(crate) deadline: Option<Timestamp>,
+    /// Its place among the deadlines of the catalogue.
+    pub(crate) deadline: Hint<Deadline>,
 }
 
 impl BusQueue {
@@ -45,6 +47,7 @@ impl BusQueue {
         role: Role,
         options: BusQueueOptions,
         created_at: Timestamp,
+        length: RunLength,
     ) -> Self {
         let by_session = options.requires_session && role == Role::Queue;
         Self {
@@ -54,16 +57,16 @@ impl BusQueue {
             created_at,
             updated_at: created_at,
             used_at: created_at,
-            backlog: Backlog::starting_at(SequenceNumber::FIRST, by_session),
+            backlog: Backlog::starting_at(length, SequenceNumber::FIRST, by_session),
             duplicates: Duplicates::default(),
-            deadline: None,
+            deadline: Hint::default(),
         }
     }
 
     /// The locations of the bodies that are still needed.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> {
         let messages = self.backlog.messages();
-        let messages = messages.flat_map(|(_, message)| message.bodies());
+        let messages = messages.flat_map(Message::bodies);
         let sessions = self.backlog.sessions.iter();
         messages.chain(sessions.filter_map(|(_, session)| session.state))
     }
@@ -74,7 +77,7 @@ impl BusQueue {
     }
 
     /// The session whose lock covers the message. `None` if messages are locked one by one.
-    pub(crate) fn locking_session(&self, message: &Message) -> Option<u32> {
+    pub(crate) fn locking_session(&self, message: &Message<'_>) -> Option<u32> {
         (self.requires_session() && message.session != 0).then_some(message.session)
     }
 
@@ -136,6 +139,12 @@ impl BusQueue {
         }
     }
 
+    /// When there are ids to forget, or earlier.
+    pub(crate) fn ids_deadline(&self) -> Option<Timestamp> {
+        let window_ms = self.options.duplicate_window_ms?;
+        self.duplicates.next_deadline(window_ms)
+    }
+
     /// When something becomes due next. A message that waits to be forwarded is due at once.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let waits = self.destination().is_some() && self.backlog.has_to_forward();
@@ -144,6 +153,7 @@ impl BusQueue {
         backlog
             .into_iter()
             .chain(forward)
+            .chain(self.ids_deadline())
             .chain(self.idle_deadline())
             .min()
     }

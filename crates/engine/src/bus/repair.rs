@@ -7,12 +7,10 @@
 use super::backlog::Backlog;
 use super::effect::{BusLease, BusSession};
 use super::queue::{BusQueue, Role, sub_queue_names};
+use super::queues::Queues;
 use super::{BusEffect, BusFact, BusMessageState, Release};
-use crate::repair::StoredMessage;
-use crate::{
-    BodyLocation, EntityName, Event, Fact, Incarnation, LeaseGeneration, Place, SequenceNumber,
-    State, Timestamp,
-};
+use crate::catalogue::Catalogue;
+use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Place, Timestamp};
 
 /// How many sessions of a queue a gap may have hidden.
 const SESSIONS_SKIPPED: u32 = 1 << 20;
@@ -30,30 +28,10 @@ pub struct StoredSessionState {
     pub body: BodyLocation,
 }
 
-impl State {
-    /// Whether a bus queue or sub-queue of that incarnation exists.
-    pub fn is_bus_queue(&self, queue: Incarnation) -> bool {
-        self.bus.contains_key(&queue)
-    }
-
-    /// Every message of every bus queue.
-    pub(crate) fn bus_messages(&self) -> impl Iterator<Item = StoredMessage<'_>> {
-        self.bus.iter().flat_map(|(queue, entity)| {
-            let messages = entity.backlog.messages();
-            messages.map(|(sequence_number, message)| StoredMessage {
-                queue: *queue,
-                queue_name: &entity.name,
-                sequence_number,
-                inserted_at: message.enqueued_at,
-                body: message.body,
-                overlays: &message.overlays,
-            })
-        })
-    }
-
+impl Queues {
     /// The states of all sessions that have one.
-    pub fn session_states(&self) -> impl Iterator<Item = StoredSessionState> + '_ {
-        self.bus.iter().flat_map(|(queue, entity)| {
+    pub(crate) fn session_states(&self) -> impl Iterator<Item = StoredSessionState> + '_ {
+        self.iter().flat_map(|(queue, entity)| {
             let sessions = entity.backlog.sessions.iter();
             sessions.filter_map(|(number, session)| {
                 Some(StoredSessionState {
@@ -69,23 +47,31 @@ impl State {
         })
     }
 
-    /// Creates an empty bus entity whose creation cannot be read. [`State::make_bus_queue`] later makes a
-    /// whole queue of it.
-    ///
-    /// Does nothing if there is an entity of that incarnation, or if the name is taken.
-    pub fn stand_in_bus(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
-        if self.queue_name(queue).is_some() || self.catalogue.contains_key(&name) {
-            return;
-        }
-        self.next_incarnation = self.next_incarnation.max(queue.next());
-        let entity = BusQueue::new(name, Role::Queue, super::BusQueueOptions::default(), at);
-        self.insert_bus(queue, entity);
+    /// Creates an empty entity whose creation cannot be read. [`Queues::make_queue`] later makes a whole queue
+    /// of it.
+    pub(crate) fn stand_in(
+        &mut self,
+        catalogue: &mut Catalogue,
+        queue: Incarnation,
+        name: EntityName,
+        at: Timestamp,
+    ) {
+        catalogue.use_incarnation(queue);
+        let options = super::BusQueueOptions::default();
+        let entity = BusQueue::new(name, Role::Queue, options, at, catalogue.run_length);
+        self.add(catalogue, queue, entity);
     }
 
     /// Makes a whole queue of that name. Existing entities keep their messages, and missing ones are empty.
     /// The queue takes the settings of the first existing entity.
-    pub fn make_bus_queue(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
-        let options = self.bus.get(&queue).map(|entity| entity.options.clone());
+    pub(crate) fn make_queue(
+        &mut self,
+        catalogue: &mut Catalogue,
+        queue: Incarnation,
+        name: EntityName,
+        at: Timestamp,
+    ) {
+        let options = self.get(&queue).map(|entity| entity.options.clone());
         let options = options.unwrap_or_default();
         let [dead_letters, failed_transfers] = sub_queue_names(&name);
         let roles = [
@@ -94,61 +80,61 @@ impl State {
             (failed_transfers, Role::FailedTransfers { of: queue }),
         ];
         for (incarnation, (name, role)) in queue.with_sub_queues().into_iter().zip(roles) {
-            let known = self.remove_bus(incarnation);
-            let mut entity = BusQueue::new(name, role, options.clone(), at);
+            let known = self.take(catalogue, incarnation);
+            let mut entity = BusQueue::new(name, role, options.clone(), at, catalogue.run_length);
             if let Some(known) = known {
                 entity.duplicates = known.duplicates;
                 entity.backlog.set_next(known.backlog.next());
-                entity.backlog.absorb(known.backlog);
+                entity.backlog.absorb(&known.backlog);
             }
-            self.next_incarnation = self.next_incarnation.max(incarnation.next());
-            self.insert_bus(incarnation, entity);
+            catalogue.use_incarnation(incarnation);
+            self.add(catalogue, incarnation, entity);
         }
-    }
-
-    /// Removes an entity that cannot be part of a queue. Returns its name if it existed.
-    pub fn drop_bus_queue(&mut self, queue: Incarnation) -> Option<EntityName> {
-        self.remove_bus(queue).map(|entity| entity.name)
     }
 
     /// Gives a stand-in the name, role and settings that another reading has found.
-    pub fn adopt_bus_queue(&mut self, queue: Incarnation, other: &Self) {
-        let Some(known) = other.bus.get(&queue) else {
+    pub(crate) fn adopt(&mut self, catalogue: &mut Catalogue, queue: Incarnation, other: &Self) {
+        let Some(known) = other.get(&queue) else {
             return;
         };
-        if self.catalogue.contains_key(&known.name) {
+        if catalogue.find(&known.name).is_some() {
             return;
         }
-        if let Some(own) = self.remove_bus(queue) {
+        if let Some(own) = self.take(catalogue, queue) {
             let (name, options) = (known.name.clone(), known.options.clone());
-            let mut entity = BusQueue::new(name, known.role, options, known.created_at);
+            let (role, length) = (known.role, catalogue.run_length);
+            let mut entity = BusQueue::new(name, role, options, known.created_at, length);
             entity.updated_at = own.updated_at;
             entity.used_at = own.used_at;
             entity.duplicates = own.duplicates;
             entity.backlog.set_next(own.backlog.next());
-            entity.backlog.absorb(own.backlog);
-            self.insert_bus(queue, entity);
+            entity.backlog.absorb(&own.backlog);
+            self.add(catalogue, queue, entity);
         }
     }
 
     /// Applies effects as they fit this state, one by one: several can concern the same message. A message does
     /// not leave its entity for one that is not there.
-    pub(crate) fn apply_fitting_bus(&mut self, at: Timestamp, effects: Vec<BusEffect>) {
+    fn apply_fitting_effects(
+        &mut self,
+        catalogue: &mut Catalogue,
+        at: Timestamp,
+        effects: Vec<BusEffect>,
+    ) {
         let mut goes_nowhere = false;
         for effect in effects {
             let stays = goes_nowhere && matches!(effect, BusEffect::Ended { .. });
-            goes_nowhere = matches!(effect, BusEffect::Arrived { .. })
-                && !self.bus.contains_key(&effect.entity());
+            goes_nowhere =
+                matches!(effect, BusEffect::Arrived { .. }) && !self.contains_key(&effect.entity());
             if !stays {
-                let effects = vec![self.fitting_bus_effect(effect)];
-                let fact = Fact::BusMessages { effects };
-                self.apply(Event { at, fact });
+                let effect = self.fitting_effect(effect);
+                self.apply_effects(catalogue, at, &[effect]);
             }
         }
     }
 
-    fn fitting_bus_effect(&self, effect: BusEffect) -> BusEffect {
-        let find = |at: &Place| self.bus.get(&at.entity)?.backlog.get(at.number);
+    fn fitting_effect(&self, effect: BusEffect) -> BusEffect {
+        let find = |at: &Place| self.get(&at.entity)?.backlog.get(at.number);
         match effect {
             BusEffect::Arrived { .. }
             | BusEffect::SessionReleasing { .. }
@@ -163,90 +149,75 @@ impl State {
         }
     }
 
-    /// The fact as it fits this state: it may say of a session what is not true here.
-    pub(crate) fn fitting_bus_fact(&self, fact: BusFact) -> BusFact {
+    /// Applies a fact as it fits this state: it may say of a message or of a session what is not true here.
+    pub(crate) fn apply_fitting(
+        &mut self,
+        catalogue: &mut Catalogue,
+        at: Timestamp,
+        fact: BusFact,
+    ) {
         match fact {
+            BusFact::Messages { effects } => self.apply_fitting_effects(catalogue, at, effects),
             BusFact::SessionStateSet {
                 queue,
                 session,
                 state,
                 ..
             } => {
-                let entity = self.bus.get(&queue);
+                let entity = self.get(&queue);
                 let found = entity.and_then(|entity| entity.backlog.sessions.find(&session.id));
-                BusFact::SessionStateSet {
+                let was = found.and_then(|(_, session)| session.state);
+                let fact = BusFact::SessionStateSet {
                     queue,
                     session,
-                    was: found.and_then(|(_, session)| session.state),
+                    was,
                     state,
-                }
+                };
+                self.apply(catalogue, at, fact);
             }
             BusFact::QueueCreated { .. }
             | BusFact::QueueUpdated { .. }
             | BusFact::QueueDeleted { .. }
             | BusFact::SessionLocked { .. }
             | BusFact::SessionRenewed { .. }
-            | BusFact::Used { .. } => fact,
+            | BusFact::Used { .. } => self.apply(catalogue, at, fact),
         }
-    }
-
-    pub(crate) fn insert_bus(&mut self, queue: Incarnation, entity: BusQueue) {
-        self.catalogue.insert(entity.name.clone(), queue);
-        let entity = BusQueue {
-            deadline: None,
-            ..entity
-        };
-        self.bus.insert(queue, entity);
-        self.note_bus_deadline(queue);
-    }
-
-    /// Removes an entity, and its name unless a later entity has that.
-    pub(super) fn remove_bus(&mut self, queue: Incarnation) -> Option<BusQueue> {
-        let entity = self.bus.remove(&queue)?;
-        if self.catalogue.get(&entity.name) == Some(&queue) {
-            self.catalogue.remove(&entity.name);
-        }
-        if let Some(deadline) = entity.deadline {
-            self.deadlines.remove(&(deadline, queue));
-        }
-        Some(entity)
     }
 
     /// Adds the bus queues that another reading has found. Returns the names of queues whose name is taken.
-    pub(crate) fn absorb_bus(
-        &mut self,
-        other: impl Iterator<Item = (Incarnation, BusQueue)>,
-    ) -> Vec<EntityName> {
+    pub(crate) fn absorb(&mut self, catalogue: &mut Catalogue, other: Self) -> Vec<EntityName> {
         let mut refused = Vec::new();
         for (incarnation, entity) in other {
-            if let Some(own) = self.bus.get_mut(&incarnation) {
+            if let Some(own) = self.get_mut(&incarnation) {
                 own.duplicates.absorb(&entity.duplicates);
-                own.backlog.absorb(entity.backlog);
-                self.note_bus_deadline(incarnation);
-            } else if self.catalogue.contains_key(&entity.name) {
+                own.backlog.absorb(&entity.backlog);
+                own.note_deadline(catalogue, incarnation);
+            } else if catalogue.find(&entity.name).is_some() {
                 refused.push(entity.name);
             } else {
-                self.insert_bus(incarnation, entity);
+                self.add(catalogue, incarnation, entity);
             }
         }
         refused
     }
 
-    /// See [`State::skip_numbers`]. Ends every lock: no lock token stays valid.
-    pub(crate) fn skip_bus_numbers(&mut self, numbers: u64, generations: u32) {
-        let queues: Vec<_> = self.bus.keys().copied().collect();
-        for queue in queues {
-            if let Some(entity) = self.bus.get_mut(&queue) {
-                entity.backlog.skip(numbers, generations);
-            }
-            self.note_bus_deadline(queue);
+    /// Skips all numbers that may have been given out. Ends every lock: no lock token stays valid.
+    pub(crate) fn skip_numbers(
+        &mut self,
+        catalogue: &mut Catalogue,
+        numbers: u64,
+        generations: u32,
+    ) {
+        for (incarnation, entity) in self.iter_mut() {
+            entity.backlog.skip(numbers, generations);
+            entity.note_deadline(catalogue, *incarnation);
         }
     }
 }
 
 impl Backlog {
     /// Adds the messages and session states that another reading of the same history has found.
-    fn absorb(&mut self, other: Self) {
+    fn absorb(&mut self, other: &Self) {
         let next = self.next().max(other.next());
         self.set_next(next);
         for (_, session) in other.sessions.iter() {
@@ -261,25 +232,24 @@ impl Backlog {
                 self.sessions.set_state(number, None, state, at);
             }
         }
-        for (number, message) in other.messages() {
-            if self.get(number).is_none() {
-                let mut message = message.clone();
-                let session = other.sessions.get(message.session);
-                message.session = session.map_or(0, |session| {
+        for message in other.messages() {
+            if self.get(message.number()).is_none() {
+                let mut record = *message.record();
+                let session = other.sessions.get(record.session);
+                record.session = session.map_or(0, |session| {
                     let named = self.sessions.named(&session.id);
                     self.sessions.ensure(&named)
                 });
-                self.restore(number, message);
+                let side = message.side().cloned().unwrap_or_default();
+                self.restore(message.number(), record, side);
             }
         }
     }
 
     /// Ends all locks, and skips numbers and lease generations.
     fn skip(&mut self, numbers: u64, generations: u32) {
-        let highest = (1 << SequenceNumber::BITS) - 1;
-        let next = (self.next().as_u64() + numbers).min(highest);
         let after = |generation: LeaseGeneration| generation.as_u32().wrapping_add(generations);
-        let all: Vec<_> = self.messages().map(|(number, _)| number).collect();
+        let all: Vec<_> = self.messages().map(|message| message.number()).collect();
         for number in all {
             let Some(message) = self.get(number) else {
                 continue;
@@ -289,7 +259,7 @@ impl Backlog {
                 BusMessageState::Ready | BusMessageState::Scheduled | BusMessageState::Deferred => {
                     BusLease {
                         generation: message.generation,
-                        deliveries: message.delivery_count,
+                        deliveries: message.deliveries,
                         standing: message.standing(),
                     }
                 }
@@ -310,6 +280,6 @@ impl Backlog {
         }
         let last = self.sessions.last_number().saturating_add(SESSIONS_SKIPPED);
         self.sessions.set_last_number(last);
-        self.set_next(SequenceNumber::new(next));
+        self.skip_numbers(numbers);
     }
 }

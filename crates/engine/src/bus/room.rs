@@ -65,9 +65,9 @@ pub(crate) fn released_at_once(due_budget: u32) -> usize {
 }
 
 /// The most bytes of the effects that move a message, without the id of its session.
-pub(crate) fn moved_size_bytes_max(message: &Message) -> u64 {
-    let source = message.dead_letter_source.as_deref();
-    let changes = message.overlays.len() as u64 * PLACE_SIZE_BYTES;
+pub(crate) fn moved_size_bytes_max(message: &Message<'_>) -> u64 {
+    let source = message.source();
+    let changes = message.overlays().len() as u64 * PLACE_SIZE_BYTES;
     MOVED_SIZE_BYTES + changes + source.map_or(0, |source| source.len() as u64)
 }
 
@@ -85,8 +85,8 @@ impl TakenRoom {
     }
 
     /// Whether there is room for one more message.
-    pub(crate) fn takes(&mut self, message: &Message) -> bool {
-        let size_bytes = ENDED_SIZE_BYTES + message.overlays.len() as u64 * PLACE_SIZE_BYTES;
+    pub(crate) fn takes(&mut self, message: &Message<'_>) -> bool {
+        let size_bytes = ENDED_SIZE_BYTES + message.overlays().len() as u64 * PLACE_SIZE_BYTES;
         let fits = size_bytes <= self.size_bytes;
         if fits {
             self.size_bytes -= size_bytes;
@@ -114,7 +114,7 @@ impl AnswerRoom {
     }
 
     /// Whether there is room for one more message.
-    pub(crate) fn takes(&mut self, message: &Message) -> bool {
+    pub(crate) fn takes(&mut self, message: &Message<'_>) -> bool {
         let size_bytes = message.size_bytes();
         let fits = self.count > 0 && (self.is_empty || size_bytes <= self.size_bytes);
         if fits {

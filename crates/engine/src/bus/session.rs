@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::effect::BusSession;
-use super::message::OVERHEAD_SIZE_BYTES;
-use crate::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
+use crate::table::MESSAGE_OVERHEAD_BYTES;
+use crate::vocabulary::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
 
 /// The end of the lock of a session that is being released. No lock ends that early.
 pub(crate) const RELEASING: Timestamp = Timestamp::from_ms(1);
@@ -69,7 +69,7 @@ impl Session {
 
 /// What a state of this length counts for in its queue's size.
 pub(crate) fn state_size_bytes(session: &str, length: u64) -> u64 {
-    OVERHEAD_SIZE_BYTES + session.len() as u64 + length
+    MESSAGE_OVERHEAD_BYTES + session.len() as u64 + length
 }
 
 /// The sessions of a queue, by a number that is never used again.

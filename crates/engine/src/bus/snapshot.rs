@@ -6,11 +6,14 @@ use super::BusMessageState;
 use super::event::codec::{cause, options, put_cause, put_options};
 use super::message::Message;
 use super::queue::{BusQueue, Role};
-use crate::codec::{DecodeError, Reader, optional, put_optional, put_str, put_varint};
-use crate::event::codec::{
+use super::queues::Queues;
+use crate::catalogue::Catalogue;
+use crate::table::{Record, RunLength, Side};
+use crate::vocabulary::codec::{DecodeError, Reader, optional, put_optional, put_str, put_varint};
+use crate::vocabulary::elements::{
     incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
 };
-use crate::{Incarnation, LeaseGeneration, SequenceNumber, State};
+use crate::vocabulary::{Incarnation, LeaseGeneration, SequenceNumber};
 
 pub(crate) mod kind {
     pub(crate) const QUEUE: u8 = 32;
@@ -43,10 +46,10 @@ fn parts<T>(
     }
 }
 
-impl State {
+impl Queues {
     /// Hands out the parts of every bus queue.
-    pub(crate) fn snapshot_bus(&self, version: u8, part: &mut dyn FnMut(&[u8])) {
-        for (incarnation, queue) in &self.bus {
+    pub(crate) fn snapshot(&self, version: u8, part: &mut dyn FnMut(&[u8])) {
+        for (incarnation, queue) in self.iter() {
             let head = |kind| {
                 let mut head = vec![kind, version];
                 put_varint(&mut head, incarnation.as_u64());
@@ -86,19 +89,19 @@ impl State {
             parts(
                 &head(kind::MESSAGES),
                 backlog.messages(),
-                |out, (number, message)| {
+                |out, message| {
                     // After wrong effects, a message may have outlived its session.
                     let session = backlog.sessions.get(message.session);
                     let session = session.map_or(0, |_| message.session);
-                    put_message(out, number, message, session);
+                    put_message(out, message, session);
                 },
                 part,
             );
             parts(
                 &head(kind::DEAD_LETTER_SOURCES),
-                backlog.messages().filter_map(|(number, message)| {
-                    Some((number, message.dead_letter_source.as_deref()?))
-                }),
+                backlog
+                    .messages()
+                    .filter_map(|message| Some((message.number(), message.source()?))),
                 |out, (number, source)| {
                     put_varint(out, number.as_u64());
                     put_str(out, source);
@@ -109,8 +112,9 @@ impl State {
     }
 
     /// Adds a part to a state that is being restored. Returns false if the part is of another kind.
-    pub(crate) fn restore_bus(
+    pub(crate) fn restore(
         &mut self,
+        catalogue: &mut Catalogue,
         kind: u8,
         r: &mut Reader<'_>,
     ) -> Result<bool, DecodeError> {
@@ -119,15 +123,14 @@ impl State {
         }
         let incarnation = incarnation(r)?;
         if kind == kind::QUEUE {
-            let queue = queue(r)?;
-            let is_taken = self.queue_name(incarnation).is_some();
-            if is_taken || self.catalogue.contains_key(&queue.name) {
+            let queue = queue(r, catalogue.run_length)?;
+            if self.contains_key(&incarnation) || catalogue.find(&queue.name).is_some() {
                 return Err(r.error("bus queue that was there before"));
             }
-            self.catalogue.insert(queue.name.clone(), incarnation);
-            self.bus.insert(incarnation, queue);
+            catalogue.name(queue.name.clone(), incarnation);
+            self.insert(incarnation, queue);
         } else {
-            let Some(queue) = self.bus.get_mut(&incarnation) else {
+            let Some(queue) = self.get_mut(&incarnation) else {
                 return Err(r.error("part of a bus queue that is not there"));
             };
             while !r.is_empty() {
@@ -143,7 +146,7 @@ impl State {
                 }
             }
         }
-        self.note_bus_deadline(incarnation);
+        self.note_deadline(catalogue, incarnation);
         Ok(true)
     }
 }
@@ -165,7 +168,7 @@ fn put_queue(out: &mut Vec<u8>, queue: &BusQueue) {
     put_varint(out, u64::from(queue.backlog.sessions.last_number()));
 }
 
-fn queue(r: &mut Reader<'_>) -> Result<BusQueue, DecodeError> {
+fn queue(r: &mut Reader<'_>, length: RunLength) -> Result<BusQueue, DecodeError> {
     let name = name(r)?;
     let code = r.u8()?;
     let of = incarnation(r)?;
@@ -176,7 +179,7 @@ fn queue(r: &mut Reader<'_>) -> Result<BusQueue, DecodeError> {
         _ => return Err(r.error("role of a bus queue that is not known")),
     };
     let options = options(r)?;
-    let mut queue = BusQueue::new(name, role, options, time(r)?);
+    let mut queue = BusQueue::new(name, role, options, time(r)?, length);
     queue.updated_at = time(r)?;
     queue.used_at = time(r)?;
     let next = r.varint()?;
@@ -211,22 +214,17 @@ fn restore_session(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), Decod
     Ok(())
 }
 
-fn put_message(
-    out: &mut Vec<u8>,
-    sequence_number: SequenceNumber,
-    message: &Message,
-    session: u32,
-) {
-    put_varint(out, sequence_number.as_u64());
+fn put_message(out: &mut Vec<u8>, message: Message<'_>, session: u32) {
+    put_varint(out, message.number().as_u64());
     put_time(out, message.enqueued_at);
     put_time(out, message.expires_at);
     put_time(out, message.due_at);
-    put_varint(out, message.first_sequence_number.as_u64());
+    put_varint(out, message.first_number().as_u64());
     put_varint(out, u64::from(message.generation.as_u32()));
     let delivery_count = if is_planted(Bug::BusDeliveryCountsForgotten) {
         0
     } else {
-        message.delivery_count
+        message.deliveries
     };
     put_varint(out, u64::from(delivery_count));
     out.push(match message.state {
@@ -241,20 +239,20 @@ fn put_message(
     out.push(message.hops);
     put_varint(out, u64::from(session));
     put_location(out, message.body);
-    put_varint(out, message.overlays.len() as u64);
-    for overlay in &message.overlays {
+    put_varint(out, message.overlays().len() as u64);
+    for overlay in message.overlays() {
         put_location(out, *overlay);
     }
 }
 
 fn restore_message(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
     let sequence_number = sequence_number(r)?;
-    let message = message(r)?;
+    let (record, side) = message(r, sequence_number)?;
     let backlog = &mut queue.backlog;
-    if message.session != 0 && backlog.sessions.get(message.session).is_none() {
+    if record.session != 0 && backlog.sessions.get(record.session).is_none() {
         return Err(r.error("message of a session that is not there"));
     }
-    if backlog.restore(sequence_number, message) {
+    if backlog.restore(sequence_number, record, side) {
         Ok(())
     } else {
         Err(r.error("message twice, or above its queue's next sequence number"))
@@ -271,11 +269,11 @@ fn restore_dead_letter_source(queue: &mut BusQueue, r: &mut Reader<'_>) -> Resul
     }
 }
 
-fn message(r: &mut Reader<'_>) -> Result<Message, DecodeError> {
+fn message(r: &mut Reader<'_>, number: SequenceNumber) -> Result<(Record, Side), DecodeError> {
     let (enqueued_at, expires_at, due_at) = (time(r)?, time(r)?, time(r)?);
-    let first_sequence_number = sequence_number(r)?;
+    let first_number = sequence_number(r)?;
     let generation = LeaseGeneration::new(r.varint_u32()?);
-    let delivery_count = r.varint_u32()?;
+    let deliveries = r.varint_u32()?;
     let state = match r.u8()? {
         1 => BusMessageState::Ready,
         2 => BusMessageState::Locked { deferred: false },
@@ -291,19 +289,21 @@ fn message(r: &mut Reader<'_>) -> Result<Message, DecodeError> {
     let count = r.varint()?;
     // Collecting through a `Result` takes no capacity from `count`, which is not checked yet.
     let overlays = (0..count).map(|_| location(r)).collect::<Result<_, _>>()?;
-    Ok(Message {
-        enqueued_at,
+    let record = Record {
         expires_at,
         due_at,
-        first_sequence_number,
-        body,
         generation,
-        delivery_count,
+        deliveries,
+        session,
         state,
         cause,
         hops,
-        session,
-        dead_letter_source: None,
+        ..Record::ready(enqueued_at, body)
+    };
+    let side = Side {
+        first_number: (first_number != number).then_some(first_number),
+        source: None,
         overlays,
-    })
+    };
+    Ok((record, side))
 }

@@ -12,17 +12,21 @@ mod random;
 mod releases;
 mod rules;
 mod transact;
+mod turns;
 mod walks;
 
 use bytes::Bytes;
 
 use super::*;
-use crate::decide::Turn;
+use crate::command::Command;
 use crate::describe::tests::Promise;
-use crate::{
-    BodyLocation, Command, EntityName, Event, Journal, Outcome, Refusal, SequenceNumber, Service,
-    State, Timestamp, Token,
-};
+use crate::event::Event;
+use crate::outcome::{Outcome, Refusal};
+use crate::state::State;
+use crate::table::RunLength;
+use crate::turn::Journal;
+use crate::turn::Turn;
+use crate::vocabulary::{BodyLocation, EntityName, SequenceNumber, Service, Timestamp, Token};
 
 #[derive(Default)]
 struct Log {
@@ -103,7 +107,10 @@ impl Partition {
             now: Timestamp::from_ms(1_000_000),
             log: Log::default(),
         };
-        let initialize = Command::Initialize { secret: [42; 16] };
+        let initialize = Command::Initialize {
+            secret: [42; 16],
+            run_length: RunLength::TINY,
+        };
         let journal = &mut partition.log;
         let mut turn = Turn::new(&mut partition.state, partition.now, journal);
         turn.decide(initialize).result.unwrap();

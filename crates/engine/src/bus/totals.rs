@@ -99,7 +99,7 @@ mod tests {
 
     use super::super::{BusMessage, Disposition};
     use super::*;
-    use crate::{SequenceNumber, Token};
+    use crate::vocabulary::{SequenceNumber, Token};
 
     fn sends(count: usize, size_bytes: usize) -> TransactionWork {
         let message = BusMessage {

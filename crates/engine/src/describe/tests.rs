@@ -4,12 +4,16 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::bus::TransactionPart;
 use crate::bus::{
     BODIES_SIZE_BYTES_MAX, BusCommand, BusFact, BusMessage, Disposition, ITEMS_MAX, Resubmission,
     Resubmit, Role, SESSION_ID_SIZE_BYTES_MAX, TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX,
     TRANSACTION_SIZE_BYTES_MAX, TransactionWork,
 };
-use crate::{DUE_BUDGET, Event, Fact, Incarnation, SequenceNumber, Service, Timestamp, Token};
+use crate::event::{Event, Fact};
+use crate::turn::DUE_BUDGET;
+use crate::vocabulary::EntityName;
+use crate::vocabulary::{Incarnation, SequenceNumber, Service, Timestamp, Token};
 
 /// The description of a command, kept until it is decided.
 pub(crate) struct Promise {
@@ -34,7 +38,7 @@ impl Promise {
                 });
                 Some([from.clone()].into_iter().chain(to).collect())
             }
-            Touches::Parts(parts) => Some(parts.iter().map(|part| part.queue.clone()).collect()),
+            Touches::Queues(ref queues) => Some(queues.iter().copied().cloned().collect()),
             Touches::Catalogue => Some(Vec::new()),
             Touches::Account(_) => None,
         };
@@ -52,7 +56,7 @@ impl Promise {
 
     fn find_queues(&mut self, state: &State) {
         for name in self.names.iter().flatten() {
-            let Some(found) = state.catalogue.get(name).copied() else {
+            let Some(found) = state.catalogue.find(name) else {
                 continue;
             };
             let role = state.bus.get(&found).map(|queue| queue.role);

@@ -6,10 +6,13 @@ use crate::bus::{
     BusArrival, BusBodies, BusFact, BusLease, BusMessageState, BusQueueOptions, BusSession, BusWas,
     DeadLetterCause, EntityStatus, Standing,
 };
-use crate::{
-    AccessPolicy, AccountQuota, AccountSecret, BodyEncoding, BodyLocation, Lease, LeaseGeneration,
-    Place, Placed, PolicyTime, SequenceNumber, Timestamp, Was,
-};
+use crate::catalogue::{AccountQuota, AccountSecret};
+use crate::storage::AccessPolicies;
+use crate::storage::Metadata;
+use crate::storage::{AccessPolicy, Lease, PolicyTime, Was};
+use crate::table::{BodyEncoding, Placed};
+use crate::vocabulary::EntityName;
+use crate::vocabulary::{BodyLocation, LeaseGeneration, Place, SequenceNumber, Timestamp};
 
 const QUEUE: u64 = 3;
 
@@ -27,27 +30,33 @@ fn golden() -> Vec<(Fact, &'static str)> {
     let metadata: Metadata = [("Tier", "1")].into_iter().collect();
     vec![
         (
-            Fact::PartitionInitialized { secret: [0xab; 16] },
-            "0101e907abababababababababababababababab",
+            Fact::PartitionInitialized {
+                secret: [0xab; 16],
+                run_length: RunLength::DEFAULT,
+            },
+            "1001e907abababababababababababababababab 8008",
         ),
         (
-            Fact::QueueCreated {
+            Fact::Storage(StorageFact::QueueCreated {
                 queue,
                 name: EntityName::storage_queue("acct", "jobs"),
                 metadata: metadata.clone(),
-            },
+            }),
             "0201e90703010461636374046a6f6273010454696572 0131",
         ),
-        (Fact::QueueDeleted { queue }, "0301e90703"),
         (
-            Fact::QueueMetadataSet { queue, metadata },
+            Fact::Storage(StorageFact::QueueDeleted { queue }),
+            "0301e90703",
+        ),
+        (
+            Fact::Storage(StorageFact::QueueMetadataSet { queue, metadata }),
             "0401e90703010454696572 0131",
         ),
         (
-            Fact::QueuePoliciesSet {
+            Fact::Storage(StorageFact::QueuePoliciesSet {
                 queue,
                 policies: policies_of_two(),
-            },
+            }),
             "0b01e9070302 0172 01e807 00 0102 7270 0177 00 01d00f 00",
         ),
         (
@@ -148,12 +157,14 @@ fn effects_golden() -> Vec<(Fact, &'static str)> {
         },
         was: Was::default(),
     };
-    let one = |effect: Effect| Fact::Messages {
-        effects: effect.into(),
+    let one = |effect: Effect| {
+        Fact::Storage(StorageFact::Messages {
+            effects: effect.into(),
+        })
     };
-    let all = Fact::Messages {
+    let all = Fact::Storage(StorageFact::Messages {
         effects: [with_body, fresh, ended, other].into_iter().collect(),
-    };
+    });
     vec![
         (one(arrived), "0f01e907 61 03c801 d00f e807 01 80200aac02"),
         (one(fresh), "0f01e907 01 03c901 02 80200aac02"),
@@ -368,7 +379,7 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
             "5201e907 04 03 0173 12 03c801 13 07 0301 05 03 0173",
         ),
     ]
-    .map(|(effects, bytes)| (Fact::BusMessages { effects }, bytes))
+    .map(|(effects, bytes)| (Fact::Bus(BusFact::Messages { effects }), bytes))
     .into()
 }
 

@@ -4,9 +4,9 @@ mod upgrade;
 
 use crate::bus::event::codec::{cause, options};
 use crate::bus::{BusQueueOptions, DeadLetterCause, Release};
-use crate::codec::{DecodeError, Reader, optional};
-use crate::event::codec::{incarnation, location, sequence_number, time};
-use crate::{BodyLocation, Incarnation, Place, SequenceNumber, Timestamp};
+use crate::vocabulary::codec::{DecodeError, Reader, optional};
+use crate::vocabulary::elements::{incarnation, location, sequence_number, time};
+use crate::vocabulary::{BodyLocation, Incarnation, Place, SequenceNumber, Timestamp};
 
 pub(super) mod kind {
     pub(in crate::migrate) const QUEUE_UPDATED: u8 = 65;

@@ -7,9 +7,12 @@
 mod bus;
 mod storage;
 
-use crate::codec::{DecodeError, Reader};
 use crate::event::codec::head;
-use crate::{Event, Fact, State, Timestamp};
+use crate::event::{Event, Fact};
+use crate::state::State;
+use crate::table::RunLength;
+use crate::vocabulary::Timestamp;
+use crate::vocabulary::codec::{DecodeError, Reader};
 
 impl State {
     /// Reads the event after all those that have made this state, which any version up to this one wrote.
@@ -26,9 +29,13 @@ impl State {
     }
 }
 
+/// The kind of the event that initialized a partition, without the length of its runs.
+const PARTITION_INITIALIZED: u8 = 1;
+
 /// What an event of an earlier version says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum OldFact {
+    Initialized { secret: [u8; 16] },
     Storage(storage::OldFact),
     Bus(bus::OldFact),
 }
@@ -36,12 +43,17 @@ enum OldFact {
 impl OldFact {
     /// Whether an event of this kind is an old one.
     fn is_kind(kind: u8) -> bool {
-        storage::OldFact::is_kind(kind) || bus::OldFact::is_kind(kind)
+        kind == PARTITION_INITIALIZED
+            || storage::OldFact::is_kind(kind)
+            || bus::OldFact::is_kind(kind)
     }
 
     /// Reads the rest of an event.
     fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        if bus::OldFact::is_kind(kind) {
+        if kind == PARTITION_INITIALIZED {
+            let secret = r.array()?;
+            Ok(Self::Initialized { secret })
+        } else if bus::OldFact::is_kind(kind) {
             bus::OldFact::decode(kind, r).map(Self::Bus)
         } else {
             storage::OldFact::decode(kind, r).map(Self::Storage)
@@ -50,6 +62,10 @@ impl OldFact {
 
     fn upgrade(self, at: Timestamp, state: &State) -> Fact {
         match self {
+            Self::Initialized { secret } => Fact::PartitionInitialized {
+                secret,
+                run_length: RunLength::UNTOLD,
+            },
             Self::Storage(fact) => fact.upgrade(at, state),
             Self::Bus(fact) => fact.upgrade(at, state),
         }

@@ -1,11 +1,15 @@
 //! Events about messages of storage queues, before they carried their effects.
 
-use crate::codec::{DecodeError, Reader, optional};
-use crate::event::codec::{body, incarnation, sequence_number, time};
-use crate::message::Message;
-use crate::{
-    BodyEncoding, BodyLocation, Effect, Effects, Fact, Incarnation, Lease, LeaseGeneration, Place,
-    Placed, SequenceNumber, State, Timestamp, Was,
+use crate::event::Fact;
+use crate::state::State;
+use crate::storage::message::Message;
+use crate::storage::{Effect, Effects, Lease, StorageFact, Was};
+use crate::table::codec::body;
+use crate::table::{BodyEncoding, Placed};
+use crate::vocabulary::codec::{DecodeError, Reader, optional};
+use crate::vocabulary::elements::{incarnation, sequence_number, time};
+use crate::vocabulary::{
+    BodyLocation, Incarnation, LeaseGeneration, Place, SequenceNumber, Timestamp,
 };
 
 pub(super) mod kind {
@@ -129,7 +133,7 @@ impl OldFact {
             Self::QueueCleared { queue, before } => cleared(state, queue, before),
             Self::RunExpired { queue, run } => expired(state, at, queue, run),
         };
-        Fact::Messages { effects }
+        StorageFact::Messages { effects }.into()
     }
 }
 
@@ -144,8 +148,8 @@ fn placed((encoding, location): (BodyEncoding, BodyLocation)) -> Placed {
     Placed { encoding, location }
 }
 
-fn find(state: &State, place: Place) -> Option<&Message> {
-    let entity = state.entities.get(&place.entity)?;
+fn find(state: &State, place: Place) -> Option<Message> {
+    let entity = state.storage.get(&place.entity)?;
     entity.backlog.find(place.number)
 }
 
@@ -158,7 +162,7 @@ fn arrived(
     visible_at: Timestamp,
     body: Placed,
 ) -> Effects {
-    let entity = state.entities.get(&to.entity);
+    let entity = state.storage.get(&to.entity);
     if entity.is_some_and(|entity| to.number < entity.backlog.next()) {
         return Effects::default();
     }
@@ -180,7 +184,7 @@ fn unknown_lease(due_at: Timestamp) -> Lease {
     }
 }
 
-fn leased(message: Option<&Message>, at: Place, lease: Lease, body: Option<Placed>) -> Effect {
+fn leased(message: Option<Message>, at: Place, lease: Lease, body: Option<Placed>) -> Effect {
     match message {
         Some(message) => message.leased(at, lease, body),
         // It says that there was such a message, which a repair wants to know.
@@ -201,7 +205,7 @@ fn missing_ended(at: Place) -> Effect {
 }
 
 fn cleared(state: &State, queue: Incarnation, before: SequenceNumber) -> Effects {
-    let backlog = state.entities.get(&queue).map(|entity| &entity.backlog);
+    let backlog = state.storage.get(&queue).map(|entity| &entity.backlog);
     match backlog {
         // It was logged with the next number, so this is only for a log that was not written so.
         Some(backlog) if before < backlog.next() => backlog
@@ -224,7 +228,7 @@ fn cleared(state: &State, queue: Incarnation, before: SequenceNumber) -> Effects
 }
 
 fn expired(state: &State, at: Timestamp, queue: Incarnation, run: u64) -> Effects {
-    let backlog = state.entities.get(&queue).map(|entity| &entity.backlog);
+    let backlog = state.storage.get(&queue).map(|entity| &entity.backlog);
     let messages = backlog.into_iter().flat_map(|backlog| {
         let from = run.saturating_mul(OLD_RUN_LENGTH);
         backlog.messages_between(from, from.saturating_add(OLD_RUN_LENGTH))

@@ -10,10 +10,11 @@ use proptest::prelude::*;
 use self::old::OldQueue;
 use super::storage::{OLD_RUN_LENGTH, OldFact};
 use super::*;
-use crate::{
-    BodyEncoding, BodyLocation, EntityName, Fact, Incarnation, Metadata, Place, Placed,
-    SequenceNumber, Timestamp,
-};
+use crate::event::Fact;
+use crate::storage::Metadata;
+use crate::storage::StorageFact;
+use crate::table::{BodyEncoding, Placed, RunLength};
+use crate::vocabulary::{BodyLocation, EntityName, Incarnation, Place, SequenceNumber, Timestamp};
 
 fn place(queue: u64, number: u64) -> Place {
     Place {
@@ -108,6 +109,38 @@ fn every_old_event_is_read() {
     }
 }
 
+/// Earlier versions had runs of 128, and said so neither in the log nor in a snapshot.
+#[test]
+fn a_partition_that_does_not_tell_the_length_of_its_runs_keeps_it() {
+    let secret = "ab".repeat(16);
+    let state = State::new();
+    let initialized = state
+        .read_event(&hex(&format!("0101e907{secret}")))
+        .unwrap();
+    let expected = Fact::PartitionInitialized {
+        secret: [0xab; 16],
+        run_length: RunLength::UNTOLD,
+    };
+    assert_eq!(initialized.fact, expected);
+    for (part, length) in [
+        (format!("010101{secret}07e907"), RunLength::UNTOLD),
+        (format!("010201{secret}07e907 8008"), RunLength::DEFAULT),
+        (format!("010201{secret}07e907 04"), RunLength::TINY),
+    ] {
+        let mut state = State::new();
+        state.restore(&hex(&part)).unwrap();
+        assert_eq!(state.catalogue.run_length, length);
+    }
+    for part in [
+        format!("010201{secret}07e907"),
+        format!("010201{secret}07e907 05"),
+        format!("010201{secret}07e907 8010"),
+        format!("010301{secret}07e907 04"),
+    ] {
+        assert!(State::new().restore(&hex(&part)).is_err());
+    }
+}
+
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 1_u64..40, 1 => 100_u64..300]
 }
@@ -192,11 +225,11 @@ fn settle(now: Timestamp, fact: OldFact, next: Option<u64>) -> OldFact {
 fn created(queue: u64) -> Event {
     Event {
         at: Timestamp::from_ms(1),
-        fact: Fact::QueueCreated {
+        fact: Fact::Storage(StorageFact::QueueCreated {
             queue: Incarnation::new(queue),
             name: EntityName::storage_queue("acct", format!("queue{queue}")),
             metadata: Metadata::default(),
-        },
+        }),
     }
 }
 
@@ -214,10 +247,10 @@ fn entity_of(fact: &OldFact) -> Incarnation {
 fn check(state: &State, model: &BTreeMap<u64, OldQueue>) {
     let mut size_bytes = 0;
     for (queue, old) in model {
-        let backlog = &state.entities[&Incarnation::new(*queue)].backlog;
+        let backlog = &state.storage[&Incarnation::new(*queue)].backlog;
         let messages = backlog.messages();
         let messages: BTreeMap<_, _> = messages
-            .map(|(number, message)| (number.as_u64(), message.clone()))
+            .map(|(number, message)| (number.as_u64(), message))
             .collect();
         assert_eq!(messages, old.messages);
         assert_eq!(backlog.next().as_u64(), old.next);
@@ -252,7 +285,7 @@ proptest! {
             let mut written = Vec::new();
             event.encode(&mut written);
             prop_assert_eq!(Event::decode(&written), Ok(event.clone()));
-            prop_assert!(is_about_missing(&state, &event) || state.is_described_by(&event));
+            prop_assert!(is_about_missing(&state, &event) || state.is_described_by(&event.fact));
             state.apply(event);
             prop_assert_eq!(state.last_event_at(), now);
         }
@@ -262,12 +295,17 @@ proptest! {
 
 /// An old event about a message that is not there says nothing about it.
 fn is_about_missing(state: &State, event: &Event) -> bool {
-    let Fact::Messages { effects } = &event.fact else {
+    let Fact::Storage(StorageFact::Messages { effects }) = &event.fact else {
         return false;
     };
     let is_missing = |at: &Place| !state.holds(at.entity, at.number);
     match effects.first() {
-        Some(crate::Effect::Leased { at, .. } | crate::Effect::Ended { at, .. }) => is_missing(at),
-        Some(crate::Effect::Arrived { .. } | crate::Effect::RangeEnded { .. }) | None => false,
+        Some(
+            crate::storage::Effect::Leased { at, .. } | crate::storage::Effect::Ended { at, .. },
+        ) => is_missing(at),
+        Some(
+            crate::storage::Effect::Arrived { .. } | crate::storage::Effect::RangeEnded { .. },
+        )
+        | None => false,
     }
 }

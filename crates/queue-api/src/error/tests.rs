@@ -1,6 +1,7 @@
 //! Refusals and rejections on the wire.
 
 use super::*;
+use kew_engine::storage::StorageRefusal;
 
 fn check(refusal: Refusal, version: Version, status: u16, code: &str) {
     let wire = Error::of_rejection(Rejection::Refused(refusal), version).wire();
@@ -12,56 +13,66 @@ fn refusals_and_rejections() {
     let newest = Version::NEWEST;
     let queue = || "q".into();
     check(
-        Refusal::QueueNotFound { queue: queue() },
+        Refusal::Storage(StorageRefusal::QueueNotFound { queue: queue() }),
         newest,
         404,
         "QueueNotFound",
     );
     check(
-        Refusal::QueueAlreadyExists { queue: queue() },
+        Refusal::Storage(StorageRefusal::QueueAlreadyExists { queue: queue() }),
         newest,
         409,
         "QueueAlreadyExists",
     );
-    check(Refusal::MessageNotFound, newest, 404, "MessageNotFound");
-    check(Refusal::PopReceiptMismatch, newest, 404, "MessageNotFound");
     check(
-        Refusal::PopReceiptMismatch,
+        Refusal::Storage(StorageRefusal::MessageNotFound),
+        newest,
+        404,
+        "MessageNotFound",
+    );
+    check(
+        Refusal::Storage(StorageRefusal::PopReceiptMismatch),
+        newest,
+        404,
+        "MessageNotFound",
+    );
+    check(
+        Refusal::Storage(StorageRefusal::PopReceiptMismatch),
         Version::V2009_09_19,
         404,
         "MessageNotFound",
     );
     check(
-        Refusal::PopReceiptMismatch,
+        Refusal::Storage(StorageRefusal::PopReceiptMismatch),
         Version::OLDEST,
         400,
         "PopReceiptMismatch",
     );
     check(
-        Refusal::HiddenBeyondExpiry {
+        Refusal::Storage(StorageRefusal::HiddenBeyondExpiry {
             visibility_timeout_seconds: 5,
             time_to_live_seconds: 5,
-        },
+        }),
         newest,
         400,
         "InvalidQueryParameterValue",
     );
     check(
-        Refusal::BodyTooLarge {
+        Refusal::Storage(StorageRefusal::BodyTooLarge {
             size_bytes: 2,
             limit_bytes: 1,
-        },
+        }),
         newest,
         413,
         "RequestBodyTooLarge",
     );
     check(
-        Refusal::AccountQuotaExceeded {
+        Refusal::Storage(StorageRefusal::AccountQuotaExceeded {
             account: "acct".into(),
             limit: QuotaLimit::Queues,
             needed: 2,
             allowed: 1,
-        },
+        }),
         newest,
         403,
         "AccountQuotaExceeded",
@@ -85,10 +96,10 @@ fn a_full_disk_is_named_in_the_text() {
 
 #[test]
 fn details_of_a_refusal() {
-    let refusal = Refusal::HiddenBeyondExpiry {
+    let refusal = Refusal::Storage(StorageRefusal::HiddenBeyondExpiry {
         visibility_timeout_seconds: 7,
         time_to_live_seconds: 5,
-    };
+    });
     let mut shown = String::new();
     Error::of_rejection(Rejection::Refused(refusal), Version::NEWEST)
         .details(|name, text| shown.push_str(&format!("{name}={text};")));

@@ -1,6 +1,7 @@
 //! Clear Messages.
 
 use hyper::StatusCode;
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
@@ -14,8 +15,12 @@ use crate::request::Request;
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let queue = request.queue()?;
     body?;
-    match request.submit(Command::Clear { queue }).await?.outcome {
-        Outcome::Cleared => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+    match request
+        .submit(Command::Storage(StorageCommand::Clear { queue }))
+        .await?
+        .outcome
+    {
+        Outcome::Storage(StorageOutcome::Cleared) => Ok(Reply::empty(StatusCode::NO_CONTENT)),
         other => Err(request.unexpected(&other)),
     }
 }

@@ -1,6 +1,7 @@
 //! Create Queue.
 
 use hyper::StatusCode;
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
@@ -13,17 +14,19 @@ use crate::request::Request;
 ///
 /// Source: *Create Queue*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
-    let command = Command::CreateQueue {
+    let command = Command::Storage(StorageCommand::CreateQueue {
         queue: request.queue()?,
         metadata: request.metadata()?,
-    };
+    });
     body?;
     if request.deletions().holds(&request.queue()?) {
         return Err(Error::QueueBeingDeleted);
     }
     match request.submit(command).await?.outcome {
-        Outcome::QueueCreated => Ok(Reply::empty(StatusCode::CREATED)),
-        Outcome::QueueUnchanged => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+        Outcome::Storage(StorageOutcome::QueueCreated) => Ok(Reply::empty(StatusCode::CREATED)),
+        Outcome::Storage(StorageOutcome::QueueUnchanged) => {
+            Ok(Reply::empty(StatusCode::NO_CONTENT))
+        }
         other => Err(request.unexpected(&other)),
     }
 }

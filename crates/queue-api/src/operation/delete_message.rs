@@ -1,6 +1,7 @@
 //! Delete Message.
 
 use hyper::StatusCode;
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
@@ -16,13 +17,13 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
     let receipt = parameter::pop_receipt(&request.query)?;
     body?;
     let (message, receipt) = request.held_message(receipt).await?;
-    let command = Command::Delete {
+    let command = Command::Storage(StorageCommand::Delete {
         queue: request.queue()?,
         message,
         receipt,
-    };
+    });
     match request.submit(command).await?.outcome {
-        Outcome::Deleted => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+        Outcome::Storage(StorageOutcome::Deleted) => Ok(Reply::empty(StatusCode::NO_CONTENT)),
         other => Err(request.unexpected(&other)),
     }
 }

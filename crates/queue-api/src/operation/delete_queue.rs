@@ -1,6 +1,7 @@
 //! Delete Queue.
 
 use hyper::StatusCode;
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
@@ -15,11 +16,11 @@ use crate::request::Request;
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let queue = request.queue()?;
     body?;
-    let command = Command::DeleteQueue {
+    let command = Command::Storage(StorageCommand::DeleteQueue {
         queue: queue.clone(),
-    };
+    });
     match request.submit(command).await?.outcome {
-        Outcome::QueueDeleted => {
+        Outcome::Storage(StorageOutcome::QueueDeleted) => {
             request.deletions().add(queue);
             Ok(Reply::empty(StatusCode::NO_CONTENT))
         }

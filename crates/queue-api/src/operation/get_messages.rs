@@ -1,7 +1,8 @@
 //! Get Messages.
 
 use bytes::{Bytes, BytesMut};
-use kew_engine::{Command, Outcome, ReceivedMessage, VisibilityTimeout};
+use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
+use kew_engine::{Command, Outcome, VisibilityTimeout};
 
 use super::RequestBody;
 use super::message_list::{self, Listed};
@@ -35,16 +36,16 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         None => VisibilityTimeout::from_seconds(VISIBILITY_TIMEOUT_SECONDS)
             .expect("the default is below the maximum"),
     };
-    let command = Command::Receive {
+    let command = Command::Storage(StorageCommand::Receive {
         queue: request.queue()?,
         count,
         visibility_timeout,
-    };
+    });
     body?;
     request.check_room(message_list::size_bytes(count))?;
     let answer = request.submit(command).await?;
     match answer.outcome {
-        Outcome::Received(messages) => {
+        Outcome::Storage(StorageOutcome::Received(messages)) => {
             let out = document(&messages, &answer.bodies, request.version);
             request.reply(out)
         }

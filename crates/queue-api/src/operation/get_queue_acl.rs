@@ -1,5 +1,6 @@
 //! Get Queue ACL.
 
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
@@ -14,8 +15,14 @@ use crate::request::Request;
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let queue = request.queue()?;
     body?;
-    match request.submit(Command::ReadQueue { queue }).await?.outcome {
-        Outcome::Queue(view) => request.reply(policies::document(&view.policies)),
+    match request
+        .submit(Command::Storage(StorageCommand::ReadQueue { queue }))
+        .await?
+        .outcome
+    {
+        Outcome::Storage(StorageOutcome::Queue(view)) => {
+            request.reply(policies::document(&view.policies))
+        }
         other => Err(request.unexpected(&other)),
     }
 }

@@ -2,6 +2,7 @@
 
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
@@ -20,8 +21,12 @@ const X_MS_APPROXIMATE_MESSAGES_COUNT: HeaderName =
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     let queue = request.queue()?;
     body?;
-    match request.submit(Command::ReadQueue { queue }).await?.outcome {
-        Outcome::Queue(view) => {
+    match request
+        .submit(Command::Storage(StorageCommand::ReadQueue { queue }))
+        .await?
+        .outcome
+    {
+        Outcome::Storage(StorageOutcome::Queue(view)) => {
             let mut reply = Reply::empty(StatusCode::OK).with_no_cache();
             let headers = reply.headers_mut();
             let count = HeaderValue::from(view.approximate_message_count);

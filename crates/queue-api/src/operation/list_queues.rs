@@ -1,7 +1,8 @@
 //! List Queues.
 
 use bytes::{BufMut as _, BytesMut};
-use kew_engine::{Command, ListedQueue, Outcome, QueuePage, Service};
+use kew_engine::storage::{ListedQueue, QueuePage, StorageCommand, StorageOutcome};
+use kew_engine::{Command, Outcome, Service};
 use kew_xml::{DECLARATION, put_attribute, put_element};
 
 use super::RequestBody;
@@ -43,16 +44,16 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
     let listing = Listing::parse(&request.query, request.account(), request.version)?;
     body?;
     request.check_room(PAGE_SIZE_BYTES)?;
-    let command = Command::ListQueues {
+    let command = Command::Storage(StorageCommand::ListQueues {
         service: Service::QueueStorage,
         account: request.account().clone(),
         prefix: listing.prefix.clone().unwrap_or_default(),
         from: listing.from.clone(),
         limit: listing.limit,
         metadata_size_bytes_max: listing.with_metadata.then_some(PAGE_SIZE_BYTES),
-    };
+    });
     match request.submit(command).await?.outcome {
-        Outcome::Queues(page) => {
+        Outcome::Storage(StorageOutcome::Queues(page)) => {
             let endpoint = request.endpoint();
             let out = listing.document(&page, &endpoint, request.account(), request.version);
             request.reply(out)

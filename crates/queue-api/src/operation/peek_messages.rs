@@ -1,7 +1,8 @@
 //! Peek Messages.
 
 use bytes::{Bytes, BytesMut};
-use kew_engine::{Command, Outcome, PeekedMessage};
+use kew_engine::storage::{PeekedMessage, StorageCommand, StorageOutcome};
+use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
 use super::message_list::{self, Listed};
@@ -19,15 +20,15 @@ use crate::version::Version;
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
     check_peekonly(request)?;
     let count = parameter::message_count(&request.query)?;
-    let command = Command::Peek {
+    let command = Command::Storage(StorageCommand::Peek {
         queue: request.queue()?,
         count,
-    };
+    });
     body?;
     request.check_room(message_list::size_bytes(count))?;
     let answer = request.submit(command).await?;
     match answer.outcome {
-        Outcome::Peeked(messages) => {
+        Outcome::Storage(StorageOutcome::Peeked(messages)) => {
             let out = document(&messages, &answer.bodies, request.version);
             request.reply(out)
         }

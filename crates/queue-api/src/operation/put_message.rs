@@ -3,7 +3,8 @@
 use bytes::{Bytes, BytesMut};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use kew_engine::{BodyEncoding, Command, Outcome, SentMessage, VisibilityTimeout};
+use kew_engine::storage::{SentMessage, StorageCommand, StorageOutcome};
+use kew_engine::{BodyEncoding, Command, Outcome, VisibilityTimeout};
 
 use super::RequestBody;
 use super::message_list::{self, Listed};
@@ -49,18 +50,20 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         let text = message_text::message_text(&body?, limit_bytes)?;
         (BodyEncoding::Text, text)
     };
-    let command = Command::Send {
+    let command = Command::Storage(StorageCommand::Send {
         queue: request.queue()?,
         body,
         encoding,
         time_to_live_seconds,
         visibility_timeout,
-    };
+    });
     match request.submit(command).await?.outcome {
-        Outcome::Sent(_) if request.version < Version::V2016_05_31 => {
+        Outcome::Storage(StorageOutcome::Sent(_)) if request.version < Version::V2016_05_31 => {
             Ok(Reply::empty(StatusCode::CREATED))
         }
-        Outcome::Sent(sent) => Ok(Reply::xml(StatusCode::CREATED, document(&sent))),
+        Outcome::Storage(StorageOutcome::Sent(sent)) => {
+            Ok(Reply::xml(StatusCode::CREATED, document(&sent)))
+        }
         other => Err(request.unexpected(&other)),
     }
 }

@@ -1,6 +1,7 @@
 //! Set Queue ACL.
 
 use hyper::StatusCode;
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
@@ -15,12 +16,14 @@ use crate::request::Request;
 /// Source: *Set Queue ACL*; in Azure a change may take half a minute, in Kew it takes effect at
 /// once.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
-    let command = Command::SetQueuePolicies {
+    let command = Command::Storage(StorageCommand::SetQueuePolicies {
         queue: request.queue()?,
         policies: policies::parse(&body?)?,
-    };
+    });
     match request.submit(command).await?.outcome {
-        Outcome::QueuePoliciesSet => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+        Outcome::Storage(StorageOutcome::QueuePoliciesSet) => {
+            Ok(Reply::empty(StatusCode::NO_CONTENT))
+        }
         other => Err(request.unexpected(&other)),
     }
 }

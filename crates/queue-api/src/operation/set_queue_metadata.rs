@@ -1,6 +1,7 @@
 //! Set Queue Metadata.
 
 use hyper::StatusCode;
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome};
 
 use super::RequestBody;
@@ -12,13 +13,15 @@ use crate::request::Request;
 ///
 /// Source: *Set Queue Metadata*.
 pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Reply, Error> {
-    let command = Command::SetQueueMetadata {
+    let command = Command::Storage(StorageCommand::SetQueueMetadata {
         queue: request.queue()?,
         metadata: request.metadata()?,
-    };
+    });
     body?;
     match request.submit(command).await?.outcome {
-        Outcome::QueueMetadataSet => Ok(Reply::empty(StatusCode::NO_CONTENT)),
+        Outcome::Storage(StorageOutcome::QueueMetadataSet) => {
+            Ok(Reply::empty(StatusCode::NO_CONTENT))
+        }
         other => Err(request.unexpected(&other)),
     }
 }

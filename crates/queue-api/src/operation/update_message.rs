@@ -2,6 +2,7 @@
 
 use hyper::StatusCode;
 use hyper::header::{HeaderName, HeaderValue};
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{BodyEncoding, Command, Outcome, VisibilityTimeout};
 
 use super::RequestBody;
@@ -38,18 +39,18 @@ pub(super) async fn run(request: &Request<'_>, body: RequestBody) -> Result<Repl
         Some((BodyEncoding::Text, text))
     };
     let (message, receipt) = request.held_message(receipt).await?;
-    let command = Command::Update {
+    let command = Command::Storage(StorageCommand::Update {
         queue: request.queue()?,
         message,
         receipt,
         visibility_timeout,
         body,
-    };
+    });
     match request.submit(command).await?.outcome {
-        Outcome::Updated {
+        Outcome::Storage(StorageOutcome::Updated {
             receipt,
             visible_at,
-        } => {
+        }) => {
             let mut reply = Reply::empty(StatusCode::NO_CONTENT);
             let headers = reply.headers_mut();
             for (name, value) in [

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kew_broker::Rejection;
+use kew_engine::storage::{StorageCommand, StorageOutcome, StorageRefusal};
 use kew_engine::{
     AccountQuota, AccountRecord, Command, MESSAGE_OVERHEAD_BYTES, Outcome, QuotaLimit, Refusal,
 };
@@ -234,12 +235,12 @@ impl Accounts {
         refusal: &Refusal,
         queues: &BTreeMap<usize, Queue>,
     ) -> Result<(), Violation> {
-        let Refusal::AccountQuotaExceeded {
+        let Refusal::Storage(StorageRefusal::AccountQuotaExceeded {
             limit,
             needed,
             allowed,
             ..
-        } = refusal
+        }) = refusal
         else {
             return Ok(());
         };
@@ -248,15 +249,17 @@ impl Accounts {
             QuotaLimit::SizeBytes => quota.size_bytes_max == Some(*allowed),
         });
         let most = match (&operation.command, limit) {
-            (Command::CreateQueue { .. }, QuotaLimit::Queues) => count(queues).1 + 1,
-            (Command::Send { body, .. }, QuotaLimit::SizeBytes) => {
+            (Command::Storage(StorageCommand::CreateQueue { .. }), QuotaLimit::Queues) => {
+                count(queues).1 + 1
+            }
+            (Command::Storage(StorageCommand::Send { body, .. }), QuotaLimit::SizeBytes) => {
                 size(operation, queues).1 + body.len() as u64 + MESSAGE_OVERHEAD_BYTES
             }
             (
-                Command::Update {
+                Command::Storage(StorageCommand::Update {
                     body: Some((_, body)),
                     ..
-                },
+                }),
                 QuotaLimit::SizeBytes,
             ) => size(operation, queues).1 + body.len() as u64,
             (command, _) => {
@@ -281,10 +284,14 @@ impl Accounts {
     ) -> Result<(), Violation> {
         let (limit, least): (fn(&AccountQuota) -> Option<u64>, u64) =
             match (&operation.command, outcome) {
-                (Command::CreateQueue { .. }, Outcome::QueueCreated) => {
-                    (|quota| quota.queues_max, count(queues).0 + 1)
-                }
-                (Command::Send { body, .. }, Outcome::Sent(_)) => {
+                (
+                    Command::Storage(StorageCommand::CreateQueue { .. }),
+                    Outcome::Storage(StorageOutcome::QueueCreated),
+                ) => (|quota| quota.queues_max, count(queues).0 + 1),
+                (
+                    Command::Storage(StorageCommand::Send { body, .. }),
+                    Outcome::Storage(StorageOutcome::Sent(_)),
+                ) => {
                     let new = body.len() as u64 + MESSAGE_OVERHEAD_BYTES;
                     (
                         |quota| quota.size_bytes_max,

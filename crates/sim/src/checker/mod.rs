@@ -1,7 +1,6 @@
 //! What clients may see, checked against the history that they did see.
 //!
-//! Operations are checked in the order of their submission, which is the order in which a partition
-//! decides them. An operation without a known outcome may have happened or not; the checker then
+//! Operations are checked in the order in which the partition has decided them. An operation without a known outcome may have happened or not; the checker then
 //! knows less, but never something false.
 //!
 //! [`queue`] and [`message`] hold the known facts; each promise is checked by functions of its own:
@@ -24,6 +23,7 @@
 //! | I9 unique ids | no id and no receipt is handed out twice | `Queue::issue` |
 //! | I10 time | nothing is shown after its expiry | `promise::not_after_expiry` |
 //! | | the partition's time follows elapsed time, whatever the wall clock does | [`Timekeeping`] |
+//! | F1 fair turns | a source of commands waits for one share of each other source at most | [`Turns`] |
 //! | L1 liveness | every request is answered, everything drains in bounded steps | `World::drain`, `World::ask_and_wait` |
 //! | recovery | what faults of the list leave behind can be opened | `World::reopen` |
 //! | stops | after a failed call nothing succeeds any more | `World::check_stopped` |
@@ -37,6 +37,7 @@ mod clock;
 mod message;
 pub(crate) mod promise;
 mod queue;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,10 +46,12 @@ use account::Accounts;
 use bytes::Bytes;
 use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, TransactionPart};
-use kew_engine::{Command, Outcome, QueuePage, Timestamp, Token};
+use kew_engine::storage::{QueuePage, StorageCommand, StorageOutcome};
+use kew_engine::{Command, Outcome, Timestamp, Token};
 use queue::Queue;
 
 pub(crate) use clock::Timekeeping;
+pub(crate) use turns::Turns;
 
 use crate::rare::RareStates;
 use crate::workload::queue_name;
@@ -142,7 +145,7 @@ impl Checker {
             Seen::Unknown | Seen::Answered(Err(Rejection::Stopped))
         );
         self.unknown += u64::from(unknown);
-        if let Command::ListQueues { .. } = &operation.command {
+        if let Command::Storage(StorageCommand::ListQueues { .. }) = &operation.command {
             return self.listed(operation);
         }
         if Accounts::is_about(&operation.command) {
@@ -181,7 +184,7 @@ impl Checker {
     /// A listing of all queues shows those that must exist, and none that cannot.
     fn listed(&mut self, operation: &Operation) -> Result<(), Violation> {
         let page = match &operation.seen {
-            Seen::Answered(Ok((Outcome::Queues(page), _))) => page,
+            Seen::Answered(Ok((Outcome::Storage(StorageOutcome::Queues(page)), _))) => page,
             Seen::Answered(Ok(_) | Err(Rejection::Refused(_))) => {
                 return violated!(promise::ANSWERS_FIT, "{operation:?}");
             }

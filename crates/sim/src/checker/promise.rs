@@ -1,6 +1,7 @@
 //! The promises, each with the functions that check it. They compare the known facts about a
 //! message with an observation, and change nothing.
 
+use kew_engine::storage::StorageRefusal;
 use kew_engine::{Refusal, Timestamp, Token};
 
 use super::message::{Certainty, Message, Shown};
@@ -16,6 +17,7 @@ pub(crate) const COUNTS_CONSERVED: &str = "I7 counts conserved";
 pub(crate) const DELIVERY_COUNT: &str = "I8 delivery count";
 pub(crate) const UNIQUE_IDS: &str = "I9 unique ids";
 pub(crate) const TIME: &str = "I10 time";
+pub(crate) const FAIR_TURNS: &str = "F1 fair turns";
 pub(crate) const LIVENESS: &str = "L1 liveness";
 pub(crate) const RECOVERY: &str = "recovery";
 pub(crate) const STOPS: &str = "stops";
@@ -111,7 +113,7 @@ pub(crate) fn exact_refusal(
     let is_gone =
         message.gone == Certainty::Yes || message.expires_at_max.has_passed(operation.from);
     let fits = match refusal {
-        Refusal::MessageNotFound => !message.is_certain(operation.until),
+        Refusal::Storage(StorageRefusal::MessageNotFound) => !message.is_certain(operation.until),
         _ => !is_gone,
     };
     if !fits {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
-use kew_engine::{
-    AccessPolicies, Command, MESSAGE_OVERHEAD_BYTES, Metadata, Outcome, PeekedMessage, QueueView,
-    ReceivedMessage, Refusal, SentMessage, Timestamp, Token,
+use kew_engine::storage::{
+    AccessPolicies, Metadata, PeekedMessage, QueueView, ReceivedMessage, SentMessage,
+    StorageCommand, StorageOutcome, StorageRefusal,
 };
+use kew_engine::{Command, MESSAGE_OVERHEAD_BYTES, Outcome, Refusal, Timestamp, Token};
 
 use super::message::{Certainty, Message, Shown};
 use super::{Operation, Violation, promise, violated};
@@ -54,63 +55,85 @@ impl Queue {
         rare: &mut RareStates,
     ) -> Result<(), Violation> {
         match (&operation.command, outcome) {
-            (Command::CreateQueue { metadata, .. }, Outcome::QueueCreated) => {
-                self.created(metadata)
-            }
-            (Command::CreateQueue { metadata, .. }, Outcome::QueueUnchanged) => {
+            (
+                Command::Storage(StorageCommand::CreateQueue { metadata, .. }),
+                Outcome::Storage(StorageOutcome::QueueCreated),
+            ) => self.created(metadata),
+            (
+                Command::Storage(StorageCommand::CreateQueue { metadata, .. }),
+                Outcome::Storage(StorageOutcome::QueueUnchanged),
+            ) => {
                 self.must_be_possible(operation)?;
                 self.check_metadata(metadata)
             }
-            (Command::DeleteQueue { .. }, Outcome::QueueDeleted) => {
+            (
+                Command::Storage(StorageCommand::DeleteQueue { .. }),
+                Outcome::Storage(StorageOutcome::QueueDeleted),
+            ) => {
                 self.must_be_possible(operation)?;
                 self.vanish(Certainty::Yes);
                 Ok(())
             }
-            (Command::ReadQueue { .. }, Outcome::Queue(view)) => {
+            (
+                Command::Storage(StorageCommand::ReadQueue { .. }),
+                Outcome::Storage(StorageOutcome::Queue(view)),
+            ) => {
                 self.must_be_possible(operation)?;
                 self.read(operation, view)
             }
-            (Command::SetQueueMetadata { metadata, .. }, Outcome::QueueMetadataSet) => {
+            (
+                Command::Storage(StorageCommand::SetQueueMetadata { metadata, .. }),
+                Outcome::Storage(StorageOutcome::QueueMetadataSet),
+            ) => {
                 self.must_be_possible(operation)?;
                 self.metadata = vec![metadata.clone()];
                 Ok(())
             }
-            (Command::SetQueuePolicies { policies, .. }, Outcome::QueuePoliciesSet) => {
+            (
+                Command::Storage(StorageCommand::SetQueuePolicies { policies, .. }),
+                Outcome::Storage(StorageOutcome::QueuePoliciesSet),
+            ) => {
                 self.must_be_possible(operation)?;
                 self.policies = vec![policies.clone()];
                 Ok(())
             }
-            (Command::Send { body, .. }, Outcome::Sent(sent)) => {
+            (
+                Command::Storage(StorageCommand::Send { body, .. }),
+                Outcome::Storage(StorageOutcome::Sent(sent)),
+            ) => {
                 self.must_be_possible(operation)?;
                 self.sent(body, sent)
             }
             (
-                Command::Receive {
+                Command::Storage(StorageCommand::Receive {
                     count,
                     visibility_timeout,
                     ..
-                },
-                Outcome::Received(messages),
+                }),
+                Outcome::Storage(StorageOutcome::Received(messages)),
             ) => {
                 self.must_be_possible(operation)?;
                 let hidden_ms = u64::from(visibility_timeout.as_seconds()) * 1000;
                 self.received(operation, *count, hidden_ms, messages, bodies, rare)
             }
-            (Command::Peek { count, .. }, Outcome::Peeked(messages)) => {
+            (
+                Command::Storage(StorageCommand::Peek { count, .. }),
+                Outcome::Storage(StorageOutcome::Peeked(messages)),
+            ) => {
                 self.must_be_possible(operation)?;
                 self.peeked(operation, *count, messages, bodies)
             }
             (
-                Command::Update {
+                Command::Storage(StorageCommand::Update {
                     message,
                     receipt,
                     body,
                     ..
-                },
-                Outcome::Updated {
+                }),
+                Outcome::Storage(StorageOutcome::Updated {
                     receipt: new,
                     visible_at,
-                },
+                }),
             ) => {
                 self.must_be_possible(operation)?;
                 let index = self.settled(operation, *message, *receipt)?;
@@ -124,10 +147,10 @@ impl Queue {
                 Ok(())
             }
             (
-                Command::Delete {
+                Command::Storage(StorageCommand::Delete {
                     message, receipt, ..
-                },
-                Outcome::Deleted,
+                }),
+                Outcome::Storage(StorageOutcome::Deleted),
             ) => {
                 self.must_be_possible(operation)?;
                 let index = self.settled(operation, *message, *receipt)?;
@@ -135,7 +158,10 @@ impl Queue {
                 self.set_gone(index);
                 Ok(())
             }
-            (Command::Clear { .. }, Outcome::Cleared) => {
+            (
+                Command::Storage(StorageCommand::Clear { .. }),
+                Outcome::Storage(StorageOutcome::Cleared),
+            ) => {
                 self.must_be_possible(operation)?;
                 self.set_all_gone();
                 Ok(())
@@ -153,22 +179,31 @@ impl Queue {
         rare: &mut RareStates,
     ) -> Result<(), Violation> {
         match (refusal, &operation.command) {
-            (Refusal::QueueNotFound { .. }, _) => self.must_be_absent(operation),
-            (Refusal::QueueAlreadyExists { .. }, Command::CreateQueue { .. }) => {
+            (Refusal::Storage(StorageRefusal::QueueNotFound { .. }), _) => {
+                self.must_be_absent(operation)
+            }
+            (
+                Refusal::Storage(StorageRefusal::QueueAlreadyExists { .. }),
+                Command::Storage(StorageCommand::CreateQueue { .. }),
+            ) => {
                 rare.note(Rare::QueueExistsOtherwise);
                 self.must_be_possible(operation)
             }
             (
-                Refusal::MessageNotFound | Refusal::PopReceiptMismatch,
-                Command::Update {
-                    message, receipt, ..
-                }
-                | Command::Delete {
-                    message, receipt, ..
-                },
+                Refusal::Storage(
+                    StorageRefusal::MessageNotFound | StorageRefusal::PopReceiptMismatch,
+                ),
+                Command::Storage(
+                    StorageCommand::Update {
+                        message, receipt, ..
+                    }
+                    | StorageCommand::Delete {
+                        message, receipt, ..
+                    },
+                ),
             ) => {
                 self.must_be_possible(operation)?;
-                let stale = *refusal == Refusal::PopReceiptMismatch;
+                let stale = *refusal == Refusal::Storage(StorageRefusal::PopReceiptMismatch);
                 rare.note_if(stale, Rare::StaleReceiptRefused);
                 let Some(known) = self.find(*message) else {
                     return Ok(());
@@ -181,15 +216,21 @@ impl Queue {
                 promise::no_loss_on_refusal(known, *receipt, operation.until, refusal)?;
                 promise::exact_refusal(known, operation, refusal)
             }
-            (Refusal::HiddenBeyondExpiry { .. }, Command::Send { .. }) => Ok(()),
+            (
+                Refusal::Storage(StorageRefusal::HiddenBeyondExpiry { .. }),
+                Command::Storage(StorageCommand::Send { .. }),
+            ) => Ok(()),
             // Accounts have their own check of whether there was a quota and it was used up.
-            (Refusal::AccountQuotaExceeded { .. }, Command::CreateQueue { .. }) => {
+            (
+                Refusal::Storage(StorageRefusal::AccountQuotaExceeded { .. }),
+                Command::Storage(StorageCommand::CreateQueue { .. }),
+            ) => {
                 rare.note(Rare::QueueRefusedByQuota);
                 self.must_be_absent(operation)
             }
             (
-                Refusal::AccountQuotaExceeded { .. },
-                Command::Send { .. } | Command::Update { .. },
+                Refusal::Storage(StorageRefusal::AccountQuotaExceeded { .. }),
+                Command::Storage(StorageCommand::Send { .. } | StorageCommand::Update { .. }),
             ) => {
                 rare.note(Rare::RefusedByQuota);
                 self.must_be_possible(operation)
@@ -211,22 +252,22 @@ impl Queue {
     pub(crate) fn unknown(&mut self, operation: &Operation) {
         let (from, until) = (operation.from, operation.until);
         match &operation.command {
-            Command::CreateQueue { metadata, .. } => {
+            Command::Storage(StorageCommand::CreateQueue { metadata, .. }) => {
                 if self.exists != Certainty::Yes {
                     self.exists = Certainty::Maybe;
                     self.metadata.push(metadata.clone());
                     self.policies.push(AccessPolicies::default());
                 }
             }
-            Command::DeleteQueue { .. } => self.vanish(Certainty::Maybe),
-            Command::SetQueueMetadata { metadata, .. } => self.metadata.push(metadata.clone()),
-            Command::SetQueuePolicies { policies, .. } => self.policies.push(policies.clone()),
-            Command::Send {
+            Command::Storage(StorageCommand::DeleteQueue { .. }) => self.vanish(Certainty::Maybe),
+            Command::Storage(StorageCommand::SetQueueMetadata { metadata, .. }) => self.metadata.push(metadata.clone()),
+            Command::Storage(StorageCommand::SetQueuePolicies { policies, .. }) => self.policies.push(policies.clone()),
+            Command::Storage(StorageCommand::Send {
                 body,
                 time_to_live_seconds: ttl,
                 visibility_timeout,
                 ..
-            } => {
+            }) => {
                 let expiry = |at: Timestamp| {
                     ttl.map_or(Timestamp::NEVER, |ttl| at.plus_seconds(u64::from(ttl)))
                 };
@@ -246,9 +287,9 @@ impl Queue {
                     deliveries_max: 0,
                 });
             }
-            Command::Receive {
+            Command::Storage(StorageCommand::Receive {
                 visibility_timeout, ..
-            } => {
+            }) => {
                 let hidden = u64::from(visibility_timeout.as_seconds());
                 for index in &self.possible {
                     let message = &mut self.messages[*index];
@@ -259,13 +300,13 @@ impl Queue {
                     }
                 }
             }
-            Command::Update {
+            Command::Storage(StorageCommand::Update {
                 message,
                 receipt,
                 visibility_timeout,
                 body,
                 ..
-            } => {
+            }) => {
                 let hidden = u64::from(visibility_timeout.as_seconds());
                 if let Some(index) = self.index_if_settled(*message, *receipt) {
                     let known = &mut self.messages[index];
@@ -276,19 +317,17 @@ impl Queue {
                     }
                 }
             }
-            Command::Delete {
+            Command::Storage(StorageCommand::Delete {
                 message, receipt, ..
-            } => {
+            }) => {
                 if let Some(index) = self.index_if_settled(*message, *receipt) {
                     self.messages[index].maybe_gone();
                 }
             }
-            Command::Clear { .. } => self.maybe_all_gone(),
+            Command::Storage(StorageCommand::Clear { .. }) => self.maybe_all_gone(),
             Command::Bus(_)
             | Command::Initialize { .. }
-            | Command::ReadQueue { .. }
-            | Command::ListQueues { .. }
-            | Command::Peek { .. }
+            | Command::Storage(StorageCommand::ReadQueue { .. } | StorageCommand::ListQueues { .. } | StorageCommand::Peek { .. })
             // Those of accounts are checked elsewhere.
             | Command::SetServiceProperties { .. }
             | Command::ReadServiceProperties { .. }

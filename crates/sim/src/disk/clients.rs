@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use kew_broker::{Answered, Rejection, Reply};
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome, Timestamp, Token};
 use kew_log::BodyError;
 
@@ -223,7 +224,7 @@ impl Clients {
             self.checker.excuse(operation.queue, message);
             self.damaged.push(message);
         }
-        if let Command::Delete { message, .. } = &operation.command
+        if let Command::Storage(StorageCommand::Delete { message, .. }) = &operation.command
             && self.damaged.contains(message)
         {
             operation.seen = Seen::Unknown;
@@ -237,11 +238,16 @@ impl Clients {
 
 fn learn(held: &mut Vec<(Token, Token)>, command: &Command, outcome: &Outcome) {
     match (command, outcome) {
-        (_, Outcome::Sent(sent)) => held.push((sent.message, sent.receipt)),
-        (_, Outcome::Received(messages)) => {
+        (_, Outcome::Storage(StorageOutcome::Sent(sent))) => {
+            held.push((sent.message, sent.receipt))
+        }
+        (_, Outcome::Storage(StorageOutcome::Received(messages))) => {
             held.extend(messages.iter().map(|m| (m.message, m.receipt)));
         }
-        (Command::Update { message, .. }, Outcome::Updated { receipt, .. }) => {
+        (
+            Command::Storage(StorageCommand::Update { message, .. }),
+            Outcome::Storage(StorageOutcome::Updated { receipt, .. }),
+        ) => {
             held.push((*message, *receipt));
         }
         _ => {}
@@ -273,8 +279,12 @@ fn read(answered: Answered) -> Read {
         None => true,
     };
     match &mut read.outcome {
-        Outcome::Received(messages) => messages.retain(|message| keep(message.message)),
-        Outcome::Peeked(messages) => messages.retain(|message| keep(message.message)),
+        Outcome::Storage(StorageOutcome::Received(messages)) => {
+            messages.retain(|message| keep(message.message))
+        }
+        Outcome::Storage(StorageOutcome::Peeked(messages)) => {
+            messages.retain(|message| keep(message.message))
+        }
         Outcome::Bus(_) => {
             for result in results {
                 match result {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use kew_broker::{OpenPartitionError, Partition, Reply, TurnEnd};
+use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, Timestamp};
 use kew_log::{FaultyStorage, Job, JobKind, Recovery};
 
@@ -255,21 +256,21 @@ impl Host {
     /// Messages were last hidden for 20 seconds at most.
     pub(super) fn drain(&mut self) -> Result<(), Violation> {
         for _ in 0..3 {
-            let peek = Command::Peek {
+            let peek = Command::Storage(StorageCommand::Peek {
                 queue: queue_name(),
                 count: 32,
-            };
-            let read = Command::ReadQueue {
+            });
+            let read = Command::Storage(StorageCommand::ReadQueue {
                 queue: queue_name(),
-            };
+            });
             self.ask_all(vec![Command::ListAccounts, read, peek, receive(32, 20)])?;
             let mut deletes = Vec::new();
             while let Some((message, receipt)) = self.clients.take_held() {
-                deletes.push(Command::Delete {
+                deletes.push(Command::Storage(StorageCommand::Delete {
                     queue: queue_name(),
                     message,
                     receipt,
-                });
+                }));
             }
             self.ask_all(deletes)?;
             self.now = self.now.plus_ms(21_000);

@@ -1,7 +1,8 @@
 //! The worlds that sequences begin in, and how their partition is driven.
 
 use kew_broker::PartitionOptions;
-use kew_engine::Command;
+use kew_engine::storage::StorageCommand;
+use kew_engine::{Command, RunLength};
 use kew_log::{FaultyStorage, LogOptions};
 
 use super::bus;
@@ -131,6 +132,7 @@ impl Setting {
             },
             snapshot_after_bytes: u64::MAX,
             tick_budget: 4,
+            run_length: RunLength::TINY,
         }
     }
 
@@ -228,9 +230,9 @@ fn kill(mut host: Host, setting: Setting, entropy: u64) -> Result<Host, Violatio
     let now = host.now();
     let mut host = Host::open(Tape::new(disk), setting, clients, now, entropy + 77)
         .map_err(|not| violation("after a kill", &not.error))?;
-    host.ask(Command::Peek {
+    host.ask(Command::Storage(StorageCommand::Peek {
         queue: queue_name(),
         count: 32,
-    })?;
+    }))?;
     Ok(host)
 }

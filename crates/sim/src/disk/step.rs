@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use kew_engine::storage::{AccessPolicies, AccessPolicy, PolicyTime, StorageCommand};
 use kew_engine::{
-    AccessPolicies, AccessPolicy, AccountQuota, AccountRecord, AccountSecret, BodyEncoding,
-    Command, EntityName, PolicyTime, Timestamp, VisibilityTimeout,
+    AccountQuota, AccountRecord, AccountSecret, BodyEncoding, Command, EntityName, Timestamp,
+    VisibilityTimeout,
 };
 
 use super::bus;
@@ -133,32 +134,32 @@ impl Step {
             }
             (Self::SendDelayed, _) => send(clients, "delayed", Some(100), 10),
             (Self::Receive, _) => receive(2, 20),
-            (Self::Peek, _) => Command::Peek { queue, count: 32 },
-            (Self::Update, Some((message, receipt))) => Command::Update {
+            (Self::Peek, _) => Command::Storage(StorageCommand::Peek { queue, count: 32 }),
+            (Self::Update, Some((message, receipt))) => Command::Storage(StorageCommand::Update {
                 queue,
                 message,
                 receipt,
                 visibility_timeout: seconds(5),
                 body: Some((BodyEncoding::Text, body(clients, "updated").into())),
-            },
-            (Self::Delete, Some((message, receipt))) => Command::Delete {
+            }),
+            (Self::Delete, Some((message, receipt))) => Command::Storage(StorageCommand::Delete {
                 queue,
                 message,
                 receipt,
-            },
-            (Self::Clear, _) => Command::Clear { queue },
-            (Self::DeleteQueue, _) => Command::DeleteQueue { queue },
+            }),
+            (Self::Clear, _) => Command::Storage(StorageCommand::Clear { queue }),
+            (Self::DeleteQueue, _) => Command::Storage(StorageCommand::DeleteQueue { queue }),
             (Self::CreateQueue, _) => create_queue(),
-            (Self::SetMetadata, _) => Command::SetQueueMetadata {
+            (Self::SetMetadata, _) => Command::Storage(StorageCommand::SetQueueMetadata {
                 queue,
                 metadata: [("round", clients.asked().to_string())]
                     .into_iter()
                     .collect(),
-            },
-            (Self::SetPolicies, _) => Command::SetQueuePolicies {
+            }),
+            (Self::SetPolicies, _) => Command::Storage(StorageCommand::SetQueuePolicies {
                 queue,
                 policies: policies(clients.asked()),
-            },
+            }),
             (Self::PutAccount, _) => Command::PutAccount {
                 account: account(clients.asked()),
                 is_new: clients.asked().is_multiple_of(2),
@@ -206,18 +207,18 @@ fn account(number: u64) -> AccountRecord {
 }
 
 pub(super) fn create_queue() -> Command {
-    Command::CreateQueue {
+    Command::Storage(StorageCommand::CreateQueue {
         queue: queue_name(),
         metadata: [("round", "0")].into_iter().collect(),
-    }
+    })
 }
 
 pub(super) fn receive(count: u32, hidden_seconds: u32) -> Command {
-    Command::Receive {
+    Command::Storage(StorageCommand::Receive {
         queue: queue_name(),
         count,
         visibility_timeout: seconds(hidden_seconds),
-    }
+    })
 }
 
 pub(super) fn send(
@@ -226,13 +227,13 @@ pub(super) fn send(
     time_to_live_seconds: Option<u32>,
     hidden_seconds: u32,
 ) -> Command {
-    Command::Send {
+    Command::Storage(StorageCommand::Send {
         queue: queue_name(),
         body: body(clients, what).into(),
         encoding: BodyEncoding::Text,
         time_to_live_seconds,
         visibility_timeout: seconds(hidden_seconds),
-    }
+    })
 }
 
 /// A unique body. It takes several sectors, so that a power cut can tear it, and no two of its

@@ -1,6 +1,7 @@
 //! The liveness phase: no more faults, everything is received and deleted, within bounds.
 
 use kew_broker::Rejection;
+use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome, VisibilityTimeout};
 
 use super::World;
@@ -56,13 +57,15 @@ impl World {
         let name = queue_name(queue);
         let mut empty_rounds = 0;
         for _ in 0..RECEIVES_MAX {
-            let receive = Command::Receive {
+            let receive = Command::Storage(StorageCommand::Receive {
                 queue: name.clone(),
                 count: 32,
                 visibility_timeout: VisibilityTimeout::from_seconds(30)
                     .expect("30 s is below seven days"),
-            };
-            let Some(Outcome::Received(messages)) = self.ask_until_answered(queue, receive)? else {
+            });
+            let Some(Outcome::Storage(StorageOutcome::Received(messages))) =
+                self.ask_until_answered(queue, receive)?
+            else {
                 return Ok(());
             };
             if messages.is_empty() {
@@ -75,11 +78,11 @@ impl World {
                 empty_rounds = 0;
             }
             for message in messages {
-                let delete = Command::Delete {
+                let delete = Command::Storage(StorageCommand::Delete {
                     queue: name.clone(),
                     message: message.message,
                     receipt: message.receipt,
-                };
+                });
                 self.ask_until_answered(queue, delete)?;
             }
         }
@@ -91,12 +94,14 @@ impl World {
 
     /// I7: after everything was deleted or has expired, nothing is counted.
     fn check_empty(&mut self, queue: usize) -> Result<(), Violation> {
-        let read = Command::ReadQueue {
+        let read = Command::Storage(StorageCommand::ReadQueue {
             queue: queue_name(queue),
-        };
+        });
         let mut count = 0;
         for _ in 0..TURNS_MAX {
-            let Some(Outcome::Queue(view)) = self.ask_until_answered(queue, read.clone())? else {
+            let Some(Outcome::Storage(StorageOutcome::Queue(view))) =
+                self.ask_until_answered(queue, read.clone())?
+            else {
                 return Ok(());
             };
             count = view.approximate_message_count;
@@ -155,7 +160,7 @@ impl World {
             return self.check();
         }
         let mut replies = Vec::new();
-        self.decide(&mut replies);
+        self.decide(&mut replies)?;
         while let Some(job) = self.jobs.pop_front().or_else(|| self.partition.next_job()) {
             let done = job.run(self.storage.as_ref());
             if let Err(error) = self.partition.complete(done, &mut replies) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kew_broker::{Admission, Clock, Partition, Rejection, TurnEnd};
+use kew_broker::{Admission, Clock, Partition, Rejection, Rotation, TurnEnd};
 use kew_engine::Timestamp;
 use kew_log::{LogFailed, LogPosition, Recovery};
 
@@ -44,7 +44,7 @@ impl World {
     /// After a failed call nothing succeeds any more.
     fn check_stopped(&mut self) -> Result<(), Violation> {
         let mut replies = Vec::new();
-        let end = self.decide(&mut replies);
+        let end = self.decide(&mut replies)?;
         let all_stopped = replies
             .iter()
             .all(|(_, reply)| matches!(reply, Err(Rejection::Stopped)));
@@ -65,11 +65,16 @@ impl World {
         self.note_cut_transactions(crash);
         self.die(crash);
         self.jobs.clear();
-        self.commands.clear();
+        self.commands = Rotation::new(self.swarm.share.clone());
+        self.turns.forget();
         self.in_flight = 0;
         self.admission = Admission::new(self.swarm.admission_limits());
         self.was_out_of_space = false;
-        for asked in self.history.values_mut() {
+        for (id, asked) in &mut self.history {
+            if asked.operation.until == Timestamp::NEVER {
+                // It was not decided.
+                self.order.push_back(*id);
+            }
             asked.operation.until = asked.operation.until.min(self.now);
             asked.done = true;
         }

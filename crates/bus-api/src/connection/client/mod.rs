@@ -16,6 +16,7 @@ use std::time::Duration;
 use kew_amqp::codec::Symbol;
 use kew_amqp::error::{Error, condition};
 use kew_amqp::{Config, Connection, Limits as WireLimits, Millis, Sasl};
+use kew_broker::Broker;
 use kew_listen::Place;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -40,6 +41,8 @@ pub(crate) struct Client {
     pub(crate) connection: Connection,
     pub(crate) tasks: JoinSet<Done>,
     shared: Arc<Shared>,
+    /// Its handle: the broker serves connections in turn.
+    broker: Arc<Broker>,
     /// The identity of the client.
     peer: Peer,
     /// The rights of the client.
@@ -88,6 +91,7 @@ impl Client {
             orders: Orders::default(),
             load: Load::new(Arc::clone(&shared.observer)),
             transactions: Transactions::default(),
+            broker: Arc::new(shared.broker.for_source()),
             shared,
         }
     }

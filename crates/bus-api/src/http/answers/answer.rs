@@ -233,20 +233,15 @@ impl From<Rejection> for HttpError {
     fn from(rejection: Rejection) -> Self {
         match &rejection {
             Rejection::Refused(Refusal::Bus(refusal)) => of_refusal(refusal),
-            Rejection::Refused(refusal @ Refusal::BodyTooLarge { .. }) => {
+            Rejection::Refused(refusal @ Refusal::PropertiesTooLarge { .. }) => {
                 Self::new(StatusCode::FORBIDDEN, refusal.to_string()).with_sub_code(40_300)
             }
             Rejection::Refused(
                 refusal @ (Refusal::AlreadyInitialized
-                | Refusal::QueueNotFound { .. }
-                | Refusal::QueueAlreadyExists { .. }
-                | Refusal::MessageNotFound
-                | Refusal::PopReceiptMismatch
-                | Refusal::HiddenBeyondExpiry { .. }
                 | Refusal::AccountAlreadyExists { .. }
                 | Refusal::AccountNotFound { .. }
                 | Refusal::AccountNotEmpty { .. }
-                | Refusal::AccountQuotaExceeded { .. }),
+                | Refusal::Storage(_)),
             ) => Self::bad_request(refusal.to_string()),
             Rejection::Busy => Self::busy("The server is busy."),
             Rejection::Full => Self::busy(FULL),

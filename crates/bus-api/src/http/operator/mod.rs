@@ -195,7 +195,7 @@ async fn start_purge(
     let request: purge::Request = body_of(call)?;
     pages::check(&service.shared.broker, &queue).await?;
     let job = begin(service, "purge", &queue, request.dry_run)?;
-    let broker = service.shared.broker.clone();
+    let broker = service.shared.broker.for_source();
     run(service, call, job, |job| async move {
         purge::run(&broker, &queue, &request, &job).await
     })
@@ -210,7 +210,7 @@ async fn start_resubmit(
     request.check()?;
     resubmit::check_destination(&service.shared.broker, &queue, &request).await?;
     let job = begin(service, "resubmit", &queue, request.dry_run)?;
-    let broker = service.shared.broker.clone();
+    let broker = service.shared.broker.for_source();
     run(service, call, job, |job| async move {
         resubmit::run(&broker, &queue, &request, &job).await
     })

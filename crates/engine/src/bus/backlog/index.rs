@@ -3,15 +3,14 @@
 use super::Backlog;
 use crate::bus::BusMessageState;
 use crate::bus::effect::{BusWas, Standing};
-use crate::{SequenceNumber, Timestamp};
+use crate::vocabulary::SequenceNumber;
 
 impl Backlog {
     pub(super) fn index(&mut self, number: SequenceNumber, standing: Standing, session: u32) {
         let Standing { state, until } = standing;
         match state {
-            BusMessageState::Ready if !self.by_session || session == 0 => {
-                self.ready.insert(number);
-            }
+            // The table has the order of the others.
+            BusMessageState::Ready if self.is_in_order(state, session) => {}
             BusMessageState::Ready => self.sessions.change(session, |session| {
                 session.ready.insert(number);
             }),
@@ -36,24 +35,18 @@ impl Backlog {
         if state != BusMessageState::Scheduled {
             self.oldest.0 = self.oldest.0.min(number);
         }
-        if state == BusMessageState::Ready && until != Timestamp::NEVER {
-            self.expiring.insert((until, number));
+        if state == BusMessageState::Ready {
+            self.table.lower_expiry(number, until);
         }
     }
 
     pub(super) fn unindex(&mut self, number: SequenceNumber, was: &BusWas) {
         let Standing { state, until } = was.standing;
         match state {
-            BusMessageState::Ready => {
-                self.expiring.remove(&(until, number));
-                if !self.by_session || was.session == 0 {
-                    self.ready.remove(&number);
-                } else {
-                    self.sessions.change(was.session, |session| {
-                        session.ready.remove(&number);
-                    });
-                }
-            }
+            BusMessageState::Ready if self.is_in_order(state, was.session) => {}
+            BusMessageState::Ready => self.sessions.change(was.session, |session| {
+                session.ready.remove(&number);
+            }),
             BusMessageState::Locked { .. } => {
                 self.due.remove(&(until, number));
                 if self.by_session {

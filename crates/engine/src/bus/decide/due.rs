@@ -1,14 +1,14 @@
 //! Due things of a bus queue: locks and schedules end, messages expire or are forwarded, idle queues are
 //! deleted.
 
-use super::super::backlog::Backlog;
+use super::super::backlog::{Backlog, Expiring};
 use super::super::message::Message;
 use super::super::queue::Role;
 use super::super::room::{DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
 use super::super::{BusEffect, BusFact, BusMessageState, DeadLetterCause, Release};
-use crate::decide::Turn;
-use crate::{BodyLocation, EntityName, Incarnation, SequenceNumber};
+use super::Turn;
+use crate::vocabulary::{BodyLocation, EntityName, Incarnation, SequenceNumber};
 
 /// How often a message is forwarded. The next time it becomes a dead letter.
 ///
@@ -24,8 +24,10 @@ enum Due {
     /// A session's lock has ended, and those of its messages.
     Session(u32),
     Schedule(SequenceNumber),
-    Expiry(SequenceNumber),
+    Expiry(Expiring),
     Forward(SequenceNumber),
+    /// Ids are older than their window.
+    Ids,
     /// The queue is idle.
     Deletion,
 }
@@ -68,8 +70,10 @@ impl Turn<'_> {
                 self.emit_bus_effect(BusEffect::SessionFreed { queue, session });
             }
             Due::Schedule(number) => self.activate(queue, number),
-            Due::Expiry(number) => self.expire(queue, number),
+            Due::Expiry(Expiring::Message(number)) => self.expire(queue, number),
+            Due::Expiry(Expiring::Bound(run)) => self.0.raise_expiry(queue, run),
             Due::Forward(number) => self.forward_or_bury(queue, number),
+            Due::Ids => self.0.forget_ids(queue),
             Due::Deletion => self.emit_bus(BusFact::QueueDeleted { queue }),
         }
         DueStep::Done(cost)
@@ -77,12 +81,13 @@ impl Turn<'_> {
 
     fn next_due(&self, queue: Incarnation) -> Option<Due> {
         let now = self.now();
-        let entity = self.state().bus.get(&queue)?;
+        let entity = self.queues().get(&queue)?;
         let backlog = &entity.backlog;
         if let Some(session) = backlog.sessions.ended_lock(now) {
             return Some(next_to_free(backlog, session));
         }
-        if let Some((number, message)) = backlog.due(now) {
+        if let Some(message) = backlog.due(now) {
+            let number = message.number();
             return Some(match message.state {
                 BusMessageState::Scheduled => Due::Schedule(number),
                 // Only locked and scheduled messages can be due.
@@ -91,12 +96,16 @@ impl Turn<'_> {
                 | BusMessageState::Deferred => Due::Lock(number),
             });
         }
-        if let Some(number) = backlog.expired(now) {
-            return Some(Due::Expiry(number));
+        if let Some(expiring) = backlog.expiring(now) {
+            return Some(Due::Expiry(expiring));
         }
         let to_forward = entity.destination().and(backlog.next_to_forward(now));
         if let Some(number) = to_forward {
             return Some(Due::Forward(number));
+        }
+        let deadline = entity.ids_deadline();
+        if deadline.is_some_and(|deadline| deadline.has_passed(now)) {
+            return Some(Due::Ids);
         }
         let deadline = entity.idle_deadline();
         let is_idle = deadline.is_some_and(|deadline| deadline.has_passed(now));
@@ -108,9 +117,15 @@ impl Turn<'_> {
         let number = match due {
             Due::Lock(number)
             | Due::Schedule(number)
-            | Due::Expiry(number)
+            | Due::Expiry(Expiring::Message(number))
             | Due::Forward(number) => number,
-            Due::Release(_) | Due::Session(_) | Due::Deletion => return 1,
+            Due::Expiry(Expiring::Bound(_))
+            | Due::Release(_)
+            | Due::Session(_)
+            | Due::Ids
+            | Due::Deletion => {
+                return 1;
+            }
         };
         let backlog = self.bus_backlog(queue);
         let Some(message) = backlog.get(*number) else {
@@ -129,9 +144,10 @@ impl Turn<'_> {
             | Due::Expiry(_)
             | Due::Release(_)
             | Due::Session(_)
+            | Due::Ids
             | Due::Deletion => 0,
         };
-        let size_bytes = moved_size_bytes_max(message) + session_bytes + source_bytes;
+        let size_bytes = moved_size_bytes_max(&message) + session_bytes + source_bytes;
         if size_bytes <= DUE_SIZE_BYTES_MAX {
             1
         } else {
@@ -149,8 +165,7 @@ impl Turn<'_> {
         let entity = self.bus(queue);
         let max = entity.options.max_delivery_count;
         let message = entity.backlog.get(sequence_number);
-        let is_last =
-            message.is_some_and(|message| message.delivery_count.saturating_add(1) >= max);
+        let is_last = message.is_some_and(|message| message.deliveries.saturating_add(1) >= max);
         if is_last && entity.role == Role::Queue {
             let cause = DeadLetterCause::MaxDeliveryCountExceeded;
             self.bury(queue, sequence_number, cause, overlay);
@@ -193,7 +208,7 @@ impl Turn<'_> {
             name: name.into(),
             ..entity.name.clone()
         };
-        self.room_at(&destination, queue, message)
+        self.room_at(&destination, queue, &message)
     }
 
     /// The destination, or the reason why it does not accept the message.
@@ -201,10 +216,10 @@ impl Turn<'_> {
         &self,
         destination: &EntityName,
         from: Incarnation,
-        message: &Message,
+        message: &Message<'_>,
     ) -> Result<Incarnation, DeadLetterCause> {
-        let to = self.state().catalogue.get(destination).copied();
-        let entity = to.and_then(|to| self.state().bus.get(&to));
+        let to = self.catalogue().find(destination);
+        let entity = to.and_then(|to| self.queues().get(&to));
         let (Some(to), Some(entity)) = (to, entity) else {
             return Err(DeadLetterCause::DestinationUnavailable);
         };

@@ -6,8 +6,8 @@ use super::super::effect::{BusArrival, BusLease, BusSession};
 use super::super::message::Message;
 use super::super::queue::Role;
 use super::super::{BusEffect, DeadLetterCause, Release};
-use crate::decide::Turn;
-use crate::{BodyLocation, Incarnation, Place, SequenceNumber, Timestamp};
+use super::Turn;
+use crate::vocabulary::{BodyLocation, Incarnation, Place, SequenceNumber, Timestamp};
 
 impl Turn<'_> {
     /// Removes a message. Nothing happens if there is none.
@@ -31,11 +31,11 @@ impl Turn<'_> {
         queue: Incarnation,
         number: SequenceNumber,
         overlay: Option<BodyLocation>,
-        lease: impl FnOnce(&Message) -> BusLease,
+        lease: impl FnOnce(&Message<'_>) -> BusLease,
     ) {
         let at = place(queue, number);
         let message = self.bus_backlog(queue).get(number);
-        let effect = message.map(|message| message.leased(at, lease(message), overlay));
+        let effect = message.map(|message| message.leased(at, lease(&message), overlay));
         if let Some(effect) = effect {
             self.emit_bus_effect(effect);
         }
@@ -97,7 +97,7 @@ impl Turn<'_> {
         }
         message.deliveries = 0;
         if let Role::DeadLetters { of } = self.bus(queue).role {
-            let source = self.state().bus.get(&of);
+            let source = self.queues().get(&of);
             let source = source.map(|source| (*source.name.name).into());
             message.source = source.or(message.source);
         }

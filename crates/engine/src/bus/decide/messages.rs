@@ -1,17 +1,17 @@
 //! Sending, peeking, cancelling and deleting messages.
 
 use super::super::effect::BusArrival;
-use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
+use super::super::message::Message;
 use super::super::queue::Role;
 use super::super::room::{AnswerRoom, LOOKED_AT_MAX, TakenRoom};
 use super::super::{
     BatchDeleted, BusEffect, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX,
     PeekedBusMessage,
 };
-use super::Answer;
 use super::effects::place;
-use crate::decide::Turn;
-use crate::{Incarnation, SequenceNumber, Timestamp};
+use super::{Answer, Turn};
+use crate::table::MESSAGE_OVERHEAD_BYTES;
+use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};
 
 impl Turn<'_> {
     /// Sends all messages or none. A duplicate is accepted and dropped.
@@ -98,7 +98,7 @@ impl Turn<'_> {
                 return Err(BusRefusal::SessionRequired);
             }
             let id_bytes = entity.remembered_size_bytes(message.message_id.as_deref());
-            size_bytes = size_bytes.saturating_add(own_bytes + OVERHEAD_SIZE_BYTES + id_bytes);
+            size_bytes = size_bytes.saturating_add(own_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes);
         }
         let limit_bytes = entity.options.size_bytes_max;
         if size_bytes > limit_bytes {
@@ -129,8 +129,8 @@ impl Turn<'_> {
         let mut room = AnswerRoom::new(count);
         let messages = backlog
             .walk(session, from)
-            .take_while(|(_, message)| room.takes(message))
-            .map(|(number, message)| peeked(number, message));
+            .take_while(|message| room.takes(message))
+            .map(peeked);
         Ok(BusOutcome::Peeked(messages.collect()))
     }
 
@@ -178,7 +178,8 @@ impl Turn<'_> {
         let count = ITEMS_MAX.min(count as usize);
         let mut gone: Vec<SequenceNumber> = Vec::new();
         let mut room = TakenRoom::new(count);
-        for (looked_at, (number, message)) in backlog.walk(session, from).enumerate() {
+        for (looked_at, message) in backlog.walk(session, from).enumerate() {
+            let number = message.number();
             // Later messages have higher numbers.
             if message.enqueued_at >= before {
                 break;
@@ -191,7 +192,7 @@ impl Turn<'_> {
             if message.state != BusMessageState::Ready || !is_there {
                 continue;
             }
-            if !room.takes(message) {
+            if !room.takes(&message) {
                 deleted.next = Some(number);
                 break;
             }
@@ -211,18 +212,18 @@ pub(super) fn not_found(number: SequenceNumber) -> BusRefusal {
     }
 }
 
-pub(super) fn peeked(sequence_number: SequenceNumber, message: &Message) -> PeekedBusMessage {
+pub(super) fn peeked(message: Message<'_>) -> PeekedBusMessage {
     PeekedBusMessage {
-        sequence_number,
-        first_sequence_number: message.first_sequence_number,
+        sequence_number: message.number(),
+        first_sequence_number: message.first_number(),
         enqueued_at: message.enqueued_at,
         expires_at: message.expires_at,
         due_at: message.due_at,
-        delivery_count: message.delivery_count,
+        delivery_count: message.deliveries,
         state: message.state,
         cause: message.cause,
-        dead_letter_source: message.dead_letter_source.clone(),
+        dead_letter_source: message.source().cloned(),
         body: message.body,
-        overlays: message.overlays.clone(),
+        overlays: message.overlays().to_vec(),
     }
 }

@@ -16,21 +16,53 @@ mod transact;
 use bytes::Bytes;
 
 pub(crate) use self::due::DueStep;
-
 use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::{BusQueue, Role};
-use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
-use crate::decide::{Decision, Scope, Turn};
-use crate::token::{TokenKind, TokenPlace};
-use crate::{
-    EntityName, Fact, Incarnation, LeaseGeneration, Outcome, Refusal, SequenceNumber, Token,
+use super::queues::Queues;
+use super::{BusCommand, BusEffect, BusFact, BusOutcome, BusRefusal};
+use crate::catalogue::{self, Catalogue, Scope};
+use crate::vocabulary::token::{TokenCipher, TokenKind, TokenPlace};
+use crate::vocabulary::{
+    BodyLocation, EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp, Token,
 };
+
+/// What decisions about bus queues stand on: the state, which their facts and effects change at once, and the log.
+pub(crate) trait Ground {
+    fn catalogue(&self) -> &Catalogue;
+    fn queues(&self) -> &Queues;
+    fn now(&self) -> Timestamp;
+    /// How many due things a command carries out first.
+    fn due_budget(&self) -> u32;
+    /// Makes a fact part of the state and of the log.
+    fn emit(&mut self, fact: BusFact);
+    /// Makes an effect part of the state, and of the log with those that follow.
+    fn emit_effect(&mut self, effect: BusEffect);
+    /// Stores a body ahead of the fact that will refer to it.
+    fn store_body(&mut self, body: &[u8]) -> BodyLocation;
+    /// Whether a stored body is in memory and stays there until the answer.
+    fn pin(&mut self, body: BodyLocation) -> bool;
+    /// Corrects the bound of when a run's messages expire. It is no part of the state.
+    fn raise_expiry(&mut self, queue: Incarnation, run: u64);
+    /// Forgets some ids of a queue that are older than its window. No event says so.
+    fn forget_ids(&mut self, queue: Incarnation);
+    /// Does some work that is not logged, except for the bodies. Only for planted bugs.
+    fn unlogged(&mut self, work: &mut dyn FnMut(&mut dyn Ground));
+}
+
+type Decision = catalogue::Decision<BusOutcome, BusRefusal>;
+
+/// Decides commands about bus queues, and carries out what is due.
+pub(crate) struct Turn<'a>(&'a mut dyn Ground);
 
 type Answer = Result<BusOutcome, BusRefusal>;
 
-impl Turn<'_> {
-    pub(crate) fn decide_bus(&mut self, command: BusCommand) -> Decision {
+impl<'a> Turn<'a> {
+    pub(crate) fn on(ground: &'a mut dyn Ground) -> Self {
+        Self(ground)
+    }
+
+    pub(crate) fn decide(&mut self, command: BusCommand) -> Decision {
         match command {
             BusCommand::CreateQueue { queue, options } => self.create_bus_queue(queue, options),
             BusCommand::UpdateQueue { queue, options } => {
@@ -165,20 +197,20 @@ impl Turn<'_> {
         name: &EntityName,
         decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
     ) -> Decision {
-        let found = self.state().catalogue.get(name).copied();
+        let found = self.catalogue().find(name);
         if let Some(queue) = found {
             self.do_due(queue, self.due_budget());
         }
         // A due thing may have been the end of the queue itself.
-        match found.filter(|queue| self.state().bus.contains_key(queue)) {
+        match found.filter(|queue| self.queues().contains_key(queue)) {
             Some(queue) => Decision {
-                result: wrap(self.decide_used(queue, decide)),
+                result: self.decide_used(queue, decide),
                 scope: Scope::BusQueue(self.first_of(queue)),
             },
             None => Decision {
-                result: wrap(Err(BusRefusal::QueueNotFound {
+                result: Err(BusRefusal::QueueNotFound {
                     queue: name.name.clone(),
-                })),
+                }),
                 scope: Scope::Catalogue,
             },
         }
@@ -201,7 +233,7 @@ impl Turn<'_> {
             return answer;
         }
         let first = self.first_of(queue);
-        let entity = self.state().bus.get(&first);
+        let entity = self.queues().get(&first);
         // If there is no room for due things, there is none for this.
         if self.due_budget() > 0 && entity.is_some_and(|it| it.is_use_noted(self.now())) {
             self.emit_bus(BusFact::Used { queue: first });
@@ -211,15 +243,14 @@ impl Turn<'_> {
 
     /// The queue that an entity is or belongs to, while the queue exists.
     fn first_of(&self, entity: Incarnation) -> Incarnation {
-        match self.state().bus.get(&entity).map(|entity| entity.role) {
+        match self.queues().get(&entity).map(|entity| entity.role) {
             Some(Role::DeadLetters { of } | Role::FailedTransfers { of }) => of,
             Some(Role::Queue) | None => entity,
         }
     }
 
     fn bus(&self, queue: Incarnation) -> &BusQueue {
-        self.state()
-            .bus
+        self.queues()
             .get(&queue)
             .expect("a decision is made about a queue that was found, and none deletes it first")
     }
@@ -229,7 +260,50 @@ impl Turn<'_> {
     }
 
     fn emit_bus(&mut self, fact: BusFact) {
-        self.emit(Fact::Bus(fact));
+        self.0.emit(fact);
+    }
+
+    fn emit_bus_effect(&mut self, effect: BusEffect) {
+        self.0.emit_effect(effect);
+    }
+
+    fn store_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.0.store_body(body)
+    }
+
+    /// Whether all these bodies are in memory and stay there until the answer.
+    fn pin(&mut self, bodies: &[BodyLocation]) -> bool {
+        bodies.iter().all(|body| self.0.pin(*body))
+    }
+
+    /// Does some work that is not logged, except for the bodies. Only for planted bugs.
+    fn unlogged(&mut self, work: impl FnOnce(&mut Turn<'_>)) {
+        let mut work = Some(work);
+        self.0.unlogged(&mut |ground| {
+            if let Some(work) = work.take() {
+                work(&mut Turn(ground));
+            }
+        });
+    }
+
+    fn catalogue(&self) -> &Catalogue {
+        self.0.catalogue()
+    }
+
+    fn queues(&self) -> &Queues {
+        self.0.queues()
+    }
+
+    fn cipher(&self) -> &TokenCipher {
+        self.catalogue().cipher()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn due_budget(&self) -> u32 {
+        self.0.due_budget()
     }
 
     fn lock_token(
@@ -259,13 +333,10 @@ impl Turn<'_> {
     }
 }
 
-impl Message {
+impl Message<'_> {
     fn takes_overlay(&self, overlay: &Bytes) -> bool {
-        let size_bytes = self.overlays_size_bytes() + overlay.len() as u64;
-        self.overlays.len() < OVERLAYS_MAX && size_bytes <= OVERLAYS_SIZE_BYTES_MAX
+        let overlays = self.overlays().iter().map(|it| u64::from(it.length));
+        let size_bytes = overlays.sum::<u64>() + overlay.len() as u64;
+        self.overlays().len() < OVERLAYS_MAX && size_bytes <= OVERLAYS_SIZE_BYTES_MAX
     }
-}
-
-fn wrap(answer: Answer) -> Result<Outcome, Refusal> {
-    answer.map(Outcome::Bus).map_err(Refusal::Bus)
 }

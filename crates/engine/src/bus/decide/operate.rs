@@ -6,18 +6,18 @@
 use kew_planted::{Bug, is_planted};
 
 use super::super::effect::BusArrival;
-use super::super::message::{Message, OVERHEAD_SIZE_BYTES};
+use super::super::message::Message;
 use super::super::queue::Role;
 use super::super::room::{LOOKED_AT_MAX, TakenRoom};
 use super::super::{
     BreakTarget, BusEffect, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX,
     Purge, Purged, ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
 };
-use super::Answer;
 use super::effects::place;
 use super::messages::not_found;
-use crate::decide::Turn;
-use crate::{EntityName, Incarnation, SequenceNumber, Timestamp};
+use super::{Answer, Turn};
+use crate::table::MESSAGE_OVERHEAD_BYTES;
+use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp};
 
 impl Turn<'_> {
     /// Carries out a part of a purge: the messages from a number on, as many as one command may.
@@ -31,7 +31,8 @@ impl Turn<'_> {
             until,
             ..Purged::default()
         };
-        for (looked_at, (number, message)) in backlog.from(purge.from).enumerate() {
+        for (looked_at, message) in backlog.from(purge.from).enumerate() {
+            let number = message.number();
             if number >= until
                 || purge
                     .before
@@ -51,7 +52,7 @@ impl Turn<'_> {
             if is_deferred && is_planted(Bug::BusPurgeForgetsDeferred) {
                 continue;
             }
-            if !room.takes(message) {
+            if !room.takes(&message) {
                 purged.next = Some(number);
                 break;
             }
@@ -109,7 +110,7 @@ impl Turn<'_> {
         let entity = self.bus(queue);
         let message = entity.backlog.get(number).ok_or(not_found(number))?;
         if matches!(message.state, BusMessageState::Locked { .. }) {
-            return Err(locked(number, message));
+            return Err(locked(&message));
         }
         if mode != ReceiveMode::ReceiveAndDelete {
             if message.state == BusMessageState::Scheduled {
@@ -117,7 +118,7 @@ impl Turn<'_> {
                     sequence_number: number.as_u64(),
                 });
             }
-            if entity.locking_session(message).is_some() {
+            if entity.locking_session(&message).is_some() {
                 return Err(BusRefusal::SessionRequired);
             }
         }
@@ -138,13 +139,13 @@ impl Turn<'_> {
         let message = self.bus_backlog(queue).get(number);
         let message = message.ok_or(not_found(number))?;
         if matches!(message.state, BusMessageState::Locked { .. }) && !with_locked {
-            return Err(locked(number, message));
+            return Err(locked(&message));
         }
         self.remove(queue, number);
         if is_planted(Bug::BusDeleteCounts) {
             let next = self.bus_backlog(queue).from(number).next();
-            if let Some((sequence_number, _)) = next {
-                self.release(queue, sequence_number, Release::Failed, None);
+            if let Some(message) = next {
+                self.release(queue, message.number(), Release::Failed, None);
             }
         }
         Ok(BusOutcome::MessageDeleted)
@@ -197,10 +198,10 @@ impl Turn<'_> {
                     name: to.into(),
                     ..self.bus(queue).name.clone()
                 };
-                self.state().catalogue.get(&name).copied()
+                self.catalogue().find(&name)
             }
         };
-        let entity = found.and_then(|to| Some((to, self.state().bus.get(&to)?)));
+        let entity = found.and_then(|to| Some((to, self.queues().get(&to)?)));
         let Some((to, entity)) = entity.filter(|(to, _)| *to != queue) else {
             let queue = to.unwrap_or(&self.bus(queue).name.name).into();
             return Err(BusRefusal::DestinationNotFound { queue });
@@ -251,7 +252,7 @@ impl Turn<'_> {
         };
         if is_planted(Bug::BusResubmittedKeepsCount) {
             let known = self.bus_backlog(queue).get(message.sequence_number);
-            arrival.deliveries = known.map_or(0, |known| known.delivery_count);
+            arrival.deliveries = known.map_or(0, |known| known.deliveries);
         }
         let arrived = BusEffect::Arrived {
             to: place(to, to_sequence_number),
@@ -280,7 +281,7 @@ impl Turn<'_> {
         if matches!(known.state, BusMessageState::Locked { .. }) {
             return Some(ResubmitVerdict::Locked);
         }
-        if known.overlays.len() != message.overlay_count as usize {
+        if known.overlays().len() != message.overlay_count as usize {
             return Some(ResubmitVerdict::Changed);
         }
         let destination = self.bus(to);
@@ -297,7 +298,7 @@ impl Turn<'_> {
             false => 0,
         };
         let id_bytes = destination.remembered_size_bytes(message.message_id.as_deref());
-        let taken_bytes = self.size_bytes(to) + size_bytes + OVERHEAD_SIZE_BYTES + id_bytes;
+        let taken_bytes = self.size_bytes(to) + size_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes;
         let is_full = taken_bytes
             > destination
                 .options
@@ -307,9 +308,9 @@ impl Turn<'_> {
     }
 }
 
-fn locked(number: SequenceNumber, message: &Message) -> BusRefusal {
+fn locked(message: &Message<'_>) -> BusRefusal {
     BusRefusal::MessageLocked {
-        sequence_number: number.as_u64(),
+        sequence_number: message.number().as_u64(),
         until: message.due_at,
     }
 }

@@ -6,9 +6,9 @@ use super::super::queue::Role;
 use super::super::{
     BusFact, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, BusRefusal,
 };
-use super::{Answer, wrap};
-use crate::decide::{Decision, Scope, Turn};
-use crate::{EntityName, Incarnation, Service};
+use super::{Answer, Decision, Turn};
+use crate::catalogue::Scope;
+use crate::vocabulary::{EntityName, Incarnation, Service};
 
 impl Turn<'_> {
     /// Source: Service Bus, *Create Queue*.
@@ -17,7 +17,7 @@ impl Turn<'_> {
         name: EntityName,
         options: BusQueueOptions,
     ) -> Decision {
-        let refusal = if self.state().catalogue.contains_key(&name) {
+        let refusal = if self.catalogue().find(&name).is_some() {
             Some(BusRefusal::QueueAlreadyExists {
                 queue: name.name.clone(),
             })
@@ -26,18 +26,18 @@ impl Turn<'_> {
         };
         if let Some(refusal) = refusal {
             return Decision {
-                result: wrap(Err(refusal)),
+                result: Err(refusal),
                 scope: Scope::Catalogue,
             };
         }
-        let queue = self.state().next_incarnation;
+        let queue = self.catalogue().next_incarnation;
         self.emit_bus(BusFact::QueueCreated {
             queue,
             name,
             options,
         });
         Decision {
-            result: wrap(Ok(BusOutcome::QueueCreated(self.view(queue)))),
+            result: Ok(BusOutcome::QueueCreated(self.view(queue))),
             scope: Scope::Catalogue,
         }
     }
@@ -54,8 +54,8 @@ impl Turn<'_> {
                 name: destination.clone(),
                 ..name.clone()
             };
-            let found = self.state().catalogue.get(&target);
-            let entity = found.and_then(|found| self.state().bus.get(found));
+            let found = self.catalogue().find(&target);
+            let entity = found.and_then(|found| self.queues().get(&found));
             let is_queue = entity.is_some_and(|entity| entity.role == Role::Queue);
             // A queue that is being created may name itself as its destination.
             if !is_queue && target != *name {
@@ -156,21 +156,21 @@ impl Turn<'_> {
             name: from,
         };
         let queues = self
-            .state()
-            .catalogue
+            .catalogue()
+            .names
             .range(first..)
             .take_while(|(name, _)| {
                 name.service == Service::ServiceBus && name.account == namespace
             })
             .filter(|(_, queue)| {
-                let entity = self.state().bus.get(queue);
+                let entity = self.queues().get(queue);
                 entity.is_some_and(|entity| entity.role == Role::Queue)
             })
             .skip(skip as usize)
             .take(limit as usize)
             .map(|(_, queue)| self.view(*queue));
         Decision {
-            result: wrap(Ok(BusOutcome::Queues(queues.collect()))),
+            result: Ok(BusOutcome::Queues(queues.collect())),
             scope: Scope::Catalogue,
         }
     }

@@ -9,10 +9,9 @@ use super::super::room::{AnswerRoom, TakenRoom};
 use super::super::{
     BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ITEMS_MAX, ReceiveMode,
 };
-use super::Answer;
 use super::messages::not_found;
-use crate::decide::Turn;
-use crate::{Incarnation, SequenceNumber, Timestamp, Token};
+use super::{Answer, Turn};
+use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp, Token};
 
 impl Turn<'_> {
     /// Source: Service Bus, *Message transfers, locks, and settlement*.
@@ -35,13 +34,15 @@ impl Turn<'_> {
         };
         let mut takes = |number: &SequenceNumber| {
             let message = backlog.get(*number);
-            let mut has_room = |message| taken_room.as_mut().is_none_or(|it| it.takes(message));
-            message.is_some_and(|message| has_room(message) && room.takes(message))
+            message.is_some_and(|message| {
+                let taken_room = taken_room.as_mut();
+                taken_room.is_none_or(|it| it.takes(&message)) && room.takes(&message)
+            })
         };
         let ready = backlog.ready(session, self.now());
         let taken: Vec<SequenceNumber> = if is_planted(Bug::BusAbandonedAtTail) {
             let mut all: Vec<_> = ready.collect();
-            all.sort_by_key(|number| backlog.get(*number).map(|it| it.delivery_count > 0));
+            all.sort_by_key(|number| backlog.get(*number).map(|it| it.deliveries > 0));
             all.into_iter().take_while(takes).collect()
         } else if is_planted(Bug::BusSessionOrderBroken) && session != 0 {
             let all: Vec<_> = ready.collect();
@@ -77,7 +78,7 @@ impl Turn<'_> {
                 self.expire(queue, *number);
                 return Err(not_found(*number));
             }
-            fitting += u64::from(room.takes(message));
+            fitting += u64::from(room.takes(&message));
         }
         if fitting < numbers.len() as u64 {
             return Err(BusRefusal::TooMany {
@@ -128,17 +129,17 @@ impl Turn<'_> {
             .expect("the message was there when this turn chose it, and nothing removed it since");
         let mut delivered = DeliveredMessage {
             sequence_number,
-            first_sequence_number: message.first_sequence_number,
+            first_sequence_number: message.first_number(),
             lock: None,
             locked_until: Timestamp::NEVER,
             enqueued_at: message.enqueued_at,
             expires_at: message.expires_at,
-            delivery_count: message.delivery_count,
+            delivery_count: message.deliveries,
             state: message.state,
             cause: message.cause,
-            dead_letter_source: message.dead_letter_source.clone(),
+            dead_letter_source: message.source().cloned(),
             body: message.body,
-            overlays: message.overlays.clone(),
+            overlays: message.overlays().to_vec(),
         };
         let generation = message.generation.next();
         let lock_duration_ms = entity.options.lock_duration_ms;

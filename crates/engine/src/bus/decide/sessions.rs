@@ -9,10 +9,11 @@ use super::super::{
     BusEffect, BusFact, BusOutcome, BusRefusal, ITEMS_MAX, ListedSessions, Release, SessionChoice,
     SessionLock,
 };
-use super::Answer;
-use crate::decide::Turn;
-use crate::token::{TokenKind, TokenPlace};
-use crate::{BodyLocation, Incarnation, LeaseGeneration, SequenceNumber, Timestamp, Token};
+use super::{Answer, Turn};
+use crate::vocabulary::token::{TokenKind, TokenPlace};
+use crate::vocabulary::{
+    BodyLocation, Incarnation, LeaseGeneration, SequenceNumber, Timestamp, Token,
+};
 
 impl Turn<'_> {
     /// Source: Service Bus, *Message sessions*.

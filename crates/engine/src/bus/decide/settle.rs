@@ -8,11 +8,10 @@ use super::super::room::TakenRoom;
 use super::super::{
     BusMessageState, BusOutcome, BusRefusal, DeadLetterCause, Disposition, Release, Verdict,
 };
-use super::Answer;
 use super::messages::peeked;
-use crate::decide::Turn;
-use crate::token::TokenKind;
-use crate::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
+use super::{Answer, Turn};
+use crate::vocabulary::token::TokenKind;
+use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
 
 impl Turn<'_> {
     /// Source: Service Bus, *Message transfers, locks, and settlement*.
@@ -48,7 +47,7 @@ impl Turn<'_> {
     ) -> bool {
         let message = self.bus_backlog(queue).get(number);
         match disposition {
-            Disposition::Complete => message.is_none_or(|message| room.takes(message)),
+            Disposition::Complete => message.is_none_or(|message| room.takes(&message)),
             Disposition::Abandon { .. }
             | Disposition::Defer { .. }
             | Disposition::DeadLetter { .. }
@@ -154,7 +153,7 @@ impl Turn<'_> {
     pub(super) fn read_locked(&mut self, queue: Incarnation, lock: Token) -> Answer {
         let number = self.locked_message(queue, lock)?;
         let message = self.bus_backlog(queue).get(number);
-        let shown = message.map(|message| peeked(number, message));
+        let shown = message.map(peeked);
         Ok(BusOutcome::Peeked(shown.into_iter().collect()))
     }
 
@@ -181,7 +180,7 @@ impl Turn<'_> {
         number: SequenceNumber,
     ) -> Option<Timestamp> {
         let entity = self.bus(queue);
-        let session = entity.locking_session(entity.backlog.get(number)?)?;
+        let session = entity.locking_session(&entity.backlog.get(number)?)?;
         let session = entity.backlog.sessions.get(session);
         Some(session.map_or(Timestamp::ZERO, |session| session.locked_until))
     }

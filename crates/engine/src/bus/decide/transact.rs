@@ -10,15 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kew_planted::{Bug, is_planted};
 
-use super::super::message::Message;
 use super::super::{
     BusFact, BusMessageState, BusOutcome, BusRefusal, Disposition, PartRefusal, TransactionPart,
     TransactionWork, Verdict,
 };
 use super::messages::not_found;
-use super::wrap;
-use crate::decide::{Decision, Scope, Turn};
-use crate::{EntityName, Incarnation, SequenceNumber};
+use super::{Decision, Turn};
+use crate::catalogue::Scope;
+use crate::vocabulary::{EntityName, Incarnation, SequenceNumber};
 
 /// The effects of the checked parts, as far as they matter to the parts that follow.
 #[derive(Default)]
@@ -44,7 +43,7 @@ impl Turn<'_> {
             }
         };
         Decision {
-            result: wrap(result),
+            result,
             scope: Scope::Everything,
         }
     }
@@ -58,7 +57,7 @@ impl Turn<'_> {
             budget => (budget / count).max(1),
         };
         for name in queues {
-            if let Some(queue) = self.state().catalogue.get(name).copied() {
+            if let Some(queue) = self.catalogue().find(name) {
                 self.do_due(queue, budget);
             }
         }
@@ -88,8 +87,8 @@ impl Turn<'_> {
         plan: &mut Plan,
         part: &TransactionPart,
     ) -> Result<Incarnation, PartRefusal> {
-        let found = self.state().catalogue.get(&part.queue).copied();
-        let found = found.filter(|queue| self.state().bus.contains_key(queue));
+        let found = self.catalogue().find(&part.queue);
+        let found = found.filter(|queue| self.queues().contains_key(queue));
         let found = found.filter(|queue| {
             part.incarnation.is_none_or(|meant| meant == *queue)
                 || is_planted(Bug::BusTransactionInOtherQueue)
@@ -143,7 +142,7 @@ impl Turn<'_> {
 
     fn message_size(&self, queue: Incarnation, number: SequenceNumber) -> u64 {
         let message = self.bus_backlog(queue).get(number);
-        message.map_or(0, Message::size_bytes)
+        message.map_or(0, |message| message.size_bytes())
     }
 
     fn do_parts(&mut self, parts: Vec<TransactionPart>, queues: &[Incarnation]) {
@@ -195,7 +194,7 @@ impl Turn<'_> {
             return;
         }
         for part in parts.into_iter().take(refused) {
-            let Some(queue) = self.state().catalogue.get(&part.queue).copied() else {
+            let Some(queue) = self.catalogue().find(&part.queue) else {
                 continue;
             };
             if is_counted && let TransactionWork::Settle(lock, _) = part.work {
@@ -212,7 +211,7 @@ impl Turn<'_> {
     fn note_use(&mut self, queues: &[Incarnation]) {
         let firsts: BTreeSet<Incarnation> = queues.iter().map(|it| self.first_of(*it)).collect();
         for queue in firsts {
-            let entity = self.state().bus.get(&queue);
+            let entity = self.queues().get(&queue);
             if self.due_budget() > 0 && entity.is_some_and(|it| it.is_use_noted(self.now())) {
                 self.emit_bus(BusFact::Used { queue });
             }

@@ -3,18 +3,25 @@
 use super::{BusArrival, BusEffect};
 use crate::bus::BusMessageState;
 use crate::bus::backlog::Backlog;
-use crate::bus::message::Message;
 use crate::bus::queue::BusQueue;
+use crate::bus::queues::Queues;
 use crate::bus::session::RELEASING;
-use crate::{SequenceNumber, State, Timestamp};
+use crate::catalogue::Catalogue;
+use crate::table::{Record, Side};
+use crate::vocabulary::{SequenceNumber, Timestamp};
 
-impl State {
+impl Queues {
     /// Applies effects of an event at `at`. An effect whose message or entity is not there changes nothing.
-    pub(crate) fn apply_bus_effects(&mut self, at: Timestamp, effects: &[BusEffect]) {
+    pub(crate) fn apply_effects(
+        &mut self,
+        catalogue: &mut Catalogue,
+        at: Timestamp,
+        effects: &[BusEffect],
+    ) {
         let mut rest = effects;
         while let Some((first, later)) = rest.split_first() {
             let incarnation = first.entity();
-            let Some(entity) = self.bus.get_mut(&incarnation) else {
+            let Some(entity) = self.get_mut(&incarnation) else {
                 rest = later;
                 continue;
             };
@@ -24,14 +31,14 @@ impl State {
                 entity.apply(at, effect);
                 rest = later;
             }
-            self.note_bus_deadline(incarnation);
+            entity.note_deadline(catalogue, incarnation);
         }
     }
 
     /// Whether an effect says what is true of the message that it is about to change. It must when it is
     /// decided; applying it does not ask.
-    pub(crate) fn is_exact_bus(&self, effect: &BusEffect) -> bool {
-        let Some(entity) = self.bus.get(&effect.entity()) else {
+    pub(crate) fn is_exact(&self, effect: &BusEffect) -> bool {
+        let Some(entity) = self.get(&effect.entity()) else {
             return false;
         };
         let backlog = &entity.backlog;
@@ -109,21 +116,22 @@ impl Backlog {
             Some(_) => BusMessageState::Scheduled,
             None => BusMessageState::Ready,
         };
-        let message = Message {
-            enqueued_at: now,
+        let record = Record {
             expires_at: arrival.expires_at,
             due_at: arrival.scheduled_at.unwrap_or(Timestamp::NEVER),
-            first_sequence_number: arrival.first_number.unwrap_or(number),
-            body: arrival.bodies.sent,
             generation: arrival.generation,
-            delivery_count: arrival.deliveries,
+            deliveries: arrival.deliveries,
+            session,
             state,
             cause: arrival.cause,
             hops: arrival.hops,
-            session,
-            dead_letter_source: arrival.source.clone(),
+            ..Record::ready(now, arrival.bodies.sent)
+        };
+        let side = Side {
+            first_number: arrival.first_number.filter(|first| *first != number),
+            source: arrival.source.clone(),
             overlays: arrival.bodies.overlays.clone(),
         };
-        self.push(number, message);
+        self.push(number, record, side);
     }
 }

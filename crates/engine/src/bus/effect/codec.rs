@@ -6,10 +6,10 @@ pub(crate) use self::decode::{effects, session};
 use super::{BusArrival, BusBodies, BusEffect, BusSession, BusWas, Standing};
 use crate::bus::BusMessageState;
 use crate::bus::event::codec::put_cause;
-use crate::codec::{put_str, put_varint};
-use crate::effect::codec::{Before, put_start, put_time_from};
-use crate::event::codec::put_location;
-use crate::{BodyLocation, Incarnation, LeaseGeneration, Place, Timestamp};
+use crate::vocabulary::codec::{put_str, put_varint};
+use crate::vocabulary::elements::put_location;
+use crate::vocabulary::place::{Before, put_start, put_time_from};
+use crate::vocabulary::{BodyLocation, Incarnation, LeaseGeneration, Place, Timestamp};
 
 mod kind {
     pub(in crate::bus::effect) const ARRIVED: u8 = 1;

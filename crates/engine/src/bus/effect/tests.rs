@@ -6,7 +6,7 @@ use crate::bus::room::{
     DUE_SIZE_BYTES_MAX, ENDED_SIZE_BYTES_MAX, LEASED_SIZE_BYTES, RELEASED_SIZE_BYTES,
 };
 use crate::bus::{BusFact, SESSION_ID_SIZE_BYTES_MAX};
-use crate::{Event, Fact};
+use crate::event::{Event, Fact};
 
 /// What a batch adds to an event of less than 16 KiB: a tag and a length.
 const FRAME_SIZE_BYTES: usize = 3;
@@ -18,7 +18,7 @@ fn size_bytes(at: Timestamp, fact: Fact) -> usize {
 }
 
 fn effects_size_bytes(at: Timestamp, effects: Vec<BusEffect>) -> u64 {
-    size_bytes(at, Fact::BusMessages { effects }) as u64
+    size_bytes(at, Fact::Bus(BusFact::Messages { effects })) as u64
 }
 
 /// Values as large as they can be. No log is larger than 2^49 bytes, and no year later than 10889.

@@ -1,11 +1,15 @@
 //! The bytes of facts about bus queues, and the parts that snapshots share with them.
 
 use super::BusFact;
-use crate::LeaseGeneration;
-use crate::bus::effect::codec::{put_session, session};
+use crate::bus::effect::codec::{effects, put_effects, put_session, session};
 use crate::bus::{BusQueueOptions, DeadLetterCause, EntityStatus};
-use crate::codec::{DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint};
-use crate::event::codec::{incarnation, location, name, put_location, put_name, put_time, time};
+use crate::vocabulary::codec::{
+    DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint,
+};
+use crate::vocabulary::elements::{
+    incarnation, location, name, put_location, put_name, put_time, time,
+};
+use crate::vocabulary::{LeaseGeneration, Timestamp};
 
 mod kind {
     pub(super) const QUEUE_CREATED: u8 = 64;
@@ -14,6 +18,7 @@ mod kind {
     pub(super) const SESSION_RENEWED: u8 = 75;
     pub(super) const USED: u8 = 78;
     pub(super) const QUEUE_UPDATED: u8 = 81;
+    pub(super) const MESSAGES: u8 = 82;
     pub(super) const SESSION_LOCKED: u8 = 83;
     pub(super) const SESSION_STATE_SET: u8 = 84;
 }
@@ -21,6 +26,7 @@ mod kind {
 impl BusFact {
     pub(crate) fn kind(&self) -> u8 {
         match self {
+            Self::Messages { .. } => kind::MESSAGES,
             Self::QueueCreated { .. } => kind::QUEUE_CREATED,
             Self::QueueUpdated { .. } => kind::QUEUE_UPDATED,
             Self::QueueDeleted { .. } => kind::QUEUE_DELETED,
@@ -31,10 +37,13 @@ impl BusFact {
         }
     }
 
-    /// Appends the bytes after kind, version and time.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.entity().as_u64());
+    /// Appends the bytes of a fact of an event at `at`, after its head.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, at: Timestamp) {
+        if let Some(entity) = self.entity() {
+            put_varint(out, entity.as_u64());
+        }
         match self {
+            Self::Messages { effects } => put_effects(out, at, effects),
             Self::QueueCreated { name, options, .. } => {
                 put_name(out, name);
                 put_options(out, options);
@@ -73,9 +82,12 @@ impl BusFact {
         }
     }
 
-    /// Reads the bytes after kind, version and time.
-    pub(crate) fn decode(kind: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    /// Reads a fact of this kind, of an event at `at`, after its head.
+    pub(crate) fn decode(kind: u8, r: &mut Reader<'_>, at: Timestamp) -> Result<Self, DecodeError> {
         Ok(match kind {
+            kind::MESSAGES => Self::Messages {
+                effects: effects(r, at)?,
+            },
             kind::QUEUE_CREATED => Self::QueueCreated {
                 queue: incarnation(r)?,
                 name: name(r)?,

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::random::{Client, Step, step};
 use super::*;
 use crate::bus::message::Message;
-use crate::{Fact, Incarnation};
+use crate::event::Fact;
+use crate::vocabulary::Incarnation;
 
 /// So many numbers are a piece here, so that a short history has several.
 const PIECE_LENGTH: u64 = 4;
@@ -28,13 +29,13 @@ fn decoded(log: &Log) -> Vec<Event> {
 fn singles(event: &Event) -> Vec<Event> {
     let at = event.at;
     match &event.fact {
-        Fact::BusMessages { effects } => effects
+        Fact::Bus(BusFact::Messages { effects }) => effects
             .iter()
             .map(|effect| Event {
                 at,
-                fact: Fact::BusMessages {
+                fact: Fact::Bus(BusFact::Messages {
                     effects: vec![effect.clone()],
-                },
+                }),
             })
             .collect(),
         _ => vec![event.clone()],
@@ -43,7 +44,7 @@ fn singles(event: &Event) -> Vec<Event> {
 
 fn effects_of(event: &Event) -> &[BusEffect] {
     match &event.fact {
-        Fact::BusMessages { effects } => effects,
+        Fact::Bus(BusFact::Messages { effects }) => effects,
         _ => &[],
     }
 }
@@ -67,16 +68,16 @@ fn replay<'a>(events: impl IntoIterator<Item = &'a Event>) -> State {
 }
 
 /// The messages of each piece.
-fn pieces(state: &State) -> BTreeMap<Piece, Vec<(SequenceNumber, Message)>> {
+fn pieces(state: &State) -> BTreeMap<Piece, Vec<Message<'_>>> {
     let mut pieces: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (entity, queue) in &state.bus {
-        for (number, message) in queue.backlog.messages() {
+    for (entity, queue) in state.bus.iter() {
+        for message in queue.backlog.messages() {
             let at = crate::Place {
                 entity: *entity,
-                number,
+                number: message.number(),
             };
             let piece = pieces.entry(piece(&at));
-            piece.or_default().push((number, message.clone()));
+            piece.or_default().push(message);
         }
     }
     pieces
@@ -176,7 +177,8 @@ proptest! {
         let named: BTreeSet<_> = all.iter().filter_map(piece_of).collect();
         for piece in named {
             let own = |event: &&Event| piece_of(event).is_none_or(|of| of == piece);
-            let alone = pieces(&replay(all.iter().filter(own)));
+            let alone = replay(all.iter().filter(own));
+            let alone = pieces(&alone);
             prop_assert_eq!(alone.get(&piece), expected.get(&piece));
         }
     }
@@ -190,9 +192,9 @@ proptest! {
         let mut state = State::new();
         for event in decoded(&p.log).iter().flat_map(singles) {
             if let Some(effect) = effects_of(&event).first() {
-                prop_assert!(state.is_exact_bus(effect));
+                prop_assert!(state.bus.is_exact(effect));
                 for stale in with_stale_was(effect) {
-                    prop_assert!(!state.is_exact_bus(&stale));
+                    prop_assert!(!state.bus.is_exact(&stale));
                 }
             }
             state.apply(event);
@@ -209,7 +211,7 @@ fn counters_that_are_newer_hide_no_queue_and_no_message() {
     }
     let events = decoded(&p.log);
     let mut newer = State::new();
-    newer.next_incarnation = Incarnation::new(1000);
+    newer.catalogue.next_incarnation = Incarnation::new(1000);
     for event in &events {
         newer.apply(event.clone());
         for queue in newer.bus.values_mut() {
@@ -217,7 +219,7 @@ fn counters_that_are_newer_hide_no_queue_and_no_message() {
         }
     }
     assert_eq!(pieces(&newer), pieces(&p.state));
-    assert_eq!(newer.next_incarnation, Incarnation::new(1000));
+    assert_eq!(newer.catalogue.next_incarnation, Incarnation::new(1000));
     // A queue and messages that are there do not come again.
     for event in &events {
         newer.apply(event.clone());

@@ -1,7 +1,8 @@
 //! Metrics show the counts that a walk over all messages would find.
 
 use super::*;
-use crate::BusQueueOverview;
+use crate::overview::BusQueueOverview;
+use crate::storage::StorageCommand;
 
 /// What is counted of the queues, in slices of so many steps, and how many slices it took.
 fn read(state: &mut State, now: Timestamp, steps: u32) -> (Vec<BusQueueOverview>, usize) {
@@ -26,11 +27,11 @@ fn recount(state: &State, now: Timestamp) -> Vec<BusQueueOverview> {
         let all = |entity| state.bus[&entity].backlog.messages();
         let in_state = |wanted: fn(BusMessageState) -> bool| {
             let messages = queue.backlog.messages();
-            let found = messages.filter(|(_, message)| wanted(message.state));
+            let found = messages.filter(|message| wanted(message.state));
             found.count() as u64
         };
         let sizes = incarnation.with_sub_queues().map(|entity| {
-            let messages = all(entity).map(|(_, message)| message.size_bytes());
+            let messages = all(entity).map(|message| message.size_bytes());
             let sessions = state.bus[&entity].backlog.sessions.iter();
             let states = sessions.filter_map(|(_, session)| {
                 let length = u64::from(session.state?.length);
@@ -44,7 +45,7 @@ fn recount(state: &State, now: Timestamp) -> Vec<BusQueueOverview> {
         let sessions = queue.backlog.sessions.iter();
         let locked = sessions.filter(|(_, session)| session.locked_until > Timestamp::ZERO);
         let mut messages = queue.backlog.messages();
-        let oldest = messages.find(|(_, message)| message.state != BusMessageState::Scheduled);
+        let oldest = messages.find(|message| message.state != BusMessageState::Scheduled);
         BusQueueOverview {
             name: queue.name.clone(),
             active: in_state(|state| state == BusMessageState::Ready),
@@ -55,7 +56,7 @@ fn recount(state: &State, now: Timestamp) -> Vec<BusQueueOverview> {
             failed_transfers: all(failed).count() as u64,
             size_bytes: sizes.iter().sum::<u64>() + 128 * ids.count() as u64,
             sessions_locked: locked.count() as u64,
-            oldest_at: oldest.map(|(_, message)| message.enqueued_at),
+            oldest_at: oldest.map(|message| message.enqueued_at),
         }
     });
     recounted.collect()
@@ -132,10 +133,10 @@ fn queues_of_both_protocols_are_read_in_their_order() {
         p.create(&entity(&format!("bus{number}")), BusQueueOptions::default())
             .unwrap();
         expected.push(format!("bus{number}"));
-        let create = Command::CreateQueue {
+        let create = Command::Storage(StorageCommand::CreateQueue {
             queue: EntityName::storage_queue("acct", format!("stored{number}")),
-            metadata: crate::Metadata::default(),
-        };
+            metadata: crate::storage::Metadata::default(),
+        });
         let mut turn = Turn::new(&mut p.state, p.now, &mut p.log);
         turn.decide(create).result.unwrap();
         expected.push(format!("stored{number}"));

@@ -156,7 +156,7 @@ fn a_queue_whose_receivers_wait_is_not_idle() {
             requires_session,
             ..BusQueueOptions::default()
         });
-        let queue = p.state.catalogue[&jobs()];
+        let queue = p.state.catalogue.names[&jobs()];
         for _ in 0..10 {
             assert!(!p.state.is_use_due(queue, p.now));
             p.pass_ms(60_000);
@@ -178,7 +178,7 @@ fn a_queue_whose_receivers_wait_is_not_idle() {
     let p = Partition::with(BusQueueOptions::default());
     assert!(
         !p.state
-            .is_use_due(p.state.catalogue[&jobs()], p.now.plus_ms(1 << 40))
+            .is_use_due(p.state.catalogue.names[&jobs()], p.now.plus_ms(1 << 40))
     );
 }
 
@@ -260,9 +260,9 @@ fn in_a_damaged_history_a_queue_replaces_an_earlier_one_of_its_name() {
     for mut state in [state, again] {
         assert_eq!(state.queue_name(first), None);
         happens(&mut state, BusFact::QueueDeleted { queue: first });
-        assert_eq!(state.catalogue.get(&jobs()), Some(&second));
+        assert_eq!(state.catalogue.names.get(&jobs()), Some(&second));
         happens(&mut state, BusFact::QueueDeleted { queue: second });
-        assert!(state.catalogue.is_empty() && state.bus.is_empty());
+        assert!(state.catalogue.names.is_empty() && state.bus.is_empty());
     }
 }
 

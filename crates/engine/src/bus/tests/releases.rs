@@ -58,7 +58,7 @@ impl Partition {
     }
 
     fn locked_count(&self) -> usize {
-        let queue = self.state.catalogue[&jobs()];
+        let queue = self.state.catalogue.names[&jobs()];
         let sessions = &self.state.bus[&queue].backlog.sessions;
         sessions.find("s").map_or(0, |(_, it)| it.locked.len())
     }
@@ -88,7 +88,7 @@ impl Partition {
             .tick(500)
             .more_is_due
         {}
-        let queue = self.state.catalogue[&jobs()];
+        let queue = self.state.catalogue.names[&jobs()];
         self.state.bus[&queue].backlog.check();
         let lock = self.accept(SessionChoice::Next).unwrap().lock;
         let received = self.ask(BusCommand::Receive {

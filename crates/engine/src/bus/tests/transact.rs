@@ -288,7 +288,7 @@ fn what_parts_add_and_free_counts_for_those_that_follow() {
 #[test]
 fn a_queue_that_was_created_since_is_not_meant() {
     let mut p = Partition::with(BusQueueOptions::default());
-    let meant = p.state.catalogue[&jobs()];
+    let meant = p.state.catalogue.names[&jobs()];
     let send = || TransactionPart {
         incarnation: Some(meant),
         ..sends(&jobs(), vec![text("x")])
@@ -488,7 +488,7 @@ impl Work {
 
 impl Partition {
     fn next_number(&self, queue: &EntityName) -> u64 {
-        let queue = self.state.catalogue[queue];
+        let queue = self.state.catalogue.names[queue];
         self.state.bus[&queue].backlog.next().as_u64()
     }
 

@@ -6,8 +6,10 @@ use crate::bus::{
     BusBodies, BusEffect, BusFact, BusMessageState, BusQueue, DeadLetterCause, Message, Release,
     Role,
 };
-use crate::{
-    BodyLocation, Fact, Incarnation, LeaseGeneration, Place, SequenceNumber, State, Timestamp,
+use crate::event::Fact;
+use crate::state::State;
+use crate::vocabulary::{
+    BodyLocation, Incarnation, LeaseGeneration, Place, SequenceNumber, Timestamp,
 };
 
 impl OldFact {
@@ -91,10 +93,10 @@ impl OldFact {
 }
 
 fn effects(effects: Vec<BusEffect>) -> Fact {
-    Fact::BusMessages { effects }
+    BusFact::Messages { effects }.into()
 }
 
-fn find(state: &State, at: Place) -> Option<(&BusQueue, &Message)> {
+fn find(state: &State, at: Place) -> Option<(&BusQueue, Message<'_>)> {
     let entity = state.bus.get(&at.entity)?;
     Some((entity, entity.backlog.get(at.number)?))
 }
@@ -164,10 +166,10 @@ fn leased(
     state: &State,
     at: Place,
     overlay: Option<BodyLocation>,
-    lease: impl FnOnce(&Message) -> BusLease,
+    lease: impl FnOnce(&Message<'_>) -> BusLease,
 ) -> Fact {
     effects(vec![match find(state, at) {
-        Some((_, message)) => message.leased(at, lease(message), overlay),
+        Some((_, message)) => message.leased(at, lease(&message), overlay),
         None => missing_leased(at),
     }])
 }

@@ -6,9 +6,11 @@ use super::super::bus::{OldArrival, OldFact, kind};
 use super::*;
 use crate::bus::event::codec::{put_cause, put_options};
 use crate::bus::{BusFact, BusQueueOptions, DeadLetterCause, Release};
-use crate::codec::{put_optional, put_str, put_varint};
-use crate::event::codec::{VERSION, put_location, put_time};
-use crate::{LeaseGeneration, Service, State};
+use crate::event::codec::VERSION;
+use crate::state::State;
+use crate::vocabulary::Service;
+use crate::vocabulary::codec::{put_optional, put_str, put_varint};
+use crate::vocabulary::elements::{put_location, put_time};
 
 fn put_place(out: &mut Vec<u8>, at: Place) {
     put_varint(out, at.entity.as_u64());

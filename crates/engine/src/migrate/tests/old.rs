@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::codec::{put_optional, put_varint};
-use crate::event::codec::{VERSION, put_body, put_time};
-use crate::message::{Message, Placement};
+use crate::event::codec::VERSION;
 use crate::migrate::storage::{OLD_RUN_LENGTH, OldFact, kind};
-use crate::{LeaseGeneration, Place, Placed, Timestamp};
+use crate::storage::message::{self, Message};
+use crate::table::Placed;
+use crate::table::Record;
+use crate::table::codec::put_body;
+use crate::vocabulary::codec::{put_optional, put_varint};
+use crate::vocabulary::elements::put_time;
+use crate::vocabulary::{LeaseGeneration, Place, Timestamp};
 
 impl OldFact {
     /// The bytes that earlier versions wrote.
@@ -95,7 +99,7 @@ impl OldQueue {
                 body,
             } => self.send(now, at.number.as_u64(), expires_at, visible_at, body),
             OldFact::MessageReceived { at, visible_at } => {
-                self.lease(at, visible_at, |message| message.delivery_count += 1);
+                self.lease(at, visible_at, |message| message.0.deliveries += 1);
             }
             OldFact::MessageUpdated {
                 at,
@@ -103,8 +107,8 @@ impl OldQueue {
                 body,
             } => self.lease(at, visible_at, |message| {
                 if let Some(body) = body {
-                    message.encoding = body.encoding;
-                    message.body = body.location;
+                    message.0.encoding = body.encoding;
+                    message.0.body = body.location;
                 }
             }),
             OldFact::MessageDeleted { at } => {
@@ -133,29 +137,23 @@ impl OldQueue {
             return;
         }
         self.next = number + 1;
-        let placement = if visible_at.has_passed(now) {
-            Placement::Fresh
-        } else {
-            Placement::Timed
-        };
-        let message = Message {
-            inserted_at: now,
+        let is_timed = !visible_at.has_passed(now);
+        let message = Message(Record {
             expires_at,
-            visible_at,
-            body: body.location,
+            due_at: visible_at,
             generation: LeaseGeneration::FIRST,
-            delivery_count: 0,
             encoding: body.encoding,
-            placement,
-        };
+            state: message::state(is_timed),
+            ..Record::ready(now, body.location)
+        });
         self.messages.insert(number, message);
     }
 
     fn lease(&mut self, at: Place, visible_at: Timestamp, change: impl FnOnce(&mut Message)) {
         if let Some(message) = self.messages.get_mut(&at.number.as_u64()) {
-            message.placement = Placement::Timed;
-            message.visible_at = visible_at;
-            message.generation = message.generation.next();
+            message.0.state = message::state(true);
+            message.0.due_at = visible_at;
+            message.0.generation = message.generation.next();
             change(message);
         }
     }

@@ -1,6 +1,6 @@
 //! The SAS of a queue, alone or with a stored access policy of the queue.
 
-use kew_engine::{AccessPolicy, PolicyTime};
+use kew_engine::storage::{AccessPolicy, PolicyTime};
 
 use super::time::{Frame, Ticks};
 use super::{Fields, malformed, network, verified};

@@ -1,7 +1,8 @@
 //! Signatures with a stored access policy.
 
 use kew_broker::Broker;
-use kew_engine::{AccessPolicies, AccessPolicy, Command, EntityName, Metadata, PolicyTime};
+use kew_engine::storage::{AccessPolicies, AccessPolicy, Metadata, PolicyTime, StorageCommand};
+use kew_engine::{Command, EntityName};
 
 use super::door::{ACCOUNT, Answer, Door, Kind, NEWEST, NOW_SECONDS, PLAIN, Sas, api};
 use crate::accounts::Accounts;
@@ -24,19 +25,19 @@ fn policy(start: Option<i64>, expiry: Option<i64>, permissions: Option<&str>) ->
 }
 
 async fn store(broker: &Broker, policies: Vec<AccessPolicy>) {
-    let command = Command::SetQueuePolicies {
+    let command = Command::Storage(StorageCommand::SetQueuePolicies {
         queue: orders(),
         policies: AccessPolicies::new(policies).unwrap(),
-    };
+    });
     broker.submit(command).await.unwrap();
 }
 
 async fn open() -> (Broker, Door) {
     let broker = Broker::start_in_memory().unwrap();
-    let command = Command::CreateQueue {
+    let command = Command::Storage(StorageCommand::CreateQueue {
         queue: orders(),
         metadata: Metadata::default(),
-    };
+    });
     broker.submit(command).await.unwrap();
     let door = Door::with_api(api(broker.clone(), None)).await;
     (broker, door)
@@ -162,7 +163,7 @@ async fn a_policy_that_is_removed_permits_nothing_at_once() {
     store(&broker, Vec::new()).await;
     let answer = peek(&door, &[]).await;
     assert!(answer.is(403, "AuthenticationFailed"), "{answer:?}");
-    let command = Command::DeleteQueue { queue: orders() };
+    let command = Command::Storage(StorageCommand::DeleteQueue { queue: orders() });
     broker.submit(command).await.unwrap();
     let answer = peek(&door, &[]).await;
     assert!(answer.is(403, "AuthenticationFailed"), "{answer:?}");

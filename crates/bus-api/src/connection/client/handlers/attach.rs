@@ -7,6 +7,7 @@ use kew_amqp::LinkId;
 use kew_amqp::codec::{Described, Map, Raw, Symbol, Text, Value};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, Role, SenderSettleMode, Target};
+use kew_broker::Broker;
 use kew_engine::bus::{BusCommand, BusQueueView, ReceiveMode, SessionChoice};
 use kew_engine::{EntityName, Incarnation};
 
@@ -143,7 +144,7 @@ impl Client {
             _size: self.load.account.fixed(Sum::OpeningBytes, size_bytes),
         };
         self.links.insert(link, Link::Opening(opening));
-        let broker = self.shared.broker.clone();
+        let broker = Broker::clone(&self.broker);
         // One for a session may wait long.
         let is_look = choice.is_none();
         if is_look {
@@ -209,7 +210,7 @@ impl Client {
     /// The entity of a link that will be attached.
     fn attached(&self, entity: EntityName, incarnation: Incarnation) -> Attached {
         let changes = &self.stirred.changes;
-        Attached::new(&self.shared.broker, entity, incarnation, changes)
+        Attached::new(&self.broker, entity, incarnation, changes)
     }
 
     fn accept_sender(

@@ -22,7 +22,7 @@ impl Client {
             return;
         };
         let queue = attached.entity.clone();
-        let read = Submitted::new(&self.shared.broker, BusCommand::ReadQueue { queue });
+        let read = Submitted::new(&self.broker, BusCommand::ReadQueue { queue });
         self.load.begin_look();
         self.tasks.spawn(async move {
             let view = read.answer().await.map(view_of);

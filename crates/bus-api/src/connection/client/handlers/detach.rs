@@ -1,5 +1,7 @@
 //! Detached links, and the messages and locks that are released with them.
 
+use std::sync::Arc;
+
 use kew_amqp::LinkId;
 use kew_amqp::error::Error;
 use kew_broker::Rejection;
@@ -51,7 +53,7 @@ impl Client {
     /// last for their whole duration, so it is retried if the broker is busy.
     pub(super) fn submit_and_forget(&mut self, command: BusCommand) {
         self.flush_outbox();
-        let broker = self.shared.broker.clone();
+        let broker = Arc::clone(&self.broker);
         let submitted = Submitted::new(&broker, command.clone());
         self.load.forget();
         self.tasks.spawn(async move {

@@ -75,7 +75,7 @@ impl Client {
                 queue: receiver.attached.entity.clone(),
                 session: lock,
             };
-            let submitted = Submitted::new(&self.shared.broker, read);
+            let submitted = Submitted::new(&self.broker, read);
             self.tasks.spawn(async move {
                 let held = submitted.answer().await.map(drop);
                 Done::SessionLookedAt(link, lock, held)

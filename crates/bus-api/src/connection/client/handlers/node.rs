@@ -177,7 +177,7 @@ impl Client {
         self.hand_over();
         self.transactions.look_for(&asked.transaction);
         let queue = asked.context.entity.clone();
-        let read = Submitted::new(&self.shared.broker, BusCommand::ReadQueue { queue });
+        let read = Submitted::new(&self.broker, BusCommand::ReadQueue { queue });
         let cancelling = Box::new(Cancelling {
             asked,
             numbers,
@@ -224,6 +224,7 @@ impl Client {
         self.turn.steps.charge(steps_to_look_at(self.links.len()));
         management::Context {
             shared: Arc::clone(&self.shared),
+            broker: Arc::clone(&self.broker),
             origin: self.peer.origin,
             is_busy: !self.has_room_beside_others(),
             rights: self.credentials.grants.rights_of_requests(&entity),

@@ -147,13 +147,14 @@ impl Client {
         let may_wait = !receiver.is_drain;
         let receive = Receive {
             shared: Arc::clone(&self.shared),
+            broker: Arc::clone(&self.broker),
             queue: receiver.attached.entity.clone(),
             command,
             size_bytes,
             cancel,
         };
         // No message that arrives from now on is missed.
-        let watch = may_wait.then(|| self.shared.broker.watch(incarnation, awaited));
+        let watch = may_wait.then(|| self.broker.watch(incarnation, awaited));
         let Some(room) = self.shared.answers.try_for(size_bytes) else {
             return self.receive_later(link, receive, watch, Next::Look);
         };
@@ -187,7 +188,7 @@ impl Client {
         let answer = match reply.map(Answer::in_memory) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(answered)) => {
-                let broker = self.shared.broker.clone();
+                let broker = Arc::clone(&self.broker);
                 self.tasks.spawn(async move {
                     let queue = receive.queue.clone();
                     let received = match broker.read(*answered).await {

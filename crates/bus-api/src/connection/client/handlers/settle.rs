@@ -4,6 +4,7 @@
 //! effect, and a rejection if the lock was lost. In a transaction the answer comes at once, and the
 //! effect with the commit.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kew_amqp::error::{Error, condition};
@@ -164,7 +165,7 @@ impl Client {
     /// settlement: the delivery is over with its outcome. So the settlement is retried.
     pub(super) fn settle_patiently(&mut self, settlements: Settlements, began: Instant) {
         self.load.begin_request();
-        let broker = self.shared.broker.clone();
+        let broker = Arc::clone(&self.broker);
         self.tasks.spawn(async move {
             let reply = submit_again(&broker, settlements.command()).await;
             Done::Settled(settlements, reply.map(|answer| answer.outcome), began)

@@ -25,7 +25,7 @@ impl Client {
         if self.orders.is_outbox_empty() {
             return false;
         }
-        let refused = self.orders.hand_over(&self.shared.broker);
+        let refused = self.orders.hand_over(&self.broker);
         let is_any_refused = !refused.is_empty();
         for (key, rejection) in refused {
             if let Some(under_way) = self.orders.remove(key) {

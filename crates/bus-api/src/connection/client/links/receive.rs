@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kew_amqp::LinkId;
-use kew_broker::{Answer, Rejection, Watch};
+use kew_broker::{Answer, Broker, Rejection, Watch};
 use kew_engine::EntityName;
 use kew_engine::bus::BusCommand;
 use tokio::sync::OwnedSemaphorePermit;
@@ -30,6 +30,7 @@ impl Received {
 /// One receive.
 pub(crate) struct Receive {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) broker: Arc<Broker>,
     pub(crate) queue: EntityName,
     pub(crate) command: BusCommand,
     /// About how much it brings at most.
@@ -120,7 +121,7 @@ impl Receive {
     }
 
     async fn look(&self) -> Looked {
-        let submitted = Submitted::new(&self.shared.broker, self.command.clone());
+        let submitted = Submitted::new(&self.broker, self.command.clone());
         Looked::of(submitted.answer().await)
     }
 
@@ -130,7 +131,7 @@ impl Receive {
         if let Some(room) = self.shared.answers.try_for(self.size_bytes) {
             return Place::Room(room);
         }
-        match has_some(&self.shared.broker, &self.queue).await {
+        match has_some(&self.broker, &self.queue).await {
             Ok(true) => {}
             Ok(false) => return Place::NotNeeded(Looked::Not(Next::Wait)),
             Err(Rejection::Busy | Rejection::Full) => {

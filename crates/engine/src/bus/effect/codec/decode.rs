@@ -6,10 +6,10 @@ use crate::bus::effect::{
     BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing,
 };
 use crate::bus::event::codec::cause;
-use crate::codec::{DecodeError, Reader};
-use crate::effect::codec::{Before, place, time_from};
-use crate::event::codec::{incarnation, location, sequence_number};
-use crate::{BodyLocation, LeaseGeneration, Place, Timestamp};
+use crate::vocabulary::codec::{DecodeError, Reader};
+use crate::vocabulary::elements::{incarnation, location, sequence_number};
+use crate::vocabulary::place::{Before, place, time_from};
+use crate::vocabulary::{BodyLocation, LeaseGeneration, Place, Timestamp};
 
 /// Reads effects of an event at `at`, up to its end.
 pub(crate) fn effects(r: &mut Reader<'_>, at: Timestamp) -> Result<Vec<BusEffect>, DecodeError> {

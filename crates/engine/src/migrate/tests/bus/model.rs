@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::bus::{BusMessageState, Message};
+use crate::bus::BusMessageState;
+use crate::table::Record;
 
 const FIRST: u64 = 10;
 const SECOND: u64 = 20;
@@ -16,10 +17,20 @@ struct OldSession {
     state: Option<BodyLocation>,
 }
 
+/// A message as old events made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OldMessage {
+    /// Without its session, which is beside it.
+    record: Record,
+    first_number: SequenceNumber,
+    source: Option<Arc<str>>,
+    overlays: Vec<BodyLocation>,
+}
+
 /// A queue or sub-queue as old events made it: what earlier versions did, without orders and counts.
 #[derive(Debug)]
 struct OldQueue {
-    messages: BTreeMap<u64, (Message, Option<String>)>,
+    messages: BTreeMap<u64, (OldMessage, Option<String>)>,
     sessions: BTreeMap<String, OldSession>,
     next: u64,
     by_session: bool,
@@ -43,7 +54,7 @@ fn created_at() -> Timestamp {
 }
 
 impl OldQueue {
-    fn push(&mut self, number: u64, message: Message, session: Option<String>) {
+    fn push(&mut self, number: u64, message: OldMessage, session: Option<String>) {
         if number >= self.next {
             self.next = number + 1;
             if let Some(session) = &session {
@@ -62,22 +73,22 @@ impl OldQueue {
         });
     }
 
-    fn change(&mut self, at: Place, change: impl FnOnce(&mut Message)) {
+    fn change(&mut self, at: Place, change: impl FnOnce(&mut OldMessage)) {
         if let Some((message, _)) = self.messages.get_mut(&at.number.as_u64()) {
             change(message);
         }
     }
 }
 
-fn release(message: &mut Message, release: Release, overlay: Option<BodyLocation>) {
-    let was_deferred = message.state == BusMessageState::Locked { deferred: true };
-    message.state = if was_deferred || release == Release::Deferred {
+fn release(message: &mut OldMessage, release: Release, overlay: Option<BodyLocation>) {
+    let was_deferred = message.record.state == BusMessageState::Locked { deferred: true };
+    message.record.state = if was_deferred || release == Release::Deferred {
         BusMessageState::Deferred
     } else {
         BusMessageState::Ready
     };
-    message.due_at = Timestamp::NEVER;
-    message.delivery_count += u32::from(release == Release::Failed);
+    message.record.due_at = Timestamp::NEVER;
+    message.record.deliveries += u32::from(release == Release::Failed);
     message.overlays.extend(overlay);
 }
 
@@ -88,29 +99,23 @@ fn is_timed(state: BusMessageState) -> bool {
     }
 }
 
-fn new_message(now: Timestamp, arrival: &OldArrival) -> Message {
-    let is_scheduled = arrival.scheduled_at != Timestamp::ZERO;
-    Message {
-        enqueued_at: now,
+fn new_message(now: Timestamp, arrival: &OldArrival) -> OldMessage {
+    let ready = Record {
         expires_at: arrival.expires_at,
-        due_at: if is_scheduled {
-            arrival.scheduled_at
-        } else {
-            Timestamp::NEVER
+        ..Record::ready(now, arrival.body)
+    };
+    let record = match arrival.scheduled_at {
+        Timestamp::ZERO => ready,
+        due_at => Record {
+            due_at,
+            state: BusMessageState::Scheduled,
+            ..ready
         },
-        first_sequence_number: arrival.to.number,
-        body: arrival.body,
-        generation: LeaseGeneration::default(),
-        delivery_count: 0,
-        state: if is_scheduled {
-            BusMessageState::Scheduled
-        } else {
-            BusMessageState::Ready
-        },
-        cause: None,
-        hops: 0,
-        session: 0,
-        dead_letter_source: None,
+    };
+    OldMessage {
+        record,
+        first_number: arrival.to.number,
+        source: None,
         overlays: Vec::new(),
     }
 }
@@ -128,21 +133,21 @@ fn move_message(
     let Some((mut message, session)) = known else {
         return;
     };
-    message.state = BusMessageState::Ready;
-    message.due_at = Timestamp::NEVER;
-    message.enqueued_at = now;
+    message.record.state = BusMessageState::Ready;
+    message.record.due_at = Timestamp::NEVER;
+    message.record.enqueued_at = now;
     message.overlays.extend(overlay);
     if cause == Some(DeadLetterCause::MaxDeliveryCountExceeded) {
-        message.delivery_count += 1;
+        message.record.deliveries += 1;
     }
     if cause.is_some() {
-        message.expires_at = Timestamp::NEVER;
-        message.cause = cause;
+        message.record.expires_at = Timestamp::NEVER;
+        message.record.cause = cause;
     } else {
-        message.hops += 1;
-        message.delivery_count = 0;
+        message.record.hops += 1;
+        message.record.deliveries = 0;
         if at.entity.as_u64() == FIRST + 1 {
-            message.dead_letter_source = Some(Arc::from("first"));
+            message.source = Some(Arc::from("first"));
         }
     }
     let destination = model.get_mut(&to.entity.as_u64()).unwrap();
@@ -169,12 +174,16 @@ fn apply(model: &mut Model, now: Timestamp, fact: &OldFact) {
             let queue = model.get_mut(&of(at)).unwrap();
             queue.used_at = now;
             if let Some((message, session)) = queue.messages.remove(&at.number.as_u64()) {
-                let message = Message {
+                let record = Record {
                     enqueued_at: now,
                     expires_at: *expires_at,
                     due_at: Timestamp::NEVER,
                     state: BusMessageState::Ready,
-                    first_sequence_number: *number,
+                    ..message.record
+                };
+                let message = OldMessage {
+                    record,
+                    first_number: *number,
                     ..message
                 };
                 queue.push(number.as_u64(), message, session);
@@ -184,10 +193,10 @@ fn apply(model: &mut Model, now: Timestamp, fact: &OldFact) {
             let queue = model.get_mut(&of(at)).unwrap();
             queue.used_at = now;
             queue.change(*at, |message| {
-                message.generation = message.generation.next();
-                message.due_at = *until;
-                message.state = BusMessageState::Locked {
-                    deferred: message.state == BusMessageState::Deferred,
+                message.record.generation = message.record.generation.next();
+                message.record.due_at = *until;
+                message.record.state = BusMessageState::Locked {
+                    deferred: message.record.state == BusMessageState::Deferred,
                 };
             });
         }
@@ -196,8 +205,8 @@ fn apply(model: &mut Model, now: Timestamp, fact: &OldFact) {
             queue.used_at = now;
             queue.change(*at, |message| {
                 // In other states the time meant nothing.
-                if is_timed(message.state) {
-                    message.due_at = *until;
+                if is_timed(message.record.state) {
+                    message.record.due_at = *until;
                 }
             });
         }
@@ -239,7 +248,7 @@ fn apply(model: &mut Model, now: Timestamp, fact: &OldFact) {
                 found.locked_until = Timestamp::ZERO;
                 let by_session = queue.by_session;
                 let of_session = queue.messages.values_mut().filter(|(message, of)| {
-                    let is_locked = matches!(message.state, BusMessageState::Locked { .. });
+                    let is_locked = matches!(message.record.state, BusMessageState::Locked { .. });
                     by_session && is_locked && of.as_deref() == Some(&**session)
                 });
                 for (message, _) in of_session {
@@ -365,14 +374,20 @@ fn check(state: &State, model: &Model) {
         let sessions = &backlog.sessions;
         let messages: BTreeMap<_, _> = backlog
             .messages()
-            .map(|(number, message)| {
+            .map(|message| {
                 let session = sessions.get(message.session);
                 let session = session.map(|session| session.id.to_string());
-                let message = Message {
-                    session: 0,
-                    ..message.clone()
+                let number = message.number().as_u64();
+                let message = OldMessage {
+                    record: Record {
+                        session: 0,
+                        ..*message
+                    },
+                    first_number: message.first_number(),
+                    source: message.source().cloned(),
+                    overlays: message.overlays().to_vec(),
                 };
-                (number.as_u64(), (message, session))
+                (number, (message, session))
             })
             .collect();
         assert_eq!(messages, old.messages);

@@ -1,0 +1,245 @@
+//! A busy source of commands beside a quiet one.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use kew_broker::{Answers, Broker, BrokerOptions, Partition, PartitionOptions, Rotation, Source};
+use kew_engine::storage::StorageCommand;
+use kew_engine::{Command, Timestamp};
+use kew_log::{FaultyStorage, MemoryStorage, Storage, StorageFile};
+
+use crate::support::{create, queue, send};
+
+const BUSY: Source = Source::numbered(1);
+const QUIET: Source = Source::numbered(2);
+
+/// A partition of the usual size, and the tickets of each turn.
+struct Bench {
+    storage: FaultyStorage,
+    partition: Partition<(Source, u32)>,
+    waiting: Rotation<(Source, u32)>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let storage = FaultyStorage::new();
+        let now = Timestamp::from_ms(1_000_000);
+        let options = PartitionOptions::default();
+        let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now).unwrap();
+        let mut bench = Self {
+            storage,
+            partition,
+            waiting: Rotation::default(),
+        };
+        bench.push(Source::ALONE, 0, create());
+        bench.turn();
+        bench
+    }
+
+    fn push(&mut self, source: Source, number: u32, command: Command) {
+        self.waiting.push(source, (source, number), command);
+    }
+
+    /// The commands that a turn decides, when they are durable. The first segments are prepared meanwhile.
+    fn turn(&mut self) -> Vec<(Source, u32)> {
+        let mut replies = Vec::new();
+        let now = self.partition.now();
+        while replies.is_empty() {
+            self.partition.turn(now, &mut self.waiting, &mut replies);
+            while let Some(job) = self.partition.next_job() {
+                let outcome = job.run(&self.storage);
+                self.partition.complete(outcome, &mut replies).unwrap();
+            }
+        }
+        replies.into_iter().map(|(ticket, _)| ticket).collect()
+    }
+}
+
+fn read() -> Command {
+    Command::Storage(StorageCommand::ReadQueue { queue: queue() })
+}
+
+#[test]
+fn a_turn_decides_a_bounded_number_of_commands() {
+    let mut bench = Bench::new();
+    for number in 0..10_000 {
+        bench.push(Source::numbered(u64::from(number % 3)), number, read());
+    }
+    let turns = [(); 3].map(|()| bench.turn().len());
+    assert_eq!(turns, [4096, 4096, 10_000 - 2 * 4096]);
+}
+
+#[test]
+fn a_quiet_source_is_served_in_the_next_turn() {
+    for size in [10, 1000, 60_000] {
+        let mut bench = Bench::new();
+        let body = "a".repeat(size);
+        for number in 0..6000 {
+            bench.push(BUSY, number, send(body.clone()));
+        }
+        for number in 0..5 {
+            bench.push(QUIET, number, send("quiet"));
+            let decided = bench.turn();
+            assert!(decided.contains(&(QUIET, number)), "{size}, {number}");
+            // The busy source has the rest of the turn.
+            assert!(decided.len() > 1 || bench.waiting.is_empty());
+        }
+    }
+}
+
+/// A storage on which each sync of the runner needs a permit.
+#[derive(Clone)]
+struct Gated {
+    storage: Arc<MemoryStorage>,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    /// How many syncs the runner has begun, and how many it may finish.
+    syncs: Mutex<(u64, u64)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn wait_until(&self, holds: impl Fn(&(u64, u64)) -> bool) {
+        let limit = Duration::from_secs(60);
+        let syncs = self.syncs.lock().unwrap();
+        let waited = self
+            .changed
+            .wait_timeout_while(syncs, limit, |it| !holds(it));
+        assert!(!waited.unwrap().1.timed_out(), "waited for {limit:?}");
+    }
+
+    fn sync(&self) {
+        if thread::current().name() == Some("kew-runner") {
+            let number = {
+                let mut syncs = self.syncs.lock().unwrap();
+                syncs.0 += 1;
+                syncs.0
+            };
+            self.changed.notify_all();
+            self.wait_until(|(_, permits)| number <= *permits);
+        }
+    }
+
+    /// Waits for a sync, and for all before it.
+    fn until_sync(&self, number: u64) {
+        self.wait_until(|(begun, _)| *begun >= number);
+    }
+
+    fn permit(&self, number: u64) {
+        self.syncs.lock().unwrap().1 = number;
+        self.changed.notify_all();
+    }
+
+    fn begun(&self) -> u64 {
+        self.syncs.lock().unwrap().0
+    }
+}
+
+impl Storage for Gated {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = self.storage.create(name)?;
+        Ok(Arc::new(GatedFile(file, Arc::clone(&self.gate))))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = self.storage.open(name)?;
+        Ok(Arc::new(GatedFile(file, Arc::clone(&self.gate))))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.storage.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.storage.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.storage.list()
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.storage.sync_dir()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.storage.free_bytes()
+    }
+}
+
+struct GatedFile(Arc<dyn StorageFile>, Arc<Gate>);
+
+impl StorageFile for GatedFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.0.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.1.sync();
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+}
+
+fn submit(broker: &Broker, answers: &Arc<Answers>, bodies: impl Iterator<Item = String>) {
+    let commands = (0..).zip(bodies.map(send));
+    broker.submit_among(commands, answers, |key, rejection| {
+        panic!("{key}: {rejection}")
+    });
+}
+
+fn answered(answers: &Answers) -> usize {
+    let mut came = Vec::new();
+    answers.take(&mut came);
+    came.len()
+}
+
+/// The runner looks into its mailbox before each turn, however much is left to decide.
+#[tokio::test]
+async fn a_command_that_comes_late_waits_for_one_turn() {
+    let gate = Arc::new(Gate::default());
+    gate.permit(u64::MAX);
+    let storage = Gated {
+        storage: Arc::new(MemoryStorage::new()),
+        gate: Arc::clone(&gate),
+    };
+    let options = BrokerOptions::default();
+    let (broker, _) = Broker::start(Arc::new(storage), options).unwrap();
+    broker.submit(create()).await.unwrap();
+    let [busy, quiet] = [(); 2].map(|()| (broker.for_source(), Arc::<Answers>::default()));
+
+    // The next sync stands still: the turn of the first command.
+    let first = gate.begun() + 1;
+    gate.permit(first - 1);
+    submit(&busy.0, &busy.1, std::iter::once("first".into()));
+    gate.until_sync(first);
+    submit(&busy.0, &busy.1, (0..6000).map(|_| "a".repeat(8000)));
+    gate.permit(first);
+    gate.until_sync(first + 1);
+    // A turn has begun with commands of the busy source, and more of them wait.
+    submit(&quiet.0, &quiet.1, std::iter::once("quiet".into()));
+    // The rest of this turn, the next one, and the beginning of a new segment.
+    let mut syncs = first + 1..first + 5;
+    while answered(&quiet.1) == 0 {
+        let sync = syncs.next().expect("it is answered after a few syncs");
+        gate.permit(sync);
+        gate.until_sync(sync + 1);
+    }
+    let busy_count = answered(&busy.1);
+    assert!((2..1000).contains(&busy_count), "{busy_count}");
+    gate.permit(u64::MAX);
+    broker.stop();
+    assert_eq!(busy_count + answered(&busy.1), 6001);
+}

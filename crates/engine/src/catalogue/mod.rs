@@ -1,0 +1,127 @@
+//! Entities and who owns them: names, incarnations and deadlines; accounts, and what they may use.
+//!
+//! The entities themselves are in their profiles. The catalogue knows their names and their next deadlines, and
+//! gives out incarnations, of which each has at most one entity.
+
+pub(crate) mod account;
+mod deadlines;
+mod decision;
+pub(crate) mod description;
+mod quota;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kew_planted::{Bug, is_planted};
+
+pub use self::account::{
+    AccountQuota, AccountRecord, AccountSecret, AccountUsage, InvalidAccountSecret, QuotaLimit,
+};
+pub(crate) use self::deadlines::{Deadline, Deadlines};
+pub(crate) use self::decision::Decision;
+pub use self::decision::Scope;
+pub(crate) use self::description::Description;
+pub use self::description::{Class, ReceiveMode, Receives, Touches, Writes};
+pub(crate) use self::quota::QuotaExceeded;
+use crate::table::RunLength;
+use crate::vocabulary::token::TokenCipher;
+use crate::vocabulary::{EntityName, Hint, Incarnation, Service, Timestamp};
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Catalogue {
+    pub(crate) cipher: Option<TokenCipher>,
+    /// How many numbers share a run, in every entity.
+    pub(crate) run_length: RunLength,
+    pub(crate) next_incarnation: Incarnation,
+    pub(crate) names: BTreeMap<EntityName, Incarnation>,
+    /// The entities with a deadline.
+    pub(crate) deadlines: Hint<Deadlines>,
+    pub(crate) accounts: BTreeMap<Arc<str>, AccountRecord>,
+    /// The usage of each account with queues, even if the account was never put.
+    pub(crate) usage: BTreeMap<Arc<str>, AccountUsage>,
+    pub(crate) service_properties: BTreeMap<(Service, Arc<str>), Bytes>,
+}
+
+impl Catalogue {
+    /// The catalogue of a partition before its first event.
+    pub(crate) fn new() -> Self {
+        Self {
+            cipher: None,
+            run_length: RunLength::UNTOLD,
+            next_incarnation: Incarnation::new(1),
+            names: BTreeMap::new(),
+            deadlines: Hint::default(),
+            accounts: BTreeMap::new(),
+            usage: BTreeMap::new(),
+            service_properties: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn cipher(&self) -> &TokenCipher {
+        self.cipher
+            .as_ref()
+            .expect("the runner initializes a partition before it takes other commands")
+    }
+
+    /// The entity of that name.
+    pub(crate) fn find(&self, name: &EntityName) -> Option<Incarnation> {
+        self.names.get(name).copied()
+    }
+
+    /// Gives a name to an entity. A damaged history may use one twice: the later entity gets it.
+    pub(crate) fn name(&mut self, name: EntityName, entity: Incarnation) {
+        self.names.insert(name, entity);
+    }
+
+    /// Forgets an entity with its deadline. A later entity keeps its name.
+    pub(crate) fn forget(&mut self, name: &EntityName, entity: Incarnation, deadline: &Deadline) {
+        if self.find(name) == Some(entity) {
+            self.names.remove(name);
+        }
+        self.deadlines.remove(entity, deadline);
+    }
+
+    /// Makes sure that no other entity gets this incarnation.
+    pub(crate) fn use_incarnation(&mut self, entity: Incarnation) {
+        self.next_incarnation = self.next_incarnation.max(entity.next());
+    }
+
+    /// When something of an entity becomes due next.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|(deadline, _)| deadline)
+    }
+
+    /// Adds what another reading of the same history has found and is missing here, but no entity.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.next_incarnation = self.next_incarnation.max(other.next_incarnation);
+        if self.cipher.is_none() {
+            self.cipher = other.cipher;
+            self.run_length = other.run_length;
+        }
+        // For an account in both, the keys here are the later ones.
+        for (name, account) in other.accounts {
+            self.accounts.entry(name).or_insert(account);
+        }
+        for (place, properties) in other.service_properties {
+            self.service_properties.entry(place).or_insert(properties);
+        }
+    }
+
+    /// Leaves out the next `count` incarnations.
+    pub(crate) fn skip_incarnations(&mut self, count: u64) {
+        let highest = (1 << Incarnation::BITS) - 1;
+        let next = self.next_incarnation.as_u64() + count;
+        self.next_incarnation = Incarnation::new(next.min(highest));
+    }
+
+    /// Removes an account, and the properties of its Queue Storage: a namespace of Service Bus may have the same
+    /// name.
+    pub(crate) fn remove_account(&mut self, account: &Arc<str>) {
+        self.service_properties
+            .retain(|(service, other), _| *service != Service::QueueStorage || other != account);
+        if !is_planted(Bug::AccountNotForgotten) {
+            self.accounts.remove(account);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! An upper bound of a snapshot's size, without making the snapshot. The disk keeps that much for the next
+//! ones.
+//!
+//! Messages, sessions and remembered ids count by their number. The bound is computed often, so it takes a
+//! step for each entity and account, and none for a message.
+
+use crate::bus::BusQueue;
+use crate::catalogue::AccountRecord;
+use crate::state::State;
+use crate::storage::Entity;
+
+/// The most bytes of a message of a storage queue: its number (2^35 messages), three times, its lease's
+/// generation and its delivery count (2^21 each), placement, encoding, and the location of its body.
+const MESSAGE_SIZE_BYTES_MAX: u64 = 46;
+
+/// The most bytes of an entity without its texts: numbers, times, lengths, and the heads of its parts.
+const ENTITY_SIZE_BYTES_MAX: u64 = 256;
+
+/// The most bytes of an access policy without its id and permissions.
+const POLICY_SIZE_BYTES_MAX: u64 = 32;
+
+/// The most bytes of an account without its name: secrets, versions, quota.
+const ACCOUNT_SIZE_BYTES_MAX: u64 = 256;
+
+/// The bytes of the file without its parts, and of the partition's own part.
+const FILE_SIZE_BYTES_MAX: u64 = 256;
+
+/// The heads of parts take at most this share of their content, which is 256 KiB or less.
+const PARTS_SHARE: u64 = 1024;
+
+impl State {
+    /// The most bytes that a snapshot of this state takes.
+    pub fn snapshot_size_bytes_max(&self) -> u64 {
+        let entities = self.storage.values().map(entity_size_bytes);
+        let queues = self.bus.values().map(queue_size_bytes);
+        let accounts = self.catalogue.accounts.values().map(account_size_bytes);
+        let properties = self.catalogue.service_properties.iter();
+        let properties = properties.map(|((_, account), properties)| {
+            ENTITY_SIZE_BYTES_MAX + (account.len() + properties.len()) as u64
+        });
+        let all = entities.chain(queues).chain(accounts).chain(properties);
+        let size_bytes = FILE_SIZE_BYTES_MAX + all.sum::<u64>();
+        size_bytes + size_bytes / PARTS_SHARE
+    }
+}
+
+fn entity_size_bytes(entity: &Entity) -> u64 {
+    let policies = entity.policies.iter().map(|policy| {
+        let permissions = policy.permissions.as_deref().map_or(0, str::len);
+        POLICY_SIZE_BYTES_MAX + (policy.id.len() + permissions) as u64
+    });
+    let metadata = &entity.metadata;
+    let texts = entity.name.account.len() + entity.name.name.len() + metadata.size_bytes();
+    // Each name and value of metadata has a length.
+    let texts = (texts + 8 * metadata.len()) as u64;
+    ENTITY_SIZE_BYTES_MAX
+        + texts
+        + policies.sum::<u64>()
+        + entity.backlog.count() * MESSAGE_SIZE_BYTES_MAX
+}
+
+fn queue_size_bytes(queue: &BusQueue) -> u64 {
+    let options = &queue.options;
+    let destinations = [&options.forward_to, &options.forward_dead_letters_to];
+    let destinations = destinations.into_iter().flatten().map(|name| name.len());
+    let texts = queue.name.account.len() + queue.name.name.len() + destinations.sum::<usize>();
+    ENTITY_SIZE_BYTES_MAX
+        + (texts + options.description.len()) as u64
+        + queue.backlog.snapshot_size_bytes_max()
+        + queue.duplicates.snapshot_size_bytes_max()
+}
+
+fn account_size_bytes(account: &AccountRecord) -> u64 {
+    ACCOUNT_SIZE_BYTES_MAX + account.name.len() as u64
+}

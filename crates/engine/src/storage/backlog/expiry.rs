@@ -1,0 +1,74 @@
+//! Messages whose time to live has passed, and the effects that remove them.
+
+use super::{Backlog, stored};
+use crate::storage::{Effect, Effects};
+use crate::vocabulary::{Incarnation, Place, SequenceNumber, Timestamp};
+
+/// The most messages that one event ends one by one. A run with more takes several.
+pub(crate) const ENDED_COUNT_MAX: usize = 16;
+
+impl Backlog {
+    /// The first run with something to expire at `now`, if the hints of its runs are right.
+    pub(crate) fn run_to_expire(&self, now: Timestamp) -> Option<u64> {
+        self.table.run_to_expire(now)
+    }
+
+    /// When the next run has something to expire, or earlier.
+    pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
+        self.table.next_expiry()
+    }
+
+    /// The effects that remove a run's messages that have expired at `now`, or the first of them, and how many
+    /// messages that are.
+    ///
+    /// A run without leased and delayed messages ends as a whole, if all of it has expired.
+    pub(crate) fn expired(
+        &self,
+        entity: Incarnation,
+        index: u64,
+        now: Timestamp,
+    ) -> Option<(Effects, u64)> {
+        let run = self.table.run(index)?;
+        if run.is_all_ready() && run.has_expired(now) {
+            let (from, until) = run.range();
+            let effect = Effect::RangeEnded {
+                entity,
+                from,
+                until,
+            };
+            return Some((effect.into(), run.live_count()));
+        }
+        let messages = run.entries().map(stored);
+        let expired = messages.filter(|(_, it)| it.is_expired(now));
+        let effects: Effects = expired
+            .take(ENDED_COUNT_MAX)
+            .map(|(number, message)| message.ended(Place { entity, number }))
+            .collect();
+        let count = effects.len() as u64;
+        (count > 0).then_some((effects, count))
+    }
+
+    /// Corrects a run's hint: other messages than those that are there may have set it.
+    pub(crate) fn raise_expiry(&mut self, index: u64) {
+        self.table.raise_expiry(index, |record| record.expires_at);
+    }
+
+    /// The effect that removes all messages, if there are any.
+    pub(crate) fn all_ended(&self, entity: Incarnation) -> Option<Effect> {
+        (!self.table.is_empty()).then_some(Effect::RangeEnded {
+            entity,
+            from: SequenceNumber::default(),
+            until: self.next(),
+        })
+    }
+
+    /// Whether a range covers all messages.
+    pub(crate) fn is_within(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
+        self.table.is_within(from, until)
+    }
+
+    /// Whether the messages of a range can end by the counts of their runs.
+    pub(crate) fn ends_by_counts(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
+        self.is_within(from, until) || self.table.is_whole_and_ready(from, until)
+    }
+}

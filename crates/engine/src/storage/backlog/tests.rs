@@ -1,0 +1,316 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::storage::Effect;
+use crate::table::BodyEncoding;
+use crate::table::Record;
+use crate::vocabulary::Place;
+use crate::vocabulary::{BodyLocation, Incarnation, LeaseGeneration};
+
+fn message(now: u64, expires_at: Timestamp, delay_ms: u64) -> Message {
+    let now = Timestamp::from_ms(now);
+    let due_at = (delay_ms > 0).then(|| now.plus_ms(delay_ms));
+    let location = BodyLocation {
+        record: 0,
+        offset: 0,
+        length: 7,
+    };
+    let body = Placed {
+        encoding: BodyEncoding::Text,
+        location,
+    };
+    Message::arrived(now, expires_at, due_at, body)
+}
+
+/// What a backlog is, without runs, cursors or indexes.
+#[derive(Default)]
+struct Model(BTreeMap<u64, Message>);
+
+impl Model {
+    fn visible(&self, now: Timestamp) -> Vec<u64> {
+        let mut visible: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(_, message)| message.due_at <= now && message.expires_at > now)
+            .map(|(number, message)| (message.due_at, *number))
+            .collect();
+        visible.sort_unstable();
+        visible.into_iter().map(|(_, number)| number).collect()
+    }
+}
+
+fn place(number: SequenceNumber) -> Place {
+    Place {
+        entity: Incarnation::new(1),
+        number,
+    }
+}
+
+impl Backlog {
+    /// Changes that carry what is true of the message.
+    fn lease_until(&mut self, number: SequenceNumber, until: Timestamp, now: Timestamp) {
+        let message = self.find(number).unwrap();
+        let effect = message.leased(place(number), message.next_delivery(until), None);
+        self.apply(now, &effect);
+    }
+
+    fn remove(&mut self, number: SequenceNumber, now: Timestamp) {
+        let effect = self.find(number).unwrap().ended(place(number));
+        self.apply(now, &effect);
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        while let Some(run) = self.run_to_expire(now) {
+            let expired = self.expired(Incarnation::new(1), run, now);
+            for effect in expired.iter().flat_map(|(effects, _)| effects.iter()) {
+                self.apply(now, effect);
+            }
+            self.raise_expiry(run);
+        }
+    }
+
+    pub(crate) fn check_invariants(&self) {
+        let is_fresh = |record: &Record| !Message(*record).is_timed();
+        self.table.check(is_fresh, |record| record.expires_at);
+        let timed: BTreeSet<_> = self
+            .messages()
+            .filter_map(|(number, message)| Some((message.timed_at()?, number)))
+            .collect();
+        assert!(self.timed.iter().eq(&timed));
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push { ttl_ms: Option<u64>, delay_ms: u64 },
+    Receive { hidden_ms: u64 },
+    Remove { nth: usize },
+    Expire,
+    Clear,
+    Wait { ms: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (prop::option::of(1u64..50), prop_oneof![3 => Just(0u64), 1 => 1u64..20])
+            .prop_map(|(ttl_ms, delay_ms)| Step::Push { ttl_ms, delay_ms }),
+        4 => (0u64..20).prop_map(|hidden_ms| Step::Receive { hidden_ms }),
+        3 => (0usize..300).prop_map(|nth| Step::Remove { nth }),
+        1 => Just(Step::Expire),
+        1 => (0u8..20).prop_map(|n| if n == 0 { Step::Clear } else { Step::Expire }),
+        3 => (0u64..10).prop_map(|ms| Step::Wait { ms }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn behaves_as_the_plain_model(
+        tiny in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..600),
+    ) {
+        let length = if tiny { RunLength::TINY } else { RunLength::DEFAULT };
+        let mut backlog = Backlog::starting_at(length, SequenceNumber::FIRST);
+        let mut model = Model::default();
+        let mut now = Timestamp::from_ms(100);
+        for step in steps {
+            match step {
+                Step::Push { ttl_ms, delay_ms } => {
+                    let expires_at = ttl_ms.map_or(Timestamp::NEVER, |ms| now.plus_ms(ms));
+                    let message = message(now.as_ms(), expires_at, delay_ms);
+                    let number = backlog.next();
+                    backlog.push(number, message);
+                    model.0.insert(number.as_u64(), message);
+                }
+                Step::Receive { hidden_ms } => {
+                    let first = backlog.visible(now).next().map(|(number, _)| number);
+                    if let Some(number) = first {
+                        let until = now.plus_ms(hidden_ms);
+                        backlog.lease_until(number, until, now);
+                        let message = model.0.get_mut(&number.as_u64()).unwrap();
+                        let lease = message.next_delivery(until);
+                        message::lease(&mut message.0, &lease, None);
+                    }
+                }
+                Step::Remove { nth } => {
+                    let number = model.0.keys().nth(nth).copied();
+                    if let Some(number) = number {
+                        backlog.remove(SequenceNumber::new(number), now);
+                        model.0.remove(&number);
+                    }
+                }
+                Step::Expire => {
+                    backlog.expire(now);
+                    model.0.retain(|_, message| message.expires_at > now);
+                    prop_assert_eq!(backlog.count(), model.0.len() as u64);
+                }
+                Step::Clear => {
+                    let all = backlog.all_ended(Incarnation::new(1));
+                    prop_assert_eq!(all.is_some(), !model.0.is_empty());
+                    if let Some(all) = all {
+                        backlog.apply(now, &all);
+                    }
+                    model.0.clear();
+                }
+                Step::Wait { ms } => now = now.plus_ms(ms),
+            }
+            let visible: Vec<_> = backlog.visible(now).map(|(number, _)| number.as_u64()).collect();
+            prop_assert_eq!(visible, model.visible(now));
+        }
+        let messages = backlog.messages().map(|(number, it)| (number.as_u64(), it));
+        prop_assert_eq!(messages.collect::<BTreeMap<_, _>>(), model.0);
+        backlog.check_invariants();
+    }
+
+    /// In a replay from pieces of different age, the order of runs is not that of events, and `next` says
+    /// nothing about a run.
+    #[test]
+    fn messages_may_arrive_in_any_order(mut numbers in Just((1..400_u64).collect::<Vec<_>>()).prop_shuffle()) {
+        let mut backlog = Backlog::starting_at(RunLength::UNTOLD, SequenceNumber::new(10_000));
+        let gone = numbers.split_off(300);
+        for number in numbers.iter().chain(&gone) {
+            let message = message(*number, Timestamp::from_ms(1000), number % 3);
+            backlog.push(SequenceNumber::new(*number), message);
+        }
+        for number in &gone {
+            backlog.remove(SequenceNumber::new(*number), Timestamp::ZERO);
+        }
+        backlog.check_invariants();
+        numbers.sort_unstable();
+        let found = backlog.messages().map(|(number, _)| number.as_u64());
+        prop_assert_eq!(found.collect::<Vec<_>>(), numbers);
+        prop_assert_eq!(backlog.next().as_u64(), 10_000);
+    }
+}
+
+fn backlog_of(count: u64) -> Backlog {
+    let mut backlog = Backlog::starting_at(RunLength::UNTOLD, SequenceNumber::FIRST);
+    for number in 1..=count {
+        backlog.push(SequenceNumber::new(number), message(0, Timestamp::NEVER, 0));
+    }
+    backlog
+}
+
+fn numbers(backlog: &Backlog) -> Vec<u64> {
+    let messages = backlog.messages();
+    messages.map(|(number, _)| number.as_u64()).collect()
+}
+
+#[test]
+fn a_range_ends_the_runs_that_it_covers_whole() {
+    let mut backlog = backlog_of(300);
+    backlog.end_range(SequenceNumber::new(100), SequenceNumber::new(290));
+    backlog.check_invariants();
+    let left: Vec<u64> = (1..128).chain(256..=300).collect();
+    assert_eq!(numbers(&backlog), left);
+    let first = backlog.visible(Timestamp::ZERO).next();
+    assert_eq!(first.map(|(number, _)| number.as_u64()), Some(1));
+    backlog.end_range(SequenceNumber::new(1), SequenceNumber::new(128));
+    backlog.check_invariants();
+    let first = backlog.visible(Timestamp::ZERO).next();
+    assert_eq!(first.map(|(number, _)| number.as_u64()), Some(256));
+    // A range that ends before it begins is none.
+    backlog.end_range(SequenceNumber::new(301), SequenceNumber::new(1));
+    backlog.end_range(SequenceNumber::new(0), SequenceNumber::new(301));
+    backlog.check_invariants();
+    assert_eq!(numbers(&backlog), []);
+    assert_eq!(backlog.next().as_u64(), 301);
+}
+
+#[test]
+fn an_effect_on_a_message_that_is_not_there_changes_nothing() {
+    let mut backlog = backlog_of(3);
+    let gone = SequenceNumber::new(2);
+    let ended = backlog.find(gone).unwrap().ended(place(gone));
+    let message = backlog.find(gone).unwrap();
+    let leased = message.leased(place(gone), message.next_delivery(Timestamp::NEVER), None);
+    backlog.apply(Timestamp::ZERO, &ended);
+    for effect in [ended, leased] {
+        backlog.apply(Timestamp::ZERO, &effect);
+        backlog.check_invariants();
+        assert_eq!(numbers(&backlog), [1, 3]);
+    }
+    // A number that is taken keeps its message.
+    let again = message_at(5);
+    backlog.push(SequenceNumber::new(1), again);
+    backlog.check_invariants();
+    let first = backlog.find(SequenceNumber::new(1)).unwrap();
+    assert_eq!(first.enqueued_at, Timestamp::ZERO);
+}
+
+fn message_at(inserted_at: u64) -> Message {
+    message(inserted_at, Timestamp::NEVER, 0)
+}
+
+/// Wrong events cannot come from this version. They must not stop a start.
+#[test]
+fn an_effect_that_is_wrong_about_the_old_message_stops_nothing() {
+    let wrong = Was {
+        due_at: Some(Timestamp::from_ms(77)),
+        body: Some(BodyLocation {
+            record: 0,
+            offset: 0,
+            length: u32::MAX,
+        }),
+    };
+    let mut backlog = backlog_of(3);
+    let number = SequenceNumber::new(2);
+    let effects = [
+        Effect::Leased {
+            at: place(number),
+            lease: Lease {
+                generation: LeaseGeneration::FIRST,
+                deliveries: 1,
+                due_at: Timestamp::from_ms(9),
+            },
+            body: None,
+            was: wrong,
+        },
+        Effect::Ended {
+            at: place(number),
+            was: wrong,
+        },
+    ];
+    for effect in effects {
+        backlog.apply(Timestamp::ZERO, &effect);
+    }
+    assert_eq!(numbers(&backlog), [1, 3]);
+    assert_eq!(backlog.visible(Timestamp::from_ms(100)).count(), 2);
+    assert_eq!(backlog.count(), 2);
+}
+
+#[test]
+fn a_run_of_which_all_has_expired_ends_by_its_counts() {
+    let mut backlog = Backlog::starting_at(RunLength::UNTOLD, SequenceNumber::FIRST);
+    let soon = Timestamp::from_ms(10);
+    for number in 1..=200 {
+        backlog.push(SequenceNumber::new(number), message(0, soon, 0));
+    }
+    let entity = Incarnation::new(1);
+    let whole = backlog.expired(entity, 0, soon);
+    let range = Effect::RangeEnded {
+        entity,
+        from: SequenceNumber::new(1),
+        until: SequenceNumber::new(128),
+    };
+    assert_eq!(whole, Some((range.into(), 127)));
+    // A message in the order by time must leave it: the range would not say which.
+    backlog.lease_until(
+        SequenceNumber::new(5),
+        Timestamp::from_ms(20),
+        Timestamp::ZERO,
+    );
+    let (effects, count) = backlog.expired(entity, 0, soon).unwrap();
+    assert_eq!((effects.len(), count), (expiry::ENDED_COUNT_MAX, 16));
+    backlog.expire(soon);
+    backlog.check_invariants();
+    assert_eq!(numbers(&backlog), []);
+}
+
+impl Backlog {
+    /// As if it came from a newer piece of a snapshot than the messages.
+    pub(crate) fn set_next_to(&mut self, next: SequenceNumber) {
+        self.table.set_next(next);
+    }
+}

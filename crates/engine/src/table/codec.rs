@@ -1,0 +1,28 @@
+//! The bytes of what the table's records have.
+
+use super::{BodyEncoding, RunLength};
+use crate::vocabulary::BodyLocation;
+use crate::vocabulary::codec::{DecodeError, Reader};
+use crate::vocabulary::elements::{location, put_location};
+
+pub(crate) fn run_length(r: &mut Reader<'_>) -> Result<RunLength, DecodeError> {
+    let length = RunLength::new(r.varint()?);
+    length.ok_or_else(|| r.error("length of runs that is not a power of two up to 1024"))
+}
+
+pub(crate) fn put_body(out: &mut Vec<u8>, encoding: BodyEncoding, body: BodyLocation) {
+    out.push(match encoding {
+        BodyEncoding::Text => 1,
+        BodyEncoding::Raw => 2,
+    });
+    put_location(out, body);
+}
+
+pub(crate) fn body(r: &mut Reader<'_>) -> Result<(BodyEncoding, BodyLocation), DecodeError> {
+    let encoding = match r.u8()? {
+        1 => BodyEncoding::Text,
+        2 => BodyEncoding::Raw,
+        _ => return Err(r.error("body encoding that is not known")),
+    };
+    Ok((encoding, location(r)?))
+}

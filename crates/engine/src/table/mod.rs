@@ -1,0 +1,345 @@
+//! The messages of an entity of either service, by sequence number.
+//!
+//! Messages lie in *runs* of consecutive numbers, dense and cheap. The order by number is a bit for each message
+//! and an entry for each run: whatever can be received in that order needs no entry of its own. A run also
+//! carries the counts of its messages and bounds of their expiries.
+//!
+//! The table knows records, runs, and these two orders. What a state means, which messages are in an order, and
+//! what else orders them is for the profiles to say (`backlog` and `bus/backlog`).
+//!
+//! Changes come from effects, which bring what the old message counted for. So a change asks only whether the
+//! message is there, and never reads what it replaces.
+//!
+//! Invariants: no run is empty; `ready` names the runs with a message in the order by number; counts and sizes
+//! are sums over the runs, and each run's over its messages; a run's bound of expiry has an entry in `expiries`
+//! unless it is [`Timestamp::NEVER`].
+
+mod bits;
+pub(crate) mod codec;
+mod expiry;
+mod length;
+mod record;
+mod run;
+mod timed;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kew_planted::{Bug, is_planted};
+
+pub use self::length::RunLength;
+pub use self::record::{
+    BodyEncoding, DeadLetterCause, MESSAGE_OVERHEAD_BYTES, MessageState, Placed,
+};
+pub(crate) use self::record::{Record, Side, size_bytes};
+pub(crate) use self::run::Run;
+pub(crate) use self::timed::Timed;
+use crate::vocabulary::{BodyLocation, Hint, SequenceNumber, Timestamp};
+
+/// A message in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(crate) number: SequenceNumber,
+    pub(crate) record: &'a Record,
+    pub(crate) side: Option<&'a Side>,
+}
+
+impl<'a> Entry<'a> {
+    /// Changes to its application properties, oldest first.
+    pub(crate) fn overlays(&self) -> &'a [BodyLocation] {
+        self.side.map_or(&[], |side| &side.overlays)
+    }
+
+    /// What it counts for.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        size_bytes(self.record.body, self.overlays())
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    length: RunLength,
+    runs: BTreeMap<u64, Run>,
+    next: SequenceNumber,
+    ready: BTreeSet<u64>,
+    expiries: Hint<BTreeSet<(Timestamp, u64)>>,
+    count: u64,
+    size_bytes: u64,
+}
+
+impl Table {
+    /// An empty table whose next message has this number.
+    pub(crate) fn new(length: RunLength, next: SequenceNumber) -> Self {
+        Self {
+            length,
+            runs: BTreeMap::new(),
+            next,
+            ready: BTreeSet::new(),
+            expiries: Hint::default(),
+            count: 0,
+            size_bytes: 0,
+        }
+    }
+
+    pub(crate) fn length(&self) -> RunLength {
+        self.length
+    }
+
+    /// The number of the next message.
+    pub(crate) fn next(&self) -> SequenceNumber {
+        self.next
+    }
+
+    pub(crate) fn set_next(&mut self, next: SequenceNumber) {
+        self.next = next;
+    }
+
+    /// Leaves out the next `count` numbers.
+    pub(crate) fn skip_numbers(&mut self, count: u64) {
+        let highest = (1 << SequenceNumber::BITS) - 1;
+        self.next = SequenceNumber::new((self.next.as_u64() + count).min(highest));
+    }
+
+    /// How many messages there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// What all messages count for.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Makes sure that no message gets this number again.
+    pub(crate) fn use_number(&mut self, number: SequenceNumber) {
+        self.next = self.next.max(number.next());
+    }
+
+    /// Adds a message. `is_ready` says whether it can be received in the order of its number. Returns false if
+    /// there is one of that number. The number may be lower than those of others: in a replay, the next number
+    /// can come from a later time than the run.
+    pub(crate) fn insert(
+        &mut self,
+        number: SequenceNumber,
+        record: Record,
+        side: Side,
+        is_ready: bool,
+    ) -> bool {
+        let index = self.length.run_of(number.as_u64());
+        let length = self.length;
+        let run = self.runs.entry(index);
+        let run = run.or_insert_with(|| Run::new(length, index));
+        let size_bytes = size_bytes(record.body, &side.overlays);
+        if !run.put(number, record, side) {
+            return false;
+        }
+        run.size_bytes += size_bytes;
+        self.count += 1;
+        self.size_bytes += size_bytes;
+        if is_ready {
+            if !run.has_ready() {
+                self.ready.insert(index);
+            }
+            run.set_ready(number, true);
+        }
+        true
+    }
+
+    /// Removes a message that counted for so many bytes. Returns false if there is none.
+    pub(crate) fn remove(&mut self, number: SequenceNumber, size_bytes: u64) -> bool {
+        let index = self.length.run_of(number.as_u64());
+        let Some(run) = self.runs.get_mut(&index) else {
+            return false;
+        };
+        let had_ready = run.has_ready();
+        if !run.take(number) {
+            return false;
+        }
+        run.size_bytes = run.size_bytes.saturating_sub(size_bytes);
+        if had_ready && !run.has_ready() {
+            self.ready.remove(&index);
+        }
+        if run.live_count() == 0 {
+            self.expiries.remove(&(*run.expires_first, index));
+            self.runs.remove(&index);
+        }
+        if !is_planted(Bug::CountNotLowered) {
+            self.count -= 1;
+        }
+        self.size_bytes = self.size_bytes.saturating_sub(size_bytes);
+        true
+    }
+
+    /// Changes a message, which can then be received in the order of its number or not. Returns false if there
+    /// is none.
+    pub(crate) fn change(
+        &mut self,
+        number: SequenceNumber,
+        is_ready: bool,
+        change: impl FnOnce(&mut Record),
+    ) -> bool {
+        let index = self.length.run_of(number.as_u64());
+        let Some(run) = self.runs.get_mut(&index) else {
+            return false;
+        };
+        let had_ready = run.has_ready();
+        if !run.change(number, change) {
+            return false;
+        }
+        run.set_ready(number, is_ready);
+        match (had_ready, run.has_ready()) {
+            (false, true) => {
+                self.ready.insert(index);
+            }
+            (true, false) => {
+                self.ready.remove(&index);
+            }
+            (true, true) | (false, false) => {}
+        }
+        true
+    }
+
+    /// Counts other bytes for a message that has changed.
+    pub(crate) fn resize(&mut self, number: SequenceNumber, added: u64, taken: u64) {
+        let index = self.length.run_of(number.as_u64());
+        if let Some(run) = self.runs.get_mut(&index) {
+            run.size_bytes = (run.size_bytes + added).saturating_sub(taken);
+            self.size_bytes = (self.size_bytes + added).saturating_sub(taken);
+        }
+    }
+
+    /// Changes what few messages have, but not their bytes. Nothing happens if there is no such message.
+    pub(crate) fn change_side(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Side)) {
+        let index = self.length.run_of(number.as_u64());
+        if let Some(run) = self.runs.get_mut(&index) {
+            run.change_side(number, change);
+        }
+    }
+
+    /// Removes all messages of the runs whose messages lie in a range. A run that reaches beyond it stays as it
+    /// is.
+    pub(crate) fn remove_runs(&mut self, from: SequenceNumber, until: SequenceNumber) {
+        if from >= until {
+            return;
+        }
+        let length = self.length;
+        let runs = length.run_of(from.as_u64())..=length.run_of(until.as_u64());
+        let gone = self
+            .runs
+            .extract_if(runs, |_, run| run.is_within(from, until));
+        for (index, run) in gone {
+            self.ready.remove(&index);
+            self.expiries.remove(&(*run.expires_first, index));
+            self.count -= run.live_count();
+            self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
+        }
+        self.next = self.next.max(until);
+    }
+
+    /// Whether a range covers all messages.
+    pub(crate) fn is_within(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
+        let (first, last) = (self.runs.first_key_value(), self.runs.last_key_value());
+        first.is_none_or(|(_, run)| run.range().0 >= from)
+            && last.is_none_or(|(_, run)| run.range().1 <= until)
+    }
+
+    /// Whether the messages of a range are those of whole runs, and all of them can be received in the order of
+    /// their numbers.
+    pub(crate) fn is_whole_and_ready(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
+        if from >= until {
+            return true;
+        }
+        let runs = self.length.run_of(from.as_u64())..=self.length.run_of(until.as_u64());
+        let mut near = self.runs.range(runs).map(|(_, run)| run);
+        near.all(|run| {
+            !run.overlaps(from, until) || run.is_within(from, until) && run.is_all_ready()
+        })
+    }
+
+    pub(crate) fn get(&self, number: SequenceNumber) -> Option<Entry<'_>> {
+        let index = self.length.run_of(number.as_u64());
+        self.runs.get(&index)?.get(number)
+    }
+
+    pub(crate) fn run(&self, index: u64) -> Option<&Run> {
+        self.runs.get(&index)
+    }
+
+    /// The first message.
+    pub(crate) fn first(&self) -> Option<Entry<'_>> {
+        let (_, run) = self.runs.first_key_value()?;
+        run.entries().next()
+    }
+
+    /// The number of the last message.
+    pub(crate) fn last(&self) -> Option<SequenceNumber> {
+        let (_, run) = self.runs.last_key_value()?;
+        run.last()
+    }
+
+    /// Every message, in order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.runs.values().flat_map(Run::entries)
+    }
+
+    /// Every message from a number on, in order.
+    pub(crate) fn entries_from(&self, number: SequenceNumber) -> impl Iterator<Item = Entry<'_>> {
+        let runs = self.runs.range(self.length.run_of(number.as_u64())..);
+        runs.flat_map(move |(_, run)| run.entries_from(number))
+    }
+
+    /// Whether a message can be received in the order of its number.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The messages that can be received in the order of their numbers, in that order. Leaves out runs of which
+    /// all has expired at `now`.
+    pub(crate) fn ready(&self, now: Timestamp) -> impl Iterator<Item = Entry<'_>> {
+        let runs = self.ready.iter().filter_map(|index| self.runs.get(index));
+        let runs = runs.filter(move |run| !run.has_expired(now));
+        runs.flat_map(Run::ready_entries)
+    }
+
+    /// All messages, to change them in a repair. Their orders must stay as they are.
+    pub(crate) fn records_mut(&mut self) -> impl Iterator<Item = &mut Record> {
+        self.runs.values_mut().flat_map(Run::records_mut)
+    }
+
+    /// Asserts what the first lines of this file promise, given which messages can be received in the order of
+    /// their numbers, and when each expires.
+    #[cfg(test)]
+    pub(crate) fn check(
+        &self,
+        is_ready: impl Fn(&Record) -> bool,
+        expiry: impl Fn(&Record) -> Timestamp,
+    ) {
+        assert_eq!(self.entries().count() as u64, self.count);
+        let sizes = self.entries().map(|entry| entry.size_bytes());
+        assert_eq!(sizes.sum::<u64>(), self.size_bytes);
+        let mut expiries = BTreeSet::new();
+        for (index, run) in &self.runs {
+            run.check();
+            let sizes = run.entries().map(|entry| entry.size_bytes());
+            assert_eq!(sizes.sum::<u64>(), run.size_bytes);
+            let ready = run.entries().filter(|entry| is_ready(entry.record));
+            assert!(run.ready_entries().eq(ready));
+            assert_eq!(self.ready.contains(index), run.has_ready());
+            for entry in run.entries() {
+                assert_eq!(self.length.run_of(entry.number.as_u64()), *index);
+                assert!(*run.expires_first <= expiry(entry.record));
+            }
+            if *run.expires_first != Timestamp::NEVER {
+                expiries.insert((*run.expires_first, *index));
+            }
+        }
+        assert!(self.ready.iter().all(|index| self.runs.contains_key(index)));
+        assert_eq!(*self.expiries, expiries);
+    }
+}
+
+#[cfg(test)]
+mod tests;

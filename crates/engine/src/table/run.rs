@@ -1,0 +1,280 @@
+//! A run: consecutive sequence numbers of an entity, and what their messages count for together.
+
+use std::collections::BTreeMap;
+
+use super::Entry;
+use super::bits::Bits;
+use super::length::RunLength;
+use super::record::{Record, Side};
+use crate::vocabulary::{Hint, SequenceNumber, Timestamp};
+
+/// A run with fewer slots is never made smaller.
+const SLOTS_KEPT: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct Run {
+    length: RunLength,
+    index: u64,
+    /// The slots from `base` on that were ever used. Only the live ones mean something.
+    slots: Vec<Record>,
+    base: usize,
+    live: Bits,
+    /// The live ones that can be received in the order of their numbers.
+    ready: Bits,
+    sides: BTreeMap<usize, Side>,
+    live_count: u64,
+    pub(super) size_bytes: u64,
+    /// A lower bound of when the next message expires: the message that had it may be gone.
+    pub(super) expires_first: Hint<Timestamp>,
+    /// An upper bound of all expiries, likewise. A run that comes from a snapshot may have a lower one.
+    expires_last: Timestamp,
+}
+
+/// Which slots there are, and the bounds, depend on the past. Only the messages count.
+impl PartialEq for Run {
+    fn eq(&self, other: &Self) -> bool {
+        (self.size_bytes, self.ready) == (other.size_bytes, other.ready)
+            && self.entries().eq(other.entries())
+    }
+}
+
+impl Eq for Run {}
+
+impl Run {
+    pub(super) fn new(length: RunLength, index: u64) -> Self {
+        Self {
+            length,
+            index,
+            slots: Vec::new(),
+            base: 0,
+            live: Bits::default(),
+            ready: Bits::default(),
+            sides: BTreeMap::new(),
+            live_count: 0,
+            size_bytes: 0,
+            expires_first: Hint::new(Timestamp::NEVER),
+            expires_last: Timestamp::ZERO,
+        }
+    }
+
+    fn number(&self, slot: usize) -> SequenceNumber {
+        SequenceNumber::new(self.length.first_of(self.index) + slot as u64)
+    }
+
+    fn slot(&self, number: SequenceNumber) -> usize {
+        self.length.slot_of(number.as_u64())
+    }
+
+    fn record(&self, slot: usize) -> Option<&Record> {
+        self.slots.get(slot.checked_sub(self.base)?)
+    }
+
+    /// The number of the first message.
+    pub(super) fn first(&self) -> Option<SequenceNumber> {
+        self.live.first().map(|slot| self.number(slot))
+    }
+
+    /// The number of the last message.
+    pub(super) fn last(&self) -> Option<SequenceNumber> {
+        self.live.last().map(|slot| self.number(slot))
+    }
+
+    /// How many messages there are.
+    pub(crate) fn live_count(&self) -> u64 {
+        self.live_count
+    }
+
+    /// The numbers from the first message to the last one, without the number after it.
+    pub(crate) fn range(&self) -> (SequenceNumber, SequenceNumber) {
+        let until = self.last().map(SequenceNumber::next);
+        (self.first().unwrap_or_default(), until.unwrap_or_default())
+    }
+
+    /// Whether all of its messages lie in a range of numbers.
+    pub(super) fn is_within(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
+        let (first, end) = self.range();
+        first >= from && end <= until
+    }
+
+    pub(super) fn overlaps(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
+        let (first, end) = self.range();
+        first < until && end > from
+    }
+
+    /// Puts a message into its slot. Returns false if there is one.
+    pub(super) fn put(&mut self, number: SequenceNumber, record: Record, side: Side) -> bool {
+        let slot = self.slot(number);
+        if self.live.contains(slot) {
+            return false;
+        }
+        // Nearly always a message goes behind the last one.
+        if slot == self.base + self.slots.len() && !self.slots.is_empty() {
+            self.slots.push(record);
+        } else {
+            self.make_room(slot);
+            if let Some(vacant) = self.slots.get_mut(slot - self.base) {
+                *vacant = record;
+            }
+        }
+        self.live.insert(slot);
+        self.live_count += 1;
+        self.expires_last = self.expires_last.max(record.expires_at);
+        if !side.is_empty() {
+            self.sides.insert(slot, side);
+        }
+        true
+    }
+
+    fn make_room(&mut self, slot: usize) {
+        if self.live_count == 0 {
+            self.slots.clear();
+            self.base = slot;
+        }
+        if slot < self.base {
+            let missing = (slot..self.base).map(|_| Record::vacant());
+            self.slots.splice(0..0, missing);
+            self.base = slot;
+        }
+        let count = self.slots.len().max(slot + 1 - self.base);
+        self.slots.resize_with(count, Record::vacant);
+    }
+
+    /// Takes a message out of its slot. Returns false if there is none.
+    pub(super) fn take(&mut self, number: SequenceNumber) -> bool {
+        let slot = self.slot(number);
+        if !self.live.remove(slot) {
+            return false;
+        }
+        self.ready.remove(slot);
+        self.sides.remove(&slot);
+        self.live_count -= 1;
+        self.give_back();
+        true
+    }
+
+    /// Gives slots at both ends back when few are in use: a queue that is short, and often used, would keep a
+    /// whole run of them.
+    fn give_back(&mut self) {
+        let are_few = self.live_count <= self.slots.len() as u64 / 4;
+        if self.slots.len() < SLOTS_KEPT || !are_few {
+            return;
+        }
+        let (Some(first), Some(last)) = (self.live.first(), self.live.last()) else {
+            return;
+        };
+        if (last - first) < self.slots.len() / 2 {
+            self.slots.truncate(last + 1 - self.base);
+            self.slots.drain(..first - self.base);
+            self.slots.shrink_to_fit();
+            self.base = first;
+        }
+    }
+
+    /// Changes a message. Returns false if there is none.
+    pub(super) fn change(
+        &mut self,
+        number: SequenceNumber,
+        change: impl FnOnce(&mut Record),
+    ) -> bool {
+        let slot = self.slot(number);
+        if !self.live.contains(slot) {
+            return false;
+        }
+        let record = slot.checked_sub(self.base);
+        if let Some(record) = record.and_then(|it| self.slots.get_mut(it)) {
+            change(record);
+            self.expires_last = self.expires_last.max(record.expires_at);
+        }
+        true
+    }
+
+    /// Changes what few messages have. Nothing happens if there is no such message.
+    pub(super) fn change_side(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Side)) {
+        let slot = self.slot(number);
+        if self.live.contains(slot) {
+            change(self.sides.entry(slot).or_default());
+        }
+    }
+
+    /// Whether a message can be received in the order of its number.
+    pub(super) fn set_ready(&mut self, number: SequenceNumber, is_ready: bool) {
+        let slot = self.slot(number);
+        if is_ready {
+            self.ready.insert(slot);
+        } else {
+            self.ready.remove(slot);
+        }
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Whether every message can be received in the order of its number.
+    pub(crate) fn is_all_ready(&self) -> bool {
+        self.ready == self.live
+    }
+
+    /// Whether all of its messages have expired for certain.
+    pub(crate) fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_last.has_passed(now)
+    }
+
+    pub(super) fn get(&self, number: SequenceNumber) -> Option<Entry<'_>> {
+        let slot = self.slot(number);
+        self.live.contains(slot).then(|| self.entry(slot))?
+    }
+
+    fn entry(&self, slot: usize) -> Option<Entry<'_>> {
+        Some(Entry {
+            number: self.number(slot),
+            record: self.record(slot)?,
+            side: self.sides.get(&slot),
+        })
+    }
+
+    /// The messages, in order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.live.iter_from(0).filter_map(|slot| self.entry(slot))
+    }
+
+    /// The messages from a number of this run on.
+    pub(super) fn entries_from(&self, number: SequenceNumber) -> impl Iterator<Item = Entry<'_>> {
+        let slot = if self.length.run_of(number.as_u64()) < self.index {
+            0
+        } else {
+            self.slot(number)
+        };
+        let slots = self.live.iter_from(slot);
+        slots.filter_map(|slot| self.entry(slot))
+    }
+
+    /// The messages that can be received in the order of their numbers.
+    pub(super) fn ready_entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.ready.iter_from(0).filter_map(|slot| self.entry(slot))
+    }
+
+    /// All messages, to change them.
+    pub(super) fn records_mut(&mut self) -> impl Iterator<Item = &mut Record> {
+        let (live, base) = (&self.live, self.base);
+        let slots = self.slots.iter_mut().enumerate();
+        slots.filter_map(move |(index, record)| live.contains(base + index).then_some(record))
+    }
+
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        assert_eq!(self.live.count() as u64, self.live_count);
+        assert!(self.live_count > 0, "a run without messages is removed");
+        assert!(self.ready.iter_from(0).all(|it| self.live.contains(it)));
+        assert!(self.sides.keys().all(|it| self.live.contains(*it)));
+        assert_eq!(self.entries().count() as u64, self.live_count);
+        for entry in self.entries() {
+            assert!(self.expires_last >= entry.record.expires_at);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn slot_count(&self) -> usize {
+        self.slots.capacity()
+    }
+}

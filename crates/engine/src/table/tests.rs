@@ -1,0 +1,323 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::vocabulary::LeaseGeneration;
+
+fn number(number: u64) -> SequenceNumber {
+    SequenceNumber::new(number)
+}
+
+fn location(length: u32) -> BodyLocation {
+    BodyLocation {
+        record: 0,
+        offset: 0,
+        length,
+    }
+}
+
+/// Ready ones expire, others do not.
+fn expiry(record: &Record) -> Timestamp {
+    match record.state {
+        MessageState::Ready => record.expires_at,
+        MessageState::Locked { .. } | MessageState::Scheduled | MessageState::Deferred => {
+            Timestamp::NEVER
+        }
+    }
+}
+
+fn is_ready(record: &Record) -> bool {
+    record.state == MessageState::Ready
+}
+
+/// What a table is, without runs and bits.
+type Model = BTreeMap<u64, (Record, Side)>;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push {
+        ready: bool,
+        length: u32,
+    },
+    /// A number that is not the next one: a replay from pieces of different age.
+    Insert {
+        number: u64,
+    },
+    Remove {
+        nth: usize,
+    },
+    Change {
+        nth: usize,
+        ready: bool,
+        expires: Option<u64>,
+    },
+    Overlay {
+        nth: usize,
+        length: u32,
+    },
+    RemoveRuns {
+        from: u64,
+        length: u64,
+    },
+    Expire {
+        now: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let nth = || 0_usize..100;
+    prop_oneof![
+        8 => (any::<bool>(), 0_u32..50).prop_map(|(ready, length)| Step::Push { ready, length }),
+        1 => (0_u64..60).prop_map(|number| Step::Insert { number }),
+        4 => nth().prop_map(|nth| Step::Remove { nth }),
+        4 => (nth(), any::<bool>(), prop::option::of(1_u64..100))
+            .prop_map(|(nth, ready, expires)| Step::Change { nth, ready, expires }),
+        1 => (nth(), 1_u32..9).prop_map(|(nth, length)| Step::Overlay { nth, length }),
+        1 => (0_u64..60, 0_u64..30).prop_map(|(from, length)| Step::RemoveRuns { from, length }),
+        1 => (0_u64..100).prop_map(|now| Step::Expire { now }),
+    ]
+}
+
+/// A table beside its model.
+struct Pair {
+    table: Table,
+    model: Model,
+}
+
+impl Pair {
+    fn insert(&mut self, at: u64, ready: bool, length: u32) {
+        let state = if ready {
+            MessageState::Ready
+        } else {
+            MessageState::Scheduled
+        };
+        let record = Record {
+            state,
+            generation: LeaseGeneration::new(length),
+            ..Record::ready(Timestamp::from_ms(at), location(length))
+        };
+        let side = Side {
+            first_number: length.is_multiple_of(7).then(|| number(length.into())),
+            ..Side::default()
+        };
+        self.table.use_number(number(at));
+        let is_new = self.table.insert(number(at), record, side.clone(), ready);
+        assert_eq!(is_new, !self.model.contains_key(&at));
+        self.model.entry(at).or_insert((record, side));
+    }
+
+    fn nth(&self, nth: usize) -> Option<u64> {
+        self.model.keys().nth(nth).copied()
+    }
+
+    fn carry_out(&mut self, step: Step) {
+        match step {
+            Step::Push { ready, length } => self.insert(self.table.next().as_u64(), ready, length),
+            Step::Insert { number } => self.insert(number, true, 3),
+            Step::Remove { nth } => self.remove(nth),
+            Step::Change {
+                nth,
+                ready,
+                expires,
+            } => self.change(nth, ready, expires),
+            Step::Overlay { nth, length } => {
+                if let Some(at) = self.nth(nth) {
+                    let overlay = location(length);
+                    let change = |side: &mut Side| side.overlays.push(overlay);
+                    self.table.change_side(number(at), change);
+                    self.table.resize(number(at), length.into(), 0);
+                    change(&mut self.model.get_mut(&at).unwrap().1);
+                }
+            }
+            Step::RemoveRuns { from, length } => self.remove_runs(from, from + length),
+            Step::Expire { now } => {
+                let now = Timestamp::from_ms(now);
+                while let Some(run) = self.table.run_to_expire(now) {
+                    self.table.raise_expiry(run, |record| match expiry(record) {
+                        at if at.has_passed(now) => Timestamp::NEVER,
+                        at => at,
+                    });
+                }
+                // What has expired is gone in truth.
+                let is_expired = |(record, _): &(Record, Side)| expiry(record).has_passed(now);
+                let gone = self.model.iter().filter(|(_, it)| is_expired(it));
+                let gone: Vec<u64> = gone.map(|(at, _)| *at).collect();
+                gone.into_iter().for_each(|at| self.remove_at(at));
+            }
+        }
+    }
+
+    fn remove(&mut self, nth: usize) {
+        match self.nth(nth) {
+            Some(at) => self.remove_at(at),
+            None => assert!(!self.table.remove(number(1_000_000), 1)),
+        }
+    }
+
+    fn remove_at(&mut self, at: u64) {
+        let size_bytes = self.table.get(number(at)).unwrap().size_bytes();
+        assert!(self.table.remove(number(at), size_bytes));
+        assert!(!self.table.remove(number(at), size_bytes));
+        self.model.remove(&at);
+    }
+
+    fn change(&mut self, nth: usize, ready: bool, expires: Option<u64>) {
+        let Some(at) = self.nth(nth) else { return };
+        let change = |record: &mut Record| {
+            record.state = if ready {
+                MessageState::Ready
+            } else {
+                MessageState::Deferred
+            };
+            record.expires_at = expires.map_or(Timestamp::NEVER, Timestamp::from_ms);
+        };
+        assert!(self.table.change(number(at), ready, change));
+        let (record, _) = self.model.get_mut(&at).unwrap();
+        change(record);
+        self.table.lower_expiry(number(at), expiry(record));
+    }
+
+    fn remove_runs(&mut self, from: u64, until: u64) {
+        let length = self.table.length();
+        let mut runs: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for at in self.model.keys() {
+            runs.entry(length.run_of(*at)).or_default().push(*at);
+        }
+        let covered = |run: &Vec<u64>| run.iter().all(|at| (from..until).contains(at));
+        let whole: Vec<u64> = runs
+            .values()
+            .filter(|it| covered(it))
+            .flatten()
+            .copied()
+            .collect();
+        // Between the first and the last message of a run, a range may have none of its own.
+        let is_apart = |run: &Vec<u64>| run[0] >= until || run[run.len() - 1] < from;
+        let all_ready = |run: &Vec<u64>| run.iter().all(|at| is_ready(&self.model[at].0));
+        let mut runs = runs.values();
+        let ends_by_counts =
+            from == until || runs.all(|it| is_apart(it) || covered(it) && all_ready(it));
+        let named = self.model.keys().filter(|at| (from..until).contains(*at));
+        let covers_all = named.count() == self.model.len();
+        let (from, until) = (number(from), number(until));
+        assert_eq!(self.table.is_whole_and_ready(from, until), ends_by_counts);
+        assert_eq!(self.table.is_within(from, until), covers_all);
+        self.table.remove_runs(from, until);
+        whole.iter().for_each(|at| {
+            self.model.remove(at);
+        });
+    }
+
+    fn check(&self) {
+        self.table.check(is_ready, expiry);
+        let found = self.table.entries().map(|entry| {
+            let side = entry.side.cloned().unwrap_or_default();
+            (entry.number.as_u64(), (*entry.record, side))
+        });
+        assert_eq!(found.collect::<Model>(), self.model);
+        let ready = self
+            .table
+            .ready(Timestamp::ZERO)
+            .map(|entry| entry.number.as_u64());
+        let expected = self
+            .model
+            .iter()
+            .filter(|(_, (record, _))| is_ready(record));
+        assert!(ready.eq(expected.map(|(at, _)| *at)));
+        for from in [0, 1, 4, 5, 17, 1023, 1024] {
+            let found = self.table.entries_from(number(from));
+            let found = found.map(|entry| entry.number.as_u64());
+            assert!(found.eq(self.model.range(from..).map(|(at, _)| *at)));
+        }
+        let ends = [self.table.first().map(|it| it.number), self.table.last()];
+        let expected = [self.model.keys().next(), self.model.keys().next_back()];
+        assert_eq!(ends, expected.map(|it| it.map(|at| number(*at))));
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_behaves_as_the_plain_model(
+        tiny in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..300),
+    ) {
+        let length = if tiny { RunLength::TINY } else { RunLength::DEFAULT };
+        let table = Table::new(length, SequenceNumber::FIRST);
+        let mut pair = Pair { table, model: Model::new() };
+        for step in steps {
+            pair.carry_out(step);
+            pair.check();
+        }
+    }
+
+    /// What lies in the slots between, and how they came to be, is no part of a table.
+    #[test]
+    fn tables_with_the_same_messages_are_equal(
+        mut numbers in Just((1..2000_u64).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
+        let kept = numbers.split_off(1500);
+        let table_of = |numbers: &mut dyn Iterator<Item = &u64>| {
+            let table = Table::new(RunLength::DEFAULT, number(10_000));
+            let mut pair = Pair { table, model: Model::new() };
+            numbers.for_each(|at| pair.insert(*at, at.is_multiple_of(3), 5));
+            pair
+        };
+        let mut first = table_of(&mut numbers.iter().chain(&kept));
+        numbers.iter().for_each(|at| first.remove_at(*at));
+        first.check();
+        let mut second = table_of(&mut kept.iter().rev());
+        second.check();
+        prop_assert_eq!(&first.table, &second.table);
+        second.change(0, false, None);
+        prop_assert!(first.table != second.table);
+    }
+}
+
+/// A queue that is short takes little, however many messages went through it.
+#[test]
+fn a_run_gives_back_the_slots_that_are_not_needed() {
+    let table = Table::new(RunLength::DEFAULT, SequenceNumber::FIRST);
+    let mut pair = Pair {
+        table,
+        model: Model::new(),
+    };
+    for at in 1..=1000 {
+        pair.insert(at, true, 1);
+        if at > 3 {
+            pair.remove_at(at - 3);
+        }
+        let run = pair.table.run(0).unwrap();
+        assert!(
+            run.slot_count() <= 128,
+            "{} slots at {at}",
+            run.slot_count()
+        );
+    }
+    pair.check();
+    assert_eq!(
+        pair.table.first().map(|entry| entry.number),
+        Some(number(998))
+    );
+}
+
+#[test]
+fn messages_that_expired_are_left_out_of_the_order_run_by_run() {
+    let mut table = Table::new(RunLength::TINY, SequenceNumber::FIRST);
+    let soon = Timestamp::from_ms(10);
+    for at in 1..=8 {
+        let record = Record {
+            expires_at: if at == 5 { Timestamp::NEVER } else { soon },
+            ..Record::ready(Timestamp::ZERO, location(1))
+        };
+        table.insert(number(at), record, Side::default(), true);
+        table.lower_expiry(number(at), record.expires_at);
+    }
+    let ready = |table: &Table, now: u64| -> Vec<u64> {
+        let entries = table.ready(Timestamp::from_ms(now));
+        entries.map(|entry| entry.number.as_u64()).collect()
+    };
+    assert_eq!(ready(&table, 9), [1, 2, 3, 4, 5, 6, 7, 8]);
+    // Runs are 0 to 3, 4 to 7, and 8. The second one has a message that does not expire.
+    assert_eq!(ready(&table, 10), [4, 5, 6, 7]);
+    assert_eq!(table.next_expiry(), Some(soon));
+    assert_eq!(table.run_to_expire(Timestamp::from_ms(9)), None);
+    assert_eq!(table.run_to_expire(soon), Some(0));
+}

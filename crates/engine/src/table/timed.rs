@@ -1,0 +1,116 @@
+//! Leased and delayed messages, in the order in which they become visible.
+//!
+//! Metrics read the number of hidden messages often and for every queue, and must not walk over all of them.
+//! So visible messages are counted as time passes them, once for each time that a message is added. The
+//! count is not part of the state: two values that differ only in it are equal.
+
+use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Included};
+
+use crate::vocabulary::{SequenceNumber, Timestamp};
+
+/// Above the number of any message.
+const LAST: u64 = (1 << SequenceNumber::BITS) - 1;
+
+type Key = (Timestamp, SequenceNumber);
+
+#[derive(Debug)]
+pub(crate) struct Timed {
+    keys: BTreeSet<Key>,
+    /// Every message up to here was passed, and `shown` of them are still in the set.
+    passed: Key,
+    shown: u64,
+}
+
+impl Default for Timed {
+    fn default() -> Self {
+        Self {
+            keys: BTreeSet::new(),
+            passed: (Timestamp::ZERO, SequenceNumber::new(0)),
+            shown: 0,
+        }
+    }
+}
+
+impl PartialEq for Timed {
+    fn eq(&self, other: &Self) -> bool {
+        self.keys == other.keys
+    }
+}
+
+impl Eq for Timed {}
+
+impl Timed {
+    pub(crate) fn insert(&mut self, key: Key) {
+        if self.keys.insert(key) && key <= self.passed {
+            self.shown += 1;
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &Key) {
+        if self.keys.remove(key) && *key <= self.passed {
+            self.shown -= 1;
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {
+        self.keys.iter()
+    }
+
+    /// Moves past the messages that became visible by `now`, one by one, and takes each from `budget`.
+    /// Returns false if the budget ran out first.
+    pub(crate) fn pass_shown(&mut self, now: Timestamp, budget: &mut u32) -> bool {
+        let last = (now, SequenceNumber::new(LAST));
+        if last <= self.passed {
+            return true;
+        }
+        for key in self.keys.range((Excluded(self.passed), Included(last))) {
+            if *budget == 0 {
+                return false;
+            }
+            *budget -= 1;
+            self.passed = *key;
+            self.shown += 1;
+        }
+        self.passed = last;
+        true
+    }
+
+    /// How many messages lie beyond the passed ones.
+    pub(crate) fn hidden_count(&self) -> u64 {
+        self.keys.len() as u64 - self.shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(at: u64, number: u64) -> Key {
+        (Timestamp::from_ms(at), SequenceNumber::new(number))
+    }
+
+    proptest! {
+        #[test]
+        fn it_counts_what_a_walk_would_count(
+            steps in proptest::collection::vec((any::<bool>(), 0_u64..20, 0_u64..5, 0_u64..3), 1..200),
+            budget in 1_u32..4,
+        ) {
+            let mut timed = Timed::default();
+            let mut now = 0;
+            for (is_insert, at, number, elapsed) in steps {
+                if is_insert {
+                    timed.insert(key(at, number));
+                } else {
+                    timed.remove(&key(at, number));
+                }
+                now += elapsed;
+                while !timed.pass_shown(Timestamp::from_ms(now), &mut budget.clone()) {}
+                let hidden = timed.iter().filter(|(at, _)| at.as_ms() > now).count();
+                prop_assert_eq!(timed.hidden_count(), hidden as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Decisions of one moment. Those about queues are the profiles': see `storage/decide` and `bus/decide`.
+//!
+//! All refusals come before the first event, so that a refused command has changed nothing. The exception is a look
+//! for a session when there is none: it shows that receivers use the queue.
+
+mod accounts;
+mod ground;
+mod journal;
+mod tick;
+
+use kew_planted::{Bug, is_planted};
+
+pub use self::journal::Journal;
+pub use self::tick::Ticked;
+use crate::bus::{self, BusEffect, BusFact};
+use crate::catalogue::{self, Scope};
+use crate::command::Command;
+use crate::event::{Event, Fact};
+use crate::outcome::{Outcome, Refusal};
+use crate::state::State;
+use crate::storage::{self, Effect, StorageFact};
+use crate::table::RunLength;
+use crate::vocabulary::{BodyLocation, Timestamp};
+
+/// The answer to a command, and its scope.
+pub type Decision = catalogue::Decision<Outcome, Refusal>;
+
+/// Whether a planted bug keeps this fact out of the log.
+fn is_lost(fact: &Fact) -> bool {
+    let effect = if let Fact::Storage(StorageFact::Messages { effects }) = fact {
+        effects.first()
+    } else {
+        None
+    };
+    let is_deleted = matches!(effect, Some(Effect::Ended { .. }));
+    let is_cleared = matches!(effect, Some(Effect::RangeEnded { .. }));
+    (is_deleted && is_planted(Bug::DeleteNotLogged))
+        || (is_cleared && is_planted(Bug::ClearNotLogged))
+}
+
+/// A journal that forgets events, for planted bugs.
+struct BodiesAlone<'a>(&'a mut dyn Journal);
+
+impl Journal for BodiesAlone<'_> {
+    fn store_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.0.store_body(body)
+    }
+
+    fn record(&mut self, _event: &Event) {}
+}
+
+/// How many due things of a bus queue a command on it carries out first, by default.
+pub const DUE_BUDGET: u32 = 64;
+
+/// One turn: all decisions of one moment, with one journal.
+///
+/// An event is applied as soon as it is emitted, so that the rest of the turn sees it. Effects on bus queues
+/// that follow each other within a command are recorded as one event.
+pub struct Turn<'a> {
+    state: &'a mut State,
+    now: Timestamp,
+    journal: &'a mut dyn Journal,
+    due_budget: u32,
+    /// Effects that are applied and not recorded yet.
+    effects: Vec<BusEffect>,
+}
+
+impl<'a> Turn<'a> {
+    /// A turn at `now`, which must not lie before the last event.
+    pub fn new(state: &'a mut State, now: Timestamp, journal: &'a mut dyn Journal) -> Self {
+        assert!(
+            state.last_event_at() <= now,
+            "time went back from {} to {now}",
+            state.last_event_at()
+        );
+        Self {
+            state,
+            now,
+            journal,
+            due_budget: DUE_BUDGET,
+            effects: Vec::new(),
+        }
+    }
+
+    /// The same turn with another budget for the due things that each command on a bus queue carries out
+    /// first. Decisions treat the remaining due things as past; their effects come later.
+    #[must_use]
+    pub fn with_due_budget(self, due_budget: u32) -> Self {
+        Self { due_budget, ..self }
+    }
+
+    /// Decides a command.
+    pub fn decide(&mut self, command: Command) -> Decision {
+        let decision = self.decide_command(command);
+        self.record_effects();
+        decision
+    }
+
+    fn decide_command(&mut self, command: Command) -> Decision {
+        if let Some(refusal) = command.describe().refusal {
+            return in_catalogue(Err(refusal));
+        }
+        match command {
+            Command::Initialize { secret, run_length } => self.initialize(secret, run_length),
+            Command::SetServiceProperties {
+                service,
+                account,
+                properties,
+            } => self.set_service_properties(service, account, properties),
+            Command::ReadServiceProperties { service, account } => {
+                self.read_service_properties(service, account)
+            }
+            Command::PutAccount { account, is_new } => self.put_account(account, is_new),
+            Command::RemoveAccount {
+                account,
+                with_queues,
+            } => self.remove_account(account, with_queues),
+            Command::ListAccounts => self.list_accounts(),
+            Command::Storage(command) => storage::Turn::on(self).decide(command).map(),
+            Command::Bus(command) => bus::Turn::on(self).decide(command).map(),
+        }
+    }
+
+    fn initialize(&mut self, secret: [u8; 16], run_length: RunLength) -> Decision {
+        in_catalogue(if self.state.is_initialized() {
+            Err(Refusal::AlreadyInitialized)
+        } else {
+            self.emit(Fact::PartitionInitialized { secret, run_length });
+            Ok(Outcome::Initialized)
+        })
+    }
+
+    fn emit(&mut self, fact: Fact) {
+        let event = Event { at: self.now, fact };
+        // A wrong description would be wrong in each replay too.
+        assert!(
+            self.state.is_described_by(&event.fact) || is_planted(Bug::StaleWas),
+            "the state is not as this says: {event:?}"
+        );
+        self.record_effects();
+        if !is_lost(&event.fact) {
+            self.journal.record(&event);
+        }
+        self.state.apply(event);
+    }
+
+    /// Applies an effect on a bus queue. It is recorded with those that follow.
+    fn emit_bus_effect(&mut self, effect: BusEffect) {
+        debug_assert!(
+            self.state.bus.is_exact(&effect),
+            "the state is not as this says: {effect:?}"
+        );
+        *self.state.last_event_at = self.now;
+        let (bus, catalogue) = (&mut self.state.bus, &mut self.state.catalogue);
+        bus.apply_effects(catalogue, self.now, std::slice::from_ref(&effect));
+        self.effects.push(effect);
+    }
+
+    /// Records the effects on bus queues that were emitted since the last event.
+    fn record_effects(&mut self) {
+        if self.effects.is_empty() {
+            return;
+        }
+        let effects = std::mem::take(&mut self.effects);
+        let event = Event {
+            at: self.now,
+            fact: Fact::Bus(BusFact::Messages { effects }),
+        };
+        self.journal.record(&event);
+        if let Fact::Bus(BusFact::Messages { mut effects }) = event.fact {
+            // The next ones take the same memory.
+            effects.clear();
+            self.effects = effects;
+        }
+    }
+}
+
+fn in_catalogue(result: Result<Outcome, Refusal>) -> Decision {
+    Decision {
+        result,
+        scope: Scope::Catalogue,
+    }
+}

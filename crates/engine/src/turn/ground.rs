@@ -1,0 +1,88 @@
+//! What the decisions of the profiles stand on.
+
+use super::{BodiesAlone, Turn};
+use crate::bus::{self, BusEffect, BusFact};
+use crate::catalogue::Catalogue;
+use crate::event::Fact;
+use crate::storage::{self, StorageFact};
+use crate::vocabulary::{BodyLocation, Incarnation, Timestamp};
+
+impl storage::Ground for Turn<'_> {
+    fn catalogue(&self) -> &Catalogue {
+        &self.state.catalogue
+    }
+
+    fn queues(&self) -> &storage::Queues {
+        &self.state.storage
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn emit(&mut self, fact: StorageFact) {
+        self.emit(Fact::Storage(fact));
+    }
+
+    fn store_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.journal.store_body(body)
+    }
+}
+
+impl bus::Ground for Turn<'_> {
+    fn catalogue(&self) -> &Catalogue {
+        &self.state.catalogue
+    }
+
+    fn queues(&self) -> &bus::Queues {
+        &self.state.bus
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn due_budget(&self) -> u32 {
+        self.due_budget
+    }
+
+    fn emit(&mut self, fact: BusFact) {
+        self.emit(Fact::Bus(fact));
+    }
+
+    fn emit_effect(&mut self, effect: BusEffect) {
+        self.emit_bus_effect(effect);
+    }
+
+    fn store_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.journal.store_body(body)
+    }
+
+    fn pin(&mut self, body: BodyLocation) -> bool {
+        self.journal.pin(body)
+    }
+
+    fn raise_expiry(&mut self, queue: Incarnation, run: u64) {
+        let (bus, catalogue) = (&mut self.state.bus, &mut self.state.catalogue);
+        bus.raise_expiry(catalogue, queue, run);
+        self.journal.looked(queue);
+    }
+
+    fn forget_ids(&mut self, queue: Incarnation) {
+        let (bus, catalogue) = (&mut self.state.bus, &mut self.state.catalogue);
+        if bus.forget_ids(catalogue, queue, self.now) {
+            // These ids are missing from a snapshot: not even after a restart may an earlier time be shown.
+            *self.state.last_event_at = self.now;
+        }
+    }
+
+    fn unlogged(&mut self, work: &mut dyn FnMut(&mut dyn bus::Ground)) {
+        work(&mut Turn {
+            state: self.state,
+            now: self.now,
+            journal: &mut BodiesAlone(self.journal),
+            due_budget: self.due_budget,
+            effects: Vec::new(),
+        });
+    }
+}

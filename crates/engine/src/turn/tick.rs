@@ -1,0 +1,93 @@
+//! Turns due things into events.
+
+use super::Turn;
+use crate::bus::{self, DueStep};
+use crate::event::Fact;
+use crate::storage::{ENDED_COUNT_MAX, StorageFact};
+use crate::vocabulary::Incarnation;
+
+/// The result of a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticked {
+    /// Whether the budget ran out before everything that is due was done.
+    pub more_is_due: bool,
+}
+
+/// How many due things of an entity a tick does before those of the next one.
+const IN_A_ROW: u32 = 16;
+
+impl Turn<'_> {
+    /// Turns due things into events. The budget is their number, but a message that moves with many bytes
+    /// besides its body counts twice: it must be at least 2.
+    ///
+    /// Decisions do not wait for a tick: a deadline at or before `now` has passed in any case. A tick frees
+    /// memory that no command needs any more.
+    ///
+    /// Entities with due things are served in turn, 16 things each. Which entity is next is not part of the state:
+    /// events say what was done, and a replay does it in their order.
+    pub fn tick(&mut self, budget: u32) -> Ticked {
+        let ticked = self.do_all_due(budget);
+        self.record_effects();
+        ticked
+    }
+
+    fn do_all_due(&mut self, budget: u32) -> Ticked {
+        let mut left = budget;
+        while left > 0
+            && let Some(entity) = self.next_entity()
+        {
+            let mut in_a_row = 0;
+            while left > 0 && in_a_row < IN_A_ROW {
+                match self.do_one(entity, left) {
+                    DueStep::Done(cost) => left = left.saturating_sub(cost),
+                    DueStep::Nothing => {
+                        // To look takes time too.
+                        left -= u32::from(in_a_row == 0);
+                        break;
+                    }
+                    // It is the first one in the next tick.
+                    DueStep::TooLarge => return Ticked { more_is_due: true },
+                }
+                in_a_row += 1;
+            }
+            self.state.serve(entity, self.now);
+        }
+        Ticked {
+            more_is_due: self.next_entity().is_some(),
+        }
+    }
+
+    /// Does one due thing of an entity.
+    fn do_one(&mut self, entity: Incarnation, budget: u32) -> DueStep {
+        let Some(stored) = self.state.storage.get(&entity) else {
+            return bus::Turn::on(self).do_next_due(entity, budget);
+        };
+        let Some(run) = stored.backlog.run_to_expire(self.now) else {
+            return DueStep::Nothing;
+        };
+        self.expire_run(entity, run);
+        DueStep::Done(1)
+    }
+
+    /// Removes messages of a run that have expired, as many as one event takes, and corrects the run's hint.
+    fn expire_run(&mut self, queue: Incarnation, run: u64) {
+        let backlog = self.state.storage.get(&queue).map(|it| &it.backlog);
+        let expired = backlog.and_then(|backlog| backlog.expired(queue, run, self.now));
+        let mut is_more_left = false;
+        if let Some((effects, count)) = expired {
+            is_more_left = effects.len() == ENDED_COUNT_MAX;
+            self.emit(Fact::Storage(StorageFact::Messages { effects }));
+            self.state.expired.add(count);
+        }
+        if !is_more_left {
+            let (storage, catalogue) = (&mut self.state.storage, &mut self.state.catalogue);
+            storage.raise_expiry(catalogue, queue, run);
+        }
+    }
+
+    /// The entity that is next to be served, if one has something due.
+    fn next_entity(&self) -> Option<Incarnation> {
+        let (at, entity) = self.state.catalogue.deadlines.first()?;
+        at.has_passed(self.now).then_some(entity)
+    }
+}

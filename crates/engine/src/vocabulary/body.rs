@@ -1,0 +1,14 @@
+//! Where a body is in the log.
+
+/// The location of a body in the log: a logical place, known before the append.
+///
+/// Only the log maps it to a file. It stays the same when a record is copied to another segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BodyLocation {
+    /// Log position of the record that holds the body.
+    pub record: u64,
+    /// Where the body begins in that record's payload.
+    pub offset: u32,
+    /// Its length in bytes.
+    pub length: u32,
+}

@@ -1,0 +1,19 @@
+//! What everything else speaks of: times, names, tokens and numbers, places in the log, and the
+//! bytes of all these. It knows nothing above it.
+
+mod body;
+pub(crate) mod codec;
+pub(crate) mod elements;
+mod hint;
+mod name;
+pub(crate) mod place;
+mod time;
+pub(crate) mod token;
+
+pub use self::body::BodyLocation;
+pub use self::codec::DecodeError;
+pub(crate) use self::hint::Hint;
+pub use self::name::{EntityName, Service};
+pub use self::place::Place;
+pub use self::time::{Timestamp, VisibilityTimeout};
+pub use self::token::{Incarnation, LeaseGeneration, SequenceNumber, Token};

@@ -1,0 +1,97 @@
+//! Where a message is, and how effects write it.
+//!
+//! Effects take most of the log. So an effect on the same entity as the one before it leaves the entity out and
+//! writes its number as a difference, and times are differences to the event's time.
+
+use super::codec::{DecodeError, Reader, put_varint};
+use super::elements::{incarnation, sequence_number};
+use super::{Incarnation, SequenceNumber, Timestamp};
+
+/// Where a message is: an entity, and its number in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The entity.
+    pub entity: Incarnation,
+    /// The message's order in it.
+    pub number: SequenceNumber,
+}
+
+/// A message's place, or the first number of a range, as the next effect refers to it.
+pub(crate) type Before = Option<(Incarnation, u64)>;
+
+/// Writes the first byte, with the flag if the entity is that of the effect before, and the place.
+pub(crate) fn put_start(
+    out: &mut Vec<u8>,
+    kind_and_flags: u8,
+    same_entity: u8,
+    at: Place,
+    before: &mut Before,
+) {
+    let number = at.number.as_u64();
+    match *before {
+        Some((entity, before)) if entity == at.entity => {
+            out.push(kind_and_flags | same_entity);
+            put_varint(out, zigzag(number.wrapping_sub(before)));
+        }
+        Some(_) | None => {
+            out.push(kind_and_flags);
+            put_varint(out, at.entity.as_u64());
+            put_varint(out, number);
+        }
+    }
+    *before = Some((at.entity, number));
+}
+
+/// Writes a time that its flag says is there, as a difference to the event's time.
+pub(crate) fn put_time_from(out: &mut Vec<u8>, now: Timestamp, time: Option<Timestamp>) {
+    if let Some(time) = time {
+        put_varint(out, zigzag(time.as_ms().wrapping_sub(now.as_ms())));
+    }
+}
+
+/// A difference modulo 2^64 as a number that is small if the difference is near 0.
+fn zigzag(difference: u64) -> u64 {
+    (difference << 1) ^ (difference >> 63).wrapping_neg()
+}
+
+fn unzigzag(number: u64) -> u64 {
+    (number >> 1) ^ (number & 1).wrapping_neg()
+}
+
+/// Reads a place after the first byte.
+pub(crate) fn place(
+    r: &mut Reader<'_>,
+    is_same_entity: bool,
+    before: &mut Before,
+) -> Result<Place, DecodeError> {
+    let (entity, number) = match (is_same_entity, *before) {
+        (false, _) => (incarnation(r)?, sequence_number(r)?),
+        (true, Some((entity, before))) => {
+            let number = before.wrapping_add(unzigzag(r.varint()?));
+            // As elsewhere, the next number must be one, too.
+            if number >= (1 << SequenceNumber::BITS) - 1 {
+                return Err(r.error("sequence number out of range"));
+            }
+            (entity, SequenceNumber::new(number))
+        }
+        (true, None) => return Err(r.error("effect on the entity of no effect before it")),
+    };
+    *before = Some((entity, number.as_u64()));
+    Ok(Place { entity, number })
+}
+
+pub(crate) fn time_from(
+    r: &mut Reader<'_>,
+    now: Timestamp,
+    flag: u8,
+) -> Result<Option<Timestamp>, DecodeError> {
+    match flag {
+        0 => Ok(None),
+        _ => difference(r, now).map(Some),
+    }
+}
+
+pub(crate) fn difference(r: &mut Reader<'_>, now: Timestamp) -> Result<Timestamp, DecodeError> {
+    let difference = unzigzag(r.varint()?);
+    Ok(Timestamp::from_ms(now.as_ms().wrapping_add(difference)))
+}
