@@ -39,6 +39,6 @@ pub use partition::{
 // The losses of a repair have times.
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
-pub use rotation::{Cost, Rotation, Share, Source, Waiting};
+pub use rotation::{Cost, Rotation, Share, Source, Target, Waiting};
 pub use unread::Unread;
 pub use watch::{Wake, Watch};

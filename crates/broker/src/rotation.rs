@@ -1,16 +1,21 @@
-//! Commands that wait for a turn, served in turn among the sources that they come from.
+//! Commands that wait for a turn, served in turn among the entities that they touch, and for each entity among the
+//! sources that they come from.
 //!
-//! A source is a connection, or a job of the server. The first source of the ring is served until its share is
-//! used up or the turn ends, and then goes behind the others. So a source with one command waits for one share
-//! of each other source at most, however many commands they have. Commands of one source keep their order.
+//! A source is a connection, or a job of the server. It waits in the line of the entity that its next command
+//! touches. The first line of the ring is served until a share is used up or the turn ends. Then the line goes
+//! behind the other lines, and the source that was served goes to the end of its line. So a command waits for one
+//! share of each other entity until its own entity is served, and there for one share of each other source, however
+//! many commands they have. Commands of one source keep their order.
 //!
 //! It knows nothing of the mailbox and of admission, which bound how many commands wait.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kew_engine::Command;
+use kew_engine::{Command, EntityName, Touches};
 use kew_planted::{Bug, is_planted};
 
 /// Where commands come from.
@@ -33,7 +38,8 @@ impl Source {
     }
 }
 
-/// What one source takes of a turn before the others are served. Its first command may be larger.
+/// What one entity takes of a turn before the others are served, and one source before the others of that entity.
+/// The first command may be larger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Commands.
@@ -96,7 +102,29 @@ impl<T> Waiting<T> for VecDeque<(T, Command)> {
     }
 }
 
-/// A place in the ring.
+/// The entity whose line a command waits in: the one that it touches first.
+///
+/// It is a hash of the entity's name. Two entities with one hash share a line, which costs them time and nothing
+/// else. Commands that touch no single entity have a line of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Target(u64);
+
+impl Target {
+    /// The one of a command.
+    pub fn of(command: &Command) -> Self {
+        let name: Option<&EntityName> = match command.describe().touches {
+            Touches::Queue(name) | Touches::Transfer { from: name, .. } => Some(name),
+            Touches::Queues(names) => names.first().copied(),
+            Touches::Catalogue | Touches::Account(_) => None,
+        };
+        // Its keys are fixed: the order of commands is the same in each run.
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
+/// A place in a line.
 #[derive(Debug)]
 enum Place<T> {
     /// A command that is a source of its own.
@@ -110,19 +138,20 @@ enum Place<T> {
 #[derive(Debug)]
 pub struct Rotation<T> {
     share: Share,
-    /// The sources with commands. The first one is being served.
-    ring: VecDeque<Place<T>>,
+    /// The entities with a line. The first one is being served.
+    ring: VecDeque<Target>,
+    /// The lines, with at least one place each. A source has one place in all of them.
+    lines: HashMap<Target, VecDeque<Place<T>>>,
     of_source: HashMap<Source, VecDeque<(T, Command)>>,
-    /// How many commands, and what they cost, the first source has taken of its share.
+    /// How many commands of the first line were taken of its share, and what they cost.
     taken: (u64, Cost),
+    /// The source of the last one, if it still has the first place of that line.
+    served: Option<Source>,
     count: usize,
-    /// Empty queues, kept for their room.
-    spare: Vec<VecDeque<(T, Command)>>,
+    /// Empty lines and queues, kept for their room.
+    spare_lines: Spare<Place<T>>,
+    spare: Spare<(T, Command)>,
 }
-
-/// How many empty queues are kept, and how many commands each has room for at most.
-const SPARE_COUNT_MAX: usize = 64;
-const SPARE_ROOM_MAX: usize = 64;
 
 impl<T> Default for Rotation<T> {
     fn default() -> Self {
@@ -136,10 +165,13 @@ impl<T> Rotation<T> {
         Self {
             share,
             ring: VecDeque::new(),
+            lines: HashMap::new(),
             of_source: HashMap::new(),
             taken: (0, Cost::default()),
+            served: None,
             count: 0,
-            spare: Vec::new(),
+            spare_lines: Spare::default(),
+            spare: Spare::default(),
         }
     }
 
@@ -147,15 +179,18 @@ impl<T> Rotation<T> {
     pub fn push(&mut self, source: Source, ticket: T, command: Command) {
         self.count += 1;
         if source == Source::ALONE {
-            self.ring.push_back(Place::Alone(ticket, command));
+            self.line_up(Target::of(&command), Place::Alone(ticket, command));
             return;
         }
-        let (ring, spare) = (&mut self.ring, &mut self.spare);
-        let commands = self.of_source.entry(source).or_insert_with(|| {
-            ring.push_back(Place::Source(source));
-            spare.pop().unwrap_or_default()
-        });
-        commands.push_back((ticket, command));
+        match self.of_source.entry(source) {
+            Entry::Occupied(commands) => commands.into_mut().push_back((ticket, command)),
+            Entry::Vacant(place) => {
+                let target = Target::of(&command);
+                let commands = place.insert(self.spare.take());
+                commands.push_back((ticket, command));
+                self.line_up(target, Place::Source(source));
+            }
+        }
     }
 
     /// How many commands wait.
@@ -173,6 +208,42 @@ impl<T> Rotation<T> {
         std::iter::from_fn(|| self.take(Cost::default()))
     }
 
+    /// Adds a place at the end of the line of an entity.
+    fn line_up(&mut self, target: Target, place: Place<T>) {
+        let (ring, spare) = (&mut self.ring, &mut self.spare_lines);
+        let line = self.lines.entry(target).or_insert_with(|| {
+            ring.push_back(target);
+            spare.take()
+        });
+        line.push_back(place);
+    }
+
+    /// Takes the first command of the first place of the first line, and takes away the place of a source that
+    /// does not wait there any more.
+    fn take_first(&mut self) -> Option<(T, Command)> {
+        let target = *self.ring.front()?;
+        let line = self.lines.get_mut(&target)?;
+        self.served = None;
+        let source = match line.pop_front()? {
+            Place::Alone(ticket, command) => return Some((ticket, command)),
+            Place::Source(source) => source,
+        };
+        let commands = self.of_source.get_mut(&source)?;
+        let taken = commands.pop_front()?;
+        match commands.front().map(|(_, command)| Target::of(command)) {
+            Some(next) if next == target => {
+                line.push_front(Place::Source(source));
+                self.served = Some(source);
+            }
+            Some(next) => self.line_up(next, Place::Source(source)),
+            None => {
+                let room = self.of_source.remove(&source);
+                self.spare.keep(room);
+            }
+        }
+        Some(taken)
+    }
+
     fn is_share_used_up(&self) -> bool {
         let (commands, cost) = &self.taken;
         let share = &self.share;
@@ -181,19 +252,31 @@ impl<T> Rotation<T> {
             || cost.steps >= share.steps
     }
 
-    /// Serves the next source. The one that was served goes behind the others, or has no commands any more.
-    fn serve_next(&mut self, source: Source, is_empty: bool) {
+    /// Whether nobody waits in the first line any more.
+    fn is_line_empty(&self) -> bool {
+        let line = self.ring.front().and_then(|it| self.lines.get(it));
+        line.is_some_and(VecDeque::is_empty)
+    }
+
+    /// Serves the next entity. The line of the one that was served goes behind the others, or ends, and the source
+    /// that was served goes to the end of that line.
+    fn serve_next(&mut self) {
         self.taken = (0, Cost::default());
-        self.ring.pop_front();
-        if !is_empty {
-            self.ring.push_back(Place::Source(source));
+        let served = self.served.take();
+        let Some(target) = self.ring.pop_front() else {
             return;
-        }
-        if let Some(room) = self.of_source.remove(&source)
-            && self.spare.len() < SPARE_COUNT_MAX
-            && room.capacity() <= SPARE_ROOM_MAX
-        {
-            self.spare.push(room);
+        };
+        match self.lines.get_mut(&target) {
+            Some(line) if !line.is_empty() => {
+                if served.is_some() {
+                    line.rotate_left(1);
+                }
+                self.ring.push_back(target);
+            }
+            Some(_) | None => {
+                let room = self.lines.remove(&target);
+                self.spare_lines.keep(room);
+            }
         }
     }
 }
@@ -204,7 +287,8 @@ impl<T> Waiting<T> for Rotation<T> {
     }
 
     fn front_mut(&mut self) -> Option<&mut Command> {
-        match self.ring.front_mut()? {
+        let line = self.lines.get_mut(self.ring.front()?)?;
+        match line.front_mut()? {
             Place::Alone(_, command) => Some(command),
             Place::Source(source) => {
                 let commands = self.of_source.get_mut(source)?;
@@ -214,174 +298,54 @@ impl<T> Waiting<T> for Rotation<T> {
     }
 
     fn take(&mut self, cost: Cost) -> Option<(T, Command)> {
-        let taken = match self.ring.pop_front()? {
-            Place::Alone(ticket, command) => (ticket, command),
-            Place::Source(source) => {
-                self.ring.push_front(Place::Source(source));
-                let commands = self.of_source.get_mut(&source)?;
-                let taken = commands.pop_front()?;
-                let is_empty = commands.is_empty();
-                let (count, sum) = &mut self.taken;
-                *count += 1;
-                sum.size_bytes += cost.size_bytes;
-                sum.steps += cost.steps;
-                let is_stuck = is_planted(Bug::RotationStuck);
-                if is_empty || (self.is_share_used_up() && !is_stuck) {
-                    self.serve_next(source, is_empty);
-                }
-                taken
-            }
-        };
+        let taken = self.take_first()?;
         self.count -= 1;
+        let (count, sum) = &mut self.taken;
+        *count += 1;
+        sum.size_bytes += cost.size_bytes;
+        sum.steps += cost.steps;
+        let is_stuck = is_planted(Bug::RotationStuck);
+        if self.is_line_empty() || (self.is_share_used_up() && !is_stuck) {
+            self.serve_next();
+        }
         Some(taken)
     }
 
-    /// A turn may have less room than a share, and must not begin with the source that had all of the last one.
+    /// A turn may have less room than a share, and must not begin with the entity that had all of the last one.
     fn end_turn(&mut self) {
-        if self.taken.0 > 0
-            && let Some(Place::Source(source)) = self.ring.front()
-            && !is_planted(Bug::RotationStuck)
+        if self.taken.0 > 0 && !is_planted(Bug::RotationStuck) {
+            self.serve_next();
+        }
+    }
+}
+
+/// Empty queues that are kept for their room: a bounded number of them, with a bounded room each.
+#[derive(Debug)]
+struct Spare<T>(Vec<VecDeque<T>>);
+
+impl<T> Default for Spare<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Spare<T> {
+    const COUNT_MAX: usize = 64;
+    const ROOM_MAX: usize = 64;
+
+    fn take(&mut self) -> VecDeque<T> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    fn keep(&mut self, room: Option<VecDeque<T>>) {
+        if let Some(room) = room
+            && self.0.len() < Self::COUNT_MAX
+            && room.capacity() <= Self::ROOM_MAX
         {
-            self.serve_next(*source, false);
+            self.0.push(room);
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use kew_engine::EntityName;
-    use kew_engine::storage::StorageCommand;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn command() -> Command {
-        Command::Storage(StorageCommand::Clear {
-            queue: EntityName::storage_queue("acct", "jobs"),
-        })
-    }
-
-    fn rotation(commands: u64) -> Rotation<(u64, u32)> {
-        Rotation::new(Share {
-            commands,
-            ..Share::default()
-        })
-    }
-
-    fn push(rotation: &mut Rotation<(u64, u32)>, source: u64, numbers: std::ops::Range<u32>) {
-        for number in numbers {
-            rotation.push(Source::numbered(source), (source, number), command());
-        }
-    }
-
-    fn take(rotation: &mut Rotation<(u64, u32)>, cost: Cost) -> Option<(u64, u32)> {
-        let is_there = rotation.front_mut().is_some();
-        let taken = rotation.take(cost);
-        assert_eq!(is_there, taken.is_some());
-        taken.map(|(ticket, _)| ticket)
-    }
-
-    fn all(rotation: &mut Rotation<(u64, u32)>) -> Vec<(u64, u32)> {
-        std::iter::from_fn(|| take(rotation, Cost::default())).collect()
-    }
-
-    #[test]
-    fn sources_are_served_in_turn() {
-        let mut rotation = rotation(2);
-        push(&mut rotation, 1, 0..5);
-        push(&mut rotation, 0, 0..1);
-        push(&mut rotation, 2, 0..3);
-        push(&mut rotation, 0, 1..2);
-        assert_eq!(rotation.len(), 10);
-        let order = [
-            (1, 0),
-            (1, 1),
-            (0, 0),
-            (2, 0),
-            (2, 1),
-            (0, 1),
-            (1, 2),
-            (1, 3),
-            (2, 2),
-            (1, 4),
-        ];
-        assert_eq!(all(&mut rotation), order);
-        assert!(rotation.is_empty() && rotation.of_source.is_empty());
-    }
-
-    #[test]
-    fn a_quiet_source_waits_for_one_share() {
-        let mut rotation = rotation(64);
-        push(&mut rotation, 1, 0..1000);
-        for _ in 0..10 {
-            take(&mut rotation, Cost::default());
-        }
-        push(&mut rotation, 2, 0..1);
-        let order = all(&mut rotation);
-        assert_eq!(order.iter().position(|it| *it == (2, 0)), Some(54));
-    }
-
-    #[test]
-    fn a_turn_ends_the_share() {
-        let mut rotation = rotation(64);
-        push(&mut rotation, 1, 0..4);
-        push(&mut rotation, 2, 0..2);
-        assert_eq!(take(&mut rotation, Cost::default()), Some((1, 0)));
-        rotation.end_turn();
-        assert_eq!(take(&mut rotation, Cost::default()), Some((2, 0)));
-        rotation.end_turn();
-        // A turn without room for its first command leaves that one first.
-        rotation.end_turn();
-        assert_eq!(all(&mut rotation), [(1, 1), (1, 2), (1, 3), (2, 1)]);
-    }
-
-    #[test]
-    fn a_share_is_bounded_by_bytes_and_by_steps() {
-        let large = Cost {
-            size_bytes: 40 * 1024,
-            steps: 1,
-        };
-        let slow = Cost {
-            size_bytes: 1,
-            steps: 2000,
-        };
-        for cost in [large, slow] {
-            let mut rotation = Rotation::default();
-            push(&mut rotation, 1, 0..9);
-            push(&mut rotation, 2, 0..1);
-            let taken = [(); 4].map(|()| take(&mut rotation, cost).unwrap());
-            assert_eq!(taken, [(1, 0), (1, 1), (2, 0), (1, 2)]);
-        }
-    }
-
-    proptest! {
-        /// Steps: a source gets a command, or (0) a command is taken.
-        #[test]
-        fn nothing_is_lost_and_each_source_keeps_its_order(
-            steps in proptest::collection::vec((0u64..6, 0u64..40_000), 1..300),
-        ) {
-            let mut rotation = rotation(3);
-            let mut waiting = HashMap::<u64, VecDeque<u32>>::new();
-            // How many commands of the other source were taken since the first one waits.
-            let mut passed = HashMap::<(u64, u64), u64>::new();
-            for (number, (source, size_bytes)) in (0u32..).zip(steps) {
-                if source > 0 {
-                    push(&mut rotation, source, number..number + 1);
-                    waiting.entry(source).or_default().push_back(number);
-                } else if let Some((source, number)) = take(&mut rotation, Cost { size_bytes, steps: 1 }) {
-                    let commands = waiting.get_mut(&source).unwrap();
-                    prop_assert_eq!(commands.pop_front(), Some(number));
-                    passed.retain(|(waits, _), _| *waits != source);
-                    for (other, _) in waiting.iter().filter(|(_, commands)| !commands.is_empty()) {
-                        if *other != source {
-                            let passed = passed.entry((*other, source)).or_default();
-                            *passed += 1;
-                            prop_assert!(*passed <= 3);
-                        }
-                    }
-                }
-                prop_assert_eq!(rotation.len(), waiting.values().map(VecDeque::len).sum::<usize>());
-            }
-        }
-    }
-}
+mod tests;

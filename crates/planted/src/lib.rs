@@ -69,7 +69,7 @@ pub enum Bug {
     StaleWas,
     /// An account that is removed is still there.
     AccountNotForgotten,
-    /// The source that is being served is served until it has no commands any more.
+    /// The entity that is being served is served until nothing waits for it any more.
     RotationStuck,
     /// A snapshot forgets which messages of bus queues are locked.
     BusLocksForgotten,

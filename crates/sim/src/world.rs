@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kew_broker::{
     Admission, Admitted, Answered, Clock, ClockReading, Cost, Partition, PartitionOptions,
-    Rejection, Reply, Rotation, Source, TurnEnd, Waiting,
+    Rejection, Reply, Rotation, Source, Target, TurnEnd, Waiting,
 };
 use kew_engine::storage::{StorageCommand, StorageOutcome, StorageRefusal};
 use kew_engine::{Command, Outcome, Refusal, Timestamp};
@@ -345,7 +345,7 @@ impl World {
                 asked.admitted = Some(admitted);
                 self.in_flight += 1;
                 let source = self.draw_source();
-                self.turns.asked(id, source);
+                self.turns.asked(id, source, Target::of(&command));
                 self.commands.push(source, id, command);
             }
             Err(_) => {

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use kew_broker::{Answers, Broker, BrokerOptions, Partition, PartitionOptions, Rotation, Source};
-use kew_engine::storage::StorageCommand;
-use kew_engine::{Command, Timestamp};
+use kew_engine::storage::{Metadata, StorageCommand};
+use kew_engine::{Command, EntityName, Timestamp};
 use kew_log::{FaultyStorage, MemoryStorage, Storage, StorageFile};
 
 use crate::support::{create, queue, send};
@@ -86,6 +86,29 @@ fn a_quiet_source_is_served_in_the_next_turn() {
             // The busy source has the rest of the turn.
             assert!(decided.len() > 1 || bench.waiting.is_empty());
         }
+    }
+}
+
+/// Requests over HTTP are sources of their own: only their queue tells how many there are.
+#[test]
+fn a_quiet_queue_is_served_in_the_next_turn() {
+    let mut bench = Bench::new();
+    let other = EntityName::storage_queue("acct", "other");
+    let metadata = Metadata::default();
+    let queue = other.clone();
+    let created = Command::Storage(StorageCommand::CreateQueue { queue, metadata });
+    bench.push(Source::ALONE, 0, created);
+    bench.turn();
+    for number in 0..6000 {
+        bench.push(Source::ALONE, number, send("a".repeat(1000)));
+    }
+    for number in 6000..6005 {
+        let queue = other.clone();
+        let read = Command::Storage(StorageCommand::ReadQueue { queue });
+        bench.push(Source::ALONE, number, read);
+        let decided = bench.turn();
+        assert!(decided.contains(&(Source::ALONE, number)), "{number}");
+        assert!(decided.len() > 64);
     }
 }
 

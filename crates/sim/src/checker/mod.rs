@@ -23,7 +23,7 @@
 //! | I9 unique ids | no id and no receipt is handed out twice | `Queue::issue` |
 //! | I10 time | nothing is shown after its expiry | `promise::not_after_expiry` |
 //! | | the partition's time follows elapsed time, whatever the wall clock does | [`Timekeeping`] |
-//! | F1 fair turns | a source of commands waits for one share of each other source at most | [`Turns`] |
+//! | F1 fair turns | a source of commands waits for one share of each other entity at most until its own is served, and there for one share of each other source | [`Turns`] |
 //! | L1 liveness | every request is answered, everything drains in bounded steps | `World::drain`, `World::ask_and_wait` |
 //! | recovery | what faults of the list leave behind can be opened | `World::reopen` |
 //! | stops | after a failed call nothing succeeds any more | `World::check_stopped` |

@@ -1,8 +1,8 @@
-//! F1: sources are served in turn.
+//! F1: entities are served in turn, and the sources of each entity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use kew_broker::{Share, Source};
+use kew_broker::{Share, Source, Target};
 
 use super::{Violation, promise, violated};
 
@@ -12,10 +12,12 @@ type Waits = (Source, Option<u64>);
 /// What was decided while a source waited.
 #[derive(Debug, Default)]
 struct Passed {
-    /// How many of its commands wait.
-    waiting: u64,
-    /// How many commands of each other source were decided since one of its own was, or came.
-    by: BTreeMap<Waits, u64>,
+    /// The entities of its commands that wait. It waits for the first one.
+    waiting: VecDeque<Target>,
+    /// How many commands of each other source of this entity were decided since one of its own was, or came.
+    by_sources: BTreeMap<Waits, u64>,
+    /// How many commands of each other entity were decided since this entity was served, or the command came.
+    by_entities: BTreeMap<Target, u64>,
 }
 
 /// Follows which sources wait, and which are served.
@@ -35,35 +37,51 @@ impl Turns {
     }
 
     /// A command waits.
-    pub(crate) fn asked(&mut self, operation: u64, source: Source) {
+    pub(crate) fn asked(&mut self, operation: u64, source: Source, target: Target) {
         let waits = (source, (source == Source::ALONE).then_some(operation));
         self.source_of.insert(operation, waits);
-        self.waits.entry(waits).or_default().waiting += 1;
+        let passed = self.waits.entry(waits).or_default();
+        passed.waiting.push_back(target);
     }
 
-    /// A command was decided: no other source has waited for more than a share.
+    /// A command was decided: no other source has waited for more than a share of an entity, or of a source.
     pub(crate) fn decided(&mut self, operation: u64) -> Result<(), Violation> {
         let Some(served) = self.source_of.remove(&operation) else {
             return Ok(());
         };
+        let Some(target) = self.decided_of(served) else {
+            return Ok(());
+        };
         for (other, passed) in self.waits.iter_mut().filter(|(it, _)| **it != served) {
-            let count = passed.by.entry(served).or_default();
+            let waits_here = passed.waiting.front() == Some(&target);
+            let count = if waits_here {
+                passed.by_entities.clear();
+                passed.by_sources.entry(served).or_default()
+            } else {
+                passed.by_entities.entry(target).or_default()
+            };
             *count += 1;
             if *count > self.share.commands {
+                let of = if waits_here { "the same" } else { "another" };
                 return violated!(
                     promise::FAIR_TURNS,
-                    "{count} commands of {served:?} were decided while {other:?} waited"
+                    "{count} commands were decided while {other:?} waited, the last one of {served:?} for {of} entity"
                 );
             }
         }
-        if let Some(own) = self.waits.get_mut(&served) {
-            own.waiting -= 1;
-            own.by.clear();
-            if own.waiting == 0 {
-                self.waits.remove(&served);
-            }
-        }
         Ok(())
+    }
+
+    /// Takes away the first command of a source.
+    fn decided_of(&mut self, served: Waits) -> Option<Target> {
+        let own = self.waits.get_mut(&served)?;
+        let target = own.waiting.pop_front();
+        own.by_sources.clear();
+        own.by_entities.clear();
+        if own.waiting.is_empty() {
+            self.waits.remove(&served);
+        }
+        target
     }
 
     /// No command waits any more: the process has ended.
