@@ -19,6 +19,7 @@ pub(crate) mod codec;
 mod expiry;
 mod length;
 mod record;
+mod records;
 mod run;
 mod timed;
 

@@ -104,16 +104,6 @@ impl Record {
             hops: 0,
         }
     }
-
-    /// What a slot holds that no message is in.
-    pub(super) fn vacant() -> Self {
-        let nowhere = BodyLocation {
-            record: 0,
-            offset: 0,
-            length: 0,
-        };
-        Self::ready(Timestamp::ZERO, nowhere)
-    }
 }
 
 /// What few messages have.

@@ -6,18 +6,15 @@ use super::Entry;
 use super::bits::Bits;
 use super::length::RunLength;
 use super::record::{Record, Side};
+use super::records::Records;
 use crate::vocabulary::{Hint, SequenceNumber, Timestamp};
-
-/// A run with fewer slots is never made smaller.
-const SLOTS_KEPT: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Run {
     length: RunLength,
     index: u64,
-    /// The slots from `base` on that were ever used. Only the live ones mean something.
-    slots: Vec<Record>,
-    base: usize,
+    records: Records,
+    /// The slots with a message.
     live: Bits,
     /// The live ones that can be received in the order of their numbers.
     ready: Bits,
@@ -30,7 +27,7 @@ pub(crate) struct Run {
     expires_last: Timestamp,
 }
 
-/// Which slots there are, and the bounds, depend on the past. Only the messages count.
+/// The bounds, and how the records lie, depend on the past. Only the messages count.
 impl PartialEq for Run {
     fn eq(&self, other: &Self) -> bool {
         (self.size_bytes, self.ready) == (other.size_bytes, other.ready)
@@ -45,8 +42,7 @@ impl Run {
         Self {
             length,
             index,
-            slots: Vec::new(),
-            base: 0,
+            records: Records::default(),
             live: Bits::default(),
             ready: Bits::default(),
             sides: BTreeMap::new(),
@@ -63,10 +59,6 @@ impl Run {
 
     fn slot(&self, number: SequenceNumber) -> usize {
         self.length.slot_of(number.as_u64())
-    }
-
-    fn record(&self, slot: usize) -> Option<&Record> {
-        self.slots.get(slot.checked_sub(self.base)?)
     }
 
     /// The number of the first message.
@@ -107,15 +99,7 @@ impl Run {
         if self.live.contains(slot) {
             return false;
         }
-        // Nearly always a message goes behind the last one.
-        if slot == self.base + self.slots.len() && !self.slots.is_empty() {
-            self.slots.push(record);
-        } else {
-            self.make_room(slot);
-            if let Some(vacant) = self.slots.get_mut(slot - self.base) {
-                *vacant = record;
-            }
-        }
+        self.records.put(slot, record);
         self.live.insert(slot);
         self.live_count += 1;
         self.expires_last = self.expires_last.max(record.expires_at);
@@ -123,20 +107,6 @@ impl Run {
             self.sides.insert(slot, side);
         }
         true
-    }
-
-    fn make_room(&mut self, slot: usize) {
-        if self.live_count == 0 {
-            self.slots.clear();
-            self.base = slot;
-        }
-        if slot < self.base {
-            let missing = (slot..self.base).map(|_| Record::vacant());
-            self.slots.splice(0..0, missing);
-            self.base = slot;
-        }
-        let count = self.slots.len().max(slot + 1 - self.base);
-        self.slots.resize_with(count, Record::vacant);
     }
 
     /// Takes a message out of its slot. Returns false if there is none.
@@ -147,27 +117,9 @@ impl Run {
         }
         self.ready.remove(slot);
         self.sides.remove(&slot);
+        self.records.take(slot);
         self.live_count -= 1;
-        self.give_back();
         true
-    }
-
-    /// Gives slots at both ends back when few are in use: a queue that is short, and often used, would keep a
-    /// whole run of them.
-    fn give_back(&mut self) {
-        let are_few = self.live_count <= self.slots.len() as u64 / 4;
-        if self.slots.len() < SLOTS_KEPT || !are_few {
-            return;
-        }
-        let (Some(first), Some(last)) = (self.live.first(), self.live.last()) else {
-            return;
-        };
-        if (last - first) < self.slots.len() / 2 {
-            self.slots.truncate(last + 1 - self.base);
-            self.slots.drain(..first - self.base);
-            self.slots.shrink_to_fit();
-            self.base = first;
-        }
     }
 
     /// Changes a message. Returns false if there is none.
@@ -177,14 +129,11 @@ impl Run {
         change: impl FnOnce(&mut Record),
     ) -> bool {
         let slot = self.slot(number);
-        if !self.live.contains(slot) {
+        let Some(record) = self.records.get_mut(slot) else {
             return false;
-        }
-        let record = slot.checked_sub(self.base);
-        if let Some(record) = record.and_then(|it| self.slots.get_mut(it)) {
-            change(record);
-            self.expires_last = self.expires_last.max(record.expires_at);
-        }
+        };
+        change(record);
+        self.expires_last = self.expires_last.max(record.expires_at);
         true
     }
 
@@ -228,7 +177,7 @@ impl Run {
     fn entry(&self, slot: usize) -> Option<Entry<'_>> {
         Some(Entry {
             number: self.number(slot),
-            record: self.record(slot)?,
+            record: self.records.get(slot)?,
             side: self.sides.get(&slot),
         })
     }
@@ -256,9 +205,7 @@ impl Run {
 
     /// All messages, to change them.
     pub(super) fn records_mut(&mut self) -> impl Iterator<Item = &mut Record> {
-        let (live, base) = (&self.live, self.base);
-        let slots = self.slots.iter_mut().enumerate();
-        slots.filter_map(move |(index, record)| live.contains(base + index).then_some(record))
+        self.records.iter_mut()
     }
 
     #[cfg(test)]
@@ -274,7 +221,7 @@ impl Run {
     }
 
     #[cfg(test)]
-    pub(super) fn slot_count(&self) -> usize {
-        self.slots.capacity()
+    pub(super) fn room(&self) -> usize {
+        self.records.capacity()
     }
 }

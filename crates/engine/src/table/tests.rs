@@ -273,7 +273,7 @@ proptest! {
 
 /// A queue that is short takes little, however many messages went through it.
 #[test]
-fn a_run_gives_back_the_slots_that_are_not_needed() {
+fn a_run_gives_back_the_room_that_is_not_needed() {
     let table = Table::new(RunLength::DEFAULT, SequenceNumber::FIRST);
     let mut pair = Pair {
         table,
@@ -284,18 +284,35 @@ fn a_run_gives_back_the_slots_that_are_not_needed() {
         if at > 3 {
             pair.remove_at(at - 3);
         }
-        let run = pair.table.run(0).unwrap();
-        assert!(
-            run.slot_count() <= 128,
-            "{} slots at {at}",
-            run.slot_count()
-        );
+        let room = pair.table.run(0).unwrap().room();
+        assert!(room <= 12, "{room} records at {at}");
     }
     pair.check();
     assert_eq!(
         pair.table.first().map(|entry| entry.number),
         Some(number(998))
     );
+}
+
+/// Messages that stay behind keep their own memory, and not that of the messages between them.
+#[test]
+fn a_run_with_few_messages_is_small_wherever_they_are() {
+    for every in [3, 20, 300, 1022] {
+        let table = Table::new(RunLength::DEFAULT, SequenceNumber::FIRST);
+        let mut pair = Pair {
+            table,
+            model: Model::new(),
+        };
+        (1..=1023).for_each(|at| pair.insert(at, true, 1));
+        let full = pair.table.run(0).unwrap().room();
+        assert!(full <= 1088, "{full} records for 1,023");
+        let gone = (1..=1023).filter(|at| at % every != 1);
+        gone.for_each(|at| pair.remove_at(at));
+        let room = pair.table.run(0).unwrap().room() as u64;
+        let left = pair.table.count();
+        assert!(room <= 4 * left, "{room} records for {left}");
+        pair.check();
+    }
 }
 
 #[test]

@@ -1,0 +1,128 @@
+//! The records of a run: those of its messages, and no others.
+//!
+//! They lie densely in blocks of 64 slots. So a run takes as much memory as its messages need, however few are left
+//! and wherever they are, and a change moves at most 63 records.
+
+use super::record::Record;
+
+const SLOTS_PER_BLOCK: usize = u64::BITS as usize;
+
+/// Records by slot.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Records {
+    /// In the order of their slots. None is empty.
+    blocks: Vec<Block>,
+}
+
+#[derive(Clone, Debug)]
+struct Block {
+    /// Its slots begin at 64 times this number.
+    index: usize,
+    /// Which of its slots have a record.
+    live: u64,
+    /// Their records, in the order of the slots.
+    records: Vec<Record>,
+}
+
+impl Block {
+    /// Where the record of a slot is, or would be.
+    fn place(&self, slot: usize) -> usize {
+        (self.live & (bit(slot) - 1)).count_ones() as usize
+    }
+
+    fn has(&self, slot: usize) -> bool {
+        self.live & bit(slot) != 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.records.len() == SLOTS_PER_BLOCK
+    }
+}
+
+fn bit(slot: usize) -> u64 {
+    1 << (slot % SLOTS_PER_BLOCK)
+}
+
+impl Records {
+    pub(super) fn get(&self, slot: usize) -> Option<&Record> {
+        let at = self.find(slot).ok()?;
+        let block = self.blocks.get(at).filter(|block| block.has(slot))?;
+        block.records.get(block.place(slot))
+    }
+
+    pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Record> {
+        let at = self.find(slot).ok()?;
+        let block = self.blocks.get_mut(at).filter(|block| block.has(slot))?;
+        let place = block.place(slot);
+        block.records.get_mut(place)
+    }
+
+    /// Puts a record into a slot that has none.
+    pub(super) fn put(&mut self, slot: usize, record: Record) {
+        let at = self.find(slot).unwrap_or_else(|at| {
+            self.blocks.insert(at, self.block_for(slot, at));
+            at
+        });
+        if let Some(block) = self.blocks.get_mut(at) {
+            let place = block.place(slot);
+            block.live |= bit(slot);
+            block.records.insert(place, record);
+        }
+    }
+
+    /// Takes the record out of a slot that has one.
+    pub(super) fn take(&mut self, slot: usize) {
+        let Ok(at) = self.find(slot) else {
+            return;
+        };
+        let Some(block) = self.blocks.get_mut(at).filter(|block| block.has(slot)) else {
+            return;
+        };
+        let place = block.place(slot);
+        block.records.remove(place);
+        block.live &= !bit(slot);
+        if block.records.is_empty() {
+            self.blocks.remove(at);
+        } else if block.records.len() <= block.records.capacity() / 4 {
+            // Half of the room stays: the next changes move no memory.
+            block.records.shrink_to(2 * block.records.len());
+        }
+    }
+
+    /// All records, to change them.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Record> {
+        self.blocks.iter_mut().flat_map(|block| &mut block.records)
+    }
+
+    /// How many records there is room for.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.blocks.iter().map(|it| it.records.capacity()).sum()
+    }
+
+    /// The place of the block with a slot, or where it would be. Nearly always it is the last one or the first.
+    fn find(&self, slot: usize) -> Result<usize, usize> {
+        let index = slot / SLOTS_PER_BLOCK;
+        match self.blocks.last() {
+            Some(last) if last.index == index => Ok(self.blocks.len() - 1),
+            Some(_) | None => self
+                .blocks
+                .binary_search_by_key(&index, |block| block.index),
+        }
+    }
+
+    /// A block that comes after a full one will be full too. Others are those of a short queue.
+    fn block_for(&self, slot: usize, at: usize) -> Block {
+        let before = at.checked_sub(1).and_then(|before| self.blocks.get(before));
+        let room = if before.is_some_and(Block::is_full) {
+            SLOTS_PER_BLOCK
+        } else {
+            0
+        };
+        Block {
+            index: slot / SLOTS_PER_BLOCK,
+            live: 0,
+            records: Vec::with_capacity(room),
+        }
+    }
+}
