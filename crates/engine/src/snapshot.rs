@@ -12,6 +12,7 @@ use crate::catalogue::account::{account, put_account};
 use crate::state::State;
 use crate::table::RunLength;
 use crate::table::codec::run_length;
+use crate::vocabulary::Incarnation;
 use crate::vocabulary::codec::{
     DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint,
 };
@@ -92,8 +93,11 @@ impl State {
             }
             kind => {
                 let catalogue = &mut self.catalogue;
-                let is_known = self.storage.restore(catalogue, (kind, version), &mut r)?
-                    || self.bus.restore(catalogue, kind, &mut r)?;
+                // An incarnation has one entity, of either profile.
+                let stored = &self.storage;
+                let is_taken = |entity: &Incarnation| stored.contains_key(entity);
+                let is_known = self.bus.restore(catalogue, kind, &is_taken, &mut r)?
+                    || self.storage.restore(catalogue, (kind, version), &mut r)?;
                 if !is_known {
                     return Err(r.error("snapshot part kind that is not known"));
                 }

@@ -19,11 +19,11 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The code of a file without its tests and comments.
+/// The code of a file without its tests and comments. Tests in the file itself are its end.
 fn code_of(file: &Path) -> String {
     let text = fs::read_to_string(file).expect("a crate's files are text");
     let (code, _) = text
-        .split_once("#[cfg(test)]\nmod tests")
+        .split_once("#[cfg(test)]\nmod tests {")
         .unwrap_or((&text, ""));
     let lines = code
         .lines()
@@ -50,7 +50,7 @@ fn supers_of(inner: &str) -> String {
 /// The parts of a folder from the ground up. Those beside each other know nothing of each other.
 #[derive(Clone, Copy, Debug)]
 pub struct Layers<'a> {
-    /// The parts of each layer: the names of files and folders.
+    /// The parts of each layer: the names of files and folders, and of types of the folder's own module.
     pub order: &'a [&'a [&'a str]],
     /// Files and folders, at any depth, that may import everything.
     pub free: &'a [&'a str],
@@ -74,6 +74,12 @@ impl Layers<'_> {
 /// If a file of the folder cannot be read.
 pub fn broken(folder: &Path, prefix: &str, layers: Layers<'_>) -> BTreeSet<String> {
     let mut broken = BTreeSet::new();
+    for part in layers.order.iter().copied().flatten() {
+        let is_type = part.starts_with(char::is_uppercase);
+        if !is_type && !folder.join(part).is_dir() && !folder.join(format!("{part}.rs")).is_file() {
+            broken.insert(format!("'{part}' is in the order, and does not exist"));
+        }
+    }
     for file in files_in(folder) {
         let inner = file
             .strip_prefix(folder)
@@ -134,7 +140,7 @@ mod tests {
             ("right.rs", "use crate::high::{A, B};\n"),
             (
                 "high/mod.rs",
-                "use crate::left::A;\nuse super::right::B;\nuse crate::B;\n",
+                "#[cfg(test)]\nmod tests;\nuse crate::left::A;\nuse super::right::B;\nuse crate::B;\n",
             ),
             ("high/tests/one.rs", "use crate::{A, B};\n"),
             ("other.rs", ""),
@@ -142,11 +148,12 @@ mod tests {
             fs::write(folder.join(file), text).unwrap();
         }
         let layers = Layers {
-            order: &[&["low"], &["left", "right"], &["high"]],
+            order: &[&["low"], &["left", "right"], &["high", "gone"]],
             free: &["tests"],
         };
         let found = broken(folder, "crate", layers);
         let expected = [
+            "'gone' is in the order, and does not exist",
             "high/mod.rs imports crate::B, which is not a part: import it from its module",
             "left.rs imports crate::right, which is not below 'left'",
             "other.rs: 'other' is not in the order",

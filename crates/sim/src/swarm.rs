@@ -29,6 +29,8 @@ pub(crate) struct Swarm {
     pub(crate) sources: u64,
     /// What each takes of a turn before the others are served.
     pub(crate) share: Share,
+    /// How many numbers share a run. Nearly always few, so that messages reach the edges of runs.
+    pub(crate) run_length: RunLength,
     /// The settings for bus queues, if there are any.
     pub(crate) bus: Option<BusSwarm>,
 }
@@ -98,6 +100,7 @@ impl Swarm {
                 size_bytes: [300, 64 * 1024][sources.index(2)],
                 steps: [8, 3125][sources.index(2)],
             },
+            run_length: draw_run_length(seed),
             bus: None,
         }
     }
@@ -138,7 +141,7 @@ impl Swarm {
             },
             snapshot_after_bytes: self.snapshot_after_bytes,
             tick_budget: 4,
-            run_length: RunLength::TINY,
+            run_length: self.run_length,
         }
     }
 
@@ -147,6 +150,14 @@ impl Swarm {
             commands_max: self.commands_max,
             ..AdmissionLimits::default()
         }
+    }
+}
+
+fn draw_run_length(seed: u64) -> RunLength {
+    match Stream::new(seed, "run length").below(10) {
+        0 => RunLength::DEFAULT,
+        1 => RunLength::UNTOLD,
+        _ => RunLength::TINY,
     }
 }
 

@@ -75,13 +75,12 @@ impl Queues {
         options: &BusQueueOptions,
         at: Timestamp,
     ) {
-        let last = queue.next().next();
+        let [_, second, third] = queue.with_sub_queues();
         let is_there = |it: &Incarnation| self.contains_key(it);
-        if queue.with_sub_queues().iter().any(is_there) || last.as_u64() >> Incarnation::BITS > 0 {
+        if [queue, second, third].iter().any(is_there) || second == third {
             return;
         }
         let [dead_letters, failed_transfers] = sub_queue_names(name);
-        let (second, third) = (queue.next(), queue.next().next());
         catalogue.use_incarnation(third);
         for (incarnation, name, role) in [
             (queue, name.clone(), Role::Queue),
@@ -92,9 +91,8 @@ impl Queues {
             if let Some(earlier) = catalogue.find(&name) {
                 self.take(catalogue, earlier);
             }
-            catalogue.name(name.clone(), incarnation);
             let entity = BusQueue::new(name, role, options.clone(), at, catalogue.run_length);
-            self.insert(incarnation, entity);
+            self.add(catalogue, incarnation, entity);
         }
     }
 

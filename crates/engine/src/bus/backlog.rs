@@ -40,9 +40,17 @@ pub(crate) struct Backlog {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expiring {
     /// It has.
-    Message(SequenceNumber),
+    Message {
+        number: SequenceNumber,
+        /// How many messages were looked at before it.
+        looks: u32,
+    },
     /// None of this run has: its bound is too low.
-    Bound(u64),
+    Bound {
+        run: u64,
+        /// How many messages were looked at.
+        looks: u32,
+    },
 }
 
 /// No message below this number can be anything but scheduled. Known for metrics alone: two backlogs
@@ -236,13 +244,16 @@ impl Backlog {
 
     /// A ready message whose time to live has ended, if there is one. It takes a look at a run.
     pub(crate) fn expiring(&self, now: Timestamp) -> Option<Expiring> {
-        let index = self.table.run_to_expire(now)?;
-        let mut entries = self.table.run(index)?.entries();
-        let expired = entries.find(|entry| message::expiry(entry.record).has_passed(now));
-        Some(match expired {
-            Some(entry) => Expiring::Message(entry.number),
-            None => Expiring::Bound(index),
-        })
+        let run = self.table.run_to_expire(now)?;
+        let mut looks = 0;
+        for entry in self.table.run(run)?.entries() {
+            let number = entry.number;
+            if message::expiry(entry.record).has_passed(now) {
+                return Some(Expiring::Message { number, looks });
+            }
+            looks += 1;
+        }
+        Some(Expiring::Bound { run, looks })
     }
 
     /// Whether a ready message may have expired.
@@ -252,7 +263,7 @@ impl Backlog {
 
     /// Corrects a run's bound: other messages than those that are ready there may have set it.
     pub(crate) fn raise_expiry(&mut self, index: u64) {
-        self.table.raise_expiry(index, message::expiry);
+        let _looks = self.table.raise_expiry(index, message::expiry);
     }
 
     /// When something becomes due next, or earlier.

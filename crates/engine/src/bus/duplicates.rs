@@ -178,7 +178,7 @@ impl Duplicates {
 
 /// The earliest time within the window before `now`.
 fn within(window_ms: u64, now: Timestamp) -> Timestamp {
-    Timestamp::from_ms((now.as_ms() + 1).saturating_sub(window_ms))
+    Timestamp::from_ms(now.as_ms().saturating_add(1).saturating_sub(window_ms))
 }
 
 #[cfg(test)]

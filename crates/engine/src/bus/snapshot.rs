@@ -116,6 +116,7 @@ impl Queues {
         &mut self,
         catalogue: &mut Catalogue,
         kind: u8,
+        is_taken: &dyn Fn(&Incarnation) -> bool,
         r: &mut Reader<'_>,
     ) -> Result<bool, DecodeError> {
         if !(kind::QUEUE..=kind::DEAD_LETTER_SOURCES).contains(&kind) {
@@ -124,7 +125,8 @@ impl Queues {
         let incarnation = incarnation(r)?;
         if kind == kind::QUEUE {
             let queue = queue(r, catalogue.run_length)?;
-            if self.contains_key(&incarnation) || catalogue.find(&queue.name).is_some() {
+            let is_there = self.contains_key(&incarnation) || is_taken(&incarnation);
+            if is_there || catalogue.find(&queue.name).is_some() {
                 return Err(r.error("bus queue that was there before"));
             }
             catalogue.name(queue.name.clone(), incarnation);

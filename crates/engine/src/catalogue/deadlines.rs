@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::vocabulary::{Incarnation, Timestamp};
 
+/// How many messages that a due thing looks at count as one more thing.
+pub(crate) const LOOKS_PER_UNIT: u32 = 64;
+
 /// When an entity was last served: at that time, as the one of that number. Zero if it never was.
 type Served = (Timestamp, u64);
 

@@ -18,7 +18,7 @@ use kew_planted::{Bug, is_planted};
 pub use self::account::{
     AccountQuota, AccountRecord, AccountSecret, AccountUsage, InvalidAccountSecret, QuotaLimit,
 };
-pub(crate) use self::deadlines::{Deadline, Deadlines};
+pub(crate) use self::deadlines::{Deadline, Deadlines, LOOKS_PER_UNIT};
 pub(crate) use self::decision::Decision;
 pub use self::decision::Scope;
 pub(crate) use self::description::Description;

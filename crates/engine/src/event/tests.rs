@@ -7,12 +7,11 @@ use crate::bus::{
     DeadLetterCause, EntityStatus, Standing,
 };
 use crate::catalogue::{AccountQuota, AccountSecret};
-use crate::storage::AccessPolicies;
-use crate::storage::Metadata;
-use crate::storage::{AccessPolicy, Lease, PolicyTime, Was};
+use crate::storage::{AccessPolicies, AccessPolicy, Lease, Metadata, PolicyTime, Was};
 use crate::table::{BodyEncoding, Placed};
-use crate::vocabulary::EntityName;
-use crate::vocabulary::{BodyLocation, LeaseGeneration, Place, SequenceNumber, Timestamp};
+use crate::vocabulary::{
+    BodyLocation, EntityName, LeaseGeneration, Place, SequenceNumber, Timestamp,
+};
 
 const QUEUE: u64 = 3;
 

@@ -110,12 +110,20 @@ impl Queues {
         }
     }
 
-    /// Looks at a run that had a message to expire, so that it is due again when it has another.
-    pub(crate) fn raise_expiry(&mut self, catalogue: &mut Catalogue, queue: Incarnation, run: u64) {
-        if let Some(entity) = self.get_mut(&queue) {
-            entity.backlog.raise_expiry(run);
-            entity.settle(catalogue, queue);
-        }
+    /// Looks at a run that had a message to expire, so that it is due again when it has another. Returns how many
+    /// messages that are.
+    pub(crate) fn raise_expiry(
+        &mut self,
+        catalogue: &mut Catalogue,
+        queue: Incarnation,
+        run: u64,
+    ) -> u32 {
+        let Some(entity) = self.get_mut(&queue) else {
+            return 0;
+        };
+        let looks = entity.backlog.raise_expiry(run);
+        entity.settle(catalogue, queue);
+        looks
     }
 
     pub(crate) fn find(

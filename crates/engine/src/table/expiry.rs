@@ -32,16 +32,23 @@ impl Table {
         self.expiries.first().map(|(at, _)| *at)
     }
 
-    /// Corrects a run's bound, given when each message expires.
-    pub(crate) fn raise_expiry(&mut self, index: u64, expiry: impl Fn(&Record) -> Timestamp) {
+    /// Corrects a run's bound, given when each message expires. Returns how many messages it has looked at.
+    pub(crate) fn raise_expiry(
+        &mut self,
+        index: u64,
+        expiry: impl Fn(&Record) -> Timestamp,
+    ) -> u32 {
         let Some(run) = self.runs.get_mut(&index) else {
-            return;
+            return 0;
         };
         self.expiries.remove(&(*run.expires_first, index));
+        let mut looks = 0;
         let expiries = run.entries().map(|entry| expiry(entry.record));
-        *run.expires_first = expiries.min().unwrap_or(Timestamp::NEVER);
+        let first = expiries.inspect(|_| looks += 1).min();
+        *run.expires_first = first.unwrap_or(Timestamp::NEVER);
         if *run.expires_first != Timestamp::NEVER {
             self.expiries.insert((*run.expires_first, index));
         }
+        looks
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Turn;
 use crate::bus::{self, DueStep};
+use crate::catalogue::LOOKS_PER_UNIT;
 use crate::event::Fact;
 use crate::storage::{ENDED_COUNT_MAX, StorageFact};
 use crate::vocabulary::Incarnation;
@@ -18,7 +19,8 @@ const IN_A_ROW: u32 = 16;
 
 impl Turn<'_> {
     /// Turns due things into events. The budget is their number, but a message that moves with many bytes
-    /// besides its body counts twice: it must be at least 2.
+    /// besides its body counts twice: it must be at least 2. Messages that are looked at in vain count too, 64 as one
+    /// thing.
     ///
     /// Decisions do not wait for a tick: a deadline at or before `now` has passed in any case. A tick frees
     /// memory that no command needs any more.
@@ -45,8 +47,13 @@ impl Turn<'_> {
                         left -= u32::from(in_a_row == 0);
                         break;
                     }
-                    // It is the first one in the next tick.
-                    DueStep::TooLarge => return Ticked { more_is_due: true },
+                    // It is the first one in the next tick, unless others are due that were not served.
+                    DueStep::TooLarge => {
+                        if in_a_row > 0 {
+                            self.state.serve(entity, self.now);
+                        }
+                        return Ticked { more_is_due: true };
+                    }
                 }
                 in_a_row += 1;
             }
@@ -65,24 +72,29 @@ impl Turn<'_> {
         let Some(run) = stored.backlog.run_to_expire(self.now) else {
             return DueStep::Nothing;
         };
-        self.expire_run(entity, run);
-        DueStep::Done(1)
+        DueStep::Done(1 + self.expire_run(entity, run) / LOOKS_PER_UNIT)
     }
 
-    /// Removes messages of a run that have expired, as many as one event takes, and corrects the run's hint.
-    fn expire_run(&mut self, queue: Incarnation, run: u64) {
+    /// Removes messages of a run that have expired, as many as one event takes, and corrects the run's hint. Returns
+    /// how many messages it has looked at.
+    fn expire_run(&mut self, queue: Incarnation, run: u64) -> u32 {
         let backlog = self.state.storage.get(&queue).map(|it| &it.backlog);
-        let expired = backlog.and_then(|backlog| backlog.expired(queue, run, self.now));
-        let mut is_more_left = false;
-        if let Some((effects, count)) = expired {
-            is_more_left = effects.len() == ENDED_COUNT_MAX;
+        let Some(expired) = backlog.and_then(|backlog| backlog.expired(queue, run, self.now))
+        else {
+            return 0;
+        };
+        let mut looks = expired.looks;
+        let is_more_left = expired.effects.len() == ENDED_COUNT_MAX;
+        if expired.count > 0 {
+            let effects = expired.effects;
             self.emit(Fact::Storage(StorageFact::Messages { effects }));
-            self.state.expired.add(count);
+            self.state.expired.add(expired.count);
         }
         if !is_more_left {
             let (storage, catalogue) = (&mut self.state.storage, &mut self.state.catalogue);
-            storage.raise_expiry(catalogue, queue, run);
+            looks += storage.raise_expiry(catalogue, queue, run);
         }
+        looks
     }
 
     /// The entity that is next to be served, if one has something due.

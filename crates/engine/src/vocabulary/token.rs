@@ -43,9 +43,11 @@ impl Incarnation {
         (self.0 > 1).then(|| Self(self.0 - 1))
     }
 
-    /// A bus queue and its two sub-queues, of the queue's own incarnation.
+    /// A bus queue and its two sub-queues, of the queue's own incarnation. Only a damaged history has a queue whose
+    /// sub-queues would have no number; they count as the last entity.
     pub fn with_sub_queues(self) -> [Self; 3] {
-        [self, self.next(), self.next().next()]
+        let last = (1 << Self::BITS) - 1;
+        [0, 1, 2].map(|after| Self((self.0 + after).min(last)))
     }
 }
 

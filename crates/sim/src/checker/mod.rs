@@ -1,7 +1,7 @@
 //! What clients may see, checked against the history that they did see.
 //!
-//! Operations are checked in the order in which the partition has decided them. An operation without a known outcome may have happened or not; the checker then
-//! knows less, but never something false.
+//! Operations are checked in the order in which the partition has decided them. An operation without a known outcome
+//! may have happened or not; the checker then knows less, but never something false.
 //!
 //! [`queue`] and [`message`] hold the known facts; each promise is checked by functions of its own:
 //!

@@ -8,6 +8,7 @@ use super::super::room::{DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
 use super::super::{BusEffect, BusFact, BusMessageState, DeadLetterCause, Release};
 use super::Turn;
+use crate::catalogue::LOOKS_PER_UNIT;
 use crate::vocabulary::{BodyLocation, EntityName, Incarnation, SequenceNumber};
 
 /// How often a message is forwarded. The next time it becomes a dead letter.
@@ -30,6 +31,20 @@ enum Due {
     Ids,
     /// The queue is idle.
     Deletion,
+}
+
+impl Due {
+    /// How many messages were, or will be, looked at in vain.
+    fn looks(&self) -> u32 {
+        let Self::Expiry(expiring) = self else {
+            return 0;
+        };
+        match *expiring {
+            Expiring::Message { looks, .. } => looks,
+            // They are looked at again, to correct the bound.
+            Expiring::Bound { looks, .. } => 2 * looks,
+        }
+    }
 }
 
 /// What came of a due thing.
@@ -62,6 +77,7 @@ impl Turn<'_> {
         if cost > budget {
             return DueStep::TooLarge;
         }
+        let looks = due.looks();
         match due {
             Due::Lock(number) => self.fail_delivery(queue, number, None),
             Due::Release(number) => self.release_unseen(queue, number),
@@ -70,13 +86,13 @@ impl Turn<'_> {
                 self.emit_bus_effect(BusEffect::SessionFreed { queue, session });
             }
             Due::Schedule(number) => self.activate(queue, number),
-            Due::Expiry(Expiring::Message(number)) => self.expire(queue, number),
-            Due::Expiry(Expiring::Bound(run)) => self.0.raise_expiry(queue, run),
+            Due::Expiry(Expiring::Message { number, .. }) => self.expire(queue, number),
+            Due::Expiry(Expiring::Bound { run, .. }) => self.0.raise_expiry(queue, run),
             Due::Forward(number) => self.forward_or_bury(queue, number),
             Due::Ids => self.0.forget_ids(queue),
             Due::Deletion => self.emit_bus(BusFact::QueueDeleted { queue }),
         }
-        DueStep::Done(cost)
+        DueStep::Done(cost + looks / LOOKS_PER_UNIT)
     }
 
     fn next_due(&self, queue: Incarnation) -> Option<Due> {
@@ -117,9 +133,9 @@ impl Turn<'_> {
         let number = match due {
             Due::Lock(number)
             | Due::Schedule(number)
-            | Due::Expiry(Expiring::Message(number))
+            | Due::Expiry(Expiring::Message { number, .. })
             | Due::Forward(number) => number,
-            Due::Expiry(Expiring::Bound(_))
+            Due::Expiry(Expiring::Bound { .. })
             | Due::Release(_)
             | Due::Session(_)
             | Due::Ids

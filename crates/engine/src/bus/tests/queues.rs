@@ -149,6 +149,20 @@ fn an_idle_queue_deletes_itself() {
 }
 
 #[test]
+fn a_queue_that_nobody_ever_used_deletes_itself() {
+    let mut p = Partition::with(BusQueueOptions {
+        auto_delete_on_idle_ms: 300_000,
+        ..BusQueueOptions::default()
+    });
+    p.pass_ms(299_999);
+    p.tick();
+    assert!(p.state.has_entity(&jobs()));
+    p.pass_ms(1);
+    p.tick();
+    assert!(!p.state.has_entity(&jobs()));
+}
+
+#[test]
 fn a_queue_whose_receivers_wait_is_not_idle() {
     for requires_session in [false, true] {
         let mut p = Partition::with(BusQueueOptions {

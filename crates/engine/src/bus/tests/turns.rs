@@ -58,6 +58,25 @@ fn a_queue_with_much_due_work_does_not_hold_back_another() {
     assert_eq!(p.replayed(), p.state);
 }
 
+/// To find the one message of a run that has expired takes a look at a thousand others.
+#[test]
+fn messages_that_are_looked_at_in_vain_use_up_the_budget() {
+    let mut p = Partition::new();
+    p.state.catalogue.run_length = RunLength::DEFAULT;
+    for queue in ["long", "quiet"] {
+        p.create(&entity(queue), BusQueueOptions::default())
+            .unwrap();
+    }
+    fill(&mut p, "long", 900, None);
+    fill(&mut p, "long", 1, Some(1000));
+    fill(&mut p, "quiet", 1, Some(2000));
+    p.pass_ms(2000);
+    assert!(tick(&mut p, 8));
+    assert_eq!((left(&p, "long"), left(&p, "quiet")), (900, 1));
+    while tick(&mut p, 8) {}
+    assert_eq!((left(&p, "long"), left(&p, "quiet")), (900, 0));
+}
+
 /// A queue that is used between the ticks is still behind the others.
 #[test]
 fn the_next_tick_continues_where_the_last_one_ended() {

@@ -7,6 +7,15 @@ use crate::vocabulary::{Incarnation, Place, SequenceNumber, Timestamp};
 /// The most messages that one event ends one by one. A run with more takes several.
 pub(crate) const ENDED_COUNT_MAX: usize = 16;
 
+/// Messages of a run that have expired.
+pub(crate) struct Expired {
+    /// What removes them.
+    pub(crate) effects: Effects,
+    pub(crate) count: u64,
+    /// How many messages were looked at to find them.
+    pub(crate) looks: u32,
+}
+
 impl Backlog {
     /// The first run with something to expire at `now`, if the hints of its runs are right.
     pub(crate) fn run_to_expire(&self, now: Timestamp) -> Option<u64> {
@@ -18,8 +27,7 @@ impl Backlog {
         self.table.next_expiry()
     }
 
-    /// The effects that remove a run's messages that have expired at `now`, or the first of them, and how many
-    /// messages that are.
+    /// The messages of a run that have expired at `now`, or the first of them.
     ///
     /// A run without leased and delayed messages ends as a whole, if all of it has expired.
     pub(crate) fn expired(
@@ -27,7 +35,7 @@ impl Backlog {
         entity: Incarnation,
         index: u64,
         now: Timestamp,
-    ) -> Option<(Effects, u64)> {
+    ) -> Option<Expired> {
         let run = self.table.run(index)?;
         if run.is_all_ready() && run.has_expired(now) {
             let (from, until) = run.range();
@@ -36,21 +44,31 @@ impl Backlog {
                 from,
                 until,
             };
-            return Some((effect.into(), run.live_count()));
+            return Some(Expired {
+                effects: effect.into(),
+                count: run.live_count(),
+                looks: 0,
+            });
         }
-        let messages = run.entries().map(stored);
+        let mut looks = 0;
+        let messages = run.entries().map(stored).inspect(|_| looks += 1);
         let expired = messages.filter(|(_, it)| it.is_expired(now));
         let effects: Effects = expired
             .take(ENDED_COUNT_MAX)
             .map(|(number, message)| message.ended(Place { entity, number }))
             .collect();
         let count = effects.len() as u64;
-        (count > 0).then_some((effects, count))
+        Some(Expired {
+            effects,
+            count,
+            looks,
+        })
     }
 
-    /// Corrects a run's hint: other messages than those that are there may have set it.
-    pub(crate) fn raise_expiry(&mut self, index: u64) {
-        self.table.raise_expiry(index, |record| record.expires_at);
+    /// Corrects a run's hint: other messages than those that are there may have set it. Returns how many messages it
+    /// has looked at.
+    pub(crate) fn raise_expiry(&mut self, index: u64) -> u32 {
+        self.table.raise_expiry(index, |record| record.expires_at)
     }
 
     /// The effect that removes all messages, if there are any.

@@ -64,7 +64,7 @@ impl Backlog {
     fn expire(&mut self, now: Timestamp) {
         while let Some(run) = self.run_to_expire(now) {
             let expired = self.expired(Incarnation::new(1), run, now);
-            for effect in expired.iter().flat_map(|(effects, _)| effects.iter()) {
+            for effect in expired.iter().flat_map(|expired| expired.effects.iter()) {
                 self.apply(now, effect);
             }
             self.raise_expiry(run);
@@ -294,15 +294,22 @@ fn a_run_of_which_all_has_expired_ends_by_its_counts() {
         from: SequenceNumber::new(1),
         until: SequenceNumber::new(128),
     };
-    assert_eq!(whole, Some((range.into(), 127)));
+    let whole = whole.unwrap();
+    assert_eq!(
+        (whole.effects, whole.count, whole.looks),
+        (range.into(), 127, 0)
+    );
     // A message in the order by time must leave it: the range would not say which.
     backlog.lease_until(
         SequenceNumber::new(5),
         Timestamp::from_ms(20),
         Timestamp::ZERO,
     );
-    let (effects, count) = backlog.expired(entity, 0, soon).unwrap();
-    assert_eq!((effects.len(), count), (expiry::ENDED_COUNT_MAX, 16));
+    let some = backlog.expired(entity, 0, soon).unwrap();
+    assert_eq!(
+        (some.effects.len(), some.count, some.looks),
+        (expiry::ENDED_COUNT_MAX, 16, 16)
+    );
     backlog.expire(soon);
     backlog.check_invariants();
     assert_eq!(numbers(&backlog), []);
