@@ -1,6 +1,11 @@
 //! Input of the client: connection strings, and the answers of any server.
 
-use kew_client::ConnectionString;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kew_client::{
+    ConnectionString, Dial, DialFuture, QueueAccount, QueueClient, QueueOptions, Retry, Stream,
+};
 use kew_fuzz::gauge;
 use kew_fuzz::mutate::{Input, changes};
 
@@ -90,5 +95,83 @@ fn answer() {
             let mut text = ANSWERS[pick].as_bytes().to_vec();
             changes(&mut text, &mut input);
             check_answer(&text);
+        });
+}
+
+/// Whole answers over HTTP, as services write them.
+const HTTP_ANSWERS: [&str; 5] = [
+    "HTTP/1.1 200 OK\r\nContent-Length: 68\r\n\r\n<QueueMessagesList><QueueMessage></QueueMessage></QueueMessagesList>\r\n",
+    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n14;a=b\r\n<QueueMessagesList/>\r\n0\r\nA: b\r\n\r\n",
+    "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200\r\nConnection: keep-alive\r\n\r\n<QueueMessagesList/>",
+    "HTTP/1.1 404 Not Found\r\nx-ms-error-code: QueueNotFound\r\nContent-Length: 40\r\n\r\n<Error><Code>QueueNotFound</Code></Error>",
+    "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+];
+
+/// The room for reads and for a connection within memory. An answer that says that it is long gets a bounded room.
+const HTTP_MEMORY_BYTES: usize = 512 << 10;
+
+/// A service that sends these bytes over its one connection, whatever it is asked.
+struct Sends(Mutex<Option<Vec<u8>>>);
+
+impl Dial for Sends {
+    fn dial<'a>(&'a self, _: &'a str, _: u16) -> DialFuture<'a> {
+        let bytes = self.0.lock().expect("no holder panics").take();
+        Box::pin(async move {
+            let bytes = bytes.ok_or(std::io::ErrorKind::ConnectionRefused)?;
+            let (ours, mut theirs) = tokio::io::duplex(4096);
+            tokio::spawn(async move {
+                let mut asked = [0; 1];
+                // Before the request nothing may come.
+                if tokio::io::AsyncReadExt::read(&mut theirs, &mut asked)
+                    .await
+                    .is_ok()
+                {
+                    let _ = tokio::io::AsyncWriteExt::write_all(&mut theirs, &bytes).await;
+                }
+            });
+            Ok(Box::new(ours) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// Two requests, of which the second one may go over the same connection.
+fn check_http_answer(bytes: &[u8]) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime needs memory alone");
+    let options = QueueOptions {
+        retry: Retry {
+            retries: 0,
+            ..Retry::default()
+        },
+        timeout: Duration::from_secs(60),
+        dial: Some(Arc::new(Sends(Mutex::new(Some(bytes.to_vec()))))),
+        ..QueueOptions::default()
+    };
+    let client = QueueClient::new(QueueAccount::development(), options);
+    let client = client.expect("the options are valid");
+    let memory_max = HTTP_MEMORY_BYTES + MEMORY_FACTOR * bytes.len();
+    gauge::within(memory_max, || {
+        runtime.block_on(async {
+            for _ in 0..2 {
+                let _ = client.peek("jobs", 32).await;
+            }
+        });
+    });
+}
+
+#[test]
+fn http_answer() {
+    bolero::check!()
+        .with_iterations(INPUTS / 16)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            check_http_answer(bytes);
+            let mut input = Input::new(bytes);
+            let pick = usize::from(input.byte()) % HTTP_ANSWERS.len();
+            let mut text = HTTP_ANSWERS[pick].as_bytes().to_vec();
+            changes(&mut text, &mut input);
+            check_http_answer(&text);
         });
 }

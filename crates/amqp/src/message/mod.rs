@@ -87,9 +87,10 @@ impl Message {
     }
 
     /// The same, and keeps the sections that are read to be checked: those of [`Message::header`],
-    /// [`Message::message_annotations`] and [`Message::properties`]. Sections that the message does
-    /// not have stay as they are.
+    /// [`Message::message_annotations`] and [`Message::properties`]. Those that the message does not
+    /// have are the defaults.
     pub fn scan_into(bytes: Bytes, sections: &mut Sections) -> Result<Self, DecodeError> {
+        *sections = Sections::default();
         let (message, misplaced) = Self::scan_in_order(bytes, sections)?;
         match misplaced {
             None => Ok(message),

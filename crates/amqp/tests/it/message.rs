@@ -55,13 +55,13 @@ fn all_sections_are_found() {
 
 #[test]
 fn sections_that_are_read_to_be_checked_are_kept() {
+    let mut read = Sections::default();
     for sections in [
         &[HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, DATA][..],
         // The message is moved, and read again.
         &[MESSAGE_ANNOTATIONS, PROPERTIES, VALUE, DELIVERY_ANNOTATIONS],
         &[SEQUENCE],
     ] {
-        let mut read = Sections::default();
         let message = Message::scan_into(hex(&sections.concat()), &mut read).unwrap();
         assert_eq!(read.header, message.header().unwrap());
         assert_eq!(read.message_annotations, message.message_annotations());

@@ -137,6 +137,11 @@ impl Error {
         Self::new(effect.unknown(), self.code(), text)
     }
 
+    /// Of a request that went out over a connection that broke, or that brought no answer that can be read.
+    pub(crate) fn no_answer(effect: Effect, why: &dyn fmt::Display) -> Self {
+        Self::new(effect.unknown(), None, why.to_string())
+    }
+
     /// Of a request that went out, and of which nothing was heard in time.
     pub(crate) fn no_answer_in_time(effect: Effect) -> Self {
         let text = "the service did not answer in time";

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt as _;
+use tokio::task::unconstrained;
 
 use super::answer::{Answer, Malformed, Reading};
 use super::request::Request;
@@ -66,7 +67,10 @@ impl Open {
     /// not asked for.
     pub(super) fn is_usable(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        self.input.is_empty() && self.poll_read(&mut context).is_pending()
+        // A task that has used up its budget would see no stream as ready, whatever has come.
+        let read = unconstrained(self.stream.read_buf(&mut self.input));
+        let is_quiet = pin!(read).poll(&mut context).is_pending();
+        is_quiet && self.input.is_empty()
     }
 
     /// Sends a request, waits for the whole answer, and says whether the connection can be used again. After an error,
@@ -145,5 +149,39 @@ impl Sending<'_> {
     /// Why there is no answer: because the request did not leave, if that is so.
     fn why(&mut self, broken: Broken) -> Broken {
         self.error.take().map_or(broken, Broken::Connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt as _, duplex};
+    use tokio::task::coop::consume_budget;
+
+    use super::*;
+
+    /// Whether a connection is used again by a task that has done so much that nothing is ready for it any more.
+    async fn is_usable_without_budget(open: &mut Open) -> bool {
+        poll_fn(|context| {
+            while pin!(consume_budget()).poll(context).is_ready() {}
+            Poll::Ready(open.is_usable())
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_busy_task_sees_what_has_come_over_a_kept_connection() {
+        let (ours, theirs) = duplex(100);
+        let mut open = Open::new(Box::new(ours));
+        assert!(is_usable_without_budget(&mut open).await);
+        drop(theirs);
+        assert!(!is_usable_without_budget(&mut open).await);
+
+        let (ours, mut theirs) = duplex(100);
+        let mut open = Open::new(Box::new(ours));
+        theirs
+            .write_all(b"HTTP/1.1 408 Request Timeout\r\n")
+            .await
+            .unwrap();
+        assert!(!is_usable_without_budget(&mut open).await);
     }
 }

@@ -116,8 +116,7 @@ impl Pool {
             exchanged = open.exchange(request) => exchanged,
             () = &mut in_time => return Err(Error::no_answer_within(effect, began.elapsed())),
         };
-        let (answer, is_kept) =
-            exchanged.map_err(|broken| Error::later(broken.to_string()).lost_under_way(effect))?;
+        let (answer, is_kept) = exchanged.map_err(|broken| Error::no_answer(effect, &broken))?;
         if is_kept {
             self.give_back(open);
         }

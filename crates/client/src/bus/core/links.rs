@@ -257,11 +257,13 @@ impl Core {
         let sent = self.sending.extract_if(.., |_, it| it.link == key);
         let sent: Vec<_> = sent.map(|(_, it)| it.job).collect();
         let settled = self.settling.extract_if(|_, it| it.link == key);
-        let settled: Vec<_> = settled.map(|(_, it)| it).collect();
+        let mut settled: Vec<_> = settled.collect();
+        // In the order in which they went out, and not in that of the map.
+        settled.sort_unstable_by_key(|(delivery, _)| *delivery);
         for job in sent {
             job.lose(&error);
         }
-        for settling in settled {
+        for (_, settling) in settled {
             settling.lose(&error);
         }
         self.fail_waiting(key, &error);

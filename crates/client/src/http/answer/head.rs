@@ -97,7 +97,12 @@ impl Framing {
     fn body(&self, status: u16, is_head_only: bool) -> Result<(Body, bool), Malformed> {
         let has_no_body = is_head_only || matches!(status, 204 | 304);
         match (has_no_body, self.is_chunked, self.length) {
-            (true, _, _) => Ok((Body::After(0), true)),
+            // A 204 that announces a body contradicts itself: the body may follow, and is not the next answer. The
+            // others tell what the body would be.
+            (true, is_chunked, length) => {
+                let announces = is_chunked || length.is_some_and(|length| length > 0);
+                Ok((Body::After(0), is_head_only || status == 304 || !announces))
+            }
             // Of the two, chunks count; and such a connection is not used again (RFC 9112, 6.3).
             (false, true, length) => Ok((Body::Chunks(Chunks::default()), length.is_none())),
             (false, false, Some(length)) if length > BODY_SIZE_MAX => Err(Malformed::LongBody),

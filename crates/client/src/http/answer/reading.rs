@@ -103,7 +103,7 @@ impl Reading {
             return Err(Malformed::LongHead);
         }
         let Some(size) = size else {
-            // The last three bytes can be the begin of the end.
+            // The last three bytes could be the start of the empty line.
             self.searched = input.len().saturating_sub(3);
             return Ok(None);
         };

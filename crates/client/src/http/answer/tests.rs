@@ -26,7 +26,7 @@ fn error_of(text: &str) -> Option<Malformed> {
 }
 
 /// Answers with their bodies, and whether their connections can be used again.
-const WHOLE: [(&str, &str, bool); 17] = [
+const WHOLE: [(&str, &str, bool); 19] = [
     ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", true),
     ("HTTP/1.1 200\r\ncontent-length:2\r\n\r\nok", "ok", true),
     (
@@ -35,7 +35,13 @@ const WHOLE: [(&str, &str, bool); 17] = [
         true,
     ),
     ("HTTP/1.1 204 No Content\r\n\r\n", "", true),
-    ("HTTP/1.1 204 \r\nContent-Length: 9\r\n\r\n", "", true),
+    ("HTTP/1.1 204 \r\nContent-Length: 0\r\n\r\n", "", true),
+    ("HTTP/1.1 204 \r\nContent-Length: 9\r\n\r\n", "", false),
+    (
+        "HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "",
+        false,
+    ),
     (
         "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n",
         "",
