@@ -5,7 +5,6 @@
 //! early and expires nothing in bulk, and a suspended machine wakes up with its leases run out.
 
 use kew_engine::Timestamp;
-use kew_planted::{Bug, is_planted};
 
 /// A reading of the machine's clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +42,7 @@ impl Clock {
         let elapsed = reading.boot_us.saturating_sub(self.boot_us);
         self.boot_us += elapsed;
         let straight = self.shown_us.saturating_add(elapsed);
-        let slew_max = if is_planted(Bug::ClockFollowsWall) {
-            u64::MAX
-        } else {
-            elapsed / Self::SLEW_DIVISOR
-        };
+        let slew_max = elapsed / Self::SLEW_DIVISOR;
         self.shown_us = if reading.wall_us >= straight {
             straight + (reading.wall_us - straight).min(slew_max)
         } else {

@@ -16,7 +16,6 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kew_engine::{Command, EntityName, Touches};
-use kew_planted::{Bug, is_planted};
 
 /// Where commands come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -304,8 +303,7 @@ impl<T> Waiting<T> for Rotation<T> {
         *count += 1;
         sum.size_bytes += cost.size_bytes;
         sum.steps += cost.steps;
-        let is_stuck = is_planted(Bug::RotationStuck);
-        if self.is_line_empty() || (self.is_share_used_up() && !is_stuck) {
+        if self.is_line_empty() || self.is_share_used_up() {
             self.serve_next();
         }
         Some(taken)
@@ -313,7 +311,7 @@ impl<T> Waiting<T> for Rotation<T> {
 
     /// A turn may have less room than a share, and must not begin with the entity that had all of the last one.
     fn end_turn(&mut self) {
-        if self.taken.0 > 0 && !is_planted(Bug::RotationStuck) {
+        if self.taken.0 > 0 {
             self.serve_next();
         }
     }

@@ -6,7 +6,6 @@
 mod size;
 
 use bytes::Bytes;
-use kew_planted::{Bug, is_planted};
 
 use crate::catalogue::account::{account, put_account};
 use crate::state::State;
@@ -38,12 +37,7 @@ impl State {
         put_optional(&mut out, self.catalogue.cipher.as_ref(), |out, cipher| {
             out.extend_from_slice(cipher.secret());
         });
-        let mut next_incarnation = self.catalogue.next_incarnation.as_u64();
-        if is_planted(Bug::IncarnationsReused) {
-            let last = self.storage.last_key_value();
-            next_incarnation = last.map_or(1, |(incarnation, _)| incarnation.as_u64() + 1);
-        }
-        put_varint(&mut out, next_incarnation);
+        put_varint(&mut out, self.catalogue.next_incarnation.as_u64());
         put_time(&mut out, self.last_event_at());
         put_varint(&mut out, self.catalogue.run_length.as_u64());
         part(&out);

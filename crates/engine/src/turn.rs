@@ -8,7 +8,7 @@ mod ground;
 mod journal;
 mod tick;
 
-use kew_planted::{Bug, is_planted};
+use kew_planted::{Seam, pass};
 
 pub use self::journal::Journal;
 pub use self::tick::Ticked;
@@ -18,36 +18,12 @@ use crate::command::Command;
 use crate::event::{Event, Fact};
 use crate::outcome::{Outcome, Refusal};
 use crate::state::State;
-use crate::storage::{self, Effect, StorageFact};
+use crate::storage;
 use crate::table::RunLength;
-use crate::vocabulary::{BodyLocation, Timestamp};
+use crate::vocabulary::Timestamp;
 
 /// The answer to a command, and its scope.
 pub type Decision = catalogue::Decision<Outcome, Refusal>;
-
-/// Whether a planted bug keeps this fact out of the log.
-fn is_lost(fact: &Fact) -> bool {
-    let effect = if let Fact::Storage(StorageFact::Messages { effects }) = fact {
-        effects.first()
-    } else {
-        None
-    };
-    let is_deleted = matches!(effect, Some(Effect::Ended { .. }));
-    let is_cleared = matches!(effect, Some(Effect::RangeEnded { .. }));
-    (is_deleted && is_planted(Bug::DeleteNotLogged))
-        || (is_cleared && is_planted(Bug::ClearNotLogged))
-}
-
-/// A journal that forgets events, for planted bugs.
-struct BodiesAlone<'a>(&'a mut dyn Journal);
-
-impl Journal for BodiesAlone<'_> {
-    fn store_body(&mut self, body: &[u8]) -> BodyLocation {
-        self.0.store_body(body)
-    }
-
-    fn record(&mut self, _event: &Event) {}
-}
 
 /// How many due things of a bus queue a command on it carries out first, by default.
 pub const DUE_BUDGET: u32 = 64;
@@ -134,14 +110,14 @@ impl<'a> Turn<'a> {
         let event = Event { at: self.now, fact };
         // A wrong description would be wrong in each replay too.
         assert!(
-            self.state.is_described_by(&event.fact) || is_planted(Bug::StaleWas),
+            self.state.is_described_by(&event.fact),
             "the state is not as this says: {event:?}"
         );
         self.record_effects();
-        if !is_lost(&event.fact) {
+        pass(Seam::Decided, event, |event| {
             self.journal.record(&event);
-        }
-        self.state.apply(event);
+            self.state.apply(event);
+        });
     }
 
     /// Applies an effect on a bus queue. It is recorded with those that follow.
@@ -151,9 +127,11 @@ impl<'a> Turn<'a> {
             "the state is not as this says: {effect:?}"
         );
         *self.state.last_event_at = self.now;
-        let (bus, catalogue) = (&mut self.state.bus, &mut self.state.catalogue);
-        bus.apply_effects(catalogue, self.now, std::slice::from_ref(&effect));
-        self.effects.push(effect);
+        pass(Seam::Decided, effect, |effect| {
+            let (bus, catalogue) = (&mut self.state.bus, &mut self.state.catalogue);
+            bus.apply_effects(catalogue, self.now, std::slice::from_ref(&effect));
+            self.effects.push(effect);
+        });
     }
 
     /// Records the effects on bus queues that were emitted since the last event.

@@ -162,7 +162,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Whether nothing follows.
-    pub(crate) fn is_at_end(&self) -> bool {
+    fn is_at_end(&self) -> bool {
         self.offset == self.payload.len()
     }
 

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kew_planted::{Bug, is_planted};
 
 use crate::LogPosition;
 use crate::ballast::{self, MadeBallast};
@@ -146,9 +145,7 @@ impl Commit {
                 let offset = segment.offset_of(write.position);
                 storage::write_all_at(&*segment.file, &segment.name, &write.record, offset)?;
             }
-            if !is_planted(Bug::CommitNotSynced) {
-                storage::sync_data(&*segment.file, &segment.name)?;
-            }
+            storage::sync_data(&*segment.file, &segment.name)?;
         }
         Ok(self.end)
     }

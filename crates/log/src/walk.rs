@@ -14,8 +14,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kew_planted::{Bug, is_planted};
-
 use crate::LogPosition;
 use crate::batch::{Entries, Entry, MalformedEntry};
 use crate::format::{FormatError, RECORD_HEADER_SIZE, RecordKind, names, read_u64};
@@ -242,13 +240,8 @@ impl Walker<'_> {
     }
 
     fn pass_entries(&mut self, record: &Record<'_>) -> Result<(), OpenError> {
-        let mut entries = Entries::new(record.payload);
-        while let Some(entry) = entries.next() {
+        for entry in Entries::new(record.payload) {
             match entry {
-                Ok(Entry::Event(_))
-                    if is_planted(Bug::LastEventOfBatchDropped)
-                        && self.counts.events > 0
-                        && entries.is_at_end() => {}
                 Ok(Entry::Event(event)) => {
                     self.counts.events += 1;
                     self.replay

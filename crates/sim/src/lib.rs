@@ -12,8 +12,11 @@ pub mod bus;
 mod checker;
 pub mod disk;
 mod faults;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
 mod random;
 mod rare;
+mod seam;
 mod swarm;
 mod trace;
 mod workload;

@@ -15,12 +15,14 @@ use kew_broker::{
 use kew_engine::storage::{StorageCommand, StorageOutcome, StorageRefusal};
 use kew_engine::{Command, Outcome, Refusal, Timestamp};
 use kew_log::{BodyError, FaultyStorage, Job, JobKind};
+use kew_planted::Seam;
 
 use crate::bus::{self, BusSwarm};
 use crate::checker::{Checker, Operation, Seen, Timekeeping, Turns, Violation, promise};
 use crate::faults::{Crash, Faults, Strike};
 use crate::random::Stream;
 use crate::rare::{Rare, RareStates};
+use crate::seam::{self, Disk, altered};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::workload::{Workload, create_queue};
@@ -195,10 +197,11 @@ impl World {
             boot_us: 0,
         };
         let wall = Timestamp::from_ms(reading.wall_us / 1000);
-        let (partition, _) = Partition::open(&*storage, options.clone(), seed, secret(seed), wall)
+        let disk = Disk(&storage);
+        let (partition, _) = seam::open(&disk, options.clone(), seed, secret(seed), wall)
             .expect("an empty disk without faults can be opened");
-        let mut clock = Clock::start(reading, wall);
-        let now = clock.now(reading);
+        let mut clock = Clock::start(altered(Seam::Reading, reading), wall);
+        let now = clock.now(altered(Seam::Reading, reading));
         Self {
             clock,
             timekeeping: Timekeeping::start(reading, now),
@@ -217,7 +220,7 @@ impl World {
             admission: Admission::new(swarm.admission_limits()),
             reading,
             now,
-            commands: Rotation::new(swarm.share.clone()),
+            commands: Rotation::new(altered(Seam::Share, swarm.share.clone())),
             turns: Turns::with(swarm.share.clone()),
             jobs: VecDeque::new(),
             history: BTreeMap::new(),
@@ -316,7 +319,7 @@ impl World {
     }
 
     fn read_clock(&mut self) -> Result<(), Violation> {
-        self.now = self.clock.now(self.reading);
+        self.now = self.clock.now(altered(Seam::Reading, self.reading));
         self.timekeeping.check(self.reading, self.now)?;
         let ahead = self.now.as_ms() > self.reading.wall_us / 1000 + 1;
         self.report.rare.note_if(ahead, Rare::ClockSlewedBack);
@@ -346,6 +349,7 @@ impl World {
                 self.in_flight += 1;
                 let source = self.draw_source();
                 self.turns.asked(id, source, Target::of(&command));
+                let (id, command) = altered(Seam::Asked, (id, command));
                 self.commands.push(source, id, command);
             }
             Err(_) => {
@@ -381,12 +385,14 @@ impl World {
 
     /// Lets the partition decide waiting commands, and notes the time.
     fn decide(&mut self, replies: &mut Vec<(u64, Reply)>) -> Result<TurnEnd, Violation> {
+        seam::taken(None);
         let mut noting = Noting {
             commands: &mut self.commands,
             taken: Vec::new(),
         };
         let end = self.partition.turn(self.now, &mut noting, replies);
         let ids = noting.taken;
+        self.pass(replies);
         let decided = ids.len();
         for id in &ids {
             self.turns.decided(*id)?;
@@ -407,6 +413,14 @@ impl World {
         let numbers = [self.now.as_ms(), decided as u64, end as u64];
         self.trace.add("turn", &numbers, &(self.now, decided, end));
         Ok(end)
+    }
+
+    /// Lets answers pass to the clients. Nobody waits for what follows from them.
+    fn pass(&mut self, replies: &mut Vec<(u64, Reply)>) {
+        for command in seam::replies(replies) {
+            let mut alone = VecDeque::from([(u64::MAX, command)]);
+            self.partition.turn(self.now, &mut alone, &mut Vec::new());
+        }
     }
 
     /// Counts transactions that were decided together with other commands.
@@ -441,9 +455,11 @@ impl World {
         let Some(job) = self.jobs.remove(index) else {
             return Ok(());
         };
-        let (kind, outcome) = (job.kind(), job.run(self.storage.as_ref()));
+        let kind = job.kind();
+        let outcome = seam::carry_out(job, &Disk(&self.storage));
         let mut replies = Vec::new();
         let completed = self.partition.complete(outcome, &mut replies);
+        self.pass(&mut replies);
         self.trace.add(
             "job",
             &[
@@ -695,6 +711,7 @@ impl Waiting<u64> for Noting<'_> {
 
     fn take(&mut self, cost: Cost) -> Option<(u64, Command)> {
         let taken = self.commands.take(cost)?;
+        seam::taken(Some(&taken.1));
         self.taken.push(taken.0);
         Some(taken)
     }

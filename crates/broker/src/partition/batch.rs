@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use kew_engine::{BodyLocation, Event, Incarnation, Journal};
 use kew_log::{BatchBuilder, Body, Log, LogPosition};
+use kew_planted::{Seam, pass_ref};
 
 use super::stirred::Stirred;
 use super::to_log;
@@ -55,7 +56,7 @@ impl Journal for Writing<'_> {
     }
 
     fn record(&mut self, event: &Event) {
-        self.batch.record(event);
+        pass_ref(Seam::Recorded, event, |event| self.batch.record(event));
     }
 
     fn looked(&mut self, queue: Incarnation) {

@@ -7,6 +7,7 @@ use kew_log::{
     AppendError, BoxError, Log, LogFailed, LogPosition, OpenError, Recovery, Replay, ReserveError,
     Storage,
 };
+use kew_planted::{Seam, pass};
 use thiserror::Error;
 
 use super::batch::{Batch, Writing};
@@ -124,9 +125,9 @@ impl Replay for Replayed {
         Ok(self.0.restore(part)?)
     }
 
-    fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
-        let event = self.0.read_event(event)?;
-        self.0.apply(event);
+    fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        let read = (record, self.0.read_event(event)?);
+        pass(Seam::Replayed, read, |(_, event)| self.0.apply(event));
         Ok(())
     }
 }

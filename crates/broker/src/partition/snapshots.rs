@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use kew_log::LogPosition;
-use kew_planted::{Bug, is_planted};
+use kew_planted::{Seam, alter};
 
 use super::Partition;
 
@@ -44,6 +44,9 @@ impl<T> Partition<T> {
             self.last_snapshot_bytes <= self.state.snapshot_size_bytes_max(),
             "what is kept for draining bounds a snapshot"
         );
+        let mut snapshot = (parts, live);
+        alter(Seam::Snapshot, &mut snapshot);
+        let (parts, live) = snapshot;
         if let Err(error) = self.log.snapshot(parts, live) {
             panic!("a snapshot was refused by a quiet log: {error}");
         }
@@ -53,9 +56,6 @@ impl<T> Partition<T> {
     pub(super) fn live_segments(&self) -> BTreeSet<LogPosition> {
         let segments: Vec<_> = self.log.segments().collect();
         let mut is_live = vec![false; segments.len()];
-        if is_planted(Bug::LiveSegmentRetired) {
-            return BTreeSet::new();
-        }
         // Bodies that follow each other are nearly always in one segment.
         let mut last = LogPosition::new(1)..LogPosition::new(0);
         for body in self.state.bodies() {

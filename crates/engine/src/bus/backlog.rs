@@ -9,8 +9,6 @@ mod index;
 
 use std::collections::BTreeSet;
 
-use kew_planted::{Bug, is_planted};
-
 use super::BusMessageState;
 use super::effect::{BusBodies, BusLease, BusWas};
 use super::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
@@ -117,12 +115,7 @@ impl Backlog {
         bodies: &BusBodies,
         source_length: Option<u32>,
     ) {
-        let size_bytes = if is_planted(Bug::BusSizeNotGivenBack) {
-            0
-        } else {
-            bodies.size_bytes()
-        };
-        if !self.table.remove(number, size_bytes) {
+        if !self.table.remove(number, bodies.size_bytes()) {
             return;
         }
         self.unindex(number, was);
@@ -132,9 +125,6 @@ impl Backlog {
             session.message_count = session.message_count.saturating_sub(1);
             session.others.remove(&number);
         });
-        if is_planted(Bug::BusNumberReused) && number.next() == self.next() {
-            self.table.set_next(number);
-        }
     }
 
     /// Gives a message that counted for `was` a lease, and with it a change to its properties if there is one.

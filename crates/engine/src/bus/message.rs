@@ -3,8 +3,6 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use kew_planted::{Bug, is_planted};
-
 use super::BusMessageState;
 use super::effect::{BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing};
 use crate::table::{self, Entry, Record, Side};
@@ -149,17 +147,13 @@ impl<'a> Message<'a> {
 
     /// The lease after the lock has ended in this way.
     pub(crate) fn released(&self, release: Release) -> BusLease {
-        let was_deferred = self.state == BusMessageState::Locked { deferred: true }
-            && !is_planted(Bug::BusDeferralForgotten);
-        let is_deferred = release == Release::Deferred && !is_planted(Bug::BusDeferredDelivered);
-        let has_failed = release == Release::Failed && !is_planted(Bug::BusFailureNotCounted);
-        let standing = if was_deferred || is_deferred {
+        let was_deferred = self.state == BusMessageState::Locked { deferred: true };
+        let has_failed = release == Release::Failed;
+        let standing = if was_deferred || release == Release::Deferred {
             Standing {
                 state: BusMessageState::Deferred,
                 until: Timestamp::NEVER,
             }
-        } else if is_planted(Bug::BusExpiryForgotten) {
-            Standing::default()
         } else {
             Standing::ready(self.expires_at)
         };

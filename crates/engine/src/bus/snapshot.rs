@@ -1,7 +1,5 @@
 //! Bus queues as parts of a snapshot: the queue, its sessions, its remembered ids, its messages.
 
-use kew_planted::{Bug, is_planted};
-
 use super::BusMessageState;
 use super::event::codec::{cause, options, put_cause, put_options};
 use super::message::Message;
@@ -67,19 +65,14 @@ impl Queues {
                     put_str(out, &session.id);
                     put_varint(out, u64::from(session.generation.as_u32()));
                     put_time(out, session.locked_until);
-                    let state = session.state;
-                    let state = state.filter(|_| !is_planted(Bug::BusSessionStateForgotten));
-                    put_optional(out, state, put_location);
+                    put_optional(out, session.state, put_location);
                     put_time(out, session.state_set_at);
                 },
                 part,
             );
             parts(
                 &head(kind::DUPLICATES),
-                queue
-                    .duplicates
-                    .iter()
-                    .filter(|_| !is_planted(Bug::BusDuplicatesForgotten)),
+                queue.duplicates.iter(),
                 |out, (hash, at)| {
                     out.extend(hash.to_be_bytes());
                     put_time(out, at);
@@ -223,15 +216,9 @@ fn put_message(out: &mut Vec<u8>, message: Message<'_>, session: u32) {
     put_time(out, message.due_at);
     put_varint(out, message.first_number().as_u64());
     put_varint(out, u64::from(message.generation.as_u32()));
-    let delivery_count = if is_planted(Bug::BusDeliveryCountsForgotten) {
-        0
-    } else {
-        message.deliveries
-    };
-    put_varint(out, u64::from(delivery_count));
+    put_varint(out, u64::from(message.deliveries));
     out.push(match message.state {
         BusMessageState::Ready => 1,
-        BusMessageState::Locked { .. } if is_planted(Bug::BusLocksForgotten) => 1,
         BusMessageState::Locked { deferred: false } => 2,
         BusMessageState::Locked { deferred: true } => 3,
         BusMessageState::Scheduled => 4,

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use kew_planted::{Bug, is_planted};
 
 pub use self::account::{
     AccountQuota, AccountRecord, AccountSecret, AccountUsage, InvalidAccountSecret, QuotaLimit,
@@ -120,8 +119,6 @@ impl Catalogue {
     pub(crate) fn remove_account(&mut self, account: &Arc<str>) {
         self.service_properties
             .retain(|(service, other), _| *service != Service::QueueStorage || other != account);
-        if !is_planted(Bug::AccountNotForgotten) {
-            self.accounts.remove(account);
-        }
+        self.accounts.remove(account);
     }
 }

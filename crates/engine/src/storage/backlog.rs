@@ -11,8 +11,6 @@
 pub(crate) mod expiry;
 mod repair;
 
-use kew_planted::{Bug, is_planted};
-
 use crate::storage::message::{self, Message};
 use crate::storage::{Lease, Was};
 use crate::table::{Entry, Placed, RunLength, Side, Table, Timed};
@@ -72,12 +70,7 @@ impl Backlog {
 
     /// Removes a message that counted for `was`; nothing happens if there is none.
     pub(crate) fn end(&mut self, number: SequenceNumber, was: &Was) {
-        let size_bytes = if is_planted(Bug::SizeNotGivenBack) {
-            0
-        } else {
-            was.size_bytes()
-        };
-        if self.table.remove(number, size_bytes)
+        if self.table.remove(number, was.size_bytes())
             && let Some(due_at) = was.due_at
         {
             self.timed.remove(&(due_at, number));
@@ -93,19 +86,13 @@ impl Backlog {
         body: Option<Placed>,
         was: &Was,
     ) {
-        let body = body.filter(|_| !is_planted(Bug::UpdatedBodyDropped));
         let change = |record: &mut _| message::lease(record, lease, body);
         if !self.table.change(number, false, change) {
             return;
         }
         if let Some(body) = body {
-            let taken = if is_planted(Bug::ReplacedSizeKept) {
-                0
-            } else {
-                was.body_size_bytes()
-            };
             let added = u64::from(body.location.length);
-            self.table.resize(number, added, taken);
+            self.table.resize(number, added, was.body_size_bytes());
         }
         if let Some(due_at) = was.due_at {
             self.timed.remove(&(due_at, number));
@@ -162,14 +149,9 @@ impl Backlog {
 
     /// Leased or delayed messages whose time has come.
     fn shown(&self, now: Timestamp) -> impl Iterator<Item = (SequenceNumber, Message)> {
-        let early_ms = if is_planted(Bug::LeaseEndsEarly) {
-            2000
-        } else {
-            0
-        };
         self.timed
             .iter()
-            .take_while(move |(due_at, _)| due_at.has_passed(now.plus_ms(early_ms)))
+            .take_while(move |(due_at, _)| due_at.has_passed(now))
             .filter_map(move |(_, number)| Some((*number, self.get(*number, now)?)))
     }
 

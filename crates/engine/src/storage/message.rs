@@ -67,13 +67,8 @@ impl Message {
 
     /// The lease after one that its holder changes to end at `due_at`: another generation, no delivery.
     pub(crate) fn next_lease(&self, due_at: Timestamp) -> Lease {
-        let generation = if is_planted(Bug::ReceiptNotRenewed) {
-            self.generation
-        } else {
-            self.generation.next()
-        };
         Lease {
-            generation,
+            generation: self.generation.next(),
             deliveries: self.deliveries,
             due_at,
         }
@@ -81,7 +76,7 @@ impl Message {
 
     /// The effect that gives it a lease, and another body if there is one.
     pub(crate) fn leased(&self, at: Place, lease: Lease, body: Option<Placed>) -> Effect {
-        let due_at = self.timed_at().filter(|_| !is_planted(Bug::StaleWas));
+        let due_at = self.timed_at();
         let replaced = body.map(|_| self.body);
         Effect::Leased {
             at,
@@ -106,12 +101,8 @@ impl Message {
     }
 
     pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
-        let early_ms = if is_planted(Bug::ExpiresEarly) {
-            1000
-        } else {
-            0
-        };
-        self.expires_at.has_passed(now.plus_ms(early_ms))
+        self.expires_at.has_passed(now)
+            || is_planted(Bug::ExpiresEarly) && self.expires_at.has_passed(now.plus_ms(1000))
     }
 }
 

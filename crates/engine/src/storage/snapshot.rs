@@ -1,7 +1,5 @@
 //! Storage queues as parts of a snapshot: the queue, its policies, its messages.
 
-use kew_planted::{Bug, is_planted};
-
 use super::message::{self, Message};
 use super::metadata::{metadata, put_metadata};
 use super::policy::{policies, put_policies};
@@ -33,7 +31,7 @@ impl Queues {
             out.clear();
             put_entity(&mut out, *incarnation, entity);
             part(&out);
-            if !entity.policies.is_empty() && !is_planted(Bug::PoliciesForgotten) {
+            if !entity.policies.is_empty() {
                 out.clear();
                 out.extend_from_slice(&[kind::QUEUE_POLICIES, VERSION]);
                 put_varint(&mut out, incarnation.as_u64());
@@ -47,15 +45,7 @@ impl Queues {
             };
             start(&mut out);
             let empty = out.len();
-            let mut before = None;
             for (sequence_number, message) in entity.backlog.messages() {
-                if is_planted(Bug::BodyOfAnotherMessage)
-                    && let Some(body) = before.replace(message.body)
-                {
-                    let message = Message(Record { body, ..*message });
-                    put_message(&mut out, sequence_number, message);
-                    continue;
-                }
                 put_message(&mut out, sequence_number, message);
                 if out.len() >= PART_SIZE_BYTES {
                     part(&out);
@@ -139,29 +129,16 @@ fn put_entity(out: &mut Vec<u8>, incarnation: Incarnation, entity: &Entity) {
     put_name(out, &entity.name);
     put_metadata(out, &entity.metadata);
     put_time(out, entity.created_at);
-    let mut next = entity.backlog.next().as_u64();
-    if is_planted(Bug::SequenceNumbersReused) {
-        let last = entity.backlog.messages().last();
-        next = last.map_or(1, |(sequence_number, _)| sequence_number.as_u64() + 1);
-    }
-    put_varint(out, next);
+    put_varint(out, entity.backlog.next().as_u64());
 }
 
 fn put_message(out: &mut Vec<u8>, sequence_number: SequenceNumber, message: Message) {
     put_varint(out, sequence_number.as_u64());
     put_time(out, message.enqueued_at);
     put_time(out, message.expires_at);
-    let is_forgotten = is_planted(Bug::LeasesForgotten);
-    let due_at = if is_forgotten {
-        message.enqueued_at
-    } else {
-        message.due_at
-    };
-    put_time(out, due_at);
+    put_time(out, message.due_at);
     put_varint(out, u64::from(message.generation.as_u32()));
-    let is_forgotten = is_planted(Bug::DeliveryCountsForgotten);
-    let deliveries = if is_forgotten { 0 } else { message.deliveries };
-    put_varint(out, u64::from(deliveries));
+    put_varint(out, u64::from(message.deliveries));
     out.push(message.is_timed().into());
     put_body(out, message.encoding, message.body);
 }

@@ -1,6 +1,6 @@
 //! What the decisions of the profiles stand on.
 
-use super::{BodiesAlone, Turn};
+use super::Turn;
 use crate::bus::{self, BusEffect, BusFact};
 use crate::catalogue::Catalogue;
 use crate::event::Fact;
@@ -74,15 +74,5 @@ impl bus::Ground for Turn<'_> {
             // These ids are missing from a snapshot: not even after a restart may an earlier time be shown.
             *self.state.last_event_at = self.now;
         }
-    }
-
-    fn unlogged(&mut self, work: &mut dyn FnMut(&mut dyn bus::Ground)) {
-        work(&mut Turn {
-            state: self.state,
-            now: self.now,
-            journal: &mut BodiesAlone(self.journal),
-            due_budget: self.due_budget,
-            effects: Vec::new(),
-        });
     }
 }

@@ -12,7 +12,6 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
 pub use faulty::{Fault, FaultyStorage, Repeat};
@@ -190,9 +189,6 @@ pub(crate) fn list(storage: &dyn Storage) -> Result<Vec<String>, IoFailure> {
 }
 
 pub(crate) fn sync_dir(storage: &dyn Storage) -> Result<(), IoFailure> {
-    if is_planted(Bug::DirectoryNotSynced) {
-        return Ok(());
-    }
     storage
         .sync_dir()
         .map_err(|error| IoFailure::new(Action::SyncDirectory, "the directory", error))
@@ -236,12 +232,6 @@ pub(crate) fn write_all_at(
             Ok(0) => return failed(io::ErrorKind::WriteZero.into()),
             Ok(count) => written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error)
-                if error.kind() == io::ErrorKind::StorageFull
-                    && is_planted(Bug::FullDiskIgnored) =>
-            {
-                return Ok(());
-            }
             Err(error) => return failed(error),
         }
     }
@@ -252,10 +242,6 @@ pub(crate) fn write_all_at(
 /// second sync would report success.
 pub(crate) fn sync_data(file: &dyn StorageFile, name: &str) -> Result<(), IoFailure> {
     file.sync_data()
-        .or_else(|error| match is_planted(Bug::SyncTriedAgain) {
-            true => file.sync_data(),
-            false => Err(error),
-        })
         .map_err(|error| IoFailure::new(Action::Sync, name, error))
 }
 

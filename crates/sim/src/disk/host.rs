@@ -15,6 +15,7 @@ use super::setting::{Background, Setting, Traffic};
 use super::step::{Step, create_queue, queue_name, receive, send};
 use super::tape::Tape;
 use crate::checker::Violation;
+use crate::seam;
 
 /// A running partition.
 pub(super) struct Host {
@@ -70,7 +71,7 @@ impl Host {
     ) -> Result<Self, Box<NotOpened>> {
         let mut secret = [7; 16];
         secret[..8].copy_from_slice(&entropy.to_le_bytes());
-        match Partition::open(&tape, setting.options(), entropy, secret, now) {
+        match seam::open(&tape, setting.options(), entropy, secret, now) {
             Ok((partition, recovery)) => Ok(Self {
                 now: now.max(partition.state().last_event_at()),
                 clients,
@@ -200,7 +201,7 @@ impl Host {
     }
 
     fn carry_out(&mut self, job: Job) -> Result<(), Violation> {
-        let outcome = job.run(&self.tape);
+        let outcome = seam::carry_out(job, &self.tape);
         self.keep_points()?;
         let mut replies = Vec::new();
         // The fault suites check whether it has stopped.

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kew_log::{FaultyStorage, Storage, StorageFile};
 
+use crate::seam::Disk;
+
 /// The disk at a point where the power could have gone off.
 #[derive(Clone, Debug)]
 pub(super) struct Fork {
@@ -130,13 +132,13 @@ impl Shared {
 impl Storage for Tape {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.shared.before_change(Call::Create);
-        let file = self.shared.disk.create(name)?;
+        let file = Disk(&self.shared.disk).create(name)?;
         Ok(self.shared.handle(file))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.shared.before_look(Call::Other);
-        let file = self.shared.disk.open(name)?;
+        let file = Disk(&self.shared.disk).open(name)?;
         Ok(self.shared.handle(file))
     }
 
@@ -160,7 +162,7 @@ impl Storage for Tape {
 
     fn sync_dir(&self) -> io::Result<()> {
         self.shared.before_change(Call::Sync);
-        self.shared.disk.sync_dir()
+        Disk(&self.shared.disk).sync_dir()
     }
 
     fn free_bytes(&self) -> Option<u64> {

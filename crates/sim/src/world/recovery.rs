@@ -6,11 +6,13 @@ use std::sync::Arc;
 use kew_broker::{Admission, Clock, Partition, Rejection, Rotation, TurnEnd};
 use kew_engine::Timestamp;
 use kew_log::{LogFailed, LogPosition, Recovery};
+use kew_planted::Seam;
 
 use super::{World, secret};
 use crate::checker::{Timekeeping, Violation, promise, violated};
 use crate::faults::{Crash, RecoveryFault};
 use crate::rare::Rare;
+use crate::seam::{self, Disk, altered};
 
 impl World {
     /// A job failed: the machine died during it, or a call failed and the process must stop.
@@ -34,7 +36,7 @@ impl World {
         // Other threads may finish their work before the process ends.
         if self.schedule.happens(500) {
             for job in std::mem::take(&mut self.jobs) {
-                let _ = job.run(self.storage.as_ref());
+                let _ = seam::carry_out(job, &Disk(&self.storage));
             }
         }
         let crash = [Crash::Kill, Crash::PowerCut][self.schedule.index(2)];
@@ -65,7 +67,7 @@ impl World {
         self.note_cut_transactions(crash);
         self.die(crash);
         self.jobs.clear();
-        self.commands = Rotation::new(self.swarm.share.clone());
+        self.commands = Rotation::new(altered(Seam::Share, self.swarm.share.clone()));
         self.turns.forget();
         self.in_flight = 0;
         self.admission = Admission::new(self.swarm.admission_limits());
@@ -162,8 +164,8 @@ impl World {
                 None => {}
             }
             let salt = self.disk.next();
-            let opened = Partition::open(
-                &*self.storage,
+            let opened = seam::open(
+                &Disk(&self.storage),
                 self.options.clone(),
                 salt,
                 secret(salt),
@@ -217,8 +219,9 @@ impl World {
         rare.note_if(passed_over, Rare::SnapshotPassedOver);
         self.partition = partition;
         self.recycled_segments = 0;
-        self.clock = Clock::start(self.reading, self.partition.state().last_event_at());
-        self.now = self.clock.now(self.reading);
+        let reading = altered(Seam::Reading, self.reading);
+        self.clock = Clock::start(reading, self.partition.state().last_event_at());
+        self.now = self.clock.now(reading);
         self.timekeeping = Timekeeping::start(self.reading, self.now);
     }
 }

@@ -20,47 +20,70 @@ fn a_binary_shows_whether_it_has_planted_bugs() {
 mod caught {
     use std::panic;
 
-    use kew_planted::Bug;
     use kew_sim::Report;
+    use kew_sim::planted::{CONTROLS, OF_BUS, OF_STORAGE, Planted};
 
     use crate::support::{OPERATIONS, number, on_all_cores};
 
     #[test]
     fn every_planted_bug_is_caught() {
-        catch(&Bug::ALL, kew_sim::run);
+        catch(&OF_STORAGE, kew_sim::run);
     }
 
     #[test]
     fn every_planted_bug_of_bus_queues_is_caught() {
-        catch(&Bug::OF_BUS, kew_sim::bus::run);
+        catch(&OF_BUS, kew_sim::bus::run);
+    }
+
+    #[test]
+    fn what_plants_a_bug_is_not_noticed_without_one() {
+        let count = number("KEW_SIM_CONTROL_SEEDS", 30);
+        let work = |index| {
+            let control = CONTROLS[usize::try_from(index).expect("a list's index")];
+            for seed in 0..count {
+                for run in [kew_sim::run, kew_sim::bus::run] {
+                    let report = control.plant(|| run(seed, OPERATIONS, false));
+                    let name = control.name;
+                    assert_eq!(
+                        report.violation.map(|it| it.to_string()),
+                        None,
+                        "{name}, {seed}"
+                    );
+                }
+            }
+        };
+        on_all_cores(CONTROLS.len() as u64, work, |_, ()| ());
     }
 
     /// Plants each bug, and fails if no seed notices one.
-    fn catch(bugs: &[Bug], run: fn(u64, u64, bool) -> Report) {
+    fn catch(bugs: &[Planted], run: fn(u64, u64, bool) -> Report) {
         let seeds_max = number("KEW_SIM_PLANTED_SEEDS", 1000);
         silence_planted_panics();
         let work = |index| {
             let bug = bugs[usize::try_from(index).expect("a list's index")];
-            let caught = kew_planted::with(bug, || {
-                (0..seeds_max).find_map(|seed| {
-                    let violation = run(seed, OPERATIONS, false).violation?;
-                    Some((seed, violation))
-                })
+            let caught = (0..seeds_max).find_map(|seed| {
+                let report = bug.plant(|| run(seed, OPERATIONS, false));
+                Some((seed, report.violation?))
             });
-            vec![(bug, caught)]
+            vec![(bug.name, caught)]
         };
         let found = on_all_cores(bugs.len() as u64, work, |all, more| all.extend(more));
         let mut missed = Vec::new();
         for (bug, caught) in found {
             match caught {
-                Some((seed, violation)) => println!(
-                    "planted: {bug:?} caught by seed {seed}: {}",
-                    violation.promise
-                ),
+                Some((seed, violation)) => {
+                    println!(
+                        "planted: {bug} caught by seed {seed}: {}",
+                        violation.promise
+                    );
+                }
                 None => missed.push(bug),
             }
         }
-        assert_eq!(missed, [], "not caught by {seeds_max} seeds");
+        assert!(
+            missed.is_empty(),
+            "not caught by {seeds_max} seeds: {missed:?}"
+        );
         println!("planted: {} bugs, all caught", bugs.len());
     }
 

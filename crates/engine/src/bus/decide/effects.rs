@@ -1,7 +1,5 @@
 //! What decisions do to single messages. Each function emits effects that say what the message counts for.
 
-use kew_planted::{Bug, is_planted};
-
 use super::super::effect::{BusArrival, BusLease, BusSession};
 use super::super::message::Message;
 use super::super::queue::Role;
@@ -17,11 +15,7 @@ impl Turn<'_> {
         let Some(effect) = message.map(|message| message.ended(at)) else {
             return;
         };
-        if is_planted(Bug::BusRemovalNotLogged) {
-            self.unlogged(|turn| turn.emit_bus_effect(effect));
-        } else {
-            self.emit_bus_effect(effect);
-        }
+        self.emit_bus_effect(effect);
     }
 
     /// Changes a message's lease, and its properties if there is a change. Nothing happens if there is no
@@ -70,20 +64,13 @@ impl Turn<'_> {
         let Some(mut message) = self.arriving(queue, number, to) else {
             return;
         };
-        let overlay = overlay.filter(|_| !is_planted(Bug::BusChangeDropped));
         message.bodies.overlays.extend(overlay);
-        let is_counted = cause == DeadLetterCause::MaxDeliveryCountExceeded;
-        if is_counted {
+        if cause == DeadLetterCause::MaxDeliveryCountExceeded {
             message.deliveries = message.deliveries.saturating_add(1);
         }
         // A dead letter does not expire.
         message.expires_at = Timestamp::NEVER;
         message.cause = Some(cause);
-        if is_counted && is_planted(Bug::BusDeadLetterDoubled) {
-            let to = place(to, self.bus_backlog(to).next());
-            let message = Box::new(message.clone());
-            self.emit_bus_effect(BusEffect::Arrived { to, message });
-        }
         self.transfer(queue, number, to, message);
     }
 
@@ -92,20 +79,14 @@ impl Turn<'_> {
         let Some(mut message) = self.arriving(queue, number, to) else {
             return;
         };
-        if !is_planted(Bug::BusHopsNotCounted) {
-            message.hops = message.hops.saturating_add(1);
-        }
+        message.hops = message.hops.saturating_add(1);
         message.deliveries = 0;
         if let Role::DeadLetters { of } = self.bus(queue).role {
             let source = self.queues().get(&of);
             let source = source.map(|source| (*source.name.name).into());
             message.source = source.or(message.source);
         }
-        if is_planted(Bug::BusForwardNotLogged) {
-            self.unlogged(|turn| turn.transfer(queue, number, to, message));
-        } else {
-            self.transfer(queue, number, to, message);
-        }
+        self.transfer(queue, number, to, message);
     }
 
     /// The message as it comes, ready, to another entity.
@@ -135,7 +116,7 @@ impl Turn<'_> {
         let ended = self.bus_backlog(queue).get(number).map(|it| it.ended(at));
         let message = Box::new(message);
         self.emit_bus_effect(BusEffect::Arrived { to, message });
-        if let Some(ended) = ended.filter(|_| !is_planted(Bug::BusMovedTwice)) {
+        if let Some(ended) = ended {
             self.emit_bus_effect(ended);
         }
     }

@@ -46,8 +46,6 @@ pub(crate) trait Ground {
     fn raise_expiry(&mut self, queue: Incarnation, run: u64);
     /// Forgets some ids of a queue that are older than its window. No event says so.
     fn forget_ids(&mut self, queue: Incarnation);
-    /// Does some work that is not logged, except for the bodies. Only for planted bugs.
-    fn unlogged(&mut self, work: &mut dyn FnMut(&mut dyn Ground));
 }
 
 type Decision = catalogue::Decision<BusOutcome, BusRefusal>;
@@ -274,16 +272,6 @@ impl<'a> Turn<'a> {
     /// Whether all these bodies are in memory and stay there until the answer.
     fn pin(&mut self, bodies: &[BodyLocation]) -> bool {
         bodies.iter().all(|body| self.0.pin(*body))
-    }
-
-    /// Does some work that is not logged, except for the bodies. Only for planted bugs.
-    fn unlogged(&mut self, work: impl FnOnce(&mut Turn<'_>)) {
-        let mut work = Some(work);
-        self.0.unlogged(&mut |ground| {
-            if let Some(work) = work.take() {
-                work(&mut Turn(ground));
-            }
-        });
     }
 
     fn catalogue(&self) -> &Catalogue {

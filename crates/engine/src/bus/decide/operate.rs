@@ -48,10 +48,6 @@ impl Turn<'_> {
                 purged.locked_count += 1;
                 continue;
             }
-            let is_deferred = message.state == BusMessageState::Deferred;
-            if is_deferred && is_planted(Bug::BusPurgeForgetsDeferred) {
-                continue;
-            }
             if !room.takes(&message) {
                 purged.next = Some(number);
                 break;
@@ -59,7 +55,7 @@ impl Turn<'_> {
             gone.push(number);
         }
         purged.count = u32::try_from(gone.len()).unwrap_or(u32::MAX);
-        if !purge.is_dry_run || is_planted(Bug::BusDryRunPurges) {
+        if !purge.is_dry_run {
             for sequence_number in gone {
                 self.remove(queue, sequence_number);
             }
@@ -122,11 +118,7 @@ impl Turn<'_> {
                 return Err(BusRefusal::SessionRequired);
             }
         }
-        let generation = message.generation;
-        let mut delivered = self.deliver(queue, number, mode);
-        if delivered.lock.is_some() && is_planted(Bug::BusTakenUnderOldLock) {
-            delivered.lock = Some(self.lock_token(queue, number, generation));
-        }
+        let delivered = self.deliver(queue, number, mode);
         Ok(BusOutcome::Received(vec![delivered]))
     }
 
@@ -142,12 +134,6 @@ impl Turn<'_> {
             return Err(locked(&message));
         }
         self.remove(queue, number);
-        if is_planted(Bug::BusDeleteCounts) {
-            let next = self.bus_backlog(queue).from(number).next();
-            if let Some(message) = next {
-                self.release(queue, message.number(), Release::Failed, None);
-            }
-        }
         Ok(BusOutcome::MessageDeleted)
     }
 
@@ -245,27 +231,16 @@ impl Turn<'_> {
         let to_sequence_number = self.bus_backlog(to).next();
         let body = self.store_body(&message.body);
         let session = message.session.as_deref();
-        let mut arrival = BusArrival {
+        let arrival = BusArrival {
             session: session.map(|id| self.session_named(to, id)),
             id_hash,
             ..BusArrival::sent(now.plus_ms(lives_ms), body)
         };
-        if is_planted(Bug::BusResubmittedKeepsCount) {
-            let known = self.bus_backlog(queue).get(message.sequence_number);
-            arrival.deliveries = known.map_or(0, |known| known.deliveries);
-        }
-        let arrived = BusEffect::Arrived {
+        self.emit_bus_effect(BusEffect::Arrived {
             to: place(to, to_sequence_number),
             message: Box::new(arrival),
-        };
-        if is_planted(Bug::BusResubmittedLost) {
-            self.unlogged(|turn| turn.emit_bus_effect(arrived));
-        } else {
-            self.emit_bus_effect(arrived);
-        }
-        if !is_planted(Bug::BusResubmittedTwice) {
-            self.remove(queue, message.sequence_number);
-        }
+        });
+        self.remove(queue, message.sequence_number);
         ResubmitVerdict::Resubmitted(to_sequence_number)
     }
 

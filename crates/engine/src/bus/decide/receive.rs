@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use kew_planted::{Bug, is_planted};
-
 use super::super::message::Message;
 use super::super::room::{AnswerRoom, TakenRoom};
 use super::super::{
@@ -40,16 +38,7 @@ impl Turn<'_> {
             })
         };
         let ready = backlog.ready(session, self.now());
-        let taken: Vec<SequenceNumber> = if is_planted(Bug::BusAbandonedAtTail) {
-            let mut all: Vec<_> = ready.collect();
-            all.sort_by_key(|number| backlog.get(*number).map(|it| it.deliveries > 0));
-            all.into_iter().take_while(takes).collect()
-        } else if is_planted(Bug::BusSessionOrderBroken) && session != 0 {
-            let all: Vec<_> = ready.collect();
-            all.into_iter().rev().take_while(takes).collect()
-        } else {
-            ready.take_while(|number| takes(number)).collect()
-        };
+        let taken: Vec<SequenceNumber> = ready.take_while(|number| takes(number)).collect();
         let delivered = taken
             .into_iter()
             .map(|number| self.deliver(queue, number, mode))

@@ -140,12 +140,7 @@ impl Turn<'_> {
 
     /// Ends the lock of a message of a session that is released.
     pub(super) fn release_unseen(&mut self, queue: Incarnation, number: SequenceNumber) {
-        let release = if is_planted(Bug::BusReleaseCounts) {
-            Release::Failed
-        } else {
-            Release::Unseen
-        };
-        self.release(queue, number, release, None);
+        self.release(queue, number, Release::Unseen, None);
     }
 
     pub(super) fn read_session_state(&mut self, queue: Incarnation, lock: Token) -> Answer {

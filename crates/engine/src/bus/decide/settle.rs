@@ -201,15 +201,12 @@ impl Turn<'_> {
             .get(number)
             .filter(|message| {
                 matches!(message.state, BusMessageState::Locked { .. })
-                    || is_planted(Bug::BusEndedLockSettles)
                     || is_planted(Bug::BusFreedLockSettles)
             })
             .filter(|message| {
                 message.generation == place.generation || is_planted(Bug::BusLostLockRenewed)
             })
-            .filter(|message| {
-                !message.due_at.has_passed(self.now()) || is_planted(Bug::BusEndedLockSettles)
-            })
+            .filter(|message| !message.due_at.has_passed(self.now()))
             .ok_or(Verdict::LockLost)?;
         match self.session_end(queue, number) {
             Some(end) if end.has_passed(self.now()) => Err(Verdict::SessionLockLost),

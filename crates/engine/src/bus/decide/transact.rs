@@ -31,17 +31,11 @@ struct Plan {
 impl Turn<'_> {
     pub(super) fn transact(&mut self, parts: Vec<TransactionPart>) -> Decision {
         self.do_due_for(&parts);
-        let result = match self.check_parts(&parts) {
-            Ok(queues) => {
-                self.do_parts(parts, &queues);
-                self.note_use(&queues);
-                Ok(BusOutcome::Transacted)
-            }
-            Err((index, refusal)) => {
-                self.plant_after_refusal(parts, index);
-                Err(refusal)
-            }
-        };
+        let result = self.check_parts(&parts).map(|queues| {
+            self.do_parts(parts, &queues);
+            self.note_use(&queues);
+            BusOutcome::Transacted
+        });
         Decision {
             result,
             scope: Scope::Everything,
@@ -64,19 +58,14 @@ impl Turn<'_> {
     }
 
     /// The queue of each part, or the part that cannot be carried out and why.
-    fn check_parts(
-        &self,
-        parts: &[TransactionPart],
-    ) -> Result<Vec<Incarnation>, (usize, BusRefusal)> {
+    fn check_parts(&self, parts: &[TransactionPart]) -> Result<Vec<Incarnation>, BusRefusal> {
         let mut plan = Plan::default();
         let checked = parts.iter().enumerate().map(|(index, part)| {
-            self.check_part(&mut plan, part).map_err(|why| {
-                let refusal = BusRefusal::Transaction {
-                    part: index as u64 + 1,
-                    queue: part.queue.name.clone(),
-                    why: Box::new(why),
-                };
-                (index, refusal)
+            let checked = self.check_part(&mut plan, part);
+            checked.map_err(|why| BusRefusal::Transaction {
+                part: index as u64 + 1,
+                queue: part.queue.name.clone(),
+                why: Box::new(why),
             })
         });
         checked.collect()
@@ -89,10 +78,7 @@ impl Turn<'_> {
     ) -> Result<Incarnation, PartRefusal> {
         let found = self.catalogue().find(&part.queue);
         let found = found.filter(|queue| self.queues().contains_key(queue));
-        let found = found.filter(|queue| {
-            part.incarnation.is_none_or(|meant| meant == *queue)
-                || is_planted(Bug::BusTransactionInOtherQueue)
-        });
+        let found = found.filter(|queue| part.incarnation.is_none_or(|meant| meant == *queue));
         let queue = found.ok_or_else(|| {
             PartRefusal::Refused(BusRefusal::QueueNotFound {
                 queue: part.queue.name.clone(),
@@ -146,27 +132,17 @@ impl Turn<'_> {
     }
 
     fn do_parts(&mut self, parts: Vec<TransactionPart>, queues: &[Incarnation]) {
-        let last = parts.len().saturating_sub(1);
-        for (index, (part, queue)) in parts.into_iter().zip(queues).enumerate() {
-            if index == last && index > 0 && is_planted(Bug::BusTransactionTorn) {
-                self.unlogged(|turn| turn.do_part(*queue, part.work));
-            } else {
-                self.do_part(*queue, part.work);
-            }
+        for (part, queue) in parts.into_iter().zip(queues) {
+            self.do_part(*queue, part.work);
         }
     }
 
     /// Carries out a part that was checked.
     fn do_part(&mut self, queue: Incarnation, work: TransactionWork) {
         match work {
-            TransactionWork::Send(mut messages) => {
-                if is_planted(Bug::BusTransactionIdsForgotten) {
-                    messages.iter_mut().for_each(|it| it.message_id = None);
-                }
+            TransactionWork::Send(messages) => {
                 self.send_checked(queue, messages);
             }
-            TransactionWork::Settle(_, Disposition::Abandon { .. })
-                if is_planted(Bug::BusTransactionLockKept) => {}
             TransactionWork::Settle(lock, disposition) => {
                 let number = self.held_message(queue, lock);
                 assert!(
@@ -182,27 +158,6 @@ impl Turn<'_> {
                 for sequence_number in numbers {
                     self.remove(queue, sequence_number);
                 }
-            }
-        }
-    }
-
-    /// Plants two bugs in the parts before the refused one. The product does nothing here.
-    fn plant_after_refusal(&mut self, parts: Vec<TransactionPart>, refused: usize) {
-        let is_done = is_planted(Bug::BusTransactionHalfDone);
-        let is_counted = is_planted(Bug::BusTransactionRefusalCounts);
-        if !is_done && !is_counted {
-            return;
-        }
-        for part in parts.into_iter().take(refused) {
-            let Some(queue) = self.catalogue().find(&part.queue) else {
-                continue;
-            };
-            if is_counted && let TransactionWork::Settle(lock, _) = part.work {
-                if let Ok(number) = self.held_message(queue, lock) {
-                    self.fail_delivery(queue, number, None);
-                }
-            } else if is_done {
-                self.do_part(queue, part.work);
             }
         }
     }

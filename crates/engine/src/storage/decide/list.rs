@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use kew_planted::{Bug, is_planted};
-
 use super::{Decision, Scope, Turn};
 use crate::storage::{ListedQueue, Metadata, QueuePage, StorageOutcome};
 use crate::vocabulary::{EntityName, Service};
@@ -49,9 +47,6 @@ impl Turn<'_> {
             if metadata_size_bytes_max.is_some_and(|max| metadata_size_bytes >= max) {
                 break;
             }
-        }
-        if is_planted(Bug::QueueNotListed) {
-            queues.pop();
         }
         let next = matches.next().map(|(name, _)| name.name.clone());
         Decision {

@@ -1,0 +1,121 @@
+//! The log does not do with its files what it must.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kew_log::{JobKind, StorageFile};
+use kew_planted::{Hook, Seam};
+
+use super::hooks::on;
+use crate::seam::Opened;
+
+/// A commit writes and does not sync.
+pub(super) fn commit_not_synced() -> Hook {
+    let is_commit = Arc::new(AtomicBool::new(false));
+    Box::new(move |seam, value| {
+        if seam == Seam::Job
+            && let Some(kind) = value.downcast_ref::<Option<JobKind>>()
+        {
+            is_commit.store(*kind == Some(JobKind::Commit), Ordering::Relaxed);
+        }
+        if seam == Seam::File
+            && let Some((_, file)) = value.downcast_mut::<Opened>()
+        {
+            *file = Arc::new(Unsynced {
+                file: Arc::clone(file),
+                is_commit: Arc::clone(&is_commit),
+            });
+        }
+    })
+}
+
+/// A failed sync is repeated, and trusted if the second one succeeds.
+pub(super) fn sync_tried_again() -> Hook {
+    on(Seam::File, |(_, file): &mut Opened| {
+        *file = Arc::new(SyncedAgain(Arc::clone(file)));
+    })
+}
+
+/// The directory is not synced after names changed.
+pub(super) fn directory_not_synced() -> Hook {
+    on(Seam::DirectorySync, |is_synced: &mut bool| {
+        *is_synced = false;
+    })
+}
+
+/// A write that failed because the disk is full counts as done.
+pub(super) fn full_disk_ignored() -> Hook {
+    on(Seam::File, |(_, file): &mut Opened| {
+        *file = Arc::new(NeverFull(Arc::clone(file)));
+    })
+}
+
+struct Unsynced {
+    file: Arc<dyn StorageFile>,
+    is_commit: Arc<AtomicBool>,
+}
+
+impl StorageFile for Unsynced {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        match self.is_commit.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.file.sync_data(),
+        }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+}
+
+struct SyncedAgain(Arc<dyn StorageFile>);
+
+impl StorageFile for SyncedAgain {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.0.write_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data().or_else(|_| self.0.sync_data())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+}
+
+struct NeverFull(Arc<dyn StorageFile>);
+
+impl StorageFile for NeverFull {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        match self.0.write_at(bytes, offset) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(bytes.len()),
+            written => written,
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+}

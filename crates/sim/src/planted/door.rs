@@ -1,0 +1,188 @@
+//! What clients and the machine give the partition, and what clients get from it, is wrong on its way.
+
+use std::collections::BTreeMap;
+
+use kew_broker::{Answered, ClockReading, Rejection, Reply, Share};
+use kew_engine::bus::{
+    BusCommand, BusOutcome, BusRefusal, DeliveredMessage, Disposition, TransactionPart,
+    TransactionWork,
+};
+use kew_engine::storage::StorageOutcome;
+use kew_engine::{Command, Outcome, Refusal};
+use kew_planted::{Hook, Seam};
+
+use super::hooks::on;
+use crate::seam::Replies;
+
+/// No bug: answers are as they were given.
+pub(super) fn nothing() -> Hook {
+    answers(|_, reply, _| reorder(reply, |_| ()))
+}
+
+/// One of several answers that become due at once is forgotten.
+pub(super) fn answer_forgotten() -> Hook {
+    on(Seam::Replies, |(replies, _): &mut Replies| {
+        let is_success = replies.last().is_some_and(|(_, reply)| reply.is_ok());
+        if replies.len() > 2 && is_success {
+            replies.pop();
+        }
+    })
+}
+
+/// A listing leaves out the last queue.
+pub(super) fn queue_not_listed() -> Hook {
+    on(Seam::Replies, |(replies, _): &mut Replies| {
+        for (_, reply) in replies {
+            if let Ok(answered) = reply
+                && let Outcome::Storage(StorageOutcome::Queues(page)) = &mut answered.outcome
+            {
+                page.queues.pop();
+            }
+        }
+    })
+}
+
+/// A bug on answers, with the commands that they answer, and on commands that follow from them.
+fn answers(mut bug: impl FnMut(Command, &mut Reply, &mut Vec<Command>) + 'static) -> Hook {
+    let mut waiting: BTreeMap<u64, Command> = BTreeMap::new();
+    Box::new(move |seam, value| {
+        if seam == Seam::Asked
+            && let Some((id, command)) = value.downcast_ref::<(u64, Command)>()
+        {
+            waiting.insert(*id, command.clone());
+        }
+        if seam == Seam::Replies
+            && let Some((replies, follow)) = value.downcast_mut::<Replies>()
+        {
+            for (id, reply) in replies {
+                if let Some(command) = waiting.remove(id) {
+                    bug(command, reply, follow);
+                }
+            }
+        }
+    })
+}
+
+/// The messages of a session come in another order than that of their numbers.
+pub(super) fn session_order_broken() -> Hook {
+    answers(|command, reply, _| {
+        if let Command::Bus(BusCommand::Receive {
+            session: Some(_), ..
+        }) = command
+        {
+            reorder(reply, <[_]>::reverse);
+        }
+    })
+}
+
+/// A message that comes back to a bus queue comes last.
+pub(super) fn abandoned_at_tail() -> Hook {
+    answers(|command, reply, _| {
+        if let Command::Bus(BusCommand::Receive { .. }) = command {
+            reorder(reply, |all| {
+                all.sort_by_key(|(message, _)| message.delivery_count > 0);
+            });
+        }
+    })
+}
+
+/// A message with its bytes.
+type Delivered = (DeliveredMessage, Vec<kew_log::Body>);
+
+fn reorder(reply: &mut Reply, order: impl FnOnce(&mut [Delivered])) {
+    let Ok(Answered {
+        outcome: Outcome::Bus(BusOutcome::Received(messages)),
+        bodies,
+        ..
+    }) = reply
+    else {
+        return;
+    };
+    let mut own = std::mem::take(bodies).into_iter();
+    let mut all: Vec<Delivered> = std::mem::take(messages)
+        .into_iter()
+        .map(|message| {
+            let count = 1 + message.overlays.len();
+            (message, own.by_ref().take(count).collect())
+        })
+        .collect();
+    order(&mut all);
+    for (message, its) in all {
+        messages.push(message);
+        bodies.extend(its);
+    }
+}
+
+/// A dry run of a purge takes the messages.
+pub(super) fn dry_run_purges() -> Hook {
+    on(Seam::Asked, |(_, command): &mut (u64, Command)| {
+        if let Command::Bus(BusCommand::Purge { purge, .. }) = command {
+            purge.is_dry_run = false;
+        }
+    })
+}
+
+/// A transaction works on a new queue with the same name as the queue that was meant.
+pub(super) fn transaction_in_other_queue() -> Hook {
+    on(Seam::Asked, |(_, command): &mut (u64, Command)| {
+        if let Command::Bus(BusCommand::Transact { parts }) = command {
+            parts.iter_mut().for_each(|part| part.incarnation = None);
+        }
+    })
+}
+
+/// Parts of a transaction are done although a later one is refused.
+pub(super) fn transaction_half_done() -> Hook {
+    after_refusal(|parts| vec![BusCommand::Transact { parts }])
+}
+
+/// A refused transaction counts as a failed delivery of the messages that it would have settled.
+pub(super) fn transaction_refusal_counts() -> Hook {
+    after_refusal(|parts| {
+        let failed = parts.into_iter().filter_map(|part| match part.work {
+            TransactionWork::Settle(lock, _) => Some(BusCommand::Settle {
+                queue: part.queue,
+                settlements: vec![(lock, Disposition::Abandon { overlay: None })],
+            }),
+            TransactionWork::Send(_) | TransactionWork::CancelScheduled(_) => None,
+        });
+        failed.collect()
+    })
+}
+
+/// What follows from the parts of a transaction before the one that was refused.
+fn after_refusal(follow: fn(Vec<TransactionPart>) -> Vec<BusCommand>) -> Hook {
+    answers(move |command, reply, commands| {
+        if let Command::Bus(BusCommand::Transact { mut parts }) = command
+            && let Err(Rejection::Refused(Refusal::Bus(BusRefusal::Transaction { part, .. }))) =
+                reply
+        {
+            let before = part.saturating_sub(1);
+            parts.truncate(usize::try_from(before).unwrap_or_default());
+            if !parts.is_empty() {
+                commands.extend(follow(parts).into_iter().map(Command::Bus));
+            }
+        }
+    })
+}
+
+/// The partition's clock follows the wall clock when that jumps ahead.
+pub(super) fn clock_follows_wall() -> Hook {
+    let mut began: Option<ClockReading> = None;
+    on(Seam::Reading, move |reading: &mut ClockReading| {
+        let began = began.get_or_insert(*reading);
+        let passed_us = reading.wall_us.saturating_sub(began.wall_us);
+        reading.boot_us = reading.boot_us.max(began.boot_us + passed_us);
+    })
+}
+
+/// A source is served beyond its share of a turn.
+pub(super) fn rotation_stuck() -> Hook {
+    on(Seam::Share, |share: &mut Share| {
+        *share = Share {
+            commands: u64::MAX,
+            size_bytes: u64::MAX,
+            steps: u64::MAX,
+        };
+    })
+}

@@ -1,0 +1,259 @@
+//! A snapshot forgets, or confuses, what the log had.
+//!
+//! Such a snapshot is one of another state: of the state that this process found when it started, and of the
+//! events since then with some of them altered. So a bug is a function on events, and knows no bytes of a part.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use kew_engine::bus::{BusEffect, BusFact};
+use kew_engine::storage::{Effect, StorageFact};
+use kew_engine::{Event, Fact, Incarnation, Place, State};
+use kew_log::LogPosition;
+use kew_planted::{Hook, Seam};
+
+use super::hooks::{is_locked, on, ready};
+
+/// A snapshot on its way to the log.
+type Snapshot = (Vec<Bytes>, BTreeSet<LogPosition>);
+
+/// A snapshot of the state that these events would have made.
+fn snapshot_of(forget: fn(&mut Vec<Event>)) -> Hook {
+    let mut found: Vec<Bytes> = Vec::new();
+    let mut since: Vec<Event> = Vec::new();
+    Box::new(move |seam, value| {
+        if seam == Seam::Opened
+            && let Some(parts) = value.downcast_ref::<Vec<Bytes>>()
+        {
+            found.clone_from(parts);
+            since.clear();
+        }
+        if seam == Seam::Recorded
+            && let Some(events) = value.downcast_ref::<Vec<Event>>()
+        {
+            since.extend_from_slice(events);
+        }
+        if seam == Seam::Snapshot
+            && let Some((parts, _)) = value.downcast_mut::<Snapshot>()
+        {
+            let mut events = since.clone();
+            forget(&mut events);
+            if let Some(state) = made_of(&found, events) {
+                parts.clear();
+                state.snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
+            }
+        }
+    })
+}
+
+fn made_of(found: &[Bytes], events: Vec<Event>) -> Option<State> {
+    let mut state = State::new();
+    for part in found {
+        state.restore(part).ok()?;
+    }
+    events.into_iter().for_each(|event| state.apply(event));
+    Some(state)
+}
+
+fn each_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&Event, &mut Effect)) {
+    for event in events {
+        let whole = event.clone();
+        if let Fact::Storage(StorageFact::Messages { effects }) = &mut event.fact {
+            let altered = effects.iter().map(|effect| {
+                let mut effect = *effect;
+                alter(&whole, &mut effect);
+                effect
+            });
+            *effects = altered.collect();
+        }
+    }
+}
+
+fn each_bus_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&mut BusEffect)) {
+    for event in events {
+        if let Fact::Bus(BusFact::Messages { effects }) = &mut event.fact {
+            effects.iter_mut().for_each(&mut alter);
+        }
+    }
+}
+
+/// No bug: a snapshot of the state that the events made.
+pub(super) fn nothing() -> Hook {
+    snapshot_of(|_| ())
+}
+
+/// A segment is retired although it holds bodies that are still needed.
+pub(super) fn live_segment_retired() -> Hook {
+    on(Seam::Snapshot, |(_, live): &mut Snapshot| live.clear())
+}
+
+/// A snapshot gives a message the body of the one before it.
+pub(super) fn body_of_another_message() -> Hook {
+    snapshot_of(|events| {
+        let mut before = None;
+        each_effect(events, |_, effect| {
+            if let Effect::Arrived { body, .. } = effect {
+                let own = body.location;
+                body.location = before.replace(own).unwrap_or(own);
+            }
+        });
+    })
+}
+
+/// A snapshot forgets which messages are leased or delayed.
+pub(super) fn leases_forgotten() -> Hook {
+    snapshot_of(|events| {
+        each_effect(events, |event, effect| match effect {
+            Effect::Arrived { due_at, .. } => *due_at = None,
+            Effect::Leased { lease, .. } => lease.due_at = event.at,
+            Effect::Ended { .. } | Effect::RangeEnded { .. } => {}
+        });
+    })
+}
+
+/// A snapshot forgets how often messages were delivered.
+pub(super) fn delivery_counts_forgotten() -> Hook {
+    snapshot_of(|events| {
+        each_effect(events, |_, effect| {
+            if let Effect::Leased { lease, .. } = effect {
+                lease.deliveries = 0;
+            }
+        });
+    })
+}
+
+/// A snapshot forgets the sequence numbers of messages that no longer exist.
+pub(super) fn sequence_numbers_reused() -> Hook {
+    snapshot_of(|events| {
+        let mut came = BTreeSet::new();
+        let mut left: BTreeSet<Place> = BTreeSet::new();
+        each_effect(events, |_, effect| match effect {
+            Effect::Arrived { to, .. } => {
+                came.insert(*to);
+            }
+            Effect::Ended { at, .. } => left.extend(came.contains(at).then_some(*at)),
+            Effect::Leased { .. } | Effect::RangeEnded { .. } => {}
+        });
+        for event in events {
+            if let Fact::Storage(StorageFact::Messages { effects }) = &mut event.fact {
+                let kept = effects.iter().filter(|effect| match effect {
+                    Effect::Arrived { to: at, .. }
+                    | Effect::Leased { at, .. }
+                    | Effect::Ended { at, .. } => !left.contains(at),
+                    Effect::RangeEnded { .. } => true,
+                });
+                *effects = kept.copied().collect();
+            }
+        }
+    })
+}
+
+/// A snapshot forgets the incarnations of queues that no longer exist.
+pub(super) fn incarnations_reused() -> Hook {
+    snapshot_of(|events| {
+        let deleted = |event: &Event| match &event.fact {
+            Fact::Storage(StorageFact::QueueDeleted { queue }) => Some(*queue),
+            _ => None,
+        };
+        let deleted: BTreeSet<Incarnation> = events.iter().filter_map(deleted).collect();
+        events.retain(|event| match &event.fact {
+            Fact::Storage(StorageFact::QueueCreated { queue, .. }) => !deleted.contains(queue),
+            _ => true,
+        });
+    })
+}
+
+/// A snapshot forgets the access policies of queues.
+pub(super) fn policies_forgotten() -> Hook {
+    snapshot_of(|events| {
+        let is_set = |fact: &Fact| {
+            let policies =
+                |fact: &StorageFact| matches!(fact, StorageFact::QueuePoliciesSet { .. });
+            matches!(fact, Fact::Storage(fact) if policies(fact))
+        };
+        events.retain(|event| !is_set(&event.fact));
+    })
+}
+
+/// A snapshot forgets which messages of bus queues are locked.
+pub(super) fn bus_locks_forgotten() -> Hook {
+    snapshot_of(|events| {
+        let mut expires = BTreeMap::new();
+        each_bus_effect(events, |effect| match effect {
+            BusEffect::Arrived { to, message } => {
+                expires.insert(*to, message.expires_at);
+            }
+            BusEffect::Leased { at, lease, .. } if is_locked(lease.standing) => {
+                if let Some(until) = expires.get(at) {
+                    lease.standing = ready(*until);
+                }
+            }
+            BusEffect::Leased { .. }
+            | BusEffect::Ended { .. }
+            | BusEffect::SessionReleasing { .. }
+            | BusEffect::SessionFreed { .. } => {}
+        });
+    })
+}
+
+/// A snapshot forgets how many deliveries of a bus queue's messages failed.
+pub(super) fn bus_delivery_counts_forgotten() -> Hook {
+    snapshot_of(|events| {
+        each_bus_effect(events, |effect| match effect {
+            BusEffect::Arrived { message, .. } => message.deliveries = 0,
+            BusEffect::Leased { lease, .. } => lease.deliveries = 0,
+            BusEffect::Ended { .. }
+            | BusEffect::SessionReleasing { .. }
+            | BusEffect::SessionFreed { .. } => {}
+        });
+    })
+}
+
+/// A snapshot forgets the ids by which duplicates are known.
+pub(super) fn bus_duplicates_forgotten() -> Hook {
+    snapshot_of(|events| {
+        each_bus_effect(events, |effect| {
+            if let BusEffect::Arrived { message, .. } = effect {
+                message.id_hash = None;
+            }
+        });
+    })
+}
+
+/// A snapshot forgets the numbers of messages of bus queues that no longer exist.
+pub(super) fn bus_number_reused() -> Hook {
+    snapshot_of(|events| {
+        let mut came = BTreeSet::new();
+        let mut left: BTreeSet<Place> = BTreeSet::new();
+        each_bus_effect(events, |effect| match effect {
+            BusEffect::Arrived { to, .. } => {
+                came.insert(*to);
+            }
+            BusEffect::Ended { at, .. } => left.extend(came.contains(at).then_some(*at)),
+            BusEffect::Leased { .. }
+            | BusEffect::SessionReleasing { .. }
+            | BusEffect::SessionFreed { .. } => {}
+        });
+        for event in events {
+            if let Fact::Bus(BusFact::Messages { effects }) = &mut event.fact {
+                effects.retain(|effect| match effect {
+                    BusEffect::Arrived { to: at, .. }
+                    | BusEffect::Leased { at, .. }
+                    | BusEffect::Ended { at, .. } => !left.contains(at),
+                    BusEffect::SessionReleasing { .. } | BusEffect::SessionFreed { .. } => true,
+                });
+            }
+        }
+    })
+}
+
+/// A snapshot forgets the states of sessions.
+pub(super) fn bus_session_state_forgotten() -> Hook {
+    snapshot_of(|events| {
+        let is_set = |fact: &Fact| {
+            let state = |fact: &BusFact| matches!(fact, BusFact::SessionStateSet { .. });
+            matches!(fact, Fact::Bus(fact) if state(fact))
+        };
+        events.retain(|event| !is_set(&event.fact));
+    })
+}

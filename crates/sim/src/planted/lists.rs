@@ -1,0 +1,139 @@
+//! Every planted bug.
+
+use kew_planted::Bug;
+
+use super::{Planted, bus, disk, door, history, lost, storage};
+
+const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
+const SYNC_TRIED_AGAIN: Planted = Planted::seams("SyncTriedAgain", disk::sync_tried_again);
+const DIRECTORY_NOT_SYNCED: Planted =
+    Planted::seams("DirectoryNotSynced", disk::directory_not_synced);
+const FULL_DISK_IGNORED: Planted = Planted::seams("FullDiskIgnored", disk::full_disk_ignored);
+const OLD_RECORDS_TRUSTED: Planted = Planted::line("OldRecordsTrusted", Bug::OldRecordsTrusted);
+const LAST_EVENT_OF_BATCH_DROPPED: Planted =
+    Planted::seams("LastEventOfBatchDropped", lost::last_event_of_batch_dropped);
+const TAIL_NOT_COPIED: Planted = Planted::line("TailNotCopied", Bug::TailNotCopied);
+const FAILURE_IGNORED: Planted = Planted::line("FailureIgnored", Bug::FailureIgnored);
+const ANSWERED_BEFORE_DURABLE: Planted =
+    Planted::line("AnsweredBeforeDurable", Bug::AnsweredBeforeDurable);
+const LIVE_SEGMENT_RETIRED: Planted =
+    Planted::seams("LiveSegmentRetired", history::live_segment_retired);
+
+/// Bugs below the partition, which the suites of the disk catch too.
+pub const BELOW_THE_PARTITION: [Planted; 10] = [
+    COMMIT_NOT_SYNCED,
+    SYNC_TRIED_AGAIN,
+    DIRECTORY_NOT_SYNCED,
+    FULL_DISK_IGNORED,
+    OLD_RECORDS_TRUSTED,
+    LAST_EVENT_OF_BATCH_DROPPED,
+    TAIL_NOT_COPIED,
+    FAILURE_IGNORED,
+    ANSWERED_BEFORE_DURABLE,
+    LIVE_SEGMENT_RETIRED,
+];
+
+/// What each family of bugs does without a bug. No suite may notice any of these, or what it notices of the others
+/// is not their bug.
+pub const CONTROLS: [Planted; 5] = [
+    Planted::seams("storage queues", storage::nothing),
+    Planted::seams("bus queues", bus::nothing),
+    Planted::seams("the log", lost::nothing),
+    Planted::seams("snapshots", history::nothing),
+    Planted::seams("answers", door::nothing),
+];
+
+/// Every bug except those of bus queues.
+pub const OF_STORAGE: [Planted; 32] = [
+    COMMIT_NOT_SYNCED,
+    SYNC_TRIED_AGAIN,
+    DIRECTORY_NOT_SYNCED,
+    FULL_DISK_IGNORED,
+    OLD_RECORDS_TRUSTED,
+    LAST_EVENT_OF_BATCH_DROPPED,
+    TAIL_NOT_COPIED,
+    FAILURE_IGNORED,
+    ANSWERED_BEFORE_DURABLE,
+    LIVE_SEGMENT_RETIRED,
+    Planted::line("StaleReceiptAccepted", Bug::StaleReceiptAccepted),
+    Planted::line("ExpiresEarly", Bug::ExpiresEarly),
+    Planted::line("CountNotLowered", Bug::CountNotLowered),
+    Planted::seams("ReceiptNotRenewed", storage::receipt_not_renewed),
+    Planted::seams("UpdatedBodyDropped", storage::updated_body_dropped),
+    Planted::seams("LeaseEndsEarly", storage::lease_ends_early),
+    Planted::seams("SizeNotGivenBack", storage::size_not_given_back),
+    Planted::seams("ReplacedSizeKept", storage::replaced_size_kept),
+    Planted::seams("StaleWas", storage::stale_was),
+    Planted::seams("AccountNotForgotten", storage::account_not_forgotten),
+    Planted::seams("DeleteNotLogged", lost::delete_not_logged),
+    Planted::seams("ClearNotLogged", lost::clear_not_logged),
+    Planted::seams("BodyOfAnotherMessage", history::body_of_another_message),
+    Planted::seams("LeasesForgotten", history::leases_forgotten),
+    Planted::seams(
+        "DeliveryCountsForgotten",
+        history::delivery_counts_forgotten,
+    ),
+    Planted::seams("SequenceNumbersReused", history::sequence_numbers_reused),
+    Planted::seams("IncarnationsReused", history::incarnations_reused),
+    Planted::seams("PoliciesForgotten", history::policies_forgotten),
+    Planted::seams("AnswerForgotten", door::answer_forgotten),
+    Planted::seams("QueueNotListed", door::queue_not_listed),
+    Planted::seams("ClockFollowsWall", door::clock_follows_wall),
+    Planted::seams("RotationStuck", door::rotation_stuck),
+];
+
+/// The bugs of bus queues.
+pub const OF_BUS: [Planted; 40] = [
+    Planted::line("BusSessionShared", Bug::BusSessionShared),
+    Planted::line("BusFreedLockSettles", Bug::BusFreedLockSettles),
+    Planted::line("BusLostLockRenewed", Bug::BusLostLockRenewed),
+    Planted::line("BusWindowNeverEnds", Bug::BusWindowNeverEnds),
+    Planted::line("BusDeadLettersLeft", Bug::BusDeadLettersLeft),
+    Planted::line("BusStateInUseCleared", Bug::BusStateInUseCleared),
+    Planted::line("BusTransactionOverfills", Bug::BusTransactionOverfills),
+    Planted::seams("BusFailureNotCounted", bus::failure_not_counted),
+    Planted::seams("BusReleaseCounts", bus::release_counts),
+    Planted::seams("BusEndedLockSettles", bus::ended_lock_settles),
+    Planted::seams("BusDeferredDelivered", bus::deferred_delivered),
+    Planted::seams("BusDeferralForgotten", bus::deferral_forgotten),
+    Planted::seams("BusExpiryForgotten", bus::expiry_forgotten),
+    Planted::seams("BusMovedTwice", bus::moved_twice),
+    Planted::seams("BusDeadLetterDoubled", bus::dead_letter_doubled),
+    Planted::seams("BusHopsNotCounted", bus::hops_not_counted),
+    Planted::seams("BusChangeDropped", bus::change_dropped),
+    Planted::seams("BusSizeNotGivenBack", bus::size_not_given_back),
+    Planted::seams("BusResubmittedTwice", bus::resubmitted_twice),
+    Planted::seams("BusResubmittedKeepsCount", bus::resubmitted_keeps_count),
+    Planted::seams("BusPurgeForgetsDeferred", bus::purge_forgets_deferred),
+    Planted::seams("BusDeleteCounts", bus::delete_counts),
+    Planted::seams("BusTakenUnderOldLock", bus::taken_under_old_lock),
+    Planted::seams("BusTransactionLockKept", bus::transaction_lock_kept),
+    Planted::seams("BusTransactionIdsForgotten", bus::transaction_ids_forgotten),
+    Planted::seams("BusRemovalNotLogged", lost::removal_not_logged),
+    Planted::seams("BusForwardNotLogged", lost::forward_not_logged),
+    Planted::seams("BusResubmittedLost", lost::resubmitted_lost),
+    Planted::seams("BusTransactionTorn", lost::transaction_torn),
+    Planted::seams("BusLocksForgotten", history::bus_locks_forgotten),
+    Planted::seams(
+        "BusDeliveryCountsForgotten",
+        history::bus_delivery_counts_forgotten,
+    ),
+    Planted::seams("BusDuplicatesForgotten", history::bus_duplicates_forgotten),
+    Planted::seams("BusNumberReused", history::bus_number_reused),
+    Planted::seams(
+        "BusSessionStateForgotten",
+        history::bus_session_state_forgotten,
+    ),
+    Planted::seams("BusSessionOrderBroken", door::session_order_broken),
+    Planted::seams("BusAbandonedAtTail", door::abandoned_at_tail),
+    Planted::seams("BusDryRunPurges", door::dry_run_purges),
+    Planted::seams(
+        "BusTransactionInOtherQueue",
+        door::transaction_in_other_queue,
+    ),
+    Planted::seams("BusTransactionHalfDone", door::transaction_half_done),
+    Planted::seams(
+        "BusTransactionRefusalCounts",
+        door::transaction_refusal_counts,
+    ),
+];

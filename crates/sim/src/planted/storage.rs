@@ -1,0 +1,107 @@
+//! What is decided about storage queues is wrong in the state and in the log alike.
+
+use std::collections::BTreeMap;
+
+use kew_engine::storage::{Effect, StorageCommand};
+use kew_engine::{BodyLocation, Command, Event, Fact, LeaseGeneration, Place, Timestamp};
+use kew_planted::{Hook, Seam};
+
+use super::hooks::{on, storage_effects};
+
+fn is_update(command: Option<&Command>) -> bool {
+    matches!(
+        command,
+        Some(Command::Storage(StorageCommand::Update { .. }))
+    )
+}
+
+/// No bug: effects are as they were decided.
+pub(super) fn nothing() -> Hook {
+    storage_effects(|_, _| ())
+}
+
+/// An update hands out a receipt that it does not renew: the old one works on.
+pub(super) fn receipt_not_renewed() -> Hook {
+    let mut known: BTreeMap<Place, LeaseGeneration> = BTreeMap::new();
+    storage_effects(move |effect, command| {
+        if let Effect::Leased { at, lease, .. } = effect {
+            let before = known.get(at).copied();
+            if is_update(command) {
+                lease.generation = before.unwrap_or(lease.generation);
+            }
+            known.insert(*at, lease.generation);
+        }
+    })
+}
+
+/// An update keeps the old body.
+pub(super) fn updated_body_dropped() -> Hook {
+    storage_effects(|effect, _| {
+        if let Effect::Leased { body, was, .. } = effect {
+            *body = None;
+            was.body = None;
+        }
+    })
+}
+
+/// A lease or a delay ends two seconds before its time.
+pub(super) fn lease_ends_early() -> Hook {
+    let early = |at: &mut Timestamp| *at = Timestamp::from_ms(at.as_ms().saturating_sub(2000));
+    storage_effects(move |effect, _| match effect {
+        Effect::Leased { lease, .. } => early(&mut lease.due_at),
+        Effect::Arrived { due_at, .. } => due_at.iter_mut().for_each(early),
+        Effect::Ended { .. } | Effect::RangeEnded { .. } => {}
+    })
+}
+
+/// The body of a message that is deleted still counts in the bytes of its account.
+pub(super) fn size_not_given_back() -> Hook {
+    storage_effects(|effect, _| {
+        if let Effect::Ended { was, .. } = effect {
+            was.body = was.body.map(empty);
+        }
+    })
+}
+
+/// A body that is replaced still counts in the bytes of its account.
+pub(super) fn replaced_size_kept() -> Hook {
+    storage_effects(|effect, _| {
+        if let Effect::Leased { was, .. } = effect {
+            was.body = was.body.map(empty);
+        }
+    })
+}
+
+fn empty(body: BodyLocation) -> BodyLocation {
+    BodyLocation { length: 0, ..body }
+}
+
+/// The event of a lease says of the message what was true before its first lease.
+pub(super) fn stale_was() -> Hook {
+    storage_effects(|effect, _| {
+        if let Effect::Leased { was, .. } = effect {
+            was.due_at = None;
+        }
+    })
+}
+
+/// An account that is removed is still there, without its queues.
+pub(super) fn account_not_forgotten() -> Hook {
+    let mut known = BTreeMap::new();
+    on(Seam::Decided, move |events: &mut Vec<Event>| {
+        let restored = events.iter().filter_map(|event| match &event.fact {
+            Fact::AccountPut { account } => {
+                known.insert(account.name.clone(), account.clone());
+                None
+            }
+            Fact::AccountRemoved { account } => {
+                let account = known.get(account)?.clone();
+                let fact = Fact::AccountPut { account };
+                Some(Event { at: event.at, fact })
+            }
+            _ => None,
+        });
+        let restored: Vec<_> = restored.collect();
+        events.extend(restored);
+    })
+}
