@@ -19,7 +19,7 @@ mod upkeep;
 
 use std::collections::HashMap;
 
-use kew_engine::{BodyLocation, Incarnation, Overview, RunLength, State, Timestamp, Turn};
+use kew_engine::{BodyLocation, Incarnation, Overview, RunLength, State, Timestamp, Turn, Waste};
 use kew_log::{Job, JobOutcome, Log, LogFailed, LogOptions, LogPosition, Reservation};
 use kew_planted::{Bug, is_planted};
 
@@ -27,6 +27,7 @@ use self::batch::{Batch, Writing};
 pub use self::opening::OpenPartitionError;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
+pub(crate) use self::snapshots::Content;
 use self::space::{SETTLEMENT_TICK_BUDGET, Space};
 use self::stirred::{PassedOver, Stirred, Taking};
 use self::upkeep::SPACE_RETRY_INTERVAL_MS;
@@ -34,7 +35,7 @@ use crate::waiters::Waiters;
 use crate::{Cost, Unread, Waiting, Wake};
 
 /// How many messages, sessions or queues the commands of one turn look at, at most, unless the first one looks
-/// at more: about a millisecond.
+/// at more: about a millisecond. What a turn copies because a snapshot has it counts too.
 const TURN_STEPS_MAX: u64 = 50_000;
 
 /// How many commands a turn decides at most. New commands wait for the turns before them.
@@ -52,6 +53,8 @@ pub struct PartitionOptions {
     pub tick_budget: u32,
     /// How many sequence numbers share a run in a partition that is new. An old one keeps its own length.
     pub run_length: RunLength,
+    /// How much of a snapshot is gathered at once, in steps of 20 ns.
+    pub gather_steps: u64,
 }
 
 impl Default for PartitionOptions {
@@ -61,6 +64,7 @@ impl Default for PartitionOptions {
             snapshot_after_bytes: 64 * 1024 * 1024,
             tick_budget: 256,
             run_length: RunLength::DEFAULT,
+            gather_steps: 25_000,
         }
     }
 }
@@ -83,6 +87,8 @@ pub struct Partition<T> {
     last_record: Option<LogPosition>,
     options: PartitionOptions,
     last_snapshot_bytes: u64,
+    /// The most bytes of the snapshot that is being written, computed in tests alone.
+    snapshot_bound_bytes: u64,
     /// An upper bound of a snapshot's size when it was last computed, and an upper bound of its growth since
     /// then.
     state_size_bytes: u64,
@@ -128,6 +134,7 @@ impl<T> Partition<T> {
         }
         self.now = now;
         self.keep_up(now, commands.is_empty());
+        self.gather(self.options.gather_steps);
         self.keep_for_draining();
         let (reservation, space) = match self.reserve(now, commands) {
             Ok(reserved) => reserved,
@@ -151,8 +158,9 @@ impl<T> Partition<T> {
         };
         let mut decided = Vec::new();
         let mut count_left = TURN_COMMANDS_MAX;
-        let mut steps_left = TURN_STEPS_MAX;
+        let mut steps_left = TURN_STEPS_MAX.saturating_sub(self.state.take_copied());
         while count_left > 0
+            && (steps_left > 0 || decided.is_empty())
             && let Some(command) = commands.front_mut()
         {
             space.trim(command, &self.state);
@@ -190,6 +198,7 @@ impl<T> Partition<T> {
             };
             let turn = Turn::new(&mut self.state, now, &mut journal);
             let decision = turn.with_due_budget(space.due_budget()).decide(command);
+            steps_left = steps_left.saturating_sub(self.state.take_copied());
             if let Some(taking) = taking {
                 let (left, passed_over) = taking.look_back(&decision.result, &self.state);
                 batch.stirred.extend(left);
@@ -280,8 +289,12 @@ impl<T> Partition<T> {
         let durable_before = self.log.durable();
         let was_snapshotting = self.log.is_snapshotting();
         let completed = self.log.complete(outcome);
-        if was_snapshotting && !self.log.is_snapshotting() && self.log.snapshot_error().is_some() {
-            self.snapshot_retry_at = self.now.plus_ms(SPACE_RETRY_INTERVAL_MS);
+        if was_snapshotting && !self.log.is_snapshotting() {
+            if self.log.snapshot_error().is_some() {
+                self.snapshot_retry_at = self.now.plus_ms(SPACE_RETRY_INTERVAL_MS);
+            } else if completed.is_ok() {
+                self.snapshot_written();
+            }
         }
         if completed.is_err() {
             self.stopped = !is_planted(Bug::FailureIgnored);
@@ -351,6 +364,11 @@ impl<T> Partition<T> {
     /// Reads queues for metrics, in at most `steps` steps: see [`State::overview`].
     pub fn overview(&mut self, from: Option<Incarnation>, now: Timestamp, steps: u32) -> Overview {
         self.state.overview(from, now, steps)
+    }
+
+    /// What has left the state and takes long to free: for another thread.
+    pub fn take_waste(&mut self) -> Option<Waste> {
+        self.state.take_waste()
     }
 
     /// How many answers wait for the log.

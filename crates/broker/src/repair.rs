@@ -10,14 +10,13 @@ mod reading;
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use kew_engine::bus::BusFact;
 use kew_engine::{EntityName, Event, Fact, Place, SequenceNumber, State, Timestamp, Token};
 use kew_log::{Damage, Gap, LogFailed, OpenError, Rebuilt, Salvage, Storage};
 use thiserror::Error;
 
 use self::reading::Reading;
-use crate::partition::to_log;
+use crate::partition::{Content, to_log};
 use crate::{OpenPartitionError, Partition, PartitionOptions};
 
 /// The losses of a damaged partition.
@@ -166,11 +165,11 @@ impl<'a> Repair<'a> {
         if !self.losses.gaps.is_empty() {
             self.state.skip_numbers();
         }
-        let mut parts = Vec::new();
-        self.state
-            .snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
+        let mut content = Content::Shared(self.state.share());
         let live: Vec<_> = self.state.bodies().map(to_log).collect();
-        let rebuilt = self.salvage.rebuild(&options.log, &parts, live, entropy)?;
+        let rebuilt = self
+            .salvage
+            .rebuild(&options.log, &mut content, live, entropy)?;
         let wall = self.state.last_event_at();
         Partition::<()>::open_repaired(self.storage, options, entropy, secret, wall)?;
         Ok(rebuilt)

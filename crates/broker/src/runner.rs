@@ -14,7 +14,7 @@ use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use kew_engine::{Command, Timestamp};
+use kew_engine::{Command, Timestamp, Waste};
 use kew_log::{Job, JobKind, JobOutcome, Recovery, Storage};
 use tokio::sync::watch;
 
@@ -107,10 +107,24 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<(
     })
 }
 
-/// Carries out slow jobs until the runner is gone.
-fn work(jobs: &mpsc::Receiver<Job>, storage: &dyn Storage, shared: &Shared) {
+/// What another thread does.
+enum Work {
+    Job(Job),
+    /// Frees memory.
+    Free(Waste),
+}
+
+/// Carries out slow work until the runner is gone.
+fn work(all: &mpsc::Receiver<Work>, storage: &dyn Storage, shared: &Shared) {
     let _gone = TellIfGone(shared);
-    for job in jobs {
+    for work in all {
+        let job = match work {
+            Work::Job(job) => job,
+            Work::Free(waste) => {
+                drop(waste);
+                continue;
+            }
+        };
         let (kind, began) = (job.kind(), Instant::now());
         let outcome = job.run(storage);
         if kind == JobKind::Snapshot {
@@ -129,9 +143,9 @@ struct Runner {
     storage: Arc<dyn Storage>,
     shared: Arc<Shared>,
     /// For the thread that prepares and retires segments.
-    segment_jobs: mpsc::Sender<Job>,
-    /// For the thread that writes snapshots.
-    snapshot_jobs: mpsc::Sender<Job>,
+    segment_jobs: mpsc::Sender<Work>,
+    /// For the thread that writes snapshots, and frees what takes long to free.
+    snapshot_jobs: mpsc::Sender<Work>,
     /// How many jobs these two threads have.
     background_jobs: usize,
     failed: watch::Sender<Option<Failure>>,
@@ -242,10 +256,14 @@ impl Runner {
                 JobKind::Prepare | JobKind::Retire | JobKind::Ballast => &self.segment_jobs,
                 JobKind::Snapshot => &self.snapshot_jobs,
             };
-            match worker.send(job) {
+            match worker.send(Work::Job(job)) {
                 Ok(()) => self.background_jobs += 1,
                 Err(_) => self.fail_for_want_of_a_worker(),
             }
+        }
+        if let Some(waste) = self.partition.take_waste() {
+            // A thread that is gone is noticed with its next job.
+            let _ = self.snapshot_jobs.send(Work::Free(waste));
         }
         on_disk
     }

@@ -8,6 +8,7 @@ use kew_layers::{Layers, broken};
 const LAYERS: Layers<'_> = Layers {
     order: &[
         &["vocabulary"],
+        &["shared"],
         &["table"],
         &["catalogue"],
         &["storage", "bus"],

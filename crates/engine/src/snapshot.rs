@@ -1,14 +1,22 @@
 //! The state as bytes, in parts.
 //!
 //! A snapshot is the partition's own part, then each entity's, then the entity's messages in parts
-//! of bounded size. Nothing spans two parts, so that parts can later be written at different times.
+//! of bounded size. It is the state at one position: it shares what is large with the state, and is encoded when
+//! it is written.
 
+mod content;
 mod size;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use self::content::{Snapshot, SnapshotParts};
 use crate::catalogue::account::{account, put_account};
-use crate::state::State;
+use crate::shared::Share;
+use crate::state::{SnapshotHead, State};
 use crate::table::RunLength;
 use crate::table::codec::run_length;
 use crate::vocabulary::Incarnation;
@@ -30,9 +38,76 @@ mod kind {
     pub(super) const ACCOUNT: u8 = 6;
 }
 
+impl SnapshotHead {
+    /// Its parts.
+    fn encode(self) -> Vec<Vec<u8>> {
+        let accounts = self.accounts.values().map(|account| {
+            let mut out = vec![kind::ACCOUNT, VERSION];
+            put_account(&mut out, account);
+            out
+        });
+        let properties = self.service_properties.iter();
+        let properties = properties.map(|((service, account), properties)| {
+            let mut out = vec![kind::SERVICE_PROPERTIES, VERSION];
+            put_service(&mut out, *service);
+            put_str(&mut out, account);
+            put_bytes(&mut out, properties);
+            out
+        });
+        let rest = accounts.chain(properties).collect::<Vec<_>>();
+        std::iter::once(self.partition).chain(rest).collect()
+    }
+}
+
 impl State {
+    /// Begins a snapshot of the state as it is now. [`State::gather`] gathers it while the state changes.
+    pub fn begin_snapshot(&mut self) {
+        *self.gathering = Some(self.head());
+        self.storage.begin();
+        self.bus.begin();
+    }
+
+    /// Whether a snapshot is being gathered.
+    pub fn is_gathering(&self) -> bool {
+        self.gathering.is_some()
+    }
+
+    /// Gathers a piece of the snapshot that was begun, in about as many steps, of 20 ns each. Returns the snapshot
+    /// once all of it is gathered.
+    pub fn gather(&mut self, steps: u64) -> Option<Snapshot> {
+        let mut left = steps;
+        if !(self.storage.gather(&mut left) && self.bus.gather(&mut left)) {
+            return None;
+        }
+        let head = self.gathering.take()?;
+        let (queues, bus_queues) = (self.storage.take_gathered(), self.bus.take_gathered());
+        Some(Snapshot::new(head, queues, bus_queues))
+    }
+
+    /// The state as it is now, to be encoded later.
+    pub fn share(&self) -> Snapshot {
+        let queues = self.storage.iter();
+        let queues = queues.map(|(incarnation, queue)| queue.share(*incarnation));
+        let bus_queues = self.bus.iter();
+        let bus_queues = bus_queues.map(|(incarnation, queue)| queue.share(*incarnation));
+        Snapshot::new(self.head(), queues.collect(), bus_queues.collect())
+    }
+
     /// Passes on the parts of a snapshot, in the order in which they must be restored.
-    pub fn snapshot(&self, mut part: impl FnMut(&[u8])) {
+    pub fn snapshot(&self, part: impl FnMut(&[u8])) {
+        self.share().plan().pass(part);
+    }
+
+    fn head(&self) -> SnapshotHead {
+        SnapshotHead {
+            partition: self.partition_part(),
+            run_length: self.catalogue.run_length,
+            accounts: self.catalogue.accounts.clone(),
+            service_properties: self.catalogue.service_properties.clone(),
+        }
+    }
+
+    fn partition_part(&self) -> Vec<u8> {
         let mut out = vec![kind::PARTITION, PARTITION_VERSION];
         put_optional(&mut out, self.catalogue.cipher.as_ref(), |out, cipher| {
             out.extend_from_slice(cipher.secret());
@@ -40,27 +115,7 @@ impl State {
         put_varint(&mut out, self.catalogue.next_incarnation.as_u64());
         put_time(&mut out, self.last_event_at());
         put_varint(&mut out, self.catalogue.run_length.as_u64());
-        part(&out);
-        self.snapshot_accounts(&mut out, &mut part);
-        self.storage.snapshot(&mut part);
-        self.bus.snapshot(VERSION, &mut part);
-    }
-
-    fn snapshot_accounts(&self, out: &mut Vec<u8>, part: &mut impl FnMut(&[u8])) {
-        for account in self.catalogue.accounts.values() {
-            out.clear();
-            out.extend_from_slice(&[kind::ACCOUNT, VERSION]);
-            put_account(out, account);
-            part(out);
-        }
-        for ((service, account), properties) in &self.catalogue.service_properties {
-            out.clear();
-            out.extend_from_slice(&[kind::SERVICE_PROPERTIES, VERSION]);
-            put_service(out, *service);
-            put_str(out, account);
-            put_bytes(out, properties);
-            part(out);
-        }
+        out
     }
 
     /// Adds a part of a snapshot to a state that began empty.
@@ -77,13 +132,11 @@ impl State {
             kind::SERVICE_PROPERTIES => {
                 let place = (service(&mut r)?, r.str()?.into());
                 let properties = Bytes::copy_from_slice(r.bytes()?);
-                self.catalogue.service_properties.insert(place, properties);
+                Arc::make_mut(&mut self.catalogue.service_properties).insert(place, properties);
             }
             kind::ACCOUNT => {
                 let account = account(&mut r)?;
-                self.catalogue
-                    .accounts
-                    .insert(account.name.clone(), account);
+                Arc::make_mut(&mut self.catalogue.accounts).insert(account.name.clone(), account);
             }
             kind => {
                 let catalogue = &mut self.catalogue;

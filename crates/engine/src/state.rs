@@ -5,9 +5,11 @@ mod awaited;
 use std::sync::Arc;
 
 use crate::bus::{self, BusFact, BusQueue, ENTITIES_PER_BUS_QUEUE};
-use crate::catalogue::{AccountRecord, AccountUsage, Catalogue};
+use crate::catalogue::{AccountRecord, AccountUsage, Accounts, AllProperties, Catalogue};
 use crate::event::{Event, Fact};
+use crate::shared::Waste;
 use crate::storage::{self, StorageFact};
+use crate::table::RunLength;
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp};
 
@@ -25,6 +27,18 @@ pub struct State {
     pub(crate) last_event_at: Hint<Timestamp>,
     /// How many messages have expired, for metrics.
     pub(crate) expired: Tally,
+    /// What comes first in a snapshot that is being gathered.
+    pub(crate) gathering: Hint<Option<SnapshotHead>>,
+}
+
+/// The partition and its accounts as a snapshot shares them.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotHead {
+    /// The partition's own part.
+    pub(crate) partition: Vec<u8>,
+    pub(crate) run_length: RunLength,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) service_properties: Arc<AllProperties>,
 }
 
 /// A count for metrics. It is not part of the state: two states that differ only in it are equal.
@@ -62,6 +76,7 @@ impl State {
             bus: bus::Queues::default(),
             last_event_at: Hint::new(Timestamp::ZERO),
             expired: Tally::default(),
+            gathering: Hint::default(),
         }
     }
 
@@ -80,10 +95,11 @@ impl State {
                 properties,
             } => {
                 let place = (service, account);
-                catalogue.service_properties.insert(place, properties);
+                Arc::make_mut(&mut catalogue.service_properties).insert(place, properties);
             }
             Fact::AccountPut { account } => {
-                catalogue.accounts.insert(account.name.clone(), account);
+                let accounts = Arc::make_mut(&mut catalogue.accounts);
+                accounts.insert(account.name.clone(), account);
             }
             Fact::AccountRemoved { account } => self.remove_account(&account),
             Fact::Storage(fact) => self.apply_storage(event.at, fact),
@@ -162,6 +178,19 @@ impl State {
     /// The time of the latest event, or of later due work without one: the runner's clock never shows less.
     pub fn last_event_at(&self) -> Timestamp {
         *self.last_event_at
+    }
+
+    /// How many messages, sessions and ids were copied since the last call because a snapshot had them, with steps
+    /// for entities that were gathered because they changed. A turn that has copied many ends early.
+    pub fn take_copied(&mut self) -> u64 {
+        let gathered = self.storage.take_steps() + self.bus.take_steps();
+        std::mem::take(&mut *self.catalogue.copied) + gathered
+    }
+
+    /// What has left the state since the last call and takes long to free, if there is anything.
+    pub fn take_waste(&mut self) -> Option<Waste> {
+        let waste = &mut *self.catalogue.waste;
+        (!waste.is_empty()).then(|| std::mem::take(waste))
     }
 
     /// When a tick is due next, if one ever is.

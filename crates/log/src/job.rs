@@ -9,7 +9,7 @@ use crate::LogPosition;
 use crate::ballast::{self, MadeBallast};
 use crate::format::{SegmentHeader, names};
 use crate::segment::{self, MakeError, Recycled, Segment, Source};
-use crate::snapshot::{self, SnapshotError};
+use crate::snapshot::{self, SnapshotContent, SnapshotError};
 use crate::storage::{self, IoFailure, Storage};
 
 /// Blocking work. Run it, and give its outcome back to the log.
@@ -195,7 +195,7 @@ impl Prepare {
 pub(crate) struct WriteSnapshot {
     pub(crate) position: LogPosition,
     pub(crate) chain: u32,
-    pub(crate) parts: Vec<Bytes>,
+    pub(crate) content: Box<dyn SnapshotContent>,
     /// Whether it may use the space of the ballast.
     pub(crate) may_take_ballast: bool,
 }
@@ -210,7 +210,8 @@ pub(crate) struct WrittenSnapshot {
 
 impl WriteSnapshot {
     fn run(self, storage: &dyn Storage) -> WrittenSnapshot {
-        let write = || snapshot::write(storage, self.position, self.chain, &self.parts);
+        let mut content = self.content;
+        let mut write = || snapshot::write(storage, self.position, self.chain, &mut *content);
         let mut took_ballast = false;
         let mut result = write();
         if let Err(SnapshotError::Unfinished(failure)) = &result

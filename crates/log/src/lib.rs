@@ -41,6 +41,7 @@ pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
+pub use snapshot::SnapshotContent;
 pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,
     StorageFile,

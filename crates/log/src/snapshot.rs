@@ -74,12 +74,32 @@ impl SnapshotHeader {
     }
 }
 
+/// The parts of a snapshot. The job that writes the snapshot asks for one after the other, so that no more than one
+/// is in memory as bytes.
+pub trait SnapshotContent: Send {
+    /// Plans the parts, and returns their number. The same each time.
+    fn plan(&mut self) -> usize;
+
+    /// Appends the bytes of a part to an empty buffer. Called after the plan was made.
+    fn put_part(&self, index: usize, out: &mut Vec<u8>);
+}
+
+impl SnapshotContent for Vec<Bytes> {
+    fn plan(&mut self) -> usize {
+        self.len()
+    }
+
+    fn put_part(&self, index: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self[index]);
+    }
+}
+
 /// Writes a snapshot; when this returns it is durable under its name. Returns its size.
 pub(crate) fn write(
     storage: &dyn Storage,
     position: LogPosition,
     chain: u32,
-    parts: &[Bytes],
+    content: &mut dyn SnapshotContent,
 ) -> Result<u64, SnapshotError> {
     let header = SnapshotHeader {
         partition: 0,
@@ -88,23 +108,24 @@ pub(crate) fn write(
         part_count: 0,
         begins_anew: false,
     };
-    write_as(storage, header, parts)
+    write_as(storage, header, content)
 }
 
 /// Likewise, with all fields of the header but the number of parts.
 pub(crate) fn write_as(
     storage: &dyn Storage,
     header: SnapshotHeader,
-    parts: &[Bytes],
+    content: &mut dyn SnapshotContent,
 ) -> Result<u64, SnapshotError> {
     let position = header.position;
     let temporary = names::snapshot_in_preparation(position.as_u64());
+    let part_count = content.plan();
     let header = SnapshotHeader {
-        part_count: u32::try_from(parts.len()).expect("a snapshot has far fewer than 2^32 parts"),
+        part_count: u32::try_from(part_count).expect("a snapshot has far fewer than 2^32 parts"),
         ..header
     };
     let written = create_anew(storage, &temporary)
-        .and_then(|file| write_file(&*file, &temporary, header, parts))
+        .and_then(|file| write_file(&*file, &temporary, header, content))
         .and_then(|size_bytes| {
             storage::rename(storage, &temporary, &names::snapshot(position.as_u64()))?;
             Ok(size_bytes)
@@ -134,7 +155,7 @@ fn write_file(
     file: &dyn StorageFile,
     name: &str,
     header: SnapshotHeader,
-    parts: &[Bytes],
+    content: &dyn SnapshotContent,
 ) -> Result<u64, IoFailure> {
     let mut writer = Writer {
         file,
@@ -145,12 +166,15 @@ fn write_file(
     let bytes = header.encode();
     let mut crc = read_u32(&bytes, 36);
     writer.push(&bytes)?;
-    for part in parts {
-        let mut bytes = part_header(header.position, part);
-        crc = part_crc(crc, &bytes, part);
+    let mut part = Vec::new();
+    for index in 0..memory_size(header.part_count.into()) {
+        part.clear();
+        content.put_part(index, &mut part);
+        let mut bytes = part_header(header.position, &part);
+        crc = part_crc(crc, &bytes, &part);
         bytes[12..].copy_from_slice(&crc.to_le_bytes());
         writer.push(&bytes)?;
-        writer.push(part)?;
+        writer.push(&part)?;
     }
     let size_bytes = writer.size_bytes() + TRAILER_SIZE as u64;
     writer.push(&trailer(crc, size_bytes))?;

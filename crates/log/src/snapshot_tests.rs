@@ -26,8 +26,10 @@ const POSITION: LogPosition = LogPosition::new(4096);
 
 fn written(parts: &[Vec<u8>]) -> FaultyStorage {
     let storage = FaultyStorage::new();
-    let parts: Vec<Bytes> = parts.iter().cloned().map(Bytes::from).collect();
-    let size = write(&storage, POSITION, 0x0102_0304, &parts).ok().unwrap();
+    let mut parts: Vec<Bytes> = parts.iter().cloned().map(Bytes::from).collect();
+    let size = write(&storage, POSITION, 0x0102_0304, &mut parts)
+        .ok()
+        .unwrap();
     assert_eq!(storage.files(), [(names::snapshot(4096), size)]);
     storage
 }

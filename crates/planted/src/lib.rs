@@ -23,7 +23,9 @@ pub enum Seam {
     Recorded,
     /// In the broker, an `Event` that a replay has read, with the position of its record.
     Replayed,
-    /// In the broker, a snapshot on its way to the log: its parts, and the segments to keep.
+    /// In the broker, the segments to keep for a snapshot that begins.
+    SnapshotBegun,
+    /// In the broker, a snapshot on its way to the log: other parts than its own, or `None`.
     Snapshot,
     /// In the simulation, a `Command` on its way to the partition, with its number.
     Asked,

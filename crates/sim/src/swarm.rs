@@ -25,6 +25,7 @@ pub(crate) struct Swarm {
     pub(crate) batch_size_max_bytes: u64,
     pub(crate) ballast_size_bytes: u64,
     pub(crate) snapshot_after_bytes: u64,
+    pub(crate) gather_steps: u64,
     /// How many sources the commands come from. One keeps the order of all.
     pub(crate) sources: u64,
     /// What each takes of a turn before the others are served.
@@ -74,6 +75,7 @@ impl Swarm {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut r = Stream::new(seed, "swarm");
         let mut sources = Stream::new(seed, "sources swarm");
+        let mut gathering = Stream::new(seed, "gathering");
         let clients = [1, 3, 8, 12, 40][r.index(5)];
         Self {
             clients,
@@ -94,6 +96,7 @@ impl Swarm {
             batch_size_max_bytes: [6 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
             snapshot_after_bytes: [4 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
             ballast_size_bytes: [0, 16 * 1024, 64 * 1024][r.index(3)],
+            gather_steps: [1, 100, 25_000][gathering.index(3)],
             sources: [1, 2, 5][sources.index(3)],
             share: Share {
                 commands: [1, 3, 64][sources.index(3)],
@@ -142,6 +145,7 @@ impl Swarm {
             snapshot_after_bytes: self.snapshot_after_bytes,
             tick_budget: 4,
             run_length: self.run_length,
+            gather_steps: self.gather_steps,
         }
     }
 

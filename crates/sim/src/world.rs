@@ -448,6 +448,7 @@ impl World {
             }
             self.jobs.push_back(job);
         }
+        drop(self.partition.take_waste());
     }
 
     fn carry_out_job(&mut self) -> Result<(), Violation> {

@@ -57,6 +57,7 @@ impl<T> Partition<T> {
             last_record: None,
             options,
             last_snapshot_bytes: 0,
+            snapshot_bound_bytes: 0,
             state_size_bytes: 0,
             growth_bytes: u64::MAX,
             now: Timestamp::ZERO,

@@ -3,10 +3,37 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use kew_log::LogPosition;
+use kew_engine::{Snapshot, SnapshotParts};
+use kew_log::{LogPosition, SnapshotContent};
 use kew_planted::{Seam, alter};
 
 use super::Partition;
+
+/// A snapshot on its way to the disk. The job that writes it plans its parts and encodes them.
+pub(crate) enum Content {
+    Shared(Snapshot),
+    Planned(SnapshotParts),
+}
+
+impl SnapshotContent for Content {
+    fn plan(&mut self) -> usize {
+        let planned = Self::Planned(SnapshotParts::default());
+        let parts = match std::mem::replace(self, planned) {
+            Self::Shared(snapshot) => snapshot.plan(),
+            Self::Planned(parts) => parts,
+        };
+        let count = parts.count();
+        *self = Self::Planned(parts);
+        count
+    }
+
+    fn put_part(&self, index: usize, out: &mut Vec<u8>) {
+        match self {
+            Self::Shared(_) => panic!("a part is asked for before its plan was made"),
+            Self::Planned(parts) => parts.put(index, out),
+        }
+    }
+}
 
 impl<T> Partition<T> {
     /// Writes a snapshot if one is due and no write is on its way to the disk. The partition calls this
@@ -23,11 +50,13 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Writes a snapshot if anything happened since the last one and no write is on its way to the disk.
+    /// Writes a snapshot if anything happened since the last one and no write is on its way to the disk. If one is
+    /// being gathered, the rest of that is gathered now.
     pub fn snapshot(&mut self) {
         if self.is_snapshot_possible() {
             self.snapshot_with(self.live_segments());
         }
+        self.gather(u64::MAX);
     }
 
     pub(super) fn is_snapshot_possible(&self) -> bool {
@@ -35,21 +64,46 @@ impl<T> Partition<T> {
         !self.stopped && is_quiet && self.log.bytes_since_snapshot() > 0
     }
 
-    pub(super) fn snapshot_with(&mut self, live: BTreeSet<LogPosition>) {
-        let mut parts = Vec::new();
-        self.state
-            .snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
-        self.last_snapshot_bytes = parts.iter().map(|part| part.len() as u64).sum();
+    pub(super) fn snapshot_with(&mut self, mut live: BTreeSet<LogPosition>) {
+        alter(Seam::SnapshotBegun, &mut live);
+        match self.log.begin_snapshot(live) {
+            Ok(false) => return,
+            Ok(true) => {}
+            Err(error) => panic!("a snapshot was refused by a quiet log: {error}"),
+        }
+        if cfg!(debug_assertions) {
+            self.snapshot_bound_bytes = self.state.snapshot_size_bytes_max();
+        }
+        self.state.begin_snapshot();
+        self.gather(self.options.gather_steps);
+    }
+
+    /// Whether a snapshot is being gathered: each turn gathers a piece.
+    pub fn is_gathering(&self) -> bool {
+        !self.stopped && self.state.is_gathering()
+    }
+
+    /// Gathers a piece of the snapshot that was begun, if there is one. Once all is gathered, a job can write it.
+    pub(super) fn gather(&mut self, steps: u64) {
+        if self.is_gathering()
+            && let Some(snapshot) = self.state.gather(steps)
+        {
+            let mut altered: Option<Vec<Bytes>> = None;
+            alter(Seam::Snapshot, &mut altered);
+            match altered {
+                None => self.log.write_snapshot(Content::Shared(snapshot)),
+                Some(parts) => self.log.write_snapshot(parts),
+            }
+        }
+    }
+
+    /// Notes that a snapshot was written.
+    pub(super) fn snapshot_written(&mut self) {
+        self.last_snapshot_bytes = self.log.space().snapshot_size_bytes.unwrap_or_default();
         debug_assert!(
-            self.last_snapshot_bytes <= self.state.snapshot_size_bytes_max(),
+            self.last_snapshot_bytes <= self.snapshot_bound_bytes,
             "what is kept for draining bounds a snapshot"
         );
-        let mut snapshot = (parts, live);
-        alter(Seam::Snapshot, &mut snapshot);
-        let (parts, live) = snapshot;
-        if let Err(error) = self.log.snapshot(parts, live) {
-            panic!("a snapshot was refused by a quiet log: {error}");
-        }
     }
 
     /// The bases of the segments with bodies that are still needed.

@@ -70,6 +70,9 @@ impl<T> Partition<T> {
         // With no room at all, due events wait until there is space.
         let due = self.state.next_deadline();
         let due = due.filter(|_| !self.is_without_room);
-        [mark, due, self.space_retry_at].into_iter().flatten().min()
+        // The rest of a snapshot is gathered soon, also if nothing else happens.
+        let gather = self.is_gathering().then_some(self.now);
+        let all = [mark, due, self.space_retry_at, gather];
+        all.into_iter().flatten().min()
     }
 }

@@ -32,6 +32,7 @@ impl Sizes {
             snapshot_after_bytes: u64::MAX / 8,
             tick_budget: 4,
             run_length: RunLength::TINY,
+            gather_steps: 1,
         }
     }
 }

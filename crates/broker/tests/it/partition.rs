@@ -31,6 +31,7 @@ pub(crate) fn options() -> PartitionOptions {
         snapshot_after_bytes: 16 * 1024,
         tick_budget: 16,
         run_length: RunLength::TINY,
+        gather_steps: 1,
     }
 }
 

@@ -120,7 +120,9 @@ impl Queues {
             if is_planted(Bug::BusDeadLettersLeft) && incarnation != queue {
                 continue;
             }
-            self.take(catalogue, incarnation);
+            if let Some(gone) = self.take(catalogue, incarnation) {
+                catalogue.waste.push(gone);
+            }
         }
     }
 }

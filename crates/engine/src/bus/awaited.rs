@@ -6,7 +6,7 @@
 
 use super::queue::Role;
 use super::queues::Queues;
-use super::session::{RELEASING, Session};
+use super::session::{RELEASING, WholeSession};
 use super::{BusEffect, BusMessageState};
 use crate::catalogue::Catalogue;
 use crate::vocabulary::token::TokenKind;
@@ -90,10 +90,10 @@ impl Queues {
         }
         let session = entity.backlog.sessions.get(session)?;
         let awaited = match session.locked_until {
-            _ if session.ready.is_empty() => return None,
+            _ if session.messages.ready.is_empty() => return None,
             RELEASING => return None,
             Timestamp::ZERO => Awaited::Session,
-            _ => Awaited::OfSession(session.id.clone()),
+            _ => Awaited::OfSession(session.id()),
         };
         Some((queue, awaited))
     }
@@ -149,8 +149,8 @@ impl Queues {
                     .open(TokenKind::SessionLock, lock)?;
                 let number = u32::try_from(place.sequence_number.as_u64()).ok()?;
                 let session = backlog.sessions.get(number)?;
-                let has_ready = place.incarnation == queue && !session.ready.is_empty();
-                has_ready.then(|| (queue, Awaited::OfSession(session.id.clone())))
+                let has_ready = place.incarnation == queue && !session.messages.ready.is_empty();
+                has_ready.then(|| (queue, Awaited::OfSession(session.id())))
             }
         }
     }
@@ -162,6 +162,6 @@ impl Queues {
     }
 }
 
-fn is_available(session: &Session) -> bool {
-    session.locked_until == Timestamp::ZERO && !session.ready.is_empty()
+fn is_available(session: WholeSession<'_>) -> bool {
+    session.locked_until == Timestamp::ZERO && !session.messages.ready.is_empty()
 }

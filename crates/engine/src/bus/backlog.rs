@@ -13,7 +13,7 @@ use super::BusMessageState;
 use super::effect::{BusBodies, BusLease, BusWas};
 use super::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
 use super::session::Sessions;
-use crate::table::{Entry, Record, RunLength, Side, Table};
+use crate::table::{Entry, Record, RunLength, SharedRuns, Side, Table};
 use crate::vocabulary::{BodyLocation, SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them.
@@ -70,12 +70,22 @@ impl Backlog {
             table: Table::new(length, next),
             by_session,
             due: BTreeSet::new(),
-            sessions: Sessions::default(),
+            sessions: Sessions::new(length),
             snapshot_size_bytes: 0,
             scheduled_count: 0,
             deferred_count: 0,
             oldest: Oldest::default(),
         }
+    }
+
+    /// The messages, for a snapshot.
+    pub(crate) fn share(&self) -> SharedRuns {
+        self.table.share()
+    }
+
+    /// How many messages and sessions were copied since the last call because a snapshot had them.
+    pub(crate) fn take_copied(&mut self) -> u64 {
+        self.table.take_copied() + self.sessions.take_copied()
     }
 
     /// Adds a message. Nothing happens if the number is taken.
@@ -97,10 +107,10 @@ impl Backlog {
         let message = self.get(number).map(|it| it.snapshot_size_bytes_max());
         self.snapshot_size_bytes += message.unwrap_or_default();
         let by_session = self.by_session;
-        self.sessions.change(record.session, |session| {
-            session.message_count += 1;
+        self.sessions.change_messages(record.session, |messages| {
+            messages.count += 1;
             if !by_session {
-                session.others.insert(number);
+                messages.others.insert(number);
             }
         });
         self.index(number, message::standing(&record), record.session);
@@ -121,9 +131,9 @@ impl Backlog {
         self.unindex(number, was);
         let snapshot_bytes = snapshot_size_bytes_max(bodies.overlays.len(), source_length);
         self.snapshot_size_bytes = self.snapshot_size_bytes.saturating_sub(snapshot_bytes);
-        self.sessions.change(was.session, |session| {
-            session.message_count = session.message_count.saturating_sub(1);
-            session.others.remove(&number);
+        self.sessions.change_messages(was.session, |messages| {
+            messages.count = messages.count.saturating_sub(1);
+            messages.others.remove(&number);
         });
     }
 
@@ -201,7 +211,7 @@ impl Backlog {
     ) -> impl Iterator<Item = Message<'_>> {
         let all = session.is_none().then(|| self.from(first));
         let session = session.and_then(|number| self.sessions.get(number));
-        let of_session = session.map(|session| session.numbers_from(first));
+        let of_session = session.map(|session| session.messages.numbers_from(first));
         let of_session = of_session.into_iter().flatten();
         let of_session = of_session.filter_map(|number| self.get(number));
         all.into_iter().flatten().chain(of_session)
@@ -216,7 +226,7 @@ impl Backlog {
         let alone = (session == 0).then(|| self.table.ready(now));
         let alone = alone.into_iter().flatten();
         let of_session = self.sessions.get(session).into_iter();
-        let of_session = of_session.flat_map(|session| &session.ready);
+        let of_session = of_session.flat_map(|session| &session.messages.ready);
         let of_session = of_session.filter_map(|number| self.table.get(*number));
         let all = alone.chain(of_session).take(SCAN_MAX);
         let there = all.filter(move |entry: &Entry<'_>| !entry.record.expires_at.has_passed(now));
@@ -356,14 +366,12 @@ impl Backlog {
         let mut fresh = Self::starting_at(length, self.next(), self.by_session);
         fresh.sessions.set_last_number(self.sessions.last_number());
         for (number, session) in self.sessions.iter() {
-            fresh
-                .sessions
-                .restore(number, session.id.clone(), |restored| {
-                    restored.generation = session.generation;
-                    restored.locked_until = session.locked_until;
-                    restored.state = session.state;
-                    restored.state_set_at = session.state_set_at;
-                });
+            fresh.sessions.restore(number, &session.id, |restored| {
+                restored.generation = session.generation;
+                restored.locked_until = session.locked_until;
+                restored.state = session.state;
+                restored.state_set_at = session.state_set_at;
+            });
         }
         for message in self.messages() {
             let side = message.side().cloned().unwrap_or_default();

@@ -1,10 +1,15 @@
 //! The message ids that a queue remembers, to drop duplicates.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use kew_planted::{Bug, is_planted};
 
+use crate::shared::{SharedBlocks, SharedDeque};
+use crate::table::RunLength;
 use crate::vocabulary::Timestamp;
+
+/// Remembered ids with their times, as a snapshot shares them.
+pub(crate) type SharedIds = SharedBlocks<(Timestamp, u128)>;
 
 /// What a remembered id counts for in its queue's size.
 pub(crate) const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
@@ -19,20 +24,17 @@ const FORGOTTEN_AT_ONCE_MAX: usize = 16;
 /// Ids that are due are looked for once in this time. Otherwise each new id would change a busy queue's deadline.
 const FORGET_INTERVAL_MS: u64 = 1000;
 
-/// The most room for ids that is kept when no id is left.
-const ROOM_MAX: usize = 64;
-
 /// Message ids seen within the window, as keyed hashes of 128 bits.
 ///
 /// Ids older than the window do not count. They are dropped as new ones come: the kept ids are a function of the
 /// events. Those that no new one drops are forgotten as due work, without an event: two values are equal if they
 /// differ in such ids alone. Dropped ids leave memory a little later, a few at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Duplicates {
     seen_at: BTreeMap<u128, Timestamp>,
     /// By time. An id that came again after its window has two entries. The older one has another time than
     /// `seen_at`; it does not count, and is older than the window.
-    by_time: VecDeque<(Timestamp, u128)>,
+    by_time: SharedDeque<(Timestamp, u128)>,
     /// How many of the oldest entries are dropped.
     dropped: usize,
     /// Ids seen before this time are dropped.
@@ -55,6 +57,27 @@ impl PartialEq for Duplicates {
 impl Eq for Duplicates {}
 
 impl Duplicates {
+    pub(crate) fn new(length: RunLength) -> Self {
+        Self {
+            seen_at: BTreeMap::new(),
+            by_time: SharedDeque::new(length.as_u64()),
+            dropped: 0,
+            kept_from: Timestamp::ZERO,
+            forgotten_before: Timestamp::ZERO,
+        }
+    }
+
+    /// The kept ids in the order of their times, for a snapshot. An id that came twice counts as of the second
+    /// time.
+    pub(crate) fn share(&self) -> SharedIds {
+        self.by_time.share(self.dropped)
+    }
+
+    /// How many ids were copied since the last call because a snapshot had them.
+    pub(crate) fn take_copied(&mut self) -> u64 {
+        self.by_time.take_copied()
+    }
+
     /// Remembers an id, and drops some ids older than the window.
     pub(crate) fn note(&mut self, id: u128, window_ms: u64, at: Timestamp) {
         self.keep_from(within(window_ms, at));
@@ -68,9 +91,6 @@ impl Duplicates {
         self.forgotten_before = self.forgotten_before.max(from);
         self.drop_before(from);
         self.free(FORGOTTEN_AT_ONCE_MAX);
-        if self.by_time.is_empty() && self.by_time.capacity() > ROOM_MAX {
-            self.by_time = VecDeque::new();
-        }
     }
 
     /// When there is something to forget, or earlier.
@@ -93,7 +113,7 @@ impl Duplicates {
     }
 
     fn drop_before(&mut self, time: Timestamp) {
-        let before = self.by_time.partition_point(|(at, _)| *at < time);
+        let before = self.by_time.partition_point(|(at, _)| at < time);
         self.dropped = self.dropped.max(before);
     }
 
@@ -111,7 +131,10 @@ impl Duplicates {
         }
         let mut by_time: Vec<_> = self.seen_at.iter().map(|(id, at)| (*at, *id)).collect();
         by_time.sort_unstable();
-        self.by_time = by_time.into();
+        while self.by_time.pop_front().is_some() {}
+        by_time
+            .into_iter()
+            .for_each(|it| self.by_time.push_back(it));
     }
 
     fn insert(&mut self, id: u128, at: Timestamp) {
@@ -119,7 +142,7 @@ impl Duplicates {
             && before >= self.kept_from
         {
             // No event repeats an id within its window, but `apply` is total.
-            let from = self.by_time.partition_point(|(at, _)| *at < before);
+            let from = self.by_time.partition_point(|(at, _)| at < before);
             let found = (from..self.by_time.len())
                 .take_while(|index| self.by_time.get(*index).is_some_and(|it| it.0 == before))
                 .find(|index| self.by_time.get(*index).is_some_and(|it| it.1 == id));
@@ -129,7 +152,7 @@ impl Duplicates {
             }
         }
         let place = match self.by_time.back() {
-            Some((last, _)) if *last > at => self.by_time.partition_point(|(one, _)| *one <= at),
+            Some((last, _)) if last > at => self.by_time.partition_point(|(one, _)| one <= at),
             _ => self.by_time.len(),
         };
         self.dropped += usize::from(place < self.dropped);
@@ -158,21 +181,21 @@ impl Duplicates {
 
     /// How many ids were seen within the window before `now`.
     pub(crate) fn count(&self, window_ms: u64, now: Timestamp) -> u64 {
-        let is_over = |(at, _): &(Timestamp, u128)| at.plus_ms(window_ms).has_passed(now);
+        let is_over = |(at, _): (Timestamp, u128)| at.plus_ms(window_ms).has_passed(now);
         let over = self.by_time.partition_point(is_over);
         (self.by_time.len() - over.max(self.dropped)) as u64
     }
 
     /// An upper bound of what they take in a snapshot: a hash and a time each.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
-        self.seen_at.len() as u64 * 24
+        self.by_time.len() as u64 * 24
     }
 
     /// All kept ids, in the order of their times.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u128, Timestamp)> {
-        let kept = self.by_time.range(self.dropped..);
+        let kept = self.by_time.iter_from(self.dropped);
         kept.filter(|(at, id)| self.seen_at.get(id) == Some(at))
-            .map(|(at, id)| (*id, *at))
+            .map(|(at, id)| (id, at))
     }
 }
 
@@ -189,13 +212,20 @@ mod tests {
 
     const WINDOW_MS: u64 = 100;
 
+    fn empty() -> Duplicates {
+        Duplicates::new(RunLength::TINY)
+    }
+
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_ms(ms)
     }
 
     fn restored(from: &Duplicates) -> Duplicates {
-        let mut duplicates = Duplicates::default();
-        from.iter().for_each(|(id, at)| duplicates.restore(id, at));
+        let mut duplicates = empty();
+        for (block, skipped) in from.share().blocks() {
+            let ids = block.iter().skip(skipped);
+            ids.for_each(|(at, id)| duplicates.restore(*id, *at));
+        }
         duplicates
     }
 
@@ -204,7 +234,7 @@ mod tests {
         fn as_many_count_as_are_known(
             steps in proptest::collection::vec((0u64..40, 0u8..12), 1..200),
         ) {
-            let (mut now, mut duplicates) = (1000, Duplicates::default());
+            let (mut now, mut duplicates) = (1000, empty());
             for (passed_ms, id) in steps {
                 now += passed_ms;
                 // Ids that are known are not noted, nor do others cost anything.
@@ -219,7 +249,7 @@ mod tests {
                     prop_assert_eq!(restored(&duplicates).count(WINDOW_MS, then), known);
                 }
                 prop_assert_eq!(&restored(&duplicates), &duplicates);
-                let mut absorbed = Duplicates::default();
+                let mut absorbed = empty();
                 absorbed.absorb(&duplicates);
                 prop_assert_eq!(&absorbed, &duplicates);
             }
@@ -229,10 +259,10 @@ mod tests {
         fn any_order_of_events_is_taken(
             steps in proptest::collection::vec((0u64..500, 0u8..12), 1..60),
         ) {
-            let mut duplicates = Duplicates::default();
+            let mut duplicates = empty();
             for (ms, id) in steps {
                 duplicates.note(id.into(), WINDOW_MS, at(ms));
-                prop_assert!(duplicates.by_time.iter().is_sorted_by_key(|(at, _)| *at));
+                prop_assert!(duplicates.by_time.iter_from(0).is_sorted_by_key(|(at, _)| at));
                 prop_assert_eq!(duplicates.seen_at[&u128::from(id)], at(ms));
             }
         }
@@ -240,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_is_dropped_does_not_depend_on_a_restart() {
-        let mut duplicates = Duplicates::default();
+        let mut duplicates = empty();
         (0..200).for_each(|id| duplicates.note(id, WINDOW_MS, at(1)));
         // Its first entry stands for nothing from now on.
         duplicates.note(150, WINDOW_MS, at(200));
@@ -254,7 +284,7 @@ mod tests {
 
     #[test]
     fn few_are_dropped_at_once_and_in_the_end_all() {
-        let mut duplicates = Duplicates::default();
+        let mut duplicates = empty();
         (0..1000).for_each(|id| duplicates.note(id, WINDOW_MS, at(1)));
         assert_eq!(duplicates.count(WINDOW_MS, at(100)), 1000);
         assert_eq!(duplicates.count(WINDOW_MS, at(101)), 0);
@@ -266,7 +296,7 @@ mod tests {
 
     #[test]
     fn ids_leave_memory_without_a_new_one() {
-        let mut duplicates = Duplicates::default();
+        let mut duplicates = empty();
         (0..1000).for_each(|id| duplicates.note(id, WINDOW_MS, at(1)));
         duplicates.note(1000, WINDOW_MS, at(50));
         let replayed = restored(&duplicates);
@@ -281,10 +311,7 @@ mod tests {
             steps += 1;
         }
         assert_eq!(steps, 1001usize.div_ceil(FORGOTTEN_AT_ONCE_MAX));
-        assert_eq!(
-            (duplicates.seen_at.len(), duplicates.by_time.capacity()),
-            (0, 0)
-        );
+        assert_eq!((duplicates.seen_at.len(), duplicates.by_time.len()), (0, 0));
         assert_eq!(duplicates.next_deadline(WINDOW_MS), None);
         // What is within the window stays, and counts.
         duplicates.note(1, WINDOW_MS, at(2000));
@@ -297,7 +324,7 @@ mod tests {
 
     #[test]
     fn an_event_drops_any_number_and_they_leave_memory_later() {
-        let mut duplicates = Duplicates::default();
+        let mut duplicates = empty();
         (0..1000).for_each(|id| duplicates.note(id, WINDOW_MS, at(1)));
         duplicates.note(1000, WINDOW_MS, at(50));
         duplicates.keep_from(at(2));
@@ -320,7 +347,7 @@ mod tests {
             steps in proptest::collection::vec((0u64..40, 0u8..12, 1u64..20), 1..200),
         ) {
             let (mut now, mut window_ms) = (1000, WINDOW_MS);
-            let (mut duplicates, mut model) = (Duplicates::default(), BTreeMap::new());
+            let (mut duplicates, mut model) = (empty(), BTreeMap::new());
             for (passed_ms, id, window) in steps {
                 now += passed_ms;
                 model.retain(|_, seen_ms| *seen_ms + window_ms > now);

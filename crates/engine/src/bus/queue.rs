@@ -58,7 +58,7 @@ impl BusQueue {
             updated_at: created_at,
             used_at: created_at,
             backlog: Backlog::starting_at(length, SequenceNumber::FIRST, by_session),
-            duplicates: Duplicates::default(),
+            duplicates: Duplicates::new(length),
             deadline: Hint::default(),
         }
     }

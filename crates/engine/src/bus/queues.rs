@@ -1,18 +1,18 @@
 //! The bus queues of a partition, with their sub-queues.
 
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use super::queue::BusQueue;
 use crate::catalogue::Catalogue;
+use crate::shared::Entities;
 use crate::vocabulary::{Hint, Incarnation, Timestamp};
 
 /// All bus queues and sub-queues.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Queues(BTreeMap<Incarnation, BusQueue>);
+pub(crate) struct Queues(Entities<BusQueue>);
 
 impl Deref for Queues {
-    type Target = BTreeMap<Incarnation, BusQueue>;
+    type Target = Entities<BusQueue>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -30,7 +30,7 @@ impl IntoIterator for Queues {
     type IntoIter = std::collections::btree_map::IntoIter<Incarnation, BusQueue>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.0.into_all().into_iter()
     }
 }
 
@@ -94,6 +94,7 @@ impl Queues {
 impl BusQueue {
     /// Keeps the catalogue's order of deadlines in step.
     pub(super) fn note_deadline(&mut self, catalogue: &mut Catalogue, queue: Incarnation) {
+        *catalogue.copied += self.backlog.take_copied() + self.duplicates.take_copied();
         let deadline = self.next_deadline();
         let deadlines = &mut catalogue.deadlines;
         deadlines.note(queue, &mut self.deadline, deadline);

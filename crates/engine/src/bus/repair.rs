@@ -39,7 +39,7 @@ impl Queues {
                     queue_name: entity.name.clone(),
                     session: BusSession {
                         number,
-                        id: session.id.clone(),
+                        id: session.id(),
                     },
                     body: session.state?,
                 })
@@ -210,7 +210,7 @@ impl Queues {
     ) {
         for (incarnation, entity) in self.iter_mut() {
             entity.backlog.skip(numbers, generations);
-            entity.note_deadline(catalogue, *incarnation);
+            entity.note_deadline(catalogue, incarnation);
         }
     }
 }

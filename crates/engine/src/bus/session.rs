@@ -1,36 +1,62 @@
 //! Sessions of a bus queue.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
+use std::sync::Arc;
 
 use super::effect::BusSession;
-use crate::table::MESSAGE_OVERHEAD_BYTES;
+use crate::shared::{Chunk, SharedMap};
+use crate::table::{MESSAGE_OVERHEAD_BYTES, RunLength};
 use crate::vocabulary::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
 
 /// The end of the lock of a session that is being released. No lock ends that early.
 pub(crate) const RELEASING: Timestamp = Timestamp::from_ms(1);
 
-/// A session: its lock, its state, and its messages.
-#[derive(Debug, PartialEq, Eq)]
+/// A session as a snapshot has it: its lock and its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
-    pub(crate) id: Box<str>,
+    pub(crate) id: Arc<str>,
     pub(crate) generation: LeaseGeneration,
     /// When its lock ends; [`Timestamp::ZERO`] if it is not locked, [`RELEASING`] if it is being released.
     pub(crate) locked_until: Timestamp,
     pub(crate) state: Option<BodyLocation>,
     pub(crate) state_set_at: Timestamp,
-    /// Its messages that can be received.
+}
+
+/// The messages of a session. They follow from the messages of the queue.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct SessionMessages {
+    /// Those that can be received.
     pub(crate) ready: BTreeSet<SequenceNumber>,
-    /// Its locked messages. They are released with the session.
+    /// The locked ones. They are released with the session.
     pub(crate) locked: BTreeSet<SequenceNumber>,
-    /// Its other messages: scheduled and deferred ones. If messages are not received session by session, all
-    /// messages.
+    /// The others: scheduled and deferred ones. If messages are not received session by session, all of them.
     pub(crate) others: BTreeSet<SequenceNumber>,
-    /// All of its messages, in any state.
-    pub(crate) message_count: u64,
+    /// All of them, in any state.
+    pub(crate) count: u64,
+}
+
+/// A session with its messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WholeSession<'a> {
+    session: &'a Session,
+    pub(crate) messages: &'a SessionMessages,
+}
+
+impl Deref for WholeSession<'_> {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        self.session
+    }
 }
 
 impl Session {
+    /// Its id, for an event or an answer.
+    pub(crate) fn id(&self) -> Box<str> {
+        Box::from(&*self.id)
+    }
+
     pub(crate) fn is_locked(&self, now: Timestamp) -> bool {
         !self.locked_until.has_passed(now)
     }
@@ -42,8 +68,10 @@ impl Session {
             state_size_bytes(&self.id, u64::from(state.length))
         })
     }
+}
 
-    /// The numbers of its messages in any state, from one on, in order.
+impl SessionMessages {
+    /// Their numbers, from one on, in order.
     pub(crate) fn numbers_from(
         &self,
         first: SequenceNumber,
@@ -59,11 +87,13 @@ impl Session {
             firsts.min_by_key(|(first, _)| *first)?.1.next()
         })
     }
+}
 
+impl WholeSession<'_> {
     /// Whether nothing keeps the session. A generation that starts again makes no old token valid, because
     /// the session's number is not used again.
     fn is_forgettable(&self) -> bool {
-        self.message_count == 0 && self.state.is_none() && self.locked_until == Timestamp::ZERO
+        self.messages.count == 0 && self.state.is_none() && self.locked_until == Timestamp::ZERO
     }
 }
 
@@ -72,11 +102,15 @@ pub(crate) fn state_size_bytes(session: &str, length: u64) -> u64 {
     MESSAGE_OVERHEAD_BYTES + session.len() as u64 + length
 }
 
+/// Sessions of a queue, as a snapshot shares them.
+pub(crate) type SharedSessions = Vec<Arc<Chunk<Session>>>;
+
 /// The sessions of a queue, by a number that is never used again.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sessions {
-    by_number: BTreeMap<u32, Session>,
-    by_id: BTreeMap<Box<str>, u32>,
+    by_number: SharedMap<Session>,
+    messages: BTreeMap<u32, SessionMessages>,
+    by_id: BTreeMap<Arc<str>, u32>,
     /// The first ready message of each free session, with the session.
     available: BTreeSet<(SequenceNumber, u32)>,
     locks: BTreeSet<(Timestamp, u32)>,
@@ -92,6 +126,19 @@ pub(crate) struct Sessions {
 const SNAPSHOT_SIZE_BYTES_MAX: u64 = 48;
 
 impl Sessions {
+    pub(crate) fn new(length: RunLength) -> Self {
+        Self {
+            by_number: SharedMap::new(length.as_u64()),
+            messages: BTreeMap::new(),
+            by_id: BTreeMap::new(),
+            available: BTreeSet::new(),
+            locks: BTreeSet::new(),
+            last_number: 0,
+            states_size_bytes: 0,
+            ids_size_bytes: 0,
+        }
+    }
+
     /// The session of that id: the one that there is, or a new one with the next number.
     pub(crate) fn named(&self, id: &str) -> BusSession {
         let next = || self.last_number.wrapping_add(1).max(1);
@@ -105,43 +152,51 @@ impl Sessions {
     /// Creates a session, if there is none of that id, and returns its number. In a damaged history, the
     /// session may have another number than it had when the event was decided.
     pub(crate) fn ensure(&mut self, session: &BusSession) -> u32 {
-        if let Some(number) = self.by_id.get(&session.id) {
+        if let Some(number) = self.by_id.get(&*session.id) {
             return *number;
         }
-        if !self.by_number.contains_key(&session.number) {
+        if self.get(session.number).is_none() {
             self.last_number = self.last_number.max(session.number);
-            self.insert(session.number, session.id.clone());
+            self.insert(session.number, &session.id);
         }
         session.number
     }
 
-    fn insert(&mut self, number: u32, id: Box<str>) {
+    fn insert(&mut self, number: u32, id: &str) -> Option<&mut Session> {
+        let id: Arc<str> = id.into();
         self.ids_size_bytes += id.len() as u64;
         self.by_id.insert(id.clone(), number);
-        let session = Session {
-            id,
-            generation: LeaseGeneration::default(),
-            locked_until: Timestamp::ZERO,
-            state: None,
-            state_set_at: Timestamp::ZERO,
-            ready: BTreeSet::new(),
-            locked: BTreeSet::new(),
-            others: BTreeSet::new(),
-            message_count: 0,
-        };
-        self.by_number.insert(number, session);
+        self.messages.insert(number, SessionMessages::default());
+        self.by_number
+            .get_or_insert_with(number.into(), || Session {
+                id,
+                generation: LeaseGeneration::default(),
+                locked_until: Timestamp::ZERO,
+                state: None,
+                state_set_at: Timestamp::ZERO,
+            })
     }
 
     /// Restores a session of a snapshot. Its messages follow, so it is kept even without any.
-    pub(crate) fn restore(&mut self, number: u32, id: Box<str>, fill: impl FnOnce(&mut Session)) {
-        self.insert(number, id);
-        if let Some(session) = self.by_number.get_mut(&number) {
+    pub(crate) fn restore(&mut self, number: u32, id: &str, fill: impl FnOnce(&mut Session)) {
+        if let Some(session) = self.insert(number, id) {
             fill(session);
-            self.states_size_bytes += session.state_size_bytes();
-            if session.locked_until > Timestamp::ZERO {
-                self.locks.insert((session.locked_until, number));
+            let (state_bytes, locked_until) = (session.state_size_bytes(), session.locked_until);
+            self.states_size_bytes += state_bytes;
+            if locked_until > Timestamp::ZERO {
+                self.locks.insert((locked_until, number));
             }
         }
+    }
+
+    /// The sessions, for a snapshot.
+    pub(crate) fn share(&self) -> SharedSessions {
+        self.by_number.share()
+    }
+
+    /// How many sessions were copied since the last call because a snapshot had them.
+    pub(crate) fn take_copied(&mut self) -> u64 {
+        self.by_number.take_copied()
     }
 
     pub(crate) fn states_size_bytes(&self) -> u64 {
@@ -160,49 +215,92 @@ impl Sessions {
         self.last_number = number;
     }
 
-    pub(crate) fn find(&self, id: &str) -> Option<(u32, &Session)> {
+    pub(crate) fn find(&self, id: &str) -> Option<(u32, WholeSession<'_>)> {
         let number = *self.by_id.get(id)?;
-        Some((number, self.by_number.get(&number)?))
+        Some((number, self.get(number)?))
     }
 
-    pub(crate) fn get(&self, number: u32) -> Option<&Session> {
-        self.by_number.get(&number)
+    pub(crate) fn get(&self, number: u32) -> Option<WholeSession<'_>> {
+        Some(WholeSession {
+            session: self.by_number.get(number.into())?,
+            messages: self.messages.get(&number)?,
+        })
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Session)> {
-        self.by_number
-            .iter()
-            .map(|(number, session)| (*number, session))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, WholeSession<'_>)> {
+        let messages = self.messages.iter();
+        let sessions = self.by_number.iter();
+        sessions
+            .zip(messages)
+            .map(|((_, session), (number, messages))| (*number, WholeSession { session, messages }))
     }
 
     /// The sessions in the order of their ids, from an id on.
-    pub(crate) fn in_order_from(&self, id: &str) -> impl Iterator<Item = &Session> {
+    pub(crate) fn in_order_from(&self, id: &str) -> impl Iterator<Item = WholeSession<'_>> {
         let numbers = self
             .by_id
             .range::<str, _>((Bound::Included(id), Bound::Unbounded));
-        numbers.filter_map(|(_, number)| self.by_number.get(number))
+        numbers.filter_map(|(_, number)| self.get(*number))
     }
 
     /// Changes a session, updates the indexes, and forgets the session if nothing keeps it.
     pub(crate) fn change(&mut self, number: u32, change: impl FnOnce(&mut Session)) {
-        let Some(session) = self.by_number.get_mut(&number) else {
+        if self.unindex(number) {
+            if let Some(session) = self.by_number.get_mut(number.into()) {
+                change(session);
+            }
+            self.index(number);
+        }
+    }
+
+    /// Likewise, for changes to what there is of its messages.
+    pub(crate) fn change_messages(
+        &mut self,
+        number: u32,
+        change: impl FnOnce(&mut SessionMessages),
+    ) {
+        if self.unindex(number) {
+            if let Some(messages) = self.messages.get_mut(&number) {
+                change(messages);
+            }
+            self.index(number);
+        }
+    }
+
+    /// Takes a session out of the indexes. Returns false if there is none.
+    fn unindex(&mut self, number: u32) -> bool {
+        let Some(session) = self.get(number) else {
+            return false;
+        };
+        let (first, lock) = (
+            session.messages.ready.first().copied(),
+            session.locked_until,
+        );
+        if let Some(first) = first {
+            self.available.remove(&(first, number));
+        }
+        self.locks.remove(&(lock, number));
+        true
+    }
+
+    fn index(&mut self, number: u32) {
+        let Some(session) = self.get(number) else {
             return;
         };
-        if let Some(first) = session.ready.first() {
-            self.available.remove(&(*first, number));
-        }
-        self.locks.remove(&(session.locked_until, number));
-        change(session);
+        let (first, lock) = (
+            session.messages.ready.first().copied(),
+            session.locked_until,
+        );
         if session.is_forgettable() {
-            self.ids_size_bytes -= session.id.len() as u64;
-            self.by_id.remove(&session.id);
-            self.by_number.remove(&number);
-            return;
-        }
-        if session.locked_until > Timestamp::ZERO {
-            self.locks.insert((session.locked_until, number));
-        } else if let Some(first) = session.ready.first() {
-            self.available.insert((*first, number));
+            let id = session.id.clone();
+            self.ids_size_bytes -= id.len() as u64;
+            self.by_id.remove(&id);
+            self.by_number.remove(number.into());
+            self.messages.remove(&number);
+        } else if lock > Timestamp::ZERO {
+            self.locks.insert((lock, number));
+        } else if let Some(first) = first {
+            self.available.insert((first, number));
         }
     }
 

@@ -23,9 +23,15 @@ pub use self::decision::Scope;
 pub(crate) use self::description::Description;
 pub use self::description::{Class, ReceiveMode, Receives, Touches, Writes};
 pub(crate) use self::quota::QuotaExceeded;
+use crate::shared::Waste;
 use crate::table::RunLength;
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{EntityName, Hint, Incarnation, Service, Timestamp};
+
+pub(crate) type Accounts = BTreeMap<Arc<str>, AccountRecord>;
+
+/// The properties of each account's services.
+pub(crate) type AllProperties = BTreeMap<(Service, Arc<str>), Bytes>;
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Catalogue {
@@ -36,10 +42,16 @@ pub(crate) struct Catalogue {
     pub(crate) names: BTreeMap<EntityName, Incarnation>,
     /// The entities with a deadline.
     pub(crate) deadlines: Hint<Deadlines>,
-    pub(crate) accounts: BTreeMap<Arc<str>, AccountRecord>,
+    /// A snapshot shares them. A change while it does copies all of them: 0.1 ms for 1,000.
+    pub(crate) accounts: Arc<Accounts>,
     /// The usage of each account with queues, even if the account was never put.
     pub(crate) usage: BTreeMap<Arc<str>, AccountUsage>,
-    pub(crate) service_properties: BTreeMap<(Service, Arc<str>), Bytes>,
+    pub(crate) service_properties: Arc<AllProperties>,
+    /// How many messages, sessions and ids were copied because a snapshot had them. To copy takes time, and is no
+    /// part of the state.
+    pub(crate) copied: Hint<u64>,
+    /// What has left the queues and takes long to free. No part of the state.
+    pub(crate) waste: Hint<Waste>,
 }
 
 impl Catalogue {
@@ -51,9 +63,11 @@ impl Catalogue {
             next_incarnation: Incarnation::new(1),
             names: BTreeMap::new(),
             deadlines: Hint::default(),
-            accounts: BTreeMap::new(),
+            accounts: Arc::default(),
             usage: BTreeMap::new(),
-            service_properties: BTreeMap::new(),
+            service_properties: Arc::default(),
+            copied: Hint::default(),
+            waste: Hint::default(),
         }
     }
 
@@ -99,11 +113,13 @@ impl Catalogue {
             self.run_length = other.run_length;
         }
         // For an account in both, the keys here are the later ones.
-        for (name, account) in other.accounts {
-            self.accounts.entry(name).or_insert(account);
+        let accounts = Arc::make_mut(&mut self.accounts);
+        for (name, account) in Arc::unwrap_or_clone(other.accounts) {
+            accounts.entry(name).or_insert(account);
         }
-        for (place, properties) in other.service_properties {
-            self.service_properties.entry(place).or_insert(properties);
+        let all = Arc::make_mut(&mut self.service_properties);
+        for (place, properties) in Arc::unwrap_or_clone(other.service_properties) {
+            all.entry(place).or_insert(properties);
         }
     }
 
@@ -117,8 +133,8 @@ impl Catalogue {
     /// Removes an account, and the properties of its Queue Storage: a namespace of Service Bus may have the same
     /// name.
     pub(crate) fn remove_account(&mut self, account: &Arc<str>) {
-        self.service_properties
+        Arc::make_mut(&mut self.service_properties)
             .retain(|(service, other), _| *service != Service::QueueStorage || other != account);
-        self.accounts.remove(account);
+        Arc::make_mut(&mut self.accounts).remove(account);
     }
 }

@@ -11,9 +11,10 @@
 pub(crate) mod expiry;
 mod repair;
 
+use crate::shared::Waste;
 use crate::storage::message::{self, Message};
 use crate::storage::{Lease, Was};
-use crate::table::{Entry, Placed, RunLength, Side, Table, Timed};
+use crate::table::{Entry, Placed, RunLength, SharedRuns, Side, Table, Timed};
 use crate::vocabulary::{SequenceNumber, Timestamp};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub(crate) struct Backlog {
     timed: Timed,
 }
 
-fn stored(entry: Entry<'_>) -> (SequenceNumber, Message) {
+pub(crate) fn stored(entry: Entry<'_>) -> (SequenceNumber, Message) {
     (entry.number, Message(*entry.record))
 }
 
@@ -33,6 +34,21 @@ impl Backlog {
             table: Table::new(length, next),
             timed: Timed::default(),
         }
+    }
+
+    /// The messages, for a snapshot.
+    pub(crate) fn share(&self) -> SharedRuns {
+        self.table.share()
+    }
+
+    /// What has left the backlog and takes long to free.
+    pub(crate) fn waste(&mut self) -> &mut Waste {
+        self.table.waste()
+    }
+
+    /// How many messages were copied since the last call because a snapshot had them.
+    pub(crate) fn take_copied(&mut self) -> u64 {
+        self.table.take_copied()
     }
 
     /// The number of the next message, for restoring those of a snapshot.
@@ -105,7 +121,8 @@ impl Backlog {
     pub(crate) fn end_range(&mut self, from: SequenceNumber, until: SequenceNumber) {
         if from < until && self.table.is_within(from, until) {
             let next = self.next().max(until);
-            *self = Self::starting_at(self.table.length(), next);
+            let gone = std::mem::replace(self, Self::starting_at(self.table.length(), next));
+            self.waste().push(gone);
         } else {
             self.table.remove_runs(from, until);
         }

@@ -1,19 +1,19 @@
 //! The storage queues of a partition, and how facts change them.
 
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::{Entity, StorageFact};
 use crate::catalogue::Catalogue;
+use crate::shared::Entities;
 use crate::vocabulary::{EntityName, Incarnation, Timestamp};
 
 /// All storage queues.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Queues(BTreeMap<Incarnation, Entity>);
+pub(crate) struct Queues(Entities<Entity>);
 
 impl Deref for Queues {
-    type Target = BTreeMap<Incarnation, Entity>;
+    type Target = Entities<Entity>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -31,7 +31,7 @@ impl IntoIterator for Queues {
     type IntoIter = std::collections::btree_map::IntoIter<Incarnation, Entity>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.0.into_all().into_iter()
     }
 }
 
@@ -87,7 +87,9 @@ impl Queues {
     }
 
     pub(crate) fn delete(&mut self, catalogue: &mut Catalogue, queue: Incarnation) {
-        self.take(catalogue, queue);
+        if let Some(gone) = self.take(catalogue, queue) {
+            catalogue.waste.push(gone);
+        }
     }
 
     /// Deletes all queues of an account.
@@ -139,6 +141,8 @@ impl Queues {
 impl Entity {
     /// Updates the usage and the deadline after the backlog has changed.
     pub(super) fn settle(&mut self, catalogue: &mut Catalogue, queue: Incarnation) {
+        *catalogue.copied += self.backlog.take_copied();
+        catalogue.waste.append(self.backlog.waste());
         let deadline = self.backlog.next_expiry();
         let deadlines = &mut catalogue.deadlines;
         deadlines.note(queue, &mut self.deadline, deadline);

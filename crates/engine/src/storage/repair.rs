@@ -116,7 +116,7 @@ impl Queues {
 
     /// Skips all numbers that may have been given out. Receipts given out before become invalid.
     pub(crate) fn skip_numbers(&mut self, numbers: u64, generations: u32) {
-        for entity in self.values_mut() {
+        for (_, entity) in self.iter_mut() {
             entity.backlog.skip_numbers(numbers);
             entity.backlog.skip_generations(generations);
         }

@@ -13,6 +13,7 @@ use crate::describe::tests::Promise;
 use crate::event::Event;
 use crate::outcome::Outcome;
 use crate::outcome::Refusal;
+use crate::snapshot::tests::{UnderWay, meanwhile};
 use crate::state::State;
 use crate::storage::{Metadata, ReceivedMessage, SentMessage};
 use crate::table::BodyEncoding;
@@ -637,6 +638,28 @@ proptest! {
     #[test]
     fn a_restart_at_any_time_gives_the_same_state(steps in prop::collection::vec(step(), 1..200)) {
         run(steps).check_restart();
+    }
+
+    #[test]
+    fn a_snapshot_is_of_the_position_at_which_it_began(
+        steps in prop::collection::vec((step(), meanwhile()), 1..200),
+        others in prop::collection::vec((0_usize..6, any::<bool>()), 1..200),
+    ) {
+        let mut p = Partition::with_queue();
+        let (mut held, mut snapshots) = (Vec::new(), UnderWay::default());
+        for ((step, meanwhile), (which, is_created)) in steps.into_iter().zip(others) {
+            let queue = EntityName::storage_queue("acct", format!("other{which}"));
+            p.carry_out(vec![step], &mut held);
+            // Queues come and go before and after the one that is used.
+            let _ = p.ask(Command::Storage(if is_created {
+                StorageCommand::CreateQueue { queue, metadata: Metadata::default() }
+            } else {
+                StorageCommand::DeleteQueue { queue }
+            }));
+            snapshots.pass(&mut p.state, meanwhile);
+        }
+        snapshots.finish(&mut p.state);
+        p.check_restart();
     }
 
     #[test]

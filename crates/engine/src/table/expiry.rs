@@ -11,12 +11,15 @@ impl Table {
     /// Notes that a message expires at that time, unless something else happens first.
     pub(crate) fn lower_expiry(&mut self, number: SequenceNumber, at: Timestamp) {
         let index = self.length.run_of(number.as_u64());
-        let Some(run) = self.runs.get_mut(&index) else {
+        let Some(run) = self.run(index) else {
             return;
         };
-        if at < *run.expires_first {
-            self.expiries.remove(&(*run.expires_first, index));
+        let before = *run.expires_first;
+        if at < before
+            && let Some(run) = self.run_mut(index)
+        {
             *run.expires_first = at;
+            self.expiries.remove(&(before, index));
             self.expiries.insert((at, index));
         }
     }
@@ -38,16 +41,23 @@ impl Table {
         index: u64,
         expiry: impl Fn(&Record) -> Timestamp,
     ) -> u32 {
-        let Some(run) = self.runs.get_mut(&index) else {
+        let Some(run) = self.run(index) else {
             return 0;
         };
-        self.expiries.remove(&(*run.expires_first, index));
+        let before = *run.expires_first;
         let mut looks = 0;
         let expiries = run.entries().map(|entry| expiry(entry.record));
         let first = expiries.inspect(|_| looks += 1).min();
-        *run.expires_first = first.unwrap_or(Timestamp::NEVER);
-        if *run.expires_first != Timestamp::NEVER {
-            self.expiries.insert((*run.expires_first, index));
+        let first = first.unwrap_or(Timestamp::NEVER);
+        if first == before {
+            return looks;
+        }
+        self.expiries.remove(&(before, index));
+        if first != Timestamp::NEVER {
+            self.expiries.insert((first, index));
+        }
+        if let Some(run) = self.run_mut(index) {
+            *run.expires_first = first;
         }
         looks
     }

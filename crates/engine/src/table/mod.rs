@@ -23,7 +23,10 @@ mod records;
 mod run;
 mod timed;
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kew_planted::{Bug, is_planted};
 
@@ -34,7 +37,11 @@ pub use self::record::{
 pub(crate) use self::record::{Record, Side, size_bytes};
 pub(crate) use self::run::Run;
 pub(crate) use self::timed::Timed;
+use crate::shared::{Chunk, SharedMap, Waste, own};
 use crate::vocabulary::{BodyLocation, Hint, SequenceNumber, Timestamp};
+
+/// Runs of a table, as a snapshot shares them.
+pub(crate) type SharedRuns = Vec<Arc<Chunk<Arc<Run>>>>;
 
 /// A message in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +66,16 @@ impl<'a> Entry<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     length: RunLength,
-    runs: BTreeMap<u64, Run>,
+    runs: SharedMap<Arc<Run>>,
     next: SequenceNumber,
     ready: BTreeSet<u64>,
     expiries: Hint<BTreeSet<(Timestamp, u64)>>,
     count: u64,
     size_bytes: u64,
+    /// How many records were copied because a snapshot had their runs.
+    copied: Hint<u64>,
+    /// Runs that ended as a whole, to be freed elsewhere.
+    waste: Hint<Waste>,
 }
 
 impl Table {
@@ -72,13 +83,36 @@ impl Table {
     pub(crate) fn new(length: RunLength, next: SequenceNumber) -> Self {
         Self {
             length,
-            runs: BTreeMap::new(),
+            runs: SharedMap::new(length.as_u64()),
             next,
             ready: BTreeSet::new(),
             expiries: Hint::default(),
             count: 0,
             size_bytes: 0,
+            copied: Hint::default(),
+            waste: Hint::default(),
         }
+    }
+
+    /// The runs, for a snapshot.
+    pub(crate) fn share(&self) -> SharedRuns {
+        self.runs.share()
+    }
+
+    /// How many records, and references to runs, were copied since the last call because a snapshot had them.
+    pub(crate) fn take_copied(&mut self) -> u64 {
+        std::mem::take(&mut *self.copied) + self.runs.take_copied()
+    }
+
+    /// What has left the table since the last call and takes long to free.
+    pub(crate) fn waste(&mut self) -> &mut Waste {
+        &mut self.waste
+    }
+
+    /// A run, to change it.
+    fn run_mut(&mut self, index: u64) -> Option<&mut Run> {
+        let run = self.runs.get_mut(index)?;
+        Some(own(run, &mut self.copied, Run::live_count))
     }
 
     pub(crate) fn length(&self) -> RunLength {
@@ -131,8 +165,11 @@ impl Table {
     ) -> bool {
         let index = self.length.run_of(number.as_u64());
         let length = self.length;
-        let run = self.runs.entry(index);
-        let run = run.or_insert_with(|| Run::new(length, index));
+        let new = || Arc::new(Run::new(length, index));
+        let Some(run) = self.runs.get_or_insert_with(index, new) else {
+            return false;
+        };
+        let run = own(run, &mut self.copied, Run::live_count);
         let size_bytes = size_bytes(record.body, &side.overlays);
         if !run.put(number, record, side) {
             return false;
@@ -152,7 +189,7 @@ impl Table {
     /// Removes a message that counted for so many bytes. Returns false if there is none.
     pub(crate) fn remove(&mut self, number: SequenceNumber, size_bytes: u64) -> bool {
         let index = self.length.run_of(number.as_u64());
-        let Some(run) = self.runs.get_mut(&index) else {
+        let Some(run) = self.run_mut(index) else {
             return false;
         };
         let had_ready = run.has_ready();
@@ -160,12 +197,14 @@ impl Table {
             return false;
         }
         run.size_bytes = run.size_bytes.saturating_sub(size_bytes);
-        if had_ready && !run.has_ready() {
+        let (has_ready, is_empty) = (run.has_ready(), run.live_count() == 0);
+        let expires_first = *run.expires_first;
+        if had_ready && !has_ready {
             self.ready.remove(&index);
         }
-        if run.live_count() == 0 {
-            self.expiries.remove(&(*run.expires_first, index));
-            self.runs.remove(&index);
+        if is_empty {
+            self.expiries.remove(&(expires_first, index));
+            self.runs.remove(index);
         }
         if !is_planted(Bug::CountNotLowered) {
             self.count -= 1;
@@ -183,7 +222,7 @@ impl Table {
         change: impl FnOnce(&mut Record),
     ) -> bool {
         let index = self.length.run_of(number.as_u64());
-        let Some(run) = self.runs.get_mut(&index) else {
+        let Some(run) = self.run_mut(index) else {
             return false;
         };
         let had_ready = run.has_ready();
@@ -191,7 +230,8 @@ impl Table {
             return false;
         }
         run.set_ready(number, is_ready);
-        match (had_ready, run.has_ready()) {
+        let has_ready = run.has_ready();
+        match (had_ready, has_ready) {
             (false, true) => {
                 self.ready.insert(index);
             }
@@ -206,7 +246,7 @@ impl Table {
     /// Counts other bytes for a message that has changed.
     pub(crate) fn resize(&mut self, number: SequenceNumber, added: u64, taken: u64) {
         let index = self.length.run_of(number.as_u64());
-        if let Some(run) = self.runs.get_mut(&index) {
+        if let Some(run) = self.run_mut(index) {
             run.size_bytes = (run.size_bytes + added).saturating_sub(taken);
             self.size_bytes = (self.size_bytes + added).saturating_sub(taken);
         }
@@ -215,7 +255,7 @@ impl Table {
     /// Changes what few messages have, but not their bytes. Nothing happens if there is no such message.
     pub(crate) fn change_side(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Side)) {
         let index = self.length.run_of(number.as_u64());
-        if let Some(run) = self.runs.get_mut(&index) {
+        if let Some(run) = self.run_mut(index) {
             run.change_side(number, change);
         }
     }
@@ -228,23 +268,23 @@ impl Table {
         }
         let length = self.length;
         let runs = length.run_of(from.as_u64())..=length.run_of(until.as_u64());
-        let gone = self
-            .runs
-            .extract_if(runs, |_, run| run.is_within(from, until));
+        let is_gone = |run: &Arc<Run>| run.is_within(from, until);
+        let gone = self.runs.remove_if(runs, is_gone);
         for (index, run) in gone {
             self.ready.remove(&index);
             self.expiries.remove(&(*run.expires_first, index));
             self.count -= run.live_count();
             self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
+            self.waste.push(run);
         }
         self.next = self.next.max(until);
     }
 
     /// Whether a range covers all messages.
     pub(crate) fn is_within(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
-        let (first, last) = (self.runs.first_key_value(), self.runs.last_key_value());
-        first.is_none_or(|(_, run)| run.range().0 >= from)
-            && last.is_none_or(|(_, run)| run.range().1 <= until)
+        let (first, last) = (self.runs.first(), self.runs.last());
+        first.is_none_or(|run| run.range().0 >= from)
+            && last.is_none_or(|run| run.range().1 <= until)
     }
 
     /// Whether the messages of a range are those of whole runs, and all of them can be received in the order of
@@ -262,33 +302,32 @@ impl Table {
 
     pub(crate) fn get(&self, number: SequenceNumber) -> Option<Entry<'_>> {
         let index = self.length.run_of(number.as_u64());
-        self.runs.get(&index)?.get(number)
+        self.runs.get(index)?.get(number)
     }
 
     pub(crate) fn run(&self, index: u64) -> Option<&Run> {
-        self.runs.get(&index)
+        self.runs.get(index).map(Arc::as_ref)
     }
 
     /// The first message.
     pub(crate) fn first(&self) -> Option<Entry<'_>> {
-        let (_, run) = self.runs.first_key_value()?;
-        run.entries().next()
+        self.runs.first()?.entries().next()
     }
 
     /// The number of the last message.
     pub(crate) fn last(&self) -> Option<SequenceNumber> {
-        let (_, run) = self.runs.last_key_value()?;
-        run.last()
+        self.runs.last()?.last()
     }
 
     /// Every message, in order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.runs.values().flat_map(Run::entries)
+        self.runs.iter().flat_map(|(_, run)| run.entries())
     }
 
     /// Every message from a number on, in order.
     pub(crate) fn entries_from(&self, number: SequenceNumber) -> impl Iterator<Item = Entry<'_>> {
-        let runs = self.runs.range(self.length.run_of(number.as_u64())..);
+        let first = self.length.run_of(number.as_u64());
+        let runs = self.runs.range(first..=u64::MAX);
         runs.flat_map(move |(_, run)| run.entries_from(number))
     }
 
@@ -300,14 +339,18 @@ impl Table {
     /// The messages that can be received in the order of their numbers, in that order. Leaves out runs of which
     /// all has expired at `now`.
     pub(crate) fn ready(&self, now: Timestamp) -> impl Iterator<Item = Entry<'_>> {
-        let runs = self.ready.iter().filter_map(|index| self.runs.get(index));
+        let runs = self.ready.iter().filter_map(|index| self.runs.get(*index));
         let runs = runs.filter(move |run| !run.has_expired(now));
-        runs.flat_map(Run::ready_entries)
+        runs.flat_map(|run| run.ready_entries())
     }
 
-    /// All messages, to change them in a repair. Their orders must stay as they are.
-    pub(crate) fn records_mut(&mut self) -> impl Iterator<Item = &mut Record> {
-        self.runs.values_mut().flat_map(Run::records_mut)
+    /// Changes all messages, in a repair. Their orders must stay as they are.
+    pub(crate) fn change_all(&mut self, change: impl Fn(&mut Record)) {
+        let indexes: Vec<u64> = self.runs.iter().map(|(index, _)| index).collect();
+        for index in indexes {
+            let records = self.run_mut(index).into_iter().flat_map(Run::records_mut);
+            records.for_each(&change);
+        }
     }
 
     /// Asserts what the first lines of this file promise, given which messages can be received in the order of
@@ -322,22 +365,26 @@ impl Table {
         let sizes = self.entries().map(|entry| entry.size_bytes());
         assert_eq!(sizes.sum::<u64>(), self.size_bytes);
         let mut expiries = BTreeSet::new();
-        for (index, run) in &self.runs {
+        for (index, run) in self.runs.iter() {
             run.check();
             let sizes = run.entries().map(|entry| entry.size_bytes());
             assert_eq!(sizes.sum::<u64>(), run.size_bytes);
             let ready = run.entries().filter(|entry| is_ready(entry.record));
             assert!(run.ready_entries().eq(ready));
-            assert_eq!(self.ready.contains(index), run.has_ready());
+            assert_eq!(self.ready.contains(&index), run.has_ready());
             for entry in run.entries() {
-                assert_eq!(self.length.run_of(entry.number.as_u64()), *index);
+                assert_eq!(self.length.run_of(entry.number.as_u64()), index);
                 assert!(*run.expires_first <= expiry(entry.record));
             }
             if *run.expires_first != Timestamp::NEVER {
-                expiries.insert((*run.expires_first, *index));
+                expiries.insert((*run.expires_first, index));
             }
         }
-        assert!(self.ready.iter().all(|index| self.runs.contains_key(index)));
+        assert!(
+            self.ready
+                .iter()
+                .all(|index| self.runs.get(*index).is_some())
+        );
         assert_eq!(*self.expiries, expiries);
     }
 }

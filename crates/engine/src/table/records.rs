@@ -14,7 +14,7 @@ pub(super) struct Records {
     blocks: Vec<Block>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Block {
     /// Its slots begin at 64 times this number.
     index: usize,
@@ -22,6 +22,15 @@ struct Block {
     live: u64,
     /// Their records, in the order of the slots.
     records: Vec<Record>,
+}
+
+/// A copy has the same room for more records: it is made because one is to be changed.
+impl Clone for Block {
+    fn clone(&self) -> Self {
+        let mut records = Vec::with_capacity(self.records.capacity());
+        records.extend_from_slice(&self.records);
+        Self { records, ..*self }
+    }
 }
 
 impl Block {

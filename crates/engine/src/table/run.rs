@@ -37,6 +37,17 @@ impl PartialEq for Run {
 
 impl Eq for Run {}
 
+impl Clone for Run {
+    fn clone(&self) -> Self {
+        Self {
+            records: self.records.clone(),
+            sides: self.sides.clone(),
+            expires_first: Hint::new(*self.expires_first),
+            ..*self
+        }
+    }
+}
+
 impl Run {
     pub(super) fn new(length: RunLength, index: u64) -> Self {
         Self {
@@ -185,6 +196,11 @@ impl Run {
     /// The messages, in order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.live.iter_from(0).filter_map(|slot| self.entry(slot))
+    }
+
+    /// Whether a message has a source.
+    pub(crate) fn has_sources(&self) -> bool {
+        self.sides.values().any(|side| side.source.is_some())
     }
 
     /// The messages from a number of this run on.

@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::{BeginSnapshotError, Log};
 use crate::LogPosition;
 use crate::job::{Retire, Retired, Unneeded, WriteSnapshot};
 use crate::segment::{Recycled, Segment};
-use crate::snapshot::SnapshotError;
+use crate::snapshot::{SnapshotContent, SnapshotError};
 use crate::storage::IoFailure;
 
 /// Two snapshots are kept, so that damage to one does not lose the log.
@@ -36,12 +34,14 @@ pub(super) struct Reclaim {
 
 struct PendingSnapshot {
     position: LogPosition,
+    /// Checksum of the record before that position.
+    chain: u32,
     /// Bases of segments that are needed for their bodies.
     live: BTreeSet<LogPosition>,
     /// The bytes counted when the snapshot was begun. Counted again if it cannot be written.
     bytes_before: u64,
-    /// `None` while the job is under way.
-    job: Option<WriteSnapshot>,
+    /// `None` until all of it is gathered, and while the job is under way.
+    content: Option<Box<dyn SnapshotContent>>,
 }
 
 impl Reclaim {
@@ -111,13 +111,12 @@ impl Reclaim {
 
 impl Log {
     /// Begins a snapshot of the state at the log's end. Returns false if nothing was appended since the last
-    /// one.
+    /// one. Its content may follow later, when more was appended: see [`Log::write_snapshot`].
     ///
     /// `live` are the bases of the segments with bodies that are still needed. Every other segment is
-    /// removed once two snapshots lie behind it. A job writes the parts.
-    pub fn snapshot(
+    /// removed once two snapshots lie behind it.
+    pub fn begin_snapshot(
         &mut self,
-        parts: Vec<Bytes>,
         live: BTreeSet<LogPosition>,
     ) -> Result<bool, BeginSnapshotError> {
         self.check_failed()?;
@@ -137,16 +136,33 @@ impl Log {
         }
         self.reclaim.pending = Some(PendingSnapshot {
             position,
+            chain: self.chain,
             live,
             bytes_before: std::mem::take(&mut self.reclaim.bytes_since_snapshot),
-            job: Some(WriteSnapshot {
-                position,
-                chain: self.chain,
-                parts,
-                may_take_ballast: false,
-            }),
+            content: None,
         });
         Ok(true)
+    }
+
+    /// Gives the content of the snapshot that was begun: the state at the position at which it was begun. A job
+    /// writes it.
+    pub fn write_snapshot(&mut self, content: impl SnapshotContent + 'static) {
+        if let Some(pending) = &mut self.reclaim.pending {
+            pending.content = Some(Box::new(content));
+        }
+    }
+
+    /// Begins a snapshot whose content is there already. Returns false if nothing was appended since the last one.
+    pub fn snapshot(
+        &mut self,
+        content: impl SnapshotContent + 'static,
+        live: BTreeSet<LogPosition>,
+    ) -> Result<bool, BeginSnapshotError> {
+        let is_begun = self.begin_snapshot(live)?;
+        if is_begun {
+            self.write_snapshot(content);
+        }
+        Ok(is_begun)
     }
 
     /// How much was appended since the last snapshot was begun.
@@ -184,10 +200,11 @@ impl Log {
         }
         let may_take_ballast = self.is_draining();
         let pending = self.reclaim.pending.as_mut()?;
-        let job = pending.job.take()?;
         Some(WriteSnapshot {
+            position: pending.position,
+            chain: pending.chain,
+            content: pending.content.take()?,
             may_take_ballast,
-            ..job
         })
     }
 

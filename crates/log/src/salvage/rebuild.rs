@@ -16,8 +16,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::Salvage;
 use crate::format::names::{self, Name};
 use crate::format::{RECORD_HEADER_SIZE, SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, seal_record};
@@ -25,7 +23,7 @@ use crate::inspect::damage_in;
 use crate::reader::records::RecordReader;
 use crate::recovery::OpenError;
 use crate::segment::{self, Salts, Segment, create_anew, memory_size};
-use crate::snapshot::{self, SnapshotError, SnapshotHeader};
+use crate::snapshot::{self, SnapshotContent, SnapshotError, SnapshotHeader};
 use crate::storage::{self, IoFailure, StorageFile};
 use crate::{BodyLocation, LogOptions, LogPosition, ballast};
 
@@ -53,7 +51,7 @@ impl Salvage<'_> {
     pub fn rebuild(
         self,
         options: &LogOptions,
-        parts: &[Bytes],
+        content: &mut dyn SnapshotContent,
         live: impl IntoIterator<Item = BodyLocation>,
         entropy: u64,
     ) -> Result<Rebuilt, OpenError> {
@@ -73,12 +71,12 @@ impl Salvage<'_> {
             salvage: &self,
             needed,
         };
-        let mut prepared = work.prepare(parts);
+        let mut prepared = work.prepare(content);
         if let Err(failure) = &prepared
             && failure.is_no_space()
             && ballast::release(self.storage)?
         {
-            prepared = work.prepare(parts);
+            prepared = work.prepare(content);
         }
         match prepared {
             Ok(prepared) => work.switch(prepared),
@@ -142,7 +140,7 @@ struct Prepared {
 
 impl Work<'_> {
     /// Every step that needs space, up to the snapshot's name.
-    fn prepare(&self, parts: &[Bytes]) -> Result<Prepared, IoFailure> {
+    fn prepare(&self, content: &mut dyn SnapshotContent) -> Result<Prepared, IoFailure> {
         let storage = self.salvage.storage;
         let mut prepared = Prepared {
             rewritten: Vec::new(),
@@ -165,7 +163,7 @@ impl Work<'_> {
             part_count: 0,
             begins_anew: true,
         };
-        match snapshot::write_as(storage, header, parts) {
+        match snapshot::write_as(storage, header, content) {
             Ok(_) => Ok(prepared),
             Err(SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure)) => {
                 Err(failure)

@@ -112,7 +112,7 @@ fn append(log: &mut Log, expected: &mut Expected, event: &str, body_length: usiz
 
 fn snapshot(log: &mut Log, storage: &dyn Storage, expected: &Expected) {
     let parts = expected.words.0.iter();
-    let parts = parts.map(|word| Bytes::from(word.clone())).collect();
+    let parts: Vec<_> = parts.map(|word| Bytes::from(word.clone())).collect();
     let live: BTreeSet<LogPosition> = log.segments().map(|span| span.base).collect();
     log.snapshot(parts, live).expect("all is durable");
     jobs(log, storage);

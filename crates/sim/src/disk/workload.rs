@@ -63,5 +63,10 @@ impl Workload {
 /// Lets half a minute pass, and lets the partition do its due work.
 pub(super) fn wait(host: &mut Host) -> Result<(), Violation> {
     host.pass_time(25_000);
-    host.ask_all(Vec::new())
+    host.ask_all(Vec::new())?;
+    // A piece of a snapshot takes a turn, and the driver wakes for each.
+    while host.partition().is_gathering() {
+        host.ask_all(Vec::new())?;
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 //! Such a snapshot is one of another state: of the state that this process found when it started, and of the
 //! events since then with some of them altered. So a bug is a function on events, and knows no bytes of a part.
 
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -14,36 +15,103 @@ use kew_planted::{Hook, Seam};
 
 use super::hooks::{is_locked, on, ready};
 
-/// A snapshot on its way to the log.
-type Snapshot = (Vec<Bytes>, BTreeSet<LogPosition>);
+/// The segments that a snapshot keeps.
+type Kept = BTreeSet<LogPosition>;
 
-/// A snapshot of the state that these events would have made.
-fn snapshot_of(forget: fn(&mut Vec<Event>)) -> Hook {
-    let mut found: Vec<Bytes> = Vec::new();
-    let mut since: Vec<Event> = Vec::new();
-    Box::new(move |seam, value| {
+/// What a partition found when it was opened, and the events that it has recorded since.
+#[derive(Default)]
+struct History {
+    found: Vec<Bytes>,
+    since: Vec<Event>,
+}
+
+impl History {
+    fn note(&mut self, seam: Seam, value: &dyn Any) {
         if seam == Seam::Opened
             && let Some(parts) = value.downcast_ref::<Vec<Bytes>>()
         {
-            found.clone_from(parts);
-            since.clear();
+            self.found.clone_from(parts);
+            self.since.clear();
         }
         if seam == Seam::Recorded
             && let Some(events) = value.downcast_ref::<Vec<Event>>()
         {
-            since.extend_from_slice(events);
+            self.since.extend_from_slice(events);
+        }
+    }
+
+    /// A snapshot of the state that these events would have made.
+    fn snapshot_of(&self, events: Vec<Event>) -> Option<Vec<Bytes>> {
+        made_of(&self.found, events).map(|state| parts_of(&state))
+    }
+}
+
+/// A snapshot of the state that the events before it would have made, if they had been others.
+fn snapshot_of(forget: fn(&mut Vec<Event>)) -> Hook {
+    snapshot_at(move |history, begun| {
+        let mut events = history.since[..begun].to_vec();
+        forget(&mut events);
+        events
+    })
+}
+
+/// A snapshot of the state that these events would have made, given how many there were when it was begun.
+fn snapshot_at(events: impl Fn(&History, usize) -> Vec<Event> + 'static) -> Hook {
+    let mut history = History::default();
+    let mut begun = 0;
+    Box::new(move |seam, value| {
+        history.note(seam, value);
+        if seam == Seam::Opened {
+            begun = 0;
+        }
+        if seam == Seam::SnapshotBegun {
+            begun = history.since.len();
         }
         if seam == Seam::Snapshot
-            && let Some((parts, _)) = value.downcast_mut::<Snapshot>()
+            && let Some(altered) = value.downcast_mut::<Option<Vec<Bytes>>>()
         {
-            let mut events = since.clone();
-            forget(&mut events);
-            if let Some(state) = made_of(&found, events) {
-                parts.clear();
-                state.snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
-            }
+            *altered = history.snapshot_of(events(&history, begun));
         }
     })
+}
+
+/// A storage queue that changes before a snapshot has gathered it is missing there.
+pub(super) fn changed_before_gathered() -> Hook {
+    snapshot_at(|history, begun| {
+        let (before, after) = history.since.split_at(begun);
+        let mut events = before.to_vec();
+        for event in after {
+            if let Some(queue) = changed_queue(&event.fact) {
+                let fact = Fact::Storage(StorageFact::QueueDeleted { queue });
+                events.push(Event { at: event.at, fact });
+            }
+        }
+        events
+    })
+}
+
+fn changed_queue(fact: &Fact) -> Option<Incarnation> {
+    match fact {
+        Fact::Storage(StorageFact::Messages { effects }) => {
+            effects.iter().next().map(Effect::entity)
+        }
+        Fact::Storage(
+            StorageFact::QueueMetadataSet { queue, .. }
+            | StorageFact::QueuePoliciesSet { queue, .. },
+        ) => Some(*queue),
+        Fact::Storage(StorageFact::QueueCreated { .. } | StorageFact::QueueDeleted { .. })
+        | Fact::PartitionInitialized { .. }
+        | Fact::ServicePropertiesSet { .. }
+        | Fact::AccountPut { .. }
+        | Fact::AccountRemoved { .. }
+        | Fact::Bus(_) => None,
+    }
+}
+
+fn parts_of(state: &State) -> Vec<Bytes> {
+    let mut parts = Vec::new();
+    state.snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
+    parts
 }
 
 fn made_of(found: &[Bytes], events: Vec<Event>) -> Option<State> {
@@ -84,7 +152,7 @@ pub(super) fn nothing() -> Hook {
 
 /// A segment is retired although it holds bodies that are still needed.
 pub(super) fn live_segment_retired() -> Hook {
-    on(Seam::Snapshot, |(_, live): &mut Snapshot| live.clear())
+    on(Seam::SnapshotBegun, |live: &mut Kept| live.clear())
 }
 
 /// A snapshot gives a message the body of the one before it.

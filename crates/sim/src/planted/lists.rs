@@ -44,7 +44,7 @@ pub const CONTROLS: [Planted; 5] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 32] = [
+pub const OF_STORAGE: [Planted; 33] = [
     COMMIT_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
     DIRECTORY_NOT_SYNCED,
@@ -58,6 +58,7 @@ pub const OF_STORAGE: [Planted; 32] = [
     Planted::line("StaleReceiptAccepted", Bug::StaleReceiptAccepted),
     Planted::line("ExpiresEarly", Bug::ExpiresEarly),
     Planted::line("CountNotLowered", Bug::CountNotLowered),
+    Planted::seams("ChangedBeforeGathered", history::changed_before_gathered),
     Planted::seams("ReceiptNotRenewed", storage::receipt_not_renewed),
     Planted::seams("UpdatedBodyDropped", storage::updated_body_dropped),
     Planted::seams("LeaseEndsEarly", storage::lease_ends_early),

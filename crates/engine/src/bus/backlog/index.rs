@@ -11,14 +11,14 @@ impl Backlog {
         match state {
             // The table has the order of the others.
             BusMessageState::Ready if self.is_in_order(state, session) => {}
-            BusMessageState::Ready => self.sessions.change(session, |session| {
-                session.ready.insert(number);
+            BusMessageState::Ready => self.sessions.change_messages(session, |messages| {
+                messages.ready.insert(number);
             }),
             BusMessageState::Locked { .. } => {
                 self.due.insert((until, number));
                 if self.by_session {
-                    self.sessions.change(session, |session| {
-                        session.locked.insert(number);
+                    self.sessions.change_messages(session, |messages| {
+                        messages.locked.insert(number);
                     });
                 }
             }
@@ -44,14 +44,14 @@ impl Backlog {
         let Standing { state, until } = was.standing;
         match state {
             BusMessageState::Ready if self.is_in_order(state, was.session) => {}
-            BusMessageState::Ready => self.sessions.change(was.session, |session| {
-                session.ready.remove(&number);
+            BusMessageState::Ready => self.sessions.change_messages(was.session, |messages| {
+                messages.ready.remove(&number);
             }),
             BusMessageState::Locked { .. } => {
                 self.due.remove(&(until, number));
                 if self.by_session {
-                    self.sessions.change(was.session, |session| {
-                        session.locked.remove(&number);
+                    self.sessions.change_messages(was.session, |messages| {
+                        messages.locked.remove(&number);
                     });
                 }
             }
@@ -70,16 +70,16 @@ impl Backlog {
     /// Keeps a message of its session that cannot be received from it.
     fn set_aside(&mut self, number: SequenceNumber, session: u32) {
         if self.by_session {
-            self.sessions.change(session, |session| {
-                session.others.insert(number);
+            self.sessions.change_messages(session, |messages| {
+                messages.others.insert(number);
             });
         }
     }
 
     fn take_back(&mut self, number: SequenceNumber, session: u32) {
         if self.by_session {
-            self.sessions.change(session, |session| {
-                session.others.remove(&number);
+            self.sessions.change_messages(session, |messages| {
+                messages.others.remove(&number);
             });
         }
     }

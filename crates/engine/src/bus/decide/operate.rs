@@ -77,12 +77,12 @@ impl Turn<'_> {
         let sessions = self.bus_backlog(queue).sessions.in_order_from(from);
         for (looked_at, session) in sessions.enumerate() {
             if looked_at == LOOKED_AT_MAX || ids.len() == count {
-                cleared.next = Some(session.id.clone());
+                cleared.next = Some(session.id());
                 break;
             }
-            let is_in_use = session.message_count > 0 && !is_planted(Bug::BusStateInUseCleared);
+            let is_in_use = session.messages.count > 0 && !is_planted(Bug::BusStateInUseCleared);
             if session.state.is_some() && !is_in_use {
-                ids.push(session.id.clone());
+                ids.push(session.id());
             }
         }
         cleared.count = u32::try_from(ids.len()).unwrap_or(u32::MAX);

@@ -37,7 +37,7 @@ impl Turn<'_> {
             SessionChoice::Next => sessions
                 .next_available()
                 .and_then(|number| sessions.get(number))
-                .map(|session| session.id.clone())
+                .map(|session| session.id())
                 .ok_or(BusRefusal::NoSessionAvailable)?,
         };
         let until = now.plus_ms(self.bus(queue).options.lock_duration_ms);
@@ -91,7 +91,7 @@ impl Turn<'_> {
     /// The id of a session that exists.
     pub(super) fn session_id(&self, queue: Incarnation, session: u32) -> Box<str> {
         let session = self.bus_backlog(queue).sessions.get(session);
-        session.map_or_else(Box::default, |session| session.id.clone())
+        session.map_or_else(Box::default, |session| session.id())
     }
 
     /// Source: Service Bus, AMQP request/response, *Session renew lock*.
@@ -120,11 +120,17 @@ impl Turn<'_> {
         let Some(session) = self.bus_backlog(queue).sessions.get(session) else {
             return;
         };
-        let id = session.id.clone();
+        let id = session.id();
         let is_releasing = session.locked_until == RELEASING;
         let count = released_at_once(self.due_budget());
-        let released: Vec<_> = session.locked.iter().take(count).copied().collect();
-        let is_freed = released.len() == session.locked.len();
+        let released: Vec<_> = session
+            .messages
+            .locked
+            .iter()
+            .take(count)
+            .copied()
+            .collect();
+        let is_freed = released.len() == session.messages.locked.len();
         if !is_freed && !is_releasing {
             let session = id.clone();
             self.emit_bus_effect(BusEffect::SessionReleasing { queue, session });
@@ -231,17 +237,17 @@ impl Turn<'_> {
         let sessions = self.bus_backlog(queue).sessions.in_order_from(from);
         for (looked_at, session) in sessions.enumerate() {
             if looked_at == LOOKED_AT_MAX || listed.ids.len() == limit {
-                listed.next = Some(session.id.clone());
+                listed.next = Some(session.id());
                 break;
             }
             let is_meant = match state_set_after {
                 Some(after) => session.state.is_some() && session.state_set_at > after,
-                None => session.message_count > 0 || session.state.is_some(),
+                None => session.messages.count > 0 || session.state.is_some(),
             };
             if is_meant && listed.skipped < skip {
                 listed.skipped += 1;
             } else if is_meant {
-                listed.ids.push(session.id.clone());
+                listed.ids.push(session.id());
             }
         }
         Ok(BusOutcome::Sessions(listed))

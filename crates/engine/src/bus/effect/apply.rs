@@ -59,11 +59,11 @@ impl Queues {
             }
             BusEffect::SessionReleasing { session, .. } => {
                 let found = backlog.sessions.find(session);
-                found.is_some_and(|(_, session)| !session.locked.is_empty())
+                found.is_some_and(|(_, session)| !session.messages.locked.is_empty())
             }
             BusEffect::SessionFreed { session, .. } => {
                 let found = backlog.sessions.find(session);
-                found.is_some_and(|(_, session)| session.locked.is_empty())
+                found.is_some_and(|(_, session)| session.messages.locked.is_empty())
             }
         }
     }

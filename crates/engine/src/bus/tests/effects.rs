@@ -214,7 +214,7 @@ fn counters_that_are_newer_hide_no_queue_and_no_message() {
     newer.catalogue.next_incarnation = Incarnation::new(1000);
     for event in &events {
         newer.apply(event.clone());
-        for queue in newer.bus.values_mut() {
+        for (_, queue) in newer.bus.iter_mut() {
             queue.backlog.set_next(SequenceNumber::new(500));
         }
     }

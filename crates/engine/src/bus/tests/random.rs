@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::snapshot::tests::{UnderWay, meanwhile};
 
 /// What a random client does next.
 #[derive(Clone, Debug)]
@@ -167,7 +168,7 @@ impl Client {
 proptest! {
     #[test]
     fn a_replay_and_a_snapshot_give_the_same_state(
-        steps in proptest::collection::vec(step(), 1..120),
+        steps in proptest::collection::vec((step(), meanwhile()), 1..120),
         sessions: bool,
         duplicates: bool,
         dead_letters_expired: bool,
@@ -181,14 +182,16 @@ proptest! {
             size_bytes_max: if is_small { 1_500 } else { 1 << 30 },
             ..BusQueueOptions::default()
         });
-        let mut client = Client::default();
-        for step in steps {
+        let (mut client, mut snapshots) = (Client::default(), UnderWay::default());
+        for (step, meanwhile) in steps {
             client.step(&mut p, step, sessions);
+            snapshots.pass(&mut p.state, meanwhile);
             for queue in p.state.bus.values() {
                 queue.backlog.check();
             }
             overview::check(&mut p.state, p.now);
         }
+        snapshots.finish(&mut p.state);
         prop_assert_eq!(&p.replayed(), &p.state);
         prop_assert_eq!(&p.restored(), &p.state);
         prop_assert_eq!(p.size_bytes_when_empty(), 0);

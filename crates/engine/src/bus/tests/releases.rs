@@ -60,7 +60,9 @@ impl Partition {
     fn locked_count(&self) -> usize {
         let queue = self.state.catalogue.names[&jobs()];
         let sessions = &self.state.bus[&queue].backlog.sessions;
-        sessions.find("s").map_or(0, |(_, it)| it.locked.len())
+        sessions
+            .find("s")
+            .map_or(0, |(_, it)| it.messages.locked.len())
     }
 
     /// Until the session is free nobody gets it; then all its messages are there, in order.

@@ -245,7 +245,9 @@ fn moved(
 fn session_released(state: &State, queue: Incarnation, session: Box<str>) -> Fact {
     let entity = state.bus.get(&queue);
     let found = entity.and_then(|entity| entity.backlog.sessions.find(&session));
-    let locked = found.into_iter().flat_map(|(_, session)| &session.locked);
+    let locked = found
+        .into_iter()
+        .flat_map(|(_, session)| &session.messages.locked);
     let released = locked.filter_map(|number| {
         let at = Place {
             entity: queue,

@@ -20,9 +20,9 @@ impl Backlog {
 
     /// Leaves out the next `count` lease generations of every message.
     pub(crate) fn skip_generations(&mut self, count: u32) {
-        for record in self.table.records_mut() {
+        self.table.change_all(|record| {
             let generation = record.generation.as_u32().wrapping_add(count);
             record.generation = LeaseGeneration::new(generation);
-        }
+        });
     }
 }

@@ -146,7 +146,7 @@ fn counters_that_are_newer_hide_no_queue_and_no_message() {
     newer.catalogue.next_incarnation = Incarnation::new(1000);
     for event in &events {
         newer.apply(event.clone());
-        for entity in newer.storage.values_mut() {
+        for (_, entity) in newer.storage.iter_mut() {
             entity.backlog.set_next_to(SequenceNumber::new(500));
         }
     }

@@ -1,0 +1,224 @@
+//! Measures a partition with a large backlog, in memory: `large_backlog MESSAGES`.
+//!
+//! It prints the longest step of the partition's thread (a turn, or the completion of a job) while it is filled, while
+//! messages are received, while they are deleted in random order as a snapshot is written, and while the queue is
+//! cleared; and how long a start takes. Snapshots are written by another thread. Steps are measured in time of the
+//! processor, so that other processes change little.
+
+#![expect(clippy::print_stdout, reason = "it exists for its output")]
+
+use std::collections::VecDeque;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use kew_broker::{Partition, PartitionOptions, Reply, TurnEnd};
+use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
+use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, VisibilityTimeout};
+use kew_log::{Job, JobKind, JobOutcome, MemoryStorage};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// How many commands come at once.
+const AT_ONCE: usize = 4096;
+
+/// A partition, and what its steps took.
+struct Measured<'a> {
+    storage: &'a MemoryStorage,
+    partition: Partition<()>,
+    now: Timestamp,
+    snapshots: mpsc::Sender<Job>,
+    outcomes: mpsc::Receiver<JobOutcome>,
+    replies: Vec<((), Reply)>,
+    longest: Duration,
+    all: Duration,
+}
+
+impl Measured<'_> {
+    /// Carries out commands, and returns the outcomes.
+    fn ask(&mut self, commands: Vec<Command>) -> Result<Vec<Outcome>, Failure> {
+        let mut commands: VecDeque<_> = commands.into_iter().map(|it| ((), it)).collect();
+        loop {
+            self.now = self.now.plus_ms(1);
+            let began = used();
+            let (now, replies) = (self.now, &mut self.replies);
+            let end = self.partition.turn(now, &mut commands, replies);
+            self.note(began);
+            self.jobs()?;
+            if end == TurnEnd::Done {
+                break;
+            }
+        }
+        let replies = self.replies.drain(..);
+        replies.map(|(_, reply)| Ok(reply?.outcome)).collect()
+    }
+
+    fn jobs(&mut self) -> Result<(), Failure> {
+        while let Some(job) = self.partition.next_job() {
+            if job.kind() == JobKind::Snapshot {
+                self.snapshots.send(job)?;
+            } else {
+                let outcome = job.run(self.storage);
+                self.complete(outcome)?;
+            }
+        }
+        while let Ok(outcome) = self.outcomes.try_recv() {
+            self.complete(outcome)?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, outcome: JobOutcome) -> Result<(), Failure> {
+        let began = used();
+        self.partition.complete(outcome, &mut self.replies)?;
+        self.note(began);
+        Ok(())
+    }
+
+    fn note(&mut self, began: Duration) {
+        let took = used().saturating_sub(began);
+        self.longest = self.longest.max(took);
+        self.all += took;
+    }
+
+    fn print(&mut self, what: &str, count: usize) {
+        let each_ns = self.all.as_nanos() / count.max(1) as u128;
+        println!("{what}: longest step {:?}, {each_ns} ns each", self.longest);
+        (self.longest, self.all) = (Duration::ZERO, Duration::ZERO);
+    }
+}
+
+/// How long this thread has used a processor.
+fn used() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(used.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(used.tv_nsec).unwrap_or(0))
+}
+
+fn queue() -> EntityName {
+    EntityName::storage_queue("account", "queue")
+}
+
+fn send() -> Command {
+    Command::Storage(StorageCommand::Send {
+        queue: queue(),
+        body: Bytes::from_static(&[b'x'; 64]),
+        encoding: BodyEncoding::Text,
+        time_to_live_seconds: None,
+        visibility_timeout: VisibilityTimeout::ZERO,
+    })
+}
+
+fn receive() -> Result<Command, Failure> {
+    let day = VisibilityTimeout::from_seconds(86_400)?;
+    Ok(Command::Storage(StorageCommand::Receive {
+        queue: queue(),
+        count: 32,
+        visibility_timeout: day,
+    }))
+}
+
+fn delete(message: &ReceivedMessage) -> Command {
+    Command::Storage(StorageCommand::Delete {
+        queue: queue(),
+        message: message.message,
+        receipt: message.receipt,
+    })
+}
+
+fn measure(m: &mut Measured<'_>, count: usize) -> Result<(), Failure> {
+    let create = StorageCommand::CreateQueue {
+        queue: queue(),
+        metadata: Default::default(),
+    };
+    m.ask(vec![Command::Storage(create)])?;
+    for _ in 0..count.div_ceil(AT_ONCE) {
+        m.ask(vec![send(); AT_ONCE])?;
+    }
+    m.print("fill", count);
+    let mut held = Vec::new();
+    for _ in 0..count.div_ceil(AT_ONCE) {
+        let receives = vec![receive()?; AT_ONCE / 32];
+        for outcome in m.ask(receives)? {
+            if let Outcome::Storage(StorageOutcome::Received(messages)) = outcome {
+                held.extend(messages);
+            }
+        }
+    }
+    m.print("receive", held.len());
+    while m.partition.log().is_snapshotting() {
+        m.ask(Vec::new())?;
+    }
+    // A step that visits all of them, far apart.
+    let (length, mut at) = (held.len(), 0);
+    let deletes = (0..length / 4).map(|_| {
+        at = (at + 611_953) % length;
+        delete(&held[at])
+    });
+    let deletes: Vec<_> = deletes.collect();
+    for few in deletes[..length / 8].chunks(AT_ONCE) {
+        m.ask(few.to_vec())?;
+    }
+    m.print("delete in random order", length / 8);
+    while m.partition.log().is_snapshotting() {
+        m.ask(Vec::new())?;
+    }
+    let (began, before) = (Instant::now(), used());
+    m.partition.snapshot();
+    m.note(before);
+    m.print("begin a snapshot", 1);
+    for few in deletes[length / 8..].chunks(AT_ONCE) {
+        m.ask(few.to_vec())?;
+    }
+    m.print("delete in random order during a snapshot", length / 8);
+    while m.partition.log().is_snapshotting() {
+        m.ask(Vec::new())?;
+    }
+    println!("snapshot: written in {:?}", began.elapsed());
+    Ok(())
+}
+
+fn main() -> Result<(), Failure> {
+    let count: usize = match std::env::args().nth(1) {
+        Some(count) => count.parse()?,
+        None => 1_000_000,
+    };
+    let storage = MemoryStorage::new();
+    let open = || {
+        let options = PartitionOptions::default();
+        let now = Timestamp::from_ms(1_000_000);
+        Partition::open(&storage, options, 1, [1; 16], now)
+    };
+    let (jobs, taken) = mpsc::channel::<Job>();
+    let (done, outcomes) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for job in taken {
+                if done.send(job.run(&storage)).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut m = Measured {
+            storage: &storage,
+            partition: open()?.0,
+            now: Timestamp::from_ms(1_000_000),
+            snapshots: jobs,
+            outcomes,
+            replies: Vec::new(),
+            longest: Duration::ZERO,
+            all: Duration::ZERO,
+        };
+        measure(&mut m, count)?;
+        let (began, before) = (Instant::now(), used());
+        let opened = open()?;
+        let (took, busy) = (began.elapsed(), used().saturating_sub(before));
+        let (_, messages) = opened.0.state().counts();
+        println!("start: {took:?}, {busy:?} of the processor, {messages} messages");
+        drop(opened);
+        let clear = StorageCommand::Clear { queue: queue() };
+        m.ask(vec![Command::Storage(clear)])?;
+        m.print("clear", 1);
+        Ok(())
+    })
+}

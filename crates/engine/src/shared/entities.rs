@@ -1,0 +1,266 @@
+//! Entities by incarnation, and how a snapshot gathers them while they change.
+//!
+//! A snapshot is the state at one position, and thousands of entities are too many for one step. So they are
+//! gathered in steps, in order, and an entity that is about to change is gathered first. All changes come through
+//! [`Entities::get_mut`], [`Entities::insert`] and [`Entities::remove`], so none can be missed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+use crate::vocabulary::Incarnation;
+
+/// An entity that a snapshot can share.
+pub(crate) trait Share {
+    /// What the snapshot has of it.
+    type Shared: std::fmt::Debug;
+
+    /// Shares it as it is now.
+    fn share(&self, incarnation: Incarnation) -> Self::Shared;
+
+    /// How long sharing took, in steps of 20 ns.
+    fn steps(shared: &Self::Shared) -> u64;
+}
+
+/// All entities of a profile. Which of them were gathered is no part of the state.
+#[derive(Debug)]
+pub(crate) struct Entities<E: Share> {
+    all: BTreeMap<Incarnation, E>,
+    /// Set while a snapshot gathers them.
+    gathering: Option<Gathering<E::Shared>>,
+    /// How many steps it took to gather entities that were about to change.
+    steps: u64,
+}
+
+/// Above the number of each entity.
+const ALL: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Gathering<S> {
+    /// All entities of lower numbers were gathered.
+    next: u64,
+    /// From there on, those that were gathered, or that there was none of when the snapshot began.
+    early: BTreeSet<Incarnation>,
+    gathered: Vec<(Incarnation, S)>,
+}
+
+impl<E: Share> Default for Entities<E> {
+    fn default() -> Self {
+        Self {
+            all: BTreeMap::new(),
+            gathering: None,
+            steps: 0,
+        }
+    }
+}
+
+impl<E: Share + PartialEq> PartialEq for Entities<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.all == other.all
+    }
+}
+
+impl<E: Share + Eq> Eq for Entities<E> {}
+
+/// Reading needs no care.
+impl<E: Share> Deref for Entities<E> {
+    type Target = BTreeMap<Incarnation, E>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
+impl<E: Share> Entities<E> {
+    /// An entity, to change it.
+    pub(crate) fn get_mut(&mut self, incarnation: &Incarnation) -> Option<&mut E> {
+        self.gather_first(*incarnation);
+        self.all.get_mut(incarnation)
+    }
+
+    pub(crate) fn insert(&mut self, incarnation: Incarnation, entity: E) {
+        self.gather_first(incarnation);
+        self.all.insert(incarnation, entity);
+    }
+
+    pub(crate) fn remove(&mut self, incarnation: &Incarnation) -> Option<E> {
+        self.gather_first(*incarnation);
+        self.all.remove(incarnation)
+    }
+
+    /// Every entity, to change it.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Incarnation, &mut E)> {
+        self.gather(&mut { u64::MAX });
+        let all = self.all.iter_mut();
+        all.map(|(incarnation, entity)| (*incarnation, entity))
+    }
+
+    pub(crate) fn into_all(self) -> BTreeMap<Incarnation, E> {
+        self.all
+    }
+
+    /// Begins to gather all entities as they are now.
+    pub(crate) fn begin(&mut self) {
+        self.gathering = Some(Gathering {
+            next: 0,
+            early: BTreeSet::new(),
+            gathered: Vec::with_capacity(self.all.len()),
+        });
+    }
+
+    /// Gathers entities until `steps` are used up, one at least. Returns whether all are gathered.
+    pub(crate) fn gather(&mut self, steps: &mut u64) -> bool {
+        let Some(gathering) = &mut self.gathering else {
+            return true;
+        };
+        if gathering.next == ALL {
+            return true;
+        }
+        for (incarnation, entity) in self.all.range(Incarnation::new(gathering.next)..) {
+            if *steps == 0 {
+                gathering.next = incarnation.as_u64();
+                return false;
+            }
+            if gathering.early.remove(incarnation) {
+                *steps = steps.saturating_sub(1);
+                continue;
+            }
+            let shared = entity.share(*incarnation);
+            *steps = steps.saturating_sub(E::steps(&shared));
+            gathering.gathered.push((*incarnation, shared));
+        }
+        gathering.next = ALL;
+        true
+    }
+
+    /// What was gathered, in the order of incarnations.
+    pub(crate) fn take_gathered(&mut self) -> Vec<E::Shared> {
+        let gathering = self.gathering.take();
+        let mut gathered = gathering.map_or_else(Vec::new, |gathering| gathering.gathered);
+        gathered.sort_by_key(|(incarnation, _)| *incarnation);
+        gathered.into_iter().map(|(_, shared)| shared).collect()
+    }
+
+    /// How many steps it took since the last call to gather entities that were about to change.
+    pub(crate) fn take_steps(&mut self) -> u64 {
+        std::mem::take(&mut self.steps)
+    }
+
+    /// Gathers an entity that is about to change, unless it was gathered.
+    fn gather_first(&mut self, incarnation: Incarnation) {
+        let Some(gathering) = &mut self.gathering else {
+            return;
+        };
+        let is_gathered =
+            incarnation.as_u64() < gathering.next || !gathering.early.insert(incarnation);
+        if is_gathered {
+            return;
+        }
+        if let Some(entity) = self.all.get(&incarnation) {
+            let shared = entity.share(incarnation);
+            self.steps += E::steps(&shared);
+            gathering.gathered.push((incarnation, shared));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Number(u64);
+
+    impl Share for Number {
+        type Shared = (Incarnation, u64);
+
+        fn share(&self, incarnation: Incarnation) -> Self::Shared {
+            (incarnation, self.0)
+        }
+
+        fn steps(_: &Self::Shared) -> u64 {
+            3
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u64, u64),
+        Change(u64, u64),
+        Remove(u64),
+        Gather(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let key = || 1_u64..20;
+        prop_oneof![
+            3 => (key(), any::<u64>()).prop_map(|(key, value)| Step::Insert(key, value)),
+            3 => (key(), any::<u64>()).prop_map(|(key, value)| Step::Change(key, value)),
+            2 => key().prop_map(Step::Remove),
+            2 => (1_u64..8).prop_map(Step::Gather),
+        ]
+    }
+
+    fn all(entities: &Entities<Number>) -> Vec<(Incarnation, u64)> {
+        let all = entities.iter();
+        all.map(|(incarnation, number)| (*incarnation, number.0))
+            .collect()
+    }
+
+    fn carry_out(entities: &mut Entities<Number>, step: Step) -> bool {
+        match step {
+            Step::Insert(key, value) => entities.insert(Incarnation::new(key), Number(value)),
+            Step::Change(key, value) => {
+                if let Some(number) = entities.get_mut(&Incarnation::new(key)) {
+                    number.0 = value;
+                }
+            }
+            Step::Remove(key) => {
+                entities.remove(&Incarnation::new(key));
+            }
+            Step::Gather(steps) => return entities.gather(&mut { steps }),
+        }
+        false
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_gathered_is_what_there_was_at_the_beginning(
+            before in prop::collection::vec(step(), 0..30),
+            during in prop::collection::vec(step(), 0..40),
+        ) {
+            let mut entities = Entities::default();
+            for step in before {
+                carry_out(&mut entities, step);
+            }
+            let expected = all(&entities);
+            entities.begin();
+            for step in during {
+                if carry_out(&mut entities, step) {
+                    break;
+                }
+            }
+            while !entities.gather(&mut 1) {}
+            prop_assert_eq!(entities.take_gathered(), expected);
+        }
+    }
+
+    #[test]
+    fn a_step_is_bounded_and_gathers_something() {
+        let mut entities = Entities::default();
+        (1..=10).for_each(|key| entities.insert(Incarnation::new(key), Number(key)));
+        entities.begin();
+        let mut count = 1;
+        while !entities.gather(&mut 7) {
+            count += 1;
+        }
+        assert_eq!(count, 4);
+        assert_eq!(entities.take_gathered().len(), 10);
+        assert_eq!(entities.take_steps(), 0);
+        entities.begin();
+        entities.get_mut(&Incarnation::new(9));
+        entities.get_mut(&Incarnation::new(9));
+        assert_eq!(entities.take_steps(), 3);
+    }
+}
