@@ -13,7 +13,7 @@ use super::BusMessageState;
 use super::effect::{BusBodies, BusLease, BusWas};
 use super::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
 use super::session::Sessions;
-use crate::table::{Entry, Record, RunLength, SharedRuns, Side, Table};
+use crate::table::{Entry, Record, Restoring, RunLength, SharedRuns, Side, Table};
 use crate::vocabulary::{BodyLocation, SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them.
@@ -94,18 +94,46 @@ impl Backlog {
         self.insert(number, record, side);
     }
 
-    /// Restores a message of a snapshot. Returns false if its number is taken or was never given out.
-    pub(crate) fn restore(&mut self, number: SequenceNumber, record: Record, side: Side) -> bool {
-        number < self.next() && self.insert(number, record, side)
+    /// Restores a message of a snapshot, in a run that is part of the backlog after
+    /// [`Backlog::add_restored`]. Returns false if its number is taken or was never given out.
+    pub(crate) fn restore(
+        &mut self,
+        restoring: &mut Restoring,
+        (number, record, side): (SequenceNumber, Record, Side),
+    ) -> bool {
+        if number >= self.next() {
+            return false;
+        }
+        let is_ready = self.is_in_order(record.state, record.session);
+        let bytes = snapshot_size_bytes_max(side.overlays.len(), side.source_length());
+        let (message, expiry) = ((number, record, side), message::expiry(&record));
+        if !self.table.restore(restoring, message, is_ready, expiry) {
+            return false;
+        }
+        self.index_new(number, &record, bytes);
+        true
     }
 
-    fn insert(&mut self, number: SequenceNumber, record: Record, side: Side) -> bool {
+    /// Adds the last run that was restored. Returns false if a number in it is taken.
+    pub(crate) fn add_restored(&mut self, restoring: &mut Restoring) -> bool {
+        self.table.add_restored(restoring)
+    }
+
+    /// Adds a message. Returns false if its number is taken.
+    pub(crate) fn insert(&mut self, number: SequenceNumber, record: Record, side: Side) -> bool {
         let is_ready = self.is_in_order(record.state, record.session);
+        let bytes = snapshot_size_bytes_max(side.overlays.len(), side.source_length());
         if !self.table.insert(number, record, side, is_ready) {
             return false;
         }
-        let message = self.get(number).map(|it| it.snapshot_size_bytes_max());
-        self.snapshot_size_bytes += message.unwrap_or_default();
+        self.index_new(number, &record, bytes);
+        self.table.lower_expiry(number, message::expiry(&record));
+        true
+    }
+
+    /// Indexes a message that is new, and takes so many bytes of a snapshot.
+    fn index_new(&mut self, number: SequenceNumber, record: &Record, snapshot_bytes: u64) {
+        self.snapshot_size_bytes += snapshot_bytes;
         let by_session = self.by_session;
         self.sessions.change_messages(record.session, |messages| {
             messages.count += 1;
@@ -113,8 +141,7 @@ impl Backlog {
                 messages.others.insert(number);
             }
         });
-        self.index(number, message::standing(&record), record.session);
-        true
+        self.index(number, message::standing(record), record.session);
     }
 
     /// Removes a message that counted for `was` and had these bodies; nothing happens if there is none.
@@ -158,6 +185,9 @@ impl Backlog {
         }
         self.unindex(number, was);
         self.index(number, lease.standing, was.session);
+        if lease.standing.state == BusMessageState::Ready {
+            self.table.lower_expiry(number, lease.standing.until);
+        }
     }
 
     /// Gives a message that comes from a snapshot its source.
@@ -375,7 +405,7 @@ impl Backlog {
         }
         for message in self.messages() {
             let side = message.side().cloned().unwrap_or_default();
-            assert!(fresh.restore(message.number(), *message.record(), side));
+            assert!(fresh.insert(message.number(), *message.record(), side));
         }
         assert_eq!(self, &fresh);
         let is_ready = |record: &Record| self.is_in_order(record.state, record.session);

@@ -103,8 +103,7 @@ impl<'a> Message<'a> {
     }
 
     fn source_length(&self) -> Option<u32> {
-        let source = self.source()?;
-        Some(u32::try_from(source.len()).unwrap_or(u32::MAX))
+        self.side()?.source_length()
     }
 
     /// Its state, and until when it lasts.

@@ -241,7 +241,7 @@ impl Backlog {
                     self.sessions.ensure(&named)
                 });
                 let side = message.side().cloned().unwrap_or_default();
-                self.restore(message.number(), record, side);
+                self.insert(message.number(), record, side);
             }
         }
     }

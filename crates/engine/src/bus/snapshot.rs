@@ -11,7 +11,7 @@ use super::queues::Queues;
 use super::session::{Session, SharedSessions};
 use crate::catalogue::Catalogue;
 use crate::shared::{Block, Chunk, Share};
-use crate::table::{Record, Run, RunLength, SharedRuns, Side};
+use crate::table::{Record, Restoring, Run, RunLength, SharedRuns, Side};
 use crate::vocabulary::codec::{DecodeError, Reader, optional, put_optional, put_str, put_varint};
 use crate::vocabulary::elements::{
     incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
@@ -156,6 +156,7 @@ impl Queues {
             let Some(queue) = self.get_mut(&incarnation) else {
                 return Err(r.error("part of a bus queue that is not there"));
             };
+            let mut restoring = Restoring::default();
             while !r.is_empty() {
                 match kind {
                     kind::SESSIONS => restore_session(queue, r)?,
@@ -163,10 +164,13 @@ impl Queues {
                         let hash = u128::from_be_bytes(r.array()?);
                         queue.duplicates.restore(hash, time(r)?);
                     }
-                    kind::MESSAGES => restore_message(queue, r)?,
+                    kind::MESSAGES => restore_message(queue, &mut restoring, r)?,
                     kind::DEAD_LETTER_SOURCES => restore_dead_letter_source(queue, r)?,
                     _ => return Err(r.error("snapshot part kind that is not known")),
                 }
+            }
+            if !queue.backlog.add_restored(&mut restoring) {
+                return Err(r.error("message twice"));
             }
         }
         self.note_deadline(catalogue, incarnation);
@@ -262,14 +266,18 @@ fn put_message(out: &mut Vec<u8>, message: Message<'_>, session: u32) {
     }
 }
 
-fn restore_message(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+fn restore_message(
+    queue: &mut BusQueue,
+    restoring: &mut Restoring,
+    r: &mut Reader<'_>,
+) -> Result<(), DecodeError> {
     let sequence_number = sequence_number(r)?;
     let (record, side) = message(r, sequence_number)?;
     let backlog = &mut queue.backlog;
     if record.session != 0 && backlog.sessions.get(record.session).is_none() {
         return Err(r.error("message of a session that is not there"));
     }
-    if backlog.restore(sequence_number, record, side) {
+    if backlog.restore(restoring, (sequence_number, record, side)) {
         Ok(())
     } else {
         Err(r.error("message twice, or above its queue's next sequence number"))

@@ -14,7 +14,7 @@ mod repair;
 use crate::shared::Waste;
 use crate::storage::message::{self, Message};
 use crate::storage::{Lease, Was};
-use crate::table::{Entry, Placed, RunLength, SharedRuns, Side, Table, Timed};
+use crate::table::{Entry, Placed, Restoring, RunLength, SharedRuns, Side, Table, Timed};
 use crate::vocabulary::{SequenceNumber, Timestamp};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -56,10 +56,30 @@ impl Backlog {
         self.table.set_next(next);
     }
 
-    /// Restores a message of a snapshot, in rising order. Returns false if its number is not above all
-    /// before it.
-    pub(crate) fn restore(&mut self, number: SequenceNumber, message: Message) -> bool {
-        self.table.last().is_none_or(|last| number > last) && self.insert(number, message)
+    /// Restores messages of a snapshot, which must come in rising order and be above all before. Returns false at
+    /// one that is not.
+    pub(crate) fn restore<E>(
+        &mut self,
+        mut next: impl FnMut() -> Result<Option<(SequenceNumber, Message)>, E>,
+    ) -> Result<bool, E> {
+        let (mut last, mut restoring) = (self.table.last(), Restoring::default());
+        while let Some((number, message)) = next()? {
+            if last.replace(number).is_some_and(|last| number <= last) {
+                return Ok(false);
+            }
+            if let Some(due_at) = message.timed_at() {
+                self.timed.insert((due_at, number));
+            }
+            let (is_fresh, expiry) = (!message.is_timed(), message.expires_at);
+            let message = (number, message.0, Side::default());
+            if !self
+                .table
+                .restore(&mut restoring, message, is_fresh, expiry)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(self.table.add_restored(&mut restoring))
     }
 
     fn insert(&mut self, number: SequenceNumber, message: Message) -> bool {

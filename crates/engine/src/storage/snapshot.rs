@@ -123,15 +123,18 @@ impl Queues {
             return Err(r.error("messages of a queue that is not there"));
         };
         let next = entity.backlog.next();
-        while !r.is_empty() {
+        let is_in_order = entity.backlog.restore(|| {
+            if r.is_empty() {
+                return Ok(None);
+            }
             let sequence_number = sequence_number(r)?;
             if sequence_number >= next {
                 return Err(r.error("message above its queue's next sequence number"));
             }
-            let message = message(r)?;
-            if !entity.backlog.restore(sequence_number, message) {
-                return Err(r.error("messages out of order"));
-            }
+            Ok(Some((sequence_number, message(r)?)))
+        })?;
+        if !is_in_order {
+            return Err(r.error("messages out of order"));
         }
         self.settle(catalogue, incarnation);
         Ok(())

@@ -20,6 +20,7 @@ mod expiry;
 mod length;
 mod record;
 mod records;
+mod restore;
 mod run;
 mod timed;
 
@@ -35,6 +36,7 @@ pub use self::record::{
     BodyEncoding, DeadLetterCause, MESSAGE_OVERHEAD_BYTES, MessageState, Placed,
 };
 pub(crate) use self::record::{Record, Side, size_bytes};
+pub(crate) use self::restore::Restoring;
 pub(crate) use self::run::Run;
 pub(crate) use self::timed::Timed;
 use crate::shared::{Chunk, SharedMap, Waste, own};

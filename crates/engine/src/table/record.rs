@@ -118,6 +118,12 @@ pub(crate) struct Side {
 }
 
 impl Side {
+    /// The length of its source's name, if it has a source.
+    pub(crate) fn source_length(&self) -> Option<u32> {
+        let source = self.source.as_ref()?;
+        Some(u32::try_from(source.len()).unwrap_or(u32::MAX))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

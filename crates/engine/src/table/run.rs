@@ -72,6 +72,15 @@ impl Run {
         self.length.slot_of(number.as_u64())
     }
 
+    pub(super) fn index(&self) -> u64 {
+        self.index
+    }
+
+    /// Whether a message can be received in the order of its number.
+    pub(super) fn is_ready(&self, number: SequenceNumber) -> bool {
+        self.ready.contains(self.slot(number))
+    }
+
     /// The number of the first message.
     pub(super) fn first(&self) -> Option<SequenceNumber> {
         self.live.first().map(|slot| self.number(slot))

@@ -248,6 +248,34 @@ proptest! {
         }
     }
 
+    /// Parts of a snapshot end after any message, and a number may come twice in what is damaged.
+    #[test]
+    fn a_table_is_restored_from_parts_that_end_anywhere(
+        steps in prop::collection::vec(step(), 1..300),
+        part_length in 1_usize..40,
+        repeated in prop::option::of(0_usize..100),
+    ) {
+        let mut pair = Pair { table: Table::new(RunLength::TINY, SequenceNumber::FIRST), model: Model::new() };
+        steps.into_iter().for_each(|step| pair.carry_out(step));
+        let mut messages: Vec<_> = pair.model.into_iter().collect();
+        let mut restored = Table::new(RunLength::TINY, pair.table.next());
+        let mut are_new = true;
+        let again = repeated.and_then(|nth| messages.get(nth).cloned());
+        messages.extend(again.clone());
+        for part in messages.chunks(part_length) {
+            let mut restoring = Restoring::default();
+            for (at, (record, side)) in part {
+                let message = (number(*at), *record, side.clone());
+                let (is_ready, expiry) = (is_ready(record), expiry(record));
+                are_new &= restored.restore(&mut restoring, message, is_ready, expiry);
+            }
+            are_new &= restored.add_restored(&mut restoring);
+        }
+        prop_assert_eq!(are_new, again.is_none());
+        prop_assert_eq!(&restored, &pair.table);
+        restored.check(is_ready, expiry);
+    }
+
     /// What lies in the slots between, and how they came to be, is no part of a table.
     #[test]
     fn tables_with_the_same_messages_are_equal(

@@ -35,9 +35,6 @@ impl Backlog {
         if state != BusMessageState::Scheduled {
             self.oldest.0 = self.oldest.0.min(number);
         }
-        if state == BusMessageState::Ready {
-            self.table.lower_expiry(number, until);
-        }
     }
 
     pub(super) fn unindex(&mut self, number: SequenceNumber, was: &BusWas) {

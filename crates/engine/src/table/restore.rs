@@ -1,0 +1,95 @@
+//! Restores a table from a snapshot, run by run.
+//!
+//! A snapshot has messages in the order of their numbers. So a run is put together by itself and added whole: a
+//! start takes a step in the table for each run, not several for each message.
+
+use std::sync::Arc;
+
+use super::record::size_bytes;
+use super::{Record, Run, Side, Table};
+use crate::vocabulary::{SequenceNumber, Timestamp};
+
+/// The run that is being put together. It becomes part of the table with [`Table::add_restored`].
+#[derive(Debug, Default)]
+pub(crate) struct Restoring(Option<Run>);
+
+impl Table {
+    /// Adds a message of a snapshot to its run. `expiry` is when it expires if nothing else happens first. Returns
+    /// false if its number is taken.
+    pub(crate) fn restore(
+        &mut self,
+        restoring: &mut Restoring,
+        (number, record, side): (SequenceNumber, Record, Side),
+        is_ready: bool,
+        expiry: Timestamp,
+    ) -> bool {
+        let index = self.length.run_of(number.as_u64());
+        if restoring.0.as_ref().is_none_or(|run| run.index() != index) {
+            if !self.add_restored(restoring) {
+                return false;
+            }
+            restoring.0 = Some(Run::new(self.length, index));
+        }
+        let run = restoring.0.as_mut();
+        run.is_some_and(|run| run.restore(number, record, side, is_ready, expiry))
+    }
+
+    /// Adds the run that was put together, if there is one. Returns false if a number in it is taken.
+    pub(crate) fn add_restored(&mut self, restoring: &mut Restoring) -> bool {
+        let Some(run) = restoring.0.take() else {
+            return true;
+        };
+        let index = run.index();
+        if self.runs.get(index).is_some() {
+            return self.merge(&run);
+        }
+        self.count += run.live_count();
+        self.size_bytes += run.size_bytes;
+        if run.has_ready() {
+            self.ready.insert(index);
+        }
+        if *run.expires_first != Timestamp::NEVER {
+            self.expiries.insert((*run.expires_first, index));
+        }
+        self.runs.get_or_insert_with(index, || Arc::new(run));
+        true
+    }
+
+    /// Adds the messages of a run of which there is a part already: parts of a snapshot of an earlier version end
+    /// anywhere.
+    fn merge(&mut self, run: &Run) -> bool {
+        let all_are_new = run.entries().all(|entry| {
+            let side = entry.side.cloned().unwrap_or_default();
+            self.insert(
+                entry.number,
+                *entry.record,
+                side,
+                run.is_ready(entry.number),
+            )
+        });
+        if let Some(number) = run.last() {
+            self.lower_expiry(number, *run.expires_first);
+        }
+        all_are_new
+    }
+}
+
+impl Run {
+    fn restore(
+        &mut self,
+        number: SequenceNumber,
+        record: Record,
+        side: Side,
+        is_ready: bool,
+        expiry: Timestamp,
+    ) -> bool {
+        let size_bytes = size_bytes(record.body, &side.overlays);
+        if !self.put(number, record, side) {
+            return false;
+        }
+        self.size_bytes += size_bytes;
+        self.set_ready(number, is_ready);
+        *self.expires_first = expiry.min(*self.expires_first);
+        true
+    }
+}
