@@ -3,6 +3,9 @@
 //! It holds a lock, a manifest, and a directory for each partition. A directory that is not empty and has no
 //! manifest belongs to something else, and is left alone.
 
+mod last_backup;
+mod restoring;
+
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,6 +17,8 @@ use thiserror::Error;
 use crate::storage::FileStorage;
 use crate::storage::{create_directory, sync_directory};
 
+pub use restoring::Restoring;
+
 const FORMAT: u32 = 1;
 const LOCK: &str = "lock";
 const MANIFEST: &str = "MANIFEST";
@@ -23,6 +28,8 @@ const PARTITION: &str = "partition-0";
 const TLS: &str = "tls";
 /// Entries that file systems put into the root of a new volume.
 const LOST_AND_FOUND: &str = "lost+found";
+/// Marks a directory that a restore has begun to fill.
+const RESTORING: &str = "RESTORING";
 const ID_SIZE: usize = 16;
 
 /// A data directory that this process alone uses, until it is dropped.
@@ -75,6 +82,26 @@ pub enum DataDirError {
         path.display()
     )]
     NotOurs {
+        /// The directory.
+        path: PathBuf,
+        /// One of its entries.
+        entry: String,
+    },
+    /// A restore into it was begun and has not ended.
+    #[error(
+        "a restore into {} has not finished: run kew restore again, or remove the directory",
+        path.display()
+    )]
+    Restoring {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A restore needs an empty directory.
+    #[error(
+        "the directory {} is not empty: it holds {entry}; name a directory that is empty or does not exist",
+        path.display()
+    )]
+    NotEmpty {
         /// The directory.
         path: PathBuf,
         /// One of its entries.
@@ -168,6 +195,14 @@ impl DataDir {
         })
     }
 
+    /// The id of a data directory.
+    pub fn id_of(path: &Path) -> Result<String, DataDirError> {
+        let missing = || DataDirError::Missing {
+            path: path.to_owned(),
+        };
+        read_manifest(path)?.ok_or_else(missing)
+    }
+
     /// The directory with a data directory's log. Names of its files are relative to it.
     pub fn log_path(path: &Path) -> PathBuf {
         path.join(PARTITION)
@@ -190,21 +225,32 @@ impl DataDir {
 }
 
 fn refuse_foreign(path: &Path) -> Result<(), DataDirError> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(failed("list", path))? {
-        let entry = entry.map_err(failed("list", path))?;
-        names.push(entry.file_name().to_string_lossy().into_owned());
+    let names = names_in(path)?;
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    if has(RESTORING) && !has(MANIFEST) {
+        return Err(DataDirError::Restoring {
+            path: path.to_owned(),
+        });
     }
     let ours = [LOCK, MANIFEST_IN_PREPARATION, TLS, LOST_AND_FOUND];
-    names.sort_unstable();
     let foreign = names.iter().find(|name| !ours.contains(&&***name));
     match foreign {
-        Some(entry) if !names.iter().any(|name| name == MANIFEST) => Err(DataDirError::NotOurs {
+        Some(entry) if !has(MANIFEST) => Err(DataDirError::NotOurs {
             path: path.to_owned(),
             entry: entry.clone(),
         }),
         _ => Ok(()),
     }
+}
+
+fn names_in(directory: &Path) -> Result<Vec<String>, DataDirError> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed("list", directory))? {
+        let entry = entry.map_err(failed("list", directory))?;
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 fn lock(directory: &Path) -> Result<File, DataDirError> {

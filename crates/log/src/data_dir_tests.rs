@@ -118,3 +118,60 @@ fn a_newer_format_and_a_damaged_manifest_are_refused() {
     fs::write(&manifest, [0xff, 0xfe]).unwrap();
     assert!(refused(temporary.path()).ends_with("it is not text"));
 }
+
+#[test]
+fn a_restore_is_no_data_directory_before_it_is_finished() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("new");
+    let restoring = Restoring::begin(&path).unwrap();
+    fs::write(restoring.log_path().join("segment-1"), "half").unwrap();
+    for opened in [DataDir::open(&path), DataDir::open_existing(&path)] {
+        assert!(opened.is_err());
+    }
+    let busy = Restoring::begin(&path);
+    assert!(matches!(busy, Err(DataDirError::InUse { .. })), "{busy:?}");
+    drop(restoring);
+    let refused = DataDir::open(&path);
+    assert!(matches!(refused, Err(DataDirError::Restoring { .. })));
+
+    // It begins anew, and is a data directory in the end, with an id of its own.
+    let restoring = Restoring::begin(&path).unwrap();
+    assert_eq!(fs::read_dir(restoring.log_path()).unwrap().count(), 0);
+    restoring.finish().unwrap();
+    assert_eq!(
+        names_in(&path).unwrap(),
+        ["MANIFEST", "lock", "partition-0"]
+    );
+    let id = DataDir::id_of(&path).unwrap();
+    assert_eq!(DataDir::open(&path).unwrap().id(), id);
+    let refused = Restoring::begin(&path);
+    assert!(matches!(refused, Err(DataDirError::NotEmpty { .. })));
+}
+
+#[test]
+fn a_restore_leaves_other_files_alone_and_accepts_certificates() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path();
+    fs::create_dir(path.join("tls")).unwrap();
+    fs::create_dir(path.join("partition-0")).unwrap();
+    let refused = Restoring::begin(path);
+    let Err(DataDirError::NotEmpty { entry, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(entry, "partition-0");
+    assert_eq!(names_in(path).unwrap(), ["partition-0", "tls"]);
+    fs::remove_dir(path.join("partition-0")).unwrap();
+    Restoring::begin(path).unwrap().finish().unwrap();
+    DataDir::open(path).unwrap();
+}
+
+#[test]
+fn the_time_of_the_last_backup_is_kept() {
+    let place = tempfile::tempdir().unwrap();
+    assert_eq!(DataDir::last_backup(place.path()).unwrap(), None);
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(1_795_219_200_123);
+    DataDir::note_backup(place.path(), at).unwrap();
+    assert_eq!(DataDir::last_backup(place.path()).unwrap(), Some(at));
+    fs::write(place.path().join("LAST_BACKUP"), "damaged").unwrap();
+    assert_eq!(DataDir::last_backup(place.path()).unwrap(), None);
+}

@@ -379,12 +379,13 @@ fn scan(
 
 /// The damage in one segment, inspected by itself.
 pub(crate) fn damage_in(segment: &Segment) -> Result<Vec<Damage>, IoFailure> {
+    damage_before(segment, segment.header.limit())
+}
+
+/// The damage in one segment before a position.
+pub(crate) fn damage_before(segment: &Segment, end: LogPosition) -> Result<Vec<Damage>, IoFailure> {
     let mut findings = Findings::default();
-    scan(
-        segment,
-        segment.header.limit(),
-        Bodies::Check,
-        &mut findings,
-    )?;
+    let limit = end.min(segment.header.limit());
+    scan(segment, limit, Bodies::Check, &mut findings)?;
     Ok(findings.damage)
 }

@@ -8,6 +8,7 @@
 //! Damage to it is noticed and named, never skipped. Data that was not durable is shown whole or not at all.
 //! `FORMAT.md` describes every byte and the rules of recovery.
 
+mod backup;
 mod ballast;
 mod batch;
 mod data_dir;
@@ -27,13 +28,16 @@ mod storage;
 mod survey;
 mod walk;
 
+pub use backup::{
+    BackupPlan, PlannedSegment, ReplayEnd, check_file, identity, plan_backup, remove, replay,
+};
 pub use batch::BatchBuilder;
-pub use data_dir::{DataDir, DataDirError, Inspection};
+pub use data_dir::{DataDir, DataDirError, Inspection, Restoring};
 pub use inspect::{Damage, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify};
 pub use job::{Job, JobKind, JobOutcome};
 pub use log::{
-    AppendError, BeginSnapshotError, Log, LogFailed, LogSpace, Reservation, ReserveError,
-    SegmentSpan,
+    AppendError, BeginBackupError, BeginSnapshotError, Log, LogFailed, LogSpace, PinId,
+    Reservation, ReserveError, SegmentSpan,
 };
 pub use options::LogOptions;
 pub use position::{BodyLocation, Epoch, LogPosition};

@@ -2,11 +2,16 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A logical byte address in the log: it only grows, and there are gaps between segments.
 ///
 /// A position stays the same as long as its record or body exists, even if recovery copies the record into
 /// another file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
 pub struct LogPosition(u64);
 
 impl LogPosition {

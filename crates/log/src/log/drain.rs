@@ -141,7 +141,8 @@ impl Log {
             self.drain.is_draining = true;
             self.drain.is_end_tried = false;
             self.drain.is_segment_wanted = false;
-            // Files kept for reuse are worth more as space.
+            // Files kept for a backup or for reuse are worth more as space.
+            self.reclaim.pins.give_up();
             self.reclaim.retire_surplus(&mut self.recycled);
         }
     }

@@ -6,6 +6,7 @@
 //! find out what is on the disk.
 
 mod append;
+mod backup;
 mod drain;
 mod error;
 mod inventory;
@@ -24,6 +25,7 @@ use crate::segment::{Recycled, Salts, Segment};
 use crate::storage::{IoFailure, Storage};
 use crate::{Epoch, LogOptions, LogPosition, Replay};
 
+pub use backup::{BeginBackupError, PinId};
 use drain::Drain;
 pub use error::{AppendError, BeginSnapshotError, LogFailed, ReserveError};
 pub use inventory::{LogSpace, SegmentSpan};

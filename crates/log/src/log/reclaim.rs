@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::backup::Pins;
 use super::{BeginSnapshotError, Log};
 use crate::LogPosition;
 use crate::job::{Retire, Retired, Unneeded, WriteSnapshot};
@@ -27,6 +28,10 @@ pub(super) struct Reclaim {
     pub(super) snapshot_size_bytes: Option<u64>,
     pub(super) bytes_since_snapshot: u64,
     unneeded: Unneeded,
+    /// Holds back the removal of some of these files.
+    pub(super) pins: Pins,
+    /// The segments that the newest snapshot needs for their bodies. `None` if it was written before the open.
+    live: Option<BTreeSet<LogPosition>>,
     is_retiring: bool,
     /// The disk had no space even to remove files. Tried again when something was freed, or after a while.
     is_retire_put_off: bool,
@@ -63,6 +68,8 @@ impl Reclaim {
                 segments: superseded,
                 ..Unneeded::default()
             },
+            pins: Pins::default(),
+            live: None,
             is_retiring: false,
             is_retire_put_off: false,
         }
@@ -83,12 +90,18 @@ impl Reclaim {
     }
 
     fn has_retired(&self) -> bool {
-        let Unneeded {
-            snapshots,
-            segments,
-            surplus,
-        } = &self.unneeded;
-        !(snapshots.is_empty() && segments.is_empty() && surplus.is_empty())
+        self.pins.has_free(&self.unneeded)
+    }
+
+    /// The size of the files that only a pin keeps.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let segments = self.unneeded.segments.iter();
+        let sizes = segments.map(|segment| segment.header.capacity_bytes);
+        sizes.sum()
+    }
+
+    pub(super) fn live_at_last_snapshot(&self) -> Option<&BTreeSet<LogPosition>> {
+        self.live.as_ref()
     }
 
     pub(super) fn retire_surplus(&mut self, recycled: &mut Vec<Recycled>) {
@@ -224,6 +237,7 @@ impl Log {
             .snapshots_damaged
             .retain(|damaged| *damaged != pending.position);
         self.retire_before_snapshots(&pending.live);
+        self.reclaim.live = Some(pending.live);
     }
 
     pub(super) fn snapshot_failed(
@@ -281,7 +295,11 @@ impl Log {
     }
 
     /// Bases of the segments before a position without live bodies.
-    fn unneeded(&self, before: LogPosition, live: &BTreeSet<LogPosition>) -> Vec<LogPosition> {
+    pub(super) fn unneeded(
+        &self,
+        before: LogPosition,
+        live: &BTreeSet<LogPosition>,
+    ) -> Vec<LogPosition> {
         let mut unneeded = Vec::new();
         let mut kept_before: Option<&Segment> = None;
         let mut segments = self.segments.values().peekable();
@@ -311,7 +329,7 @@ impl Log {
         }
         reclaim.is_retiring = true;
         Some(Retire {
-            unneeded: std::mem::take(&mut reclaim.unneeded),
+            unneeded: reclaim.pins.take_free(&mut reclaim.unneeded),
             recycled_max: self.recycled_max().saturating_sub(self.recycled.len()),
             recycled_capacity_bytes_min: self.next_capacity_bytes(),
         })

@@ -1,0 +1,175 @@
+//! The parts of a log that a backup consists of, and checks of copies of them. Copies nothing itself.
+//!
+//! A backup is what a start needs: a snapshot, the segments after it, and those with bodies that are still
+//! needed, up to a position. Nothing of it changes any more: a sealed segment is immutable, and so is every
+//! record of the active one before a durable position.
+
+use serde::{Deserialize, Serialize};
+
+use crate::LogPosition;
+use crate::format::names::{self, Name};
+use crate::format::{SEGMENT_HEADER_SIZE, read_u32};
+use crate::inspect::{Damage, damage_before};
+use crate::recovery::{self, OpenError};
+use crate::replay::{Ignore, Replay};
+use crate::segment::Segment;
+use crate::snapshot;
+use crate::storage::{self, IoFailure, Storage};
+use crate::survey::{self, Survey};
+
+/// What to copy, and up to where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupPlan {
+    /// The backup has everything before this position, and nothing after it.
+    pub position: LogPosition,
+    /// Its snapshot. `None` if the log has none: then its first segment is in the plan.
+    pub snapshot: Option<LogPosition>,
+    /// In order of position.
+    pub segments: Vec<PlannedSegment>,
+}
+
+/// A segment of a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedSegment {
+    /// Its number, which is its file's name.
+    pub number: u64,
+    /// The checksum of its header, which tells it from every other segment of that name.
+    pub header_crc: u32,
+    /// The backup has its records before this position.
+    pub end: LogPosition,
+    /// How many bytes from the beginning of the file hold them.
+    pub copied_bytes: u64,
+    /// The least size of the file. The bytes that are not copied are zeros in a restored file.
+    pub size_bytes: u64,
+}
+
+impl BackupPlan {
+    /// The name of the snapshot's file.
+    pub fn snapshot_name(&self) -> Option<String> {
+        self.snapshot
+            .map(|position| names::snapshot(position.as_u64()))
+    }
+}
+
+impl PlannedSegment {
+    pub(crate) fn of(segment: &Segment, next: Option<&Segment>, position: LogPosition) -> Self {
+        let end = segment.end_before(next).min(position);
+        Self {
+            number: segment.header.number,
+            header_crc: read_u32(&segment.header.encode(), SEGMENT_HEADER_SIZE - 4),
+            end,
+            copied_bytes: segment.offset_of(end).min(segment.header.capacity_bytes),
+            size_bytes: segment.header.capacity_bytes,
+        }
+    }
+
+    /// The name of its file.
+    pub fn name(&self) -> String {
+        names::segment(self.number)
+    }
+}
+
+/// Plans a backup of a log that nothing writes to.
+pub fn plan_backup(storage: &dyn Storage) -> Result<BackupPlan, OpenError> {
+    let survey = surveyed(storage)?;
+    let (found, end) = recovery::replay_log(storage, &survey, &mut Ignore)?;
+    let next = survey.chain.iter().skip(1).map(Some);
+    let segments = survey.chain.iter().zip(next.chain([None]));
+    let segments = segments.take(end.tail_segment + 1);
+    Ok(BackupPlan {
+        position: end.position,
+        snapshot: found.used,
+        segments: segments
+            .map(|(segment, next)| {
+                PlannedSegment::of(segment, next.map(|next| &**next), end.position)
+            })
+            .collect(),
+    })
+}
+
+/// The end of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayEnd {
+    /// Where the log ends.
+    pub position: LogPosition,
+    /// The snapshot that it began with.
+    pub snapshot: Option<LogPosition>,
+    /// How many events came after it.
+    pub events: u64,
+}
+
+/// Replays a log without opening it: changes nothing, and fails where an open would be refused.
+pub fn replay(storage: &dyn Storage, replay: &mut dyn Replay) -> Result<ReplayEnd, OpenError> {
+    let survey = surveyed(storage)?;
+    let (found, end) = recovery::replay_log(storage, &survey, replay)?;
+    Ok(ReplayEnd {
+        position: end.position,
+        snapshot: found.used,
+        events: end.counts.events,
+    })
+}
+
+fn surveyed(storage: &dyn Storage) -> Result<Survey, OpenError> {
+    let mut survey = Survey::of(storage)?;
+    match survey.damage.is_empty() {
+        true => Ok(survey),
+        false => Err(survey.damage.swap_remove(0)),
+    }
+}
+
+/// Checks every checksum in one file: a snapshot, or a segment up to `end`. Returns all damage.
+///
+/// It checks the file by itself. Only a [`replay()`] shows that files fit together.
+pub fn check_file(
+    storage: &dyn Storage,
+    name: &str,
+    end: LogPosition,
+) -> Result<Vec<Damage>, OpenError> {
+    let checked = match names::parse(name) {
+        Name::Segment(number) => survey::open_segment(storage, name.to_owned(), number)
+            .and_then(|segment| Ok(damage_before(&segment, end)?)),
+        Name::Snapshot(position) => {
+            let position = LogPosition::new(position);
+            snapshot::read(storage, position, &mut Ignore)
+                .map(|_| Vec::new())
+                .map_err(|error| recovery::snapshot_error(position, error))
+        }
+        Name::Temporary | Name::Ballast | Name::SetAside | Name::Foreign => {
+            Err(not_in_a_backup(name))
+        }
+    };
+    match checked {
+        Err(OpenError::Corrupt { file, offset, what }) => Ok(vec![Damage { file, offset, what }]),
+        checked => checked,
+    }
+}
+
+/// A number that tells a file from every other one that may have its name: the checksum of a segment's header,
+/// or of a snapshot's whole content. Reads some bytes only.
+pub fn identity(storage: &dyn Storage, name: &str) -> Result<u32, OpenError> {
+    let file = storage::open(storage, name)?;
+    let at = match names::parse(name) {
+        Name::Segment(_) => SEGMENT_HEADER_SIZE as u64 - 4,
+        Name::Snapshot(_) => storage::len(&*file, name)?.saturating_sub(4),
+        Name::Temporary | Name::Ballast | Name::SetAside | Name::Foreign => {
+            return Err(not_in_a_backup(name));
+        }
+    };
+    let mut bytes = [0; 4];
+    match storage::read_at(&*file, name, &mut bytes, at)? {
+        4 => Ok(u32::from_le_bytes(bytes)),
+        _ => Err(OpenError::corrupt(name, at, "the file ends too early")),
+    }
+}
+
+/// Removes files for good: those that a rebuilt log has set aside.
+pub fn remove(storage: &dyn Storage, names: &[String]) -> Result<(), IoFailure> {
+    for name in names {
+        storage::remove(storage, name)?;
+    }
+    storage::sync_dir(storage)
+}
+
+fn not_in_a_backup(name: &str) -> OpenError {
+    OpenError::corrupt(name, 0, "a file of this name is not part of a backup")
+}
