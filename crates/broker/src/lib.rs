@@ -15,6 +15,7 @@
 
 mod admission;
 mod answers;
+mod backup;
 mod broker;
 mod changes;
 mod clock;
@@ -22,6 +23,7 @@ mod metrics;
 mod overview;
 mod partition;
 mod repair;
+mod restore;
 mod rotation;
 mod runner;
 mod unread;
@@ -30,6 +32,7 @@ mod watch;
 
 pub use admission::{Admission, AdmissionLimits, Admitted, Busy};
 pub use answers::Answers;
+pub use backup::{BackupPin, BackupRefused};
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use changes::ChangeWatch;
 pub use clock::{Clock, ClockReading};
@@ -39,6 +42,7 @@ pub use partition::{
 // The losses of a repair have times.
 pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
+pub use restore::{Restore, RestoreError};
 pub use rotation::{Cost, Rotation, Share, Source, Target, Waiting};
 pub use unread::Unread;
 pub use watch::{Wake, Watch};

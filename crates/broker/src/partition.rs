@@ -20,11 +20,15 @@ mod upkeep;
 use std::collections::HashMap;
 
 use kew_engine::{BodyLocation, Incarnation, Overview, RunLength, State, Timestamp, Turn, Waste};
-use kew_log::{Job, JobOutcome, Log, LogFailed, LogOptions, LogPosition, Reservation};
+use kew_log::{
+    BackupPlan, BeginBackupError, Job, JobOutcome, Log, LogFailed, LogOptions, LogPosition, PinId,
+    Reservation,
+};
 use kew_planted::{Bug, is_planted};
 
 use self::batch::{Batch, Writing};
 pub use self::opening::OpenPartitionError;
+pub(crate) use self::opening::Replayed;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
 pub(crate) use self::snapshots::Content;
@@ -334,6 +338,16 @@ impl<T> Partition<T> {
         if !self.stopped {
             self.log.mark();
         }
+    }
+
+    /// Begins a backup of everything that is durable now: see [`Log::begin_backup`].
+    pub fn begin_backup(&mut self) -> Result<(PinId, BackupPlan), BeginBackupError> {
+        self.log.begin_backup()
+    }
+
+    /// Ends a backup. The files that were kept for it are removed in the background.
+    pub fn end_backup(&mut self, id: PinId) {
+        self.log.end_backup(id);
     }
 
     /// Whether the disk was full at the last turn.

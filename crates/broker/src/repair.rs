@@ -11,7 +11,7 @@ mod reading;
 use std::collections::BTreeMap;
 
 use kew_engine::bus::BusFact;
-use kew_engine::{EntityName, Event, Fact, Place, SequenceNumber, State, Timestamp, Token};
+use kew_engine::{EntityName, Event, Fact, Place, SequenceNumber, Skip, State, Timestamp, Token};
 use kew_log::{Damage, Gap, LogFailed, OpenError, Rebuilt, Salvage, Storage};
 use thiserror::Error;
 
@@ -163,7 +163,7 @@ impl<'a> Repair<'a> {
         secret: [u8; 16],
     ) -> Result<Rebuilt, RepairError> {
         if !self.losses.gaps.is_empty() {
-            self.state.skip_numbers();
+            self.state.skip_numbers(Skip::GAP);
         }
         let mut content = Content::Shared(self.state.share());
         let live: Vec<_> = self.state.bodies().map(to_log).collect();

@@ -172,6 +172,7 @@ impl Runner {
         while !stop && !self.partition.is_stopped() {
             // Before each turn: a new command waits for a turn, and not until nothing is left to decide.
             stop = self.take_mail(has_more);
+            self.carry_out_backups();
             has_more = self.serve();
             self.told_space.tell(&self.partition, &self.shared);
             self.keep_in_use();
@@ -234,6 +235,14 @@ impl Runner {
             let slice = slice_of(&mut self.partition, request.from, now);
             // The reader may have given up.
             let _ = request.answer.send(slice);
+        }
+    }
+
+    /// Begins and ends backups, before a turn: the removals that waited for the end of one are jobs of that turn.
+    fn carry_out_backups(&mut self) {
+        let requests = mem::take(&mut lock(&self.shared.mailbox).backups);
+        for request in requests {
+            request.carry_out(&mut self.partition, &self.shared);
         }
     }
 
@@ -315,6 +324,7 @@ impl Runner {
             && mailbox.outcomes.is_empty()
             && !mailbox.stop
             && mailbox.slice.is_none()
+            && mailbox.backups.is_empty()
         {
             mailbox.runner_waits = true;
             let waited = shared
@@ -380,6 +390,8 @@ impl Runner {
         }
         let mut mailbox = lock(&self.shared.mailbox);
         mailbox.stopped = true;
+        // Their senders learn that there is no answer.
+        mailbox.backups.clear();
         mem::swap(&mut self.mail, &mut mailbox.commands);
         drop(mailbox);
         self.sort_mail();

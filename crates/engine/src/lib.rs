@@ -45,7 +45,7 @@ pub use describe::Description;
 pub use event::{Event, Fact};
 pub use outcome::{Outcome, Refusal};
 pub use overview::{BusQueueOverview, Overview, QueueOverview};
-pub use repair::StoredMessage;
+pub use repair::{Skip, StoredMessage};
 pub use shared::Waste;
 pub use snapshot::{Snapshot, SnapshotParts};
 pub use state::State;

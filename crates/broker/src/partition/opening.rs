@@ -115,7 +115,7 @@ impl<T> Partition<T> {
 }
 
 /// Rebuilds a state from the log.
-struct Replayed(State);
+pub(crate) struct Replayed(pub(crate) State);
 
 impl Replay for Replayed {
     fn begin(&mut self) {

@@ -7,6 +7,7 @@ use kew_engine::Command;
 use kew_log::JobOutcome;
 
 use crate::answers::Asker;
+use crate::backup::BackupRequest;
 use crate::broker::lock;
 use crate::metrics::Instruments;
 use crate::overview::SliceRequest;
@@ -34,6 +35,8 @@ pub(super) struct Mailbox {
     pub(super) outcomes: Vec<JobOutcome>,
     /// A request for metrics. There is one reader at a time.
     pub(super) slice: Option<SliceRequest>,
+    /// Requests about backups. Each has an answer or is the end of one, and there is one backup at a time.
+    pub(super) backups: Vec<BackupRequest>,
     /// A thread that had jobs is gone. Their outcomes will never come.
     pub(super) worker_is_gone: bool,
     /// The runner waits for mail: wake it after adding some.
@@ -50,6 +53,7 @@ impl Shared {
                 commands: Vec::new(),
                 outcomes: Vec::new(),
                 slice: None,
+                backups: Vec::new(),
                 worker_is_gone: false,
                 runner_waits: false,
                 stop: false,
@@ -123,6 +127,15 @@ impl Shared {
         let mut mailbox = lock(&self.mailbox);
         if !mailbox.stop && !mailbox.stopped {
             mailbox.slice = Some(request);
+            self.wake(mailbox);
+        }
+    }
+
+    /// Makes the runner carry out a request about a backup. A runner that has stopped drops it.
+    pub(crate) fn request_backup(&self, request: BackupRequest) {
+        let mut mailbox = lock(&self.mailbox);
+        if !mailbox.stop && !mailbox.stopped {
+            mailbox.backups.push(request);
             self.wake(mailbox);
         }
     }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod backup;
 mod broker;
 mod bus;
 mod bus_full_disk;

@@ -137,7 +137,7 @@ fn numbers_that_may_have_been_used_are_skipped() {
     let mut state = state([created(1, "a"), sent(1, 1), sent(1, 2), deleted(1, 1)]);
     let before = state.storage[&queue(1)].backlog.messages().next();
     let generation = before.unwrap().1.generation.as_u32();
-    state.skip_numbers();
+    state.skip_numbers(Skip::GAP);
     assert_eq!(numbers(&state), [(1, 2)]);
     assert!(state.holds(queue(1), SequenceNumber::new(2)));
     let (_, message) = state.storage[&queue(1)].backlog.messages().next().unwrap();
@@ -149,6 +149,18 @@ fn numbers_that_may_have_been_used_are_skipped() {
     let next = state.next_sequence_number(queue(1)).unwrap().as_u64();
     state.apply(sent(1, next));
     assert_eq!(numbers(&state), [(1, 2), (1, next)]);
+    check_ordinary(&state);
+}
+
+#[test]
+fn more_numbers_are_skipped_after_a_backup_than_after_a_gap() {
+    let mut state = state([created(1, "a"), sent(1, 1)]);
+    state.skip_numbers(Skip::BACKUP);
+    let next = state.next_sequence_number(queue(1)).unwrap().as_u64();
+    assert!(next > 1 << 40);
+    assert!(state.catalogue.next_incarnation.as_u64() > 1 << 24);
+    let (_, message) = state.storage[&queue(1)].backlog.messages().next().unwrap();
+    assert!(message.generation.as_u32() > 1 << 24);
     check_ordinary(&state);
 }
 

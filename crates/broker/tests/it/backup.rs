@@ -1,0 +1,91 @@
+//! Backups of a broker with its threads, and what a restored one has.
+
+use std::sync::Arc;
+
+use kew_broker::{BackupRefused, Broker, BrokerOptions, PartitionOptions, Rejection, Restore};
+use kew_engine::Outcome;
+use kew_engine::storage::{ReceivedMessage, StorageOutcome};
+use kew_log::{BeginBackupError, MemoryStorage, Storage, verify};
+
+use crate::support::{create, delete, peek, receive, send};
+
+fn received(outcome: Outcome) -> Vec<ReceivedMessage> {
+    match outcome {
+        Outcome::Storage(StorageOutcome::Received(messages)) => messages,
+        other => panic!("a receive receives: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn there_is_one_backup_at_a_time_and_its_end_begins_the_next() {
+    let broker = Broker::start_in_memory().unwrap();
+    broker.submit(create()).await.unwrap();
+    let pin = broker.begin_backup().await.unwrap();
+    assert!(!pin.plan().segments.is_empty());
+    assert_eq!(pin.held_bytes().await, Some(0));
+    assert!(matches!(
+        broker.begin_backup().await,
+        Err(BackupRefused::Log(BeginBackupError::Busy))
+    ));
+    drop(pin);
+    let pin = broker.begin_backup().await.unwrap();
+    broker.stop();
+    assert_eq!(pin.held_bytes().await, None);
+    assert!(matches!(
+        broker.begin_backup().await,
+        Err(BackupRefused::Stopped)
+    ));
+}
+
+#[tokio::test]
+async fn a_receipt_from_after_the_backup_settles_nothing() {
+    let storage = Arc::new(MemoryStorage::new());
+    let (broker, _) = Broker::start(storage.clone(), BrokerOptions::default()).unwrap();
+    broker.submit(create()).await.unwrap();
+    for number in 0..10 {
+        broker.submit(send(format!("{number}"))).await.unwrap();
+    }
+    broker.stop();
+    let copied = copy(&storage);
+
+    // The server goes on: it leases the messages, and sends more.
+    let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+    for number in 10..20 {
+        broker.submit(send(format!("{number}"))).await.unwrap();
+    }
+    let late = received(broker.submit(receive(32)).await.unwrap().outcome);
+    assert_eq!(late.len(), 20);
+    broker.stop();
+
+    let restore = Restore::read(&*copied).unwrap();
+    assert_eq!(restore.counts(), (1, 10));
+    restore
+        .carry_out(&*copied, PartitionOptions::default(), 3, [7; 16])
+        .unwrap();
+    assert_eq!(verify(&*copied).unwrap().set_aside, [""; 0]);
+    let (broker, _) = Broker::start(copied, BrokerOptions::default()).unwrap();
+    for number in 10..20 {
+        broker.submit(send(format!("new {number}"))).await.unwrap();
+    }
+    for message in &late {
+        let settled = broker.submit(delete(message)).await;
+        assert!(matches!(settled, Err(Rejection::Refused(_))), "{settled:?}");
+    }
+    let bodies = broker.submit(peek()).await.unwrap().bodies;
+    let expected = (0..10).map(|number| format!("{number}"));
+    let expected = expected.chain((10..20).map(|number| format!("new {number}")));
+    assert_eq!(bodies, expected.collect::<Vec<_>>());
+    broker.stop();
+}
+
+fn copy(from: &MemoryStorage) -> Arc<MemoryStorage> {
+    let to = Arc::new(MemoryStorage::new());
+    for name in from.list().unwrap() {
+        let file = from.open(&name).unwrap();
+        let mut bytes = vec![0; usize::try_from(file.len().unwrap()).unwrap()];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+        let copied = to.create(&name).unwrap();
+        assert_eq!(copied.write_at(&bytes, 0).unwrap(), bytes.len());
+    }
+    to
+}
