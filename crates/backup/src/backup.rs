@@ -1,0 +1,135 @@
+//! A backup that was verified, and how its files are put into a new log's directory.
+
+use std::path::Path;
+
+use kew_log::{Damage, LogPosition, Storage, check_file};
+
+use crate::copy::{checksum, copy};
+use crate::destination::Destination;
+use crate::error::failed;
+use crate::manifest::{Manifest, StoredFile, hex};
+use crate::{BackupError, Progress, View};
+
+/// A backup of which every byte was found as it was written. No other process changes it meanwhile.
+#[derive(Debug)]
+pub struct Backup {
+    _destination: Destination,
+    manifest: Manifest,
+    view: View,
+}
+
+/// The size of the files in a backup, as its manifest states it. Checks none of them.
+pub fn stated_size_bytes(path: &Path) -> Result<u64, BackupError> {
+    let destination = Destination::open_to_read(path)?;
+    manifest_of(&destination).map(|manifest| manifest.size_bytes())
+}
+
+fn manifest_of(destination: &Destination) -> Result<Manifest, BackupError> {
+    destination
+        .manifest()?
+        .ok_or_else(|| BackupError::Unfinished {
+            path: destination.path().to_owned(),
+        })
+}
+
+impl Backup {
+    /// Opens a backup and reads all of it. Names all damage.
+    pub fn open(path: &Path, progress: &mut Progress<'_>) -> Result<Self, BackupError> {
+        let destination = Destination::open_to_read(path)?;
+        let manifest = manifest_of(&destination)?;
+        let view = destination.view(&manifest.files);
+        let mut damage = Vec::new();
+        for file in &manifest.files {
+            damage.extend(check(&destination, &view, file, progress)?);
+        }
+        if !damage.is_empty() {
+            return Err(BackupError::Damaged { damage });
+        }
+        Ok(Self {
+            _destination: destination,
+            manifest,
+            view,
+        })
+    }
+
+    /// What it has.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Its files as the log's directory that they came from, to read.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Copies its files into a log's directory, which must be empty, and reads them back.
+    pub fn copy_to(
+        &self,
+        directory: &Path,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), BackupError> {
+        for file in &self.manifest.files {
+            let to = directory.join(&file.name);
+            let from = self.view.open(&file.name);
+            let from = from.map_err(failed("open", Path::new(&file.stored_as)))?;
+            let (size_bytes, padded_bytes) = (file.size_bytes, file.restored_size_bytes);
+            copy(
+                &*from,
+                &file.stored_as,
+                &to,
+                size_bytes,
+                padded_bytes,
+                progress,
+            )?;
+            if hex(checksum(&to, size_bytes, progress)?) != file.crc32c {
+                return Err(BackupError::CopyDamaged { path: to });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The damage in one stored file.
+fn check(
+    destination: &Destination,
+    view: &View,
+    file: &StoredFile,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Damage>, BackupError> {
+    let path = destination.path_of(&file.stored_as);
+    let damaged = |offset, what: String| Damage {
+        file: path.display().to_string(),
+        offset,
+        what,
+    };
+    let there = match std::fs::metadata(&path) {
+        Ok(there) => there.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(vec![damaged(0, "the file is missing".into())]);
+        }
+        Err(error) => return Err(failed("read", &path)(error)),
+    };
+    if there < file.size_bytes {
+        let what = format!("the file ends here, and had {} bytes", file.size_bytes);
+        return Ok(vec![damaged(there, what)]);
+    }
+    let crc = hex(checksum(&path, file.size_bytes, progress)?);
+    if crc == file.crc32c {
+        return Ok(Vec::new());
+    }
+    // Only records know where the damage is.
+    let end = LogPosition::new(file.end);
+    let found = check_file(view, &file.name, end).map_err(BackupError::Source)?;
+    let mut found: Vec<_> = found
+        .into_iter()
+        .map(|it| damaged(it.offset, it.what))
+        .collect();
+    if found.is_empty() {
+        let what = format!(
+            "somewhere from here on: the checksum of the file is {crc} and must be {}",
+            file.crc32c
+        );
+        found.push(damaged(0, what));
+    }
+    Ok(found)
+}

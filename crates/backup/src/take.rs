@@ -1,0 +1,206 @@
+//! Takes a backup: copies what is not there yet, checks it, and writes the manifest.
+
+use std::path::Path;
+
+use kew_log::{BackupPlan, BoxError, LogPosition, Replay, Storage, check_file, identity, replay};
+
+use crate::copy::{checksum, copy};
+use crate::destination::{Destination, stored_name};
+use crate::manifest::{FORMAT, Manifest, StoredFile, hex};
+use crate::{BackupError, Phase, Progress, View};
+
+/// What to back up.
+pub struct Source<'a> {
+    /// The log's directory, to read. The files of the plan stay there meanwhile.
+    pub storage: &'a dyn Storage,
+    /// What to copy.
+    pub plan: &'a BackupPlan,
+    /// The id of the data directory.
+    pub data_dir_id: &'a str,
+    /// The time of the plan, in RFC 3339.
+    pub taken_at: &'a str,
+    /// The version of Kew.
+    pub kew: &'a str,
+}
+
+/// A backup that is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// What it has.
+    pub manifest: Manifest,
+    /// How many bytes were copied.
+    pub copied_bytes: u64,
+    /// How many bytes an earlier run had copied.
+    pub reused_bytes: u64,
+}
+
+/// A file of the plan.
+struct Planned {
+    name: String,
+    identity: u32,
+    size_bytes: u64,
+    restored_size_bytes: u64,
+    end: LogPosition,
+}
+
+/// Takes a backup into `to`. An earlier backup there stays usable until this one is whole.
+///
+/// After an error or a crash, the next run continues: it copies no file again that was copied and checked.
+pub fn take(
+    source: &Source<'_>,
+    to: &Path,
+    progress: &mut Progress<'_>,
+) -> Result<Taken, BackupError> {
+    let destination = Destination::open(to)?;
+    refuse_other_source(&destination, source)?;
+    let mut taken = Taken {
+        manifest: Manifest {
+            format: FORMAT,
+            kew: source.kew.to_owned(),
+            data_dir_id: source.data_dir_id.to_owned(),
+            taken_at: source.taken_at.to_owned(),
+            position: source.plan.position.as_u64(),
+            files: Vec::new(),
+            checksum: String::new(),
+        },
+        copied_bytes: 0,
+        reused_bytes: 0,
+    };
+    for planned in planned(source)? {
+        let found = destination.find(&planned.name, planned.identity, planned.size_bytes)?;
+        let file = match found {
+            Some((stored_as, crc)) => {
+                progress(Phase::Reuse, planned.size_bytes).map_err(BackupError::Ended)?;
+                taken.reused_bytes += planned.size_bytes;
+                planned.stored(stored_as, crc)
+            }
+            None => {
+                taken.copied_bytes += planned.size_bytes;
+                copy_one(source, &destination, &planned, progress)?
+            }
+        };
+        taken.manifest.files.push(file);
+    }
+    check_together(&destination.view(&taken.manifest.files), source.plan)?;
+    taken.manifest = taken.manifest.sealed();
+    destination.finish(&taken.manifest)?;
+    Ok(taken)
+}
+
+fn refuse_other_source(destination: &Destination, source: &Source<'_>) -> Result<(), BackupError> {
+    match destination.manifest()? {
+        Some(before) if before.data_dir_id != source.data_dir_id => Err(BackupError::OtherSource {
+            path: destination.path().to_owned(),
+            found: before.data_dir_id,
+            given: source.data_dir_id.to_owned(),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The files to copy: the segment that is being written last.
+fn planned(source: &Source<'_>) -> Result<Vec<Planned>, BackupError> {
+    let mut all = Vec::new();
+    if let Some(name) = source.plan.snapshot_name() {
+        let file = source.storage.open(&name);
+        let size_bytes = file.and_then(|file| file.len());
+        let size_bytes = size_bytes.map_err(crate::error::failed("open", Path::new(&name)))?;
+        all.push(Planned {
+            identity: identity(source.storage, &name).map_err(BackupError::of_source)?,
+            name,
+            size_bytes,
+            restored_size_bytes: size_bytes,
+            end: source.plan.position,
+        });
+    }
+    all.extend(source.plan.segments.iter().map(|segment| Planned {
+        name: segment.name(),
+        identity: segment.header_crc,
+        size_bytes: segment.copied_bytes,
+        restored_size_bytes: segment.size_bytes,
+        end: segment.end,
+    }));
+    Ok(all)
+}
+
+impl Planned {
+    fn stored(&self, stored_as: String, crc: u32) -> StoredFile {
+        StoredFile {
+            name: self.name.clone(),
+            stored_as,
+            size_bytes: self.size_bytes,
+            restored_size_bytes: self.restored_size_bytes,
+            end: self.end.as_u64(),
+            crc32c: hex(crc),
+        }
+    }
+}
+
+/// Copies a file under a temporary name, and gives it its name once the copy was found whole.
+fn copy_one(
+    source: &Source<'_>,
+    destination: &Destination,
+    planned: &Planned,
+    progress: &mut Progress<'_>,
+) -> Result<StoredFile, BackupError> {
+    let name = &planned.name;
+    let temporary = destination.temporary(name);
+    let from = source.storage.open(name);
+    let from = from.map_err(crate::error::failed("open", Path::new(name)))?;
+    let size_bytes = planned.size_bytes;
+    let crc = copy(&*from, name, &temporary, size_bytes, 0, progress)?;
+    let stored_as = stored_name(name, planned.identity, size_bytes, crc);
+    let file = planned.stored(stored_as, crc);
+    if checksum(&temporary, size_bytes, progress)? != crc {
+        return Err(BackupError::CopyDamaged { path: temporary });
+    }
+    // The copy has the bytes of the source, so what is wrong with it is wrong there.
+    let mut view = View::default();
+    view.add(&file, temporary.clone());
+    let found = identity(&view, name).map_err(BackupError::of_source)?;
+    let damage = check_file(&view, name, planned.end).map_err(BackupError::of_source)?;
+    if let Some(damage) = damage.into_iter().next() {
+        return Err(BackupError::SourceDamaged {
+            file: damage.file,
+            offset: damage.offset,
+            what: damage.what,
+        });
+    }
+    if found != planned.identity {
+        return Err(BackupError::SourceReplaced { file: name.clone() });
+    }
+    destination.keep(&temporary, &file)?;
+    Ok(file)
+}
+
+/// Reads what a start would read: the files fit together, and end where the plan says.
+fn check_together(view: &View, plan: &BackupPlan) -> Result<(), BackupError> {
+    let end = replay(view, &mut NoState).map_err(BackupError::of_source)?;
+    if end.position == plan.position {
+        return Ok(());
+    }
+    let last = plan.segments.last();
+    Err(BackupError::SourceDamaged {
+        file: last.map_or_else(String::new, |segment| segment.name()),
+        offset: last.map_or(0, |segment| segment.copied_bytes),
+        what: format!(
+            "the log ends at position {}, and was durable up to {}",
+            end.position, plan.position
+        ),
+    })
+}
+
+/// Discards what is replayed.
+struct NoState;
+
+impl Replay for NoState {
+    fn begin(&mut self) {}
+
+    fn snapshot_part(&mut self, _part: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn event(&mut self, _record: LogPosition, _event: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! Backups of a small log, with directories on a disk.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot continue has failed, and helpers are not marked as tests"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kew_backup::{Backup, BackupError, Phase, Source, Taken, take};
+use kew_log::{
+    BatchBuilder, BoxError, FileStorage, Log, LogOptions, LogPosition, Replay, plan_backup, replay,
+};
+
+const ID: &str = "0123456789abcdef0123456789abcdef";
+
+/// Counts events.
+#[derive(Default)]
+struct Count(u64);
+
+impl Replay for Count {
+    fn begin(&mut self) {
+        self.0 = 0;
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        self.0 = u64::from_le_bytes(part.try_into()?);
+        Ok(())
+    }
+
+    fn event(&mut self, _record: LogPosition, _event: &[u8]) -> Result<(), BoxError> {
+        self.0 += 1;
+        Ok(())
+    }
+}
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn source(&self) -> PathBuf {
+        self.0.path().join("source")
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.0.path().join("backup")
+    }
+
+    /// Appends events with bodies, and a snapshot at the end.
+    fn append(&self, events: u64) {
+        let storage = FileStorage::open(self.source()).unwrap();
+        let options = LogOptions {
+            segment_size_first_bytes: 512 << 10,
+            segment_size_max_bytes: 512 << 10,
+            batch_size_max_bytes: 128 << 10,
+            turn_space_min_bytes: 64 << 10,
+            settlement_reserve_bytes: 64 << 10,
+            ..LogOptions::default()
+        };
+        let mut count = Count::default();
+        let (mut log, _) = Log::open(&storage, options, events, &mut count).unwrap();
+        for _ in 0..events {
+            while let Some(job) = log.next_background_job() {
+                log.complete(job.run(&storage)).unwrap();
+            }
+            let reservation = log.reserve().unwrap();
+            let mut batch = BatchBuilder::at(reservation.position);
+            batch.push_body(&[7; 50_000]);
+            batch.push_event(b"one");
+            log.append(reservation.epoch, reservation.position, batch)
+                .unwrap();
+            log.run_commit().unwrap();
+        }
+        let live = log.segments().map(|segment| segment.base).collect();
+        let part = (count.0 + events).to_le_bytes().to_vec();
+        log.snapshot(vec![part.into()], live).unwrap();
+        while let Some(job) = log.next_background_job() {
+            log.complete(job.run(&storage)).unwrap();
+        }
+    }
+
+    fn take(&self) -> Result<Taken, BackupError> {
+        self.take_until(u64::MAX)
+    }
+
+    /// Takes a backup that is ended when so many bytes were copied or checked.
+    fn take_until(&self, bytes_max: u64) -> Result<Taken, BackupError> {
+        let storage = FileStorage::read_only(self.source()).unwrap();
+        let plan = plan_backup(&storage).unwrap();
+        let source = Source {
+            storage: &storage,
+            plan: &plan,
+            data_dir_id: ID,
+            taken_at: "2026-11-24T15:00:00Z",
+            kew: "0.1.0",
+        };
+        let mut left = bytes_max;
+        take(&source, &self.backup(), &mut |phase, bytes| {
+            if phase != Phase::Reuse {
+                left = left.checked_sub(bytes).ok_or("ended")?;
+            }
+            Ok(())
+        })
+    }
+
+    fn open(&self) -> Result<Backup, BackupError> {
+        Backup::open(&self.backup(), &mut |_, _| Ok(()))
+    }
+
+    fn stored(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.backup().join("partition-0")).unwrap();
+        let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths
+    }
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+fn events_in(backup: &Backup) -> u64 {
+    let mut count = Count::default();
+    replay(backup.view(), &mut count).unwrap();
+    count.0
+}
+
+#[test]
+fn a_backup_that_is_ended_anywhere_continues() {
+    let place = Place::new();
+    place.append(30);
+    let mut copied = 0;
+    let mut ends = 0;
+    let taken = loop {
+        // A little more than a segment each time.
+        match place.take_until(1_200_000) {
+            Ok(taken) => break taken,
+            Err(BackupError::Ended(_)) => ends += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(matches!(place.open(), Err(BackupError::Unfinished { .. })));
+        assert!(ends < 20, "it does not end");
+        copied += 1;
+    };
+    assert!(copied > 1 && taken.reused_bytes > taken.copied_bytes);
+    let backup = place.open().unwrap();
+    assert_eq!(events_in(&backup), 30);
+    assert_eq!(*backup.manifest(), taken.manifest);
+
+    let to = place.0.path().join("new");
+    fs::create_dir(&to).unwrap();
+    backup.copy_to(&to, &mut |_, _| Ok(())).unwrap();
+    let mut count = Count::default();
+    let storage = FileStorage::open(&to).unwrap();
+    Log::open(&storage, LogOptions::default(), 1, &mut count).unwrap();
+    assert_eq!(count.0, 30);
+}
+
+#[test]
+fn the_backup_before_stays_whole_until_the_next_one_is() {
+    let place = Place::new();
+    place.append(30);
+    let first = place.take().unwrap();
+    place.append(20);
+    assert!(matches!(
+        place.take_until(700_000),
+        Err(BackupError::Ended(_))
+    ));
+    let backup = place.open().unwrap();
+    assert_eq!(*backup.manifest(), first.manifest);
+    assert_eq!(events_in(&backup), 30);
+    let busy = place.take();
+    assert!(matches!(busy, Err(BackupError::InUse { .. })), "{busy:?}");
+    drop(backup);
+
+    let second = place.take().unwrap();
+    assert!(second.reused_bytes > 1_000_000);
+    assert_eq!(place.stored().len(), second.manifest.files.len());
+    assert_eq!(events_in(&place.open().unwrap()), 50);
+    let again = place.take().unwrap();
+    assert_eq!((again.copied_bytes, again.manifest), (0, second.manifest));
+}
+
+#[test]
+fn damage_is_named_where_it_is() {
+    let place = Place::new();
+    place.append(30);
+    place.take().unwrap();
+    let stored = place.stored();
+    for file in [&stored[0], &stored[stored.len() - 1]] {
+        let size = fs::metadata(file).unwrap().len();
+        let middle = usize::try_from(size / 2).unwrap();
+        flip(file, middle);
+        let Err(BackupError::Damaged { damage }) = place.open() else {
+            panic!("damage to {file:?} is not noticed");
+        };
+        assert_eq!(damage.len(), 1);
+        assert_eq!(damage[0].file, file.display().to_string());
+        assert!(damage[0].offset <= size / 2, "{damage:?}");
+        flip(file, middle);
+    }
+    fs::remove_file(&stored[0]).unwrap();
+    fs::write(&stored[1], b"short").unwrap();
+    let Err(BackupError::Damaged { damage }) = place.open() else {
+        panic!("a missing file is not noticed");
+    };
+    assert_eq!(damage.len(), 2);
+
+    // At the source: nothing new is taken.
+    let segment = place.source().join("segment-00000000000000000002");
+    flip(&segment, 60_000);
+    fs::remove_file(&stored[1]).unwrap();
+    let refused = place.take();
+    let Err(BackupError::SourceDamaged { file, offset, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(file, "segment-00000000000000000002");
+    assert!(offset <= 60_000);
+}
+
+#[test]
+fn what_is_not_a_backup_of_this_directory_is_left_alone() {
+    let place = Place::new();
+    place.append(3);
+    fs::create_dir(place.backup()).unwrap();
+    fs::write(place.backup().join("notes"), "mine").unwrap();
+    let refused = place.take();
+    assert!(matches!(refused, Err(BackupError::NotABackup { .. })));
+    assert_eq!(fs::read_dir(place.backup()).unwrap().count(), 1);
+    fs::remove_file(place.backup().join("notes")).unwrap();
+    place.take().unwrap();
+
+    let manifest = place.backup().join("BACKUP");
+    let other = fs::read_to_string(&manifest).unwrap().replace(ID, "f00d");
+    fs::write(&manifest, &other).unwrap();
+    // Its checksum does not fit any more: that is noticed first.
+    let refused = place.take();
+    assert!(matches!(refused, Err(BackupError::DamagedManifest { .. })));
+}
