@@ -48,6 +48,26 @@ pub(crate) enum Command {
     Bus(BusArgs),
     /// Create certificates for HTTPS.
     Tls(TlsArgs),
+    /// Copy the data directory of a running server, or of none, into a backup.
+    ///
+    /// If a server uses the data directory, it goes on serving, and keeps the files in their place until
+    /// they are copied. The backup has everything that was durable when it began, and nothing newer. Each copy
+    /// is read back and checked.
+    ///
+    /// Run it again with the same directory to continue after an interruption, and to bring a backup up to
+    /// date: files that did not change are not copied again. The earlier backup stays usable until the new one is
+    /// whole. Run it with another directory to keep both.
+    ///
+    /// A backup has the keys of accounts and rules, so only its owner may read it. It has no certificates.
+    Backup(BackupArgs),
+    /// Verify a backup, and make a new data directory of it.
+    ///
+    /// It first reads all of the backup, and stops before it writes anything if any byte is damaged. kew
+    /// serve does not open the new directory before it is whole. After an interruption, run it again.
+    ///
+    /// Pop receipts and locks become invalid: clients may hold some from after the backup. New messages get
+    /// sequence numbers far above all earlier ones.
+    Restore(RestoreArgs),
     /// Inspect, verify and repair the log of a data directory.
     Log(LogArgs),
     /// Measure how fast this disk makes small writes durable, which limits the speed of every queue.
@@ -192,6 +212,39 @@ pub(crate) struct TlsInitArgs {
     pub(crate) force: bool,
 
     /// Print the result as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// The directory of the backup, empty, missing, or with an earlier backup of the same data directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
+
+    /// How fast to copy at most, in MiB a second; 0 for no limit
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub(crate) rate: u64,
+
+    #[command(flatten)]
+    pub(crate) of: DirectoryArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArgs {
+    /// The directory of the backup
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: PathBuf,
+
+    /// The new data directory, empty or missing; a directory tls may be there
+    #[arg(long, value_name = "DIR", required_unless_present = "verify_only")]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// Verify the backup, and restore nothing
+    #[arg(long, conflicts_with = "data_dir")]
+    pub(crate) verify_only: bool,
+
+    /// Print progress and the result as lines of JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

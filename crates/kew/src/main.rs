@@ -3,6 +3,7 @@
 mod accept;
 mod account_command;
 mod admin;
+mod backup_command;
 mod bus;
 mod bus_args;
 mod bus_command;
@@ -30,6 +31,7 @@ mod queue_args;
 mod queue_command;
 mod queue_values;
 mod quota;
+mod restore_command;
 mod safe_json;
 mod serve;
 mod serve_args;
@@ -60,6 +62,8 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(*args),
         Some(Command::Account(args)) => account_command::run(args),
         Some(Command::Tls(args)) => tls_command::run(&args),
+        Some(Command::Backup(args)) => backup_command::run(args),
+        Some(Command::Restore(args)) => restore_command::run(&args),
         Some(Command::Log(args)) => log_command::run(&args),
         Some(Command::DiskTest(args)) => disk_test::run(&args),
         Some(Command::Queue(args)) => return queue_command::run(&args),

@@ -262,7 +262,7 @@ async fn serve_until_stopped(
     let door = Door::new(tls, DoorLimits::default());
     fronts.accept(&mut tasks, listeners, settings, &door, &stopping);
     if let (Some(door), Some(address)) = (admin, first) {
-        let administered = fronts.administered(address, bus_endpoint);
+        let administered = fronts.administered(address, bus_endpoint, stopping.clone())?;
         tasks.spawn(door.run(administered, stopping));
     }
     let result = tokio::select! {

@@ -17,8 +17,13 @@ pub(crate) fn explain(error: StartError, data_dir: &Path) -> Error {
     let StartError::Open(OpenPartitionError::Log(error)) = error else {
         return Error::new(error).context(what);
     };
+    explain_log(error, data_dir).context(what)
+}
+
+/// The error of a log, with the full name of the file.
+pub(crate) fn explain_log(error: OpenError, data_dir: &Path) -> Error {
     let log = DataDir::log_path(data_dir);
-    let error = match error {
+    match error {
         OpenError::Corrupt {
             file,
             offset,
@@ -31,6 +36,5 @@ pub(crate) fn explain(error: StartError, data_dir: &Path) -> Error {
         ),
         // These name a file without its directory, or no file.
         other => Error::new(other).context(format!("cannot open the log in {}", log.display())),
-    };
-    error.context(what)
+    }
 }

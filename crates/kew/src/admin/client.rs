@@ -33,6 +33,11 @@ impl Connection {
         }
     }
 
+    /// The connection itself, for what is not one request with one answer.
+    pub(crate) fn into_stream(self) -> UnixStream {
+        self.0
+    }
+
     /// Asks the server to carry out an act.
     pub(crate) fn ask(self, act: &Act) -> Result<Result<Answer, Failure>> {
         self.exchange(act)

@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 
 use crate::accept::ACCEPT_PAUSE;
 
+use super::backup::lines;
 use super::routes::{self, NoRoute, VerbName};
 use super::verb::{Administrable, Asked, New, Rotation, Verb};
 use super::{Act, Administered, Answer, Failure, carry_out, socket};
@@ -127,7 +128,8 @@ async fn serve(room: Arc<Administered>, stream: UnixStream) {
         .max_buf_size(16 * 1024)
         // One request a connection, so that a stop does not wait for idle connections.
         .keep_alive(false);
-    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
+    let served = http.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.with_upgrades().await {
         tracing::debug!(%error, "a connection to the administration socket failed");
     }
 }
@@ -141,6 +143,9 @@ async fn answer(
     request: Request<Incoming>,
     by: &str,
 ) -> Response<Full<Bytes>> {
+    if request.uri().path() == lines::PATH {
+        return begin_backup(&room, request, by).await;
+    }
     let by = by.to_owned();
     let act = match read(request).await {
         Ok(act) => act,
@@ -157,6 +162,24 @@ async fn answer(
             let failure = Failure::new("internal", "the server panicked, which is a bug");
             json(StatusCode::INTERNAL_SERVER_ERROR, &failure)
         }
+    }
+}
+
+/// A backup has a connection of its own, which lasts longer than an answer.
+async fn begin_backup(
+    room: &Administered,
+    request: Request<Incoming>,
+    by: &str,
+) -> Response<Full<Bytes>> {
+    if request.method() != Method::POST {
+        return refused(NoRoute::Method("POST".into()));
+    }
+    let Some(backups) = &room.backups else {
+        return refused(NoRoute::Path);
+    };
+    match backups.begin(request, by).await {
+        Ok(response) => response,
+        Err(failure) => json(failure.status(), &failure),
     }
 }
 

@@ -5,6 +5,7 @@
 //! audit log. Accounts and rules have the same verbs ([`verb`]) and the same paths ([`routes`]).
 
 pub(crate) mod account;
+pub(crate) mod backup;
 pub(crate) mod client;
 pub(crate) mod door;
 mod failure;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use tracing::field::debug;
 
 use account::{AccountView, Endpoint};
+use backup::Backups;
 pub(crate) use failure::Failure;
 use rule::{BusEndpoint, RuleView};
 use verb::{Asked, KeyView, Verb};
@@ -70,6 +72,8 @@ pub(crate) struct Administered {
     pub(crate) endpoint: Endpoint,
     pub(crate) bus: BusApi,
     pub(crate) bus_endpoint: BusEndpoint,
+    /// `None` without a server: the command line then reads the directory itself.
+    pub(crate) backups: Option<Backups>,
 }
 
 /// Carries out an act of an administrator. A change is durable and in force when this returns.
@@ -85,6 +89,8 @@ pub(crate) async fn carry_out(
         endpoint,
         bus,
         bus_endpoint,
+        // A backup is no act with one answer: see its module.
+        backups: _,
     } = administered;
     let (record, result) = match act {
         Act::Account(asked) => (asked.record(), asked.carry_out(accounts, endpoint).await),

@@ -1,6 +1,8 @@
 //! The front ends of a server, their listeners, and the tasks that accept connections for each listener.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
@@ -18,6 +20,7 @@ use super::{METRICS_LISTEN, QUEUE_LISTEN, Sockets, open, reachable};
 use crate::accept::{Acceptor, Role};
 use crate::admin::Administered;
 use crate::admin::account::Endpoint;
+use crate::admin::backup::{Backups, Seen};
 use crate::admin::rule::BusEndpoint;
 use crate::bus::{self, BusAcceptor};
 use crate::open_files::{self, TurnedAwayPlaces};
@@ -29,6 +32,9 @@ pub(super) struct Fronts {
     accounts: AccountStore,
     bus: BusApi,
     turned_away: TurnedAwayPlaces,
+    broker: Broker,
+    backups_seen: Arc<Seen>,
+    data_dir: Option<PathBuf>,
     /// Whether there is an account besides the well-known one.
     pub(super) has_accounts: bool,
     /// Whether there is a rule of the namespace besides the well-known one.
@@ -70,6 +76,13 @@ impl Fronts {
         let counted = bus.clone();
         let bus_metrics = OtherMetrics::new(move || counted.metrics());
         options.operator.others.push(bus_metrics);
+        let data_dir = options.operator.data_dir.clone();
+        let backups_seen = Seen::open(data_dir.as_deref());
+        if data_dir.is_some() {
+            let seen = Arc::clone(&backups_seen);
+            let metrics = OtherMetrics::new(move || seen.metrics());
+            options.operator.others.push(metrics);
+        }
         let queue = QueueApi::new(broker.clone(), options);
         let well_known = settings.public_key != PublicKey::Nowhere;
         let accounts = StorageAccounts::open(broker.clone(), queue.accounts().clone(), well_known)
@@ -86,6 +99,9 @@ impl Fronts {
             accounts,
             bus,
             turned_away: places.turned_away,
+            broker: broker.clone(),
+            backups_seen,
+            data_dir,
         })
     }
 
@@ -95,13 +111,17 @@ impl Fronts {
         self,
         address: SocketAddr,
         bus_endpoint: BusEndpoint,
-    ) -> Administered {
-        Administered {
+        stopping: watch::Receiver<bool>,
+    ) -> Result<Administered> {
+        let data_dir = self.data_dir.as_deref();
+        let backups = Backups::new(self.broker, data_dir, self.backups_seen, stopping)?;
+        Ok(Administered {
             accounts: self.accounts,
             endpoint: Endpoint(reachable(address)),
             bus: self.bus,
             bus_endpoint,
-        }
+            backups: Some(backups),
+        })
     }
 
     /// Accepts connections at every listener until the server stops, each in a task.

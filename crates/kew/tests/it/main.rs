@@ -4,6 +4,7 @@
 //! dies with the test.
 
 mod accounts;
+mod backup;
 mod bus;
 mod bus_door;
 mod bus_errors;

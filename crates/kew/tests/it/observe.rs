@@ -390,11 +390,12 @@ fn every_metric_is_documented_and_everything_documented_is_shown() {
             empty.push(name.as_str());
         }
     }
-    // There was no snapshot since the start, and no Service Bus queue.
+    // There was no snapshot since the start, no backup, and no Service Bus queue.
     assert_eq!(
         empty,
         [
             "kew_amqp_refusals_total",
+            "kew_backup_age_seconds",
             "kew_bus_queue_messages",
             "kew_bus_queue_oldest_message_age_seconds",
             "kew_bus_queue_sessions_locked",

@@ -206,6 +206,18 @@ impl Server {
         self.end_by(Signal::KILL);
     }
 
+    /// Kills a command like a crash, unless it has just ended by itself.
+    pub(crate) fn kill_if_it_runs(mut self) {
+        self.signal(Signal::KILL);
+        self.wait();
+        let status = self.child.wait().expect("our own child");
+        let ending = match status.code() {
+            Some(_) => Ending::WithACode,
+            None => Ending::By(Signal::KILL),
+        };
+        self.judge(ending);
+    }
+
     /// Asks the server to stop, waits until it has ended cleanly, and returns its log.
     pub(crate) fn terminate(self) -> String {
         self.stop(Signal::TERM)

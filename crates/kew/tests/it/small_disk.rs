@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::server::Server;
+use crate::server::{Ended, Server, run};
 use crate::skip::skip;
 
 /// A tmpfs that only processes in its namespace see.
@@ -94,6 +94,16 @@ impl SmallDisk {
                 .arg(self.mount_point.join("data"));
             entered.args(["--queue-listen", "127.0.0.1:0"]);
             entered.args(arguments);
+            *command = entered;
+        })
+    }
+
+    /// Runs `kew` to its end where it sees the disk.
+    pub(crate) fn run(&self, arrange: impl FnOnce(&mut Command)) -> (Ended, String) {
+        run(|command| {
+            let mut entered = self.enter();
+            entered.arg(command.get_program());
+            arrange(&mut entered);
             *command = entered;
         })
     }
