@@ -107,13 +107,14 @@ impl<'a> Turn<'a> {
     }
 
     fn emit(&mut self, fact: Fact) {
-        let event = Event { at: self.now, fact };
         // A wrong description would be wrong in each replay too.
         assert!(
-            self.state.is_described_by(&event.fact),
-            "the state is not as this says: {event:?}"
+            self.state.is_described_by(&fact),
+            "at {} the state is not as this says: {fact:?}",
+            self.now
         );
         self.record_effects();
+        let event = Event { at: self.now, fact };
         pass(Seam::Decided, event, |event| {
             self.journal.record(&event);
             self.state.apply(event);
