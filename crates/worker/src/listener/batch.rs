@@ -13,11 +13,11 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, Span};
 
-use super::handling::{Work, handle};
+use super::handling::{Work, end_clean_up, handle, warn_unless_clean};
 use super::keeper::needs_renewal;
 use super::phase::Phase;
 use super::settle::{Settlement, no_answer, settle_on, tries_until};
@@ -37,7 +37,7 @@ pub(super) fn begin_all<T: Send + Sync + 'static, S: Source>(
     leases: Vec<S::Lease>,
     places: &mut Places,
 ) {
-    let mut done = Vec::new();
+    let mut done = Vec::with_capacity(leases.len());
     let mut now = Instant::now();
     let until = now + SWIFT_MAX;
     for lease in leases {
@@ -76,6 +76,14 @@ struct Succeeded<T: Send + Sync + 'static, S: Source> {
     work: Arc<Work<T, S>>,
     span: Span,
     handled_for: Duration,
+}
+
+impl<T: Send + Sync + 'static, S: Source> Succeeded<T, S> {
+    /// The lease, if nobody else has the message any more.
+    fn lease(&mut self) -> Option<&mut S::Lease> {
+        let work = Arc::get_mut(&mut self.work)?;
+        Arc::get_mut(&mut work.lease).map(Mutex::get_mut)
+    }
 }
 
 enum Begun<T: Send + Sync + 'static, S: Source> {
@@ -169,37 +177,27 @@ async fn complete_apart<T: Send + Sync + 'static, S: Source>(
 /// Deletes messages with one call. What fails is tried again for each.
 async fn complete_together<T: Send + Sync + 'static, S: Source>(
     shared: Arc<Shared<T, S>>,
-    done: Vec<Succeeded<T, S>>,
+    mut done: Vec<Succeeded<T, S>>,
     mut places: Places,
 ) {
-    let (mut leases, mut others) = (Vec::with_capacity(done.len()), Vec::new());
-    let mut held = Vec::with_capacity(done.len());
-    let began = Instant::now();
-    for one in done {
-        match one.work.lease.clone().try_lock_owned() {
-            Ok(lease) => {
-                held.push((one, tries_until(began, &*lease)));
-                leases.push(lease);
-            }
-            // The handler has passed the delivery on, and it is in use.
-            Err(_) => others.push(one),
-        }
-    }
+    // The handler has passed such a delivery on, and it may be in use.
+    let others: Vec<_> = done.extract_if(.., |it| it.lease().is_none()).collect();
     if !others.is_empty() {
         let places = split(&mut places, others.len());
         shared.spawn(complete_apart(others, places));
     }
-    let Some(until) = held.iter().map(|(_, until)| *until).min() else {
+    let began = Instant::now();
+    let leases: Vec<_> = done.iter_mut().filter_map(Succeeded::lease).collect();
+    let Some(until) = leases.iter().map(|it| tries_until(began, &**it)).min() else {
         return;
     };
-    let all = leases.iter_mut().map(|lease| &mut **lease).collect();
-    let outcomes = timeout_at(until, S::Lease::complete_all(all)).await;
+    let outcomes = timeout_at(until, S::Lease::complete_all(leases)).await;
     let took = began.elapsed();
     let mut outcomes = outcomes.unwrap_or_default().into_iter();
-    for ((one, until), lease) in held.into_iter().zip(leases) {
+    for one in done {
         let outcome = outcomes.next().unwrap_or_else(|| Err(no_answer()));
         // A policy that panics costs what follows the delete of this message, and of no other.
-        let rest = catch_unwind(AssertUnwindSafe(|| end(one, lease, outcome, took, until)));
+        let rest = catch_unwind(AssertUnwindSafe(|| end(one, outcome, began, took)));
         if let Ok(Some((rest, span))) = rest {
             let place = split(&mut places, 1);
             shared.spawn(
@@ -213,33 +211,51 @@ async fn complete_together<T: Send + Sync + 'static, S: Source>(
     }
 }
 
-/// What follows the first try to delete a message, which took so long. Returns what has to be waited for.
+/// What follows the first try to delete a message, which began then and took so long. Returns what has to be waited
+/// for.
 fn end<T: Send + Sync + 'static, S: Source>(
     one: Succeeded<T, S>,
-    mut lease: OwnedMutexGuard<S::Lease>,
     outcome: Result<(), SourceError>,
+    began: Instant,
     took: Duration,
-    until: Instant,
 ) -> Option<(Boxed<'static, ()>, Span)> {
     let Succeeded {
         work,
         span,
         handled_for,
     } = one;
-    let shared = &work.shared;
-    shared.observe_answer(took, outcome.as_ref().err());
+    work.shared.observe_answer(took, outcome.as_ref().err());
     let Err(error) = outcome else {
-        let mut rest: Boxed<'static, _> =
-            Box::pin(async move { work.completed(handled_for).await });
-        let mut context = Context::from_waker(Waker::noop());
-        let polled = span.in_scope(|| rest.as_mut().poll(&mut context));
-        return polled.is_pending().then_some((rest, span));
+        return clean_up(work, handled_for, &span).map(|rest| (rest, span));
     };
     let rest = async move {
         let settlement = Settlement::Complete;
+        let mut lease = work.lease.lock().await;
+        let until = tries_until(began, &*lease);
         let settled = settle_on(&work.shared, &mut *lease, settlement, until, error).await;
         drop(lease);
         work.ended(settled, handled_for).await;
     };
     Some((Box::pin(rest), span))
+}
+
+/// After the delete of a message. Returns what has to be waited for.
+fn clean_up<T: Send + Sync + 'static, S: Source>(
+    work: Arc<Work<T, S>>,
+    handled_for: Duration,
+    span: &Span,
+) -> Option<Boxed<'static, ()>> {
+    let mut cleaning = work.begin_clean_up();
+    let mut context = Context::from_waker(Waker::noop());
+    match span.in_scope(|| cleaning.poll_unpin(&mut context)) {
+        Poll::Ready(cleaned) => {
+            warn_unless_clean(cleaned.is_ok());
+            work.tell_completed(handled_for);
+            None
+        }
+        Poll::Pending => Some(Box::pin(async move {
+            end_clean_up(cleaning).await;
+            work.tell_completed(handled_for);
+        })),
+    }
 }

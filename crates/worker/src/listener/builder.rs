@@ -20,7 +20,7 @@ use crate::source::{ChosenLease, Meta, Source};
 /// Sets up a [`Listener`]. Everything has a default but the handlers, of which there must be one.
 pub struct ListenerBuilder<T, S: Source> {
     source: S,
-    codec: Box<dyn DynDecode<T>>,
+    codec: Arc<dyn DynDecode<T>>,
     handlers: Vec<Box<dyn DynHandler<T, S::Lease>>>,
     settings: Settings,
     visibility: Box<dyn Visibility>,
@@ -32,7 +32,7 @@ pub struct ListenerBuilder<T, S: Source> {
 impl<T: Send + Sync + 'static, S: Source> ListenerBuilder<T, S> {
     pub(super) fn new(source: S, codec: impl Codec<T>) -> Self {
         Self {
-            codec: Box::new(Decode(codec)),
+            codec: Arc::new(Decode(codec)),
             handlers: Vec::new(),
             settings: Settings {
                 batch_size: source.batch_size_max().min(32),

@@ -29,7 +29,10 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     /// returned by a stop, or had no answer. Without a history each delivery counts, and where the service counts
     /// them too and buries by itself.
     fn failed_before(&self) -> u32 {
-        let (deliveries, noted) = (self.meta.attempt - 1, self.meta.history.len());
+        let (deliveries, noted) = (
+            self.incoming.meta.attempt - 1,
+            self.incoming.meta.history.len(),
+        );
         match u32::try_from(noted) {
             // A longer history is cut.
             Ok(noted @ 1..) if S::CHOOSES_LEASE && noted < HISTORY_MAX => noted.min(deliveries),
@@ -41,14 +44,22 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     /// process or lost its lease too often.
     pub(super) fn is_exhausted(&self) -> bool {
         let most = self.shared.settings.attempts_max;
-        let has_failed = !self.meta.history.is_empty() && self.failed_before() >= most;
-        has_failed || self.meta.attempt > most.saturating_add(UNHANDLED_MARGIN)
+        let has_failed = !self.incoming.meta.history.is_empty() && self.failed_before() >= most;
+        has_failed || self.incoming.meta.attempt > most.saturating_add(UNHANDLED_MARGIN)
     }
 
     /// Of a message that ended its process, or its lease, too often.
     pub(super) fn exhausted(&self) -> Failure {
-        let (attempt, most) = (self.meta.attempt, self.shared.settings.attempts_max);
-        let last = self.meta.history.last().map(|it| it.error.as_str());
+        let (attempt, most) = (
+            self.incoming.meta.attempt,
+            self.shared.settings.attempts_max,
+        );
+        let last = self
+            .incoming
+            .meta
+            .history
+            .last()
+            .map(|it| it.error.as_str());
         let last = last.unwrap_or("no error was reported");
         let text = format!("delivery {attempt} is above the limit of {most}; the last: {last}");
         Failure::of_type(MAX_DELIVERY_COUNT_EXCEEDED, text).permanent(MAX_DELIVERY_COUNT_EXCEEDED)
@@ -56,10 +67,10 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
 
     /// An attempt failed: the message is buried if it was the last one, and comes back otherwise.
     pub(super) async fn failed(&self, failure: &Failure, place: Option<OwnedSemaphorePermit>) {
-        let (shared, attempt) = (&self.shared, self.meta.attempt);
+        let (shared, attempt) = (&self.shared, self.incoming.meta.attempt);
         shared.counters.failed.increment();
         tracing::warn!(target: "kew::worker", attempt, error = %failure, "a message failed");
-        let history = self.meta.history_with(failure.attempt(attempt));
+        let history = self.incoming.meta.history_with(failure.attempt(attempt));
         if failure.is_permanent() || self.failed_before() + 1 >= shared.settings.attempts_max {
             let burial = failure.burial(history.clone());
             match self.bury(&burial).await {
@@ -68,14 +79,14 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
                     let reason = burial.reason;
                     return shared.emit(|| Event::Buried {
                         message: self.message(),
-                        meta: self.meta.clone(),
+                        meta: self.incoming.meta.clone(),
                         reason,
                     });
                 }
                 Err(error) => {
                     if self.lease.lock().await.is_buried() {
                         // Only the delete is missing: it is not handled again.
-                        lock(&shared.finished).add(&self.meta.key, Done::Buried);
+                        lock(&shared.finished).add(&self.incoming.meta.key, Done::Buried);
                         shared.counters.buried.increment();
                     }
                     if error.is_lease_lost() {
@@ -91,7 +102,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         let delay = failure.delay().unwrap_or_else(by_policy);
         shared.emit(|| Event::Failed {
             message: self.message(),
-            meta: self.meta.clone(),
+            meta: self.incoming.meta.clone(),
             error: failure.to_string(),
             delay,
         });

@@ -4,13 +4,12 @@
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::join_all;
+use futures_util::future::{CatchUnwind, join_all};
 use tokio::sync::{Mutex, OwnedSemaphorePermit};
 use tokio::time::{Instant, timeout};
 use tracing::{Instrument as _, Span};
@@ -21,11 +20,11 @@ use super::keeper::{Dropped, Limits, keep};
 use super::phase::Phase;
 use super::settle::{Settlement, settle};
 use super::shared::{Shared, lock};
-use crate::delivery::{Delivery, DynHandler};
+use crate::delivery::{Boxed, Delivery, DynHandler};
 use crate::error::SourceError;
 use crate::failure::{self, Failure};
 use crate::policy::AfterLoss;
-use crate::source::{Incoming, Lease, Meta, Source};
+use crate::source::{Incoming, Lease, Source};
 
 /// How long a codec may clean up after a message.
 const CLEAN_UP_MAX: Duration = Duration::from_mins(1);
@@ -35,7 +34,6 @@ pub(super) struct Work<T, S: Source> {
     pub(super) shared: Arc<Shared<T, S>>,
     pub(super) lease: Arc<Mutex<S::Lease>>,
     pub(super) incoming: Incoming,
-    pub(super) meta: Arc<Meta>,
     /// Set when the message could be decoded.
     message: std::sync::Mutex<Option<Arc<T>>>,
 }
@@ -63,7 +61,6 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         shared.counters.in_flight.change(0, 1);
         let incoming = lease.incoming().clone();
         Self {
-            meta: incoming.meta.clone(),
             incoming,
             lease: Arc::new(Mutex::new(lease)),
             message: std::sync::Mutex::new(None),
@@ -72,7 +69,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     }
 
     pub(super) fn span(&self) -> Span {
-        let (name, meta) = (self.shared.source.name(), &self.meta);
+        let (name, meta) = (self.shared.source.name(), &self.incoming.meta);
         let span = tracing::info_span!(
             target: "kew::worker",
             "process",
@@ -106,7 +103,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
 
     /// What was done with it before an earlier lease ended.
     pub(super) fn finished(&self) -> Option<Done> {
-        lock(&self.shared.finished).get(&self.meta.key)
+        lock(&self.shared.finished).get(&self.incoming.meta.key)
     }
 
     /// Runs an attempt to its end under the lease, and settles the message.
@@ -173,7 +170,11 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     /// How long the sender wants the first lease.
     pub(super) fn hint(&self) -> Option<Duration> {
         // It is a property of the message: anybody may have set it.
-        let hint = self.meta.lease_hint().filter(|_| S::CHOOSES_LEASE)?;
+        let hint = self
+            .incoming
+            .meta
+            .lease_hint()
+            .filter(|_| S::CHOOSES_LEASE)?;
         Some(hint.min(lock(&self.shared.visibility).maximum()))
     }
 
@@ -186,13 +187,13 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
                 .verify(&self.incoming)
                 .map_err(Failure::not_authentic)?;
         }
-        if let Some(why) = &self.meta.unreadable {
+        if let Some(why) = &self.incoming.meta.unreadable {
             return Err(Failure::malformed(why));
         }
         let decoded = shared.codec.decode(&self.incoming).await;
         let message = Arc::new(decoded.map_err(Failure::of_codec)?);
         *lock(&self.message) = Some(message.clone());
-        let (meta, lease) = (self.meta.clone(), self.lease.clone());
+        let (meta, lease) = (self.incoming.meta.clone(), self.lease.clone());
         let delivery = Delivery::new(message, meta, lease, shared.clone());
         match &*shared.handlers {
             [only] => contained(&**only, delivery).await,
@@ -219,12 +220,17 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     }
 
     /// It was handled, and deleted.
-    pub(super) async fn completed(&self, handled_for: Duration) {
+    async fn completed(&self, handled_for: Duration) {
         self.clean_up().await;
+        self.tell_completed(handled_for);
+    }
+
+    /// Nothing is left to do for it.
+    pub(super) fn tell_completed(&self, handled_for: Duration) {
         if let Some(message) = self.message() {
             self.shared.emit(|| Event::Completed {
                 message,
-                meta: self.meta.clone(),
+                meta: self.incoming.meta.clone(),
                 handled_for,
             });
         }
@@ -248,18 +254,20 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
 
     /// After the delete of a message that was handled.
     async fn clean_up(&self) {
-        self.shared.counters.completed.increment();
-        let cleaned = async { self.shared.codec.completed(&self.incoming).await };
-        let mut cleaned = pin!(AssertUnwindSafe(cleaned).catch_unwind());
+        let mut cleaning = self.begin_clean_up();
         // What ends without waiting needs no timer.
-        let first = poll_fn(|context| Poll::Ready(cleaned.as_mut().poll(context))).await;
-        let is_clean = match first {
-            Poll::Ready(cleaned) => cleaned.is_ok(),
-            Poll::Pending => matches!(timeout(CLEAN_UP_MAX, cleaned).await, Ok(Ok(()))),
-        };
-        if !is_clean {
-            tracing::warn!(target: "kew::worker", "the clean-up after a message failed");
+        let first = poll_fn(|context| Poll::Ready(cleaning.poll_unpin(context))).await;
+        match first {
+            Poll::Ready(cleaned) => warn_unless_clean(cleaned.is_ok()),
+            Poll::Pending => end_clean_up(cleaning).await,
         }
+    }
+
+    /// Counts a message that was deleted, and has its codec clean up.
+    pub(super) fn begin_clean_up(&self) -> CleanUp {
+        self.shared.counters.completed.increment();
+        let (codec, incoming) = (self.shared.codec.clone(), self.incoming.clone());
+        AssertUnwindSafe(codec.completed(incoming)).catch_unwind()
     }
 
     async fn unsettled(&self, error: &SourceError) {
@@ -268,7 +276,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         tracing::warn!(target: "kew::worker", %error, "a message was handled and could not be deleted");
         shared.counters.unsettled.increment();
         match shared.settings.after_loss {
-            AfterLoss::Keep => lock(&shared.finished).add(&self.meta.key, Done::Handled),
+            AfterLoss::Keep => lock(&shared.finished).add(&self.incoming.meta.key, Done::Handled),
             AfterLoss::Redo => {}
         }
         if error.is_lease_lost() {
@@ -277,7 +285,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         if let Some(message) = self.message() {
             shared.emit(|| Event::Unsettled {
                 message,
-                meta: self.meta.clone(),
+                meta: self.incoming.meta.clone(),
                 error: error.to_string(),
             });
         }
@@ -295,7 +303,7 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         self.comes_back_after_lease().await;
         tracing::warn!(target: "kew::worker", "a lease ended while its handler ran");
         self.shared.lost_lease();
-        let meta = self.meta.clone();
+        let meta = self.incoming.meta.clone();
         self.shared.emit(|| Event::LeaseLost { meta });
     }
 
@@ -303,12 +311,12 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     async fn give_back(&self) {
         let release = Settlement::Release {
             delay: Duration::ZERO,
-            history: &self.meta.history,
+            history: &self.incoming.meta.history,
         };
         match settle(&self.shared, &self.lease, release).await {
             Ok(()) => {
                 self.shared.counters.returned.increment();
-                let meta = self.meta.clone();
+                let meta = self.incoming.meta.clone();
                 self.shared.emit(|| Event::Returned { meta });
             }
             Err(error) => {
@@ -319,6 +327,21 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
 
     pub(super) fn message(&self) -> Option<Arc<T>> {
         lock(&self.message).clone()
+    }
+}
+
+/// What a codec does after a message was deleted.
+pub(super) type CleanUp = CatchUnwind<AssertUnwindSafe<Boxed<'static, ()>>>;
+
+/// Goes on with one that waits.
+pub(super) async fn end_clean_up(cleaning: CleanUp) {
+    let cleaned = timeout(CLEAN_UP_MAX, cleaning).await;
+    warn_unless_clean(matches!(cleaned, Ok(Ok(()))));
+}
+
+pub(super) fn warn_unless_clean(is_clean: bool) {
+    if !is_clean {
+        tracing::warn!(target: "kew::worker", "the clean-up after a message failed");
     }
 }
 

@@ -38,7 +38,8 @@ const NEVER: Duration = Duration::from_hours(24 * 365);
 /// A codec whose futures are in boxes.
 pub(crate) trait DynDecode<T>: Send + Sync {
     fn decode<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<T, CodecError>>;
-    fn completed<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, ()>;
+    /// It owns what it needs, so that it can begin in one task and end in another.
+    fn completed(self: Arc<Self>, incoming: Incoming) -> Boxed<'static, ()>;
     fn burying<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<(), CodecError>>;
 }
 
@@ -50,8 +51,8 @@ impl<T: Send + Sync + 'static, C: Codec<T>> DynDecode<T> for Decode<C> {
         Box::pin(self.0.decode(incoming))
     }
 
-    fn completed<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, ()> {
-        Box::pin(self.0.completed(incoming))
+    fn completed(self: Arc<Self>, incoming: Incoming) -> Boxed<'static, ()> {
+        Box::pin(async move { self.0.completed(&incoming).await })
     }
 
     fn burying<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<(), CodecError>> {
@@ -92,7 +93,7 @@ pub(super) struct Pacing {
 /// What all tasks of a listener share. Tasks hold it, and so do handles.
 pub(crate) struct Shared<T, S: Source> {
     pub(super) source: S,
-    pub(super) codec: Box<dyn DynDecode<T>>,
+    pub(super) codec: Arc<dyn DynDecode<T>>,
     pub(super) handlers: Vec<Box<dyn DynHandler<T, S::Lease>>>,
     pub(super) settings: Settings,
     pub(super) places: Arc<Semaphore>,
@@ -122,7 +123,7 @@ pub(crate) struct Shared<T, S: Source> {
 impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
     pub(super) fn new(
         source: S,
-        codec: Box<dyn DynDecode<T>>,
+        codec: Arc<dyn DynDecode<T>>,
         handlers: Vec<Box<dyn DynHandler<T, S::Lease>>>,
         settings: Settings,
         visibility: Box<dyn Visibility>,
