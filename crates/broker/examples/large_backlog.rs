@@ -167,6 +167,10 @@ fn measure(m: &mut Measured<'_>, count: usize) -> Result<(), Failure> {
     while m.partition.log().is_snapshotting() {
         m.ask(Vec::new())?;
     }
+    let before = used();
+    drop(m.partition.state().share());
+    m.note(before);
+    m.print("share the state", 1);
     let (began, before) = (Instant::now(), used());
     m.partition.snapshot();
     m.note(before);
