@@ -47,13 +47,13 @@ struct Pin {
 }
 
 impl Pins {
-    fn is_snapshot_pinned(&self, position: LogPosition) -> bool {
+    pub(super) fn is_snapshot_pinned(&self, position: LogPosition) -> bool {
         self.pin
             .as_ref()
             .is_some_and(|pin| pin.snapshot == Some(position))
     }
 
-    fn is_segment_pinned(&self, segment: &Segment) -> bool {
+    pub(super) fn is_segment_pinned(&self, segment: &Segment) -> bool {
         self.pin
             .as_ref()
             .is_some_and(|pin| pin.segments.contains(&segment.base()))

@@ -95,9 +95,14 @@ impl Reclaim {
 
     /// The size of the files that only a pin keeps.
     pub(super) fn held_bytes(&self) -> u64 {
+        let pins = &self.pins;
         let segments = self.unneeded.segments.iter();
-        let sizes = segments.map(|segment| segment.header.capacity_bytes);
-        sizes.sum()
+        let segments = segments.filter(|segment| pins.is_segment_pinned(segment));
+        let snapshots = self.unneeded.snapshots.iter();
+        let snapshots = snapshots.filter(|position| pins.is_snapshot_pinned(**position));
+        let sizes = snapshots.filter_map(|position| self.snapshot_sizes.get(position));
+        let segments = segments.map(|segment| segment.header.capacity_bytes);
+        segments.sum::<u64>() + sizes.sum::<u64>()
     }
 
     pub(super) fn live_at_last_snapshot(&self) -> Option<&BTreeSet<LogPosition>> {
@@ -285,8 +290,8 @@ impl Log {
         let damaged = &mut reclaim.snapshots_damaged;
         retired.extend(damaged.extract_if(.., |position| *position < older));
         retired.sort_unstable();
-        let sizes = &mut reclaim.snapshot_sizes;
-        sizes.retain(|position, _| *position >= older);
+        let (sizes, pins) = (&mut reclaim.snapshot_sizes, &reclaim.pins);
+        sizes.retain(|position, _| *position >= older || pins.is_snapshot_pinned(*position));
         for base in self.unneeded(older, live) {
             let removed = self.segments.remove(&base);
             self.reclaim.unneeded.segments.extend(removed);
