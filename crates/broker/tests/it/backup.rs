@@ -7,7 +7,7 @@ use kew_engine::Outcome;
 use kew_engine::storage::{ReceivedMessage, StorageOutcome};
 use kew_log::{BeginBackupError, MemoryStorage, Storage, verify};
 
-use crate::support::{create, delete, peek, receive, send};
+use crate::support::{create, delete, receive, send};
 
 fn received(outcome: Outcome) -> Vec<ReceivedMessage> {
     match outcome {
@@ -67,14 +67,17 @@ async fn a_receipt_from_after_the_backup_settles_nothing() {
     for number in 10..20 {
         broker.submit(send(format!("new {number}"))).await.unwrap();
     }
+    // As often leased as on the old server: without skipped numbers, the old receipts would fit.
+    let leased = received(broker.submit(receive(32)).await.unwrap().outcome);
+    assert_eq!(leased.len(), 20);
     for message in &late {
         let settled = broker.submit(delete(message)).await;
         assert!(matches!(settled, Err(Rejection::Refused(_))), "{settled:?}");
     }
-    let bodies = broker.submit(peek()).await.unwrap().bodies;
-    let expected = (0..10).map(|number| format!("{number}"));
-    let expected = expected.chain((10..20).map(|number| format!("new {number}")));
-    assert_eq!(bodies, expected.collect::<Vec<_>>());
+    for message in &leased {
+        let settled = broker.submit(delete(message)).await;
+        assert!(settled.is_ok(), "{settled:?}");
+    }
     broker.stop();
 }
 
