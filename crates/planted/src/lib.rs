@@ -5,7 +5,7 @@
 //! in the code under test that asks [`is_planted`].
 //!
 //! In the product, a seam passes its value on and `is_planted` is a constant `false`: the compiler removes both.
-//! With the feature `enabled`, [`with_hook`] and [`with`] plant one bug at run time, for one thread and one piece
+//! With the feature `enabled`, `with_hook` and `with` plant one bug at run time, for one thread and one piece
 //! of work.
 
 #[cfg(feature = "enabled")]

@@ -2,8 +2,7 @@
 
 use std::fmt::Debug;
 
-/// What has left the state: whoever has it may drop it, on any thread. To free ten million messages takes
-/// milliseconds.
+/// What has left the state. Any thread may drop it: to free ten million messages takes milliseconds.
 #[derive(Debug, Default)]
 pub struct Waste(Vec<Box<dyn Debug + Send>>);
 
