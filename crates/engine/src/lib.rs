@@ -49,7 +49,9 @@ pub use repair::{Skip, StoredMessage};
 pub use shared::Waste;
 pub use snapshot::{Snapshot, SnapshotParts};
 pub use state::State;
-pub use table::{BodyEncoding, MESSAGE_OVERHEAD_BYTES, Placed, RunLength};
+pub use table::{
+    BodyEncoding, CountUnit, LIVE_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES, Placed, RunLength,
+};
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Turn};
 pub use vocabulary::{
     BodyLocation, DecodeError, EntityName, Incarnation, LeaseGeneration, Place, SequenceNumber,

@@ -2,6 +2,7 @@
 
 mod awaited;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::bus::{self, BusFact, BusQueue, ENTITIES_PER_BUS_QUEUE};
@@ -9,7 +10,7 @@ use crate::catalogue::{AccountRecord, AccountUsage, Accounts, AllProperties, Cat
 use crate::event::{Event, Fact};
 use crate::shared::Waste;
 use crate::storage::{self, StorageFact};
-use crate::table::RunLength;
+use crate::table::{CountUnit, Live, RunLength, Spread};
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp};
 
@@ -78,6 +79,14 @@ impl State {
             expired: Tally::default(),
             gathering: Hint::default(),
         }
+    }
+
+    /// The same, with the bytes that are still needed counted in another unit of positions. No decision depends
+    /// on it.
+    pub fn counting_in(unit: CountUnit) -> Self {
+        let mut state = Self::new();
+        state.catalogue.live = Live::new(unit);
+        state
     }
 
     /// Makes an event part of the state.
@@ -223,6 +232,32 @@ impl State {
             .flat_map(|entity| entity.backlog.messages())
             .map(|(_, message)| message.body)
             .chain(self.bus.values().flat_map(BusQueue::bodies))
+    }
+
+    /// The unit of positions in which the bytes of bodies are counted.
+    pub fn count_unit(&self) -> CountUnit {
+        self.catalogue.live.unit()
+    }
+
+    /// The bytes of the log that are still needed: of each body, its length and [`LIVE_OVERHEAD_BYTES`].
+    ///
+    /// [`LIVE_OVERHEAD_BYTES`]: crate::LIVE_OVERHEAD_BYTES
+    pub fn live_bytes(&self) -> u64 {
+        self.catalogue.live.size_bytes()
+    }
+
+    /// The same, of the bodies in the units of positions that a range touches.
+    pub fn live_bytes_in(&self, positions: Range<u64>) -> u64 {
+        self.catalogue.live.size_bytes_in(positions)
+    }
+
+    /// Asserts that the counted bytes are those of the bodies that are still needed. Walks all of them: for tests.
+    pub fn check_live_bytes(&self) {
+        let (mut walked, mut all) = (self.catalogue.live.apart(), Spread::default());
+        for body in self.bodies() {
+            walked.add(&mut all, body);
+        }
+        assert_eq!(self.catalogue.live, walked, "bytes that are still needed");
     }
 
     /// Whether an entity of that name exists.

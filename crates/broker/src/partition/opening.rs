@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kew_engine::{Command, State, Timestamp, Turn};
+use kew_engine::{Command, CountUnit, State, Timestamp, Turn};
 use kew_log::{
     AppendError, BoxError, Log, LogFailed, LogPosition, OpenError, Recovery, Replay, ReserveError,
     Storage,
@@ -44,7 +44,8 @@ impl<T> Partition<T> {
         secret: [u8; 16],
         wall: Timestamp,
     ) -> Result<(Self, Recovery), OpenPartitionError> {
-        let mut replayed = Replayed(State::new());
+        let unit = CountUnit::at_most(options.log.segment_size_first_bytes);
+        let mut replayed = Replayed(State::counting_in(unit));
         let (log, recovery) = Log::open(storage, options.log, entropy, &mut replayed)?;
         let mut partition = Self {
             state: replayed.0,
@@ -119,7 +120,7 @@ pub(crate) struct Replayed(pub(crate) State);
 
 impl Replay for Replayed {
     fn begin(&mut self) {
-        self.0 = State::new();
+        self.0 = State::counting_in(self.0.count_unit());
     }
 
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {

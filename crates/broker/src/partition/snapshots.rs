@@ -106,29 +106,14 @@ impl<T> Partition<T> {
         );
     }
 
-    /// The bases of the segments with bodies that are still needed.
+    /// The bases of the segments with bodies that are still needed. A unit in which bytes are counted may lie in two
+    /// segments: then it keeps both.
     pub(super) fn live_segments(&self) -> BTreeSet<LogPosition> {
-        let segments: Vec<_> = self.log.segments().collect();
-        let mut is_live = vec![false; segments.len()];
-        // Bodies that follow each other are nearly always in one segment.
-        let mut last = LogPosition::new(1)..LogPosition::new(0);
-        for body in self.state.bodies() {
-            let record = LogPosition::new(body.record);
-            if last.contains(&record) {
-                continue;
-            }
-            let after = segments.partition_point(|segment| segment.first <= record);
-            let index = after
-                .checked_sub(1)
-                .expect("a body that the state refers to is in the log");
-            let (Some(segment), Some(live)) = (segments.get(index), is_live.get_mut(index)) else {
-                continue;
-            };
-            *live = true;
-            let end = segments.get(after).map(|next| next.first);
-            last = segment.first..end.unwrap_or(LogPosition::new(u64::MAX));
-        }
-        let live = segments.iter().zip(is_live).filter(|(_, live)| *live);
-        live.map(|(segment, _)| segment.base).collect()
+        let segments = self.log.segments();
+        let live = segments.filter(|segment| {
+            let positions = segment.first.as_u64()..segment.end.as_u64();
+            self.state.live_bytes_in(positions) > 0
+        });
+        live.map(|segment| segment.base).collect()
     }
 }

@@ -403,20 +403,21 @@ fn a_missing_segment_costs_only_its_content() {
 fn a_damaged_body_costs_only_that_message() {
     let (storage, alive, sent) = snapshotted();
     // The oldest live body is before both snapshots: no start reads it.
-    let segment = &names(&storage, "segment-")[0];
-    let content = storage.content(segment).unwrap();
-    let (id, body) = alive
-        .iter()
-        .map(|(id, (_, body))| (id, body))
-        .find(|(_, body)| {
-            body.len() > 100 && content.windows(body.len()).any(|w| w == body.as_bytes())
+    let mut segments = names(&storage, "segment-").into_iter();
+    let (segment, content, (id, body)) = segments
+        .find_map(|segment| {
+            let content = storage.content(&segment).unwrap();
+            let mut bodies = alive.iter().map(|(id, (_, body))| (id, body));
+            let is_here = |body: &str| content.windows(body.len()).any(|w| w == body.as_bytes());
+            let found = bodies.find(|(_, body)| body.len() > 100 && is_here(body))?;
+            Some((segment, content, found))
         })
         .unwrap();
     let at = content
         .windows(body.len())
         .position(|window| window == body.as_bytes())
         .unwrap();
-    storage.flip(segment, at as u64 + 50, 1);
+    storage.flip(&segment, at as u64 + 50, 1);
     Partition::<u32>::open(&storage.kill(), options(), 1, [1; 16], Timestamp::ZERO).unwrap();
     let losses = repair(&storage, &alive, &sent, "a body");
     assert_eq!(losses.gaps, []);

@@ -45,9 +45,7 @@ impl Queues {
                 session,
                 was,
                 state,
-            } => self.change(catalogue, queue, at, |entity| {
-                entity.set_session_state(&session, was, state, at);
-            }),
+            } => self.set_session_state(catalogue, queue, at, &session, (was, state)),
             // Every event sets the time of use. This one changes nothing else.
             BusFact::Used { queue } => self.change(catalogue, queue, at, |_| {}),
         }
@@ -127,6 +125,26 @@ impl Queues {
     }
 }
 
+impl Queues {
+    /// Replaces a session's state, which was the first location until now, by the second one.
+    fn set_session_state(
+        &mut self,
+        catalogue: &mut Catalogue,
+        queue: Incarnation,
+        at: Timestamp,
+        session: &BusSession,
+        (was, state): (Option<BodyLocation>, Option<BodyLocation>),
+    ) {
+        if let Some(entity) = self.get_mut(&queue) {
+            entity.used_at = at;
+            let sessions = &mut entity.backlog.sessions;
+            let number = sessions.ensure(session);
+            sessions.set_state(number, was, state, at, &mut catalogue.live);
+            entity.note_deadline(catalogue, queue);
+        }
+    }
+}
+
 impl BusQueue {
     fn lock_session(
         &mut self,
@@ -140,17 +158,5 @@ impl BusQueue {
             session.generation = generation;
             session.locked_until = until;
         });
-    }
-
-    fn set_session_state(
-        &mut self,
-        session: &BusSession,
-        was: Option<BodyLocation>,
-        state: Option<BodyLocation>,
-        at: Timestamp,
-    ) {
-        let sessions = &mut self.backlog.sessions;
-        let number = sessions.ensure(session);
-        sessions.set_state(number, was, state, at);
     }
 }

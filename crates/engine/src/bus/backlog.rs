@@ -13,7 +13,7 @@ use super::BusMessageState;
 use super::effect::{BusBodies, BusLease, BusWas};
 use super::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
 use super::session::Sessions;
-use crate::table::{Entry, Record, Restoring, RunLength, SharedRuns, Side, Table};
+use crate::table::{Entry, Live, Record, Restoring, RunLength, SharedRuns, Side, Table};
 use crate::vocabulary::{BodyLocation, SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them.
@@ -89,9 +89,15 @@ impl Backlog {
     }
 
     /// Adds a message. Nothing happens if the number is taken.
-    pub(crate) fn push(&mut self, number: SequenceNumber, record: Record, side: Side) {
+    pub(crate) fn push(
+        &mut self,
+        number: SequenceNumber,
+        record: Record,
+        side: Side,
+        live: &mut Live,
+    ) {
         self.table.use_number(number);
-        self.insert(number, record, side);
+        self.insert(number, record, side, live);
     }
 
     /// Restores a message of a snapshot, in a run that is part of the backlog after
@@ -100,6 +106,7 @@ impl Backlog {
         &mut self,
         restoring: &mut Restoring,
         (number, record, side): (SequenceNumber, Record, Side),
+        live: &mut Live,
     ) -> bool {
         if number >= self.next() {
             return false;
@@ -107,7 +114,10 @@ impl Backlog {
         let is_ready = self.is_in_order(record.state, record.session);
         let bytes = snapshot_size_bytes_max(side.overlays.len(), side.source_length());
         let (message, expiry) = ((number, record, side), message::expiry(&record));
-        if !self.table.restore(restoring, message, is_ready, expiry) {
+        if !self
+            .table
+            .restore(restoring, message, is_ready, expiry, live)
+        {
             return false;
         }
         self.index_new(number, &record, bytes);
@@ -115,15 +125,21 @@ impl Backlog {
     }
 
     /// Adds the last run that was restored. Returns false if a number in it is taken.
-    pub(crate) fn add_restored(&mut self, restoring: &mut Restoring) -> bool {
-        self.table.add_restored(restoring)
+    pub(crate) fn add_restored(&mut self, restoring: &mut Restoring, live: &mut Live) -> bool {
+        self.table.add_restored(restoring, live)
     }
 
     /// Adds a message. Returns false if its number is taken.
-    pub(crate) fn insert(&mut self, number: SequenceNumber, record: Record, side: Side) -> bool {
+    pub(crate) fn insert(
+        &mut self,
+        number: SequenceNumber,
+        record: Record,
+        side: Side,
+        live: &mut Live,
+    ) -> bool {
         let is_ready = self.is_in_order(record.state, record.session);
         let bytes = snapshot_size_bytes_max(side.overlays.len(), side.source_length());
-        if !self.table.insert(number, record, side, is_ready) {
+        if !self.table.insert(number, record, side, is_ready, live) {
             return false;
         }
         self.index_new(number, &record, bytes);
@@ -151,8 +167,12 @@ impl Backlog {
         was: &BusWas,
         bodies: &BusBodies,
         source_length: Option<u32>,
+        live: &mut Live,
     ) {
-        if !self.table.remove(number, bodies.size_bytes()) {
+        if !self
+            .table
+            .remove(number, bodies.size_bytes(), bodies.all(), live)
+        {
             return;
         }
         self.unindex(number, was);
@@ -171,6 +191,7 @@ impl Backlog {
         lease: &BusLease,
         overlay: Option<BodyLocation>,
         was: &BusWas,
+        live: &mut Live,
     ) {
         let is_ready = self.is_in_order(lease.standing.state, was.session);
         let change = |record: &mut Record| message::lease(record, lease);
@@ -181,6 +202,7 @@ impl Backlog {
             self.table
                 .change_side(number, |side| side.overlays.push(overlay));
             self.table.resize(number, overlay.length.into(), 0);
+            self.table.recount(number, overlay, None, live);
             self.snapshot_size_bytes += LOCATION_SIZE_BYTES_MAX;
         }
         self.unindex(number, was);
@@ -188,6 +210,18 @@ impl Backlog {
         if lease.standing.state == BusMessageState::Ready {
             self.table.lower_expiry(number, lease.standing.until);
         }
+    }
+
+    /// Counts its bodies and its sessions' states in a partition.
+    pub(crate) fn count_live(&self, live: &mut Live) {
+        self.table.count_live(live);
+        self.sessions.count_live(live);
+    }
+
+    /// Counts them no longer, because it goes as a whole.
+    pub(crate) fn uncount_live(&self, live: &mut Live) {
+        self.table.uncount_live(live);
+        self.sessions.uncount_live(live);
     }
 
     /// Gives a message that comes from a snapshot its source.
@@ -389,27 +423,35 @@ impl Backlog {
 }
 
 #[cfg(test)]
+use crate::table::CountUnit;
+
+#[cfg(test)]
 impl Backlog {
     /// Asserts that every index says what the messages say.
     pub(crate) fn check(&self) {
         let length = self.table.length();
         let mut fresh = Self::starting_at(length, self.next(), self.by_session);
+        let mut live = Live::new(CountUnit::DEFAULT);
         fresh.sessions.set_last_number(self.sessions.last_number());
         for (number, session) in self.sessions.iter() {
-            fresh.sessions.restore(number, &session.id, |restored| {
-                restored.generation = session.generation;
-                restored.locked_until = session.locked_until;
-                restored.state = session.state;
-                restored.state_set_at = session.state_set_at;
-            });
+            fresh
+                .sessions
+                .restore(number, &session.id, &mut live, |restored| {
+                    restored.generation = session.generation;
+                    restored.locked_until = session.locked_until;
+                    restored.state = session.state;
+                    restored.state_set_at = session.state_set_at;
+                });
         }
         for message in self.messages() {
             let side = message.side().cloned().unwrap_or_default();
-            assert!(fresh.insert(message.number(), *message.record(), side));
+            assert!(fresh.insert(message.number(), *message.record(), side, &mut live));
         }
         assert_eq!(self, &fresh);
         let is_ready = |record: &Record| self.is_in_order(record.state, record.session);
         self.table.check(is_ready, message::expiry);
+        fresh.uncount_live(&mut live);
+        assert_eq!(live.size_bytes(), 0, "each body is counted once");
         for (session, _) in self.sessions.iter() {
             let walked = self.walk(Some(session), SequenceNumber::default());
             let own = self.messages().filter(|it| it.session == session);

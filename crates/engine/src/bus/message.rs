@@ -89,7 +89,7 @@ impl<'a> Message<'a> {
 
     /// The locations of its bytes: the sent body, then the changes to its properties.
     pub(crate) fn bodies(self) -> impl Iterator<Item = BodyLocation> + 'a {
-        std::iter::once(self.body).chain(self.overlays().iter().copied())
+        self.0.bodies()
     }
 
     /// What the message counts for in its queue's size.
@@ -213,6 +213,11 @@ impl<'a> Message<'a> {
 }
 
 impl BusBodies {
+    /// The locations of all of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = BodyLocation> + '_ {
+        std::iter::once(self.sent).chain(self.overlays.iter().copied())
+    }
+
     /// What a message with these bodies counts for in its queue's size.
     pub(crate) fn size_bytes(&self) -> u64 {
         table::size_bytes(self.sent, &self.overlays)

@@ -42,6 +42,7 @@ impl Queues {
             deadline: Hint::default(),
             ..entity
         };
+        entity.backlog.count_live(&mut catalogue.live);
         self.insert(queue, entity);
         self.note_deadline(catalogue, queue);
     }
@@ -54,6 +55,7 @@ impl Queues {
     ) -> Option<BusQueue> {
         let entity = self.0.remove(&queue)?;
         catalogue.forget(&entity.name, queue, &entity.deadline);
+        entity.backlog.uncount_live(&mut catalogue.live);
         Some(entity)
     }
 

@@ -10,6 +10,7 @@ use super::queue::{BusQueue, Role, sub_queue_names};
 use super::queues::Queues;
 use super::{BusEffect, BusFact, BusMessageState, Release};
 use crate::catalogue::Catalogue;
+use crate::table::Live;
 use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Place, Timestamp};
 
 /// How many sessions of a queue a gap may have hidden.
@@ -85,7 +86,8 @@ impl Queues {
             if let Some(known) = known {
                 entity.duplicates = known.duplicates;
                 entity.backlog.set_next(known.backlog.next());
-                entity.backlog.absorb(&known.backlog);
+                let mut live = catalogue.live.apart();
+                entity.backlog.absorb(&known.backlog, &mut live);
             }
             catalogue.use_incarnation(incarnation);
             self.add(catalogue, incarnation, entity);
@@ -108,7 +110,8 @@ impl Queues {
             entity.used_at = own.used_at;
             entity.duplicates = own.duplicates;
             entity.backlog.set_next(own.backlog.next());
-            entity.backlog.absorb(&own.backlog);
+            let mut live = catalogue.live.apart();
+            entity.backlog.absorb(&own.backlog, &mut live);
             self.add(catalogue, queue, entity);
         }
     }
@@ -190,7 +193,7 @@ impl Queues {
         for (incarnation, entity) in other {
             if let Some(own) = self.get_mut(&incarnation) {
                 own.duplicates.absorb(&entity.duplicates);
-                own.backlog.absorb(&entity.backlog);
+                own.backlog.absorb(&entity.backlog, &mut catalogue.live);
                 own.note_deadline(catalogue, incarnation);
             } else if catalogue.find(&entity.name).is_some() {
                 refused.push(entity.name);
@@ -209,7 +212,8 @@ impl Queues {
         generations: u32,
     ) {
         for (incarnation, entity) in self.iter_mut() {
-            entity.backlog.skip(numbers, generations);
+            let live = &mut catalogue.live;
+            entity.backlog.skip(numbers, generations, live);
             entity.note_deadline(catalogue, incarnation);
         }
     }
@@ -217,7 +221,7 @@ impl Queues {
 
 impl Backlog {
     /// Adds the messages and session states that another reading of the same history has found.
-    fn absorb(&mut self, other: &Self) {
+    fn absorb(&mut self, other: &Self, live: &mut Live) {
         let next = self.next().max(other.next());
         self.set_next(next);
         for (_, session) in other.sessions.iter() {
@@ -229,7 +233,7 @@ impl Backlog {
             let own = self.sessions.get(number);
             if own.is_some_and(|own| own.state.is_none()) {
                 let (state, at) = (session.state, session.state_set_at);
-                self.sessions.set_state(number, None, state, at);
+                self.sessions.set_state(number, None, state, at, live);
             }
         }
         for message in other.messages() {
@@ -241,13 +245,13 @@ impl Backlog {
                     self.sessions.ensure(&named)
                 });
                 let side = message.side().cloned().unwrap_or_default();
-                self.insert(message.number(), record, side);
+                self.insert(message.number(), record, side, live);
             }
         }
     }
 
     /// Ends all locks, and skips numbers and lease generations.
-    fn skip(&mut self, numbers: u64, generations: u32) {
+    fn skip(&mut self, numbers: u64, generations: u32, live: &mut Live) {
         let after = |generation: LeaseGeneration| generation.as_u32().wrapping_add(generations);
         let all: Vec<_> = self.messages().map(|message| message.number()).collect();
         for number in all {
@@ -269,7 +273,7 @@ impl Backlog {
                 ..lease
             };
             let was = message.was();
-            self.lease(number, &lease, None, &was);
+            self.lease(number, &lease, None, &was, live);
         }
         let all: Vec<_> = self.sessions.iter().map(|(number, _)| number).collect();
         for number in all {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::effect::BusSession;
 use crate::shared::{Chunk, SharedMap};
-use crate::table::{MESSAGE_OVERHEAD_BYTES, RunLength};
+use crate::table::{Live, MESSAGE_OVERHEAD_BYTES, RunLength, Spread};
 use crate::vocabulary::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
 
 /// The end of the lock of a session that is being released. No lock ends that early.
@@ -119,6 +119,8 @@ pub(crate) struct Sessions {
     states_size_bytes: u64,
     /// The bytes of all ids.
     ids_size_bytes: u64,
+    /// Where the states lie.
+    spread: Spread,
 }
 
 /// The most bytes of a session in a snapshot, without its id: number, length, generation, two times, and the
@@ -136,6 +138,7 @@ impl Sessions {
             last_number: 0,
             states_size_bytes: 0,
             ids_size_bytes: 0,
+            spread: Spread::default(),
         }
     }
 
@@ -178,11 +181,21 @@ impl Sessions {
     }
 
     /// Restores a session of a snapshot. Its messages follow, so it is kept even without any.
-    pub(crate) fn restore(&mut self, number: u32, id: &str, fill: impl FnOnce(&mut Session)) {
+    pub(crate) fn restore(
+        &mut self,
+        number: u32,
+        id: &str,
+        live: &mut Live,
+        fill: impl FnOnce(&mut Session),
+    ) {
         if let Some(session) = self.insert(number, id) {
             fill(session);
-            let (state_bytes, locked_until) = (session.state_size_bytes(), session.locked_until);
+            let (state, state_bytes) = (session.state, session.state_size_bytes());
+            let locked_until = session.locked_until;
             self.states_size_bytes += state_bytes;
+            if let Some(state) = state {
+                live.add(&mut self.spread, state);
+            }
             if locked_until > Timestamp::ZERO {
                 self.locks.insert((locked_until, number));
             }
@@ -311,7 +324,15 @@ impl Sessions {
         was: Option<BodyLocation>,
         state: Option<BodyLocation>,
         at: Timestamp,
+        live: &mut Live,
     ) {
+        let spread = &mut self.spread;
+        if let Some(was) = was {
+            live.take(spread, was);
+        }
+        if let Some(state) = state {
+            live.add(spread, state);
+        }
         let mut freed_bytes = 0;
         let mut taken_bytes = 0;
         self.change(number, |session| {
@@ -323,6 +344,16 @@ impl Sessions {
         });
         let rest_bytes = self.states_size_bytes.saturating_sub(freed_bytes);
         self.states_size_bytes = rest_bytes + taken_bytes;
+    }
+
+    /// Counts all states in a partition.
+    pub(crate) fn count_live(&self, live: &mut Live) {
+        live.add_all(&self.spread);
+    }
+
+    /// Counts the states no longer.
+    pub(crate) fn uncount_live(&self, live: &mut Live) {
+        live.take_all(&self.spread);
     }
 
     /// Changes the session of that id, if there is one.

@@ -11,7 +11,7 @@ use super::queues::Queues;
 use super::session::{Session, SharedSessions};
 use crate::catalogue::Catalogue;
 use crate::shared::{Block, Chunk, Share};
-use crate::table::{Record, Restoring, Run, RunLength, SharedRuns, Side};
+use crate::table::{Live, Record, Restoring, Run, RunLength, SharedRuns, Side};
 use crate::vocabulary::codec::{DecodeError, Reader, optional, put_optional, put_str, put_varint};
 use crate::vocabulary::elements::{
     incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
@@ -159,17 +159,20 @@ impl Queues {
             let mut restoring = Restoring::default();
             while !r.is_empty() {
                 match kind {
-                    kind::SESSIONS => restore_session(queue, r)?,
+                    kind::SESSIONS => restore_session(queue, r, &mut catalogue.live)?,
                     kind::DUPLICATES => {
                         let hash = u128::from_be_bytes(r.array()?);
                         queue.duplicates.restore(hash, time(r)?);
                     }
-                    kind::MESSAGES => restore_message(queue, &mut restoring, r)?,
+                    kind::MESSAGES => {
+                        restore_message(queue, &mut restoring, r, &mut catalogue.live)?;
+                    }
                     kind::DEAD_LETTER_SOURCES => restore_dead_letter_source(queue, r)?,
                     _ => return Err(r.error("snapshot part kind that is not known")),
                 }
             }
-            if !queue.backlog.add_restored(&mut restoring) {
+            let live = &mut catalogue.live;
+            if !queue.backlog.add_restored(&mut restoring, live) {
                 return Err(r.error("message twice"));
             }
         }
@@ -218,7 +221,11 @@ fn queue(r: &mut Reader<'_>, length: RunLength) -> Result<BusQueue, DecodeError>
     Ok(queue)
 }
 
-fn restore_session(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+fn restore_session(
+    queue: &mut BusQueue,
+    r: &mut Reader<'_>,
+    live: &mut Live,
+) -> Result<(), DecodeError> {
     let number = r.varint_u32()?;
     let sessions = &mut queue.backlog.sessions;
     if number == 0 || number > sessions.last_number() || sessions.get(number).is_some() {
@@ -232,7 +239,7 @@ fn restore_session(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), Decod
     let locked_until = time(r)?;
     let state = optional(r, location)?;
     let state_set_at = time(r)?;
-    sessions.restore(number, id, |session| {
+    sessions.restore(number, id, live, |session| {
         session.generation = generation;
         session.locked_until = locked_until;
         session.state = state;
@@ -270,6 +277,7 @@ fn restore_message(
     queue: &mut BusQueue,
     restoring: &mut Restoring,
     r: &mut Reader<'_>,
+    live: &mut Live,
 ) -> Result<(), DecodeError> {
     let sequence_number = sequence_number(r)?;
     let (record, side) = message(r, sequence_number)?;
@@ -277,7 +285,7 @@ fn restore_message(
     if record.session != 0 && backlog.sessions.get(record.session).is_none() {
         return Err(r.error("message of a session that is not there"));
     }
-    if backlog.restore(restoring, (sequence_number, record, side)) {
+    if backlog.restore(restoring, (sequence_number, record, side), live) {
         Ok(())
     } else {
         Err(r.error("message twice, or above its queue's next sequence number"))

@@ -24,7 +24,7 @@ pub(crate) use self::description::Description;
 pub use self::description::{Class, ReceiveMode, Receives, Touches, Writes};
 pub(crate) use self::quota::QuotaExceeded;
 use crate::shared::Waste;
-use crate::table::RunLength;
+use crate::table::{CountUnit, Live, RunLength};
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{EntityName, Hint, Incarnation, Service, Timestamp};
 
@@ -47,6 +47,8 @@ pub(crate) struct Catalogue {
     /// The usage of each account with queues, even if the account was never put.
     pub(crate) usage: BTreeMap<Arc<str>, AccountUsage>,
     pub(crate) service_properties: Arc<AllProperties>,
+    /// The bytes of the log that are still needed.
+    pub(crate) live: Live,
     /// How many messages, sessions and ids were copied because a snapshot had them. To copy takes time, and is no
     /// part of the state.
     pub(crate) copied: Hint<u64>,
@@ -66,6 +68,7 @@ impl Catalogue {
             accounts: Arc::default(),
             usage: BTreeMap::new(),
             service_properties: Arc::default(),
+            live: Live::new(CountUnit::DEFAULT),
             copied: Hint::default(),
             waste: Hint::default(),
         }

@@ -245,6 +245,7 @@ fn entity_of(fact: &OldFact) -> Incarnation {
 
 /// The state has what the model has, and counts it right.
 fn check(state: &State, model: &BTreeMap<u64, OldQueue>) {
+    state.check_live_bytes();
     let mut size_bytes = 0;
     for (queue, old) in model {
         let backlog = &state.storage[&Incarnation::new(*queue)].backlog;

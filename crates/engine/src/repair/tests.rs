@@ -81,6 +81,7 @@ fn numbers(state: &State) -> Vec<(u64, u64)> {
 
 /// What a repair makes is an ordinary state: its snapshot restores to the same.
 fn check_ordinary(state: &State) {
+    state.check_live_bytes();
     let mut restored = State::new();
     state.snapshot(|part| restored.restore(part).unwrap());
     assert_eq!(&restored, state);

@@ -14,7 +14,7 @@ mod repair;
 use crate::shared::Waste;
 use crate::storage::message::{self, Message};
 use crate::storage::{Lease, Was};
-use crate::table::{Entry, Placed, Restoring, RunLength, SharedRuns, Side, Table, Timed};
+use crate::table::{Entry, Live, Placed, Restoring, RunLength, SharedRuns, Side, Table, Timed};
 use crate::vocabulary::{SequenceNumber, Timestamp};
 
 #[derive(Debug, PartialEq, Eq)]
@@ -60,6 +60,7 @@ impl Backlog {
     /// one that is not.
     pub(crate) fn restore<E>(
         &mut self,
+        live: &mut Live,
         mut next: impl FnMut() -> Result<Option<(SequenceNumber, Message)>, E>,
     ) -> Result<bool, E> {
         let (mut last, mut restoring) = (self.table.last(), Restoring::default());
@@ -74,19 +75,19 @@ impl Backlog {
             let message = (number, message.0, Side::default());
             if !self
                 .table
-                .restore(&mut restoring, message, is_fresh, expiry)
+                .restore(&mut restoring, message, is_fresh, expiry, live)
             {
                 return Ok(false);
             }
         }
-        Ok(self.table.add_restored(&mut restoring))
+        Ok(self.table.add_restored(&mut restoring, live))
     }
 
-    fn insert(&mut self, number: SequenceNumber, message: Message) -> bool {
+    fn insert(&mut self, number: SequenceNumber, message: Message, live: &mut Live) -> bool {
         let is_fresh = !message.is_timed();
         let is_new = self
             .table
-            .insert(number, message.0, Side::default(), is_fresh);
+            .insert(number, message.0, Side::default(), is_fresh, live);
         if !is_new {
             return false;
         }
@@ -98,15 +99,15 @@ impl Backlog {
     }
 
     /// Adds a message. Nothing happens if there is one of that number: `apply` is total.
-    pub(crate) fn push(&mut self, number: SequenceNumber, message: Message) {
-        if self.insert(number, message) {
+    pub(crate) fn push(&mut self, number: SequenceNumber, message: Message, live: &mut Live) {
+        if self.insert(number, message, live) {
             self.table.use_number(number);
         }
     }
 
     /// Removes a message that counted for `was`; nothing happens if there is none.
-    pub(crate) fn end(&mut self, number: SequenceNumber, was: &Was) {
-        if self.table.remove(number, was.size_bytes())
+    pub(crate) fn end(&mut self, number: SequenceNumber, was: &Was, live: &mut Live) {
+        if self.table.remove(number, was.size_bytes(), was.body, live)
             && let Some(due_at) = was.due_at
         {
             self.timed.remove(&(due_at, number));
@@ -121,6 +122,7 @@ impl Backlog {
         lease: &Lease,
         body: Option<Placed>,
         was: &Was,
+        live: &mut Live,
     ) {
         let change = |record: &mut _| message::lease(record, lease, body);
         if !self.table.change(number, false, change) {
@@ -129,6 +131,7 @@ impl Backlog {
         if let Some(body) = body {
             let added = u64::from(body.location.length);
             self.table.resize(number, added, was.body_size_bytes());
+            self.table.recount(number, body.location, was.body, live);
         }
         if let Some(due_at) = was.due_at {
             self.timed.remove(&(due_at, number));
@@ -138,14 +141,30 @@ impl Backlog {
 
     /// Removes all messages of the runs whose numbers lie in a range. If they are leased or delayed, the range
     /// must cover the whole backlog.
-    pub(crate) fn end_range(&mut self, from: SequenceNumber, until: SequenceNumber) {
+    pub(crate) fn end_range(
+        &mut self,
+        from: SequenceNumber,
+        until: SequenceNumber,
+        live: &mut Live,
+    ) {
         if from < until && self.table.is_within(from, until) {
+            self.uncount_live(live);
             let next = self.next().max(until);
             let gone = std::mem::replace(self, Self::starting_at(self.table.length(), next));
             self.waste().push(gone);
         } else {
-            self.table.remove_runs(from, until);
+            self.table.remove_runs(from, until, live);
         }
+    }
+
+    /// Counts its bodies in a partition.
+    pub(crate) fn count_live(&self, live: &mut Live) {
+        self.table.count_live(live);
+    }
+
+    /// Counts its bodies no longer, because it goes as a whole.
+    pub(crate) fn uncount_live(&self, live: &mut Live) {
+        self.table.uncount_live(live);
     }
 
     /// The message, if it is there and its time to live has not passed.

@@ -74,6 +74,7 @@ impl Queues {
     /// Adds a queue that has no deadline yet and is not counted in its account's usage.
     pub(crate) fn add(&mut self, catalogue: &mut Catalogue, queue: Incarnation, entity: Entity) {
         catalogue.count_queue(&entity.name.account);
+        entity.backlog.count_live(&mut catalogue.live);
         catalogue.name(entity.name.clone(), queue);
         self.insert(queue, entity);
     }
@@ -82,6 +83,7 @@ impl Queues {
     pub(crate) fn take(&mut self, catalogue: &mut Catalogue, queue: Incarnation) -> Option<Entity> {
         let entity = self.0.remove(&queue)?;
         catalogue.forget(&entity.name, queue, &entity.deadline);
+        entity.backlog.uncount_live(&mut catalogue.live);
         catalogue.uncount_queue(&entity.name.account, entity.counted_bytes);
         Some(entity)
     }

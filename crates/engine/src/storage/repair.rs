@@ -80,7 +80,7 @@ impl Queues {
         let mut refused = Vec::new();
         for (queue, entity) in other {
             if let Some(own) = self.get_mut(&queue) {
-                own.backlog.absorb(&entity.backlog);
+                own.backlog.absorb(&entity.backlog, &mut catalogue.live);
                 own.settle(catalogue, queue);
             } else if catalogue.find(&entity.name).is_some() {
                 refused.push(entity.name);

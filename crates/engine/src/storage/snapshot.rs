@@ -123,7 +123,7 @@ impl Queues {
             return Err(r.error("messages of a queue that is not there"));
         };
         let next = entity.backlog.next();
-        let is_in_order = entity.backlog.restore(|| {
+        let is_in_order = entity.backlog.restore(&mut catalogue.live, || {
             if r.is_empty() {
                 return Ok(None);
             }

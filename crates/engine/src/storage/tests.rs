@@ -214,6 +214,7 @@ impl Partition {
 
     /// What a restart makes of the log, and of a snapshot.
     fn check_restart(&self) {
+        self.state.check_live_bytes();
         let mut replayed = State::new();
         for event in &self.log.events {
             let event = Event::decode(event).unwrap();

@@ -12,7 +12,7 @@
 //!
 //! Invariants: no run is empty; `ready` names the runs with a message in the order by number; counts and sizes
 //! are sums over the runs, and each run's over its messages; a run's bound of expiry has an entry in `expiries`
-//! unless it is [`Timestamp::NEVER`].
+//! unless it is [`Timestamp::NEVER`]; each run's spread is that of its messages' bodies, and counted in [`Live`].
 
 mod bits;
 pub(crate) mod codec;
@@ -22,6 +22,7 @@ mod record;
 mod records;
 mod restore;
 mod run;
+mod spread;
 mod timed;
 
 #[cfg(test)]
@@ -38,6 +39,8 @@ pub use self::record::{
 pub(crate) use self::record::{Record, Side, size_bytes};
 pub(crate) use self::restore::Restoring;
 pub(crate) use self::run::Run;
+pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};
+pub(crate) use self::spread::{Live, Spread};
 pub(crate) use self::timed::Timed;
 use crate::shared::{Chunk, SharedMap, Waste, own};
 use crate::vocabulary::{BodyLocation, Hint, SequenceNumber, Timestamp};
@@ -57,6 +60,11 @@ impl<'a> Entry<'a> {
     /// Changes to its application properties, oldest first.
     pub(crate) fn overlays(&self) -> &'a [BodyLocation] {
         self.side.map_or(&[], |side| &side.overlays)
+    }
+
+    /// The locations of its bytes: the body, then the changes to its properties.
+    pub(crate) fn bodies(self) -> impl Iterator<Item = BodyLocation> + 'a {
+        std::iter::once(self.record.body).chain(self.overlays().iter().copied())
     }
 
     /// What it counts for.
@@ -164,6 +172,7 @@ impl Table {
         record: Record,
         side: Side,
         is_ready: bool,
+        live: &mut Live,
     ) -> bool {
         let index = self.length.run_of(number.as_u64());
         let length = self.length;
@@ -173,7 +182,7 @@ impl Table {
         };
         let run = own(run, &mut self.copied, Run::live_count);
         let size_bytes = size_bytes(record.body, &side.overlays);
-        if !run.put(number, record, side) {
+        if !run.put(number, record, side, live) {
             return false;
         }
         run.size_bytes += size_bytes;
@@ -188,8 +197,14 @@ impl Table {
         true
     }
 
-    /// Removes a message that counted for so many bytes. Returns false if there is none.
-    pub(crate) fn remove(&mut self, number: SequenceNumber, size_bytes: u64) -> bool {
+    /// Removes a message that counted for so many bytes and had these bodies. Returns false if there is none.
+    pub(crate) fn remove(
+        &mut self,
+        number: SequenceNumber,
+        size_bytes: u64,
+        bodies: impl IntoIterator<Item = BodyLocation>,
+        live: &mut Live,
+    ) -> bool {
         let index = self.length.run_of(number.as_u64());
         let Some(run) = self.run_mut(index) else {
             return false;
@@ -199,8 +214,14 @@ impl Table {
             return false;
         }
         run.size_bytes = run.size_bytes.saturating_sub(size_bytes);
+        for body in bodies {
+            live.take(&mut run.spread, body);
+        }
         let (has_ready, is_empty) = (run.has_ready(), run.live_count() == 0);
         let expires_first = *run.expires_first;
+        if is_empty {
+            live.take_all(&run.spread);
+        }
         if had_ready && !has_ready {
             self.ready.remove(&index);
         }
@@ -245,6 +266,37 @@ impl Table {
         true
     }
 
+    /// Counts a body that a message has from now on, and not the one that it replaces.
+    pub(crate) fn recount(
+        &mut self,
+        number: SequenceNumber,
+        added: BodyLocation,
+        taken: Option<BodyLocation>,
+        live: &mut Live,
+    ) {
+        let index = self.length.run_of(number.as_u64());
+        if let Some(run) = self.run_mut(index) {
+            live.add(&mut run.spread, added);
+            if let Some(taken) = taken {
+                live.take(&mut run.spread, taken);
+            }
+        }
+    }
+
+    /// Counts all bodies of another partition's table in this one.
+    pub(crate) fn count_live(&self, live: &mut Live) {
+        for (_, run) in self.runs.iter() {
+            live.add_all(&run.spread);
+        }
+    }
+
+    /// Counts no body any more, because the table goes as a whole.
+    pub(crate) fn uncount_live(&self, live: &mut Live) {
+        for (_, run) in self.runs.iter() {
+            live.take_all(&run.spread);
+        }
+    }
+
     /// Counts other bytes for a message that has changed.
     pub(crate) fn resize(&mut self, number: SequenceNumber, added: u64, taken: u64) {
         let index = self.length.run_of(number.as_u64());
@@ -264,7 +316,12 @@ impl Table {
 
     /// Removes all messages of the runs whose messages lie in a range. A run that reaches beyond it stays as it
     /// is.
-    pub(crate) fn remove_runs(&mut self, from: SequenceNumber, until: SequenceNumber) {
+    pub(crate) fn remove_runs(
+        &mut self,
+        from: SequenceNumber,
+        until: SequenceNumber,
+        live: &mut Live,
+    ) {
         if from >= until {
             return;
         }
@@ -277,6 +334,7 @@ impl Table {
             self.expiries.remove(&(*run.expires_first, index));
             self.count -= run.live_count();
             self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
+            live.take_all(&run.spread);
             self.waste.push(run);
         }
         self.next = self.next.max(until);
@@ -353,6 +411,19 @@ impl Table {
             let records = self.run_mut(index).into_iter().flat_map(Run::records_mut);
             records.for_each(&change);
         }
+    }
+
+    /// Asserts that the spreads are those of the bodies, and that nothing else is counted.
+    #[cfg(test)]
+    pub(crate) fn check_spreads(&self, live: &Live) {
+        let mut walked = live.apart();
+        for (_, run) in self.runs.iter() {
+            let mut spread = Spread::default();
+            let bodies = run.entries().flat_map(|entry| entry.bodies());
+            bodies.for_each(|body| walked.add(&mut spread, body));
+            assert_eq!(run.spread, spread);
+        }
+        assert_eq!(walked, *live);
     }
 
     /// Asserts what the first lines of this file promise, given which messages can be received in the order of

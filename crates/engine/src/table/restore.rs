@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::record::size_bytes;
-use super::{Record, Run, Side, Table};
+use super::{Live, Record, Run, Side, Table};
 use crate::vocabulary::{SequenceNumber, Timestamp};
 
 /// The run that is being put together. It becomes part of the table with [`Table::add_restored`].
@@ -22,26 +22,28 @@ impl Table {
         (number, record, side): (SequenceNumber, Record, Side),
         is_ready: bool,
         expiry: Timestamp,
+        live: &mut Live,
     ) -> bool {
         let index = self.length.run_of(number.as_u64());
         if restoring.0.as_ref().is_none_or(|run| run.index() != index) {
-            if !self.add_restored(restoring) {
+            if !self.add_restored(restoring, live) {
                 return false;
             }
             restoring.0 = Some(Run::new(self.length, index));
         }
         let run = restoring.0.as_mut();
-        run.is_some_and(|run| run.restore(number, record, side, is_ready, expiry))
+        run.is_some_and(|run| run.restore((number, record, side), is_ready, expiry, live))
     }
 
     /// Adds the run that was put together, if there is one. Returns false if a number in it is taken.
-    pub(crate) fn add_restored(&mut self, restoring: &mut Restoring) -> bool {
+    pub(crate) fn add_restored(&mut self, restoring: &mut Restoring, live: &mut Live) -> bool {
         let Some(run) = restoring.0.take() else {
             return true;
         };
         let index = run.index();
         if self.runs.get(index).is_some() {
-            return self.merge(&run);
+            live.take_all(&run.spread);
+            return self.merge(&run, live);
         }
         self.count += run.live_count();
         self.size_bytes += run.size_bytes;
@@ -57,7 +59,7 @@ impl Table {
 
     /// Adds the messages of a run of which there is a part already: parts of a snapshot of an earlier version end
     /// anywhere.
-    fn merge(&mut self, run: &Run) -> bool {
+    fn merge(&mut self, run: &Run, live: &mut Live) -> bool {
         let all_are_new = run.entries().all(|entry| {
             let side = entry.side.cloned().unwrap_or_default();
             self.insert(
@@ -65,6 +67,7 @@ impl Table {
                 *entry.record,
                 side,
                 run.is_ready(entry.number),
+                live,
             )
         });
         if let Some(number) = run.last() {
@@ -77,14 +80,13 @@ impl Table {
 impl Run {
     fn restore(
         &mut self,
-        number: SequenceNumber,
-        record: Record,
-        side: Side,
+        (number, record, side): (SequenceNumber, Record, Side),
         is_ready: bool,
         expiry: Timestamp,
+        live: &mut Live,
     ) -> bool {
         let size_bytes = size_bytes(record.body, &side.overlays);
-        if !self.put(number, record, side) {
+        if !self.put(number, record, side, live) {
             return false;
         }
         self.size_bytes += size_bytes;

@@ -7,6 +7,7 @@ use super::bits::Bits;
 use super::length::RunLength;
 use super::record::{Record, Side};
 use super::records::Records;
+use super::spread::{Live, Spread};
 use crate::vocabulary::{Hint, SequenceNumber, Timestamp};
 
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Run {
     sides: BTreeMap<usize, Side>,
     live_count: u64,
     pub(super) size_bytes: u64,
+    /// Where its messages' bodies lie.
+    pub(super) spread: Spread,
     /// A lower bound of when the next message expires: the message that had it may be gone.
     pub(super) expires_first: Hint<Timestamp>,
     /// An upper bound of all expiries, likewise. A run that comes from a snapshot may have a lower one.
@@ -41,6 +44,7 @@ impl Clone for Run {
     fn clone(&self) -> Self {
         Self {
             records: self.records.clone(),
+            spread: self.spread.clone(),
             sides: self.sides.clone(),
             expires_first: Hint::new(*self.expires_first),
             ..*self
@@ -59,6 +63,7 @@ impl Run {
             sides: BTreeMap::new(),
             live_count: 0,
             size_bytes: 0,
+            spread: Spread::default(),
             expires_first: Hint::new(Timestamp::NEVER),
             expires_last: Timestamp::ZERO,
         }
@@ -114,7 +119,13 @@ impl Run {
     }
 
     /// Puts a message into its slot. Returns false if there is one.
-    pub(super) fn put(&mut self, number: SequenceNumber, record: Record, side: Side) -> bool {
+    pub(super) fn put(
+        &mut self,
+        number: SequenceNumber,
+        record: Record,
+        side: Side,
+        live: &mut Live,
+    ) -> bool {
         let slot = self.slot(number);
         if self.live.contains(slot) {
             return false;
@@ -123,7 +134,11 @@ impl Run {
         self.live.insert(slot);
         self.live_count += 1;
         self.expires_last = self.expires_last.max(record.expires_at);
+        live.add(&mut self.spread, record.body);
         if !side.is_empty() {
+            for overlay in &side.overlays {
+                live.add(&mut self.spread, *overlay);
+            }
             self.sides.insert(slot, side);
         }
         true

@@ -9,7 +9,7 @@ fn number(number: u64) -> SequenceNumber {
 
 fn location(length: u32) -> BodyLocation {
     BodyLocation {
-        record: 0,
+        record: u64::from(length) * 3000,
         offset: 0,
         length,
     }
@@ -81,9 +81,18 @@ fn step() -> impl Strategy<Value = Step> {
 struct Pair {
     table: Table,
     model: Model,
+    live: Live,
 }
 
 impl Pair {
+    fn of(table: Table) -> Self {
+        Self {
+            table,
+            model: Model::new(),
+            live: Live::new(CountUnit::at_most(4096)),
+        }
+    }
+
     fn insert(&mut self, at: u64, ready: bool, length: u32) {
         let state = if ready {
             MessageState::Ready
@@ -100,7 +109,7 @@ impl Pair {
             ..Side::default()
         };
         self.table.use_number(number(at));
-        let is_new = self.table.insert(number(at), record, side.clone(), ready);
+        let is_new = (self.table).insert(number(at), record, side.clone(), ready, &mut self.live);
         assert_eq!(is_new, !self.model.contains_key(&at));
         self.model.entry(at).or_insert((record, side));
     }
@@ -125,6 +134,7 @@ impl Pair {
                     let change = |side: &mut Side| side.overlays.push(overlay);
                     self.table.change_side(number(at), change);
                     self.table.resize(number(at), length.into(), 0);
+                    (self.table).recount(number(at), overlay, None, &mut self.live);
                     change(&mut self.model.get_mut(&at).unwrap().1);
                 }
             }
@@ -149,14 +159,19 @@ impl Pair {
     fn remove(&mut self, nth: usize) {
         match self.nth(nth) {
             Some(at) => self.remove_at(at),
-            None => assert!(!self.table.remove(number(1_000_000), 1)),
+            None => assert!(!(self.table).remove(number(1_000_000), 1, [], &mut self.live)),
         }
     }
 
     fn remove_at(&mut self, at: u64) {
-        let size_bytes = self.table.get(number(at)).unwrap().size_bytes();
-        assert!(self.table.remove(number(at), size_bytes));
-        assert!(!self.table.remove(number(at), size_bytes));
+        let entry = self.table.get(number(at)).unwrap();
+        let size_bytes = entry.size_bytes();
+        let bodies: Vec<_> = entry.bodies().collect();
+        for is_there in [true, false] {
+            let (table, live) = (&mut self.table, &mut self.live);
+            let is_gone = table.remove(number(at), size_bytes, bodies.iter().copied(), live);
+            assert_eq!(is_gone, is_there);
+        }
         self.model.remove(&at);
     }
 
@@ -200,7 +215,7 @@ impl Pair {
         let (from, until) = (number(from), number(until));
         assert_eq!(self.table.is_whole_and_ready(from, until), ends_by_counts);
         assert_eq!(self.table.is_within(from, until), covers_all);
-        self.table.remove_runs(from, until);
+        self.table.remove_runs(from, until, &mut self.live);
         whole.iter().for_each(|at| {
             self.model.remove(at);
         });
@@ -208,6 +223,7 @@ impl Pair {
 
     fn check(&self) {
         self.table.check(is_ready, expiry);
+        self.table.check_spreads(&self.live);
         let found = self.table.entries().map(|entry| {
             let side = entry.side.cloned().unwrap_or_default();
             (entry.number.as_u64(), (*entry.record, side))
@@ -241,7 +257,7 @@ proptest! {
     ) {
         let length = if tiny { RunLength::TINY } else { RunLength::DEFAULT };
         let table = Table::new(length, SequenceNumber::FIRST);
-        let mut pair = Pair { table, model: Model::new() };
+        let mut pair = Pair::of(table);
         for step in steps {
             pair.carry_out(step);
             pair.check();
@@ -255,10 +271,11 @@ proptest! {
         part_length in 1_usize..40,
         repeated in prop::option::of(0_usize..100),
     ) {
-        let mut pair = Pair { table: Table::new(RunLength::TINY, SequenceNumber::FIRST), model: Model::new() };
+        let mut pair = Pair::of(Table::new(RunLength::TINY, SequenceNumber::FIRST));
         steps.into_iter().for_each(|step| pair.carry_out(step));
         let mut messages: Vec<_> = pair.model.into_iter().collect();
         let mut restored = Table::new(RunLength::TINY, pair.table.next());
+        let mut live = pair.live.apart();
         let mut are_new = true;
         let again = repeated.and_then(|nth| messages.get(nth).cloned());
         messages.extend(again.clone());
@@ -267,13 +284,15 @@ proptest! {
             for (at, (record, side)) in part {
                 let message = (number(*at), *record, side.clone());
                 let (is_ready, expiry) = (is_ready(record), expiry(record));
-                are_new &= restored.restore(&mut restoring, message, is_ready, expiry);
+                are_new &= restored.restore(&mut restoring, message, is_ready, expiry, &mut live);
             }
-            are_new &= restored.add_restored(&mut restoring);
+            are_new &= restored.add_restored(&mut restoring, &mut live);
         }
         prop_assert_eq!(are_new, again.is_none());
         prop_assert_eq!(&restored, &pair.table);
         restored.check(is_ready, expiry);
+        restored.check_spreads(&live);
+        prop_assert_eq!(&live, &pair.live);
     }
 
     /// What lies in the slots between, and how they came to be, is no part of a table.
@@ -284,7 +303,7 @@ proptest! {
         let kept = numbers.split_off(1500);
         let table_of = |numbers: &mut dyn Iterator<Item = &u64>| {
             let table = Table::new(RunLength::DEFAULT, number(10_000));
-            let mut pair = Pair { table, model: Model::new() };
+            let mut pair = Pair::of(table);
             numbers.for_each(|at| pair.insert(*at, at.is_multiple_of(3), 5));
             pair
         };
@@ -303,10 +322,7 @@ proptest! {
 #[test]
 fn a_run_gives_back_the_room_that_is_not_needed() {
     let table = Table::new(RunLength::DEFAULT, SequenceNumber::FIRST);
-    let mut pair = Pair {
-        table,
-        model: Model::new(),
-    };
+    let mut pair = Pair::of(table);
     for at in 1..=1000 {
         pair.insert(at, true, 1);
         if at > 3 {
@@ -327,10 +343,7 @@ fn a_run_gives_back_the_room_that_is_not_needed() {
 fn a_run_with_few_messages_is_small_wherever_they_are() {
     for every in [3, 20, 300, 1022] {
         let table = Table::new(RunLength::DEFAULT, SequenceNumber::FIRST);
-        let mut pair = Pair {
-            table,
-            model: Model::new(),
-        };
+        let mut pair = Pair::of(table);
         (1..=1023).for_each(|at| pair.insert(at, true, 1));
         let full = pair.table.run(0).unwrap().room();
         assert!(full <= 1088, "{full} records for 1,023");
@@ -346,13 +359,14 @@ fn a_run_with_few_messages_is_small_wherever_they_are() {
 #[test]
 fn messages_that_expired_are_left_out_of_the_order_run_by_run() {
     let mut table = Table::new(RunLength::TINY, SequenceNumber::FIRST);
+    let mut live = Live::new(CountUnit::DEFAULT);
     let soon = Timestamp::from_ms(10);
     for at in 1..=8 {
         let record = Record {
             expires_at: if at == 5 { Timestamp::NEVER } else { soon },
             ..Record::ready(Timestamp::ZERO, location(1))
         };
-        table.insert(number(at), record, Side::default(), true);
+        table.insert(number(at), record, Side::default(), true, &mut live);
         table.lower_expiry(number(at), record.expires_at);
     }
     let ready = |table: &Table, now: u64| -> Vec<u64> {

@@ -7,7 +7,7 @@ use crate::bus::queue::BusQueue;
 use crate::bus::queues::Queues;
 use crate::bus::session::RELEASING;
 use crate::catalogue::Catalogue;
-use crate::table::{Record, Side};
+use crate::table::{Live, Record, Side};
 use crate::vocabulary::{SequenceNumber, Timestamp};
 
 impl Queues {
@@ -28,7 +28,7 @@ impl Queues {
             while let Some((effect, later)) = rest.split_first()
                 && effect.entity() == incarnation
             {
-                entity.apply(at, effect);
+                entity.apply(at, effect, &mut catalogue.live);
                 rest = later;
             }
             entity.note_deadline(catalogue, incarnation);
@@ -70,7 +70,7 @@ impl Queues {
 }
 
 impl BusQueue {
-    fn apply(&mut self, at: Timestamp, effect: &BusEffect) {
+    fn apply(&mut self, at: Timestamp, effect: &BusEffect, live: &mut Live) {
         self.used_at = at;
         match effect {
             BusEffect::Arrived { to, message } => {
@@ -79,20 +79,20 @@ impl BusQueue {
                 {
                     self.duplicates.note(hash, window_ms, at);
                 }
-                self.backlog.arrive(at, to.number, message);
+                self.backlog.arrive(at, to.number, message, live);
             }
             BusEffect::Leased {
                 at,
                 lease,
                 overlay,
                 was,
-            } => self.backlog.lease(at.number, lease, *overlay, was),
+            } => self.backlog.lease(at.number, lease, *overlay, was, live),
             BusEffect::Ended {
                 at,
                 was,
                 bodies,
                 source_length,
-            } => self.backlog.end(at.number, was, bodies, *source_length),
+            } => (self.backlog).end(at.number, was, bodies, *source_length, live),
             BusEffect::SessionReleasing { session, .. } => {
                 let sessions = &mut self.backlog.sessions;
                 sessions.change_named(session, |session| session.locked_until = RELEASING);
@@ -106,7 +106,13 @@ impl BusQueue {
 }
 
 impl Backlog {
-    fn arrive(&mut self, now: Timestamp, number: SequenceNumber, arrival: &BusArrival) {
+    fn arrive(
+        &mut self,
+        now: Timestamp,
+        number: SequenceNumber,
+        arrival: &BusArrival,
+        live: &mut Live,
+    ) {
         if self.get(number).is_some() {
             return;
         }
@@ -132,6 +138,6 @@ impl Backlog {
             source: arrival.source.clone(),
             overlays: arrival.bodies.overlays.clone(),
         };
-        self.push(number, record, side);
+        self.push(number, record, side, live);
     }
 }

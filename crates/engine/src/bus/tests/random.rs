@@ -190,6 +190,7 @@ proptest! {
                 queue.backlog.check();
             }
             overview::check(&mut p.state, p.now);
+            p.state.check_live_bytes();
         }
         snapshots.finish(&mut p.state);
         prop_assert_eq!(&p.replayed(), &p.state);

@@ -1,14 +1,15 @@
 //! The operations of a repair.
 
 use super::Backlog;
+use crate::table::Live;
 use crate::vocabulary::LeaseGeneration;
 
 impl Backlog {
     /// Adds messages of another backlog that are missing here.
-    pub(crate) fn absorb(&mut self, other: &Self) {
+    pub(crate) fn absorb(&mut self, other: &Self, live: &mut Live) {
         let next = self.next().max(other.next());
         for (number, message) in other.messages() {
-            self.insert(number, message);
+            self.insert(number, message, live);
         }
         self.set_next(next);
     }

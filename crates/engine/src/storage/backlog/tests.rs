@@ -1,11 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::storage::Effect;
 use crate::table::BodyEncoding;
-use crate::table::Record;
+use crate::table::{CountUnit, Record};
 use crate::vocabulary::Place;
 use crate::vocabulary::{BodyLocation, Incarnation, LeaseGeneration};
 
@@ -13,7 +14,7 @@ fn message(now: u64, expires_at: Timestamp, delay_ms: u64) -> Message {
     let now = Timestamp::from_ms(now);
     let due_at = (delay_ms > 0).then(|| now.plus_ms(delay_ms));
     let location = BodyLocation {
-        record: 0,
+        record: now.as_ms() << 20,
         offset: 0,
         length: 7,
     };
@@ -48,7 +49,45 @@ fn place(number: SequenceNumber) -> Place {
     }
 }
 
-impl Backlog {
+/// A backlog, and what is counted for it.
+struct Counted {
+    backlog: Backlog,
+    live: Live,
+}
+
+impl Deref for Counted {
+    type Target = Backlog;
+
+    fn deref(&self) -> &Backlog {
+        &self.backlog
+    }
+}
+
+impl Counted {
+    fn starting_at(length: RunLength, next: SequenceNumber) -> Self {
+        Self {
+            backlog: Backlog::starting_at(length, next),
+            live: Live::new(CountUnit::DEFAULT),
+        }
+    }
+
+    fn push(&mut self, number: SequenceNumber, message: Message) {
+        self.backlog.push(number, message, &mut self.live);
+    }
+
+    fn apply(&mut self, now: Timestamp, effect: &Effect) {
+        self.backlog.apply(now, effect, &mut self.live);
+    }
+
+    fn end_range(&mut self, from: SequenceNumber, until: SequenceNumber) {
+        self.backlog.end_range(from, until, &mut self.live);
+    }
+
+    fn check(&self) {
+        self.check_invariants();
+        self.table.check_spreads(&self.live);
+    }
+
     /// Changes that carry what is true of the message.
     fn lease_until(&mut self, number: SequenceNumber, until: Timestamp, now: Timestamp) {
         let message = self.find(number).unwrap();
@@ -67,10 +106,12 @@ impl Backlog {
             for effect in expired.iter().flat_map(|expired| expired.effects.iter()) {
                 self.apply(now, effect);
             }
-            self.raise_expiry(run);
+            self.backlog.raise_expiry(run);
         }
     }
+}
 
+impl Backlog {
     pub(crate) fn check_invariants(&self) {
         let is_fresh = |record: &Record| !Message(*record).is_timed();
         self.table.check(is_fresh, |record| record.expires_at);
@@ -111,7 +152,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..600),
     ) {
         let length = if tiny { RunLength::TINY } else { RunLength::DEFAULT };
-        let mut backlog = Backlog::starting_at(length, SequenceNumber::FIRST);
+        let mut backlog = Counted::starting_at(length, SequenceNumber::FIRST);
         let mut model = Model::default();
         let mut now = Timestamp::from_ms(100);
         for step in steps {
@@ -160,14 +201,14 @@ proptest! {
         }
         let messages = backlog.messages().map(|(number, it)| (number.as_u64(), it));
         prop_assert_eq!(messages.collect::<BTreeMap<_, _>>(), model.0);
-        backlog.check_invariants();
+        backlog.check();
     }
 
     /// In a replay from pieces of different age, the order of runs is not that of events, and `next` says
     /// nothing about a run.
     #[test]
     fn messages_may_arrive_in_any_order(mut numbers in Just((1..400_u64).collect::<Vec<_>>()).prop_shuffle()) {
-        let mut backlog = Backlog::starting_at(RunLength::UNTOLD, SequenceNumber::new(10_000));
+        let mut backlog = Counted::starting_at(RunLength::UNTOLD, SequenceNumber::new(10_000));
         let gone = numbers.split_off(300);
         for number in numbers.iter().chain(&gone) {
             let message = message(*number, Timestamp::from_ms(1000), number % 3);
@@ -176,7 +217,7 @@ proptest! {
         for number in &gone {
             backlog.remove(SequenceNumber::new(*number), Timestamp::ZERO);
         }
-        backlog.check_invariants();
+        backlog.check();
         numbers.sort_unstable();
         let found = backlog.messages().map(|(number, _)| number.as_u64());
         prop_assert_eq!(found.collect::<Vec<_>>(), numbers);
@@ -184,8 +225,8 @@ proptest! {
     }
 }
 
-fn backlog_of(count: u64) -> Backlog {
-    let mut backlog = Backlog::starting_at(RunLength::UNTOLD, SequenceNumber::FIRST);
+fn backlog_of(count: u64) -> Counted {
+    let mut backlog = Counted::starting_at(RunLength::UNTOLD, SequenceNumber::FIRST);
     for number in 1..=count {
         backlog.push(SequenceNumber::new(number), message(0, Timestamp::NEVER, 0));
     }
@@ -201,19 +242,19 @@ fn numbers(backlog: &Backlog) -> Vec<u64> {
 fn a_range_ends_the_runs_that_it_covers_whole() {
     let mut backlog = backlog_of(300);
     backlog.end_range(SequenceNumber::new(100), SequenceNumber::new(290));
-    backlog.check_invariants();
+    backlog.check();
     let left: Vec<u64> = (1..128).chain(256..=300).collect();
     assert_eq!(numbers(&backlog), left);
     let first = backlog.visible(Timestamp::ZERO).next();
     assert_eq!(first.map(|(number, _)| number.as_u64()), Some(1));
     backlog.end_range(SequenceNumber::new(1), SequenceNumber::new(128));
-    backlog.check_invariants();
+    backlog.check();
     let first = backlog.visible(Timestamp::ZERO).next();
     assert_eq!(first.map(|(number, _)| number.as_u64()), Some(256));
     // A range that ends before it begins is none.
     backlog.end_range(SequenceNumber::new(301), SequenceNumber::new(1));
     backlog.end_range(SequenceNumber::new(0), SequenceNumber::new(301));
-    backlog.check_invariants();
+    backlog.check();
     assert_eq!(numbers(&backlog), []);
     assert_eq!(backlog.next().as_u64(), 301);
 }
@@ -228,13 +269,13 @@ fn an_effect_on_a_message_that_is_not_there_changes_nothing() {
     backlog.apply(Timestamp::ZERO, &ended);
     for effect in [ended, leased] {
         backlog.apply(Timestamp::ZERO, &effect);
-        backlog.check_invariants();
+        backlog.check();
         assert_eq!(numbers(&backlog), [1, 3]);
     }
     // A number that is taken keeps its message.
     let again = message_at(5);
     backlog.push(SequenceNumber::new(1), again);
-    backlog.check_invariants();
+    backlog.check();
     let first = backlog.find(SequenceNumber::new(1)).unwrap();
     assert_eq!(first.enqueued_at, Timestamp::ZERO);
 }
@@ -282,7 +323,7 @@ fn an_effect_that_is_wrong_about_the_old_message_stops_nothing() {
 
 #[test]
 fn a_run_of_which_all_has_expired_ends_by_its_counts() {
-    let mut backlog = Backlog::starting_at(RunLength::UNTOLD, SequenceNumber::FIRST);
+    let mut backlog = Counted::starting_at(RunLength::UNTOLD, SequenceNumber::FIRST);
     let soon = Timestamp::from_ms(10);
     for number in 1..=200 {
         backlog.push(SequenceNumber::new(number), message(0, soon, 0));
@@ -311,7 +352,7 @@ fn a_run_of_which_all_has_expired_ends_by_its_counts() {
         (expiry::ENDED_COUNT_MAX, 16, 16)
     );
     backlog.expire(soon);
-    backlog.check_invariants();
+    backlog.check();
     assert_eq!(numbers(&backlog), []);
 }
 

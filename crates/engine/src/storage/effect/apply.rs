@@ -5,6 +5,7 @@ use crate::catalogue::Catalogue;
 use crate::storage::Queues;
 use crate::storage::backlog::Backlog;
 use crate::storage::message::Message;
+use crate::table::Live;
 use crate::vocabulary::Timestamp;
 
 impl Queues {
@@ -25,7 +26,7 @@ impl Queues {
             while let Some((effect, later)) = rest.split_first()
                 && effect.entity() == incarnation
             {
-                entity.backlog.apply(at, effect);
+                entity.backlog.apply(at, effect, &mut catalogue.live);
                 rest = later;
             }
             entity.settle(catalogue, incarnation);
@@ -57,7 +58,7 @@ impl Queues {
 }
 
 impl Backlog {
-    pub(crate) fn apply(&mut self, now: Timestamp, effect: &Effect) {
+    pub(crate) fn apply(&mut self, now: Timestamp, effect: &Effect, live: &mut Live) {
         match effect {
             Effect::Arrived {
                 to,
@@ -66,16 +67,16 @@ impl Backlog {
                 body,
             } => {
                 let message = Message::arrived(now, *expires_at, *due_at, *body);
-                self.push(to.number, message);
+                self.push(to.number, message, live);
             }
             Effect::Leased {
                 at,
                 lease,
                 body,
                 was,
-            } => self.lease(at.number, lease, *body, was),
-            Effect::Ended { at, was } => self.end(at.number, was),
-            Effect::RangeEnded { from, until, .. } => self.end_range(*from, *until),
+            } => self.lease(at.number, lease, *body, was, live),
+            Effect::Ended { at, was } => self.end(at.number, was, live),
+            Effect::RangeEnded { from, until, .. } => self.end_range(*from, *until, live),
         }
     }
 }

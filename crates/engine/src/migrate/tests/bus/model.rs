@@ -368,6 +368,7 @@ type Random = (u8, u64, u8, u64);
 
 /// The state has what the model has, and counts it right.
 fn check(state: &State, model: &Model) {
+    state.check_live_bytes();
     for (incarnation, old) in model {
         let entity = &state.bus[&Incarnation::new(*incarnation)];
         let backlog = &entity.backlog;
