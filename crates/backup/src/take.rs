@@ -67,10 +67,8 @@ pub fn take(
         reused_bytes: 0,
     };
     for planned in planned(source)? {
-        let found = destination.find(&planned.name, planned.identity, planned.size_bytes)?;
-        let file = match found {
+        let file = match find_sound(&destination, &planned, progress)? {
             Some((stored_as, crc)) => {
-                progress(Phase::Reuse, planned.size_bytes).map_err(BackupError::Ended)?;
                 taken.reused_bytes += planned.size_bytes;
                 planned.stored(stored_as, crc)
             }
@@ -134,6 +132,25 @@ impl Planned {
             crc32c: hex(crc),
         }
     }
+}
+
+/// The copy of an earlier run, if its bytes are still those that were checked then. If they are not, the file is
+/// copied again and takes the place of the damaged copy: otherwise every later backup would be as damaged.
+fn find_sound(
+    destination: &Destination,
+    planned: &Planned,
+    progress: &mut Progress<'_>,
+) -> Result<Option<(String, u32)>, BackupError> {
+    let size_bytes = planned.size_bytes;
+    let found = destination.find(&planned.name, planned.identity, size_bytes)?;
+    let Some((stored_as, crc)) = found else {
+        return Ok(None);
+    };
+    let path = destination.path_of(&stored_as);
+    let is_sound = checksum(&path, size_bytes, &mut |_, bytes| {
+        progress(Phase::Reuse, bytes)
+    })? == crc;
+    Ok(is_sound.then_some((stored_as, crc)))
 }
 
 /// Copies a file under a temporary name, and gives it its name once the copy was found whole.

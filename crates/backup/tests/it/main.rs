@@ -186,6 +186,21 @@ fn the_backup_before_stays_whole_until_the_next_one_is() {
     assert_eq!((again.copied_bytes, again.manifest), (0, second.manifest));
 }
 
+/// A later run reads what it uses again, and replaces what has become damaged since.
+#[test]
+fn a_damaged_copy_is_copied_again() {
+    let place = Place::new();
+    place.append(30);
+    place.take().unwrap();
+    for file in place.stored() {
+        flip(&file, 50_000.min(fs::read(&file).unwrap().len() - 1));
+        assert!(matches!(place.open(), Err(BackupError::Damaged { .. })));
+        let taken = place.take().unwrap();
+        assert!(taken.copied_bytes > 0, "{file:?}");
+        assert_eq!(events_in(&place.open().unwrap()), 30);
+    }
+}
+
 #[test]
 fn damage_is_named_where_it_is() {
     let place = Place::new();
