@@ -55,13 +55,15 @@ def old_dates(request, kew, _azurite):
 
 
 @rule("versions")
-def versions(request, kew, _azurite):
+def versions(request, kew, azurite):
     """A version that never existed, and features that a version does not have yet."""
     refused = kew.code in ("InvalidHeaderValue", "FeatureVersionMismatch")
     old = request.headers["x-ms-version"] < "2017-07-29"
     limits = kew.code in OF_THE_REQUEST | {"RequestBodyTooLarge"}
     shapes = kew.ok() and request.kind in ("put", "list", "get", "peek", "properties", "update")
-    if "version" in request.odd and (refused or old and (limits or shapes)):
+    # Azurite refuses a parameter that the version does not have, before it looks for the queue.
+    absent = kew.code == "QueueNotFound" and azurite.code in OF_THE_REQUEST
+    if "version" in request.odd and (refused or old and (limits or shapes or absent)):
         return WHOLE + BARE
     return []
 
