@@ -44,7 +44,8 @@ impl<T> Partition<T> {
         secret: [u8; 16],
         wall: Timestamp,
     ) -> Result<(Self, Recovery), OpenPartitionError> {
-        let unit = CountUnit::at_most(options.log.segment_size_first_bytes);
+        // A unit that lies in two segments keeps both. So it is much smaller than the smallest segment.
+        let unit = CountUnit::at_most(options.log.segment_size_first_bytes / 16);
         let mut replayed = Replayed(State::counting_in(unit));
         let (log, recovery) = Log::open(storage, options.log, entropy, &mut replayed)?;
         let mut partition = Self {
@@ -130,6 +131,8 @@ impl Replay for Replayed {
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         let read = (record, self.0.read_event(event)?);
         pass(Seam::Replayed, read, |(_, event)| self.0.apply(event));
+        // Nobody waits for a replay: what was cleared must not stay until its end.
+        drop(self.0.take_waste());
         Ok(())
     }
 }

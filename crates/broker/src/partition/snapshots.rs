@@ -45,8 +45,9 @@ impl<T> Partition<T> {
         } else {
             after.max(self.options.snapshot_after_bytes)
         };
-        if self.log.bytes_since_snapshot() >= after && self.snapshot_retry_at.has_passed(self.now) {
-            self.snapshot();
+        let is_due = self.log.bytes_since_snapshot() >= after;
+        if is_due && self.snapshot_retry_at.has_passed(self.now) && self.is_snapshot_possible() {
+            self.snapshot_with(self.live_segments());
         }
     }
 
@@ -111,7 +112,9 @@ impl<T> Partition<T> {
     pub(super) fn live_segments(&self) -> BTreeSet<LogPosition> {
         let segments = self.log.segments();
         let live = segments.filter(|segment| {
-            let positions = segment.first.as_u64()..segment.end.as_u64();
+            // No record begins in the header of the next segment, where positions go on.
+            let end = segment.base.as_u64() + segment.size_bytes;
+            let positions = segment.first.as_u64()..segment.end.as_u64().min(end);
             self.state.live_bytes_in(positions) > 0
         });
         live.map(|segment| segment.base).collect()

@@ -302,6 +302,7 @@ impl Replay for Reading {
         self.prepare(&event);
         self.note_deleted(&event.fact);
         self.state.apply_fitting(event);
+        drop(self.state.take_waste());
         Ok(())
     }
 }

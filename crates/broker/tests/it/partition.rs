@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, TurnEnd};
 use kew_engine::bus::{BusCommand, Purge};
-use kew_engine::storage::{StorageCommand, StorageOutcome};
+use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome, RunLength, SequenceNumber, Service, Timestamp};
 use kew_log::{Fault, FaultyStorage, LogOptions, LogPosition, Repeat};
 
@@ -100,6 +100,37 @@ impl Driver {
             }
         }
     }
+}
+
+/// A snapshot that is due is gathered before turns, a few entities each time, and not in the commit that made it due.
+#[test]
+fn a_snapshot_that_is_due_is_gathered_in_steps() {
+    let mut driver = Driver::new();
+    for number in 0..20 {
+        let queue = EntityName::storage_queue("acct", format!("queue-{number}"));
+        let metadata = Metadata::default();
+        let created = Command::Storage(StorageCommand::CreateQueue { queue, metadata });
+        driver.ask(created).unwrap();
+    }
+    let mut sent = 0;
+    while !driver.partition.is_gathering() {
+        driver.ask(send("a".repeat(1000))).unwrap();
+        sent += 1;
+        assert!(sent < 100, "no snapshot is due");
+    }
+    // What changes meanwhile is not in the snapshot, and is found behind it.
+    let mut turns = 0;
+    while driver.partition.is_gathering() {
+        driver.ask(send("b")).unwrap();
+        (sent, turns) = (sent + 1, turns + 1);
+        assert!(turns < 100, "it does not end");
+    }
+    assert!(turns > 5, "{turns}");
+    let mut driver = driver.reopened();
+    let received = driver.receive_all();
+    let count: usize = received.iter().map(|it| it.bodies().len()).sum();
+    assert_eq!(count, sent);
+    assert_eq!(driver.partition.state().counts().0, 21);
 }
 
 fn rejection(reply: Reply) -> Rejection {
