@@ -20,7 +20,7 @@ use crate::safe_json;
 
 pub(crate) use self::failure::explain_damage;
 
-/// How often the server is told of progress.
+/// How often the command reports progress to the server.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: BackupArgs) -> Result<()> {
@@ -86,7 +86,7 @@ fn refuse_inside(to: &Path, data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What happens beside the copying: its rate is bounded, it is shown, and the server is told of it.
+/// What happens beside the copying: it bounds the rate, shows progress, and reports it to the server.
 struct Work {
     meter: Meter,
     pace: Pace,

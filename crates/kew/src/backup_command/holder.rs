@@ -93,7 +93,7 @@ impl Holder {
         }
     }
 
-    /// Tells of progress. Fails if the files are not kept any more.
+    /// Reports progress to the server. Fails if the files are not kept any more.
     pub(super) fn tell(&mut self, done_bytes: u64) -> Result<(), BoxError> {
         match self {
             Self::Server(session) => session
