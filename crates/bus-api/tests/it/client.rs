@@ -1,5 +1,6 @@
 //! A client, and a server with the queues `jobs` and, for sessions, `steps`.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +16,7 @@ use kew_amqp::performative::{
     Attach, DeliveryState, ReceiverSettleMode, Role, SenderSettleMode, Source, Tag, Target,
 };
 use kew_amqp::{
-    Config, Connection, Delivery, Event, Limits as WireLimits, LinkId, Millis, Outgoing, Sasl,
+    By, Config, Connection, Delivery, Event, Limits as WireLimits, LinkId, Millis, Outgoing, Sasl,
     SessionId,
 };
 use kew_broker::{AdmissionLimits, Broker, BrokerOptions};
@@ -269,6 +270,7 @@ impl Server {
             connection,
             stream,
             session,
+            ended: VecDeque::new(),
         }
     }
 
@@ -296,6 +298,9 @@ pub(crate) struct Client {
     pub(crate) connection: Connection,
     pub(crate) stream: DuplexStream,
     pub(crate) session: Option<SessionId>,
+    /// Ends of other links that came while one was attached. The server may end a link at any
+    /// time, so a test must not lose them.
+    pub(crate) ended: VecDeque<Event>,
 }
 
 impl Client {
@@ -307,6 +312,13 @@ impl Client {
 
     /// The next event.
     pub(crate) async fn event(&mut self) -> Event {
+        match self.ended.pop_front() {
+            Some(event) => event,
+            None => self.new_event().await,
+        }
+    }
+
+    async fn new_event(&mut self) -> Event {
         loop {
             if let Some(event) = self.connection.poll_event() {
                 return event;
@@ -353,7 +365,7 @@ impl Client {
             .unwrap();
         let mut answer = None;
         loop {
-            match self.event().await {
+            match self.new_event().await {
                 Event::Attached { link: id, attach } if id == link => {
                     let is_refusal = match attach.role {
                         Role::Sender => attach.source.is_none(),
@@ -370,6 +382,7 @@ impl Client {
                     assert!(answer.is_some(), "a refusal begins with an attach");
                     return Err(error.unwrap());
                 }
+                ended @ Event::Detached { by: By::Peer, .. } => self.ended.push_back(ended),
                 _ => {}
             }
         }
