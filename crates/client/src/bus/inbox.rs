@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use kew_amqp::performative::{DeliveryState, Outcome};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -87,12 +88,40 @@ impl Inbox {
             let first = self.next_of(least, count).await?;
             self.ready.push_back(first);
         }
+        if within.is_zero() {
+            self.take_here(count as usize);
+        } else {
+            self.take_within(count as usize, within).await;
+        }
+        self.take_readable(count, read)
+    }
+
+    /// Takes messages that have come, until so many are ready.
+    fn take_here(&mut self, count: usize) {
+        let missing = count.saturating_sub(self.ready.len());
+        let missing = missing.min(self.messages.len());
+        let mut here = Vec::with_capacity(missing);
+        // Together: that costs less than one by one.
+        let _ = self.messages.recv_many(&mut here, missing).now_or_never();
+        for next in here {
+            match next {
+                Ok(message) => {
+                    self.came();
+                    self.ready.push_back(message);
+                }
+                // The next call sees to it.
+                Err(_) => self.expected = 0,
+            }
+        }
+    }
+
+    /// The same, and those that come within a time.
+    async fn take_within(&mut self, count: usize, within: Duration) {
         let deadline = Instant::now() + within;
-        while self.ready.len() < count as usize && self.expected > 0 {
+        while self.ready.len() < count && self.expected > 0 {
             let next = match self.messages.try_recv() {
                 Ok(next) => Some(next),
                 Err(TryRecvError::Disconnected) => None,
-                Err(TryRecvError::Empty) if within.is_zero() => break,
                 Err(TryRecvError::Empty) => {
                     match timeout_at(deadline, self.messages.recv()).await {
                         Ok(next) => next,
@@ -109,7 +138,6 @@ impl Inbox {
                 Some(Err(_)) | None => self.expected = 0,
             }
         }
-        self.take_readable(count, read)
     }
 
     fn take_readable<T>(
@@ -117,7 +145,7 @@ impl Inbox {
         count: u32,
         read: impl Fn(&Inbound) -> Result<T, Error>,
     ) -> Result<Vec<T>, Unread> {
-        let mut messages = Vec::new();
+        let mut messages = Vec::with_capacity(self.ready.len().min(count as usize));
         while messages.len() < count as usize
             && let Some(inbound) = self.ready.pop_front()
         {

@@ -181,7 +181,10 @@ impl<T> Job<T> {
 
 impl<T> Drop for Job<T> {
     fn drop(&mut self) {
-        self.tell_lost(&Error::later("the client was closed"));
+        // Mostly it has told its outcome already, and an error costs several allocations.
+        if self.reply.is_some() {
+            self.tell_lost(&Error::later("the client was closed"));
+        }
         if let Some(watch) = &self.watch {
             watch.end();
         }

@@ -13,6 +13,9 @@ use quick_xml::{Reader, XmlVersion};
 /// How deep elements nest; Queue Storage needs five, the ATOM of Service Bus eight.
 const DEPTH_MAX: usize = 16;
 
+/// Room for so many children is made at once: a message of Queue Storage has seven.
+const CHILDREN: usize = 8;
+
 /// An element with its text and its children.
 #[derive(Debug, Default)]
 pub(crate) struct Element<'a> {
@@ -56,7 +59,11 @@ impl<'a> Element<'a> {
                 Event::End(_) => {
                     let mut element = open.pop().ok_or("bad XML: an end without a start")?;
                     element.place.end = position(&reader) + mark;
-                    last(&mut open)?.children.push(element);
+                    let parent = last(&mut open)?;
+                    if parent.children.is_empty() {
+                        parent.children.reserve(CHILDREN);
+                    }
+                    parent.children.push(element);
                 }
                 Event::Text(text) => last(&mut open)?.text += text.xml10_content(),
                 Event::CData(text) => last(&mut open)?.text += text.xml10_content(),

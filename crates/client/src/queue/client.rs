@@ -93,7 +93,7 @@ impl QueueClient {
     ) -> Result<(Vec<ListedQueue>, Option<String>), Error> {
         let mut list = Operation::new("GET", &[], Effect::Read)
             .query("comp", "list")
-            .query("maxresults", self.shared.page_size);
+            .number("maxresults", self.shared.page_size);
         if let Some(marker) = marker {
             list = list.query("marker", marker);
         }
@@ -166,10 +166,10 @@ impl QueueClient {
     ) -> Result<PutMessage, Error> {
         let mut put = Operation::new("POST", &[queue, "messages"], Effect::Change);
         if let Some(seconds) = options.visibility_timeout {
-            put = put.query("visibilitytimeout", seconds);
+            put = put.number("visibilitytimeout", seconds);
         }
         if let Some(seconds) = options.time_to_live {
-            put = put.query("messagettl", seconds);
+            put = put.number("messagettl", seconds);
         }
         let answer = self.call(&put.text(text)?, &[201]).await?;
         answers::read(&answer, "QueueMessagesList", Effect::Change, answers::put)
@@ -187,9 +187,9 @@ impl QueueClient {
         visibility_timeout: Option<u32>,
     ) -> Result<Vec<QueueMessage>, Error> {
         let mut get = Operation::new("GET", &[queue, "messages"], Effect::Change)
-            .query("numofmessages", count);
+            .number("numofmessages", count);
         if let Some(seconds) = visibility_timeout {
-            get = get.query("visibilitytimeout", seconds);
+            get = get.number("visibilitytimeout", seconds);
         }
         self.messages(&get, true).await
     }
@@ -198,7 +198,7 @@ impl QueueClient {
     pub async fn peek(&self, queue: &str, count: u32) -> Result<Vec<QueueMessage>, Error> {
         let peek = Operation::new("GET", &[queue, "messages"], Effect::Read)
             .query("peekonly", "true")
-            .query("numofmessages", count);
+            .number("numofmessages", count);
         self.messages(&peek, false).await
     }
 
@@ -215,7 +215,7 @@ impl QueueClient {
         let effect = Effect::Change;
         let mut update = Operation::new("PUT", &[queue, "messages", id], effect)
             .query("popreceipt", receipt)
-            .query("visibilitytimeout", visibility_timeout);
+            .number("visibilitytimeout", visibility_timeout);
         if let Some(text) = text {
             update = update.text(text)?;
         }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use percent_encoding::utf8_percent_encode;
+use smallvec::SmallVec;
 
 use crate::connection_string::{Endpoint, QueueAccount};
 use crate::credential::QueueCredential;
@@ -13,7 +14,7 @@ use crate::error::{Effect, Error};
 use crate::http::request::Request;
 use crate::http::tokens::Tokens;
 use crate::http::xml;
-use crate::sign::{ENCODED, HttpRequest};
+use crate::sign::{ENCODED, FEW, HttpRequest};
 
 /// The version of the protocol that requests ask for: one that Azurite and the services have, and that knows all
 /// that is used here.
@@ -64,8 +65,8 @@ pub(super) struct Operation {
     pub(super) method: &'static str,
     /// Empty for the account, or `/` and encoded segments.
     path: String,
-    /// Names in lower case, and values as they are meant.
-    query: Vec<(&'static str, String)>,
+    /// Names in lower case, and encoded values.
+    query: SmallVec<[(&'static str, String); 2]>,
     /// Names in lower case.
     headers: Vec<(Cow<'static, str>, String)>,
     body: Bytes,
@@ -88,7 +89,7 @@ impl Operation {
         Self {
             method,
             path,
-            query: Vec::new(),
+            query: SmallVec::new(),
             headers: Vec::new(),
             body: Bytes::new(),
             effect,
@@ -106,7 +107,15 @@ impl Operation {
         }
     }
 
-    pub(super) fn query(mut self, name: &'static str, value: impl ToString) -> Self {
+    pub(super) fn query(mut self, name: &'static str, value: &str) -> Self {
+        // A few characters are written as three.
+        let mut encoded = String::with_capacity(value.len() + 8);
+        encoded.extend(utf8_percent_encode(value, ENCODED));
+        self.query.push((name, encoded));
+        self
+    }
+
+    pub(super) fn number(mut self, name: &'static str, value: impl ToString) -> Self {
         self.query.push((name, value.to_string()));
         self
     }
@@ -159,24 +168,18 @@ impl Operation {
             ["", ""] => target.push('/'),
             parts => target.extend(parts),
         }
-        let limit = limit_s.map(|seconds| ("timeout", seconds.to_string().into()));
-        let query: Vec<(&str, Cow<'_, str>)> = self
-            .query
-            .iter()
-            .map(|(name, value)| (*name, utf8_percent_encode(value, ENCODED).into()))
-            .chain(limit)
-            .collect();
+        let limit = limit_s.map(|seconds| seconds.to_string());
+        let limit = limit.as_deref().map(|seconds| ("timeout", seconds));
+        let query = self.query.iter();
+        let query = query.map(|(name, value)| (*name, value.as_str()));
+        let query: SmallVec<[_; FEW]> = query.chain(limit).collect();
         let date = fixed.date();
         let authorization = match account.credential() {
             QueueCredential::SharedKey(key) => {
                 let own = self.headers.iter();
                 let own = own.map(|(name, value)| (&**name, value.as_str()));
-                let headers: Vec<_> = own
+                let headers: SmallVec<[_; FEW]> = own
                     .chain([(X_MS_VERSION, VERSION), (X_MS_DATE, &date)])
-                    .collect();
-                let query: Vec<_> = query
-                    .iter()
-                    .map(|(name, value)| (*name, &**value))
                     .collect();
                 Some(key.authorization(&HttpRequest {
                     method: self.method,

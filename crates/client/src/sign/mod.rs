@@ -6,6 +6,7 @@ mod shared_key;
 
 pub use queue_sas::{QueueSas, SasError};
 pub use sas_rule::SasRule;
+pub(crate) use shared_key::FEW;
 pub use shared_key::{HttpRequest, SharedKey};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};

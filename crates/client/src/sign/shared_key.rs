@@ -10,6 +10,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
+use smallvec::SmallVec;
 
 /// An account of Queue Storage with one of its keys.
 #[derive(Clone)]
@@ -51,12 +52,19 @@ impl SharedKey {
     /// The value of the header `Authorization`.
     pub fn authorization(&self, request: &HttpRequest<'_>) -> String {
         let text = string_to_sign(&self.account, request);
-        ["SharedKey ", &self.account, ":", &self.sign(&text)].concat()
+        let mut value = String::with_capacity(AUTHORIZATION_LENGTH + self.account.len());
+        value.extend(["SharedKey ", &self.account, ":"]);
+        STANDARD.encode_string(self.signature(&text), &mut value);
+        value
     }
 
     /// The signature of a text, in Base64.
     pub(super) fn sign(&self, text: &str) -> String {
-        STANDARD.encode(hmac::sign(&self.key, text.as_bytes()))
+        STANDARD.encode(self.signature(text))
+    }
+
+    fn signature(&self, text: &str) -> hmac::Tag {
+        hmac::sign(&self.key, text.as_bytes())
     }
 }
 
@@ -66,14 +74,16 @@ impl fmt::Debug for SharedKey {
     }
 }
 
+/// How long the header's value is without the account's name.
+const AUTHORIZATION_LENGTH: usize = 64;
+
 /// About how long a text to be signed is.
 const TEXT_LENGTH: usize = 512;
 
+/// How many parameters or headers most requests have at most. More need an allocation.
+pub(crate) const FEW: usize = 6;
+
 fn string_to_sign(account: &str, request: &HttpRequest<'_>) -> String {
-    let length = match request.content_length {
-        0 => String::new(),
-        length => length.to_string(),
-    };
     let content_type = request
         .headers
         .iter()
@@ -81,9 +91,13 @@ fn string_to_sign(account: &str, request: &HttpRequest<'_>) -> String {
         .map_or("", |(_, value)| value);
     // Encoding, language, length, MD5, type, date (x-ms-date is sent), four conditions, range.
     let mut text = String::with_capacity(TEXT_LENGTH);
-    text.extend([request.method, "\n\n\n", &length, "\n\n", content_type]);
+    text.extend([request.method, "\n\n\n"]);
+    if request.content_length > 0 {
+        text.push_str(&request.content_length.to_string());
+    }
+    text.extend(["\n\n", content_type]);
     text.push_str("\n\n\n\n\n\n\n");
-    let mut headers: Vec<_> = request
+    let mut headers: SmallVec<[_; FEW]> = request
         .headers
         .iter()
         .filter(|(name, _)| name.starts_with("x-ms-"))
@@ -93,7 +107,7 @@ fn string_to_sign(account: &str, request: &HttpRequest<'_>) -> String {
         text.extend([*name, ":", value.trim(), "\n"]);
     }
     text.extend(["/", account, request.path]);
-    let mut query: Vec<_> = request
+    let mut query: SmallVec<[_; FEW]> = request
         .query
         .iter()
         .map(|(name, value)| (*name, percent_decode_str(value).decode_utf8_lossy()))

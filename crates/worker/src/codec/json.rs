@@ -41,6 +41,8 @@ impl<T> Codec<T> for Json<T>
 where
     T: Serialize + DeserializeOwned + Send + Sync + 'static,
 {
+    const CLEANS_UP: bool = false;
+
     async fn decode(&self, incoming: &Incoming) -> Result<T, CodecError> {
         let read = serde_json::from_slice(&incoming.body);
         read.map_err(|error| CodecError::Malformed(format!("not the expected JSON: {error}")))

@@ -10,6 +10,8 @@ use crate::source::{Incoming, Outgoing};
 pub struct Text;
 
 impl Codec<String> for Text {
+    const CLEANS_UP: bool = false;
+
     async fn decode(&self, incoming: &Incoming) -> Result<String, CodecError> {
         let text = String::from_utf8(incoming.body.to_vec());
         text.map_err(|error| CodecError::Malformed(format!("text that is not UTF-8: {error}")))
@@ -25,6 +27,8 @@ impl Codec<String> for Text {
 pub struct Raw;
 
 impl Codec<Bytes> for Raw {
+    const CLEANS_UP: bool = false;
+
     async fn decode(&self, incoming: &Incoming) -> Result<Bytes, CodecError> {
         Ok(incoming.body.clone())
     }

@@ -41,6 +41,8 @@ impl<T> Codec<T> for Xml<T>
 where
     T: Serialize + DeserializeOwned + Send + Sync + 'static,
 {
+    const CLEANS_UP: bool = false;
+
     async fn decode(&self, incoming: &Incoming) -> Result<T, CodecError> {
         let text = std::str::from_utf8(&incoming.body)
             .map_err(|error| CodecError::Malformed(format!("XML that is not UTF-8: {error}")))?;

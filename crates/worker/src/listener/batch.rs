@@ -6,15 +6,17 @@
 //! thread keeps no other message waiting.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::StreamExt as _;
+use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, OwnedSemaphorePermit};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{Instrument as _, Span};
 
 use super::handling::{Work, end_clean_up, handle, warn_unless_clean};
@@ -38,6 +40,8 @@ pub(super) fn begin_all<T: Send + Sync + 'static, S: Source>(
     places: &mut Places,
 ) {
     let mut done = Vec::with_capacity(leases.len());
+    let attempt = |work: Arc<Work<T, S>>| async move { work.attempt().await };
+    let mut slot = None;
     let mut now = Instant::now();
     let until = now + SWIFT_MAX;
     for lease in leases {
@@ -48,7 +52,9 @@ pub(super) fn begin_all<T: Send + Sync + 'static, S: Source>(
             continue;
         }
         // A policy that panics costs its message, which comes back, and no other.
-        let begun = catch_unwind(AssertUnwindSafe(|| begin(shared, lease, &mut now)));
+        let begun = catch_unwind(AssertUnwindSafe(|| {
+            begin(shared, lease, &mut now, attempt, &mut slot)
+        }));
         match begun {
             Ok(Begun::Succeeded(one)) => done.push(one),
             Ok(Begun::Left(work, span, rest)) => {
@@ -62,7 +68,7 @@ pub(super) fn begin_all<T: Send + Sync + 'static, S: Source>(
         let places = split(places, done.len());
         match S::Lease::COMPLETES_TOGETHER {
             true => shared.spawn(complete_together(shared.clone(), done, places)),
-            false => shared.spawn(complete_apart(done, places)),
+            false => shared.spawn(complete_apart(shared.clone(), done, places)),
         };
     }
 }
@@ -99,12 +105,21 @@ enum Rest {
     Failure(Failure),
 }
 
+/// Where attempts run, one after the other: to make room for each costs more than a swift one. One that waits takes
+/// the room with it.
+type Slot<F> = Option<Pin<Box<OptionFuture<F>>>>;
+
 /// Begins the work of a message: all of it, if nothing has to be waited for. Moves the time on, which costs to read.
-fn begin<T: Send + Sync + 'static, S: Source>(
+fn begin<T: Send + Sync + 'static, S: Source, F>(
     shared: &Arc<Shared<T, S>>,
     lease: S::Lease,
     now: &mut Instant,
-) -> Begun<T, S> {
+    attempt: impl Fn(Arc<Work<T, S>>) -> F,
+    slot: &mut Slot<F>,
+) -> Begun<T, S>
+where
+    F: Future<Output = Result<(), Failure>> + Send + 'static,
+{
     let began = *now;
     let ends_at = lease.ends_at();
     let work = Arc::new(Work::new(shared.clone(), lease));
@@ -116,21 +131,25 @@ fn begin<T: Send + Sync + 'static, S: Source>(
     if !is_plain {
         return Begun::Left(work, span, Rest::Everything);
     }
-    let own = work.clone();
-    let mut attempt: Boxed<'static, _> = Box::pin(async move { own.attempt().await });
+    let mut running = slot.take().unwrap_or_else(|| Box::pin(None.into()));
+    running.set(Some(attempt(work.clone())).into());
     // Nobody is woken: one that waits is polled again in its task.
     let mut context = Context::from_waker(Waker::noop());
     let polled = span.in_scope(|| {
-        let poll = || attempt.as_mut().poll(&mut context);
+        let poll = || running.as_mut().poll(&mut context);
         catch_unwind(AssertUnwindSafe(poll))
     });
     *now = Instant::now();
     let result = match polled {
         Ok(Poll::Pending) => {
             shared.swiftness.waits();
-            return Begun::Left(work, span, Rest::Attempt(attempt, began));
+            let rest = Box::pin(running.map(of_attempt));
+            return Begun::Left(work, span, Rest::Attempt(rest, began));
         }
-        Ok(Poll::Ready(result)) => result,
+        Ok(Poll::Ready(result)) => {
+            *slot = Some(running);
+            of_attempt(result)
+        }
         Err(panic) => Err(Failure::of_panic(&*panic)),
     };
     let handled_for = now.duration_since(began);
@@ -145,6 +164,11 @@ fn begin<T: Send + Sync + 'static, S: Source>(
     }
 }
 
+/// The result of an attempt, which was set before it was polled.
+fn of_attempt(result: Option<Result<(), Failure>>) -> Result<(), Failure> {
+    result.expect("an attempt was set")
+}
+
 async fn go_on<T: Send + Sync + 'static, S: Source>(
     work: Arc<Work<T, S>>,
     rest: Rest,
@@ -157,21 +181,78 @@ async fn go_on<T: Send + Sync + 'static, S: Source>(
     }
 }
 
-/// Deletes messages with a request for each.
+/// Deletes messages with a request for each. What fails is tried again for each.
 async fn complete_apart<T: Send + Sync + 'static, S: Source>(
-    done: Vec<Succeeded<T, S>>,
+    shared: Arc<Shared<T, S>>,
+    mut done: Vec<Succeeded<T, S>>,
     mut places: Places,
 ) {
-    let completing = done.into_iter().map(|one| {
+    complete_those_in_use(&shared, &mut done, &mut places);
+    let began = Instant::now();
+    let Some(until) = first_end(began, &mut done) else {
+        return;
+    };
+    let mut done: Vec<_> = done.into_iter().map(Some).collect();
+    let mut completing: FuturesUnordered<_> = done
+        .iter_mut()
+        .map(|slot| {
+            let completed = async move {
+                let one = slot.as_mut()?;
+                let span = one.span.clone();
+                let outcome = one.lease()?.complete().instrument(span).await;
+                Some((slot.take()?, outcome))
+            };
+            AssertUnwindSafe(completed).catch_unwind()
+        })
+        .collect();
+    // One timer for all of them.
+    let mut is_late = pin!(sleep_until(until));
+    loop {
+        let next = tokio::select! {
+            biased;
+            next = completing.next() => next,
+            () = &mut is_late => None,
+        };
+        match next {
+            // A client that panics costs its message, which comes back, and no other.
+            Some(Ok(Some((one, outcome)))) => {
+                let place = split(&mut places, 1);
+                end(one, outcome, (began, began.elapsed()), place);
+            }
+            Some(Ok(None) | Err(_)) => drop(split(&mut places, 1)),
+            None => break,
+        }
+    }
+    drop(completing);
+    for one in done.into_iter().flatten() {
         let place = split(&mut places, 1);
+        end(one, Err(no_answer()), (began, began.elapsed()), place);
+    }
+}
+
+/// Handlers have passed such deliveries on, and they may be in use: each is completed in a task of its own.
+fn complete_those_in_use<T: Send + Sync + 'static, S: Source>(
+    shared: &Arc<Shared<T, S>>,
+    done: &mut Vec<Succeeded<T, S>>,
+    places: &mut Places,
+) {
+    for one in done.extract_if(.., |it| it.lease().is_none()) {
+        let place = split(places, 1);
         let completed = async move {
             let _place = place;
             one.work.succeeded(one.handled_for).await;
         };
-        AssertUnwindSafe(completed.instrument(one.span)).catch_unwind()
-    });
-    let mut completing: FuturesUnordered<_> = completing.collect();
-    while completing.next().await.is_some() {}
+        shared.spawn(completed.instrument(one.span));
+    }
+}
+
+/// Until when the first try to complete them may take, by the lease that ends first. `None` if there are none.
+fn first_end<T: Send + Sync + 'static, S: Source>(
+    now: Instant,
+    done: &mut [Succeeded<T, S>],
+) -> Option<Instant> {
+    let leases = done.iter_mut().filter_map(Succeeded::lease);
+    leases.map(|lease| tries_until(now, &*lease)).min()
 }
 
 /// Deletes messages with one call. What fails is tried again for each.
@@ -180,44 +261,46 @@ async fn complete_together<T: Send + Sync + 'static, S: Source>(
     mut done: Vec<Succeeded<T, S>>,
     mut places: Places,
 ) {
-    // The handler has passed such a delivery on, and it may be in use.
-    let others: Vec<_> = done.extract_if(.., |it| it.lease().is_none()).collect();
-    if !others.is_empty() {
-        let places = split(&mut places, others.len());
-        shared.spawn(complete_apart(others, places));
-    }
+    complete_those_in_use(&shared, &mut done, &mut places);
     let began = Instant::now();
-    let leases: Vec<_> = done.iter_mut().filter_map(Succeeded::lease).collect();
-    let Some(until) = leases.iter().map(|it| tries_until(began, &**it)).min() else {
+    let Some(until) = first_end(began, &mut done) else {
         return;
     };
+    let leases: Vec<_> = done.iter_mut().filter_map(Succeeded::lease).collect();
     let outcomes = timeout_at(until, S::Lease::complete_all(leases)).await;
     let took = began.elapsed();
     let mut outcomes = outcomes.unwrap_or_default().into_iter();
     for one in done {
         let outcome = outcomes.next().unwrap_or_else(|| Err(no_answer()));
-        // A policy that panics costs what follows the delete of this message, and of no other.
-        let rest = catch_unwind(AssertUnwindSafe(|| end(one, outcome, began, took)));
-        if let Ok(Some((rest, span))) = rest {
-            let place = split(&mut places, 1);
-            shared.spawn(
-                async move {
-                    let _place = place;
-                    rest.await;
-                }
-                .instrument(span),
-            );
-        }
+        let place = split(&mut places, 1);
+        end(one, outcome, (began, took), place);
     }
 }
 
-/// What follows the first try to delete a message, which began then and took so long. Returns what has to be waited
-/// for.
+/// What follows the first try to delete a message, which began then and took so long. A task does what has to be
+/// waited for.
 fn end<T: Send + Sync + 'static, S: Source>(
     one: Succeeded<T, S>,
     outcome: Result<(), SourceError>,
-    began: Instant,
-    took: Duration,
+    tried: (Instant, Duration),
+    place: Places,
+) {
+    let shared = one.work.shared.clone();
+    // A policy that panics costs what follows the delete of this message, and of no other.
+    let rest = catch_unwind(AssertUnwindSafe(|| rest_of(one, outcome, tried)));
+    if let Ok(Some((rest, span))) = rest {
+        let rest = async move {
+            let _place = place;
+            rest.await;
+        };
+        shared.spawn(rest.instrument(span));
+    }
+}
+
+fn rest_of<T: Send + Sync + 'static, S: Source>(
+    one: Succeeded<T, S>,
+    outcome: Result<(), SourceError>,
+    (began, took): (Instant, Duration),
 ) -> Option<(Boxed<'static, ()>, Span)> {
     let Succeeded {
         work,
@@ -245,7 +328,10 @@ fn clean_up<T: Send + Sync + 'static, S: Source>(
     handled_for: Duration,
     span: &Span,
 ) -> Option<Boxed<'static, ()>> {
-    let mut cleaning = work.begin_clean_up();
+    let Some(mut cleaning) = work.begin_clean_up() else {
+        work.tell_completed(handled_for);
+        return None;
+    };
     let mut context = Context::from_waker(Waker::noop());
     match span.in_scope(|| cleaning.poll_unpin(&mut context)) {
         Poll::Ready(cleaned) => {

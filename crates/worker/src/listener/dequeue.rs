@@ -235,7 +235,10 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
                 let _ = handled.await;
             }
         }
-        if self.places.as_ref().is_some_and(|it| it.num_permits() == 0) {
+        // A source that waits may have messages on their way for the places that are left. Otherwise another task can
+        // make a batch of them.
+        let keeps = S::Intake::WAITS || !self.shared.swiftness.is_expected();
+        if !keeps || count_of(&self.places) == 0 {
             self.places = None;
         }
     }
@@ -272,43 +275,61 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
 
     /// Takes places for a batch: at least one, and those that are free. `false` if the listener stops.
     async fn take_places(&mut self) -> bool {
-        let shared = &self.shared;
-        let batch_size = shared.settings.batch_size as usize;
-        let batch_size = batch_size.min(shared.settings.handlers_max);
-        let mut places = match self.places.take() {
-            Some(places) => places,
-            None => {
-                let acquired = tokio::select! {
-                    biased;
-                    _ = self.phase.wait_for(|it| *it != Phase::Running) => return false,
-                    acquired = shared.places.clone().acquire_owned() => acquired,
-                };
-                match acquired {
-                    Ok(place) => place,
-                    // It is never closed.
-                    Err(_) => return false,
-                }
+        let batch_size = self.shared.settings.batch_size as usize;
+        let batch_size = batch_size.min(self.shared.settings.handlers_max);
+        let is_taken = match self.places.is_some() {
+            true => {
+                // What waits for messages is not kept from them while others may hold the missing places.
+                let least = if S::Intake::WAITS { 1 } else { batch_size / 4 };
+                self.take_more(least, batch_size).await;
+                true
             }
+            false => self.take_first(batch_size).await,
         };
-        take_ready(shared, &mut places, batch_size);
+        is_taken && self.shared.phase() == Phase::Running
+    }
+
+    /// The same of a task that has none.
+    async fn take_first(&mut self, batch_size: usize) -> bool {
+        let shared = self.shared.clone();
+        // One task at a time: otherwise each gets a few of the places that come back, and receives few messages.
+        let _turn = tokio::select! {
+            biased;
+            _ = self.phase.wait_for(|it| *it != Phase::Running) => return false,
+            turn = shared.turn.lock() => turn,
+        };
+        let acquired = tokio::select! {
+            biased;
+            _ = self.phase.wait_for(|it| *it != Phase::Running) => return false,
+            acquired = shared.places.clone().acquire_owned() => acquired,
+        };
+        // It is never closed.
+        self.places = acquired.ok();
         // A request that asks for one message costs as much as one that asks for many.
         let least = match (S::Intake::WAITS, shared.swiftness.is_expected()) {
-            // Places come back together, with the batches that had them.
+            // Places come back soon.
             (_, true) => batch_size,
             (false, false) => batch_size / 4,
             (true, false) => 1,
         };
-        if places.num_permits() < least {
-            let missing = least - places.num_permits();
+        self.take_more(least, batch_size).await;
+        self.places.is_some()
+    }
+
+    /// Adds places, up to a batch: those that are free, and for a short time also those that come back until there are
+    /// so many.
+    async fn take_more(&mut self, least: usize, batch_size: usize) {
+        let shared = &self.shared;
+        take_ready(shared, &mut self.places, batch_size);
+        let missing = least.saturating_sub(count_of(&self.places));
+        if missing > 0 {
             let missing = u32::try_from(missing).unwrap_or(u32::MAX);
             let more = shared.places.clone().acquire_many_owned(missing);
             if let Ok(Ok(more)) = timeout(GATHERING, more).await {
-                places.merge(more);
-                take_ready(shared, &mut places, batch_size);
+                add(&mut self.places, more);
+                take_ready(shared, &mut self.places, batch_size);
             }
         }
-        self.places = Some(places);
-        self.shared.phase() == Phase::Running
     }
 
     /// Sleeps. `false` if the listener stops.
@@ -347,17 +368,28 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
 /// Takes the places that are free now, up to a batch.
 fn take_ready<T, S: Source>(
     shared: &Shared<T, S>,
-    places: &mut OwnedSemaphorePermit,
+    places: &mut Option<OwnedSemaphorePermit>,
     batch_size: usize,
 ) {
-    let missing = batch_size.saturating_sub(places.num_permits());
+    let missing = batch_size.saturating_sub(count_of(places));
     let ready = missing.min(shared.places.available_permits());
     let ready = u32::try_from(ready).unwrap_or(u32::MAX);
     // Others may have taken them meanwhile.
     if ready > 0
         && let Ok(more) = shared.places.clone().try_acquire_many_owned(ready)
     {
-        places.merge(more);
+        add(places, more);
+    }
+}
+
+fn count_of(places: &Option<OwnedSemaphorePermit>) -> usize {
+    places.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+}
+
+fn add(places: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
+    match places {
+        Some(places) => places.merge(more),
+        None => *places = Some(more),
     }
 }
 

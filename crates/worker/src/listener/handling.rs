@@ -227,7 +227,9 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
 
     /// Nothing is left to do for it.
     pub(super) fn tell_completed(&self, handled_for: Duration) {
-        if let Some(message) = self.message() {
+        if self.shared.is_watched()
+            && let Some(message) = self.message()
+        {
             self.shared.emit(|| Event::Completed {
                 message,
                 meta: self.incoming.meta.clone(),
@@ -254,7 +256,9 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
 
     /// After the delete of a message that was handled.
     async fn clean_up(&self) {
-        let mut cleaning = self.begin_clean_up();
+        let Some(mut cleaning) = self.begin_clean_up() else {
+            return;
+        };
         // What ends without waiting needs no timer.
         let first = poll_fn(|context| Poll::Ready(cleaning.poll_unpin(context))).await;
         match first {
@@ -263,11 +267,11 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         }
     }
 
-    /// Counts a message that was deleted, and has its codec clean up.
-    pub(super) fn begin_clean_up(&self) -> CleanUp {
+    /// Counts a message that was deleted, and has its codec clean up, if that does.
+    pub(super) fn begin_clean_up(&self) -> Option<CleanUp> {
         self.shared.counters.completed.increment();
-        let (codec, incoming) = (self.shared.codec.clone(), self.incoming.clone());
-        AssertUnwindSafe(codec.completed(incoming)).catch_unwind()
+        let cleaning = self.shared.codec.clone().completed(&self.incoming)?;
+        Some(AssertUnwindSafe(cleaning).catch_unwind())
     }
 
     async fn unsettled(&self, error: &SourceError) {

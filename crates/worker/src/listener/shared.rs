@@ -38,8 +38,8 @@ const NEVER: Duration = Duration::from_hours(24 * 365);
 /// A codec whose futures are in boxes.
 pub(crate) trait DynDecode<T>: Send + Sync {
     fn decode<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<T, CodecError>>;
-    /// It owns what it needs, so that it can begin in one task and end in another.
-    fn completed(self: Arc<Self>, incoming: Incoming) -> Boxed<'static, ()>;
+    /// It owns what it needs, so that it can begin in one task and end in another. `None` if there is nothing to do.
+    fn completed(self: Arc<Self>, incoming: &Incoming) -> Option<Boxed<'static, ()>>;
     fn burying<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<(), CodecError>>;
 }
 
@@ -51,8 +51,12 @@ impl<T: Send + Sync + 'static, C: Codec<T>> DynDecode<T> for Decode<C> {
         Box::pin(self.0.decode(incoming))
     }
 
-    fn completed(self: Arc<Self>, incoming: Incoming) -> Boxed<'static, ()> {
-        Box::pin(async move { self.0.completed(&incoming).await })
+    fn completed(self: Arc<Self>, incoming: &Incoming) -> Option<Boxed<'static, ()>> {
+        if !C::CLEANS_UP {
+            return None;
+        }
+        let incoming = incoming.clone();
+        Some(Box::pin(async move { self.0.completed(&incoming).await }))
     }
 
     fn burying<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<(), CodecError>> {
@@ -97,6 +101,8 @@ pub(crate) struct Shared<T, S: Source> {
     pub(super) handlers: Vec<Box<dyn DynHandler<T, S::Lease>>>,
     pub(super) settings: Settings,
     pub(super) places: Arc<Semaphore>,
+    /// Whose turn it is to take places.
+    pub(super) turn: tokio::sync::Mutex<()>,
     pub(super) delayed: Arc<Semaphore>,
     pub(super) tasks: Tasks,
     pub(super) counters: Counters,
@@ -135,6 +141,7 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
             codec,
             handlers,
             places: Arc::new(Semaphore::new(settings.handlers_max)),
+            turn: tokio::sync::Mutex::default(),
             delayed: Arc::new(Semaphore::new(settings.delayed_max)),
             settings,
             tasks: Tasks::default(),
@@ -178,9 +185,13 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
         })
     }
 
+    pub(super) fn is_watched(&self) -> bool {
+        self.events.receiver_count() > 0
+    }
+
     /// Tells watchers. The event is made only if there is one.
     pub(super) fn emit(&self, event: impl FnOnce() -> Event<T>) {
-        if self.events.receiver_count() > 0 {
+        if self.is_watched() {
             // The last one may have gone meanwhile.
             let _ = self.events.send(Arc::new(event()));
         }

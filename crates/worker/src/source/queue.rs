@@ -155,7 +155,6 @@ impl Intake for QueueIntake {
 #[derive(Debug)]
 pub struct QueueLease {
     settings: Arc<Settings>,
-    id: String,
     receipt: String,
     /// As it came, or as it was last stored: UTF-8. It shares its memory with the body, if that is the text.
     text: Bytes,
@@ -171,7 +170,7 @@ pub struct QueueLease {
 impl QueueLease {
     fn new(settings: Arc<Settings>, message: QueueMessage, ends_at: Instant) -> Self {
         let attempt = u32::try_from(message.dequeue_count).unwrap_or(u32::MAX);
-        let mut meta = Meta::new(settings.name.queue.clone(), message.id.clone(), attempt);
+        let mut meta = Meta::new(settings.name.queue.clone(), message.id, attempt);
         meta.enqueued_at = Some(message.inserted);
         let mut envelope = None;
         let text = Bytes::from(message.text);
@@ -184,7 +183,6 @@ impl QueueLease {
         let lease = ends_at.saturating_duration_since(Instant::now());
         Self {
             settings,
-            id: message.id,
             receipt,
             text,
             envelope,
@@ -198,11 +196,22 @@ impl QueueLease {
         }
     }
 
+    /// Its key is the id that the service made.
+    fn message_id(&self) -> &str {
+        &self.incoming.meta.key
+    }
+
     async fn update(&mut self, hidden: Duration, text: Option<String>) -> Result<(), SourceError> {
         let settings = &self.settings;
         let (seconds, asked_at) = (seconds_of(hidden), Instant::now());
         let (queue, client) = (&settings.name.queue, &settings.client);
-        let update = client.update(queue, &self.id, &self.receipt, seconds, text.as_deref());
+        let update = client.update(
+            queue,
+            self.message_id(),
+            &self.receipt,
+            seconds,
+            text.as_deref(),
+        );
         let Receipt { value, .. } = update.await?;
         self.receipt = value;
         self.ends_at = asked_at + Duration::from_secs(seconds.into());
@@ -247,7 +256,7 @@ impl Lease for QueueLease {
         let queue = &settings.name.queue;
         let delete = settings
             .client
-            .delete_message(queue, &self.id, &self.receipt);
+            .delete_message(queue, self.message_id(), &self.receipt);
         Ok(delete.await?)
     }
 

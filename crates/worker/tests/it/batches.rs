@@ -119,6 +119,24 @@ async fn each_message_of_a_batch_has_its_own_outcome() {
     assert_eq!(service.violations(), Vec::<String>::new());
 }
 
+#[tokio::test(start_paused = true)]
+async fn tasks_share_places_out_by_batches() {
+    const BATCH: u32 = 8;
+    let service = Service::new(1);
+    service.set_connections(8);
+    service.set_latency(SECOND / 1_000);
+    let listener = swift::<false>(&service)
+        .batch_size(BATCH)
+        .tasks_max(8)
+        .handlers_max(8 * BATCH)
+        .build();
+    service.put_many(1_600);
+    listener.start(8).unwrap();
+    until("all are deleted", || service.depth() == 0).await;
+    let requests = service.counts(|it| it.gets - it.empty_gets);
+    assert!(requests <= 220, "{requests} requests for 200 batches");
+}
+
 /// Handlers that are mostly swift, against a service that is not, with listeners that crash.
 async fn run_seed<const WAITS: bool>(seed: u64) {
     let what = format!("seed {seed}, waits: {WAITS}");

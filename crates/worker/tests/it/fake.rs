@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use kew_worker::{Attempt, Burial, ErrorKind, SourceError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep};
 
 /// How a lock ends if nobody says so: that of a queue of Service Bus.
@@ -132,6 +132,8 @@ pub(crate) struct Service {
     /// How long each request takes until it has its effect, and its answer after that.
     latency: Mutex<Duration>,
     answer_latency: Mutex<Duration>,
+    /// How many requests are under way at once, in the order in which they were made.
+    connections: Mutex<Option<Arc<Semaphore>>>,
 }
 
 impl Service {
@@ -182,6 +184,10 @@ impl Service {
 
     pub(crate) fn set_latency(&self, latency: Duration) {
         *self.latency.lock().unwrap() = latency;
+    }
+
+    pub(crate) fn set_connections(&self, count: usize) {
+        *self.connections.lock().unwrap() = Some(Arc::new(Semaphore::new(count)));
     }
 
     pub(crate) fn set_answer_latency(&self, latency: Duration) {
@@ -314,6 +320,11 @@ impl Service {
         effect: impl FnOnce(&mut State) -> Result<R, SourceError> + Send + 'static,
     ) -> Result<R, SourceError> {
         self.point().await;
+        let connections = self.connections.lock().unwrap().clone();
+        let _connection = match connections {
+            Some(connections) => Some(connections.acquire_owned().await.unwrap()),
+            None => None,
+        };
         let latency = *self.latency.lock().unwrap();
         sleep(latency).await;
         let scripted = {
