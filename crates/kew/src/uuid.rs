@@ -1,18 +1,6 @@
-//! UUIDs as text.
+//! UUIDs from their text.
 
 use kew_client::Uuid;
-
-/// A UUID as text.
-pub(crate) fn uuid_text(uuid: Uuid) -> String {
-    let mut text = String::with_capacity(36);
-    for (index, byte) in uuid.0.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
-}
 
 /// The UUID of a text.
 pub(crate) fn uuid_of(text: &str) -> Option<Uuid> {
@@ -31,7 +19,7 @@ mod tests {
     fn uuids() {
         let text = "00010203-0405-0607-0809-0a0b0c0d0e0f";
         let uuid = Uuid([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-        assert_eq!((uuid_of(text), &*uuid_text(uuid)), (Some(uuid), text));
+        assert_eq!((uuid_of(text), &*uuid.text()), (Some(uuid), text));
         for wrong in ["", "x", "+0010203040506070809a0b0c0d0e0f00", &text[1..]] {
             assert_eq!(uuid_of(wrong), None, "{wrong}");
         }

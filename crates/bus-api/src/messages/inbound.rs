@@ -6,7 +6,7 @@
 //! received before is removed: it does not belong to the new message.
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Encode, Map, Value};
+use kew_amqp::codec::{Encode, Map, Value, hex};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::message::{
     BATCH_FORMAT, Message, MessageId, Properties, batch_messages, write_application_properties,
@@ -156,10 +156,6 @@ fn id_text(id: &MessageId) -> Box<str> {
         MessageId::Uuid(uuid) => hex(&uuid.0).into(),
         MessageId::Binary(bytes) => hex(bytes).into(),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// An id for a message whose sender set none.

@@ -1,7 +1,7 @@
 //! Messages in the encoding of AMQP, for programs that must keep all of a message.
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Encode as _, Map, Symbol};
+use kew_amqp::codec::{Encode as _, Map, Symbol, hex};
 use kew_amqp::message::{Header, Message as Scanned, MessageId, Properties, write_head};
 
 use crate::error::Error;
@@ -87,10 +87,6 @@ impl Encoded {
         routing.encode(&mut out);
         out.freeze()
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

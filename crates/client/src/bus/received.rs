@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{DecodeError, Map, Text, Timestamp, Value};
+use kew_amqp::codec::{DecodeError, Map, Text, Timestamp, Value, hex};
 use kew_amqp::message::{BodyKind, Message as Scanned, MessageId, Sections};
 
 use super::message::{Message, time_of};
@@ -263,10 +263,6 @@ fn text_of_id(id: &MessageId) -> String {
         MessageId::Uuid(uuid) => hex(&uuid.0),
         MessageId::Binary(bytes) => hex(bytes),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

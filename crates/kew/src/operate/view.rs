@@ -11,8 +11,6 @@ use kew_bus_api::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, MessageView};
 use kew_client::{MessageState, Received};
 use serde_json::Value as Json;
 
-use crate::uuid::uuid_text;
-
 /// The content type of a body that is neither bytes nor text: its sections in AMQP's encoding.
 const AMQP_ENCODED: &str = "application/amqp";
 
@@ -72,7 +70,7 @@ pub(super) fn view_of(message: &Received, lock: Option<Lock>) -> MessageView {
             .filter(|_| message.state() == MessageState::Scheduled)
             .map(rfc3339_ms),
         locked_until: lock.and_then(|lock| lock.until).map(rfc3339_ms),
-        lock_token: lock.map(|lock| uuid_text(lock.token)),
+        lock_token: lock.map(|lock| lock.token.text()),
         delivery_count: message.delivery_count().into(),
         dead_letter_reason: message.dead_letter_reason(),
         dead_letter_description: message.dead_letter_description(),
@@ -134,7 +132,7 @@ pub(super) fn json_of(value: &Value) -> Json {
         Value::Char(char) => char.to_string().into(),
         Value::String(text) => text.as_str().into(),
         Value::Symbol(text) => text.as_str().into(),
-        Value::Uuid(uuid) => uuid_text(*uuid).into(),
+        Value::Uuid(uuid) => uuid.text().into(),
         Value::Timestamp(at) => {
             let ms = u64::try_from(at.0).unwrap_or_default();
             rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms)).into()
@@ -148,7 +146,7 @@ pub(super) fn text_of_id(id: &MessageId) -> String {
     match id {
         MessageId::String(text) => text.as_str().to_owned(),
         MessageId::Ulong(number) => number.to_string(),
-        MessageId::Uuid(uuid) => uuid_text(*uuid),
+        MessageId::Uuid(uuid) => uuid.text(),
         MessageId::Binary(bytes) => STANDARD.encode(bytes),
     }
 }

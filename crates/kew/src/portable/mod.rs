@@ -18,8 +18,6 @@ use kew_client::{Uuid, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use crate::uuid::uuid_text;
-
 pub(crate) use bus::{message_of, record_of};
 pub(crate) use queue::{Text, record_of_text, text_of};
 
@@ -235,7 +233,7 @@ pub(crate) struct Edit {
 pub(crate) fn new_id() -> Result<String, String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| format!("there is no random number: {error}"))?;
-    Ok(uuid_text(Uuid(bytes)))
+    Ok(Uuid(bytes).text())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode as _, Map, Raw, Symbol, Timestamp, Value, write_list};
 use serde_json::{Value as Json, json};
 
-use crate::uuid::{uuid_of, uuid_text};
+use crate::uuid::uuid_of;
 
 /// The largest number that every reader of JSON keeps. A larger one is written as a text.
 const EXACT_MAX: u64 = (1 << 53) - 1;
@@ -41,7 +41,7 @@ pub(super) fn write(value: &Value) -> Json {
         Value::Decimal128(bytes) => json!({"decimal128": STANDARD.encode(bytes)}),
         Value::Char(char) => json!({"char": char}),
         Value::Timestamp(at) => json!({"timestamp_ms": whole(i128::from(at.0))}),
-        Value::Uuid(uuid) => json!({"uuid": uuid_text(*uuid)}),
+        Value::Uuid(uuid) => json!({"uuid": uuid.text()}),
         Value::Binary(bytes) => json!({"binary": STANDARD.encode(bytes)}),
         Value::Symbol(text) => json!({"symbol": text.as_str()}),
         Value::List(list) => {

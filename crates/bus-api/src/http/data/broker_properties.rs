@@ -4,6 +4,7 @@
 //! Source: Service Bus, REST, *Message headers and properties*. Other names are ignored, as
 //! documented there, and so are those that only the service writes.
 
+use kew_amqp::codec::{Uuid, hex};
 use kew_amqp::message::MessageId;
 use kew_engine::Timestamp;
 use kew_engine::bus::BusMessageState;
@@ -12,7 +13,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::super::answers::HttpError;
 use super::super::answers::Shown;
 use super::super::answers::times::{parse, rfc1123};
-use super::values::uuid_text;
 
 /// The time to live that the service shows for a message that never expires, in seconds.
 const FOR_EVER_S: f64 = 922_337_203_685.477_5;
@@ -181,7 +181,7 @@ impl Told {
             enqueued_sequence_number: facts.first_sequence_number,
             enqueued_time_utc: rfc1123(facts.enqueued_at),
             label: text(&properties.subject),
-            lock_token: facts.lock.map(|lock| uuid_text(*lock.as_bytes())),
+            lock_token: facts.lock.map(|lock| Uuid(*lock.as_bytes()).text()),
             locked_until_utc: facts.locked_until.map(rfc1123),
             message_id: properties.message_id.as_ref().map(id_text),
             partition_key: shown.partition_key(),
@@ -220,8 +220,8 @@ pub(in super::super) fn id_text(id: &MessageId) -> String {
     match id {
         MessageId::String(text) => text.to_string(),
         MessageId::Ulong(number) => number.to_string(),
-        MessageId::Uuid(uuid) => uuid_text(uuid.0),
-        MessageId::Binary(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        MessageId::Uuid(uuid) => uuid.text(),
+        MessageId::Binary(bytes) => hex(bytes),
     }
 }
 

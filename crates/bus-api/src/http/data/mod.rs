@@ -18,7 +18,7 @@ use kew_engine::bus::ReceiveMode;
 pub(super) use broker_properties::id_text;
 pub use headers::is_custom;
 pub(super) use send::property;
-pub(super) use values::{read as read_value, uuid_text};
+pub(super) use values::read as read_value;
 
 use super::answers::{Answer, HttpError};
 use super::call::Call;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hyper::StatusCode;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use kew_amqp::codec::Uuid;
 use kew_broker::{Broker, Rejection};
 use kew_engine::bus::{
     Awaited, BusCommand, BusMessageState, BusOutcome, DeliveredMessage, Disposition, ReceiveMode,
@@ -247,7 +248,7 @@ fn tell(
             call.head.base_url(),
             queue.name,
             shown.facts.sequence_number,
-            values::uuid_text(*lock.as_bytes()),
+            Uuid(*lock.as_bytes()).text(),
         );
         put(LOCATION, &location);
         *answer.status_mut() = StatusCode::CREATED;

@@ -62,7 +62,7 @@ pub(super) fn write(value: &Value) -> Option<String> {
         Value::Char(char) => quoted(&char.to_string()),
         Value::String(text) => quoted(text.as_str()),
         Value::Symbol(text) => quoted(text.as_str()),
-        Value::Uuid(uuid) => quoted(&uuid_text(uuid.0)),
+        Value::Uuid(uuid) => quoted(&uuid.text()),
         Value::Timestamp(at) => {
             times::rfc1123(Timestamp::from_ms(u64::try_from(at.0).unwrap_or_default()))
         }
@@ -89,18 +89,6 @@ pub(super) fn ascii_json(json: &str) -> String {
         }
     }
     out
-}
-
-/// A UUID as text.
-pub(in super::super) fn uuid_text(bytes: [u8; 16]) -> String {
-    let mut text = String::with_capacity(36);
-    for (index, byte) in bytes.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
 }
 
 /// The bytes of a UUID in text form.
@@ -148,7 +136,10 @@ mod tests {
     #[test]
     fn uuids_are_read_and_written() {
         let text = "00010203-0405-0607-0809-0a0b0c0d0eff";
-        assert_eq!(uuid_text(parse_uuid(text).unwrap()), text);
+        assert_eq!(
+            kew_amqp::codec::Uuid(parse_uuid(text).unwrap()).text(),
+            text
+        );
         for wrong in [
             "",
             "x",

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kew_amqp::codec::Value;
+use kew_amqp::codec::{Uuid, Value};
 use kew_engine::Timestamp;
 use kew_engine::bus::{BusMessageState, BusQueueView, EntityStatus, PeekedBusMessage};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 
 use super::super::answers::Shown;
 use super::super::answers::times::rfc3339;
-use super::super::data::{id_text, uuid_text};
+use super::super::data::id_text;
 use crate::authorization::description::Description;
 use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use crate::messages::view::MessageView;
@@ -132,7 +132,7 @@ impl MessageView {
             expires_at: unless_never(facts.expires_at),
             scheduled_for,
             locked_until,
-            lock_token: facts.lock.map(|lock| uuid_text(*lock.as_bytes())),
+            lock_token: facts.lock.map(|lock| Uuid(*lock.as_bytes()).text()),
             delivery_count: facts.delivery_count.into(),
             dead_letter_reason: shown.text_property(DEAD_LETTER_REASON),
             dead_letter_description: shown.text_property(DEAD_LETTER_DESCRIPTION),
@@ -158,7 +158,7 @@ pub(super) fn json_of(value: &Value) -> Json {
         Value::Char(char) => char.to_string().into(),
         Value::String(text) => text.as_str().into(),
         Value::Symbol(text) => text.as_str().into(),
-        Value::Uuid(uuid) => uuid_text(uuid.0).into(),
+        Value::Uuid(uuid) => uuid.text().into(),
         Value::Timestamp(at) => {
             rfc3339(Timestamp::from_ms(u64::try_from(at.0).unwrap_or_default())).into()
         }
