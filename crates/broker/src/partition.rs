@@ -113,6 +113,8 @@ pub struct Partition<T> {
     is_without_room: bool,
     /// No snapshot is tried before this time: the disk was too full for the last one.
     snapshot_retry_at: Timestamp,
+    /// When jobs are tried again that had no file descriptor.
+    opening_retry_at: Option<Timestamp>,
     stopped: bool,
 }
 
@@ -293,6 +295,7 @@ impl<T> Partition<T> {
         let durable_before = self.log.durable();
         let was_snapshotting = self.log.is_snapshotting();
         let completed = self.log.complete(outcome);
+        self.note_descriptors();
         if was_snapshotting && !self.log.is_snapshotting() {
             if self.log.snapshot_error().is_some() {
                 self.snapshot_retry_at = self.now.plus_ms(SPACE_RETRY_INTERVAL_MS);

@@ -70,6 +70,7 @@ impl<T> Partition<T> {
             is_space_made: false,
             is_without_room: false,
             snapshot_retry_at: Timestamp::ZERO,
+            opening_retry_at: None,
             stopped: false,
         };
         if !partition.state.is_initialized() {

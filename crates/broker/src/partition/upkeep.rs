@@ -13,6 +13,9 @@ pub(super) const SPACE_RETRY_INTERVAL_MS: u64 = 1000;
 /// The same interval while two snapshots would free something.
 const SPACE_FREED_INTERVAL_MS: u64 = 250;
 
+/// How soon jobs are tried again that had no file descriptor.
+const OPENING_RETRY_INTERVAL_MS: u64 = 100;
+
 /// How fast the state is walked for segments to free and copied into a snapshot: about 4 ms per MB. Used to
 /// spend at most a tenth of the time on it.
 const MAKE_SPACE_BYTES_PER_MS: u64 = 25_000;
@@ -37,6 +40,10 @@ impl<T> Partition<T> {
             };
             self.space_retry_at = Some(now.plus_ms(retry_ms));
         }
+        if self.opening_retry_at.is_some_and(|at| at.has_passed(now)) {
+            self.opening_retry_at = None;
+            self.log.retry_opening();
+        }
         if !is_idle {
             self.active_at = now;
             self.is_marked = false;
@@ -60,6 +67,14 @@ impl<T> Partition<T> {
         can_free
     }
 
+    /// Notes whether a job had no file descriptor.
+    pub(super) fn note_descriptors(&mut self) {
+        if self.log.is_short_of_descriptors() {
+            let at = self.now.plus_ms(OPENING_RETRY_INTERVAL_MS);
+            self.opening_retry_at.get_or_insert(at);
+        }
+    }
+
     fn mark_at(&self) -> Timestamp {
         self.active_at.plus_ms(IDLE_BEFORE_MARK_MS)
     }
@@ -72,7 +87,13 @@ impl<T> Partition<T> {
         let due = due.filter(|_| !self.is_without_room);
         // The rest of a snapshot is gathered soon, also if nothing else happens.
         let gather = self.is_gathering().then_some(self.now);
-        let all = [mark, due, self.space_retry_at, gather];
+        let all = [
+            mark,
+            due,
+            self.space_retry_at,
+            self.opening_retry_at,
+            gather,
+        ];
         all.into_iter().flatten().min()
     }
 }

@@ -284,6 +284,9 @@ impl Log {
         self.drain.ballast = Ballast::Idle;
         match made.result {
             Ok(()) => self.end_draining(),
+            Err(MakeError::Unfinished(failure)) if failure.is_no_descriptor() => {
+                self.is_short_of_descriptors = true;
+            }
             Err(MakeError::Unfinished(failure)) if failure.is_no_space() => {
                 self.drain.ballast = Ballast::NoSpace;
                 self.drain.is_end_tried = false;

@@ -204,7 +204,7 @@ impl Log {
         self.reclaim.pending.is_some()
     }
 
-    /// Why the last snapshot was not written: the disk was full.
+    /// Why the last snapshot was not written: the disk was full, or no file descriptor was left.
     pub fn snapshot_error(&self) -> Option<&IoFailure> {
         self.reclaim.snapshot_error.as_ref()
     }
@@ -259,6 +259,11 @@ impl Log {
                     self.retire_older_snapshot();
                 }
                 self.begin_draining();
+                self.reclaim.snapshot_error = Some(failure);
+                None
+            }
+            SnapshotError::Unfinished(failure) if failure.is_no_descriptor() => {
+                self.is_short_of_descriptors = true;
                 self.reclaim.snapshot_error = Some(failure);
                 None
             }
