@@ -9,6 +9,7 @@
 //! any more.
 
 mod batch;
+mod maintenance;
 mod opening;
 mod reply;
 mod reservation;
@@ -27,6 +28,7 @@ use kew_log::{
 use kew_planted::{Bug, is_planted};
 
 use self::batch::{Batch, Writing};
+use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub(crate) use self::opening::Replayed;
 pub use self::reply::{Answered, Rejection, Reply};
@@ -115,6 +117,7 @@ pub struct Partition<T> {
     snapshot_retry_at: Timestamp,
     /// When jobs are tried again that had no file descriptor.
     opening_retry_at: Option<Timestamp>,
+    maintenance: Maintenance,
     stopped: bool,
 }
 
@@ -269,6 +272,9 @@ impl<T> Partition<T> {
     }
 
     fn append(&mut self, reservation: &Reservation, batch: Batch) {
+        if !batch.builder.is_empty() {
+            self.maintenance.look_soon(self.now);
+        }
         let appended = self
             .log
             .append(reservation.epoch, reservation.position, batch.builder);
