@@ -294,6 +294,18 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             &|status| Some(status.space.size_bytes),
         ),
         gauge(
+            "kew_log_live",
+            Unit::Bytes,
+            "Bytes of the log that are still needed",
+            &|status| Some(status.live_bytes),
+        ),
+        gauge(
+            "kew_log_disk",
+            Unit::Bytes,
+            "Size of all files of the log",
+            &|status| Some(status.space.disk_bytes),
+        ),
+        gauge(
             "kew_log_snapshot_size",
             Unit::Bytes,
             "Size of the last snapshot; nothing before the first since the start",

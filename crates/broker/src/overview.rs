@@ -33,6 +33,8 @@ pub(crate) struct Status {
     pub(crate) durable: u64,
     pub(crate) end: u64,
     pub(crate) answers_waiting: u64,
+    /// Bytes of the log that are still needed.
+    pub(crate) live_bytes: u64,
     /// Messages that have expired since the log was opened, and during its replay.
     pub(crate) expired: u64,
 }
@@ -50,6 +52,7 @@ pub(crate) fn slice_of<T>(
         durable: log.durable().as_u64(),
         end: log.end().as_u64(),
         answers_waiting: partition.answers_waiting() as u64,
+        live_bytes: partition.state().live_bytes(),
         expired: partition.state().expired_count(),
     };
     Slice { overview, status }

@@ -9,6 +9,7 @@
 //! any more.
 
 mod batch;
+mod maintenance;
 mod opening;
 mod reply;
 mod reservation;
@@ -27,6 +28,7 @@ use kew_log::{
 use kew_planted::{Bug, is_planted};
 
 use self::batch::{Batch, Writing};
+use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub(crate) use self::opening::Replayed;
 pub use self::reply::{Answered, Rejection, Reply};
@@ -113,6 +115,9 @@ pub struct Partition<T> {
     is_without_room: bool,
     /// No snapshot is tried before this time: the disk was too full for the last one.
     snapshot_retry_at: Timestamp,
+    /// When jobs are tried again that had no file descriptor.
+    opening_retry_at: Option<Timestamp>,
+    maintenance: Maintenance,
     stopped: bool,
 }
 
@@ -267,6 +272,9 @@ impl<T> Partition<T> {
     }
 
     fn append(&mut self, reservation: &Reservation, batch: Batch) {
+        if !batch.builder.is_empty() {
+            self.maintenance.look_soon(self.now);
+        }
         let appended = self
             .log
             .append(reservation.epoch, reservation.position, batch.builder);
@@ -293,6 +301,7 @@ impl<T> Partition<T> {
         let durable_before = self.log.durable();
         let was_snapshotting = self.log.is_snapshotting();
         let completed = self.log.complete(outcome);
+        self.note_descriptors();
         if was_snapshotting && !self.log.is_snapshotting() {
             if self.log.snapshot_error().is_some() {
                 self.snapshot_retry_at = self.now.plus_ms(SPACE_RETRY_INTERVAL_MS);

@@ -12,6 +12,9 @@ use crate::storage::{self, IoFailure, Storage};
 /// The file's name.
 pub(crate) const NAME: &str = "ballast";
 
+/// The name of a smaller one until it takes the place of the present one. A start removes such files.
+const PREPARED: &str = "prepare-ballast";
+
 /// The state of the file, apart from its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ballast {
@@ -72,6 +75,31 @@ pub(crate) fn make(
         _ => Ok(()),
     };
     done(size_bytes, named)
+}
+
+/// Makes a smaller file, and puts it in the place of the present one. So there is always a file. If there is no space
+/// for it, the present one stays.
+pub(crate) fn replace(storage: &dyn Storage, from_bytes: u64, size_bytes: u64) -> MadeBallast {
+    let done = |size_bytes, result| MadeBallast { size_bytes, result };
+    let made = create_anew(storage, PREPARED).and_then(|file| {
+        fill_with_zeros(&*file, PREPARED, 0, size_bytes)?;
+        storage::sync_data(&*file, PREPARED)?;
+        storage::rename(storage, PREPARED, NAME)
+    });
+    match made {
+        Ok(()) => {
+            let named = storage::sync_dir(storage).map_err(MakeError::Unsure);
+            done(size_bytes, named)
+        }
+        Err(failure) => {
+            // Best effort: the next start removes the file too.
+            let _ = storage::remove(storage, PREPARED);
+            match failure.is_no_space() {
+                true => done(from_bytes, Ok(())),
+                false => done(from_bytes, Err(MakeError::Unfinished(failure))),
+            }
+        }
+    }
 }
 
 /// Removes the file. Returns whether there was one.

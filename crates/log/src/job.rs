@@ -239,11 +239,16 @@ pub(crate) struct MakeBallast {
     pub(crate) from_bytes: u64,
     pub(crate) size_bytes: u64,
     pub(crate) spare_bytes: u64,
+    /// Whether the present file stays until there is a smaller one.
+    pub(crate) replaces: bool,
 }
 
 impl MakeBallast {
     fn run(self, storage: &dyn Storage) -> MadeBallast {
         let mut from_bytes = self.from_bytes;
+        if self.replaces {
+            return ballast::replace(storage, from_bytes, self.size_bytes);
+        }
         if from_bytes > self.size_bytes {
             if let Err(failure) = ballast::release(storage) {
                 return MadeBallast {

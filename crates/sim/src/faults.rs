@@ -169,6 +169,7 @@ fn failed_call(r: &mut Stream, calls: u64) -> FailedCall {
         Fault::Eio,
         Fault::Eio,
         Fault::Enospc,
+        Fault::Emfile,
         Fault::ShortWrite,
         Fault::Eintr,
     ];

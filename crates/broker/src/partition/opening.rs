@@ -11,6 +11,7 @@ use kew_planted::{Seam, pass};
 use thiserror::Error;
 
 use super::batch::{Batch, Writing};
+use super::maintenance::Maintenance;
 use super::stirred::PassedOver;
 use super::{Partition, PartitionOptions};
 use crate::waiters::Waiters;
@@ -70,6 +71,8 @@ impl<T> Partition<T> {
             is_space_made: false,
             is_without_room: false,
             snapshot_retry_at: Timestamp::ZERO,
+            opening_retry_at: None,
+            maintenance: Maintenance::default(),
             stopped: false,
         };
         if !partition.state.is_initialized() {

@@ -13,8 +13,10 @@ pub(super) const SPACE_RETRY_INTERVAL_MS: u64 = 1000;
 /// The same interval while two snapshots would free something.
 const SPACE_FREED_INTERVAL_MS: u64 = 250;
 
-/// How fast the state is walked for segments to free and copied into a snapshot: about 4 ms per MB. Used to
-/// spend at most a tenth of the time on it.
+/// How soon jobs are tried again that had no file descriptor.
+const OPENING_RETRY_INTERVAL_MS: u64 = 100;
+
+/// How fast the state is written to a snapshot: about 4 ms per MB. Used to spend at most a tenth of the time on it.
 const MAKE_SPACE_BYTES_PER_MS: u64 = 25_000;
 
 impl<T> Partition<T> {
@@ -22,7 +24,7 @@ impl<T> Partition<T> {
     pub(super) fn keep_up(&mut self, now: Timestamp, is_idle: bool) {
         if self.space_retry_at.is_some_and(|at| at.has_passed(now)) {
             self.log.retry_prepare();
-            let interval_ms = self.state_size_bytes / MAKE_SPACE_BYTES_PER_MS;
+            let interval_ms = self.writing_interval_ms();
             // Drained messages make the next walk shorter: do not wait for the interval that was computed
             // before.
             self.make_space_at = self.make_space_at.min(now.plus_ms(interval_ms));
@@ -36,6 +38,11 @@ impl<T> Partition<T> {
                 false => SPACE_RETRY_INTERVAL_MS,
             };
             self.space_retry_at = Some(now.plus_ms(retry_ms));
+        }
+        self.maintain(now);
+        if self.opening_retry_at.is_some_and(|at| at.has_passed(now)) {
+            self.opening_retry_at = None;
+            self.log.retry_opening();
         }
         if !is_idle {
             self.active_at = now;
@@ -60,6 +67,19 @@ impl<T> Partition<T> {
         can_free
     }
 
+    /// How long writing snapshots must rest, to take at most a tenth of the time.
+    pub(super) fn writing_interval_ms(&self) -> u64 {
+        self.state_size_bytes / MAKE_SPACE_BYTES_PER_MS
+    }
+
+    /// Notes whether a job had no file descriptor.
+    pub(super) fn note_descriptors(&mut self) {
+        if self.log.is_short_of_descriptors() {
+            let at = self.now.plus_ms(OPENING_RETRY_INTERVAL_MS);
+            self.opening_retry_at.get_or_insert(at);
+        }
+    }
+
     fn mark_at(&self) -> Timestamp {
         self.active_at.plus_ms(IDLE_BEFORE_MARK_MS)
     }
@@ -72,7 +92,14 @@ impl<T> Partition<T> {
         let due = due.filter(|_| !self.is_without_room);
         // The rest of a snapshot is gathered soon, also if nothing else happens.
         let gather = self.is_gathering().then_some(self.now);
-        let all = [mark, due, self.space_retry_at, gather];
+        let all = [
+            mark,
+            due,
+            self.space_retry_at,
+            self.opening_retry_at,
+            self.maintenance.next_wake(),
+            gather,
+        ];
         all.into_iter().flatten().min()
     }
 }

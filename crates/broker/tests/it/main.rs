@@ -10,6 +10,7 @@ mod bus_repair;
 mod damaged;
 mod fairness;
 mod first_version;
+mod maintenance;
 mod metrics;
 mod partition;
 mod repair;

@@ -409,7 +409,14 @@ fn the_end_is_marked_once_it_rests() {
     driver.rest();
     let marked = driver.partition.log().end();
     assert!(marked > end);
-    assert_eq!(driver.partition.next_wake(), None, "nothing is due");
+    // It looks at its space until it has been idle for a while.
+    let mut looks = 0;
+    while let Some(at) = driver.partition.next_wake() {
+        driver.now = at;
+        driver.rest();
+        looks += 1;
+        assert!(looks < 10, "nothing is due");
+    }
     driver.now = driver.now.plus_seconds(1);
     driver.rest();
     assert_eq!(driver.partition.log().end(), marked, "once");

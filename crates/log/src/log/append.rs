@@ -123,9 +123,11 @@ impl Log {
                 let mut buffer = vec![0; RECORD_HEADER_SIZE];
                 buffer.extend_from_slice(&next.header.number.to_le_bytes());
                 self.stage(RecordKind::Roll, buffer);
+                let left_at = self.end;
                 self.end = next.first();
                 self.segments.insert(next.base(), Arc::clone(&next));
-                self.active = next;
+                let left = std::mem::replace(&mut self.active, next);
+                self.left.push((left_at, left));
             }
             other => self.successor = other,
         }

@@ -49,6 +49,10 @@ pub(super) struct Drain {
     is_end_tried: bool,
     /// While draining: settlements wait for a segment.
     is_segment_wanted: bool,
+    /// Whether to make the ballast smaller, as far as it is larger than needed.
+    is_shrinking: bool,
+    /// The sizes of the last smaller ballast: the one before it, and its own. It is not tried again if it had no space.
+    shrunk: (u64, u64),
     /// Segments in which settlements brought bodies since the log drains.
     with_bodies: BTreeSet<LogPosition>,
 }
@@ -65,6 +69,8 @@ impl Drain {
             is_draining,
             is_end_tried: is_draining,
             is_segment_wanted: false,
+            is_shrinking: false,
+            shrunk: (0, 0),
             with_bodies: BTreeSet::new(),
         }
     }
@@ -96,6 +102,23 @@ impl Log {
         !self.drain.is_draining
             || with_bodies.len() < SEGMENTS_WITH_BODIES_MAX
             || with_bodies.contains(&self.active.base())
+    }
+
+    /// Makes the ballast smaller, if it is at least twice as large as needed. For an idle log: it takes the time to
+    /// write the smaller file. Returns whether it does.
+    pub fn shrink_ballast(&mut self) -> bool {
+        let is_possible = !self.drain.is_draining && self.drain.ballast == Ballast::Idle;
+        let least_bytes = self.ballast_least_bytes();
+        let wanted_bytes = least_bytes + self.ballast_ahead_bytes(least_bytes);
+        let from_bytes = self.drain.ballast_bytes;
+        let is_tried = self.drain.shrunk == (from_bytes, wanted_bytes);
+        self.drain.is_shrinking = is_possible && !is_tried && from_bytes >= 2 * wanted_bytes;
+        self.drain.is_shrinking
+    }
+
+    /// How much more than needed is made, so that growth does not wait.
+    fn ballast_ahead_bytes(&self, least_bytes: u64) -> u64 {
+        self.options.segment_size_first_bytes.max(least_bytes / 8)
     }
 
     /// The largest batch of settlements that is accepted while draining.
@@ -235,8 +258,19 @@ impl Log {
             return None;
         }
         let least_bytes = self.ballast_least_bytes();
-        let ahead_bytes = self.options.segment_size_first_bytes.max(least_bytes / 8);
+        let ahead_bytes = self.ballast_ahead_bytes(least_bytes);
         let from_bytes = self.drain.ballast_bytes;
+        let is_shrinking = std::mem::take(&mut self.drain.is_shrinking);
+        if is_shrinking && !self.drain.is_draining && from_bytes > least_bytes + ahead_bytes {
+            self.drain.ballast = Ballast::Making;
+            self.drain.shrunk = (from_bytes, least_bytes + ahead_bytes);
+            return Some(MakeBallast {
+                from_bytes,
+                size_bytes: least_bytes + ahead_bytes,
+                spare_bytes: 0,
+                replaces: true,
+            });
+        }
         let (size_bytes, spare_bytes) = if self.drain.is_draining {
             let is_preparing = matches!(self.successor, Successor::Preparing { .. });
             let is_quiet = !is_preparing && !self.reclaim.is_busy();
@@ -276,14 +310,21 @@ impl Log {
             size_bytes: step_bytes,
             // All of it must have space before the first step.
             spare_bytes: spare_bytes + size_bytes - step_bytes,
+            replaces: false,
         })
     }
 
     pub(super) fn ballast_done(&mut self, made: MadeBallast) -> Option<IoFailure> {
         self.drain.ballast_bytes = made.size_bytes;
         self.drain.ballast = Ballast::Idle;
+        if made.size_bytes != self.drain.shrunk.0 {
+            self.drain.shrunk = (0, 0);
+        }
         match made.result {
             Ok(()) => self.end_draining(),
+            Err(MakeError::Unfinished(failure)) if failure.is_no_descriptor() => {
+                self.is_short_of_descriptors = true;
+            }
             Err(MakeError::Unfinished(failure)) if failure.is_no_space() => {
                 self.drain.ballast = Ballast::NoSpace;
                 self.drain.is_end_tried = false;

@@ -1,5 +1,6 @@
 //! The contents of the log: segments, the bodies in them, and counts of both.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::reader::body::Body;
@@ -37,14 +38,27 @@ pub struct LogSpace {
     pub recycled: usize,
     /// Whether space is reserved for a full disk.
     pub has_ballast: bool,
-    /// Size of all these files.
+    /// Size of all segments.
     pub size_bytes: u64,
+    /// Size of all segments in use and of the prepared one.
+    pub used_bytes: u64,
+    /// Size of all files: segments, snapshots, and what is reserved for a full disk.
+    pub disk_bytes: u64,
     /// Size of the last snapshot that was written since the open.
     pub snapshot_size_bytes: Option<u64>,
     /// The room in the active segment.
     pub active_room_bytes: u64,
     /// Memory held for readers of recent bodies.
     pub recent_bytes: usize,
+}
+
+impl SegmentSpan {
+    /// The positions at which its records can begin. Its end may lie behind its last byte, where the next segment's
+    /// header would be.
+    pub fn records(&self) -> Range<u64> {
+        let limit = self.base.plus(self.size_bytes);
+        self.first.as_u64()..self.end.min(limit).as_u64()
+    }
 }
 
 impl Log {
@@ -76,9 +90,9 @@ impl Log {
         };
         let segments = self.segments.values();
         let recycled = self.recycled.iter();
-        let size_bytes = segments.map(|s| s.header.capacity_bytes).sum::<u64>()
-            + recycled.map(|r| r.capacity_bytes).sum::<u64>()
-            + successor;
+        let used_bytes = segments.map(|s| s.header.capacity_bytes).sum::<u64>() + successor;
+        let size_bytes = used_bytes + recycled.map(|r| r.capacity_bytes).sum::<u64>();
+        let others_bytes = self.reclaim.snapshots_size_bytes() + self.ballast_bytes();
         LogSpace {
             segments: self.segments.len(),
             is_prepared: successor > 0,
@@ -86,6 +100,8 @@ impl Log {
             recycled: self.recycled.len(),
             has_ballast: self.ballast_bytes() > 0 && self.is_ballast_whole(),
             size_bytes,
+            used_bytes,
+            disk_bytes: size_bytes + others_bytes,
             snapshot_size_bytes: self.reclaim.snapshot_size_bytes,
             active_room_bytes: self.active_room_bytes(),
             recent_bytes: self.recent.held_bytes(),

@@ -54,9 +54,14 @@ pub struct Log {
     /// The end of the commit under way.
     committing: Option<LogPosition>,
     recent: RecentBatches,
+    /// Segments that are not appended to any more, with their last records' ends. They may have records that are not
+    /// durable.
+    left: Vec<(LogPosition, Arc<Segment>)>,
 
     successor: Successor,
     recycled: Vec<Recycled>,
+    /// A job had no file descriptor. No such job is created until the owner says so.
+    is_short_of_descriptors: bool,
     /// There was no space for a segment of the ordinary size.
     prepare_smallest: bool,
     /// The size of a batch that waits for a segment with enough room. 0 if none waits.
@@ -113,8 +118,10 @@ impl Log {
             staged: Vec::new(),
             committing: None,
             recent: RecentBatches::new(options.recent_bytes_max),
+            left: Vec::new(),
             successor: Successor::Wanted,
             recycled: Vec::new(),
+            is_short_of_descriptors: false,
             prepare_smallest: false,
             wanted_room_bytes: 0,
             drain: match ballast {
@@ -148,6 +155,10 @@ impl Log {
     pub fn next_background_job(&mut self) -> Option<Job> {
         if self.failed.is_some() {
             return None;
+        }
+        if self.is_short_of_descriptors {
+            // Removing files needs none, and frees those of the removed files.
+            return self.next_retire().map(|retire| Job(Task::Retire(retire)));
         }
         let task = self.next_prepare().map(Task::Prepare);
         let task = task.or_else(|| self.next_snapshot().map(Task::Snapshot));
@@ -199,6 +210,16 @@ impl Log {
     /// Makes the log try again to prepare a segment and its ballast, after the disk was full.
     pub fn retry_prepare(&mut self) {
         self.try_to_end_draining();
+    }
+
+    /// Whether a job had no file descriptor. Such jobs wait for [`retry_opening`](Self::retry_opening).
+    pub fn is_short_of_descriptors(&self) -> bool {
+        self.is_short_of_descriptors
+    }
+
+    /// Lets jobs that need a file descriptor be tried again.
+    pub fn retry_opening(&mut self) {
+        self.is_short_of_descriptors = false;
     }
 
     fn retry_ballast(&mut self) {
@@ -261,9 +282,17 @@ impl Log {
             Ok(end) => {
                 self.durable = end;
                 self.recent.trim(end);
+                self.release_left();
                 None
             }
             Err(failure) => Some(failure),
         }
+    }
+
+    /// Lets the files of segments be closed that are only read from now on.
+    fn release_left(&mut self) {
+        let durable = self.durable;
+        let released = self.left.extract_if(.., |(end, _)| *end <= durable);
+        released.for_each(|(_, segment)| segment.file.release());
     }
 }

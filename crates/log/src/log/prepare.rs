@@ -93,6 +93,10 @@ impl Log {
                 self.prepare_smallest = false;
                 self.prepared_while_draining(true);
             }
+            Err(MakeError::Unfinished(failure)) if failure.is_no_descriptor() => {
+                self.successor = Successor::Wanted;
+                self.is_short_of_descriptors = true;
+            }
             Err(MakeError::Unfinished(failure)) if failure.is_no_space() && is_draining => {
                 // A segment for settlements may use the reserved space.
                 self.successor = match may_take_ballast {

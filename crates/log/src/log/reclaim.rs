@@ -75,6 +75,11 @@ impl Reclaim {
         }
     }
 
+    /// The size of the snapshots' files, as far as it is known.
+    pub(super) fn snapshots_size_bytes(&self) -> u64 {
+        self.snapshot_sizes.values().sum()
+    }
+
     /// The size of the kept snapshots, each at most `size_bytes_max`.
     pub(super) fn kept_size_bytes(&self, size_bytes_max: u64) -> u64 {
         let kept = self.snapshots.iter().rev().take(SNAPSHOTS_KEPT);
@@ -194,6 +199,28 @@ impl Log {
         !self.unneeded(self.end, live).is_empty()
     }
 
+    /// The size of the segments that two more snapshots would free. `live` are the bases of the segments with bodies
+    /// that are still needed.
+    pub fn freeable_bytes(&self, live: &BTreeSet<LogPosition>) -> u64 {
+        let bases = self.unneeded(self.end, live).into_iter();
+        let segments = bases.filter_map(|base| self.segments.get(&base));
+        segments.map(|segment| segment.header.capacity_bytes).sum()
+    }
+
+    /// Removes files that are kept for reuse, until so many are left: first those that were made for a large batch, then
+    /// the smallest. Returns whether there were more.
+    pub fn trim_recycled(&mut self, kept: usize) -> bool {
+        let largest_bytes = self.options.segment_size_max_bytes;
+        let is_usual = |recycled: &Recycled| recycled.capacity_bytes <= largest_bytes;
+        self.recycled
+            .sort_by_key(|recycled| (is_usual(recycled), recycled.capacity_bytes));
+        let usual = self.recycled.iter().filter(|it| is_usual(it)).count();
+        let surplus = self.recycled.len() - usual.min(kept);
+        let mut removed = self.recycled.drain(..surplus).collect();
+        self.reclaim.retire_surplus(&mut removed);
+        surplus > 0
+    }
+
     /// Position of the newest snapshot that is durable.
     pub fn last_snapshot(&self) -> Option<LogPosition> {
         self.reclaim.snapshots.last().copied()
@@ -204,7 +231,7 @@ impl Log {
         self.reclaim.pending.is_some()
     }
 
-    /// Why the last snapshot was not written: the disk was full.
+    /// Why the last snapshot was not written: the disk was full, or no file descriptor was left.
     pub fn snapshot_error(&self) -> Option<&IoFailure> {
         self.reclaim.snapshot_error.as_ref()
     }
@@ -259,6 +286,11 @@ impl Log {
                     self.retire_older_snapshot();
                 }
                 self.begin_draining();
+                self.reclaim.snapshot_error = Some(failure);
+                None
+            }
+            SnapshotError::Unfinished(failure) if failure.is_no_descriptor() => {
+                self.is_short_of_descriptors = true;
                 self.reclaim.snapshot_error = Some(failure);
                 None
             }

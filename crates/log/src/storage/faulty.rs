@@ -22,6 +22,8 @@ pub enum Fault {
     Enospc,
     /// The same where a file system copies what it writes: even to remove a name takes space.
     EnospcAtAll,
+    /// No file descriptor is left: a file cannot be created, opened or, if it was closed meanwhile, read.
+    Emfile,
     /// A write takes only the first half of its bytes.
     ShortWrite,
     /// A signal came first, for any operation but a sync.
@@ -35,6 +37,10 @@ impl Fault {
             Self::Enospc => matches!(
                 operation,
                 Operation::Write | Operation::Create | Operation::Rename
+            ),
+            Self::Emfile => matches!(
+                operation,
+                Operation::Create | Operation::Open | Operation::Read
             ),
             Self::ShortWrite => operation == Operation::Write,
             Self::Eintr => operation != Operation::Sync,
@@ -57,6 +63,7 @@ enum Operation {
     Write,
     Sync,
     Create,
+    Open,
     Rename,
     Other,
 }
@@ -258,7 +265,7 @@ impl Storage for FaultyStorage {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         let mut disk = self.disk();
-        disk.begin(Operation::Other)?;
+        disk.begin(Operation::Open)?;
         let number = *disk.names.get(name).ok_or(io::ErrorKind::NotFound)?;
         Ok(self.handle(&disk, number))
     }
@@ -709,6 +716,7 @@ fn os_error(fault: Fault) -> io::Error {
     match fault {
         Fault::Eio => io::Error::from_raw_os_error(5),
         Fault::Enospc | Fault::EnospcAtAll => io::Error::from_raw_os_error(28),
+        Fault::Emfile => io::Error::from_raw_os_error(24),
         Fault::Eintr => io::Error::from_raw_os_error(4),
         Fault::ShortWrite => io::ErrorKind::WriteZero.into(),
     }

@@ -2,20 +2,24 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::descriptors::{Descriptors, IDLE_MAX};
 use super::{Storage, StorageFile};
 
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// A directory on disk. Only its owner may look inside.
+/// A directory on disk. Only its owner may look inside. Few of its files are open at once.
 #[derive(Debug)]
 pub struct FileStorage {
     directory: PathBuf,
     access: Access,
+    /// The directory, open to make its names durable: that must not need a free descriptor.
+    opened: File,
+    descriptors: Arc<Descriptors>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +35,23 @@ impl FileStorage {
     pub fn open(directory: impl Into<PathBuf>) -> io::Result<Self> {
         let directory = directory.into();
         create_directory(&directory)?;
-        Ok(Self {
-            directory,
-            access: Access::ReadWrite,
-        })
+        Self::on(directory, Access::ReadWrite)
     }
 
     /// Opens a directory to inspect it: every change fails.
     pub fn read_only(directory: impl Into<PathBuf>) -> io::Result<Self> {
         let directory = directory.into();
         fs::read_dir(&directory)?;
+        Self::on(directory, Access::ReadOnly)
+    }
+
+    fn on(directory: PathBuf, access: Access) -> io::Result<Self> {
+        let is_writable = access == Access::ReadWrite;
         Ok(Self {
+            opened: File::open(&directory)?,
+            descriptors: Descriptors::of(directory.clone(), is_writable, IDLE_MAX),
             directory,
-            access: Access::ReadOnly,
+            access,
         })
     }
 
@@ -95,30 +103,26 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
 
 impl Storage for FileStorage {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let path = self.path_to_change(name)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(path)?;
-        Ok(Arc::new(file))
+        self.path_to_change(name)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        options.create_new(true).mode(FILE_MODE);
+        self.descriptors.create(name, &options)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(self.access == Access::ReadWrite)
-            .open(self.directory.join(name))?;
-        Ok(Arc::new(file))
+        self.descriptors.open(name)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.path_to_change(from)?, self.path_to_change(to)?)
+        let paths = (self.path_to_change(from)?, self.path_to_change(to)?);
+        self.descriptors
+            .rename(from, to, || fs::rename(&paths.0, &paths.1))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.path_to_change(name)?)
+        let path = self.path_to_change(name)?;
+        self.descriptors.remove(name, || fs::remove_file(path))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -128,32 +132,12 @@ impl Storage for FileStorage {
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        sync_directory(&self.directory)
+        self.opened.sync_all()
     }
 
     fn free_bytes(&self) -> Option<u64> {
         let found = rustix::fs::statvfs(&self.directory).ok()?;
         // Some file systems answer with nothing but zeros.
         (found.f_blocks > 0).then(|| found.f_bavail.saturating_mul(found.f_frsize))
-    }
-}
-
-impl StorageFile for File {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        FileExt::read_at(self, buffer, offset)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        FileExt::write_at(self, bytes, offset)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        // `fdatasync` on Linux. On Apple systems the standard library issues `F_FULLFSYNC`, here
-        // and in `sync_all`: a plain `fsync` there stops at the drive's volatile cache.
-        Self::sync_data(self)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
     }
 }

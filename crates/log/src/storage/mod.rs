@@ -4,6 +4,7 @@
 //! [`StorageFile::sync_data`]. Created, renamed and removed names are durable only after
 //! [`Storage::sync_dir`]. The helpers below retry interrupted calls, but never a sync.
 
+mod descriptors;
 mod faulty;
 mod file;
 mod memory;
@@ -57,11 +58,14 @@ pub trait StorageFile: Send + Sync {
     ///
     /// After a failure the state of the written data is unknown, and a second call that succeeds does not
     /// change that.
-    /// does not change that.
     fn sync_data(&self) -> io::Result<()>;
 
     /// Size of the file.
     fn len(&self) -> io::Result<u64>;
+
+    /// Says that everything written was synced, and that the file is only read from now on. So a storage that keeps
+    /// few files open may close it until it is used again, which can then fail. It may be written again nevertheless.
+    fn release(&self) {}
 
     /// Whether the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
@@ -143,6 +147,12 @@ impl IoFailure {
         }
     }
 
+    /// Whether the process or the system has no file descriptor left. Nothing was written, and the same call may succeed
+    /// later.
+    pub fn is_no_descriptor(&self) -> bool {
+        is_no_descriptor(&self.source)
+    }
+
     /// Whether the cause was a full disk or an exhausted quota.
     pub fn is_no_space(&self) -> bool {
         matches!(
@@ -150,6 +160,14 @@ impl IoFailure {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
         )
     }
+}
+
+fn is_no_descriptor(error: &io::Error) -> bool {
+    let exhausted = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    let code = error.raw_os_error();
+    exhausted
+        .iter()
+        .any(|errno| code == Some(errno.raw_os_error()))
 }
 
 pub(crate) fn create(storage: &dyn Storage, name: &str) -> Result<Arc<dyn StorageFile>, IoFailure> {

@@ -1,5 +1,7 @@
 //! Errors of the storage at the n-th call, once and from then on.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use kew_log::{Fault, FaultyStorage, JobKind, OpenError, Repeat, ReserveError};
 
 use crate::node::{Node, Step, Step::*, Stop, Told, check_whole, run};
@@ -144,4 +146,42 @@ fn a_write_error_names_file_and_offset() {
         message.contains("cannot write segment-00000000000000000001 at byte 4096"),
         "{message}"
     );
+}
+
+#[test]
+fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    let mut refused = BTreeMap::<_, usize>::new();
+    for round in 0..40 {
+        node.send(5, &mut told).unwrap();
+        node.snapshot(&mut told).unwrap();
+        node.log.keep_for_draining((64 << 10) + (round << 14));
+        let mut tried = BTreeSet::new();
+        while let Some(job) = node.log.next_background_job() {
+            let kind = format!("{:?}", job.kind());
+            if tried.insert(kind.clone()) {
+                storage.fail_after(0, Fault::Emfile, Repeat::Sticky);
+            }
+            let outcome = job.run(&storage);
+            storage.clear_faults();
+            node.log.complete(outcome).unwrap();
+            if node.log.is_short_of_descriptors() {
+                *refused.entry(kind).or_default() += 1;
+                // Only what needs no descriptor is done meanwhile.
+                while let Some(job) = node.log.next_background_job() {
+                    assert_eq!(job.kind(), JobKind::Retire);
+                    node.log.complete(job.run(&storage)).unwrap();
+                }
+                node.log.retry_opening();
+            }
+        }
+    }
+    let kinds: Vec<_> = refused.keys().map(String::as_str).collect();
+    assert_eq!(kinds, ["Ballast", "Prepare", "Snapshot"], "{refused:?}");
+    assert!(!node.log.is_draining());
+    check_whole(&storage);
+    Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
 }

@@ -513,3 +513,40 @@ fn files_kept_for_lack_of_space_are_removed_later() {
     check_whole(&storage);
     Node::open_checked(&node.close(&mut told).unwrap(), &mut told);
 }
+
+#[test]
+fn a_ballast_that_is_too_large_is_replaced_by_a_smaller_one() {
+    let storage = FaultyStorage::new();
+    let mut node = Node::open(&storage).unwrap();
+    node.log.keep_for_draining(LARGE_STATE_BYTES);
+    node.background().unwrap();
+    let large = node.log.space().disk_bytes;
+    assert!(!node.log.shrink_ballast(), "all of it is needed");
+    node.log.keep_for_draining(64 << 10);
+    assert!(node.log.shrink_ballast());
+    let mut is_made = false;
+    while let Some(job) = node.log.next_background_job() {
+        is_made |= job.kind() == JobKind::Ballast;
+        // There is a whole ballast at any time, so messages have room.
+        assert!(node.log.reserve().is_ok());
+        node.log.complete(job.run(&storage)).unwrap();
+    }
+    let small = node.log.space().disk_bytes;
+    assert!(is_made && small < large / 4, "{small} after {large}");
+    assert!(!node.log.shrink_ballast());
+    assert!(node.log.reserve().is_ok());
+    let names: Vec<_> = storage.files().into_iter().map(|(name, _)| name).collect();
+    assert!(
+        !names.iter().any(|name| name == "prepare-ballast"),
+        "{names:?}"
+    );
+    // Without space for the smaller one, the large one stays.
+    node.log.keep_for_draining(LARGE_STATE_BYTES);
+    node.background().unwrap();
+    node.log.keep_for_draining(64 << 10);
+    storage.set_capacity_bytes(Some(storage.used_bytes() + 1000));
+    assert!(node.log.shrink_ballast());
+    node.background().unwrap();
+    assert_eq!(node.log.space().disk_bytes, large);
+    assert!(!node.log.is_draining() && node.log.reserve().is_ok());
+}

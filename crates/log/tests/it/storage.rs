@@ -1,6 +1,11 @@
 //! The same log in a real directory.
 
-use kew_log::{BatchBuilder, DataDir, FileStorage, Log, Storage, StorageFile, verify};
+use std::process::Command;
+
+use kew_log::{
+    BatchBuilder, BodyError, BodyLocation, DataDir, FileStorage, Log, LogOptions, Storage,
+    StorageFile, verify,
+};
 
 use crate::node::{Messages, small};
 
@@ -79,4 +84,100 @@ fn file_storage_keeps_the_rules_of_its_trait() {
     }
     assert!(FileStorage::read_only(path.join("missing")).is_err());
     let _: &dyn StorageFile = &*again;
+}
+
+/// Appends a body, and carries out all jobs. Returns `None` if the log waits for a descriptor.
+fn append(log: &mut Log, storage: &FileStorage, body: &[u8]) -> Option<BodyLocation> {
+    while let Some(job) = log.next_job() {
+        log.complete(job.run(storage)).unwrap();
+    }
+    let reservation = log.reserve_room(body.len() as u64 + 64).ok()?;
+    let mut batch = BatchBuilder::at(reservation.position);
+    let location = batch.push_body(body);
+    log.append(reservation.epoch, reservation.position, batch)
+        .unwrap();
+    log.run_commit().unwrap();
+    Some(location)
+}
+
+/// Takes all descriptors that are left.
+fn take_all(taken: &mut Vec<std::fs::File>) {
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+}
+
+/// Takes those too that a storage keeps for files which it does not need now.
+fn take_those_of(storage: &FileStorage, taken: &mut Vec<std::fs::File>) {
+    take_all(taken);
+    // It closes them to create a file. There may be none.
+    let _ = storage.create(&format!("extra-{}", taken.len()));
+    take_all(taken);
+}
+
+/// Runs a test of this file again, in a process that may have few files open.
+fn with_few_descriptors(test: &str) {
+    let this = std::env::current_exe().unwrap();
+    let limited = format!("ulimit -n 48 && exec '{}' --exact {test}", this.display());
+    let status = Command::new("sh")
+        .args(["-c", &limited])
+        .env("KEW_FEW_DESCRIPTORS", "1")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn a_log_of_many_segments_needs_few_descriptors() {
+    if std::env::var_os("KEW_FEW_DESCRIPTORS").is_none() {
+        with_few_descriptors("storage::a_log_of_many_segments_needs_few_descriptors");
+        return;
+    }
+    let temporary = tempfile::tempdir().unwrap();
+    let storage = FileStorage::open(temporary.path()).unwrap();
+    let options = LogOptions {
+        recent_bytes_max: 0,
+        ..small()
+    };
+    let (mut log, _) = Log::open(&storage, options, 5, &mut Messages::default()).unwrap();
+    let body = |number: u8| vec![number; 2000];
+    let bodies: Vec<_> = (0..200)
+        .map(|it| (it, append(&mut log, &storage, &body(it)).unwrap()))
+        .collect();
+    assert!(log.segments().count() > 20);
+    let read = |log: &Log, at| log.body(at).unwrap().read();
+    for (number, at) in &bodies {
+        assert_eq!(read(&log, *at).unwrap(), body(*number));
+    }
+    let mut taken = Vec::new();
+    let first = bodies[0].1;
+    take_all(&mut taken);
+    // The log goes on with those that it has.
+    let mut appended: Vec<_> = (0..50)
+        .map(|_| append(&mut log, &storage, &body(7)).unwrap())
+        .collect();
+    assert_eq!(read(&log, first).unwrap(), body(0));
+    // Without these it goes on until it needs another segment: the active one and the next one are open.
+    loop {
+        take_those_of(&storage, &mut taken);
+        match append(&mut log, &storage, &body(7)) {
+            Some(at) => appended.push(at),
+            None => break,
+        }
+        assert!(appended.len() < 1000);
+    }
+    assert!(log.is_short_of_descriptors() && log.failed().is_none());
+    let failed = read(&log, first).unwrap_err();
+    assert!(
+        matches!(&failed, BodyError::Io(failure) if failure.is_no_descriptor()),
+        "{failed}"
+    );
+    // They are there again.
+    drop(taken);
+    assert_eq!(read(&log, first).unwrap(), body(0));
+    log.retry_opening();
+    appended.push(append(&mut log, &storage, &body(7)).unwrap());
+    for at in appended {
+        assert_eq!(read(&log, at).unwrap(), body(7));
+    }
 }

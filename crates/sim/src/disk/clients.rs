@@ -93,6 +93,13 @@ impl Clients {
         ticket
     }
 
+    /// Commands without an answer are decided at this time, if they were not decided before.
+    pub(super) fn wait_until(&mut self, now: Timestamp) {
+        for waiting in self.in_flight.iter_mut().filter(|one| !one.is_answered) {
+            waiting.operation.until = now;
+        }
+    }
+
     /// Takes an answer, and checks the part of the history that is now settled.
     pub(super) fn answer(&mut self, ticket: u64, reply: Reply) -> Result<(), Violation> {
         let place = self.in_flight.iter_mut().find(|one| one.ticket == ticket);

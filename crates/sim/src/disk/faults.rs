@@ -104,8 +104,10 @@ impl Planned {
     fn all(call: usize, kind: Call) -> impl Iterator<Item = Self> {
         let faults: &[Fault] = match kind {
             Call::Write => &[Fault::Eio, Fault::Enospc, Fault::ShortWrite, Fault::Eintr],
-            Call::Create | Call::Rename => &[Fault::Eio, Fault::Enospc, Fault::Eintr],
-            Call::Read | Call::Other => &[Fault::Eio, Fault::Eintr],
+            Call::Create => &[Fault::Eio, Fault::Enospc, Fault::Emfile, Fault::Eintr],
+            Call::Rename => &[Fault::Eio, Fault::Enospc, Fault::Eintr],
+            Call::Read => &[Fault::Eio, Fault::Emfile, Fault::Eintr],
+            Call::Other => &[Fault::Eio, Fault::Eintr],
             Call::Sync => &[Fault::Eio],
         };
         faults.iter().flat_map(move |fault| {
@@ -270,13 +272,18 @@ impl Trial<'_> {
                 });
             }
             self.counts.invisible += 1;
+        } else if planned.fault == Fault::Emfile && played.has_stopped {
+            return Err(Violation {
+                promise: "without descriptors the log goes on",
+                seen: "it has stopped".to_owned(),
+            });
         } else if played.has_stopped {
             self.counts.stopped += 1;
         } else if played.was_not_opened {
             self.counts.not_opened += 1;
         } else if clients.busy() > 0 {
             self.counts.out_of_space += 1;
-        } else if planned.fault == Fault::Enospc || clients.unread() > 0 {
+        } else if matches!(planned.fault, Fault::Enospc | Fault::Emfile) || clients.unread() > 0 {
             self.counts.harmless += 1;
         } else {
             return Err(Violation {

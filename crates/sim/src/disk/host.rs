@@ -57,6 +57,10 @@ pub(super) struct NotOpened {
 /// More turns than any step needs: above it something waits forever.
 const TURNS_MAX: u32 = 1000;
 
+/// How often jobs are tried that have no file descriptor, and how long the partition waits in between.
+const OPENINGS_MAX: u32 = 5;
+const OPENING_PAUSE_MS: u64 = 100;
+
 /// When every world begins.
 pub(super) const BEGINNING: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
@@ -155,11 +159,21 @@ impl Host {
 
     /// Runs turns and jobs until every command is decided and durable.
     fn serve(&mut self) -> Result<(), Violation> {
+        let mut openings_left = OPENINGS_MAX;
         for _ in 0..TURNS_MAX {
             let end = self.turn()?;
             self.run_jobs()?;
             if end == TurnEnd::WaitForJob {
                 self.carry_out_later()?;
+            }
+            if end == TurnEnd::WaitForJob && self.partition.log().is_short_of_descriptors() {
+                self.now = self.now.plus_ms(OPENING_PAUSE_MS);
+                self.clients.wait_until(self.now);
+                openings_left = openings_left.saturating_sub(1);
+                if openings_left == 0 {
+                    // Something else has closed its files.
+                    self.tape.disk().clear_faults();
+                }
             }
             if self.commands.is_empty() || self.partition.is_stopped() {
                 return Ok(());

@@ -1,0 +1,311 @@
+//! Files that are open as needed, so that a log of any length takes a bounded number of file descriptors.
+//!
+//! A handle stands for a file. Its descriptor may be closed while nothing uses it, and is opened again by the file's
+//! name. Two kinds of files keep theirs. One is a file that was written: an error of a later write-back is reported only
+//! to descriptors that were open meanwhile, and a commit must not depend on a free descriptor. It is released when it is
+//! not written any more ([`StorageFile::release`]). The other is a file without a name: it was removed or replaced, and
+//! something still reads it.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{StorageFile, is_no_descriptor};
+
+/// How many descriptors stay open without need.
+pub(super) const IDLE_MAX: usize = 256;
+
+/// The open files of a directory.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    directory: PathBuf,
+    /// How a file is opened again.
+    opening: OpenOptions,
+    idle_max: usize,
+    files: Mutex<Files>,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    /// Counts uses, to know which file was used last.
+    uses: u64,
+    next_id: u64,
+    by_id: BTreeMap<u64, Known>,
+    /// The files that have a name and a handle.
+    by_name: BTreeMap<String, u64>,
+    /// The files that can be closed, by their last use.
+    closable: BTreeMap<u64, u64>,
+}
+
+/// A file with handles.
+#[derive(Debug)]
+struct Known {
+    handles: usize,
+    /// `None` once the name was removed, or is that of another file.
+    name: Option<String>,
+    open: Option<Arc<File>>,
+    used_at: u64,
+    /// Whether it was written since it was last released.
+    is_written: bool,
+}
+
+impl Known {
+    fn is_closable(&self) -> bool {
+        self.open.is_some() && self.name.is_some() && !self.is_written
+    }
+}
+
+impl Files {
+    fn add(&mut self, name: &str, file: File) -> u64 {
+        self.next_id += 1;
+        let id = self.next_id;
+        let known = Known {
+            handles: 1,
+            name: Some(name.to_owned()),
+            open: Some(Arc::new(file)),
+            used_at: 0,
+            is_written: false,
+        };
+        self.by_id.insert(id, known);
+        // Something else has removed a file with this name: its handles lose it.
+        if let Some(replaced) = self.by_name.insert(name.to_owned(), id) {
+            self.change(replaced, |known| known.name = None);
+        }
+        self.change(id, |_| {});
+        id
+    }
+
+    /// Changes what is known of a file, and counts it as used.
+    fn change(&mut self, id: u64, change: impl FnOnce(&mut Known)) {
+        let Some(known) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        self.closable.remove(&known.used_at);
+        change(known);
+        self.uses += 1;
+        known.used_at = self.uses;
+        if known.is_closable() {
+            self.closable.insert(known.used_at, id);
+        }
+    }
+
+    /// Closes the files that were used least recently, until so many that can be closed are open.
+    fn close_beyond(&mut self, idle_max: usize) {
+        while self.closable.len() > idle_max
+            && let Some((_, id)) = self.closable.pop_first()
+        {
+            if let Some(known) = self.by_id.get_mut(&id) {
+                known.open = None;
+            }
+        }
+    }
+
+    fn drop_handle(&mut self, id: u64) {
+        let Some(known) = self.by_id.get_mut(&id) else {
+            return;
+        };
+        known.handles -= 1;
+        if known.handles == 0
+            && let Some(known) = self.by_id.remove(&id)
+        {
+            self.closable.remove(&known.used_at);
+            if let Some(name) = known.name {
+                self.by_name.remove(&name);
+            }
+        }
+    }
+}
+
+impl Descriptors {
+    pub(super) fn of(directory: PathBuf, is_writable: bool, idle_max: usize) -> Arc<Self> {
+        let mut opening = OpenOptions::new();
+        opening.read(true).write(is_writable);
+        Arc::new(Self {
+            directory,
+            opening,
+            idle_max,
+            files: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Creates a file with these options.
+    pub(super) fn create(
+        self: &Arc<Self>,
+        name: &str,
+        options: &OpenOptions,
+    ) -> io::Result<Arc<dyn StorageFile>> {
+        let mut files = self.lock();
+        let file = self.open_with(&mut files, name, options)?;
+        let id = files.add(name, file);
+        files.close_beyond(self.idle_max);
+        Ok(self.handle(id))
+    }
+
+    /// Opens a file that exists. All handles of a file share its descriptor.
+    pub(super) fn open(self: &Arc<Self>, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let mut files = self.lock();
+        let id = match files.by_name.get(name).copied() {
+            Some(id) => {
+                self.file(&mut files, id)?;
+                files.change(id, |known| known.handles += 1);
+                id
+            }
+            None => {
+                let file = self.open_with(&mut files, name, &self.opening)?;
+                files.add(name, file)
+            }
+        };
+        files.close_beyond(self.idle_max);
+        Ok(self.handle(id))
+    }
+
+    fn handle(self: &Arc<Self>, id: u64) -> Arc<dyn StorageFile> {
+        Arc::new(Handle {
+            id,
+            descriptors: Arc::clone(self),
+        })
+    }
+
+    /// Opens a file. If no descriptor is left, files that are not needed now are closed first.
+    fn open_with(&self, files: &mut Files, name: &str, options: &OpenOptions) -> io::Result<File> {
+        let path = self.directory.join(name);
+        match options.open(&path) {
+            Err(error) if is_no_descriptor(&error) => {
+                files.close_beyond(0);
+                options.open(&path)
+            }
+            opened => opened,
+        }
+    }
+
+    /// The descriptor of a file, opened again if it was closed.
+    fn file(&self, files: &mut Files, id: u64) -> io::Result<Arc<File>> {
+        let known = files.by_id.get(&id).ok_or(io::ErrorKind::NotFound)?;
+        if let Some(file) = &known.open {
+            return Ok(Arc::clone(file));
+        }
+        let name = known.name.clone().ok_or(io::ErrorKind::NotFound)?;
+        let file = Arc::new(self.open_with(files, &name, &self.opening)?);
+        files.change(id, |known| known.open = Some(Arc::clone(&file)));
+        Ok(file)
+    }
+
+    /// Makes sure that a file which loses its name can still be read. Without a free descriptor it cannot, and a later
+    /// read fails.
+    fn keep_open(&self, files: &mut Files, name: &str) {
+        if let Some(id) = files.by_name.get(name).copied() {
+            // A file that something else has removed is lost either way.
+            let _ = self.file(files, id);
+        }
+    }
+
+    /// Removes a file with `remove`. Its handles can still use it.
+    pub(super) fn remove(
+        &self,
+        name: &str,
+        remove: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut files = self.lock();
+        self.keep_open(&mut files, name);
+        remove()?;
+        if let Some(id) = files.by_name.remove(name) {
+            files.change(id, |known| known.name = None);
+        }
+        Ok(())
+    }
+
+    /// Renames a file with `rename`. Its handles stay with it, and those of a file that is replaced with that one.
+    pub(super) fn rename(
+        &self,
+        from: &str,
+        to: &str,
+        rename: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut files = self.lock();
+        self.keep_open(&mut files, to);
+        rename()?;
+        if let Some(replaced) = files.by_name.remove(to) {
+            files.change(replaced, |known| known.name = None);
+        }
+        if let Some(id) = files.by_name.remove(from) {
+            files.by_name.insert(to.to_owned(), id);
+            files.change(id, |known| known.name = Some(to.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The descriptor of a file for one call.
+    fn using(&self, id: u64, note: impl FnOnce(&mut Known)) -> io::Result<Arc<File>> {
+        let mut files = self.lock();
+        let file = self.file(&mut files, id)?;
+        files.change(id, note);
+        files.close_beyond(self.idle_max);
+        Ok(file)
+    }
+
+    #[cfg(test)]
+    fn open_count(&self) -> usize {
+        let files = self.lock();
+        let open = files.by_id.values().filter(|known| known.open.is_some());
+        open.count()
+    }
+}
+
+/// A handle of a file.
+#[derive(Debug)]
+struct Handle {
+    id: u64,
+    descriptors: Arc<Descriptors>,
+}
+
+impl Handle {
+    fn file(&self) -> io::Result<Arc<File>> {
+        self.descriptors.using(self.id, |_| {})
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.descriptors.lock().drop_handle(self.id);
+    }
+}
+
+impl StorageFile for Handle {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(&*self.file()?, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let file = self
+            .descriptors
+            .using(self.id, |known| known.is_written = true)?;
+        FileExt::write_at(&*file, bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        // `fdatasync` on Linux. On Apple systems the standard library issues `F_FULLFSYNC`, here
+        // and in `sync_all`: a plain `fsync` there stops at the drive's volatile cache.
+        self.file()?.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file()?.metadata()?.len())
+    }
+
+    fn release(&self) {
+        let mut files = self.descriptors.lock();
+        files.change(self.id, |known| known.is_written = false);
+        files.close_beyond(self.descriptors.idle_max);
+    }
+}
+
+#[cfg(test)]
+#[path = "descriptors_tests.rs"]
+mod tests;
