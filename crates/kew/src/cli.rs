@@ -222,7 +222,7 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
 
-    /// How fast to copy at most, in MiB a second; 0 for no limit
+    /// How fast to read at most, to copy and to check, in MiB a second; 0 for no limit
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub(crate) rate: u64,
 

@@ -48,5 +48,5 @@ pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use snapshot::SnapshotContent;
 pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,
-    StorageFile,
+    StorageFile, create_directory,
 };

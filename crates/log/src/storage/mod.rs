@@ -15,8 +15,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use faulty::{Fault, FaultyStorage, Repeat};
-pub use file::FileStorage;
-pub(crate) use file::{create_directory, sync_directory};
+pub(crate) use file::sync_directory;
+pub use file::{FileStorage, create_directory};
 pub use memory::MemoryStorage;
 
 /// A directory of files without subdirectories.
