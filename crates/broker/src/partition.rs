@@ -105,10 +105,8 @@ pub struct Partition<T> {
     is_marked: bool,
     /// Set while the disk is full: when to try it again.
     space_retry_at: Option<Timestamp>,
-    /// When to walk all kept messages again, to see what can be freed on a full disk.
+    /// Before this time, no snapshot is written that would only free space on a full disk.
     make_space_at: Timestamp,
-    /// Whether the last walk found something to free.
-    is_space_made: bool,
     /// Whether there was no room even for commands that free messages.
     is_without_room: bool,
     /// No snapshot is tried before this time: the disk was too full for the last one.

@@ -384,8 +384,9 @@ impl Runner {
         if !self.partition.is_stopped() {
             while self.serve() && !self.partition.is_stopped() {}
             self.told_space.tell(&self.partition, &self.shared);
-            self.partition.snapshot();
-            self.partition.mark();
+            while self.partition.close() && !self.partition.is_stopped() {
+                self.drain_jobs();
+            }
             self.drain_jobs();
         }
         let mut mailbox = lock(&self.shared.mailbox);

@@ -67,7 +67,6 @@ impl<T> Partition<T> {
             is_marked: false,
             space_retry_at: None,
             make_space_at: Timestamp::ZERO,
-            is_space_made: false,
             is_without_room: false,
             snapshot_retry_at: Timestamp::ZERO,
             stopped: false,
