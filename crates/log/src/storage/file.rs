@@ -2,6 +2,8 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -151,6 +153,14 @@ impl StorageFile for File {
         // `fdatasync` on Linux. On Apple systems the standard library issues `F_FULLFSYNC`, here
         // and in `sync_all`: a plain `fsync` there stops at the drive's volatile cache.
         Self::sync_data(self)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn forget_cached(&self, offset: u64, size_bytes: u64) {
+        if let Some(size_bytes) = NonZeroU64::new(size_bytes) {
+            let forget = rustix::fs::Advice::DontNeed;
+            let _ = rustix::fs::fadvise(self, offset, Some(size_bytes), forget);
+        }
     }
 
     fn len(&self) -> io::Result<u64> {

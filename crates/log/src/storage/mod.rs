@@ -60,6 +60,12 @@ pub trait StorageFile: Send + Sync {
     /// does not change that.
     fn sync_data(&self) -> io::Result<()>;
 
+    /// Asks to forget what is in memory of these bytes, which were synced, so that the next read comes from the disk.
+    /// Nothing depends on it.
+    fn forget_cached(&self, offset: u64, size_bytes: u64) {
+        let _ = (offset, size_bytes);
+    }
+
     /// Size of the file.
     fn len(&self) -> io::Result<u64>;
 
