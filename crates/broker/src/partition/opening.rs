@@ -11,6 +11,7 @@ use kew_planted::{Seam, pass};
 use thiserror::Error;
 
 use super::batch::{Batch, Writing};
+use super::scrub::Scrubbing;
 use super::stirred::PassedOver;
 use super::{Partition, PartitionOptions};
 use crate::waiters::Waiters;
@@ -67,6 +68,7 @@ impl<T> Partition<T> {
             is_marked: false,
             space_retry_at: None,
             make_space_at: Timestamp::ZERO,
+            scrub: Scrubbing::default(),
             is_without_room: false,
             snapshot_retry_at: Timestamp::ZERO,
             stopped: false,

@@ -43,6 +43,7 @@ impl<T> Partition<T> {
             };
             self.space_retry_at = Some(now.plus_ms(retry_ms));
         }
+        self.avoid_damage();
         if !is_idle {
             self.active_at = now;
             self.is_marked = false;

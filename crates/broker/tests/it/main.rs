@@ -13,6 +13,7 @@ mod first_version;
 mod metrics;
 mod partition;
 mod repair;
+mod scrub;
 mod support;
 mod transactions;
 mod unread;

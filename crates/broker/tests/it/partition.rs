@@ -32,6 +32,7 @@ pub(crate) fn options() -> PartitionOptions {
         tick_budget: 16,
         run_length: RunLength::TINY,
         gather_steps: 1,
+        scrub_bytes_per_second: 1,
     }
 }
 

@@ -8,7 +8,7 @@
 //! message decides what is subtracted, so a body that was never counted is never subtracted.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::vocabulary::BodyLocation;
 
@@ -93,6 +93,14 @@ impl Spread {
             self.0.remove(found);
         }
         taken
+    }
+
+    /// Whether bodies lie in any of these units.
+    pub(crate) fn touches(&self, units: &RangeInclusive<u32>) -> bool {
+        let first = self.0.partition_point(|(unit, _)| unit < units.start());
+        self.0
+            .get(first)
+            .is_some_and(|(unit, _)| units.contains(unit))
     }
 
     #[cfg(test)]
@@ -186,10 +194,15 @@ impl Live {
         self.counted_in(positions).next().is_some()
     }
 
+    /// The units that a range of positions touches, which is not empty.
+    pub(crate) fn units_of(&self, positions: &Range<u64>) -> RangeInclusive<u32> {
+        let last = positions.end.saturating_sub(1);
+        self.unit.of(positions.start)..=self.unit.of(last)
+    }
+
     /// The bytes of each unit that has some.
     fn counted_in(&self, positions: Range<u64>) -> impl Iterator<Item = u64> {
-        let last = positions.end.saturating_sub(1);
-        let units = self.unit.of(positions.start)..=self.unit.of(last);
+        let units = self.units_of(&positions);
         let counted = (!positions.is_empty()).then(|| self.by_unit.range(units));
         counted.into_iter().flatten().map(|(_, bytes)| *bytes)
     }
