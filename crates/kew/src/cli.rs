@@ -261,6 +261,11 @@ pub(crate) enum LogCommand {
     Inspect(DataDirArgs),
     /// Read the whole log and check every checksum. Fails if anything is damaged, and changes nothing.
     Verify(DataDirArgs),
+    /// List what the scrub of a running server has found damaged: places in files, messages, and session states.
+    ///
+    /// The scrub reads everything that is durable, at a bounded rate (kew serve --scrub-rate). Exit codes: 0 if
+    /// nothing is damaged, otherwise 1.
+    Damage(DirectoryArgs),
     /// List what a damaged log has lost; with --accept-loss, repair it.
     ///
     /// Use it when the server does not start with a data directory, or when bodies of messages are damaged.
