@@ -1,6 +1,7 @@
 //! A backup that was verified, and how its files are put into a new log's directory.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use kew_log::{Damage, LogPosition, Storage, check_file};
 
@@ -8,7 +9,7 @@ use crate::copy::{checksum, copy};
 use crate::destination::Destination;
 use crate::error::failed;
 use crate::manifest::{Manifest, StoredFile, hex};
-use crate::{BackupError, Progress, View};
+use crate::{BackupError, Phase, Progress, View};
 
 /// A backup of which every byte was found as it was written. No other process changes it meanwhile.
 #[derive(Debug)]
@@ -34,10 +35,10 @@ fn manifest_of(destination: &Destination) -> Result<Manifest, BackupError> {
 
 impl Backup {
     /// Opens a backup and reads all of it. Names all damage.
-    pub fn open(path: &Path, progress: &mut Progress<'_>) -> Result<Self, BackupError> {
+    pub fn open(path: &Path, progress: &Arc<dyn Progress>) -> Result<Self, BackupError> {
         let destination = Destination::open_to_read(path)?;
         let manifest = manifest_of(&destination)?;
-        let view = destination.view(&manifest.files);
+        let view = destination.view(&manifest.files, progress);
         let mut damage = Vec::new();
         for file in &manifest.files {
             damage.extend(check(&destination, &view, file, progress)?);
@@ -66,7 +67,7 @@ impl Backup {
     pub fn copy_to(
         &self,
         directory: &Path,
-        progress: &mut Progress<'_>,
+        progress: &Arc<dyn Progress>,
     ) -> Result<(), BackupError> {
         for file in &self.manifest.files {
             let to = directory.join(&file.name);
@@ -79,9 +80,9 @@ impl Backup {
                 &to,
                 size_bytes,
                 padded_bytes,
-                progress,
+                &**progress,
             )?;
-            if hex(checksum(&to, size_bytes, progress)?) != file.crc32c {
+            if hex(checksum(&to, size_bytes, Phase::Check, &**progress)?) != file.crc32c {
                 return Err(BackupError::CopyDamaged { path: to });
             }
         }
@@ -94,7 +95,7 @@ fn check(
     destination: &Destination,
     view: &View,
     file: &StoredFile,
-    progress: &mut Progress<'_>,
+    progress: &Arc<dyn Progress>,
 ) -> Result<Vec<Damage>, BackupError> {
     let path = destination.path_of(&file.stored_as);
     let damaged = |offset, what: String| Damage {
@@ -113,7 +114,7 @@ fn check(
         let what = format!("the file ends here, and had {} bytes", file.size_bytes);
         return Ok(vec![damaged(there, what)]);
     }
-    let crc = hex(checksum(&path, file.size_bytes, progress)?);
+    let crc = hex(checksum(&path, file.size_bytes, Phase::Check, &**progress)?);
     if crc == file.crc32c {
         return Ok(Vec::new());
     }

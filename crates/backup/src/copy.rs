@@ -24,7 +24,7 @@ pub(crate) fn copy(
     to: &Path,
     size_bytes: u64,
     padded_bytes: u64,
-    progress: &mut Progress<'_>,
+    progress: &dyn Progress,
 ) -> Result<u32, BackupError> {
     let file = create(to).map_err(failed("create", to))?;
     let mut crc = 0;
@@ -32,7 +32,7 @@ pub(crate) fn copy(
     pieces(size_bytes, name, read, |piece, at| {
         crc = crc32c::crc32c_append(crc, piece);
         file.write_all_at(piece, at).map_err(failed("write", to))?;
-        progress(Phase::Copy, piece.len() as u64).map_err(BackupError::Ended)
+        note(progress, Phase::Copy, piece)
     })?;
     if padded_bytes > size_bytes {
         file.set_len(padded_bytes).map_err(failed("extend", to))?;
@@ -45,7 +45,8 @@ pub(crate) fn copy(
 pub(crate) fn checksum(
     path: &Path,
     size_bytes: u64,
-    progress: &mut Progress<'_>,
+    phase: Phase,
+    progress: &dyn Progress,
 ) -> Result<u32, BackupError> {
     let file = File::open(path).map_err(failed("open", path))?;
     forget_cached(&file);
@@ -54,12 +55,17 @@ pub(crate) fn checksum(
     let read = |piece: &mut [u8], at| FileExt::read_at(&file, piece, at);
     pieces(size_bytes, &name, read, |piece, _| {
         crc = crc32c::crc32c_append(crc, piece);
-        progress(Phase::Check, piece.len() as u64).map_err(BackupError::Ended)
+        note(progress, phase, piece)
     })?;
     Ok(crc)
 }
 
-/// Passes on the first bytes of a file. Stops early at its end.
+fn note(progress: &dyn Progress, phase: Phase, piece: &[u8]) -> Result<(), BackupError> {
+    let noted = progress.note(phase, piece.len() as u64);
+    noted.map_err(BackupError::Ended)
+}
+
+/// Passes on the first bytes of a file, which must have them.
 fn pieces(
     size_bytes: u64,
     name: &str,
@@ -71,7 +77,13 @@ fn pieces(
     while at < size_bytes {
         let count = PIECE_SIZE.min(usize::try_from(size_bytes - at).unwrap_or(usize::MAX));
         match read(&mut buffer[..count], at) {
-            Ok(0) => return Ok(()),
+            Ok(0) => {
+                return Err(BackupError::EndsEarly {
+                    file: name.to_owned(),
+                    offset: at,
+                    size_bytes,
+                });
+            }
             Ok(count) => {
                 pass(&buffer[..count], at)?;
                 at += count as u64;

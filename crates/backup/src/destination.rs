@@ -1,20 +1,21 @@
 //! The directory of a backup:
 //!
 //! ```text
-//! lock            held by the process that writes or reads the backup; marks the directory as a backup
+//! kew-backup.lock held by the process that writes or reads the backup; has the id of the data directory
 //! BACKUP          the manifest; BACKUP.new while it is written
 //! partition-0/    the files, each under a name that tells its content
 //! ```
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::failed;
 use crate::manifest::{Manifest, StoredFile, hex};
-use crate::{BackupError, View};
+use crate::{BackupError, Progress, View};
 
 pub(crate) const MANIFEST: &str = "BACKUP";
 const MANIFEST_IN_PREPARATION: &str = "BACKUP.new";
@@ -28,16 +29,18 @@ const LOST_AND_FOUND: &str = "lost+found";
 #[derive(Debug)]
 pub(crate) struct Destination {
     path: PathBuf,
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 impl Destination {
-    /// Opens a backup to write to it. Creates the directory if it is missing. Removes unfinished files.
-    pub(crate) fn open(path: &Path) -> Result<Self, BackupError> {
-        create_directory(path).map_err(failed("create", path))?;
+    /// Opens the backup of a data directory to write to it. Creates the directory if it is missing. Removes
+    /// unfinished files.
+    pub(crate) fn open(path: &Path, data_dir_id: &str) -> Result<Self, BackupError> {
+        kew_log::create_directory(path).map_err(failed("create", path))?;
         refuse_other(path)?;
         let lock_path = path.join(LOCK);
         let lock = OpenOptions::new()
+            .read(true)
             .write(true)
             .create(true)
             .truncate(false)
@@ -45,12 +48,13 @@ impl Destination {
             .open(&lock_path)
             .map_err(failed("open", &lock_path))?;
         let lock = locked(lock, File::try_lock, path)?;
-        let partition = path.join(PARTITION);
-        create_directory(&partition).map_err(failed("create", &partition))?;
         let destination = Self {
             path: path.to_owned(),
-            _lock: Some(lock),
+            lock: Some(lock),
         };
+        destination.belong_to(data_dir_id)?;
+        let partition = path.join(PARTITION);
+        kew_log::create_directory(&partition).map_err(failed("create", &partition))?;
         for name in destination.names()? {
             if name.starts_with(TEMPORARY) {
                 destination.remove(&name)?;
@@ -70,8 +74,46 @@ impl Destination {
         };
         Ok(Self {
             path: path.to_owned(),
-            _lock: lock,
+            lock,
         })
+    }
+
+    /// Refuses the directory if it belongs to another data directory, also before its first backup is whole.
+    fn belong_to(&self, data_dir_id: &str) -> Result<(), BackupError> {
+        let of_manifest = self.manifest()?.map(|manifest| manifest.data_dir_id);
+        let found = match of_manifest {
+            Some(id) => Some(id),
+            None => self.noted_id()?,
+        };
+        match found {
+            Some(found) if found != data_dir_id => Err(BackupError::OtherSource {
+                path: self.path.clone(),
+                found,
+                given: data_dir_id.to_owned(),
+            }),
+            Some(_) => Ok(()),
+            None => self.note_id(data_dir_id),
+        }
+    }
+
+    /// The id in the lock's file. `None` if it has none, or was written in part.
+    fn noted_id(&self) -> Result<Option<String>, BackupError> {
+        let path = self.path.join(LOCK);
+        let text = fs::read_to_string(&path).map_err(failed("read", &path))?;
+        Ok(text.strip_suffix('\n').map(str::to_owned))
+    }
+
+    fn note_id(&self, data_dir_id: &str) -> Result<(), BackupError> {
+        let Some(lock) = &self.lock else {
+            return Ok(());
+        };
+        let path = self.path.join(LOCK);
+        let text = format!("{data_dir_id}\n");
+        let written = lock.set_len(0);
+        let written = written.and_then(|()| lock.write_all_at(text.as_bytes(), 0));
+        let written = written.and_then(|()| lock.sync_all());
+        written.map_err(failed("write", &path))?;
+        self.sync(&self.path)
     }
 
     /// The manifest, if the backup is whole.
@@ -84,13 +126,20 @@ impl Destination {
         }
     }
 
-    /// Replaces the manifest in one step. Then removes the files that the new one does not have.
-    pub(crate) fn finish(&self, manifest: &Manifest) -> Result<(), BackupError> {
+    /// Replaces the manifest in one step: from then on this is the backup.
+    pub(crate) fn replace_manifest(&self, manifest: &Manifest) -> Result<(), BackupError> {
         let temporary = self.path.join(MANIFEST_IN_PREPARATION);
         let path = self.path.join(MANIFEST);
         write_durably(&temporary, &manifest.to_json()).map_err(failed("write", &temporary))?;
         fs::rename(&temporary, &path).map_err(failed("create", &path))?;
-        self.sync(&self.path)?;
+        self.sync(&self.path)
+            .map_err(|error| BackupError::NotSynced {
+                source: Box::new(error),
+            })
+    }
+
+    /// Removes the files that the backup does not have.
+    pub(crate) fn remove_unneeded(&self, manifest: &Manifest) -> Result<(), BackupError> {
         let kept = manifest.files.iter().map(|file| file.stored_as.as_str());
         let kept: BTreeSet<&str> = kept.collect();
         for name in self.names()? {
@@ -145,8 +194,8 @@ impl Destination {
     }
 
     /// The files of a manifest as the log's directory.
-    pub(crate) fn view(&self, files: &[StoredFile]) -> View {
-        let mut view = View::default();
+    pub(crate) fn view(&self, files: &[StoredFile], progress: &Arc<dyn Progress>) -> View {
+        let mut view = View::new(progress);
         for file in files {
             view.add(file, self.path_of(&file.stored_as));
         }
@@ -234,12 +283,6 @@ fn locked(
         }),
         Err(TryLockError::Error(error)) => Err(failed("lock", path)(error)),
     }
-}
-
-/// For its owner alone: the log has the keys of accounts.
-fn create_directory(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(path)
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {

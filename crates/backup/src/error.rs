@@ -39,6 +39,22 @@ pub enum BackupError {
         /// The file's name.
         file: String,
     },
+    /// A file is shorter than it was when its size was looked up.
+    #[error("{file} ends at byte {offset}, and must have {size_bytes} bytes")]
+    EndsEarly {
+        /// The file's name or path.
+        file: String,
+        /// Where it ends.
+        offset: u64,
+        /// The size that it must have.
+        size_bytes: u64,
+    },
+    /// The new backup has replaced the one before, and it is not known whether that survives a loss of power.
+    #[error("the new backup is complete, but may be lost when the power fails: {source}")]
+    NotSynced {
+        /// What failed then.
+        source: Box<BackupError>,
+    },
     /// The log cannot be read, for another reason than damage.
     #[error("cannot read the log")]
     Source(#[source] OpenError),
@@ -138,6 +154,22 @@ impl BackupError {
             source.kind(),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
         ))
+    }
+
+    /// A source that ends early is damaged.
+    pub(crate) fn of_short_source(self) -> Self {
+        match self {
+            Self::EndsEarly {
+                file,
+                offset,
+                size_bytes,
+            } => Self::SourceDamaged {
+                file,
+                offset,
+                what: format!("the file ends here, and must have {size_bytes} bytes"),
+            },
+            other => other,
+        }
     }
 
     pub(crate) fn of_source(error: OpenError) -> Self {

@@ -34,11 +34,22 @@ pub enum Phase {
     Copy,
     /// Reading a copy back, and checking it.
     Check,
-    /// They are there already, from an earlier run.
+    /// They are there already, from an earlier run: reading them, to compare them with their checksum.
     Reuse,
+    /// Reading the records of copies: each file by itself, and in the end as a start would. Every byte may be read more
+    /// than once.
+    Verify,
 }
 
-/// Takes the progress of a long operation, a piece at a time: at most 1 MiB of a copy.
-///
-/// It may wait, to bound the rate. An error ends the operation.
-pub type Progress<'a> = dyn FnMut(Phase, u64) -> Result<(), BoxError> + 'a;
+/// Is told of every byte that is read, a piece at a time: at most 1 MiB.
+pub trait Progress: Send + Sync {
+    /// Notes bytes that were read. It may wait, to bound the rate. An error ends the operation, except in
+    /// [`Phase::Verify`]: copies stay where they are.
+    fn note(&self, phase: Phase, bytes: u64) -> Result<(), BoxError>;
+}
+
+impl<F: Fn(Phase, u64) -> Result<(), BoxError> + Send + Sync> Progress for F {
+    fn note(&self, phase: Phase, bytes: u64) -> Result<(), BoxError> {
+        self(phase, bytes)
+    }
+}

@@ -1,6 +1,7 @@
 //! Takes a backup: copies what is not there yet, checks it, and writes the manifest.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use kew_log::{BackupPlan, BoxError, LogPosition, Replay, Storage, check_file, identity, replay};
 
@@ -32,6 +33,8 @@ pub struct Taken {
     pub copied_bytes: u64,
     /// How many bytes an earlier run had copied.
     pub reused_bytes: u64,
+    /// Why files that are not part of it could not be removed. The next run tries again.
+    pub not_removed: Option<String>,
 }
 
 /// A file of the plan.
@@ -49,10 +52,9 @@ struct Planned {
 pub fn take(
     source: &Source<'_>,
     to: &Path,
-    progress: &mut Progress<'_>,
+    progress: &Arc<dyn Progress>,
 ) -> Result<Taken, BackupError> {
-    let destination = Destination::open(to)?;
-    refuse_other_source(&destination, source)?;
+    let destination = Destination::open(to, source.data_dir_id)?;
     let mut taken = Taken {
         manifest: Manifest {
             format: FORMAT,
@@ -65,6 +67,7 @@ pub fn take(
         },
         copied_bytes: 0,
         reused_bytes: 0,
+        not_removed: None,
     };
     for planned in planned(source)? {
         let file = match find_sound(&destination, &planned, progress)? {
@@ -79,21 +82,13 @@ pub fn take(
         };
         taken.manifest.files.push(file);
     }
-    check_together(&destination.view(&taken.manifest.files), source.plan)?;
+    let view = destination.view(&taken.manifest.files, progress);
+    check_together(&view, source.plan)?;
     taken.manifest = taken.manifest.sealed();
-    destination.finish(&taken.manifest)?;
+    destination.replace_manifest(&taken.manifest)?;
+    let removed = destination.remove_unneeded(&taken.manifest);
+    taken.not_removed = removed.err().map(|error| error.to_string());
     Ok(taken)
-}
-
-fn refuse_other_source(destination: &Destination, source: &Source<'_>) -> Result<(), BackupError> {
-    match destination.manifest()? {
-        Some(before) if before.data_dir_id != source.data_dir_id => Err(BackupError::OtherSource {
-            path: destination.path().to_owned(),
-            found: before.data_dir_id,
-            given: source.data_dir_id.to_owned(),
-        }),
-        Some(_) | None => Ok(()),
-    }
 }
 
 /// The files to copy: the segment that is being written last.
@@ -139,7 +134,7 @@ impl Planned {
 fn find_sound(
     destination: &Destination,
     planned: &Planned,
-    progress: &mut Progress<'_>,
+    progress: &Arc<dyn Progress>,
 ) -> Result<Option<(String, u32)>, BackupError> {
     let size_bytes = planned.size_bytes;
     let found = destination.find(&planned.name, planned.identity, size_bytes)?;
@@ -147,9 +142,7 @@ fn find_sound(
         return Ok(None);
     };
     let path = destination.path_of(&stored_as);
-    let is_sound = checksum(&path, size_bytes, &mut |_, bytes| {
-        progress(Phase::Reuse, bytes)
-    })? == crc;
+    let is_sound = checksum(&path, size_bytes, Phase::Reuse, &**progress)? == crc;
     Ok(is_sound.then_some((stored_as, crc)))
 }
 
@@ -158,21 +151,22 @@ fn copy_one(
     source: &Source<'_>,
     destination: &Destination,
     planned: &Planned,
-    progress: &mut Progress<'_>,
+    progress: &Arc<dyn Progress>,
 ) -> Result<StoredFile, BackupError> {
     let name = &planned.name;
     let temporary = destination.temporary(name);
     let from = source.storage.open(name);
     let from = from.map_err(crate::error::failed("open", Path::new(name)))?;
     let size_bytes = planned.size_bytes;
-    let crc = copy(&*from, name, &temporary, size_bytes, 0, progress)?;
+    let crc = copy(&*from, name, &temporary, size_bytes, 0, &**progress);
+    let crc = crc.map_err(BackupError::of_short_source)?;
     let stored_as = stored_name(name, planned.identity, size_bytes, crc);
     let file = planned.stored(stored_as, crc);
-    if checksum(&temporary, size_bytes, progress)? != crc {
+    if checksum(&temporary, size_bytes, Phase::Check, &**progress)? != crc {
         return Err(BackupError::CopyDamaged { path: temporary });
     }
     // The copy has the bytes of the source, so what is wrong with it is wrong there.
-    let mut view = View::default();
+    let mut view = View::new(progress);
     view.add(&file, temporary.clone());
     let found = identity(&view, name).map_err(BackupError::of_source)?;
     let damage = check_file(&view, name, planned.end).map_err(BackupError::of_source)?;

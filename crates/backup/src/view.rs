@@ -1,6 +1,7 @@
 //! The files of a backup as the log's directory that they came from, to read.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -10,11 +11,18 @@ use std::sync::Arc;
 use kew_log::{Storage, StorageFile};
 
 use crate::manifest::StoredFile;
+use crate::{Phase, Progress};
 
 /// A directory of the stored files under their names in the log. Nothing can be changed.
-#[derive(Debug, Default)]
 pub struct View {
     files: BTreeMap<String, Viewed>,
+    progress: Arc<dyn Progress>,
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("View").field(&self.files).finish()
+    }
 }
 
 #[derive(Debug)]
@@ -25,6 +33,14 @@ struct Viewed {
 }
 
 impl View {
+    /// Every byte that is read in it is noted.
+    pub(crate) fn new(progress: &Arc<dyn Progress>) -> Self {
+        Self {
+            files: BTreeMap::new(),
+            progress: Arc::clone(progress),
+        }
+    }
+
     pub(crate) fn add(&mut self, file: &StoredFile, path: PathBuf) {
         let viewed = Viewed {
             path,
@@ -46,6 +62,7 @@ impl Storage for View {
             file: File::open(&viewed.path)?,
             stored_bytes: viewed.stored_bytes,
             size_bytes: viewed.size_bytes,
+            progress: Arc::clone(&self.progress),
         }))
     }
 
@@ -75,6 +92,7 @@ struct Padded {
     file: File,
     stored_bytes: u64,
     size_bytes: u64,
+    progress: Arc<dyn Progress>,
 }
 
 impl StorageFile for Padded {
@@ -93,7 +111,11 @@ impl StorageFile for Padded {
                 buffer.fill(0);
                 Ok(count)
             }
-            read => Ok(read),
+            read => {
+                // Copies stay where they are, so nothing has to end here.
+                let _ = self.progress.note(Phase::Verify, read as u64);
+                Ok(read)
+            }
         }
     }
 

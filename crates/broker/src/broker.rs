@@ -17,7 +17,7 @@ use crate::runner::{self, Shared};
 use crate::unread;
 use crate::{
     AdmissionLimits, Answered, Answers, ChangeWatch, OpenPartitionError, PartitionOptions,
-    Rejection, Reply, Source, Watch,
+    Rejection, Reply, ScrubReport, Source, Watch,
 };
 
 /// How a broker is run.
@@ -135,7 +135,10 @@ impl Broker {
     /// A broker that keeps everything in memory and forgets it when it stops.
     pub fn start_in_memory() -> Result<Self, StartError> {
         let storage = Arc::new(kew_log::MemoryStorage::new());
-        let (broker, _) = Self::start(storage, BrokerOptions::default())?;
+        let mut options = BrokerOptions::default();
+        // There is no disk that could change anything.
+        options.partition.scrub_bytes_per_second = 0;
+        let (broker, _) = Self::start(storage, options)?;
         Ok(broker)
     }
 
@@ -205,6 +208,11 @@ impl Broker {
     /// [`ChangeWatch::take`] says which watch has a change.
     pub fn watch_changes(&self, entity: Incarnation, notify: &Arc<Notify>) -> ChangeWatch {
         self.shared.watchers.watch_changes(entity, notify)
+    }
+
+    /// What the scrub has found. `None` if the partition has stopped.
+    pub async fn scrub_report(&self) -> Option<ScrubReport> {
+        self.shared.request_scrub_report().await.ok()
     }
 
     /// How many receivers were woken since the start.

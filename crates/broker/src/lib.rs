@@ -37,7 +37,8 @@ pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use changes::ChangeWatch;
 pub use clock::{Clock, ClockReading};
 pub use partition::{
-    Answered, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply, TurnEnd,
+    Answered, DamagedBody, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply,
+    ScrubJob, ScrubOutcome, ScrubReport, TurnEnd,
 };
 // The losses of a repair have times.
 pub use kew_engine::Timestamp;

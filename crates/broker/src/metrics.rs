@@ -1,6 +1,7 @@
 //! Counters of a partition, and the metrics made of them.
 
 mod queues;
+mod scrub;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,6 +11,7 @@ use kew_log::Recovery;
 use kew_metrics::{Counter, Family, HighWater, Histogram, Scale, Unit};
 
 use self::queues::{bus_queue_families, queue_families};
+use self::scrub::scrub_families;
 use crate::Broker;
 use crate::overview::Status;
 
@@ -119,8 +121,12 @@ impl Broker {
     /// and commands are served in between. If the partition does not answer within `patience`, because its
     /// disk hangs or it has stopped, the metrics leave out its part.
     pub async fn metrics(&self, queues_max: usize, patience: Duration) -> Vec<Family> {
-        let read = tokio::time::timeout(patience, self.read_queues(queues_max)).await;
+        let (read, scrub) = tokio::join!(
+            tokio::time::timeout(patience, self.read_queues(queues_max)),
+            tokio::time::timeout(patience, self.scrub_report()),
+        );
         let read = read.ok().flatten();
+        let scrub = scrub.ok().flatten();
         let (commands, state) = self.shared.standing();
         let instruments = &self.shared.instruments;
         let mut families = log_families(instruments);
@@ -142,6 +148,7 @@ impl Broker {
             instruments,
             read.as_ref().map(|read| &read.status),
         ));
+        families.extend(scrub_families(scrub.as_ref()));
         families.extend(queue_families(read.as_ref()));
         families.extend(bus_queue_families(read.as_ref()));
         families

@@ -13,6 +13,7 @@ mod maintenance;
 mod opening;
 mod reply;
 mod reservation;
+mod scrub;
 mod snapshots;
 mod space;
 mod stirred;
@@ -33,6 +34,8 @@ pub use self::opening::OpenPartitionError;
 pub(crate) use self::opening::Replayed;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
+use self::scrub::Scrubbing;
+pub use self::scrub::{DamagedBody, ScrubJob, ScrubOutcome, ScrubReport};
 pub(crate) use self::snapshots::Content;
 use self::space::{SETTLEMENT_TICK_BUDGET, Space};
 use self::stirred::{PassedOver, Stirred, Taking};
@@ -61,6 +64,8 @@ pub struct PartitionOptions {
     pub run_length: RunLength,
     /// How much of a snapshot is gathered at once, in steps of 20 ns.
     pub gather_steps: u64,
+    /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
+    pub scrub_bytes_per_second: u64,
 }
 
 impl Default for PartitionOptions {
@@ -71,6 +76,7 @@ impl Default for PartitionOptions {
             tick_budget: 256,
             run_length: RunLength::DEFAULT,
             gather_steps: 25_000,
+            scrub_bytes_per_second: 8 << 20,
         }
     }
 }
@@ -107,12 +113,11 @@ pub struct Partition<T> {
     is_marked: bool,
     /// Set while the disk is full: when to try it again.
     space_retry_at: Option<Timestamp>,
-    /// When to walk all kept messages again, to see what can be freed on a full disk.
+    /// Before this time, no snapshot is written that would only free space on a full disk.
     make_space_at: Timestamp,
-    /// Whether the last walk found something to free.
-    is_space_made: bool,
     /// Whether there was no room even for commands that free messages.
     is_without_room: bool,
+    scrub: Scrubbing,
     /// No snapshot is tried before this time: the disk was too full for the last one.
     snapshot_retry_at: Timestamp,
     /// When jobs are tried again that had no file descriptor.
@@ -324,6 +329,7 @@ impl<T> Partition<T> {
             if self.log.durable() != durable_before {
                 self.snapshot_if_due();
             }
+            self.avoid_damage();
         }
         Ok(())
     }

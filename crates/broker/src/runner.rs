@@ -7,6 +7,7 @@
 
 mod last_will;
 mod mailbox;
+mod scrubber;
 mod space;
 
 use std::mem;
@@ -27,8 +28,8 @@ use crate::broker::lock;
 use crate::metrics::Instruments;
 use crate::overview::slice_of;
 use crate::{
-    BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply, Rotation, Source,
-    StartError, TurnEnd,
+    BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply, Rotation, ScrubJob,
+    Source, StartError, TurnEnd,
 };
 
 /// How often receivers that wait show that their queue is in use. No queue deletes itself in less than five minutes.
@@ -61,12 +62,15 @@ pub(crate) fn start(
     let reading = read_clocks();
     let wall = Timestamp::from_ms(reading.wall_us / 1000);
     let began = Instant::now();
+    let scrub_rate = options.partition.scrub_bytes_per_second;
     let (partition, recovery) = Partition::open(&*storage, options.partition, salt, secret, wall)?;
     let clock = Clock::start(reading, partition.state().last_event_at());
     let instruments = Instruments::new(began.elapsed(), &recovery, partition.state());
     let shared = Arc::new(Shared::new(options.admission, instruments));
     let (segment_jobs, segment_work) = mpsc::channel();
     let (snapshot_jobs, snapshot_work) = mpsc::channel();
+    let scrubs = (scrub_rate > 0).then(mpsc::channel);
+    let (scrub_jobs, scrub_work) = scrubs.unzip();
     let runner = Runner {
         partition,
         clock,
@@ -74,6 +78,7 @@ pub(crate) fn start(
         shared: shared.clone(),
         segment_jobs,
         snapshot_jobs,
+        scrub_jobs,
         background_jobs: 0,
         failed,
         waiting: Rotation::default(),
@@ -85,6 +90,12 @@ pub(crate) fn start(
         use_due_at: Timestamp::ZERO,
     };
     let mut threads = vec![spawn("kew-runner", move || runner.run())?];
+    if let Some(jobs) = scrub_work {
+        let (shared, storage) = (shared.clone(), storage.clone());
+        threads.push(spawn("kew-scrub", move || {
+            scrubber::scrub(&jobs, storage.as_ref(), &shared, scrub_rate);
+        })?);
+    }
     for (name, jobs) in [
         ("kew-segments", segment_work),
         ("kew-snapshots", snapshot_work),
@@ -146,7 +157,9 @@ struct Runner {
     segment_jobs: mpsc::Sender<Work>,
     /// For the thread that writes snapshots, and frees what takes long to free.
     snapshot_jobs: mpsc::Sender<Work>,
-    /// How many jobs these two threads have.
+    /// For the thread that reads to find damage. `None` without a scrub, and at the end.
+    scrub_jobs: Option<mpsc::Sender<ScrubJob>>,
+    /// How many jobs the first two threads have.
     background_jobs: usize,
     failed: watch::Sender<Option<Failure>>,
     /// Commands that are admitted and not yet decided.
@@ -172,7 +185,7 @@ impl Runner {
         while !stop && !self.partition.is_stopped() {
             // Before each turn: a new command waits for a turn, and not until nothing is left to decide.
             stop = self.take_mail(has_more);
-            self.carry_out_backups();
+            self.carry_out_requests();
             has_more = self.serve();
             self.told_space.tell(&self.partition, &self.shared);
             self.keep_in_use();
@@ -239,10 +252,28 @@ impl Runner {
     }
 
     /// Begins and ends backups, before a turn: the removals that waited for the end of one are jobs of that turn.
-    fn carry_out_backups(&mut self) {
-        let requests = mem::take(&mut lock(&self.shared.mailbox).backups);
+    /// Goes on with the scrub.
+    fn carry_out_requests(&mut self) {
+        let mut mailbox = lock(&self.shared.mailbox);
+        let requests = mem::take(&mut mailbox.backups);
+        let scrubbed = mailbox.scrubbed.take();
+        let reports = mem::take(&mut mailbox.scrub_reports);
+        drop(mailbox);
         for request in requests {
             request.carry_out(&mut self.partition, &self.shared);
+        }
+        if let Some(outcome) = scrubbed {
+            self.partition.scrubbed(outcome);
+        }
+        for report in reports {
+            // The reader may have given up.
+            let _ = report.send(self.partition.scrub_report());
+        }
+        if let Some(jobs) = &self.scrub_jobs
+            && let Some(job) = self.partition.next_scrub()
+        {
+            // If its thread has died, there is no scrub, and everything else goes on.
+            let _ = jobs.send(job);
         }
     }
 
@@ -325,6 +356,8 @@ impl Runner {
             && !mailbox.stop
             && mailbox.slice.is_none()
             && mailbox.backups.is_empty()
+            && mailbox.scrubbed.is_none()
+            && mailbox.scrub_reports.is_empty()
         {
             mailbox.runner_waits = true;
             let waited = shared
@@ -369,7 +402,9 @@ impl Runner {
     fn timeout(&mut self) -> Duration {
         let day = Duration::from_secs(86_400);
         let use_due = (self.shared.watchers.count() > 0).then_some(self.use_due_at);
-        let due = [self.partition.next_wake(), use_due];
+        let scrub = self.scrub_jobs.as_ref();
+        let scrub_due = scrub.and_then(|_| self.partition.next_scrub_at());
+        let due = [self.partition.next_wake(), use_due, scrub_due];
         let Some(wake) = due.into_iter().flatten().min() else {
             return day;
         };
@@ -381,17 +416,20 @@ impl Runner {
 
     /// Answers the commands that are left, writes a snapshot, and ends.
     fn finish(mut self) {
+        self.scrub_jobs = None;
         if !self.partition.is_stopped() {
             while self.serve() && !self.partition.is_stopped() {}
             self.told_space.tell(&self.partition, &self.shared);
-            self.partition.snapshot();
-            self.partition.mark();
+            while self.partition.close() && !self.partition.is_stopped() {
+                self.drain_jobs();
+            }
             self.drain_jobs();
         }
         let mut mailbox = lock(&self.shared.mailbox);
         mailbox.stopped = true;
         // Their senders learn that there is no answer.
         mailbox.backups.clear();
+        mailbox.scrub_reports.clear();
         mem::swap(&mut self.mail, &mut mailbox.commands);
         drop(mailbox);
         self.sort_mail();

@@ -16,6 +16,7 @@
     )
 )]
 
+mod bodies_within;
 mod catalogue;
 mod command;
 mod describe;
@@ -36,6 +37,7 @@ mod vocabulary;
 pub mod bus;
 pub mod storage;
 
+pub use bodies_within::{BodyOwner, NeededBody};
 pub use catalogue::{
     AccountQuota, AccountRecord, AccountSecret, AccountUsage, Class, InvalidAccountSecret,
     QuotaLimit, Scope, Touches, Writes,

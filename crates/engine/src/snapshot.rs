@@ -72,10 +72,10 @@ impl State {
         self.gathering.is_some()
     }
 
-    /// Gathers a piece of the snapshot that was begun, in about as many steps, of 20 ns each. Returns the snapshot
-    /// once all of it is gathered.
+    /// Gathers a piece of the snapshot that was begun, in about as many steps, of 20 ns each: one entity at least, so
+    /// that it ends for every number of steps. Returns the snapshot once all of it is gathered.
     pub fn gather(&mut self, steps: u64) -> Option<Snapshot> {
-        let mut left = steps;
+        let mut left = steps.max(1);
         if !(self.storage.gather(&mut left) && self.bus.gather(&mut left)) {
             return None;
         }

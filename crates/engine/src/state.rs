@@ -251,6 +251,11 @@ impl State {
         self.catalogue.live.size_bytes_in(positions)
     }
 
+    /// Whether there are any.
+    pub fn is_any_live_in(&self, positions: Range<u64>) -> bool {
+        self.catalogue.live.has_any_in(positions)
+    }
+
     /// Asserts that the counted bytes are those of the bodies that are still needed. Walks all of them: for tests.
     pub fn check_live_bytes(&self) {
         let (mut walked, mut all) = (self.catalogue.live.apart(), Spread::default());

@@ -3,29 +3,32 @@
 mod failure;
 mod holder;
 mod meter;
+mod pace;
+mod session;
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
-use kew_backup::{BackupError, BoxError, Phase, Source, Taken, take};
+use anyhow::{Context as _, Result, anyhow, bail};
+use kew_backup::{BackupError, BoxError, Phase, Progress, Source, Taken, take};
 use kew_log::{BackupPlan, DataDir, FileStorage, Storage as _};
 use serde_json::json;
 
 use self::holder::Holder;
 pub(crate) use self::meter::Meter;
+use self::pace::Pace;
 use crate::cli::{BackupArgs, print_error, print_line};
 use crate::queue_command::rfc3339;
 use crate::safe_json;
 
 pub(crate) use self::failure::explain_damage;
 
-/// How often the command reports progress to the server.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
-
 pub(crate) fn run(args: BackupArgs) -> Result<()> {
     let of = args.of;
-    let mut holder = Holder::find(of.of.data_dir, of.admin_socket)?;
+    let holder = Holder::find(of.of.data_dir, of.admin_socket)?;
     let data_dir = holder.data_dir().to_owned();
     refuse_inside(&args.to, &data_dir)?;
     let storage = FileStorage::read_only(DataDir::log_path(&data_dir))
@@ -41,27 +44,43 @@ pub(crate) fn run(args: BackupArgs) -> Result<()> {
         kew: env!("CARGO_PKG_VERSION"),
     };
     let meter = Meter::new(of.json, "copied", total_bytes(&storage, &plan));
-    let mut work = Work::new(meter, args.rate);
-    let taken = take(&source, &args.to, &mut |phase, bytes| {
-        work.note(&mut holder, phase, bytes)
-    });
+    let work = Arc::new(Work::new(holder, meter, args.rate));
+    let progress: Arc<dyn Progress> = Arc::clone(&work) as Arc<dyn Progress>;
+    let taken = take(&source, &args.to, &progress);
+    work.end_meter();
     let taken = match taken {
         Ok(taken) => taken,
         Err(error) => {
-            drop(work);
             // If the files were not kept any more, that is the reason, whatever it looks like.
-            if !matches!(error, BackupError::Ended(_)) {
-                holder.check()?;
+            if !matches!(error, BackupError::Ended(_) | BackupError::NotSynced { .. }) {
+                work.lock().holder.check()?;
             }
             return Err(failure::explain(error, &data_dir, &args.to));
         }
     };
-    drop(work);
-    if let Err(error) = holder.note_whole(&taken) {
+    if let Err(error) = work.lock().holder.note_whole(&taken) {
         // It is whole nevertheless.
         print_error(&error);
     }
+    if let Some(why) = &taken.not_removed {
+        print_error(&anyhow!(
+            "the new backup is whole, but files of an earlier one are left, which the next run removes: {why}"
+        ));
+    }
+    hint_at_root(&data_dir, &args.to);
     print(&taken, &args.to, of.json)
+}
+
+/// Files that root has made are of no use to another user, under which the server may run.
+fn hint_at_root(data_dir: &Path, to: &Path) {
+    let owner = std::fs::metadata(data_dir).map_or(0, |it| it.uid());
+    if rustix::process::geteuid().is_root() && owner != 0 {
+        print_error(&anyhow!(
+            "the backup belongs to root, and the data directory to user {owner}: to let that user read it and \
+             take the next one, run: chown -R {owner} {}",
+            crate::tls_command::quoted(&to.display().to_string())
+        ));
+    }
 }
 
 /// The size of everything that the plan names.
@@ -74,9 +93,8 @@ fn total_bytes(storage: &FileStorage, plan: &BackupPlan) -> u64 {
 
 /// A backup inside the directory would become a part of it.
 fn refuse_inside(to: &Path, data_dir: &Path) -> Result<()> {
-    let absolute = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path));
-    let (to_absolute, data_dir) = (absolute(to)?, absolute(data_dir)?);
-    if to_absolute.starts_with(&data_dir) {
+    let (to_resolved, data_dir) = (resolved(to)?, resolved(data_dir)?);
+    if to_resolved.starts_with(&data_dir) {
         bail!(
             "the backup directory {} is in the data directory {}: name a directory elsewhere, best on another disk",
             to.display(),
@@ -86,61 +104,69 @@ fn refuse_inside(to: &Path, data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What happens beside the copying: it bounds the rate, shows progress, and reports it to the server.
-struct Work {
-    meter: Meter,
+/// Where a path leads, through all links. What does not exist yet will be made of plain directories.
+fn resolved(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    let mut resolved = PathBuf::new();
+    for component in absolute.components() {
+        match component {
+            // What is resolved so far has no links, so the directory above it is the one before it.
+            Component::ParentDir => drop(resolved.pop()),
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) | Component::Normal(_) => {
+                let name: &OsStr = component.as_os_str();
+                resolved.push(name);
+                if let Ok(real) = resolved.canonicalize() {
+                    resolved = real;
+                }
+            }
+        }
+    }
+    Ok(resolved)
+}
+
+/// What happens beside the copying: it bounds the rate, shows progress, and notes it for the server.
+struct Work(Mutex<Parts>);
+
+struct Parts {
+    holder: Holder,
+    /// `None` at the end.
+    meter: Option<Meter>,
     pace: Pace,
     done_bytes: u64,
-    told_at: Instant,
 }
 
 impl Work {
-    fn new(meter: Meter, rate_mib: u64) -> Self {
-        Self {
-            meter,
-            pace: Pace::new(rate_mib),
+    fn new(holder: Holder, meter: Meter, rate_mib: u64) -> Self {
+        Self(Mutex::new(Parts {
+            holder,
+            meter: Some(meter),
+            pace: Pace::new(rate_mib, Instant::now()),
             done_bytes: 0,
-            told_at: Instant::now(),
-        }
+        }))
     }
 
-    fn note(&mut self, holder: &mut Holder, phase: Phase, bytes: u64) -> Result<(), BoxError> {
-        self.done_bytes += bytes;
-        self.meter.note(phase, bytes);
-        if self.told_at.elapsed() >= TELL_INTERVAL {
-            self.told_at = Instant::now();
-            holder.tell(self.done_bytes)?;
+    fn lock(&self) -> MutexGuard<'_, Parts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end_meter(&self) {
+        self.lock().meter = None;
+    }
+}
+
+impl Progress for Work {
+    fn note(&self, phase: Phase, bytes: u64) -> Result<(), BoxError> {
+        let mut parts = self.lock();
+        parts.done_bytes += bytes;
+        if let Some(meter) = &mut parts.meter {
+            meter.note(phase, bytes);
         }
-        if phase == Phase::Copy {
-            self.pace.wait(bytes);
-        }
+        parts.holder.note(parts.done_bytes)?;
+        let pause = parts.pace.pause_after(bytes, Instant::now());
+        drop(parts);
+        std::thread::sleep(pause);
         Ok(())
-    }
-}
-
-/// Bounds a rate. What was not used for a while is not made up for.
-struct Pace {
-    bytes_per_second: u64,
-    free_at: Instant,
-}
-
-impl Pace {
-    /// `rate_mib` is in MiB a second, 0 for no bound.
-    fn new(rate_mib: u64) -> Self {
-        Self {
-            bytes_per_second: rate_mib << 20,
-            free_at: Instant::now(),
-        }
-    }
-
-    fn wait(&mut self, bytes: u64) {
-        if self.bytes_per_second == 0 {
-            return;
-        }
-        let now = Instant::now();
-        let took = bytes.saturating_mul(1_000_000) / self.bytes_per_second;
-        self.free_at = self.free_at.max(now) + Duration::from_micros(took);
-        std::thread::sleep(self.free_at - now);
     }
 }
 
@@ -196,15 +222,27 @@ mod tests {
         refuse_inside(&place.path().join("database"), &data_dir).unwrap();
     }
 
+    /// A link leads into the data directory, and the directory behind it does not exist yet.
     #[test]
-    fn the_pace_is_kept() {
-        let begun = Instant::now();
-        let mut pace = Pace::new(100);
-        for _ in 0..10 {
-            pace.wait(1 << 20);
+    fn a_link_does_not_hide_that_a_backup_is_inside_the_data_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let data_dir = place.path().join("data");
+        std::fs::create_dir(&data_dir).unwrap();
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&data_dir, &link).unwrap();
+        for inside in [
+            "link",
+            "link/new",
+            "link/a/b",
+            "new/../link/a",
+            "link/../data/x",
+        ] {
+            let refused = refuse_inside(&place.path().join(inside), &data_dir);
+            assert!(refused.is_err(), "{inside}");
+            refuse_inside(&place.path().join(inside), &link).unwrap_err();
         }
-        assert!(begun.elapsed() >= Duration::from_millis(99));
-        let mut unbounded = Pace::new(0);
-        unbounded.wait(u64::MAX);
+        for outside in ["link/../new", "new/data", "data/../new"] {
+            refuse_inside(&place.path().join(outside), &data_dir).unwrap();
+        }
     }
 }

@@ -222,7 +222,7 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
 
-    /// How fast to copy at most, in MiB a second; 0 for no limit
+    /// How fast to read at most, to copy and to check, in MiB a second; 0 for no limit
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub(crate) rate: u64,
 
@@ -261,6 +261,11 @@ pub(crate) enum LogCommand {
     Inspect(DataDirArgs),
     /// Read the whole log and check every checksum. Fails if anything is damaged, and changes nothing.
     Verify(DataDirArgs),
+    /// List what the scrub of a running server has found damaged: places in files, messages, and session states.
+    ///
+    /// The scrub reads everything that is durable, at a bounded rate (kew serve --scrub-rate). Exit codes: 0 if
+    /// nothing is damaged, otherwise 1.
+    Damage(DirectoryArgs),
     /// List what a damaged log has lost; with --accept-loss, repair it.
     ///
     /// Use it when the server does not start with a data directory, or when bodies of messages are damaged.

@@ -1,6 +1,7 @@
 //! `kew log`: shows the content of a data directory that no server uses, verifies it, and repairs
 //! it.
 
+mod damage;
 mod repair;
 
 use std::path::Path;
@@ -19,6 +20,7 @@ pub(crate) fn run(args: &LogArgs) -> Result<()> {
     match &args.command {
         LogCommand::Inspect(args) => inspect(args),
         LogCommand::Verify(args) => verify(args),
+        LogCommand::Damage(args) => damage::run(args),
         LogCommand::Repair(args) => repair::run(args),
     }
 }

@@ -67,7 +67,9 @@ fn print(answer: &Answer, json: bool) -> Result<()> {
             print_keys(keys);
         }
         Answer::Removed { removed } => print_line(&format!("removed {removed}")),
-        Answer::Config { .. } => bail!("the server sent an unexpected answer"),
+        Answer::Config { .. } | Answer::Damage { .. } => {
+            bail!("the server sent an unexpected answer")
+        }
     }
     Ok(())
 }

@@ -1,15 +1,16 @@
 //! `kew restore`: verifies a backup, and makes a new data directory of it.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context as _, Result, bail};
-use kew_backup::{Backup, Phase, stated_size_bytes};
+use anyhow::{Context as _, Result, anyhow, bail};
+use kew_backup::{Backup, Phase, Progress, stated_size_bytes};
 use kew_broker::{PartitionOptions, Restore};
 use kew_log::Restoring;
 use serde_json::json;
 
 use crate::backup_command::{Meter, explain_damage, size};
-use crate::cli::{RestoreArgs, print_line};
+use crate::cli::{RestoreArgs, print_error, print_line};
 use crate::tls_command::quoted;
 use crate::{holders, safe_json};
 
@@ -28,33 +29,37 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<()> {
             data_dir.display()
         )
     };
-    let mut meter = Meter::new(args.json, "restored", backup.manifest().size_bytes());
+    let meter = Meter::new(args.json, "restored", backup.manifest().size_bytes());
     backup
-        .copy_to(&restoring.log_path(), &mut |phase, bytes| {
-            meter.note(phase, bytes);
-            Ok(())
-        })
+        .copy_to(&restoring.log_path(), &metered(meter))
         .with_context(unfinished)?;
-    drop(meter);
     let counts = restore.counts();
     begin_anew(restore, &restoring).with_context(unfinished)?;
     restoring.finish().with_context(unfinished)?;
+    hint_at_root(data_dir);
     print_restored(&backup, counts, data_dir, args)
 }
 
 /// Reads all of a backup, and everything that a start would read, as it would.
 fn verify(from: &Path, json: bool) -> Result<(Backup, Restore)> {
     let size_bytes = stated_size_bytes(from).map_err(|error| explain_damage(error, from))?;
-    let mut meter = Meter::new(json, "verified", size_bytes);
-    let backup = Backup::open(from, &mut |phase, bytes| {
+    let meter = Mutex::new(Some(Meter::new(json, "verified", size_bytes)));
+    let meter = Arc::new(meter);
+    let shown = Arc::clone(&meter);
+    let progress: Arc<dyn Progress> = Arc::new(move |phase, bytes| {
         let phase = match phase {
             Phase::Check => Phase::Copy,
-            phase @ (Phase::Copy | Phase::Reuse) => phase,
+            phase @ (Phase::Copy | Phase::Reuse | Phase::Verify) => phase,
         };
-        meter.note(phase, bytes);
+        let mut meter = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(meter) = &mut *meter {
+            meter.note(phase, bytes);
+        }
         Ok(())
     });
-    drop(meter);
+    let backup = Backup::open(from, &progress);
+    // What follows reads the same bytes again.
+    *meter.lock().unwrap_or_else(PoisonError::into_inner) = None;
     let backup = backup.map_err(|error| explain_damage(error, from))?;
     let restore = Restore::read(backup.view())
         .with_context(|| format!("cannot use the backup {}", from.display()))?;
@@ -66,6 +71,26 @@ fn verify(from: &Path, json: bool) -> Result<(Backup, Restore)> {
         );
     }
     Ok((backup, restore))
+}
+
+fn metered(meter: Meter) -> Arc<dyn Progress> {
+    let meter = Mutex::new(meter);
+    Arc::new(move |phase, bytes| {
+        let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
+        meter.note(phase, bytes);
+        Ok(())
+    })
+}
+
+/// A server under another user cannot read files that root has made.
+fn hint_at_root(data_dir: &Path) {
+    if rustix::process::geteuid().is_root() {
+        print_error(&anyhow!(
+            "the restored files belong to root: if the server runs as another user, give them to it first: \
+             chown -R USER {}",
+            quoted(&data_dir.display().to_string())
+        ));
+    }
 }
 
 fn begin_anew(restore: Restore, restoring: &Restoring) -> Result<()> {

@@ -73,7 +73,13 @@ async fn serve(settings: Settings, open_files_max: u64, mut signals: Signals) ->
     let tls = open_tls(&settings.tls)?;
     signals.answer_hangup(tls.as_ref(), &settings.place);
     let (_data_dir, storage) = open_storage(&settings.place)?;
-    let starting = tokio::task::spawn_blocking(|| Broker::start(storage, BrokerOptions::default()));
+    let mut options = BrokerOptions::default();
+    options.partition.scrub_bytes_per_second = match &settings.place {
+        // There is no disk.
+        Place::Memory => 0,
+        Place::Directory(_) => settings.scrub_bytes_per_second,
+    };
+    let starting = tokio::task::spawn_blocking(|| Broker::start(storage, options));
     let started = tokio::select! {
         started = starting => started.context("the recovery panicked")?,
         () = signals.stop() => return Ok(()),

@@ -145,9 +145,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS")]
     pub(crate) queue_deletion_delay: Option<u64>,
 
+    /// How fast to read everything that is durable, once a day, to find damage before a client needs the data; in
+    /// MiB a second, 0 to 10000. 0 turns it off [env: KEW_SCRUB_RATE] [default: 8]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) scrub_rate: Option<u64>,
+
     /// Read settings from this TOML file: data_dir, ephemeral, queue_listen, bus_listen, import, allow_public_key,
     /// no_public_key, server_name, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
-    /// metrics_queues, log_format, slow_request, queue_deletion_delay, and a table issuer with url,
+    /// metrics_queues, log_format, slow_request, queue_deletion_delay, scrub_rate, and a table issuer with url,
     /// keys, audience, role_claim, roles and allow_http, or an array of such tables. docs/configuration.md
     /// describes each of them
     /// [env: KEW_CONFIG]

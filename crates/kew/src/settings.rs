@@ -34,6 +34,10 @@ const QUEUE_LISTEN_DEFAULT: &str = "127.0.0.1:10001";
 
 /// The longest time that the names of deleted queues can stay reserved.
 const QUEUE_DELETION_DELAY_SECONDS_MAX: u64 = 3600;
+
+/// How fast a scrub reads, in MiB a second.
+const SCRUB_RATE_MIB_DEFAULT: u64 = 8;
+const SCRUB_RATE_MIB_MAX: u64 = 10_000;
 /// The name of the administration socket in a data directory.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
@@ -74,6 +78,8 @@ pub(crate) struct Settings {
     pub(crate) issuers: Vec<IssuerSettings>,
     /// How long the name of a deleted queue stays reserved.
     pub(crate) queue_deletion_delay: Duration,
+    /// How much a scrub reads; 0 for none.
+    pub(crate) scrub_bytes_per_second: u64,
     pub(crate) public_key: PublicKey,
     /// The names that clients use for the server, besides those that it knows by itself.
     pub(crate) server_names: Vec<ServerName>,
@@ -141,6 +147,7 @@ impl Settings {
             .unwrap_or_default()
             .complete()?;
         let queue_deletion_delay = deletion_delay(&layers)?;
+        let scrub_bytes_per_second = scrub_rate(&layers)?;
         let public_key = public_key(&layers)?;
         let server_names = server_names(&layers)?;
         let admin_socket = layers.iter().find_map(|layer| layer.admin_socket.clone());
@@ -175,6 +182,7 @@ impl Settings {
             observing,
             issuers,
             queue_deletion_delay,
+            scrub_bytes_per_second,
             public_key,
             server_names,
             admin_socket,
@@ -190,6 +198,17 @@ fn deletion_delay(layers: &[Layer]) -> Result<Duration, SettingsError> {
         seconds => Err(SettingsError(format!(
             "queue deletion delay {seconds} s is above the maximum of \
              {QUEUE_DELETION_DELAY_SECONDS_MAX} s"
+        ))),
+    }
+}
+
+/// How many bytes a second a scrub reads, from the first place that sets it.
+fn scrub_rate(layers: &[Layer]) -> Result<u64, SettingsError> {
+    let mib = layers.iter().find_map(|layer| layer.scrub_rate);
+    match mib.unwrap_or(SCRUB_RATE_MIB_DEFAULT) {
+        mib @ ..=SCRUB_RATE_MIB_MAX => Ok(mib << 20),
+        mib => Err(SettingsError(format!(
+            "scrub rate {mib} MiB/s is above the maximum of {SCRUB_RATE_MIB_MAX} MiB/s"
         ))),
     }
 }

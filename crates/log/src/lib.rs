@@ -22,6 +22,7 @@ mod reader;
 mod recovery;
 mod replay;
 mod salvage;
+mod scrub;
 mod segment;
 mod snapshot;
 mod storage;
@@ -45,8 +46,9 @@ pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
+pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
 pub use snapshot::SnapshotContent;
 pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,
-    StorageFile,
+    StorageFile, create_directory,
 };

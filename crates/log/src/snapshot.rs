@@ -4,6 +4,8 @@
 //! later differ in age. A snapshot is written under a temporary name and renamed once it is durable. Every
 //! checksum continues the one before, and the trailer closes the chain.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::LogPosition;
@@ -260,46 +262,88 @@ pub(crate) fn read(
     position: LogPosition,
     replay: &mut dyn Replay,
 ) -> Result<SnapshotHeader, ReadError> {
-    let name = names::snapshot(position.as_u64());
-    let file = storage::open(storage, &name)?;
-    let size_bytes = storage::len(&*file, &name)?;
-    let mut reader = Reader {
-        file: &*file,
-        name: &name,
-        offset: 0,
-        size_bytes,
-    };
-    let bytes: [u8; HEADER_SIZE] = reader.take()?;
-    let header = SnapshotHeader::decode(&bytes).map_err(|error| ReadError::Format(0, error))?;
-    if header.position != position {
-        return Err(damaged(
-            0,
-            "the snapshot's position is not that of its name",
-        ));
+    let mut parts = PartReader::open(storage, position)?;
+    while let Some(part) = parts.next_part()? {
+        replay
+            .snapshot_part(part)
+            .map_err(|error| ReadError::Replay(position, error))?;
     }
-    let mut crc = read_u32(&bytes, 36);
-    let mut part = Vec::new();
-    for _ in 0..header.part_count {
+    Ok(parts.header)
+}
+
+/// Reads a snapshot part by part.
+pub(crate) struct PartReader {
+    reader: Reader,
+    header: SnapshotHeader,
+    /// The checksum of all that was read.
+    crc: u32,
+    parts_left: u32,
+    part: Vec<u8>,
+}
+
+impl PartReader {
+    pub(crate) fn open(storage: &dyn Storage, position: LogPosition) -> Result<Self, ReadError> {
+        let name = names::snapshot(position.as_u64());
+        let file = storage::open(storage, &name)?;
+        let size_bytes = storage::len(&*file, &name)?;
+        let mut reader = Reader {
+            file,
+            name,
+            offset: 0,
+            size_bytes,
+        };
+        let bytes: [u8; HEADER_SIZE] = reader.take()?;
+        let header = SnapshotHeader::decode(&bytes).map_err(|error| ReadError::Format(0, error))?;
+        if header.position != position {
+            return Err(damaged(
+                0,
+                "the snapshot's position is not that of its name",
+            ));
+        }
+        Ok(Self {
+            reader,
+            header,
+            crc: read_u32(&bytes, 36),
+            parts_left: header.part_count,
+            part: Vec::new(),
+        })
+    }
+
+    /// The next part. `None` after the last one: then the snapshot is whole.
+    pub(crate) fn next_part(&mut self) -> Result<Option<&[u8]>, ReadError> {
+        let reader = &mut self.reader;
         let at = reader.offset;
+        let Some(parts_left) = self.parts_left.checked_sub(1) else {
+            let bytes: [u8; TRAILER_SIZE] = reader.take()?;
+            if bytes != trailer(self.crc, reader.size_bytes) || reader.offset != reader.size_bytes {
+                return Err(damaged(at, "the snapshot's trailer does not match"));
+            }
+            return Ok(None);
+        };
         let bytes: [u8; PART_HEADER_SIZE] = reader.take()?;
-        reader.take_into(&mut part, read_u32(&bytes, 8))?;
-        crc = part_crc(crc, &bytes, &part);
-        if crc != read_u32(&bytes, 12) {
+        reader.take_into(&mut self.part, read_u32(&bytes, 8), at)?;
+        self.crc = part_crc(self.crc, &bytes, &self.part);
+        if self.crc != read_u32(&bytes, 12) {
             return Err(damaged(
                 at,
                 "a part of the snapshot does not match its checksum",
             ));
         }
-        replay
-            .snapshot_part(&part)
-            .map_err(|error| ReadError::Replay(position, error))?;
+        self.parts_left = parts_left;
+        Ok(Some(&self.part))
     }
-    let at = reader.offset;
-    let bytes: [u8; TRAILER_SIZE] = reader.take()?;
-    if bytes != trailer(crc, size_bytes) || reader.offset != size_bytes {
-        return Err(damaged(at, "the snapshot's trailer does not match"));
+
+    /// Where the next part begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.reader.offset
     }
-    Ok(header)
+
+    /// Lets the next bytes be read from the disk.
+    pub(crate) fn forget_cached(&self, size_bytes: u64) {
+        self.reader
+            .file
+            .forget_cached(self.reader.offset, size_bytes);
+    }
 }
 
 fn damaged(offset: u64, what: &'static str) -> ReadError {
@@ -307,31 +351,32 @@ fn damaged(offset: u64, what: &'static str) -> ReadError {
 }
 
 /// Reads forward, and takes no more memory than the file has bytes.
-struct Reader<'a> {
-    file: &'a dyn StorageFile,
-    name: &'a str,
+struct Reader {
+    file: Arc<dyn StorageFile>,
+    name: String,
     offset: u64,
     size_bytes: u64,
 }
 
-impl Reader<'_> {
+impl Reader {
     fn take<const SIZE: usize>(&mut self) -> Result<[u8; SIZE], ReadError> {
         let mut bytes = [0; SIZE];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    fn take_into(&mut self, part: &mut Vec<u8>, length: u32) -> Result<(), ReadError> {
+    /// Takes the part that begins at `at` with its header.
+    fn take_into(&mut self, part: &mut Vec<u8>, length: u32, at: u64) -> Result<(), ReadError> {
         let length = u64::from(length);
         if length > self.size_bytes - self.offset {
-            return Err(damaged(self.offset, "the snapshot ends within a part"));
+            return Err(damaged(at, "the snapshot ends within a part"));
         }
         part.resize(memory_size(length), 0);
         self.fill(part)
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), ReadError> {
-        let count = storage::read_at(self.file, self.name, bytes, self.offset)?;
+        let count = storage::read_at(&*self.file, &self.name, bytes, self.offset)?;
         if count < bytes.len() {
             return Err(damaged(self.offset, "the snapshot ends too early"));
         }

@@ -52,6 +52,8 @@ pub enum Seam {
 pub enum Bug {
     /// Records are checked without the epoch, salt and position that they were written for.
     OldRecordsTrusted,
+    /// A scrub passes over a segment.
+    SegmentNotScrubbed,
     /// Recovery does not copy the tail that may not be durable.
     TailNotCopied,
     /// A partition continues after an I/O call has failed.

@@ -146,6 +146,8 @@ impl Swarm {
             tick_budget: 4,
             run_length: self.run_length,
             gather_steps: self.gather_steps,
+            // Suites of the disk carry it out.
+            scrub_bytes_per_second: 0,
         }
     }
 

@@ -5,9 +5,12 @@
 )]
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use kew_backup::{Backup, BackupError, Phase, Source, Taken, take};
+use kew_backup::{Backup, BackupError, Phase, Progress, Source, Taken, take};
 use kew_log::{
     BatchBuilder, BoxError, FileStorage, Log, LogOptions, LogPosition, Replay, plan_backup, replay,
 };
@@ -88,26 +91,48 @@ impl Place {
 
     /// Takes a backup that is ended when so many bytes were copied or checked.
     fn take_until(&self, bytes_max: u64) -> Result<Taken, BackupError> {
+        let done = AtomicU64::new(0);
+        let count = move |phase, bytes| match phase {
+            Phase::Copy | Phase::Check => {
+                let before = done.fetch_add(bytes, Ordering::Relaxed);
+                match before + bytes <= bytes_max {
+                    true => Ok(()),
+                    false => Err("ended".into()),
+                }
+            }
+            Phase::Reuse | Phase::Verify => Ok(()),
+        };
+        self.take_as(ID, &(Arc::new(count) as Arc<dyn Progress>))
+    }
+
+    fn take_as(
+        &self,
+        data_dir_id: &str,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Taken, BackupError> {
         let storage = FileStorage::read_only(self.source()).unwrap();
         let plan = plan_backup(&storage).unwrap();
         let source = Source {
             storage: &storage,
             plan: &plan,
-            data_dir_id: ID,
+            data_dir_id,
             taken_at: "2026-11-24T15:00:00Z",
             kew: "0.1.0",
         };
-        let mut left = bytes_max;
-        take(&source, &self.backup(), &mut |phase, bytes| {
-            if phase != Phase::Reuse {
-                left = left.checked_sub(bytes).ok_or("ended")?;
-            }
-            Ok(())
-        })
+        take(&source, &self.backup(), progress)
     }
 
     fn open(&self) -> Result<Backup, BackupError> {
-        Backup::open(&self.backup(), &mut |_, _| Ok(()))
+        Backup::open(&self.backup(), &unnoted())
+    }
+
+    /// The finished files, each with the number that the file system gave it.
+    fn finished(&self) -> Vec<(PathBuf, u64)> {
+        let all = self.stored().into_iter();
+        let finished = all.filter(|path| !path.to_str().unwrap().contains("prepare-"));
+        finished
+            .map(|path| (path.clone(), fs::metadata(path).unwrap().ino()))
+            .collect()
     }
 
     fn stored(&self) -> Vec<PathBuf> {
@@ -116,6 +141,10 @@ impl Place {
         paths.sort();
         paths
     }
+}
+
+fn unnoted() -> Arc<dyn Progress> {
+    Arc::new(|_, _| Ok(()))
 }
 
 fn flip(path: &Path, at: usize) {
@@ -136,6 +165,7 @@ fn a_backup_that_is_ended_anywhere_continues() {
     place.append(30);
     let mut copied = 0;
     let mut ends = 0;
+    let mut finished = Vec::new();
     let taken = loop {
         // A little more than a segment each time.
         match place.take_until(1_200_000) {
@@ -146,7 +176,13 @@ fn a_backup_that_is_ended_anywhere_continues() {
         assert!(matches!(place.open(), Err(BackupError::Unfinished { .. })));
         assert!(ends < 20, "it does not end");
         copied += 1;
+        // What was finished before is still the same file.
+        let now = place.finished();
+        assert!(finished.iter().all(|file| now.contains(file)));
+        finished = now;
     };
+    let now = place.finished();
+    assert!(!finished.is_empty() && finished.iter().all(|file| now.contains(file)));
     assert!(copied > 1 && taken.reused_bytes > taken.copied_bytes);
     let backup = place.open().unwrap();
     assert_eq!(events_in(&backup), 30);
@@ -154,7 +190,7 @@ fn a_backup_that_is_ended_anywhere_continues() {
 
     let to = place.0.path().join("new");
     fs::create_dir(&to).unwrap();
-    backup.copy_to(&to, &mut |_, _| Ok(())).unwrap();
+    backup.copy_to(&to, &unnoted()).unwrap();
     let mut count = Count::default();
     let storage = FileStorage::open(&to).unwrap();
     Log::open(&storage, LogOptions::default(), 1, &mut count).unwrap();
@@ -236,6 +272,101 @@ fn damage_is_named_where_it_is() {
     };
     assert_eq!(file, "segment-00000000000000000002");
     assert!(offset <= 60_000);
+}
+
+/// Every byte is noted that is read, so that a rate bounds all of them.
+#[test]
+fn all_reading_is_noted() {
+    let place = Place::new();
+    place.append(30);
+    let noted: Arc<[AtomicU64; 4]> = Arc::default();
+    let count = Arc::clone(&noted);
+    let progress: Arc<dyn Progress> = Arc::new(move |phase, bytes| {
+        count[phase as usize].fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    });
+    let take = || {
+        for noted in &*noted {
+            noted.store(0, Ordering::Relaxed);
+        }
+        let taken = place.take_as(ID, &progress).unwrap();
+        let size_bytes = taken.manifest.size_bytes();
+        let of = |phase| noted[phase as usize].load(Ordering::Relaxed);
+        (size_bytes, of)
+    };
+    let (size_bytes, of) = take();
+    assert_eq!(of(Phase::Copy), size_bytes);
+    assert_eq!(of(Phase::Check), size_bytes);
+    // Each file by itself, and then all that a start reads: here every segment is older than the snapshot.
+    assert!(of(Phase::Verify) >= size_bytes, "{}", of(Phase::Verify));
+    let (size_bytes, of) = take();
+    assert_eq!((of(Phase::Copy), of(Phase::Check)), (0, 0));
+    assert_eq!(of(Phase::Reuse), size_bytes);
+    assert!(of(Phase::Verify) > 0);
+}
+
+#[test]
+fn a_source_that_ends_early_is_damaged() {
+    let place = Place::new();
+    place.append(30);
+    let segment = place.source().join("segment-00000000000000000002");
+    let storage = FileStorage::read_only(place.source()).unwrap();
+    let plan = plan_backup(&storage).unwrap();
+    // Zeros follow the last record, so nothing but the size shows that they are missing.
+    let planned = plan.segments.iter().find(|it| it.number == 2).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
+    file.set_len(planned.copied_bytes - 1).unwrap();
+    let source = Source {
+        storage: &storage,
+        plan: &plan,
+        data_dir_id: ID,
+        taken_at: "2026-11-24T15:00:00Z",
+        kew: "0.1.0",
+    };
+    let refused = take(&source, &place.backup(), &unnoted());
+    let Err(BackupError::SourceDamaged { file, offset, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(file, "segment-00000000000000000002");
+    assert_eq!(offset, planned.copied_bytes - 1);
+}
+
+/// Once the manifest is replaced, the new backup is the one that counts, whatever else fails.
+#[test]
+fn a_failed_removal_does_not_hide_that_the_backup_is_whole() {
+    let place = Place::new();
+    place.append(30);
+    place.take().unwrap();
+    // A directory cannot be removed as a file.
+    let stuck = place
+        .backup()
+        .join("partition-0/segment-00000000000000000099-0000002a-100-deadbeef");
+    fs::create_dir(&stuck).unwrap();
+    place.append(5);
+    let taken = place.take().unwrap();
+    let not_removed = taken.not_removed.unwrap();
+    assert!(not_removed.contains("cannot remove"), "{not_removed}");
+    assert_eq!(events_in(&place.open().unwrap()), 35);
+    fs::remove_dir(&stuck).unwrap();
+    assert_eq!(place.take().unwrap().not_removed, None);
+}
+
+#[test]
+fn an_unfinished_backup_belongs_to_its_data_directory_too() {
+    let place = Place::new();
+    place.append(30);
+    assert!(matches!(
+        place.take_until(700_000),
+        Err(BackupError::Ended(_))
+    ));
+    let other = place.take_as("f00d", &unnoted());
+    let Err(BackupError::OtherSource { found, given, .. }) = other else {
+        panic!("{other:?}");
+    };
+    assert_eq!((found.as_str(), given.as_str()), (ID, "f00d"));
+    place.take().unwrap();
+    let other = place.take_as("f00d", &unnoted());
+    assert!(matches!(other, Err(BackupError::OtherSource { .. })));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::batch::{Batch, Writing};
 use super::maintenance::Maintenance;
+use super::scrub::Scrubbing;
 use super::stirred::PassedOver;
 use super::{Partition, PartitionOptions};
 use crate::waiters::Waiters;
@@ -68,7 +69,7 @@ impl<T> Partition<T> {
             is_marked: false,
             space_retry_at: None,
             make_space_at: Timestamp::ZERO,
-            is_space_made: false,
+            scrub: Scrubbing::default(),
             is_without_room: false,
             snapshot_retry_at: Timestamp::ZERO,
             opening_retry_at: None,

@@ -60,6 +60,15 @@ impl<T> Partition<T> {
         self.gather(u64::MAX);
     }
 
+    /// Prepares a clean end: a snapshot of everything, so that the next start replays nothing, and a mark. Carry out
+    /// all jobs, then call it again if it returns true: a snapshot that was already under way has an older state.
+    pub fn close(&mut self) -> bool {
+        let is_older_under_way = self.log.is_snapshotting();
+        self.snapshot();
+        self.mark();
+        is_older_under_way
+    }
+
     pub(super) fn is_snapshot_possible(&self) -> bool {
         let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
         !self.stopped && is_quiet && self.log.bytes_since_snapshot() > 0
@@ -115,7 +124,7 @@ impl<T> Partition<T> {
             // No record begins in the header of the next segment, where positions go on.
             let end = segment.base.as_u64() + segment.size_bytes;
             let positions = segment.first.as_u64()..segment.end.as_u64().min(end);
-            self.state.live_bytes_in(positions) > 0
+            self.state.is_any_live_in(positions)
         });
         live.map(|segment| segment.base).collect()
     }

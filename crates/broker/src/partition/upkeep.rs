@@ -1,6 +1,9 @@
 //! Periodic work of a partition, which needs no command: marks, and making space on a full disk.
 
+use std::collections::BTreeSet;
+
 use kew_engine::Timestamp;
+use kew_log::LogPosition;
 
 use super::Partition;
 
@@ -16,7 +19,8 @@ const SPACE_FREED_INTERVAL_MS: u64 = 250;
 /// How soon jobs are tried again that had no file descriptor.
 const OPENING_RETRY_INTERVAL_MS: u64 = 100;
 
-/// How fast the state is written to a snapshot: about 4 ms per MB. Used to spend at most a tenth of the time on it.
+/// Snapshots that only make space are written for at most a tenth of the time, at 250 MB a second. Whether they would
+/// free anything is looked at more often: that takes microseconds, because the bytes that are still needed are counted.
 const MAKE_SPACE_BYTES_PER_MS: u64 = 25_000;
 
 impl<T> Partition<T> {
@@ -25,15 +29,18 @@ impl<T> Partition<T> {
         if self.space_retry_at.is_some_and(|at| at.has_passed(now)) {
             self.log.retry_prepare();
             let interval_ms = self.writing_interval_ms();
-            // Drained messages make the next walk shorter: do not wait for the interval that was computed
+            // Drained messages make the next snapshot smaller: do not wait for the interval that was computed
             // before.
             self.make_space_at = self.make_space_at.min(now.plus_ms(interval_ms));
+            let live = self.live_segments();
+            let can_free = self.log.can_free_segments(&live);
+            let is_wanted = can_free || self.log.snapshot_error().is_some();
             // With no room at all, nothing else can go on.
-            if self.is_without_room || self.make_space_at.has_passed(now) {
-                self.is_space_made = self.make_space();
+            if is_wanted && (self.is_without_room || self.make_space_at.has_passed(now)) {
+                self.make_space(live, can_free);
                 self.make_space_at = now.plus_ms(interval_ms);
             }
-            let retry_ms = match self.is_space_made {
+            let retry_ms = match can_free {
                 true => SPACE_FREED_INTERVAL_MS,
                 false => SPACE_RETRY_INTERVAL_MS,
             };
@@ -44,6 +51,7 @@ impl<T> Partition<T> {
             self.opening_retry_at = None;
             self.log.retry_opening();
         }
+        self.avoid_damage();
         if !is_idle {
             self.active_at = now;
             self.is_marked = false;
@@ -54,17 +62,14 @@ impl<T> Partition<T> {
     }
 
     /// Frees the space of drained messages, which takes two snapshots behind them. The mark makes the second
-    /// snapshot differ from the first. Returns whether there is something to free.
-    fn make_space(&mut self) -> bool {
-        let live = self.live_segments();
-        let can_free = self.log.can_free_segments(&live);
-        if (can_free || self.log.snapshot_error().is_some()) && self.is_snapshot_possible() {
+    /// snapshot differ from the first.
+    fn make_space(&mut self, live: BTreeSet<LogPosition>, can_free: bool) {
+        if self.is_snapshot_possible() {
             self.snapshot_with(live);
         }
         if can_free {
             self.log.force_mark();
         }
-        can_free
     }
 
     /// How long writing snapshots must rest, to take at most a tenth of the time.

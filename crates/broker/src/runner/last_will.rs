@@ -22,6 +22,7 @@ impl Drop for LastWill {
         // Dropped tickets answer their callers that the partition has stopped.
         mailbox.commands.clear();
         mailbox.slice = None;
+        mailbox.scrub_reports.clear();
         drop(mailbox);
         if thread::panicking() {
             self.failed.send_replace(Some(Failure::of_a_bug()));

@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use kew_engine::Command;
 use kew_log::JobOutcome;
+use tokio::sync::oneshot;
 
 use crate::answers::Asker;
 use crate::backup::BackupRequest;
@@ -12,7 +13,7 @@ use crate::broker::lock;
 use crate::metrics::Instruments;
 use crate::overview::SliceRequest;
 use crate::watch::Watchers;
-use crate::{Admission, AdmissionLimits, Admitted, Rejection, Source};
+use crate::{Admission, AdmissionLimits, Admitted, Rejection, ScrubOutcome, ScrubReport, Source};
 
 /// The recipient of a command's answer, and what the command counts for until then.
 pub(super) type Ticket = (Asker, Admitted);
@@ -37,6 +38,10 @@ pub(super) struct Mailbox {
     pub(super) slice: Option<SliceRequest>,
     /// Requests about backups. Each has an answer or is the end of one, and there is one backup at a time.
     pub(super) backups: Vec<BackupRequest>,
+    /// The outcome of the scrub's job. There is one at a time.
+    pub(super) scrubbed: Option<ScrubOutcome>,
+    /// Requests for what the scrub has found.
+    pub(super) scrub_reports: Vec<oneshot::Sender<ScrubReport>>,
     /// A thread that had jobs is gone. Their outcomes will never come.
     pub(super) worker_is_gone: bool,
     /// The runner waits for mail: wake it after adding some.
@@ -54,6 +59,8 @@ impl Shared {
                 outcomes: Vec::new(),
                 slice: None,
                 backups: Vec::new(),
+                scrubbed: None,
+                scrub_reports: Vec::new(),
                 worker_is_gone: false,
                 runner_waits: false,
                 stop: false,
@@ -138,6 +145,17 @@ impl Shared {
             mailbox.backups.push(request);
             self.wake(mailbox);
         }
+    }
+
+    /// Asks the runner what the scrub has found. The answer is dropped if the runner has stopped.
+    pub(crate) fn request_scrub_report(&self) -> oneshot::Receiver<ScrubReport> {
+        let (sender, answer) = oneshot::channel();
+        let mut mailbox = lock(&self.mailbox);
+        if !mailbox.stop && !mailbox.stopped {
+            mailbox.scrub_reports.push(sender);
+            self.wake(mailbox);
+        }
+        answer
     }
 
     /// How many commands are under way, and the state of the partition.

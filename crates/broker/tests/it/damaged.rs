@@ -33,6 +33,7 @@ impl Sizes {
             tick_budget: 4,
             run_length: RunLength::TINY,
             gather_steps: 1,
+            scrub_bytes_per_second: 1,
         }
     }
 }

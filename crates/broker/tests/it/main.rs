@@ -14,6 +14,7 @@ mod maintenance;
 mod metrics;
 mod partition;
 mod repair;
+mod scrub;
 mod support;
 mod transactions;
 mod unread;

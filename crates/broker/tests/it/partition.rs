@@ -6,7 +6,7 @@ use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, TurnEn
 use kew_engine::bus::{BusCommand, Purge};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome, RunLength, SequenceNumber, Service, Timestamp};
-use kew_log::{Fault, FaultyStorage, LogOptions, LogPosition, Repeat};
+use kew_log::{Fault, FaultyStorage, JobKind, LogOptions, LogPosition, Repeat, inspect};
 
 use crate::support::{create, delete, peek, receive, send};
 
@@ -32,6 +32,7 @@ pub(crate) fn options() -> PartitionOptions {
         tick_budget: 16,
         run_length: RunLength::TINY,
         gather_steps: 1,
+        scrub_bytes_per_second: 1,
     }
 }
 
@@ -131,6 +132,28 @@ fn a_snapshot_that_is_due_is_gathered_in_steps() {
     let count: usize = received.iter().map(|it| it.bodies().len()).sum();
     assert_eq!(count, sent);
     assert_eq!(driver.partition.state().counts().0, 21);
+}
+
+/// A clean end leaves a snapshot of everything, also if an older one was still under way.
+#[test]
+fn a_clean_end_leaves_nothing_to_replay() {
+    let mut driver = Driver::new();
+    driver.ask(send("before")).unwrap();
+    driver.partition.snapshot();
+    let mut replies = Vec::new();
+    let snapshot = driver.partition.next_job().unwrap();
+    assert_eq!(snapshot.kind(), JobKind::Snapshot);
+    driver.ask(send("after")).unwrap();
+    assert!(driver.partition.close(), "an older one is under way");
+    // The worker has written it.
+    let written = snapshot.run(&driver.storage);
+    driver.partition.complete(written, &mut replies).unwrap();
+    driver.jobs(&mut replies);
+    assert!(!driver.partition.close());
+    driver.jobs(&mut replies);
+    let report = inspect(&driver.storage.kill()).unwrap();
+    assert_eq!(report.snapshot_used, Some(report.end));
+    assert_eq!(report.events_to_replay, 0);
 }
 
 fn rejection(reply: Reply) -> Rejection {

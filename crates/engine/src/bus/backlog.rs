@@ -8,6 +8,7 @@
 mod index;
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use super::BusMessageState;
 use super::effect::{BusBodies, BusLease, BusWas};
@@ -414,6 +415,14 @@ impl Backlog {
 
     pub(crate) fn messages(&self) -> impl Iterator<Item = Message<'_>> {
         self.table.entries().map(Message::from)
+    }
+
+    /// The messages of runs with bodies in these units of positions.
+    pub(crate) fn messages_near(
+        &self,
+        units: RangeInclusive<u32>,
+    ) -> impl Iterator<Item = Message<'_>> {
+        self.table.entries_near(units).map(Message::from)
     }
 
     /// Whether a message of that state is in the table's order. Of a session, it is in the session's.

@@ -21,7 +21,7 @@ pub(crate) fn meanwhile() -> impl Strategy<Value = Meanwhile> {
     prop_oneof![
         3 => Just(Meanwhile::Nothing),
         2 => Just(Meanwhile::Begin),
-        4 => (1_u64..200).prop_map(Meanwhile::Gather),
+        4 => (0_u64..200).prop_map(Meanwhile::Gather),
         1 => Just(Meanwhile::Encode),
     ]
 }

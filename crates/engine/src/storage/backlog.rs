@@ -11,6 +11,8 @@
 pub(crate) mod expiry;
 mod repair;
 
+use std::ops::RangeInclusive;
+
 use crate::shared::Waste;
 use crate::storage::message::{self, Message};
 use crate::storage::{Lease, Was};
@@ -229,6 +231,14 @@ impl Backlog {
     /// Every message, in the order of sequence numbers.
     pub(crate) fn messages(&self) -> impl Iterator<Item = (SequenceNumber, Message)> {
         self.table.entries().map(stored)
+    }
+
+    /// The messages of runs with bodies in these units of positions.
+    pub(crate) fn messages_near(
+        &self,
+        units: RangeInclusive<u32>,
+    ) -> impl Iterator<Item = (SequenceNumber, Message)> {
+        self.table.entries_near(units).map(stored)
     }
 
     /// The messages from one number up to but not including another.

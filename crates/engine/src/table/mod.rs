@@ -28,6 +28,7 @@ mod timed;
 #[cfg(test)]
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use kew_planted::{Bug, is_planted};
@@ -382,6 +383,16 @@ impl Table {
     /// Every message, in order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.runs.iter().flat_map(|(_, run)| run.entries())
+    }
+
+    /// The messages of the runs with bodies in these units of positions. Looks at no message of another run.
+    pub(crate) fn entries_near(
+        &self,
+        units: RangeInclusive<u32>,
+    ) -> impl Iterator<Item = Entry<'_>> {
+        let runs = self.runs.iter().map(|(_, run)| run);
+        let near = runs.filter(move |run| run.spread.touches(&units));
+        near.flat_map(|run| run.entries())
     }
 
     /// Every message from a number on, in order.

@@ -8,7 +8,7 @@
 //! message decides what is subtracted, so a body that was never counted is never subtracted.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use crate::vocabulary::BodyLocation;
 
@@ -95,6 +95,14 @@ impl Spread {
         taken
     }
 
+    /// Whether bodies lie in any of these units.
+    pub(crate) fn touches(&self, units: &RangeInclusive<u32>) -> bool {
+        let first = self.0.partition_point(|(unit, _)| unit < units.start());
+        self.0
+            .get(first)
+            .is_some_and(|(unit, _)| units.contains(unit))
+    }
+
     #[cfg(test)]
     pub(crate) fn units(&self) -> &[(u32, u64)] {
         &self.0
@@ -178,11 +186,25 @@ impl Live {
 
     /// The bytes of the bodies in the units that a range of positions touches.
     pub(crate) fn size_bytes_in(&self, positions: Range<u64>) -> u64 {
-        if positions.is_empty() {
-            return 0;
-        }
-        let units = self.unit.of(positions.start)..=self.unit.of(positions.end - 1);
-        self.by_unit.range(units).map(|(_, bytes)| *bytes).sum()
+        self.counted_in(positions).sum()
+    }
+
+    /// Whether there are any, without a walk over all units of a long range.
+    pub(crate) fn has_any_in(&self, positions: Range<u64>) -> bool {
+        self.counted_in(positions).next().is_some()
+    }
+
+    /// The units that a range of positions touches, which is not empty.
+    pub(crate) fn units_of(&self, positions: &Range<u64>) -> RangeInclusive<u32> {
+        let last = positions.end.saturating_sub(1);
+        self.unit.of(positions.start)..=self.unit.of(last)
+    }
+
+    /// The bytes of each unit that has some.
+    fn counted_in(&self, positions: Range<u64>) -> impl Iterator<Item = u64> {
+        let units = self.units_of(&positions);
+        let counted = (!positions.is_empty()).then(|| self.by_unit.range(units));
+        counted.into_iter().flatten().map(|(_, bytes)| *bytes)
     }
 }
 
@@ -220,6 +242,9 @@ mod tests {
         assert_eq!(live.size_bytes_in(4096..8192), 49 + 48);
         assert_eq!(live.size_bytes_in(8191..8193), 49 + 48 + 198);
         assert_eq!(live.size_bytes_in(8192..8192), 0);
+        assert_eq!(live.size_bytes_in(u64::MAX - 1..u64::MAX), 48);
+        assert!(live.has_any_in(4096..4097) && !live.has_any_in(12_288..20_000));
+        assert!(!live.has_any_in(4096..4096));
         live.take(&mut one, body(8192, 100));
         live.take(&mut one, body(5000, 1));
         live.take_all(&other);

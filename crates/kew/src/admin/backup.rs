@@ -1,13 +1,15 @@
 //! The server's part of a backup: it keeps the files in their place while the command copies them.
 //!
 //! `POST /v1/backup` changes the connection to lines of JSON ([`lines`]). The files are kept as long as the
-//! connection lasts and the command makes progress. The server gives them up when its disk gets full.
+//! connection lasts and the command sends a line from time to time. The server gives them up when its disk gets full.
 
 pub(crate) mod lines;
+mod seen;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -15,23 +17,27 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use kew_broker::{BackupPin, BackupRefused, Broker};
+use kew_broker::{BackupRefused, Broker};
 use kew_log::{BeginBackupError, DataDir};
-use kew_metrics::{Family, Unit};
 use tokio::io::{
-    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, WriteHalf,
+    AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite,
+    AsyncWriteExt as _, BufReader,
 };
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval, timeout};
 
 use self::lines::{Begun, CommandLine, LINE_SIZE_BYTES_MAX, PROTOCOL, ServerLine};
+pub(crate) use self::seen::Seen;
+use self::seen::{Held, ms};
 use super::{Failure, Record};
 
-/// How long a command may be without progress. Checking a copied snapshot of many gigabytes is one step.
-const PROGRESS_TIME_MAX: Duration = Duration::from_secs(300);
+/// How long a command may send nothing. It reports every second, whatever it does: one that is silent was stopped.
+/// The connection of one that was killed is closed at once.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
 
 /// How long the connection may take to change its protocol, and a line to be written.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,8 +45,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the free space is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// With less than a tenth of the disk free, no space is kept for a backup.
+/// With less than a tenth of the disk free, and less than this, no space is kept for a backup. A share by itself
+/// would refuse backups of large disks that are fuller, with room for days. The amount has room for what a server
+/// writes between two looks, for a snapshot of tens of millions of messages, and for the segments meanwhile.
 const FREE_PARTS_MIN: u64 = 10;
+const FREE_BYTES_MIN: u64 = 4 << 30;
 
 /// What a server needs to keep files for backups.
 #[derive(Clone)]
@@ -50,60 +59,6 @@ pub(crate) struct Backups {
     data_dir: Option<PathBuf>,
     seen: Arc<Seen>,
     stopping: watch::Receiver<bool>,
-}
-
-/// What the metrics report.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// The time of the state in the last whole backup, in milliseconds since 1970-01-01 UTC; 0 for none.
-    last_at_ms: AtomicU64,
-    /// How many backups are in progress: 0 or 1.
-    in_progress: AtomicU64,
-}
-
-impl Seen {
-    /// Reads the note that an earlier run has left.
-    pub(crate) fn open(data_dir: Option<&Path>) -> Arc<Self> {
-        let seen = Self::default();
-        let last = data_dir.map(DataDir::last_backup);
-        match last.transpose() {
-            Ok(last) => seen.note(last.flatten().unwrap_or(UNIX_EPOCH)),
-            Err(error) => tracing::warn!(%error, "cannot read when the last backup was taken"),
-        }
-        Arc::new(seen)
-    }
-
-    fn note(&self, taken_at: SystemTime) {
-        self.last_at_ms.store(ms(taken_at), Ordering::Relaxed);
-    }
-
-    /// The metrics about backups.
-    pub(crate) fn metrics(&self) -> Vec<Family> {
-        let age = Family::gauge(
-            "kew_backup_age",
-            Unit::Seconds,
-            "Time since the state of the last whole backup",
-        );
-        let in_progress = Family::gauge(
-            "kew_backups_in_progress",
-            Unit::None,
-            "Backups in progress, 0 or 1",
-        );
-        let age = match self.last_at_ms.load(Ordering::Relaxed) {
-            0 => age,
-            at => {
-                let since = Duration::from_millis(ms(SystemTime::now()).saturating_sub(at));
-                age.amount(Vec::new(), since.as_secs_f64())
-            }
-        };
-        let count = self.in_progress.load(Ordering::Relaxed);
-        vec![age, in_progress.count(Vec::new(), count)]
-    }
-}
-
-fn ms(time: SystemTime) -> u64 {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Backups {
@@ -133,7 +88,7 @@ impl Backups {
             is_audited: true,
             ..Record::default()
         };
-        let (pin, begun) = match begun {
+        let (held, begun) = match begun {
             Ok(begun) => begun,
             Err(failure) => {
                 record("begin a backup".into()).write(by, Some(&failure));
@@ -148,11 +103,7 @@ impl Backups {
         let (backups, by) = (self.clone(), by.to_owned());
         let upgrade = hyper::upgrade::on(request);
         tokio::spawn(async move {
-            let seen = Arc::clone(&backups.seen);
-            seen.in_progress.store(1, Ordering::Relaxed);
-            let ended = keep(backups, pin, begun, upgrade).await;
-            seen.in_progress.store(0, Ordering::Relaxed);
-            match ended {
+            match keep(backups, held, begun, upgrade).await {
                 Ok(whole) => record(format!("end a backup: {whole}")).write(&by, None),
                 Err(failure) => record("end a backup".into()).write(&by, Some(&failure)),
             }
@@ -165,7 +116,7 @@ impl Backups {
         Ok(response)
     }
 
-    async fn try_begin(&self, request: &Request<Incoming>) -> Result<(BackupPin, Begun), Failure> {
+    async fn try_begin(&self, request: &Request<Incoming>) -> Result<(Held, Begun), Failure> {
         let upgrade = request.headers().get(UPGRADE);
         if upgrade.is_none_or(|protocol| protocol != PROTOCOL) {
             let text = format!("the request must have the header upgrade: {PROTOCOL}");
@@ -186,7 +137,7 @@ impl Backups {
             data_dir,
             taken_at_ms,
         };
-        Ok((pin, begun))
+        Ok((Held::new(pin, &self.seen), begun))
     }
 }
 
@@ -211,60 +162,118 @@ fn refused(error: BackupRefused) -> Failure {
 /// Keeps the files of a pin until the command has ended. Returns what it has copied.
 async fn keep(
     backups: Backups,
-    pin: BackupPin,
+    held: Held,
     begun: Begun,
     upgrade: OnUpgrade,
 ) -> Result<String, Failure> {
-    let gone = || Failure::new("gone", "the command has ended before the backup was whole");
     let Ok(Ok(upgraded)) = timeout(PATIENCE, upgrade).await else {
         return Err(gone());
     };
-    let (read, mut write) = tokio::io::split(TokioIo::new(upgraded));
-    let (taken_at_ms, data_dir) = (begun.taken_at_ms, begun.data_dir.clone());
-    send(&mut write, &ServerLine::Begun(begun))
-        .await
-        .map_err(|()| gone())?;
+    attend(backups, held, begun, TokioIo::new(upgraded)).await
+}
+
+/// The same, of a connection that has changed its protocol.
+async fn attend<S: AsyncRead + AsyncWrite + Send + 'static>(
+    backups: Backups,
+    held: Held,
+    begun: Begun,
+    stream: S,
+) -> Result<String, Failure> {
+    let (read, mut write) = tokio::io::split(stream);
+    let taken_at = UNIX_EPOCH + Duration::from_millis(begun.taken_at_ms);
+    let data_dir = begun.data_dir.clone();
+    let told = send(&mut write, &ServerLine::Begun(begun)).await;
+    told.map_err(|()| gone())?;
     let (sender, mut lines) = mpsc::channel(1);
     let reader = tokio::spawn(read_lines(BufReader::new(read), sender));
+    let _reader = AbortOnDrop(reader);
     let mut kept = Kept {
         stopping: backups.stopping.clone(),
-        data_dir,
-        pin,
-        done_bytes: 0,
-        progress_at: Instant::now(),
+        data_dir: data_dir.clone(),
+        held,
+        heard_at: Instant::now(),
     };
-    let ended = loop {
-        let line = tokio::select! {
-            line = lines.recv() => line.ok_or_else(gone),
-            failure = kept.given_up() => Err(failure),
-        };
-        match line {
-            Ok(CommandLine::Progress { done_bytes }) => {
-                kept.note_progress(done_bytes);
-                if send(&mut write, &ServerLine::Noted).await.is_err() {
-                    break Err(gone());
-                }
+    let whole = match until_whole(&mut kept, &mut lines, &mut write).await {
+        Ok(whole) => whole,
+        Err(failure) => {
+            // Before the command learns of it, so that it can begin again at once.
+            drop(kept);
+            let line = ServerLine::Failed(Failure::new(&failure.error, &*failure.message));
+            if send(&mut write, &line).await.is_err() {
+                return Err(failure);
             }
-            Ok(CommandLine::Whole {
-                size_bytes,
-                copied_bytes,
-            }) => {
-                let taken_at = UNIX_EPOCH + Duration::from_millis(taken_at_ms);
-                note_whole(&backups.seen, kept.data_dir.clone(), taken_at).await;
-                let _ = send(&mut write, &ServerLine::Noted).await;
-                break Ok(format!(
-                    "{size_bytes} bytes, of which {copied_bytes} were copied"
-                ));
-            }
-            Err(failure) => {
-                let line = ServerLine::Failed(Failure::new(&failure.error, &*failure.message));
-                let _ = send(&mut write, &line).await;
-                break Err(failure);
+            // The command may have copied everything by now: then the backup is whole, and its time counts.
+            match whole_after_all(&mut lines, backups.stopping.clone()).await {
+                Some(whole) => whole,
+                None => return Err(failure),
             }
         }
     };
-    reader.abort();
-    ended
+    note_whole(&backups.seen, data_dir, taken_at).await;
+    let _ = send(&mut write, &ServerLine::Noted).await;
+    Ok(whole)
+}
+
+/// Answers reports until the backup is whole, or until the files cannot be kept any more.
+async fn until_whole<W: AsyncWrite + Unpin>(
+    kept: &mut Kept,
+    lines: &mut mpsc::Receiver<CommandLine>,
+    write: &mut W,
+) -> Result<String, Failure> {
+    loop {
+        let line = tokio::select! {
+            line = lines.recv() => line.ok_or_else(gone)?,
+            failure = kept.given_up() => return Err(failure),
+        };
+        kept.heard_at = Instant::now();
+        match line {
+            CommandLine::Progress { .. } => {
+                let told = send(write, &ServerLine::Noted).await;
+                told.map_err(|()| gone())?;
+            }
+            whole @ CommandLine::Whole { .. } => return Ok(text_of(&whole)),
+        }
+    }
+}
+
+/// Waits for the end of a command that has lost its files. `None` if its backup is not whole.
+async fn whole_after_all(
+    lines: &mut mpsc::Receiver<CommandLine>,
+    mut stopping: watch::Receiver<bool>,
+) -> Option<String> {
+    loop {
+        let line = tokio::select! {
+            line = lines.recv() => line?,
+            _ = stopping.wait_for(|stopping| *stopping) => return None,
+        };
+        match line {
+            CommandLine::Progress { .. } => {}
+            whole @ CommandLine::Whole { .. } => return Some(text_of(&whole)),
+        }
+    }
+}
+
+fn text_of(line: &CommandLine) -> String {
+    match line {
+        CommandLine::Progress { done_bytes } => format!("{done_bytes} bytes so far"),
+        CommandLine::Whole {
+            size_bytes,
+            copied_bytes,
+        } => format!("{size_bytes} bytes, of which {copied_bytes} were copied"),
+    }
+}
+
+fn gone() -> Failure {
+    Failure::new("gone", "the command has ended before the backup was whole")
+}
+
+/// Ends a task with its owner.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 async fn note_whole(seen: &Seen, data_dir: PathBuf, taken_at: SystemTime) {
@@ -280,19 +289,12 @@ async fn note_whole(seen: &Seen, data_dir: PathBuf, taken_at: SystemTime) {
 struct Kept {
     stopping: watch::Receiver<bool>,
     data_dir: PathBuf,
-    pin: BackupPin,
-    done_bytes: u64,
-    progress_at: Instant,
+    held: Held,
+    /// When the command has sent its last line.
+    heard_at: Instant,
 }
 
 impl Kept {
-    fn note_progress(&mut self, done_bytes: u64) {
-        if done_bytes > self.done_bytes {
-            self.done_bytes = done_bytes;
-            self.progress_at = Instant::now();
-        }
-    }
-
     /// Returns when the files are not kept any more, and why.
     async fn given_up(&mut self) -> Failure {
         let mut ticks = interval(LOOK_INTERVAL);
@@ -301,7 +303,7 @@ impl Kept {
                 _ = ticks.tick() => {}
                 _ = self.stopping.wait_for(|stopping| *stopping) => return stopped(),
             }
-            match self.pin.held_bytes().await {
+            match self.held.held_bytes().await {
                 // A partition that has stopped holds nothing either.
                 None if *self.stopping.borrow() => return stopped(),
                 None => return full(),
@@ -310,12 +312,12 @@ impl Kept {
                 }
                 Some(_) => {}
             }
-            if self.progress_at.elapsed() > PROGRESS_TIME_MAX {
-                let seconds = PROGRESS_TIME_MAX.as_secs();
+            if self.heard_at.elapsed() > SILENCE_MAX {
+                let seconds = SILENCE_MAX.as_secs();
                 return Failure::new(
                     "timeout",
                     format!(
-                        "the backup made no progress for {seconds} s; run kew backup again to continue"
+                        "the command was stopped for more than {seconds} s; run kew backup again to continue"
                     ),
                 );
             }
@@ -326,8 +328,8 @@ impl Kept {
 fn full() -> Failure {
     Failure::new(
         "full",
-        "the disk of the data directory has less than 10 % free, and the server needs the space of files that \
-         were kept for this backup; free space on the disk, then run kew backup again to continue",
+        "the disk of the data directory has less than 10 % and less than 4 GiB free, and the server needs \
+         the space of files that were kept for this backup; free space on the disk, then run kew backup again to continue",
     )
 }
 
@@ -342,8 +344,13 @@ fn is_nearly_full(data_dir: &Path) -> bool {
     let Ok(found) = rustix::fs::statvfs(data_dir) else {
         return false;
     };
-    // Some file systems answer with nothing but zeros.
-    found.f_blocks > 0 && found.f_bavail < found.f_blocks / FREE_PARTS_MIN
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    is_too_little(bytes(found.f_bavail), bytes(found.f_blocks))
+}
+
+fn is_too_little(free_bytes: u64, size_bytes: u64) -> bool {
+    // Some file systems answer with nothing but zeros: then nothing is too little.
+    free_bytes < (size_bytes / FREE_PARTS_MIN).min(FREE_BYTES_MIN)
 }
 
 /// Passes on lines until the command closes the connection, or sends something else.
@@ -363,7 +370,7 @@ async fn read_lines(mut read: impl AsyncBufRead + Unpin, lines: mpsc::Sender<Com
     }
 }
 
-async fn send(write: &mut WriteHalf<TokioIo<Upgraded>>, line: &ServerLine) -> Result<(), ()> {
+async fn send<W: AsyncWrite + Unpin>(write: &mut W, line: &ServerLine) -> Result<(), ()> {
     let mut json = serde_json::to_vec(line).expect("plain structures can be written as JSON");
     json.push(b'\n');
     let written = timeout(PATIENCE, write.write_all(&json)).await;

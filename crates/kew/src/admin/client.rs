@@ -88,6 +88,7 @@ fn request(act: &Act) -> Result<Sent> {
         Act::Account(asked) => request_for(asked),
         Act::Rule(asked) => request_for(asked),
         Act::ExportBus => Ok((Method::GET, "/v1/bus/config".into(), Vec::new())),
+        Act::ListDamage => Ok((Method::GET, "/v1/damage".into(), Vec::new())),
     }
 }
 

@@ -198,7 +198,8 @@ async fn read(request: Request<Incoming>) -> Result<Act, Response<Full<Bytes>>> 
     }
     match (path, method) {
         ("/v1/bus/config", &Method::GET) => Ok(Act::ExportBus),
-        ("/v1/bus/config", _) => Err(refused(NoRoute::Method("GET".into()))),
+        ("/v1/damage", &Method::GET) => Ok(Act::ListDamage),
+        ("/v1/bus/config" | "/v1/damage", _) => Err(refused(NoRoute::Method("GET".into()))),
         _ => Err(refused(NoRoute::Path)),
     }
 }

@@ -7,6 +7,7 @@
 pub(crate) mod account;
 pub(crate) mod backup;
 pub(crate) mod client;
+pub(crate) mod damage;
 pub(crate) mod door;
 mod failure;
 pub(crate) mod reach;
@@ -15,6 +16,7 @@ pub(crate) mod rule;
 mod socket;
 pub(crate) mod verb;
 
+use kew_broker::Broker;
 use kew_bus_api::{BusApi, BusConfig, BusRules};
 use kew_principals::PrincipalError;
 use kew_queue_api::{AccountStore, StorageAccounts};
@@ -23,6 +25,7 @@ use tracing::field::debug;
 
 use account::{AccountView, Endpoint};
 use backup::Backups;
+use damage::Damage;
 pub(crate) use failure::Failure;
 use rule::{BusEndpoint, RuleView};
 use verb::{Asked, KeyView, Verb};
@@ -34,6 +37,8 @@ pub(crate) enum Act {
     Rule(Asked<BusRules>),
     /// Write the queues of Service Bus as a configuration file of the emulator.
     ExportBus,
+    /// List what the scrub has found.
+    ListDamage,
 }
 
 /// The answer to an act.
@@ -64,6 +69,9 @@ pub(crate) enum Answer {
     Removed {
         removed: String,
     },
+    Damage {
+        damage: Damage,
+    },
 }
 
 /// The objects of administration, and where their clients connect.
@@ -72,6 +80,7 @@ pub(crate) struct Administered {
     pub(crate) endpoint: Endpoint,
     pub(crate) bus: BusApi,
     pub(crate) bus_endpoint: BusEndpoint,
+    pub(crate) broker: Broker,
     /// `None` without a server: the command line then reads the directory itself.
     pub(crate) backups: Option<Backups>,
 }
@@ -89,6 +98,7 @@ pub(crate) async fn carry_out(
         endpoint,
         bus,
         bus_endpoint,
+        broker,
         // A backup is no act with one answer: see its module.
         backups: _,
     } = administered;
@@ -104,6 +114,14 @@ pub(crate) async fn carry_out(
                 ..Record::default()
             };
             (record, export(bus).await)
+        }
+        Act::ListDamage => {
+            let record = Record {
+                what: "list damage".into(),
+                ..Record::default()
+            };
+            let damage = damage::list(broker).await;
+            (record, damage.map(|damage| Answer::Damage { damage }))
         }
     };
     record.write(by, result.as_ref().err());
@@ -123,7 +141,7 @@ impl Act {
         match self {
             Self::Account(asked) => matches!(asked.verb, Verb::Add(_)),
             Self::Rule(asked) => matches!(asked.verb, Verb::Add(_)),
-            Self::ExportBus => false,
+            Self::ExportBus | Self::ListDamage => false,
         }
     }
 }

@@ -73,6 +73,7 @@ fn in_directory(path: &Path, act: Act) -> Result<Result<Answer, Failure>> {
                 endpoint: BUS_ENDPOINT_DEFAULT.into(),
                 is_plain: true,
             },
+            broker: broker.clone(),
             backups: None,
         };
         anyhow::Ok(carry_out(&administered, act, "command line").await)

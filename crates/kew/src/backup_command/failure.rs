@@ -11,6 +11,13 @@ use crate::tls_command::quoted;
 
 /// The error of a backup.
 pub(super) fn explain(error: BackupError, data_dir: &Path, to: &Path) -> Error {
+    // The manifest is the new one by now.
+    if let BackupError::NotSynced { .. } = &error {
+        return Error::new(error).context(format!(
+            "run kew backup again: the backup in {} may be the one before after a loss of power",
+            to.display()
+        ));
+    }
     let log = DataDir::log_path(data_dir);
     let data_dir = quoted(&data_dir.display().to_string());
     let error = match error {

@@ -1,7 +1,5 @@
 //! Who keeps the files while they are copied: the server that uses the data directory, or the lock on it.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,13 +7,9 @@ use anyhow::{Context as _, Error, Result, anyhow, bail};
 use kew_backup::{BoxError, Taken};
 use kew_log::{BackupPlan, DataDir, DataDirError, Inspection, plan_backup};
 
-use crate::admin::Failure;
-use crate::admin::backup::lines::{Begun, CommandLine, PATH, PROTOCOL, ServerLine};
+use super::session::Session;
 use crate::admin::client::Connection;
 use crate::{settings, start_error};
-
-/// How long the server may take to answer a line.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Keeps the files of a plan in their place.
 pub(super) enum Holder {
@@ -73,14 +67,14 @@ impl Holder {
 
     pub(super) fn data_dir(&self) -> &Path {
         match self {
-            Self::Server(session) => &session.begun.data_dir,
+            Self::Server(session) => &session.begun().data_dir,
             Self::Directory { path, .. } => path,
         }
     }
 
     pub(super) fn plan(&self) -> &BackupPlan {
         match self {
-            Self::Server(session) => &session.begun.plan,
+            Self::Server(session) => &session.begun().plan,
             Self::Directory { plan, .. } => plan,
         }
     }
@@ -88,123 +82,40 @@ impl Holder {
     /// The time of the plan.
     pub(super) fn taken_at(&self) -> SystemTime {
         match self {
-            Self::Server(session) => UNIX_EPOCH + Duration::from_millis(session.begun.taken_at_ms),
+            Self::Server(session) => {
+                UNIX_EPOCH + Duration::from_millis(session.begun().taken_at_ms)
+            }
             Self::Directory { taken_at, .. } => *taken_at,
         }
     }
 
-    /// Reports progress to the server. Fails if the files are not kept any more.
-    pub(super) fn tell(&mut self, done_bytes: u64) -> Result<(), BoxError> {
+    /// Notes progress, for the server. Fails if it is known that the files are not kept any more.
+    pub(super) fn note(&self, done_bytes: u64) -> Result<(), BoxError> {
         match self {
             Self::Server(session) => session
-                .exchange(&CommandLine::Progress { done_bytes })
+                .note(done_bytes)
                 .map_err(|error| error.into_boxed_dyn_error()),
             Self::Directory { .. } => Ok(()),
         }
     }
 
     /// Fails if the files are not kept any more.
-    pub(super) fn check(&mut self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         match self {
-            Self::Server(session) => session.exchange(&CommandLine::Progress { done_bytes: 0 }),
+            Self::Server(session) => session.check(),
             Self::Directory { .. } => Ok(()),
         }
     }
 
-    /// Notes that the backup is whole.
+    /// Notes that the backup is whole. If the server has ended meanwhile, the next one finds the note.
     pub(super) fn note_whole(&mut self, taken: &Taken) -> Result<()> {
-        let noted = match self {
-            Self::Server(session) => session.exchange(&CommandLine::Whole {
-                size_bytes: taken.manifest.size_bytes(),
-                copied_bytes: taken.copied_bytes,
-            }),
-            Self::Directory { path, taken_at, .. } => {
-                DataDir::note_backup(path, *taken_at).map_err(Error::new)
-            }
-        };
+        let size_bytes = taken.manifest.size_bytes();
+        if let Self::Server(session) = self
+            && session.note_whole(size_bytes, taken.copied_bytes).is_ok()
+        {
+            return Ok(());
+        }
+        let noted = DataDir::note_backup(self.data_dir(), self.taken_at());
         noted.context("the backup is whole, but its time could not be noted in the data directory")
     }
-}
-
-/// A connection to a server that keeps files.
-pub(super) struct Session {
-    stream: BufReader<UnixStream>,
-    begun: Begun,
-}
-
-impl Session {
-    fn begin(stream: UnixStream) -> Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut stream = BufReader::new(stream);
-        let head = format!(
-            "POST {PATH} HTTP/1.1\r\nhost: kew\r\nconnection: upgrade\r\nupgrade: {PROTOCOL}\r\n\
-             content-length: 0\r\n\r\n"
-        );
-        let unanswered = "the server did not answer the request for a backup";
-        stream
-            .get_mut()
-            .write_all(head.as_bytes())
-            .context(unanswered)?;
-        let status = read_head(&mut stream).context(unanswered)?;
-        if status == 404 {
-            bail!(
-                "the server is of an older version, which takes no backups: stop it, then run this again"
-            );
-        }
-        if status != 101 {
-            let mut body = String::new();
-            stream.read_line(&mut body).context(unanswered)?;
-            let failure: Failure =
-                serde_json::from_str(&body).context("the answer cannot be read")?;
-            bail!("{}", failure.message);
-        }
-        match read_line(&mut stream).context(unanswered)? {
-            ServerLine::Begun(begun) => Ok(Self { stream, begun }),
-            ServerLine::Noted => bail!("the server sent an unexpected answer"),
-            ServerLine::Failed(failure) => bail!("{}", failure.message),
-        }
-    }
-
-    /// Sends a line. Fails if the files are not kept any more, with the reason.
-    fn exchange(&mut self, line: &CommandLine) -> Result<()> {
-        let mut json = serde_json::to_vec(line)?;
-        json.push(b'\n');
-        // The server may have closed its side after a last line, which says why.
-        let _ = self.stream.get_mut().write_all(&json);
-        let answer = read_line(&mut self.stream).context(
-            "the server has ended, or does not answer; run kew backup again to continue",
-        )?;
-        match answer {
-            ServerLine::Noted => Ok(()),
-            ServerLine::Begun(_) => bail!("the server sent an unexpected answer"),
-            ServerLine::Failed(failure) => bail!("{}", failure.message),
-        }
-    }
-}
-
-/// Reads the head of an answer. Returns its status.
-fn read_head(stream: &mut BufReader<UnixStream>) -> Result<u16> {
-    let mut status = None;
-    loop {
-        let mut line = String::new();
-        if stream.read_line(&mut line)? == 0 {
-            bail!("the connection was closed");
-        }
-        let line = line.trim_end();
-        if status.is_none() {
-            status = line.split(' ').nth(1).and_then(|text| text.parse().ok());
-        }
-        if line.is_empty() {
-            return status.context("the answer has no status");
-        }
-    }
-}
-
-fn read_line(stream: &mut BufReader<UnixStream>) -> Result<ServerLine> {
-    let mut line = String::new();
-    if stream.read_line(&mut line)? == 0 {
-        bail!("the connection was closed");
-    }
-    serde_json::from_str(&line).context("the server's answer cannot be read")
 }

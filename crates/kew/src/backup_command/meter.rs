@@ -61,6 +61,8 @@ impl Meter {
                 self.reused_bytes += bytes;
             }
             Phase::Check => self.checked_bytes += bytes,
+            // The same bytes are read again.
+            Phase::Verify => {}
         }
         let interval = match &self.form {
             Form::Bar(bar) => {

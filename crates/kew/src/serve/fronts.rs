@@ -114,12 +114,14 @@ impl Fronts {
         stopping: watch::Receiver<bool>,
     ) -> Result<Administered> {
         let data_dir = self.data_dir.as_deref();
+        let broker = self.broker.clone();
         let backups = Backups::new(self.broker, data_dir, self.backups_seen, stopping)?;
         Ok(Administered {
             accounts: self.accounts,
             endpoint: Endpoint(reachable(address)),
             bus: self.bus,
             bus_endpoint,
+            broker,
             backups: Some(backups),
         })
     }

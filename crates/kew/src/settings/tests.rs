@@ -145,6 +145,21 @@ fn the_socket_is_in_the_data_directory_unless_it_is_put_elsewhere() {
 }
 
 #[test]
+fn the_rate_of_the_scrub_can_be_set_and_turned_off() {
+    let (_dir, path) = file("scrub_rate = 0\n");
+    let with_flag = |scrub_rate| ServeArgs {
+        config: Some(path.clone()),
+        scrub_rate,
+        ..listen(&[])
+    };
+    let rate = |args| with(args, &[]).unwrap().scrub_bytes_per_second;
+    assert_eq!(rate(listen(&[])), 8 << 20);
+    assert_eq!(rate(with_flag(None)), 0);
+    assert_eq!(rate(with_flag(Some(100))), 100 << 20);
+    assert!(error(with_flag(Some(10_001)), &[]).contains("maximum of 10000 MiB/s"));
+}
+
+#[test]
 fn the_names_of_deleted_queues_are_reserved_if_configured() {
     let (_dir, path) = file("queue_deletion_delay = 30\n");
     let with_flag = |seconds| ServeArgs {

@@ -1,6 +1,7 @@
 //! `kew backup` of a server under load, and `kew restore`, with the real binary.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,21 @@ use kew_client::{ErrorKind, Message, PutOptions, QueueClient, ReceiverOptions};
 use serde_json::Value;
 
 use crate::bus_load::{BusLoad, Door, peek_all};
-use crate::load::{self, Ending, Load, Random, Style};
+use crate::load::{self, Ending, Load, Style};
 use crate::repair::{block_on, corrupt, files, kew};
 use crate::server::{Ended, PATIENCE, Server, run};
 use crate::small_disk::SmallDisk;
 
 const KEPT: &str = "kept";
 const BUS_KEPT: &str = "bus-kept";
+
+/// A complete file of a backup. One that was copied again has another inode.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finished {
+    name: String,
+    size_bytes: u64,
+    inode: u64,
+}
 
 /// The data directory, the backup, and the restored directory of a test.
 struct Place(tempfile::TempDir);
@@ -70,6 +79,27 @@ impl Place {
         let (ended, printed) = self.restore(&["--data-dir", to]);
         assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
         assert!(printed.contains("restored the state of"), "{printed}");
+    }
+
+    /// The backup's files that are complete and checked.
+    fn finished(&self) -> BTreeSet<Finished> {
+        let Ok(entries) = std::fs::read_dir(self.backup().join("partition-0")) else {
+            return BTreeSet::new();
+        };
+        let mut finished = BTreeSet::new();
+        for entry in entries {
+            let entry = entry.expect("readable");
+            let name = entry.file_name().into_string().expect("UTF-8");
+            // An unfinished file may be renamed meanwhile.
+            if let (false, Ok(found)) = (name.starts_with("prepare-"), entry.metadata()) {
+                finished.insert(Finished {
+                    name,
+                    size_bytes: found.len(),
+                    inode: found.ino(),
+                });
+            }
+        }
+        finished
     }
 
     /// The names of the backup's files, those that are not complete included.
@@ -174,15 +204,8 @@ async fn under_load(place: Place) {
     ]);
 
     // What clients hold from after the backup: receipts and locks of old and of new messages.
-    let mut receipts = Vec::new();
-    for message in client.get(KEPT, 10, Some(3600)).await.expect("received") {
-        receipts.push((message.id, message.receipt.expect("a lease").value));
-    }
-    for number in 0..10 {
-        let sent = client.put(KEPT, "late", PutOptions::default()).await;
-        let sent = sent.unwrap_or_else(|error| panic!("{number}: {error}"));
-        receipts.push((sent.id, sent.receipt.value));
-    }
+    let receipts = put_and_lease(&client).await;
+    assert_eq!(receipts.len(), 50);
     for number in 20..30 {
         sender.send(&message(number)).await.expect("sent");
     }
@@ -205,23 +228,34 @@ async fn under_load(place: Place) {
     place.restore_whole();
     let server = start(place.restored());
     let client = server.queue_client();
-    // As many new messages as the old server had after the backup.
-    for _ in 0..20 {
-        client
-            .put("load-a", "new", PutOptions::default())
-            .await
-            .expect("put");
-    }
+    // The same happens again: if numbers continued where the backup ends, every old receipt would fit.
+    let new_receipts = put_and_lease(&client).await;
     for (id, receipt) in &receipts {
         let error = client.delete_message(KEPT, id, receipt).await;
         let error = error.expect_err("a receipt from after the backup settles something");
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     }
-    assert!(contents(&client).await == known);
+    let new_ids: BTreeSet<_> = new_receipts.iter().map(|(id, _)| id).collect();
+    assert!(known.keys().all(|id| new_ids.contains(id)));
+    assert_eq!(new_ids.len(), 50);
+    for (id, receipt) in &new_receipts {
+        let deleted = client.delete_message(KEPT, id, receipt).await;
+        deleted.expect("a new receipt settles its message");
+    }
     let bus_client = Door::of(&server).client();
     let sender = bus_client.sender(BUS_KEPT).await.expect("attached");
     for number in 30..40 {
         sender.send(&message(number)).await.expect("sent");
+    }
+    // Locked as often as on the old server.
+    let options = ReceiverOptions { prefetch: 30 };
+    let mut receiver = bus_client
+        .receiver(BUS_KEPT, options)
+        .await
+        .expect("attached");
+    let mut new_locks = Vec::new();
+    for _ in 0..30 {
+        new_locks.push(receiver.receive().await.expect("a message"));
     }
     for lock in locks {
         let settled = bus_client.held(BUS_KEPT, lock).complete().await;
@@ -236,9 +270,32 @@ async fn under_load(place: Place) {
             .iter()
             .all(|number| *number > highest && highest.is_some())
     );
+    for lock in new_locks {
+        let settled = lock.complete().await;
+        settled.expect("a new lock settles its message");
+    }
+    assert!(peek_all(&bus_client, BUS_KEPT).await.is_empty());
     let (shown, _) = kew(&["account", "show", "team"], &place.restored());
     assert!(shown.status.success(), "{}", shown.log);
     server.terminate();
+}
+
+/// Puts ten messages, and leases all fifty of the queue. Returns ids with receipts.
+async fn put_and_lease(client: &QueueClient) -> Vec<(String, String)> {
+    for _ in 0..10 {
+        let sent = client.put(KEPT, "late", PutOptions::default()).await;
+        sent.expect("put");
+    }
+    let mut receipts = Vec::new();
+    loop {
+        let leased = client.get(KEPT, 32, Some(3600)).await.expect("received");
+        if leased.is_empty() {
+            return receipts;
+        }
+        for message in leased {
+            receipts.push((message.id, message.receipt.expect("a lease").value));
+        }
+    }
 }
 
 /// The queues of the load, and one more.
@@ -262,21 +319,31 @@ fn a_killed_backup_continues_and_a_later_one_copies_little() {
     let place = Place::new();
     let mut known = filled(&place.data(), 90);
     let server = Server::start(&place.data());
-    let mut random = Random::new(load::seed());
-    for _ in 0..3 {
-        let command = Server::spawn(|command| place.arrange(command, &["--rate", "1"]));
-        waits_for(|| place.backup().join("partition-0").exists());
-        // This is not a wait: the moment of the kill is what varies.
-        std::thread::sleep(Duration::from_millis(random.below(300)));
+    let mut finished = BTreeSet::new();
+    for files in 1..=2 {
+        let command = Server::spawn(|command| place.arrange(command, &["--rate", "4"]));
+        waits_for(|| place.finished().len() >= files);
         command.kill();
         let (ended, _) = place.verify();
         assert_eq!(ended.status.code(), Some(1));
         assert!(ended.log.contains("no whole backup"), "{}", ended.log);
+        let now = place.finished();
+        assert!(now.is_superset(&finished), "{finished:?} {now:?}");
+        finished = now;
     }
     let first = place.take();
-    let (size, copied) = (&first["size_bytes"], &first["copied_bytes"]);
-    assert!(size.as_u64() > Some(4 << 20), "{first}");
-    assert!(copied.as_u64() <= size.as_u64());
+    let number = |field: &str| first[field].as_u64().expect("a number");
+    assert!(number("size_bytes") > 4 << 20, "{first}");
+    assert_eq!(
+        number("copied_bytes") + number("reused_bytes"),
+        number("size_bytes")
+    );
+    // What the killed runs had finished was not copied again: the files are the same ones.
+    let finished_bytes: u64 = finished.iter().map(|file| file.size_bytes).sum();
+    assert!(number("reused_bytes") >= finished_bytes, "{first}");
+    assert!(finished_bytes > 0 && number("copied_bytes") > 0);
+    let now = place.finished();
+    assert!(now.is_superset(&finished), "{finished:?} {now:?}");
 
     known.extend(block_on(async {
         fill(&server.queue_client(), 90, 5).await
@@ -411,18 +478,18 @@ fn a_killed_restore_cannot_be_served_and_begins_anew() {
     place.take();
     let to = place.restored();
     let to = to.to_str().expect("UTF-8");
-    let mut random = Random::new(load::seed());
+    let log = place.restored().join("partition-0");
+    let count = || std::fs::read_dir(&log).map_or(0, Iterator::count);
     let mut unfinished = 0;
-    for _ in 0..6 {
+    for files in 0..6 {
         let command = Server::spawn(|command| {
             command.arg("restore").arg("--from").arg(place.backup());
             command.args(["--data-dir", to]);
         });
         waits_for(|| {
-            place.restored().join("RESTORING").exists()
+            place.restored().join("RESTORING").exists() && count() >= files
                 || place.restored().join("MANIFEST").exists()
         });
-        std::thread::sleep(Duration::from_millis(random.below(20)));
         command.kill_if_it_runs();
         if place.restored().join("MANIFEST").exists() {
             break;
@@ -510,7 +577,9 @@ fn a_full_disk_of_the_server_ends_the_backup() {
     });
     assert_eq!(ended.status.code(), Some(1));
     assert!(
-        ended.log.contains("has less than 10 % free"),
+        ended
+            .log
+            .contains("has less than 10 % and less than 4 GiB free"),
         "{}",
         ended.log
     );

@@ -43,6 +43,7 @@ mod queue_command_errors;
 mod queue_portable;
 mod repair;
 mod requirements_page;
+mod scrub;
 mod server;
 mod skip;
 mod small_disk;

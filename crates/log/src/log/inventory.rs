@@ -72,6 +72,12 @@ impl Log {
         })
     }
 
+    /// A body in its segment, also if it is in memory.
+    pub fn body_in_file(&self, location: BodyLocation) -> Option<Body> {
+        let segment = self.segment_at(location.record)?;
+        Body::in_segment(Arc::clone(segment), location)
+    }
+
     /// The segments in use, in order of position.
     pub fn segments(&self) -> impl Iterator<Item = SegmentSpan> + '_ {
         self.segments.values().map(|segment| self.span(segment))

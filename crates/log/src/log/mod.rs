@@ -13,6 +13,7 @@ mod inventory;
 mod prepare;
 mod reclaim;
 mod room;
+mod scrub;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

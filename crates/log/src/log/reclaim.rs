@@ -20,7 +20,7 @@ pub(super) struct Reclaim {
     snapshots: Vec<LogPosition>,
     /// The sizes of snapshots, as far as they are known.
     snapshot_sizes: BTreeMap<LogPosition, u64>,
-    /// Damaged snapshot files. They are removed once there are two newer snapshots.
+    /// Damaged snapshot files. They are removed once two snapshots are whole, and a newer one is there.
     snapshots_damaged: Vec<LogPosition>,
     pending: Option<PendingSnapshot>,
     /// Why the last one was given up.
@@ -108,6 +108,23 @@ impl Reclaim {
         let sizes = snapshots.filter_map(|position| self.snapshot_sizes.get(position));
         let segments = segments.map(|segment| segment.header.capacity_bytes);
         segments.sum::<u64>() + sizes.sum::<u64>()
+    }
+
+    /// Takes a snapshot whose file is damaged out of those that are kept. Its file is removed once two are whole and
+    /// one of them is newer, or replaced by one at the same position.
+    pub(super) fn forget_damaged(&mut self, position: LogPosition) {
+        if self.snapshots.last() == Some(&position) {
+            self.live = None;
+        }
+        if self.snapshots.extract_if(.., |it| *it == position).count() > 0 {
+            self.snapshot_sizes.remove(&position);
+            self.snapshots_damaged.push(position);
+        }
+    }
+
+    /// Whether there is a file of that snapshot.
+    pub(super) fn knows_snapshot(&self, position: LogPosition) -> bool {
+        self.snapshots.contains(&position) || self.snapshots_damaged.contains(&position)
     }
 
     pub(super) fn live_at_last_snapshot(&self) -> Option<&BTreeSet<LogPosition>> {
@@ -221,6 +238,11 @@ impl Log {
         surplus > 0
     }
 
+    /// The snapshots that are kept, oldest first. Up to two, and more only before the first one of this open.
+    pub(super) fn kept_snapshots(&self) -> impl DoubleEndedIterator<Item = LogPosition> {
+        self.reclaim.snapshots.iter().copied()
+    }
+
     /// Position of the newest snapshot that is durable.
     pub fn last_snapshot(&self) -> Option<LogPosition> {
         self.reclaim.snapshots.last().copied()
@@ -318,9 +340,9 @@ impl Log {
         };
         let retired = &mut reclaim.unneeded.snapshots;
         retired.extend(reclaim.snapshots.drain(..surplus));
-        let older = reclaim.snapshots[0];
+        let (older, newest) = (reclaim.snapshots[0], reclaim.snapshots[SNAPSHOTS_KEPT - 1]);
         let damaged = &mut reclaim.snapshots_damaged;
-        retired.extend(damaged.extract_if(.., |position| *position < older));
+        retired.extend(damaged.extract_if(.., |position| *position < newest));
         retired.sort_unstable();
         let (sizes, pins) = (&mut reclaim.snapshot_sizes, &reclaim.pins);
         sizes.retain(|position, _| *position >= older || pins.is_snapshot_pinned(*position));

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -293,6 +295,14 @@ impl StorageFile for Handle {
         // `fdatasync` on Linux. On Apple systems the standard library issues `F_FULLFSYNC`, here
         // and in `sync_all`: a plain `fsync` there stops at the drive's volatile cache.
         self.file()?.sync_data()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn forget_cached(&self, offset: u64, size_bytes: u64) {
+        if let (Ok(file), Some(size_bytes)) = (self.file(), NonZeroU64::new(size_bytes)) {
+            let forget = rustix::fs::Advice::DontNeed;
+            let _ = rustix::fs::fadvise(&*file, offset, Some(size_bytes), forget);
+        }
     }
 
     fn len(&self) -> io::Result<u64> {

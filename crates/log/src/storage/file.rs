@@ -70,7 +70,7 @@ impl FileStorage {
 
 /// Creates a missing directory and its missing parents, for their owner only, and makes their names durable.
 /// A new user has no `~/.local/share`.
-pub(crate) fn create_directory(directory: &Path) -> io::Result<()> {
+pub fn create_directory(directory: &Path) -> io::Result<()> {
     match create_one(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let parent = directory.parent();

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use faulty::{Fault, FaultyStorage, Repeat};
-pub use file::FileStorage;
-pub(crate) use file::{create_directory, sync_directory};
+pub(crate) use file::sync_directory;
+pub use file::{FileStorage, create_directory};
 pub use memory::MemoryStorage;
 
 /// A directory of files without subdirectories.
@@ -59,6 +59,12 @@ pub trait StorageFile: Send + Sync {
     /// After a failure the state of the written data is unknown, and a second call that succeeds does not
     /// change that.
     fn sync_data(&self) -> io::Result<()>;
+
+    /// Asks to forget what is in memory of these bytes, which were synced, so that the next read comes from the disk.
+    /// Nothing depends on it.
+    fn forget_cached(&self, offset: u64, size_bytes: u64) {
+        let _ = (offset, size_bytes);
+    }
 
     /// Size of the file.
     fn len(&self) -> io::Result<u64>;

@@ -14,6 +14,7 @@ mod looking;
 mod node;
 mod random;
 mod recycle;
+mod scrub;
 mod search;
 mod space;
 mod storage;

@@ -205,6 +205,27 @@ impl Host {
         Ok(())
     }
 
+    /// Reads everything once, as a scrub does, and lets the partition do what follows from that. Returns the bytes
+    /// that the scrub could not read, with file and offset.
+    pub(super) fn scrub(&mut self) -> Result<Vec<(String, u64)>, Violation> {
+        for _ in 0..TURNS_MAX {
+            self.carry_out_later()?;
+            self.turn()?;
+            self.run_jobs()?;
+            if let Some(job) = self.partition.next_scrub() {
+                self.partition.scrubbed(job.run(&self.tape));
+            } else if self.partition.scrub_report().passes > 0 {
+                let found = self.partition.scrub_report().bodies;
+                let found = found.into_iter().map(|it| (it.file, it.offset));
+                return Ok(found.collect());
+            }
+        }
+        Err(Violation {
+            promise: "a scrub ends",
+            seen: format!("it goes on after {TURNS_MAX} turns"),
+        })
+    }
+
     /// Carries out the postponed slow jobs, and everything that follows from them.
     pub(super) fn carry_out_later(&mut self) -> Result<(), Violation> {
         while let Some(job) = self.later.pop_front() {

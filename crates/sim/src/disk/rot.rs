@@ -61,6 +61,8 @@ pub struct RotCounts {
     pub harmless: u64,
     /// Damaged bodies were reported when they were read; all others were there and unchanged.
     pub bodies: u64,
+    /// Damaged bodies that a scrub has found.
+    pub scrubbed: u64,
     /// Snapshots that were skipped for an older one.
     pub snapshots_passed_over: u64,
 }
@@ -83,6 +85,7 @@ impl RotCounts {
         self.refused += other.refused;
         self.harmless += other.harmless;
         self.bodies += other.bodies;
+        self.scrubbed += other.scrubbed;
         self.snapshots_passed_over += other.snapshots_passed_over;
     }
 }
@@ -474,6 +477,13 @@ impl Closed {
         host.allow_damage();
         let warned = host.recovery().warnings.len() as u64;
         counts.snapshots_passed_over += warned;
+        let spans: Vec<_> = host.partition().log().segments().collect();
+        let closed = spans.iter().take(spans.len().saturating_sub(1));
+        let closed: Vec<_> = closed
+            .map(|span| format!("segment-{:020}", span.number))
+            .collect();
+        let scrubbed = host.scrub()?;
+        counts.scrubbed += scrubbed.len() as u64;
         host.drain()?;
         host.use_once()?;
         if host.clients.damage().is_empty() {
@@ -483,6 +493,16 @@ impl Closed {
         }
         for (file, offset) in host.clients.damage() {
             // A body's checksum is just before it, and the report names the body.
+            check_place(damage, file, offset - 4)?;
+            let is_found = scrubbed.contains(&(file.clone(), *offset));
+            if closed.contains(file) && !is_found {
+                return Err(Violation {
+                    promise: "a scrub finds every damaged message",
+                    seen: format!("{file} at {offset} is not found"),
+                });
+            }
+        }
+        for (file, offset) in &scrubbed {
             check_place(damage, file, offset - 4)?;
         }
         Ok(())

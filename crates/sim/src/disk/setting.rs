@@ -134,6 +134,7 @@ impl Setting {
             tick_budget: 4,
             run_length: RunLength::TINY,
             gather_steps: 1,
+            scrub_bytes_per_second: 1,
         }
     }
 

@@ -1,7 +1,9 @@
 //! Bugs planted below the partition: these suites must catch each, or they prove nothing.
 
-use kew_sim::disk::{Cut, Failure, Setting, WorkloadKind, cut_power, fail_every_call, sequences};
-use kew_sim::planted::BELOW_THE_PARTITION;
+use kew_sim::disk::{
+    Cut, Failure, Setting, WorkloadKind, cut_power, fail_every_call, rot, sequences,
+};
+use kew_sim::planted::{BELOW_THE_PARTITION, OF_SCRUB};
 
 use crate::support::seed;
 
@@ -24,6 +26,18 @@ fn each_planted_bug_is_caught() {
         .map(|bug| bug.name)
         .collect();
     assert!(missed.is_empty(), "{missed:?}");
+}
+
+/// A scrub that passes over a segment leaves damage for its readers to find.
+#[test]
+fn a_scrub_that_misses_a_segment_is_caught() {
+    let caught = OF_SCRUB.plant(|| {
+        let mut worlds = 0..100;
+        worlds.find_map(|world| rot(seed(), world, 100, false).err())
+    });
+    let failure = caught.expect("the bug is missed");
+    let promise = failure.violation.promise;
+    assert_eq!(promise, "a scrub finds every damaged message", "{failure}");
 }
 
 fn power() -> Option<Box<Failure>> {

@@ -46,6 +46,7 @@ fn no_damage_goes_unnoticed() {
         counts.refused,
         counts.harmless,
         counts.bodies,
+        counts.scrubbed,
         counts.snapshots_passed_over,
     ] {
         assert!(rare >= injections / 100, "{counts:?}");

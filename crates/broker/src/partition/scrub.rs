@@ -1,0 +1,366 @@
+//! Scrub: which file is read next, whose bytes are damaged, and snapshots that make damage harmless for a start.
+//!
+//! A pass reads every file once ([`kew_log::Scrub`]). Damaged records may have bytes of messages: those are read one
+//! by one, because each has a checksum of its own, and many of a damaged batch are whole. Nothing is changed: a
+//! damaged message stays, and reading it has the result that it always had.
+//!
+//! A start replays the log from a snapshot. If records behind it are damaged, or a snapshot is, the partition writes
+//! snapshots until no start needs what is damaged.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+
+use kew_engine::{NeededBody, Timestamp};
+use kew_log::{Body, BodyError, LogPosition, Scrub, ScrubCursor, ScrubDamage, Scrubbed, Storage};
+
+use super::{Partition, to_log};
+
+/// How long after the beginning of a pass the next one begins, unless the pass takes longer. The first one begins
+/// with the partition.
+const PASS_INTERVAL_MS: u64 = 24 * 3600 * 1000;
+
+/// How many damaged places, and how many damaged messages, are listed. All are counted.
+const LISTED_MAX: usize = 1000;
+
+/// How many bodies one job reads.
+const BODIES_AT_ONCE: usize = 64;
+
+/// What a scrub has found, as far as it was not repaired since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// How many passes have ended since the start.
+    pub passes: u64,
+    /// When the last of them ended.
+    pub ended_at: Option<Timestamp>,
+    /// How many bytes were read since the start.
+    pub read_bytes: u64,
+    /// Damage in files, of the last whole pass and of the one that goes on. The first thousand places.
+    pub places: Vec<ScrubDamage>,
+    /// How many places there are.
+    pub places_count: u64,
+    /// Bytes of messages and sessions that cannot be read. The first thousand.
+    pub bodies: Vec<DamagedBody>,
+    /// How many there are.
+    pub bodies_count: u64,
+}
+
+/// Bytes that are still needed and cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedBody {
+    /// Whose they are.
+    pub needed: NeededBody,
+    /// The file.
+    pub file: String,
+    /// Where in the file they begin.
+    pub offset: u64,
+}
+
+/// Blocking work of a scrub. Carry it out a step at a time, with pauses.
+pub struct ScrubJob(Work);
+
+enum Work {
+    File(Scrub),
+    Bodies {
+        left: VecDeque<(NeededBody, Body)>,
+        damaged: Vec<DamagedBody>,
+    },
+}
+
+/// The outcome of a job, for [`Partition::scrubbed`].
+#[derive(Debug)]
+pub struct ScrubOutcome(Done);
+
+#[derive(Debug)]
+enum Done {
+    File(Scrubbed),
+    Bodies(Vec<DamagedBody>),
+}
+
+impl ScrubJob {
+    /// Reads a piece. Returns how many bytes that were, and `None` at the end.
+    pub fn step(&mut self, storage: &dyn Storage) -> Option<u64> {
+        match &mut self.0 {
+            Work::File(scrub) => scrub.step(storage),
+            Work::Bodies { left, damaged } => {
+                let (needed, body) = left.pop_front()?;
+                let (file, offset) = match body.read() {
+                    Ok(_) => return Some(body.len_bytes()),
+                    Err(BodyError::Damaged { file, offset }) => (file, offset),
+                    Err(BodyError::Io(failure)) => (failure.file, failure.offset.unwrap_or(0)),
+                };
+                damaged.push(DamagedBody {
+                    needed,
+                    file,
+                    offset,
+                });
+                Some(body.len_bytes())
+            }
+        }
+    }
+
+    /// The outcome, once [`ScrubJob::step`] has returned `None`.
+    pub fn finish(self) -> ScrubOutcome {
+        ScrubOutcome(match self.0 {
+            Work::File(scrub) => Done::File(scrub.finish()),
+            Work::Bodies { damaged, .. } => Done::Bodies(damaged),
+        })
+    }
+
+    /// Carries out all of it, without a pause.
+    pub fn run(mut self, storage: &dyn Storage) -> ScrubOutcome {
+        while self.step(storage).is_some() {}
+        self.finish()
+    }
+}
+
+impl ScrubOutcome {
+    /// What it has found in files.
+    pub fn places(&self) -> &[ScrubDamage] {
+        match &self.0 {
+            Done::File(scrubbed) => &scrubbed.damage,
+            Done::Bodies(_) => &[],
+        }
+    }
+
+    /// Bytes of messages and sessions that it could not read.
+    pub fn bodies(&self) -> &[DamagedBody] {
+        match &self.0 {
+            Done::File(_) => &[],
+            Done::Bodies(damaged) => damaged,
+        }
+    }
+}
+
+/// How far a partition's scrub has come.
+pub(super) struct Scrubbing {
+    /// A job is under way.
+    is_out: bool,
+    /// `None` between two passes.
+    cursor: Option<ScrubCursor>,
+    next_pass_at: Timestamp,
+    passes: u64,
+    ended_at: Option<Timestamp>,
+    read_bytes: u64,
+    /// Of the last whole pass, and of the one that goes on.
+    before: Findings,
+    found: Findings,
+    /// Bodies that lie in damaged records.
+    suspects: VecDeque<NeededBody>,
+    /// No start may need what lies before this position.
+    avoided: Option<LogPosition>,
+}
+
+#[derive(Default)]
+struct Findings {
+    places: Listed<ScrubDamage>,
+    bodies: Listed<DamagedBody>,
+}
+
+/// The first ones, and how many there are.
+struct Listed<T> {
+    first: Vec<T>,
+    count: u64,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self {
+            first: Vec::new(),
+            count: 0,
+        }
+    }
+}
+
+impl<T> Listed<T> {
+    fn push(&mut self, item: T) {
+        self.count += 1;
+        if self.first.len() < LISTED_MAX {
+            self.first.push(item);
+        }
+    }
+}
+
+impl Default for Scrubbing {
+    fn default() -> Self {
+        Self {
+            is_out: false,
+            cursor: None,
+            next_pass_at: Timestamp::ZERO,
+            passes: 0,
+            ended_at: None,
+            read_bytes: 0,
+            before: Findings::default(),
+            found: Findings::default(),
+            suspects: VecDeque::new(),
+            avoided: None,
+        }
+    }
+}
+
+impl<T> Partition<T> {
+    /// The next job of the scrub, if one is due. There is one at a time.
+    pub fn next_scrub(&mut self) -> Option<ScrubJob> {
+        if self.stopped || self.options.scrub_bytes_per_second == 0 || self.scrub.is_out {
+            return None;
+        }
+        let work = self.next_bodies().or_else(|| self.next_file())?;
+        self.scrub.is_out = true;
+        Some(ScrubJob(work))
+    }
+
+    /// When the next pass begins. `None` while one goes on.
+    pub fn next_scrub_at(&self) -> Option<Timestamp> {
+        let is_between = self.options.scrub_bytes_per_second > 0 && self.scrub.cursor.is_none();
+        (is_between && !self.scrub.is_out).then_some(self.scrub.next_pass_at)
+    }
+
+    fn next_bodies(&mut self) -> Option<Work> {
+        if self.scrub.suspects.is_empty() {
+            return None;
+        }
+        let count = self.scrub.suspects.len().min(BODIES_AT_ONCE);
+        let suspects: Vec<_> = self.scrub.suspects.drain(..count).collect();
+        let in_files = suspects.into_iter().filter_map(|needed| {
+            // Without its segment, nothing needs it any more.
+            let body = self.log.body_in_file(to_log(needed.body))?;
+            Some((needed, body))
+        });
+        let left: VecDeque<_> = in_files.collect();
+        let damaged = Vec::new();
+        (!left.is_empty()).then_some(Work::Bodies { left, damaged })
+    }
+
+    fn next_file(&mut self) -> Option<Work> {
+        let cursor = match self.scrub.cursor {
+            Some(cursor) => cursor,
+            None if self.scrub.next_pass_at.has_passed(self.now) => {
+                self.scrub.next_pass_at = self.now.plus_ms(PASS_INTERVAL_MS);
+                ScrubCursor::default()
+            }
+            None => return None,
+        };
+        self.scrub.cursor = Some(cursor);
+        if let Some(file) = self.log.next_scrub(cursor) {
+            return Some(Work::File(file));
+        }
+        let scrub = &mut self.scrub;
+        scrub.cursor = None;
+        scrub.passes += 1;
+        scrub.ended_at = Some(self.now);
+        scrub.before = std::mem::take(&mut scrub.found);
+        None
+    }
+
+    /// Takes the outcome of a job.
+    pub fn scrubbed(&mut self, outcome: ScrubOutcome) {
+        self.scrub.is_out = false;
+        match outcome.0 {
+            Done::File(scrubbed) => {
+                self.scrub.cursor = Some(scrubbed.next);
+                self.scrub.read_bytes += scrubbed.read_bytes;
+                self.note_damage(scrubbed.damage);
+            }
+            Done::Bodies(damaged) => {
+                for body in damaged {
+                    self.scrub.found.bodies.push(body);
+                }
+            }
+        }
+    }
+
+    /// Notes the damage in one file.
+    fn note_damage(&mut self, places: Vec<ScrubDamage>) {
+        let damaged = places.iter().filter_map(|place| place.positions.clone());
+        let damaged: Vec<_> = damaged.collect();
+        self.suspect(&damaged);
+        for place in places {
+            let avoided = match &place.positions {
+                Some(positions) => positions.end,
+                None => {
+                    self.log.note_damaged_snapshot(&place.file);
+                    LogPosition::new(0)
+                }
+            };
+            self.scrub.avoided = self.scrub.avoided.max(Some(avoided));
+            self.scrub.found.places.push(place);
+        }
+    }
+
+    /// Finds what has bytes in damaged records of one file, which are in order. One walk over all runs finds all of it.
+    fn suspect(&mut self, damaged: &[Range<LogPosition>]) {
+        let (Some(first), Some(last)) = (damaged.first(), damaged.last()) else {
+            return;
+        };
+        if first.start >= last.end {
+            return;
+        }
+        let near = self
+            .state
+            .bodies_within(first.start.as_u64()..last.end.as_u64());
+        let suspects = near.filter(|needed| {
+            let at = LogPosition::new(needed.body.record);
+            let before = damaged.partition_point(|range| range.end <= at);
+            damaged.get(before).is_some_and(|range| range.contains(&at))
+        });
+        let room = LISTED_MAX.saturating_sub(self.scrub.suspects.len());
+        self.scrub.suspects.extend(suspects.take(room));
+    }
+
+    /// Writes snapshots until no start needs what is damaged: two that are whole, behind it.
+    pub(super) fn avoid_damage(&mut self) {
+        let Some(avoided) = self.scrub.avoided else {
+            return;
+        };
+        if self.log.replays_from() >= Some(avoided) {
+            self.scrub.avoided = None;
+            return;
+        }
+        let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
+        if self.stopped || !is_quiet || !self.snapshot_retry_at.has_passed(self.now) {
+            return;
+        }
+        if self.log.last_snapshot() == Some(self.log.end()) {
+            // The second one must be another one. What the mark needs is room in the segment.
+            self.log.force_mark();
+        } else {
+            self.snapshot_with(self.live_segments());
+        }
+    }
+
+    /// What is known to be damaged.
+    pub fn scrub_report(&self) -> ScrubReport {
+        let scrub = &self.scrub;
+        let mut report = ScrubReport {
+            passes: scrub.passes,
+            ended_at: scrub.ended_at,
+            read_bytes: scrub.read_bytes,
+            places_count: scrub.before.places.count.max(scrub.found.places.count),
+            bodies_count: scrub.before.bodies.count.max(scrub.found.bodies.count),
+            ..ScrubReport::default()
+        };
+        let (mut places, mut bodies) = (BTreeSet::new(), BTreeSet::new());
+        for findings in [&scrub.before, &scrub.found] {
+            for place in &findings.places.first {
+                let is_new = places.insert((&place.file, place.offset));
+                if is_new && self.log.has_file(&place.file) {
+                    report.places.push(place.clone());
+                }
+            }
+            for body in &findings.bodies.first {
+                let is_new = bodies.insert((&body.file, body.offset));
+                if is_new && self.state.needs(&body.needed) {
+                    report.bodies.push(body.clone());
+                }
+            }
+        }
+        // What is not listed cannot be looked up, and is counted as it was found.
+        let is_complete = |count: u64| count <= LISTED_MAX as u64;
+        if is_complete(report.places_count) {
+            report.places_count = report.places.len() as u64;
+        }
+        if is_complete(report.bodies_count) {
+            report.bodies_count = report.bodies.len() as u64;
+        }
+        report
+    }
+}

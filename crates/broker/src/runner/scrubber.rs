@@ -1,0 +1,57 @@
+//! The thread that reads for the scrub, at its rate. Neither a commit nor another job waits for it.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use kew_engine::BodyOwner;
+use kew_log::Storage;
+
+use super::mailbox::Shared;
+use crate::broker::lock;
+use crate::{ScrubJob, ScrubOutcome};
+
+/// Carries out jobs until the runner ends. A stop does not wait for the rest of one.
+pub(super) fn scrub(
+    jobs: &Receiver<ScrubJob>,
+    storage: &dyn Storage,
+    shared: &Shared,
+    bytes_per_second: u64,
+) {
+    while let Ok(mut job) = jobs.recv() {
+        while let Some(read_bytes) = job.step(storage) {
+            let pause = pause_after(read_bytes, bytes_per_second);
+            // There is one job at a time, so nothing comes but the end.
+            if !matches!(jobs.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {
+                return;
+            }
+        }
+        let outcome = job.finish();
+        tell(&outcome);
+        let mut mailbox = lock(&shared.mailbox);
+        mailbox.scrubbed = Some(outcome);
+        shared.wake(mailbox);
+    }
+}
+
+fn pause_after(read_bytes: u64, bytes_per_second: u64) -> Duration {
+    Duration::from_nanos(read_bytes.saturating_mul(1_000_000_000) / bytes_per_second.max(1))
+}
+
+/// Tells the operator of damage. A log line for each place and each message, again in every pass.
+fn tell(outcome: &ScrubOutcome) {
+    for place in outcome.places() {
+        let (file, offset, what) = (&place.file, place.offset, &place.what);
+        tracing::error!("the scrub found damage: {file} at byte {offset}: {what}");
+    }
+    for body in outcome.bodies() {
+        let (queue, file, offset) = (&body.needed.queue, &body.file, body.offset);
+        let of = match &body.needed.of {
+            BodyOwner::Message(number) => format!("message {}", number.as_u64()),
+            BodyOwner::Session(id) => format!("the state of session {id:?}"),
+        };
+        tracing::error!(
+            "the scrub found {of} of queue {:?} damaged, in {file} at byte {offset}: it cannot be read any more",
+            queue.name
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! A scrub lists damaged messages while all others are served, and makes damage harmless for the next start.
+
+use kew_broker::{Answered, Partition, PartitionOptions, ScrubReport};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, SessionChoice};
+use kew_engine::storage::StorageCommand;
+use kew_engine::{BodyOwner, Command, Outcome, Timestamp};
+use kew_log::{FaultyStorage, inspect};
+
+use crate::bus;
+use crate::partition::{Driver, options};
+use crate::support::{create, queue, receive, send};
+
+/// Reads everything once, and lets the partition do what follows from that.
+fn scrub(driver: &mut Driver) -> ScrubReport {
+    let passes = driver.partition.scrub_report().passes;
+    driver.now = driver.now.plus_ms(24 * 3600 * 1000);
+    driver.rest();
+    let mut jobs = 0;
+    while driver.partition.scrub_report().passes == passes {
+        if let Some(job) = driver.partition.next_scrub() {
+            driver.partition.scrubbed(job.run(&driver.storage));
+        }
+        driver.rest();
+        jobs += 1;
+        assert!(jobs < 1000, "it does not end");
+    }
+    for _ in 0..10 {
+        driver.rest();
+    }
+    driver.partition.scrub_report()
+}
+
+/// Where some bytes are on the disk.
+fn find(storage: &FaultyStorage, prefix: &str, wanted: &[u8]) -> Vec<(String, u64)> {
+    let files = storage.files().into_iter();
+    let files = files.filter(|(name, _)| name.starts_with(prefix));
+    let mut found = Vec::new();
+    for (name, _) in files {
+        let content = storage.content(&name).unwrap();
+        let mut windows = content.windows(wanted.len());
+        if let Some(at) = windows.position(|window| window == wanted) {
+            found.push((name, at as u64));
+        }
+    }
+    found
+}
+
+fn body(number: u64) -> String {
+    format!("body {number:06} {}", "x".repeat(3000))
+}
+
+/// A partition that writes no snapshot by itself, as long as it is not opened again.
+fn quiet() -> Driver {
+    let (storage, now) = (FaultyStorage::new(), Timestamp::from_ms(1_000_000));
+    let options = PartitionOptions {
+        snapshot_after_bytes: u64::MAX,
+        ..options()
+    };
+    let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now).unwrap();
+    let mut driver = Driver {
+        storage,
+        partition,
+        now,
+    };
+    driver.ask(create()).unwrap();
+    driver
+}
+
+/// Such a partition with messages in several segments, and how many there are.
+fn filled() -> (Driver, u64) {
+    let mut driver = quiet();
+    let mut number = 0;
+    while driver.partition.log().segments().count() < 4 {
+        driver.ask(send(body(number))).unwrap();
+        number += 1;
+        assert!(number < 10_000, "segments do not fill");
+    }
+    (driver, number)
+}
+
+fn snapshot(driver: &mut Driver) {
+    driver.partition.snapshot();
+    driver.rest();
+}
+
+/// The numbers of messages that can be read.
+fn readable(driver: &mut Driver) -> Vec<u64> {
+    let mut whole = Vec::new();
+    loop {
+        let Answered { bodies, .. } = driver.ask(receive(32)).unwrap();
+        if bodies.is_empty() {
+            return whole;
+        }
+        for body in bodies {
+            if let Ok(body) = body.read() {
+                let text = std::str::from_utf8(&body).unwrap();
+                whole.push(text[5..11].parse().unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_message_is_listed_and_all_others_are_served() {
+    let (mut driver, count) = filled();
+    snapshot(&mut driver);
+    driver.ask(send("after")).unwrap();
+    snapshot(&mut driver);
+    let mut driver = driver.reopened();
+    let report = scrub(&mut driver);
+    assert_eq!(
+        (report.places.as_slice(), report.bodies.as_slice()),
+        (&[][..], &[][..])
+    );
+    assert!(report.read_bytes > 100_000, "{}", report.read_bytes);
+
+    let places = find(&driver.storage, "segment-", body(3).as_bytes());
+    let (file, at) = &places[0];
+    driver.storage.flip(file, at + 20, 4);
+    let report = scrub(&mut driver);
+    assert_eq!(report.places_count, 1, "{:?}", report.places);
+    assert_eq!(report.places[0].file, *file);
+    assert!(report.places[0].offset <= *at);
+    assert_eq!(report.bodies_count, 1);
+    let damaged = &report.bodies[0];
+    assert_eq!((&damaged.file, damaged.offset), (file, *at));
+    assert_eq!(damaged.needed.queue, queue());
+    let BodyOwner::Message(number) = damaged.needed.of else {
+        panic!("a message is damaged");
+    };
+    // The first message has the number 1.
+    assert_eq!(number.as_u64(), 4);
+
+    // Another pass finds the same, and lists it once.
+    let again = scrub(&mut driver);
+    assert_eq!((again.places, again.bodies), (report.places, report.bodies));
+    driver
+        .ask(Command::Storage(StorageCommand::Clear { queue: queue() }))
+        .unwrap();
+    let report = driver.partition.scrub_report();
+    assert_eq!(report.bodies, []);
+    assert_eq!(report.bodies_count, 0);
+    assert!(count > 5);
+}
+
+#[test]
+fn the_messages_of_a_damaged_batch_that_are_whole_are_served() {
+    let (mut driver, count) = filled();
+    snapshot(&mut driver);
+    let mut driver = driver.reopened();
+    let places = find(&driver.storage, "segment-", body(3).as_bytes());
+    let (file, at) = &places[0];
+    driver.storage.flip(file, at + 20, 4);
+    let report = scrub(&mut driver);
+    assert_eq!(report.bodies_count, 1);
+    let expected: Vec<u64> = (0..count).filter(|number| *number != 3).collect();
+    assert_eq!(readable(&mut driver), expected);
+}
+
+/// Damage behind the snapshots would make the next start fail. The partition writes snapshots behind it.
+#[test]
+fn a_start_does_not_need_what_a_scrub_has_found_damaged() {
+    let (driver, count) = filled();
+    let places = find(&driver.storage, "segment-", body(3).as_bytes());
+    let (file, at) = &places[0];
+    driver.storage.flip(file, at + 20, 4);
+    let now = driver.now;
+    let disk = driver.storage.kill();
+    let refused = Partition::<u32>::open(&disk, options(), 1, [1; 16], now);
+    assert!(refused.is_err(), "the start needs the damaged record");
+
+    let mut driver = driver;
+    let report = scrub(&mut driver);
+    assert_eq!((report.places_count, report.bodies_count), (1, 1));
+    let mut driver = driver.reopened();
+    let expected: Vec<u64> = (0..count).filter(|number| *number != 3).collect();
+    assert_eq!(readable(&mut driver), expected);
+}
+
+/// A new snapshot takes the place of a damaged one. The other one stays until then.
+#[test]
+fn a_damaged_snapshot_is_replaced() {
+    for is_newest in [true, false] {
+        let (mut driver, _) = filled();
+        snapshot(&mut driver);
+        driver.ask(send("between")).unwrap();
+        snapshot(&mut driver);
+        driver.ask(send("behind")).unwrap();
+        let before = inspect(&driver.storage).unwrap().snapshots;
+        assert_eq!(before.len(), 2);
+        let (damaged, whole) = match is_newest {
+            true => (&before[1], &before[0]),
+            false => (&before[0], &before[1]),
+        };
+        driver.storage.flip(&damaged.file, 30, 1);
+        let report = scrub(&mut driver);
+        assert_eq!(report.places_count, 0, "it was replaced: {report:?}");
+        let after = inspect(&driver.storage).unwrap();
+        assert_eq!(after.damage, []);
+        assert_eq!(after.snapshots.len(), 2);
+        assert!(after.snapshots.iter().all(|it| it.is_whole));
+        assert!(after.snapshots.contains(whole), "{after:?}");
+        assert!(!after.snapshots.iter().any(|it| it.file == damaged.file));
+    }
+}
+
+/// The state of a session has bytes of its own.
+#[test]
+fn a_damaged_session_state_is_listed() {
+    let mut driver = Driver::new();
+    let sessions = bus::orders();
+    let options = BusQueueOptions {
+        requires_session: true,
+        ..BusQueueOptions::default()
+    };
+    let create = BusCommand::CreateQueue {
+        queue: sessions.clone(),
+        options,
+    };
+    driver.ask(Command::Bus(create)).unwrap();
+    let accept = BusCommand::AcceptSession {
+        queue: sessions.clone(),
+        session: SessionChoice::Named("alone".into()),
+    };
+    let accepted = driver.ask(Command::Bus(accept)).unwrap();
+    let Outcome::Bus(BusOutcome::SessionAccepted(session)) = accepted.outcome else {
+        panic!("a session is accepted");
+    };
+    let set = BusCommand::SetSessionState {
+        queue: sessions.clone(),
+        session: session.lock,
+        state: Some(body(77).into()),
+    };
+    driver.ask(Command::Bus(set)).unwrap();
+    while driver.partition.log().segments().count() < 4 {
+        driver.ask(send(body(0))).unwrap();
+    }
+    let places = find(&driver.storage, "segment-", body(77).as_bytes());
+    driver.storage.flip(&places[0].0, places[0].1 + 50, 1);
+    let report = scrub(&mut driver);
+    assert_eq!(report.bodies_count, 1);
+    assert_eq!(report.bodies[0].needed.queue, sessions);
+    assert_eq!(
+        report.bodies[0].needed.of,
+        BodyOwner::Session("alone".into())
+    );
+}

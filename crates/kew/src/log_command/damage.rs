@@ -1,0 +1,73 @@
+//! `kew log damage`: lists what the scrub of a running server has found.
+
+use anyhow::{Result, anyhow, bail};
+
+use crate::admin::client::Connection;
+use crate::admin::damage::Damage;
+use crate::admin::{Act, Answer};
+use crate::cli::print_line;
+use crate::flags::DirectoryArgs;
+use crate::tls_command::quoted;
+use crate::{safe_json, settings};
+
+/// Fails if anything is damaged, like `kew log verify`.
+pub(super) fn run(args: &DirectoryArgs) -> Result<()> {
+    let socket = match (&args.of.data_dir, &args.admin_socket) {
+        (_, Some(socket)) => socket.clone(),
+        (data_dir, None) => {
+            settings::data_dir_or_default(data_dir.clone())?.join(settings::ADMIN_SOCKET)
+        }
+    };
+    let Some(server) = Connection::open(&socket)? else {
+        bail!(
+            "no server answers at {}: start it, or check a stopped one with: kew log verify",
+            socket.display()
+        );
+    };
+    let damage = match server.ask(&Act::ListDamage)? {
+        Ok(Answer::Damage { damage }) => damage,
+        Ok(
+            Answer::Accounts { .. }
+            | Answer::Account { .. }
+            | Answer::Rules { .. }
+            | Answer::Rule { .. }
+            | Answer::Config { .. }
+            | Answer::Removed { .. },
+        ) => bail!("the server sent an unexpected answer"),
+        Err(failure) => return Err(anyhow!("{}", failure.message)),
+    };
+    match args.json {
+        true => print_line(&safe_json::to_string(&damage)?),
+        false => print(&damage),
+    }
+    match (damage.places_count, damage.messages_count) {
+        (0, 0) => Ok(()),
+        (places, messages) => bail!(
+            "{places} damaged places and {messages} damaged messages or session states, listed above; see \
+             docs/reliability.md"
+        ),
+    }
+}
+
+fn print(damage: &Damage) {
+    for place in &damage.places {
+        let (file, what) = (&place.file, &place.what);
+        print_line(&format!("DAMAGED {file} at byte {}: {what}", place.offset));
+    }
+    for message in &damage.messages {
+        let of = match (&message.sequence_number, &message.session) {
+            (Some(number), _) => format!("message {number}"),
+            (None, Some(session)) => format!("state of session {}", quoted(session)),
+            (None, None) => "message".into(),
+        };
+        print_line(&format!(
+            "DAMAGED {of} of {} queue {} of {}: {} at byte {}",
+            message.service, message.queue, message.account, message.file, message.offset
+        ));
+    }
+    let mib = damage.read_bytes.div_ceil(1 << 20);
+    print_line(&format!(
+        "the scrub has read {mib} MiB since the start, and everything {} times",
+        damage.passes
+    ));
+}

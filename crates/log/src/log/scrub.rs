@@ -1,0 +1,59 @@
+//! Which files a scrub reads, in order.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use kew_planted::{Bug, is_planted};
+
+use super::Log;
+use crate::LogPosition;
+use crate::format::names::{self, Name};
+use crate::scrub::{Scrub, ScrubCursor};
+
+impl Log {
+    /// The next file of a pass: the snapshots that are kept, then the segments that are complete on the disk. `None`
+    /// at the end of the pass.
+    pub fn next_scrub(&self, cursor: ScrubCursor) -> Option<Scrub> {
+        let mut snapshots = self.kept_snapshots();
+        let snapshot = snapshots.find(|position| Some(*position) > cursor.snapshot);
+        if let Some(position) = snapshot.filter(|_| cursor.segment.is_none()) {
+            return Some(Scrub::of_snapshot(position, cursor));
+        }
+        let from = cursor.segment.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut segments = self.segments.range((from, Bound::Unbounded));
+        if is_planted(Bug::SegmentNotScrubbed) {
+            segments.next();
+        }
+        let (_, segment) = segments.next()?;
+        let (_, next) = segments.next()?;
+        let end = segment.end_before(Some(next));
+        let limit = end.min(segment.header.limit());
+        (end <= self.durable).then(|| Scrub::of_segment(Arc::clone(segment), limit, cursor))
+    }
+
+    /// The older of the two newest snapshots: every start replays from there or later, so everything before it is
+    /// needed for bodies alone. `None` if there are fewer than two.
+    pub fn replays_from(&self) -> Option<LogPosition> {
+        let mut newest_first = self.kept_snapshots().rev();
+        newest_first.nth(1)
+    }
+
+    /// Notes that the file of a snapshot is damaged. It does not count as one of the two that are kept any more.
+    pub fn note_damaged_snapshot(&mut self, file: &str) {
+        if let Name::Snapshot(position) = names::parse(file) {
+            self.reclaim.forget_damaged(LogPosition::new(position));
+        }
+    }
+
+    /// Whether a snapshot or a segment of that name is one of the log's.
+    pub fn has_file(&self, name: &str) -> bool {
+        match names::parse(name) {
+            Name::Snapshot(position) => self.reclaim.knows_snapshot(LogPosition::new(position)),
+            Name::Segment(number) => {
+                let mut segments = self.segments.values();
+                segments.any(|segment| segment.header.number == number)
+            }
+            Name::Temporary | Name::Ballast | Name::SetAside | Name::Foreign => false,
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Scrub: reads what is durable a file at a time, in pieces, to find damage before anybody needs the data.
+//!
+//! Files of a pass are the snapshots that are kept and the segments that nothing is appended to any more. The
+//! log only names the next file: it is read on another thread, which waits between two pieces. A segment that is
+//! retired meanwhile is read to its end, because its file is not used again before that.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::LogPosition;
+use crate::batch::{Entries, Entry};
+use crate::format::{
+    FormatError, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_SIZE, SegmentHeader, body_crc,
+    names,
+};
+use crate::reader::records::{Record, RecordReader};
+use crate::segment::Segment;
+use crate::snapshot::{PartReader, ReadError};
+use crate::storage::{self, IoFailure, Storage};
+
+/// About how much a step reads. A commit that comes meanwhile waits for no more than that on the disk.
+const STEP_BYTES: u64 = 256 * 1024;
+
+/// How far a pass has come. A pass begins with the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubCursor {
+    /// All snapshots up to here were read.
+    pub(crate) snapshot: Option<LogPosition>,
+    /// All segments up to the one with this base were read.
+    pub(crate) segment: Option<LogPosition>,
+}
+
+/// Data that was durable and cannot be read, or is not as it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrubDamage {
+    /// The file's name.
+    pub file: String,
+    /// The offset in the file.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+    /// The positions of the records that cannot be read. `None` for a snapshot.
+    pub positions: Option<Range<LogPosition>>,
+}
+
+/// The result of reading one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Where the pass continues.
+    pub next: ScrubCursor,
+    /// How much was read.
+    pub read_bytes: u64,
+    /// All damage.
+    pub damage: Vec<ScrubDamage>,
+}
+
+/// A file to read. Any thread may do that.
+pub struct Scrub {
+    next: ScrubCursor,
+    file: File,
+    read_bytes: u64,
+    damage: Vec<ScrubDamage>,
+}
+
+enum File {
+    Segment {
+        segment: Arc<Segment>,
+        /// `None` until the header was read.
+        at: Option<LogPosition>,
+        limit: LogPosition,
+    },
+    Snapshot {
+        position: LogPosition,
+        parts: Option<PartReader>,
+    },
+    Done,
+}
+
+impl Scrub {
+    pub(crate) fn of_segment(
+        segment: Arc<Segment>,
+        limit: LogPosition,
+        cursor: ScrubCursor,
+    ) -> Self {
+        let next = ScrubCursor {
+            segment: Some(segment.base()),
+            ..cursor
+        };
+        let file = File::Segment {
+            segment,
+            at: None,
+            limit,
+        };
+        Self::of(file, next)
+    }
+
+    pub(crate) fn of_snapshot(position: LogPosition, cursor: ScrubCursor) -> Self {
+        let next = ScrubCursor {
+            snapshot: Some(position),
+            ..cursor
+        };
+        let parts = None;
+        Self::of(File::Snapshot { position, parts }, next)
+    }
+
+    fn of(file: File, next: ScrubCursor) -> Self {
+        Self {
+            next,
+            file,
+            read_bytes: 0,
+            damage: Vec::new(),
+        }
+    }
+
+    /// Reads a piece. Returns how many bytes that were, and `None` at the end. Blocks.
+    ///
+    /// It stops for no damage: it goes on behind it.
+    pub fn step(&mut self, storage: &dyn Storage) -> Option<u64> {
+        let read_bytes = match std::mem::replace(&mut self.file, File::Done) {
+            File::Segment { segment, at, limit } => {
+                let begin = at.unwrap_or(segment.base());
+                let end = match at {
+                    None => self.read_header(&segment),
+                    Some(at) => self.read_records(&segment, at, limit),
+                };
+                if let Some(at) = end.filter(|end| *end < limit) {
+                    let at = Some(at);
+                    self.file = File::Segment { segment, at, limit };
+                }
+                end.unwrap_or(limit).as_u64().saturating_sub(begin.as_u64())
+            }
+            File::Snapshot { position, parts } => self.read_part(storage, position, parts)?,
+            File::Done => return None,
+        };
+        self.read_bytes += read_bytes;
+        Some(read_bytes)
+    }
+
+    /// The result, once [`Scrub::step`] has returned `None`.
+    pub fn finish(self) -> Scrubbed {
+        Scrubbed {
+            next: self.next,
+            read_bytes: self.read_bytes,
+            damage: self.damage,
+        }
+    }
+
+    /// Reads a segment's header, which the next start needs. Returns where its records begin.
+    fn read_header(&mut self, segment: &Segment) -> Option<LogPosition> {
+        segment.file.forget_cached(0, SEGMENT_HEADER_SIZE as u64);
+        let mut bytes = [0; SEGMENT_HEADER_SIZE];
+        let read = storage::read_at(&*segment.file, &segment.name, &mut bytes, 0);
+        let what = match read {
+            Ok(_) => match SegmentHeader::decode(&bytes) {
+                Ok(header) if header == segment.header => return Some(segment.first()),
+                Ok(_) => "the header is that of another segment".into(),
+                Err(error) => error.to_string(),
+            },
+            Err(failure) => failure.to_string(),
+        };
+        // The start and the end of a record depend on it, but it is in memory.
+        self.damage.push(ScrubDamage {
+            file: segment.name.clone(),
+            offset: 0,
+            what,
+            positions: Some(segment.first()..segment.first()),
+        });
+        Some(segment.first())
+    }
+
+    /// Reads some records. Returns where the next ones begin; `None` if there are none.
+    fn read_records(
+        &mut self,
+        segment: &Segment,
+        from: LogPosition,
+        limit: LogPosition,
+    ) -> Option<LogPosition> {
+        let offset = segment.offset_of(from);
+        // From the disk and not from memory, where the bytes may be better.
+        segment.file.forget_cached(offset, 2 * STEP_BYTES);
+        let next = match self.try_read_records(segment, from, limit) {
+            Ok(next) => next,
+            Err(failure) => {
+                self.note_records(segment, from..limit, failure.to_string());
+                None
+            }
+        };
+        // The cache is for what clients read.
+        segment.file.forget_cached(offset, 2 * STEP_BYTES);
+        next
+    }
+
+    fn try_read_records(
+        &mut self,
+        segment: &Segment,
+        from: LogPosition,
+        limit: LogPosition,
+    ) -> Result<Option<LogPosition>, IoFailure> {
+        let mut reader = RecordReader::new(segment);
+        let step_end = from.plus(STEP_BYTES).min(limit);
+        let mut at = from;
+        while at < step_end {
+            let hole: FormatError = match reader.read(at)? {
+                Ok(record) => {
+                    self.check_bodies(segment, &record);
+                    if record.header.kind == RecordKind::Roll {
+                        return Ok(None);
+                    }
+                    at = record.end();
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let found = reader.find_from(at.plus(1))?;
+            let next = found.filter(|found| *found < limit);
+            let positions = at..next.unwrap_or(limit);
+            self.note_records(segment, positions, hole.to_string());
+            match next {
+                Some(next) => at = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(at))
+    }
+
+    /// A body has a checksum of its own, which was computed earlier than that of its record.
+    fn check_bodies(&mut self, segment: &Segment, record: &Record<'_>) {
+        if record.header.kind != RecordKind::Batch {
+            return;
+        }
+        for entry in Entries::new(record.payload) {
+            let (offset, what) = match entry {
+                Ok(Entry::Event(_)) => continue,
+                Ok(Entry::Body { offset, crc, body }) => {
+                    if crc == body_crc(record.position, offset, body) {
+                        continue;
+                    }
+                    (
+                        u64::from(offset),
+                        "a body does not match its checksum".into(),
+                    )
+                }
+                Err(error) => (error.offset as u64, error.to_string()),
+            };
+            self.damage.push(ScrubDamage {
+                file: segment.name.clone(),
+                offset: segment.offset_of(record.position) + RECORD_HEADER_SIZE as u64 + offset,
+                what,
+                positions: Some(record.position..record.end()),
+            });
+        }
+    }
+
+    fn note_records(&mut self, segment: &Segment, positions: Range<LogPosition>, what: String) {
+        self.damage.push(ScrubDamage {
+            file: segment.name.clone(),
+            offset: segment.offset_of(positions.start),
+            what,
+            positions: Some(positions),
+        });
+    }
+
+    /// Reads a part of a snapshot. Returns how much that was; `None` if the snapshot is not there any more.
+    fn read_part(
+        &mut self,
+        storage: &dyn Storage,
+        position: LogPosition,
+        parts: Option<PartReader>,
+    ) -> Option<u64> {
+        let mut parts = match parts.map_or_else(|| PartReader::open(storage, position), Ok) {
+            Ok(parts) => parts,
+            Err(error) => return self.note_snapshot(position, error),
+        };
+        let before = parts.offset();
+        parts.forget_cached(STEP_BYTES);
+        match parts.next_part() {
+            Ok(Some(_)) => {
+                let read_bytes = parts.offset() - before;
+                let parts = Some(parts);
+                self.file = File::Snapshot { position, parts };
+                Some(read_bytes)
+            }
+            Ok(None) => Some(parts.offset() - before),
+            Err(error) => self.note_snapshot(position, error),
+        }
+    }
+
+    fn note_snapshot(&mut self, position: LogPosition, error: ReadError) -> Option<u64> {
+        let (offset, what) = match error {
+            // It was removed meanwhile.
+            ReadError::Io(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => {
+                return None;
+            }
+            ReadError::Io(failure) => (0, failure.to_string()),
+            ReadError::Format(offset, error) => (offset, error.to_string()),
+            ReadError::Replay(_, error) => (0, error.to_string()),
+        };
+        self.damage.push(ScrubDamage {
+            file: names::snapshot(position.as_u64()),
+            offset,
+            what,
+            positions: None,
+        });
+        Some(0)
+    }
+}
