@@ -114,7 +114,8 @@ impl Scrub {
 
     /// Reads a piece. Returns how many bytes that were, and `None` at the end. Blocks.
     ///
-    /// It stops for no damage: it goes on behind it.
+    /// It stops for no damage: it goes on behind it. A file that cannot be opened for lack of a descriptor is left for
+    /// the next pass.
     pub fn step(&mut self, storage: &dyn Storage) -> Option<u64> {
         let read_bytes = match std::mem::replace(&mut self.file, File::Done) {
             File::Segment { segment, at, limit } => {
@@ -156,6 +157,7 @@ impl Scrub {
                 Ok(_) => "the header is that of another segment".into(),
                 Err(error) => error.to_string(),
             },
+            Err(failure) if failure.is_no_descriptor() => return None,
             Err(failure) => failure.to_string(),
         };
         // The start and the end of a record depend on it, but it is in memory.
@@ -180,6 +182,7 @@ impl Scrub {
         segment.file.forget_cached(offset, 2 * STEP_BYTES);
         let next = match self.try_read_records(segment, from, limit) {
             Ok(next) => next,
+            Err(failure) if failure.is_no_descriptor() => None,
             Err(failure) => {
                 self.note_records(segment, from..limit, failure.to_string());
                 None
@@ -291,6 +294,7 @@ impl Scrub {
             ReadError::Io(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => {
                 return None;
             }
+            ReadError::Io(failure) if failure.is_no_descriptor() => return None,
             ReadError::Io(failure) => (0, failure.to_string()),
             ReadError::Format(offset, error) => (offset, error.to_string()),
             ReadError::Replay(_, error) => (0, error.to_string()),

@@ -86,6 +86,8 @@ impl ScrubJob {
                 let (file, offset) = match body.read() {
                     Ok(_) => return Some(body.len_bytes()),
                     Err(BodyError::Damaged { file, offset }) => (file, offset),
+                    // The next pass finds it again.
+                    Err(BodyError::Io(failure)) if failure.is_no_descriptor() => return Some(0),
                     Err(BodyError::Io(failure)) => (failure.file, failure.offset.unwrap_or(0)),
                 };
                 damaged.push(DamagedBody {

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use kew_log::{
-    BatchBuilder, BodyError, BodyLocation, DataDir, FileStorage, Log, LogOptions, Storage,
-    StorageFile, verify,
+    BatchBuilder, BodyError, BodyLocation, DataDir, FileStorage, Log, LogOptions, ScrubCursor,
+    Storage, StorageFile, verify,
 };
 
 use crate::node::{Messages, small};
@@ -172,6 +172,14 @@ fn a_log_of_many_segments_needs_few_descriptors() {
         matches!(&failed, BodyError::Io(failure) if failure.is_no_descriptor()),
         "{failed}"
     );
+    // That is no damage.
+    let mut cursor = ScrubCursor::default();
+    while let Some(mut scrub) = log.next_scrub(cursor) {
+        while scrub.step(&storage).is_some() {}
+        let scrubbed = scrub.finish();
+        assert_eq!(scrubbed.damage, []);
+        cursor = scrubbed.next;
+    }
     // They are there again.
     drop(taken);
     assert_eq!(read(&log, first).unwrap(), body(0));
