@@ -16,6 +16,7 @@
     )
 )]
 
+mod bodies;
 mod catalogue;
 mod command;
 mod describe;
@@ -23,6 +24,7 @@ mod event;
 #[cfg(test)]
 mod layers;
 mod migrate;
+mod moves;
 mod outcome;
 mod overview;
 mod repair;
@@ -36,6 +38,7 @@ mod vocabulary;
 pub mod bus;
 pub mod storage;
 
+pub use bodies::{BodyCursor, FoundBodies, FoundBody};
 pub use catalogue::{
     AccountQuota, AccountRecord, AccountSecret, AccountUsage, Class, InvalidAccountSecret,
     QuotaLimit, Scope, Touches, Writes,
@@ -43,6 +46,7 @@ pub use catalogue::{
 pub use command::Command;
 pub use describe::Description;
 pub use event::{Event, Fact};
+pub use moves::{BodyToMove, Holder};
 pub use outcome::{Outcome, Refusal};
 pub use overview::{BusQueueOverview, Overview, QueueOverview};
 pub use repair::{Skip, StoredMessage};
@@ -54,6 +58,6 @@ pub use table::{
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Turn};
 pub use vocabulary::{
-    BodyLocation, DecodeError, EntityName, Incarnation, LeaseGeneration, Place, SequenceNumber,
-    Service, Timestamp, Token, VisibilityTimeout,
+    BodyLocation, BodyMove, DecodeError, EntityName, Incarnation, LeaseGeneration, Place,
+    SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,
 };
