@@ -63,7 +63,7 @@ impl Admission {
         let description = command.describe();
         let share = |limit: usize| match description.class {
             Class::Consume => limit,
-            Class::Produce | Class::Manage | Class::Read => limit / 4 * 3,
+            Class::Produce | Class::Manage | Class::Read | Class::Maintain => limit / 4 * 3,
         };
         let body_bytes = in_memory(description.body_size_bytes);
         let commands = self.commands + 1;

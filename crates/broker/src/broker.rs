@@ -300,7 +300,8 @@ pub(crate) fn read_bodies(answered: Answered) -> Answer {
         | Outcome::ServiceProperties(_)
         | Outcome::AccountPut
         | Outcome::AccountRemoved
-        | Outcome::Accounts(_)) => outcome,
+        | Outcome::Accounts(_)
+        | Outcome::BodiesMoved { .. }) => outcome,
     };
     Answer {
         outcome,

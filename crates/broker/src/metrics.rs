@@ -282,6 +282,11 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
         Unit::None,
         "Messages removed because their time to live had passed",
     );
+    let mut moved = Family::counter(
+        "kew_log_moved",
+        Unit::Bytes,
+        "Bytes that were written again to free the rest of their segment",
+    );
     if let Some(status) = status {
         let space = &status.space;
         segments = segments
@@ -290,10 +295,12 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             .count(label("state", "recycled"), space.recycled as u64);
         let since_start = status.expired.saturating_sub(instruments.expired_before);
         expired = expired.count(none(), since_start);
+        moved = moved.count(none(), status.moved_bytes);
     }
     vec![
         segments,
         expired,
+        moved,
         gauge(
             "kew_log_size",
             Unit::Bytes,

@@ -35,6 +35,8 @@ pub(crate) struct Status {
     pub(crate) answers_waiting: u64,
     /// Bytes of the log that are still needed.
     pub(crate) live_bytes: u64,
+    /// Bytes that were moved since the open.
+    pub(crate) moved_bytes: u64,
     /// Messages that have expired since the log was opened, and during its replay.
     pub(crate) expired: u64,
 }
@@ -53,6 +55,7 @@ pub(crate) fn slice_of<T>(
         end: log.end().as_u64(),
         answers_waiting: partition.answers_waiting() as u64,
         live_bytes: partition.state().live_bytes(),
+        moved_bytes: partition.moved_bytes(),
         expired: partition.state().expired_count(),
     };
     Slice { overview, status }

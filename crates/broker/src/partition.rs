@@ -9,6 +9,7 @@
 //! any more.
 
 mod batch;
+mod evacuation;
 mod maintenance;
 mod opening;
 mod reply;
@@ -170,6 +171,8 @@ impl<T> Partition<T> {
             }
             Space::None => turn.tick(0),
         };
+        let room_bytes = room_left(&batch);
+        self.move_bodies(now, &mut batch, space, room_bytes);
         let mut decided = Vec::new();
         let mut count_left = TURN_COMMANDS_MAX;
         let mut steps_left = TURN_STEPS_MAX.saturating_sub(self.state.take_copied());
@@ -278,7 +281,8 @@ impl<T> Partition<T> {
 
     fn append(&mut self, reservation: &Reservation, batch: Batch) {
         if !batch.builder.is_empty() {
-            self.maintenance.look_soon(self.now);
+            let size_bytes = batch.builder.len_bytes() as u64;
+            self.note_appended(size_bytes, batch.moved);
         }
         let appended = self
             .log
@@ -294,15 +298,20 @@ impl<T> Partition<T> {
         if self.stopped {
             return None;
         }
-        self.log.next_job()
+        let job = self.log.next_job();
+        job.or_else(|| self.maintenance.evacuation.next_job())
     }
 
     /// Takes the outcome of a job and hands out the answers that are now due.
     pub fn complete(
         &mut self,
-        outcome: JobOutcome,
+        mut outcome: JobOutcome,
         replies: &mut Vec<(T, Reply)>,
     ) -> Result<(), LogFailed> {
+        if let Some(bodies) = outcome.take_bodies() {
+            self.take_bodies(bodies);
+            return Ok(());
+        }
         let durable_before = self.log.durable();
         let was_snapshotting = self.log.is_snapshotting();
         let completed = self.log.complete(outcome);
@@ -318,6 +327,10 @@ impl<T> Partition<T> {
             self.stopped = !is_planted(Bug::FailureIgnored);
             self.abandon(replies);
             return completed;
+        }
+        if self.log.durable() == durable_before {
+            // Files have come or gone.
+            self.maintenance.look_soon(self.now);
         }
         self.waiters.release(self.log.durable(), replies);
         if self.log.durable() == self.log.end() {

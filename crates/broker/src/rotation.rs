@@ -114,7 +114,7 @@ impl Target {
         let name: Option<&EntityName> = match command.describe().touches {
             Touches::Queue(name) | Touches::Transfer { from: name, .. } => Some(name),
             Touches::Queues(names) => names.first().copied(),
-            Touches::Catalogue | Touches::Account(_) => None,
+            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => None,
         };
         // Its keys are fixed: the order of commands is the same in each run.
         let mut hasher = DefaultHasher::new();

@@ -294,7 +294,7 @@ impl Runner {
                     continue;
                 }
                 JobKind::Prepare | JobKind::Retire | JobKind::Ballast => &self.segment_jobs,
-                JobKind::Snapshot => &self.snapshot_jobs,
+                JobKind::Snapshot | JobKind::Read => &self.snapshot_jobs,
             };
             match worker.send(Work::Job(job)) {
                 Ok(()) => self.background_jobs += 1,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::bus::BusCommand;
 use crate::catalogue::AccountRecord;
+use crate::moves::BodyToMove;
 use crate::storage::StorageCommand;
 use crate::table::RunLength;
 use crate::vocabulary::Service;
@@ -52,6 +53,11 @@ pub enum Command {
     },
     /// Lists all accounts in ascending order of their names' bytes.
     ListAccounts,
+    /// Moves bodies to the log's end, as far as they are still where they were read. Only a partition asks itself.
+    MoveBodies {
+        /// The bodies.
+        bodies: Vec<BodyToMove>,
+    },
     /// A command about storage queues.
     Storage(StorageCommand),
     /// A command about bus queues.

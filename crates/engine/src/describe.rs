@@ -7,6 +7,7 @@ use crate::bus::{
 use crate::catalogue;
 use crate::catalogue::description::{Class, EVENT_SIZE_BYTES, Touches, Writes};
 use crate::command::Command;
+use crate::moves;
 use crate::outcome::Refusal;
 use crate::state::State;
 
@@ -87,6 +88,7 @@ impl Command {
                 Touches::Account(account),
                 account.len() as u64,
             ),
+            Self::MoveBodies { bodies } => moves::describe(bodies),
             Self::Storage(command) => command.describe().map_refusal(Refusal::Storage),
             Self::Bus(command) => command.describe().map_refusal(Refusal::Bus),
         }
@@ -131,7 +133,8 @@ impl Command {
             | Self::ReadServiceProperties { .. }
             | Self::PutAccount { .. }
             | Self::RemoveAccount { .. }
-            | Self::ListAccounts => Adjustable::default(),
+            | Self::ListAccounts
+            | Self::MoveBodies { .. } => Adjustable::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::bus::{Arrival, BusEffect, BusFact};
+use crate::bus::{Arrival, BusEffect, BusFact, BusMove};
 use crate::catalogue::AccountRecord;
 use crate::storage::{Effect, StorageFact};
 use crate::table::RunLength;
@@ -75,17 +75,19 @@ impl From<BusFact> for Fact {
 impl Event {
     /// The entities that the event changes. One can come more than once.
     pub fn entities(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        let (entity, stored, bus) = match &self.fact {
-            Fact::PartitionInitialized { .. }
-            | Fact::ServicePropertiesSet { .. }
-            | Fact::AccountPut { .. }
-            | Fact::AccountRemoved { .. } => (None, &[][..], &[][..]),
-            Fact::Storage(fact) => (fact.queue(), fact.effects(), &[][..]),
-            Fact::Bus(fact) => (fact.entity(), &[][..], fact.effects()),
-        };
-        let stored = stored.iter().map(Effect::entity);
-        let bus = bus.iter().map(BusEffect::entity);
-        entity.into_iter().chain(stored).chain(bus)
+        let stored = self.storage_fact().into_iter();
+        let stored = stored.flat_map(|fact| {
+            let effects = fact.effects().iter().map(Effect::entity);
+            let moves = fact.moves().iter().map(|moved| moved.at.entity);
+            fact.queue().into_iter().chain(effects).chain(moves)
+        });
+        let bus = self.bus_fact().into_iter();
+        let bus = bus.flat_map(|fact| {
+            let effects = fact.effects().iter().map(BusEffect::entity);
+            let moves = fact.moves().iter().map(BusMove::entity);
+            fact.entity().into_iter().chain(effects).chain(moves)
+        });
+        stored.chain(bus)
     }
 
     /// How many effects the event has: each concerns one message, or is about something else.
@@ -93,6 +95,8 @@ impl Event {
         match &self.fact {
             Fact::Storage(StorageFact::Messages { effects }) => effects.len(),
             Fact::Bus(BusFact::Messages { effects }) => effects.len(),
+            Fact::Storage(StorageFact::BodiesMoved { moves }) => moves.len(),
+            Fact::Bus(BusFact::BodiesMoved { moves }) => moves.len(),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
@@ -112,6 +116,17 @@ impl Event {
     /// The bus queue whose settings the event changes or which it deletes, together with its sub-queues.
     pub fn changed_bus_queue(&self) -> Option<Incarnation> {
         self.bus_fact()?.changed_queue()
+    }
+
+    fn storage_fact(&self) -> Option<&StorageFact> {
+        match &self.fact {
+            Fact::Storage(fact) => Some(fact),
+            Fact::PartitionInitialized { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. }
+            | Fact::Bus(_) => None,
+        }
     }
 
     fn bus_fact(&self) -> Option<&BusFact> {

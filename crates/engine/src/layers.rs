@@ -12,6 +12,7 @@ const LAYERS: Layers<'_> = Layers {
         &["table"],
         &["catalogue"],
         &["storage", "bus"],
+        &["moves"],
         &["command", "outcome", "event"],
         &["state"],
         &[
@@ -19,6 +20,7 @@ const LAYERS: Layers<'_> = Layers {
             "overview",
             "snapshot",
             "repair",
+            "bodies",
             "bodies_within",
         ],
         &["turn", "migrate"],

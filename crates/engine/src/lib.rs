@@ -16,6 +16,7 @@
     )
 )]
 
+mod bodies;
 mod bodies_within;
 mod catalogue;
 mod command;
@@ -24,6 +25,7 @@ mod event;
 #[cfg(test)]
 mod layers;
 mod migrate;
+mod moves;
 mod outcome;
 mod overview;
 mod repair;
@@ -37,6 +39,7 @@ mod vocabulary;
 pub mod bus;
 pub mod storage;
 
+pub use bodies::{BodyCursor, FoundBodies, FoundBody};
 pub use bodies_within::{BodyOwner, NeededBody};
 pub use catalogue::{
     AccountQuota, AccountRecord, AccountSecret, AccountUsage, Class, InvalidAccountSecret,
@@ -45,6 +48,7 @@ pub use catalogue::{
 pub use command::Command;
 pub use describe::Description;
 pub use event::{Event, Fact};
+pub use moves::{BodyToMove, Holder};
 pub use outcome::{Outcome, Refusal};
 pub use overview::{BusQueueOverview, Overview, QueueOverview};
 pub use repair::{Skip, StoredMessage};
@@ -56,6 +60,6 @@ pub use table::{
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Turn};
 pub use vocabulary::{
-    BodyLocation, DecodeError, EntityName, Incarnation, LeaseGeneration, Place, SequenceNumber,
-    Service, Timestamp, Token, VisibilityTimeout,
+    BodyLocation, BodyMove, DecodeError, EntityName, Incarnation, LeaseGeneration, Place,
+    SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,
 };

@@ -23,6 +23,11 @@ pub enum Outcome {
     AccountRemoved,
     /// Every account.
     Accounts(Vec<AccountRecord>),
+    /// Bodies are in other places, except those that were gone.
+    BodiesMoved {
+        /// How many have moved.
+        count: usize,
+    },
     /// The answer about storage queues.
     Storage(StorageOutcome),
     /// The answer about bus queues.
@@ -53,7 +58,8 @@ impl Outcome {
             | Self::ServiceProperties(_)
             | Self::AccountPut
             | Self::AccountRemoved
-            | Self::Accounts(_) => Vec::new(),
+            | Self::Accounts(_)
+            | Self::BodiesMoved { .. } => Vec::new(),
         }
     }
 }

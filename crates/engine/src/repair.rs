@@ -157,6 +157,11 @@ impl State {
                 *self.last_event_at = self.last_event_at().max(at);
                 self.bus.apply_fitting(&mut self.catalogue, at, fact);
             }
+            Fact::Storage(StorageFact::BodiesMoved { moves }) => {
+                *self.last_event_at = self.last_event_at().max(at);
+                self.storage
+                    .move_bodies_fitting(&mut self.catalogue, &moves);
+            }
             Fact::Storage(_)
             | Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }

@@ -128,7 +128,8 @@ impl State {
             StorageFact::QueueDeleted { .. }
             | StorageFact::QueueMetadataSet { .. }
             | StorageFact::Messages { .. }
-            | StorageFact::QueuePoliciesSet { .. } => false,
+            | StorageFact::QueuePoliciesSet { .. }
+            | StorageFact::BodiesMoved { .. } => false,
         };
         if !is_taken {
             self.storage.apply(&mut self.catalogue, at, fact);
@@ -147,6 +148,7 @@ impl State {
             | BusFact::SessionLocked { .. }
             | BusFact::SessionRenewed { .. }
             | BusFact::SessionStateSet { .. }
+            | BusFact::BodiesMoved { .. }
             | BusFact::Used { .. } => false,
         };
         if !is_taken {
@@ -158,8 +160,16 @@ impl State {
     /// applying it does not ask.
     pub(crate) fn is_described_by(&self, fact: &Fact) -> bool {
         match fact {
-            Fact::Storage(fact) => fact.effects().iter().all(|it| self.storage.is_exact(it)),
-            Fact::Bus(fact) => fact.effects().iter().all(|it| self.bus.is_exact(it)),
+            Fact::Storage(fact) => {
+                let (mut effects, mut moves) = (fact.effects().iter(), fact.moves().iter());
+                effects.all(|it| self.storage.is_exact(it))
+                    && moves.all(|it| self.storage.is_exact_move(it))
+            }
+            Fact::Bus(fact) => {
+                let (mut effects, mut moves) = (fact.effects().iter(), fact.moves().iter());
+                effects.all(|it| self.bus.is_exact(it))
+                    && moves.all(|it| self.bus.is_exact_move(it))
+            }
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }

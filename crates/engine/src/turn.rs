@@ -6,6 +6,7 @@
 mod accounts;
 mod ground;
 mod journal;
+mod moves;
 mod tick;
 
 use kew_planted::{Seam, pass};
@@ -92,6 +93,7 @@ impl<'a> Turn<'a> {
                 with_queues,
             } => self.remove_account(account, with_queues),
             Command::ListAccounts => self.list_accounts(),
+            Command::MoveBodies { bodies } => self.move_bodies(bodies),
             Command::Storage(command) => storage::Turn::on(self).decide(command).map(),
             Command::Bus(command) => bus::Turn::on(self).decide(command).map(),
         }

@@ -11,6 +11,7 @@ use crate::format::{SegmentHeader, names};
 use crate::segment::{self, MakeError, Recycled, Segment, Source};
 use crate::snapshot::{self, SnapshotContent, SnapshotError};
 use crate::storage::{self, IoFailure, Storage};
+use crate::{Body, BodyError};
 
 /// Blocking work. Run it, and give its outcome back to the log.
 #[must_use = "the log waits for the job's outcome"]
@@ -22,6 +23,7 @@ pub(crate) enum Task {
     Snapshot(WriteSnapshot),
     Retire(Retire),
     Ballast(MakeBallast),
+    Read(Vec<Body>),
 }
 
 /// The kind of a job, for drivers that run different kinds on different threads.
@@ -37,9 +39,17 @@ pub enum JobKind {
     Retire,
     /// Reserves space for a full disk.
     Ballast,
+    /// Reads bodies for the log's owner.
+    Read,
 }
 
 impl Job {
+    /// Reads bodies and verifies them. Its outcome is for the caller, and not for the log:
+    /// [`JobOutcome::take_bodies`].
+    pub fn read(bodies: Vec<Body>) -> Self {
+        Self(Task::Read(bodies))
+    }
+
     /// The kind of this job.
     pub fn kind(&self) -> JobKind {
         match &self.0 {
@@ -48,6 +58,7 @@ impl Job {
             Task::Snapshot(_) => JobKind::Snapshot,
             Task::Retire(_) => JobKind::Retire,
             Task::Ballast(_) => JobKind::Ballast,
+            Task::Read(_) => JobKind::Read,
         }
     }
 
@@ -58,7 +69,11 @@ impl Job {
                 let writes = commit.writes.iter();
                 writes.map(|write| write.record.len() as u64).sum()
             }
-            Task::Prepare(_) | Task::Snapshot(_) | Task::Retire(_) | Task::Ballast(_) => 0,
+            Task::Prepare(_)
+            | Task::Snapshot(_)
+            | Task::Retire(_)
+            | Task::Ballast(_)
+            | Task::Read(_) => 0,
         }
     }
 
@@ -70,6 +85,7 @@ impl Job {
             Task::Snapshot(snapshot) => Outcome::Snapshot(snapshot.run(storage)),
             Task::Retire(retire) => Outcome::Retire(retire.run(storage)),
             Task::Ballast(ballast) => Outcome::Ballast(ballast.run(storage)),
+            Task::Read(bodies) => Outcome::Read(bodies.iter().map(Body::read).collect()),
         })
     }
 }
@@ -90,9 +106,22 @@ pub(crate) enum Outcome {
     Snapshot(WrittenSnapshot),
     Retire(Retired),
     Ballast(MadeBallast),
+    Read(Vec<Result<Bytes, BodyError>>),
 }
 
 impl JobOutcome {
+    /// Takes the bodies of a [`Job::read`], in its order. Any other outcome is the log's.
+    pub fn take_bodies(&mut self) -> Option<Vec<Result<Bytes, BodyError>>> {
+        match &mut self.0 {
+            Outcome::Read(bodies) => Some(std::mem::take(bodies)),
+            Outcome::Commit(_)
+            | Outcome::Prepare(_)
+            | Outcome::Snapshot(_)
+            | Outcome::Retire(_)
+            | Outcome::Ballast(_) => None,
+        }
+    }
+
     /// Whether the job succeeded. For metrics.
     pub fn is_ok(&self) -> bool {
         match &self.0 {
@@ -101,6 +130,7 @@ impl JobOutcome {
             Outcome::Snapshot(written) => written.result.is_ok(),
             Outcome::Retire(retired) => retired.result.is_ok(),
             Outcome::Ballast(made) => made.result.is_ok(),
+            Outcome::Read(bodies) => bodies.iter().all(Result::is_ok),
         }
     }
 }
@@ -113,6 +143,7 @@ impl fmt::Debug for JobOutcome {
             Outcome::Snapshot(_) => "JobOutcome(Snapshot)",
             Outcome::Retire(_) => "JobOutcome(Retire)",
             Outcome::Ballast(_) => "JobOutcome(Ballast)",
+            Outcome::Read(_) => "JobOutcome(Read)",
         })
     }
 }

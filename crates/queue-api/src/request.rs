@@ -355,6 +355,7 @@ const fn kind(outcome: &Outcome) -> &'static str {
         Outcome::AccountPut => "AccountPut",
         Outcome::AccountRemoved => "AccountRemoved",
         Outcome::Accounts(_) => "Accounts",
+        Outcome::BodiesMoved { .. } => "BodiesMoved",
         Outcome::Bus(_) => "Bus",
     }
 }

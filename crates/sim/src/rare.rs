@@ -29,6 +29,10 @@ pub enum Rare {
     StoppedByFailedCall,
     /// A segment's file was used again.
     SegmentRecycled,
+    /// The live bodies of a nearly empty segment were moved to the log's end.
+    BodiesMoved,
+    /// The same while the disk was full.
+    BodiesMovedOnFullDisk,
     /// A segment that two snapshots had made superfluous was retired.
     SegmentRetired,
     /// Commands were decided while a snapshot was being written.
@@ -77,7 +81,7 @@ pub enum Rare {
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -91,6 +95,8 @@ impl Rare {
         Self::PowerCutInJob,
         Self::StoppedByFailedCall,
         Self::SegmentRecycled,
+        Self::BodiesMoved,
+        Self::BodiesMovedOnFullDisk,
         Self::SegmentRetired,
         Self::DecidedDuringSnapshot,
         Self::BodyReadFromFile,

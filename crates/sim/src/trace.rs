@@ -177,6 +177,8 @@ impl Trace {
             }
             Command::RemoveAccount { with_queues, .. } => self.feed(u64::from(*with_queues)),
             Command::ListAccounts => self.feed(2),
+            // No client asks for it.
+            Command::MoveBodies { .. } => self.feed(3),
             Command::Bus(command) => self.feed_debug(command),
         }
     }
@@ -263,6 +265,7 @@ impl Trace {
                     .iter()
                     .for_each(|account| self.feed_account(account));
             }
+            Outcome::BodiesMoved { count } => self.feed(*count as u64),
             Outcome::Bus(outcome) => self.feed_debug(outcome),
         }
     }

@@ -390,7 +390,9 @@ impl World {
             commands: &mut self.commands,
             taken: Vec::new(),
         };
+        let moved_before = self.partition.moved_count();
         let end = self.partition.turn(self.now, &mut noting, replies);
+        let has_moved = self.partition.moved_count() > moved_before;
         let ids = noting.taken;
         self.pass(replies);
         let decided = ids.len();
@@ -406,6 +408,9 @@ impl World {
         let rare = &mut self.report.rare;
         rare.note_if(end == TurnEnd::MoreToDecide, Rare::BatchFull);
         rare.note_if(end == TurnEnd::WaitForJob, Rare::WaitedForSegment);
+        rare.note_if(has_moved, Rare::BodiesMoved);
+        let is_full = self.partition.log().is_draining();
+        rare.note_if(has_moved && is_full, Rare::BodiesMovedOnFullDisk);
         let is_snapshotting = self.jobs.iter().any(|job| job.kind() == JobKind::Snapshot);
         rare.note_if(is_snapshotting && decided > 0, Rare::DecidedDuringSnapshot);
         self.was_out_of_space |= self.partition.is_out_of_space();
@@ -439,7 +444,10 @@ impl World {
     /// Takes over the partition's jobs.
     fn take_jobs(&mut self) {
         while let Some(job) = self.partition.next_job() {
-            self.report.snapshots += u64::from(job.kind() == JobKind::Snapshot);
+            if job.kind() == JobKind::Snapshot {
+                self.report.snapshots += 1;
+                self.partition.state().check_live_bytes();
+            }
             if job.kind() == JobKind::Prepare {
                 let recycled = self.partition.log().space().recycled;
                 let taken = recycled < self.recycled_segments;

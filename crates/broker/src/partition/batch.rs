@@ -6,6 +6,7 @@ use kew_engine::{BodyLocation, Event, Incarnation, Journal};
 use kew_log::{BatchBuilder, Body, Log, LogPosition};
 use kew_planted::{Seam, pass_ref};
 
+use super::evacuation::Moved;
 use super::stirred::Stirred;
 use super::to_log;
 
@@ -23,6 +24,8 @@ pub(super) struct Batch {
     pub(super) touches_catalogue: bool,
     /// An upper bound of how much a snapshot grows because of this batch.
     pub(super) growth_bytes: u64,
+    /// The bodies that only move, with their events.
+    pub(super) moved: Moved,
 }
 
 /// An upper bound of what one effect of an event adds to a snapshot beyond its own bytes: the times and counts
@@ -40,6 +43,7 @@ impl Batch {
             stirred: Vec::new(),
             touches_catalogue: false,
             growth_bytes: 0,
+            moved: Moved::default(),
         }
     }
 }

@@ -1,18 +1,23 @@
-//! Disk space follows live data: when snapshots are written only to free segments.
+//! Disk space follows live data: when snapshots are written only to free segments, and when a segment is evacuated.
 //!
 //! A partition looks some time after it has appended something, and again as long as there is something to do. So an
 //! idle one that is as it should be does nothing. A look takes a step for each segment and each unit in which bytes
 //! are counted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use kew_engine::Timestamp;
-use kew_log::LogPosition;
+use kew_log::{LogPosition, SegmentSpan};
 
 use super::Partition;
+use super::evacuation::Evacuation;
 
 /// How long after a change, or after the last look, the next one is.
 const LOOK_INTERVAL_MS: u64 = 250;
+
+/// A look at so many units takes a millisecond. Used to spend at most a hundredth of the time on it.
+const UNITS_PER_MS: u64 = 50_000;
 
 /// After this long without a command a partition is idle: it has time to free little space, too.
 const IDLE_MS: u64 = 1000;
@@ -28,17 +33,84 @@ pub(super) struct Maintenance {
     look_at: Option<Timestamp>,
     /// No snapshot is written before this time only to free segments.
     snapshot_from: Timestamp,
+    /// How long a look must rest.
+    rest_ms: u64,
+    pub(super) evacuation: Evacuation,
+}
+
+/// A segment as a look has seen it. One that took over within another one stays as long as that does. So a segment is
+/// seen together with those before it that keep it.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) base: LogPosition,
+    /// The positions of its records and of those before it.
+    pub(super) records: Range<u64>,
+    /// The live bytes in the units that these touch.
+    pub(super) live_bytes: u64,
+    /// What the same bodies would take beyond that when they have moved.
+    pub(super) beyond_bytes: u64,
+    /// What would go if all of these bodies moved.
+    pub(super) frees_bytes: u64,
+    /// Where its file ends.
+    limit: u64,
+}
+
+/// What a look has seen.
+pub(super) struct Look {
+    /// The segments by base.
+    pub(super) segments: BTreeMap<LogPosition, Seen>,
+    /// The bases of those that are needed for their bodies.
+    live: BTreeSet<LogPosition>,
+    /// What two snapshots would free.
+    pub(super) freeable_bytes: u64,
 }
 
 impl Maintenance {
     /// Notes a change, so that there is a look.
     pub(super) fn look_soon(&mut self, now: Timestamp) {
-        self.look_at.get_or_insert(now.plus_ms(LOOK_INTERVAL_MS));
+        let interval_ms = LOOK_INTERVAL_MS.max(self.rest_ms);
+        self.look_at.get_or_insert(now.plus_ms(interval_ms));
     }
 
-    /// When the next look is due.
+    /// Looks in the next turn.
+    pub(super) fn look_now(&mut self, now: Timestamp) {
+        let from = now.plus_ms(self.rest_ms);
+        self.look_at = Some(self.look_at.map_or(from, |at| at.min(from)));
+    }
+
+    /// When the next look or step is due.
     pub(super) fn next_wake(&self) -> Option<Timestamp> {
-        self.look_at
+        let step = self.evacuation.step_at();
+        self.look_at.into_iter().chain(step).min()
+    }
+}
+
+impl<T> Partition<T> {
+    /// Looks at a segment, which took over within another one or not.
+    fn see(&self, span: &SegmentSpan, own_bytes: u64, over: Option<Seen>) -> Seen {
+        let records = span.records();
+        let first = over.as_ref().map_or(records.start, |it| it.records.start);
+        let before = |of: fn(&Seen) -> u64| over.as_ref().map_or(0, of);
+        let evacuation = &self.maintenance.evacuation;
+        let beyond_bytes = evacuation.beyond_bytes(span.base, own_bytes);
+        Seen {
+            base: span.base,
+            live_bytes: self.state.live_bytes_in(first..records.end),
+            beyond_bytes: before(|it| it.beyond_bytes) + beyond_bytes,
+            frees_bytes: before(|it| it.frees_bytes) + used_bytes(span),
+            limit: span.base.as_u64() + span.size_bytes,
+            records: first..records.end,
+        }
+    }
+}
+
+/// What a segment's records take, or its whole size if a start has ended it early: then most of it was never used.
+fn used_bytes(span: &SegmentSpan) -> u64 {
+    let records = span.records();
+    let used_bytes = records.end.saturating_sub(records.start);
+    match used_bytes < span.size_bytes / 2 {
+        true => span.size_bytes,
+        false => used_bytes,
     }
 }
 
@@ -50,26 +122,54 @@ impl<T> Partition<T> {
             self.maintenance.look_at = Some(now.plus_ms(IDLE_MS));
         }
         let look_at = self.maintenance.look_at;
-        if !look_at.is_some_and(|at| at.has_passed(now)) {
-            return;
+        if look_at.is_some_and(|at| at.has_passed(now)) {
+            self.look(now);
         }
+        self.evacuate(now);
+    }
+
+    fn look(&mut self, now: Timestamp) {
         self.maintenance.look_at = None;
         let is_idle = self.active_at.plus_ms(IDLE_MS).has_passed(now);
-        let is_freeing = self.free_segments(now, is_idle);
-        let is_tidying = is_idle && !is_freeing && self.tidy();
-        if is_freeing || is_tidying || !is_idle {
+        let look = self.look_at_segments();
+        let is_evacuating = self.choose_victim(now, &look, is_idle);
+        let is_freeing = self.free_segments(now, look, is_idle);
+        let is_tidying = is_idle && !is_freeing && !is_evacuating && self.tidy();
+        if is_freeing || is_evacuating || is_tidying || !is_idle {
             self.maintenance.look_soon(now);
+        }
+    }
+
+    fn look_at_segments(&mut self) -> Look {
+        let (mut segments, mut live) = (BTreeMap::new(), BTreeSet::new());
+        let mut kept: Option<Seen> = None;
+        for span in self.log.segments() {
+            let own_bytes = self.state.live_bytes_in(span.records());
+            if own_bytes > 0 {
+                live.insert(span.base);
+            }
+            let over = kept.filter(|kept| span.first.as_u64() < kept.limit);
+            let is_kept = own_bytes > 0 || over.is_some();
+            let seen = self.see(&span, own_bytes, over);
+            kept = is_kept.then(|| seen.clone());
+            segments.insert(span.base, seen);
+        }
+        let units = self.log.space().used_bytes / self.state.count_unit().size_bytes();
+        self.maintenance.rest_ms = 100 * units / UNITS_PER_MS;
+        Look {
+            freeable_bytes: self.log.freeable_bytes(&live),
+            segments,
+            live,
         }
     }
 
     /// Writes a snapshot if two more would free enough. Returns whether it is not done yet. On a full disk
     /// `make_space` does this.
-    fn free_segments(&mut self, now: Timestamp, is_idle: bool) -> bool {
+    fn free_segments(&mut self, now: Timestamp, look: Look, is_idle: bool) -> bool {
         if self.log.is_draining() {
             return false;
         }
-        let live = self.live_segments();
-        if self.log.freeable_bytes(&live) <= self.worth_a_snapshot_bytes(is_idle) {
+        if look.freeable_bytes <= self.worth_a_snapshot_bytes(is_idle) {
             return false;
         }
         let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
@@ -81,7 +181,7 @@ impl<T> Partition<T> {
         if self.log.bytes_since_snapshot() == 0 {
             return self.log.force_mark();
         }
-        self.snapshot_to_free(now, live);
+        self.snapshot_to_free(now, look.live);
         true
     }
 

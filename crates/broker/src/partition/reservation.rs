@@ -32,6 +32,7 @@ impl<T> Partition<T> {
         let first = commands.front_mut().map_or(0, |command| {
             Space::Plenty.needed_bytes(&command.describe(), &self.state)
         });
+        let first = first.max(self.moves_size_bytes());
         let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
         let reserved = self.log.reserve_room(first + due_bytes);
         match reserved {
@@ -79,6 +80,11 @@ impl<T> Partition<T> {
                 0
             }
         });
+        let moves_bytes = self.moves_size_bytes();
+        let first = match settlement_only(&self.log).takes_moves(moves_bytes, &self.log) {
+            true => first.max(moves_bytes),
+            false => first,
+        };
         let reserved = self.log.reserve_for_settlement(first + due_bytes);
         self.is_without_room = matches!(reserved, Err(ReserveError::NoSpace));
         match reserved {

@@ -120,12 +120,8 @@ impl<T> Partition<T> {
     /// segments: then it keeps both.
     pub(super) fn live_segments(&self) -> BTreeSet<LogPosition> {
         let segments = self.log.segments();
-        let live = segments.filter(|segment| {
-            // No record begins in the header of the next segment, where positions go on.
-            let end = segment.base.as_u64() + segment.size_bytes;
-            let positions = segment.first.as_u64()..segment.end.as_u64().min(end);
-            self.state.is_any_live_in(positions)
-        });
+        // No record begins in the header of the next segment, where positions go on.
+        let live = segments.filter(|segment| self.state.is_any_live_in(segment.records()));
         live.map(|segment| segment.base).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! What a turn may write: with plenty of space, on a full disk, and with no space at all.
 
 use kew_engine::{Class, Command, DUE_BUDGET, Description, State};
+use kew_log::Log;
 
 /// How many due events a turn may add on a full disk.
 pub(super) const SETTLEMENT_TICK_BUDGET: u32 = 16;
@@ -44,6 +45,17 @@ impl Space {
                     command.body_size_bytes == 0 || (takes_bodies && command.changes_properties);
                 let is_small = is_bodiless && needed <= size_bytes_max;
                 command.class == Class::Consume && is_small
+            }
+            Self::None => false,
+        }
+    }
+
+    /// Whether bodies may move that need this many bytes of a batch.
+    pub(super) fn takes_moves(self, needed: u64, log: &Log) -> bool {
+        match self {
+            Self::Plenty => true,
+            Self::SettlementOnly { size_bytes_max, .. } => {
+                needed <= size_bytes_max && log.takes_moved_bodies()
             }
             Self::None => false,
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::bus::{BusEffect, BusFact};
+use kew_engine::bus::{BusEffect, BusFact, BusMove, BusMoved};
 use kew_engine::{EntityName, Event, Fact, Incarnation, SequenceNumber, Service, Timestamp};
 
 use super::reading::Reading;
@@ -12,6 +12,12 @@ impl Reading {
     pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact, why: &str) {
         match fact {
             BusFact::Messages { effects } => self.prepare_bus_effects(at, effects, why),
+            BusFact::BodiesMoved { moves } => {
+                for moved in moves {
+                    self.stand_in_bus(moved.entity(), at);
+                    self.note_first_moved(moved);
+                }
+            }
             BusFact::QueueCreated { name, .. } => self.delete_namesake(at, name),
             BusFact::QueueDeleted { queue } => {
                 for entity in queue.with_sub_queues() {
@@ -81,6 +87,18 @@ impl Reading {
             }
             (_, BusEffect::Arrived { .. } | BusEffect::Leased { .. } | BusEffect::Ended { .. }) => {
             }
+        }
+    }
+
+    /// Notes an entity that is no sub-queue, as a move shows.
+    fn note_first_moved(&mut self, moved: &BusMove) {
+        let is_first = match &moved.of {
+            BusMoved::Message { message, .. } => message.cause.is_none(),
+            BusMoved::State { .. } => true,
+            BusMoved::Change { .. } => false,
+        };
+        if is_first {
+            self.first_of_queue.insert(moved.entity());
         }
     }
 

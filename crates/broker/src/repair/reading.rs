@@ -141,6 +141,11 @@ impl Reading {
                     self.prepare_effect(event.at, effect, &why);
                 }
             }
+            Fact::Storage(StorageFact::BodiesMoved { moves }) => {
+                for moved in moves {
+                    self.stand_in(moved.at.entity, event.at);
+                }
+            }
             Fact::Storage(StorageFact::QueueDeleted { queue }) => {
                 self.holes.retain(|(of, _), _| of != queue);
                 self.stand_ins.remove(queue);
@@ -273,7 +278,8 @@ impl Reading {
                 StorageFact::QueueCreated { .. }
                 | StorageFact::QueueMetadataSet { .. }
                 | StorageFact::Messages { .. }
-                | StorageFact::QueuePoliciesSet { .. },
+                | StorageFact::QueuePoliciesSet { .. }
+                | StorageFact::BodiesMoved { .. },
             )
             | Fact::Bus(
                 BusFact::Messages { .. }
@@ -282,6 +288,7 @@ impl Reading {
                 | BusFact::SessionLocked { .. }
                 | BusFact::SessionRenewed { .. }
                 | BusFact::SessionStateSet { .. }
+                | BusFact::BodiesMoved { .. }
                 | BusFact::Used { .. },
             ) => {}
         }

@@ -73,6 +73,18 @@ impl Bench {
         replies.into_iter().map(|(_, reply)| reply).collect()
     }
 
+    /// Lets the partition do what it wants to do while nothing is asked, within a minute.
+    pub(crate) fn rest(&mut self) {
+        let until = self.now.plus_seconds(60);
+        while let Some(at) = self.partition.next_wake().filter(|at| *at <= until) {
+            self.now = at.max(self.now.plus_ms(1));
+            let mut replies = Vec::new();
+            self.partition
+                .turn(self.now, &mut VecDeque::new(), &mut replies);
+            self.jobs(&mut replies);
+        }
+    }
+
     fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
         while let Some(job) = self.partition.next_job() {
             let outcome = job.run(&self.storage);

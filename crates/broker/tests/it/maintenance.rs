@@ -1,11 +1,13 @@
-//! Disk space follows live data: snapshots that free segments.
+//! Disk space follows live data: snapshots that free segments, and evacuation.
 
-use kew_engine::Command;
-use kew_engine::storage::StorageCommand;
-use kew_log::LogSpace;
+use std::collections::BTreeSet;
+
+use kew_engine::storage::{StorageCommand, StorageOutcome};
+use kew_engine::{Command, Outcome};
+use kew_log::{Fault, FaultyStorage, LogSpace, Repeat};
 
 use crate::partition::{Driver, options};
-use crate::support::{queue, send};
+use crate::support::{delete, queue, receive, send};
 
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
@@ -58,6 +60,7 @@ fn an_idle_partition_frees_its_segments_after_a_purge() {
     // The ballast is as small as the state.
     let others_bytes = found.disk_bytes - found.size_bytes;
     assert!(others_bytes < 12 * SEGMENT_BYTES, "{found:?}");
+    assert_eq!(driver.partition.moved_count(), 0);
 }
 
 #[test]
@@ -69,6 +72,7 @@ fn an_idle_partition_writes_nothing_that_frees_nothing() {
     assert!(turns < 20, "{turns} turns");
     let log = driver.partition.log();
     assert_eq!(log.last_snapshot(), snapshot);
+    assert_eq!(driver.partition.moved_count(), 0);
     assert!(space(&driver).size_bytes <= bytes_max(&driver));
     let end = log.end();
     driver.now = driver.now.plus_seconds(3600);
@@ -91,4 +95,185 @@ fn a_restart_frees_what_was_left() {
     driver.rest();
     settle(&mut driver);
     assert!(space(&driver).size_bytes <= bytes_max(&driver));
+}
+
+/// Sends messages, and deletes all but every nth. Returns the bodies of the others.
+fn sparse(driver: &mut Driver, count: usize, nth: usize) -> BTreeSet<String> {
+    let mut kept = BTreeSet::new();
+    for number in 0..count {
+        let body = format!("{number}:{}", "x".repeat(1000));
+        driver.ask(send(body.clone())).unwrap();
+        let answer = driver.ask(receive(1)).unwrap();
+        let Outcome::Storage(StorageOutcome::Received(messages)) = &answer.outcome else {
+            panic!("a receive receives");
+        };
+        if number % nth == 0 {
+            kept.insert(body);
+        } else {
+            driver.ask(delete(&messages[0])).unwrap();
+        }
+    }
+    kept
+}
+
+/// The bodies of all messages that can be read, once their leases have ended.
+fn bodies(driver: &mut Driver) -> BTreeSet<String> {
+    driver.now = driver.now.plus_seconds(601);
+    let mut found = BTreeSet::new();
+    loop {
+        let answer = driver.ask(receive(32)).unwrap();
+        if answer.bodies.is_empty() {
+            return found;
+        }
+        let read = answer.bodies.iter().filter_map(|body| body.read().ok());
+        found.extend(read.map(|body| String::from_utf8(body.to_vec()).unwrap()));
+    }
+}
+
+#[test]
+fn the_few_bodies_of_a_segment_move() {
+    let mut driver = Driver::new();
+    let kept = sparse(&mut driver, 1000, 40);
+    let turns = settle(&mut driver);
+    assert!(
+        space(&driver).size_bytes <= bytes_max(&driver),
+        "{:?}",
+        space(&driver)
+    );
+    assert!(
+        driver.partition.moved_count() >= 15,
+        "{} in {turns} turns",
+        driver.partition.moved_count()
+    );
+    assert_eq!(bodies(&mut driver), kept);
+    let now = driver.now;
+    let mut driver = driver.reopened();
+    driver.now = now;
+    driver.partition.state().check_live_bytes();
+    assert_eq!(bodies(&mut driver), kept);
+}
+
+#[test]
+fn a_restart_goes_on_with_what_has_not_moved() {
+    let mut driver = Driver::new();
+    let kept = sparse(&mut driver, 1000, 10);
+    let mut restarts = 0;
+    while space(&driver).size_bytes > bytes_max(&driver) {
+        for _ in 0..60 {
+            let Some(at) = driver.partition.next_wake() else {
+                break;
+            };
+            driver.now = at.max(driver.now.plus_ms(1));
+            driver.rest();
+        }
+        let now = driver.now;
+        driver = driver.reopened();
+        driver.now = now;
+        driver.partition.state().check_live_bytes();
+        restarts += 1;
+        assert!(restarts < 100, "{:?}", space(&driver));
+    }
+    assert!(restarts > 1, "{restarts} restarts");
+    assert_eq!(bodies(&mut driver), kept);
+}
+
+#[test]
+fn a_busy_partition_moves_bodies_in_a_share_of_its_bandwidth() {
+    let mut driver = Driver::new();
+    let mut kept = sparse(&mut driver, 400, 20);
+    let (mut number, before) = (0, driver.partition.moved_count());
+    while driver.partition.moved_count() == before {
+        driver.now = driver.now.plus_ms(1);
+        let body = format!("busy {number}:{}", "y".repeat(500));
+        driver.ask(send(body.clone())).unwrap();
+        let answer = driver.ask(receive(1)).unwrap();
+        let Outcome::Storage(StorageOutcome::Received(messages)) = &answer.outcome else {
+            panic!("a receive receives");
+        };
+        driver.ask(delete(&messages[0])).unwrap();
+        number += 1;
+        assert!(number < 20_000, "commands have kept bodies from moving");
+    }
+    kept.retain(|body| !body.starts_with("busy"));
+    assert_eq!(bodies(&mut driver), kept);
+}
+
+/// Damages the body on the disk.
+fn damage(storage: &FaultyStorage, body: &str) {
+    for (name, _) in storage.files() {
+        let content = storage.content(&name).unwrap();
+        let mut windows = content.windows(body.len());
+        if let Some(at) = windows.position(|window| window == body.as_bytes()) {
+            storage.flip(&name, at as u64 + 500, 1);
+            return;
+        }
+    }
+    panic!("the body is on the disk");
+}
+
+#[test]
+fn a_damaged_body_keeps_its_segment_alone() {
+    let mut driver = Driver::new();
+    let mut kept = sparse(&mut driver, 1000, 40);
+    let damaged = kept
+        .iter()
+        .find(|body| body.starts_with("400:"))
+        .unwrap()
+        .clone();
+    damage(&driver.storage, &damaged);
+    settle(&mut driver);
+    assert!(driver.partition.moved_count() >= 15);
+    assert!(
+        space(&driver).size_bytes <= bytes_max(&driver) + SEGMENT_BYTES,
+        "{:?}",
+        space(&driver)
+    );
+    // The message is neither lost nor moved.
+    let (_, count) = driver.partition.state().counts();
+    assert_eq!(count, 25);
+    kept.remove(&damaged);
+    assert_eq!(bodies(&mut driver), kept);
+}
+
+#[test]
+fn a_process_without_descriptors_moves_bodies_later() {
+    let mut driver = Driver::new();
+    let kept = sparse(&mut driver, 1000, 40);
+    for calls in [0, 1, 5, 20, 60, 61, 62, 200] {
+        driver
+            .storage
+            .fail_after(calls, Fault::Emfile, Repeat::Once);
+    }
+    settle(&mut driver);
+    driver.storage.clear_faults();
+    settle(&mut driver);
+    assert!(!driver.partition.is_stopped());
+    assert!(
+        space(&driver).size_bytes <= bytes_max(&driver),
+        "{:?}",
+        space(&driver)
+    );
+    assert_eq!(bodies(&mut driver), kept);
+}
+/// What moves is bounded: moved bodies do not move again before something is deleted.
+#[test]
+fn small_bodies_move_once() {
+    let mut driver = Driver::new();
+    for number in 0..6000 {
+        driver.ask(send(format!("{number}"))).unwrap();
+        let answer = driver.ask(receive(1)).unwrap();
+        let Outcome::Storage(StorageOutcome::Received(messages)) = &answer.outcome else {
+            panic!("a receive receives");
+        };
+        if number % 3 != 0 {
+            driver.ask(delete(&messages[0])).unwrap();
+        }
+    }
+    settle(&mut driver);
+    let moved = driver.partition.moved_count();
+    assert!(moved > 0 && moved <= 2000, "{moved}");
+    // A command shows nothing new.
+    driver.ask(receive(1)).unwrap();
+    settle(&mut driver);
+    assert_eq!(driver.partition.moved_count(), moved);
 }

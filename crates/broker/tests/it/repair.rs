@@ -115,6 +115,26 @@ impl Driver {
         }
     }
 
+    /// Deletes all but every nth of the messages that can be received.
+    fn delete_most(&mut self, queue: &str, nth: usize) {
+        let received = (0..).map_while(|_| {
+            let messages = self.receive(queue, 32);
+            (!messages.is_empty()).then_some(messages)
+        });
+        let received: Vec<_> = received.flatten().collect();
+        for (number, (message, receipt, _)) in received.into_iter().enumerate() {
+            if number % nth > 0 {
+                let queue = name(queue);
+                self.ask(Command::Storage(StorageCommand::Delete {
+                    queue,
+                    message,
+                    receipt,
+                }));
+                self.alive.remove(message.as_bytes());
+            }
+        }
+    }
+
     fn close(mut self) -> (FaultyStorage, Known, Known) {
         self.bench.mark();
         (self.bench.storage.kill(), self.alive, self.sent)
@@ -360,6 +380,31 @@ fn two_damaged_snapshots_make_up_for_each_other() {
         lossless += usize::from(missing(&disk, &alive) == 0);
     }
     assert!(lossless >= 20, "{lossless} of 40 lost nothing");
+}
+
+#[test]
+fn a_message_that_moved_is_restored_from_its_move() {
+    let mut driver = Driver::new();
+    driver.send_many(0, 600);
+    let segments = names(&driver.bench.storage, "segment-");
+    for queue in QUEUES {
+        driver.delete_most(queue, 20);
+    }
+    driver.bench.rest();
+    assert!(driver.bench.partition.moved_count() > 0);
+    let left = names(&driver.bench.storage, "segment-");
+    assert!(!left.contains(&segments[0]) && !left.contains(&segments[3]));
+    let (storage, alive, sent) = driver.close();
+    assert_eq!(alive.len(), 30);
+    for snapshot in names(&storage, "snapshot-") {
+        storage.lose_file(&snapshot);
+    }
+    repair(&storage, &alive, &sent, "moved, and snapshots are gone");
+    let found = Driver::on(storage.kill()).everything();
+    let found: BTreeSet<_> = found.into_values().map(|(_, body)| body).collect();
+    let lost = alive.values().filter(|(_, body)| !found.contains(body));
+    let lost: Vec<_> = lost.map(|(_, body)| &body[..12.min(body.len())]).collect();
+    assert!(lost.is_empty(), "{lost:?} are lost of {}", alive.len());
 }
 
 #[test]

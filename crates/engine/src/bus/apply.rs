@@ -13,6 +13,7 @@ impl Queues {
     pub(crate) fn apply(&mut self, catalogue: &mut Catalogue, at: Timestamp, fact: BusFact) {
         match fact {
             BusFact::Messages { effects } => self.apply_effects(catalogue, at, &effects),
+            BusFact::BodiesMoved { moves } => self.move_bodies(catalogue, &moves),
             BusFact::QueueCreated {
                 queue,
                 name,

@@ -15,7 +15,7 @@ use super::effect::{BusBodies, BusLease, BusWas};
 use super::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
 use super::session::Sessions;
 use crate::table::{Entry, Live, Record, Restoring, RunLength, SharedRuns, Side, Table};
-use crate::vocabulary::{BodyLocation, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, BodyMove, SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them.
 const SCAN_MAX: usize = 16 * 1024;
@@ -211,6 +211,22 @@ impl Backlog {
         if lease.standing.state == BusMessageState::Ready {
             self.table.lower_expiry(number, lease.standing.until);
         }
+    }
+
+    /// Gives a message a body, or a change to its properties, in another place, if it is in the old one. Returns whether
+    /// it is.
+    pub(crate) fn move_message_body(
+        &mut self,
+        number: SequenceNumber,
+        body: BodyMove,
+        live: &mut Live,
+    ) -> bool {
+        self.table.move_body(number, body, live)
+    }
+
+    /// The messages by number.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
     }
 
     /// Counts its bodies and its sessions' states in a partition.

@@ -5,6 +5,7 @@ pub(crate) mod codec;
 
 use super::BusQueueOptions;
 use super::effect::{BusEffect, BusSession};
+use super::moves::BusMove;
 use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
 
 /// A fact about bus queues and their sub-queues.
@@ -74,6 +75,11 @@ pub enum BusFact {
         /// The location of the new state, if there is one.
         state: Option<BodyLocation>,
     },
+    /// Bodies are in other places of the log.
+    BodiesMoved {
+        /// The bodies, with their messages and sessions.
+        moves: Vec<BusMove>,
+    },
 }
 
 impl BusFact {
@@ -87,7 +93,7 @@ impl BusFact {
             | Self::SessionLocked { queue, .. }
             | Self::SessionRenewed { queue, .. }
             | Self::SessionStateSet { queue, .. } => Some(*queue),
-            Self::Messages { .. } => None,
+            Self::Messages { .. } | Self::BodiesMoved { .. } => None,
         }
     }
 
@@ -96,6 +102,22 @@ impl BusFact {
         match self {
             Self::Messages { effects } => effects,
             Self::QueueCreated { .. }
+            | Self::QueueUpdated { .. }
+            | Self::QueueDeleted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionStateSet { .. }
+            | Self::BodiesMoved { .. }
+            | Self::Used { .. } => &[],
+        }
+    }
+
+    /// The bodies that moved.
+    pub(crate) fn moves(&self) -> &[BusMove] {
+        match self {
+            Self::BodiesMoved { moves } => moves,
+            Self::Messages { .. }
+            | Self::QueueCreated { .. }
             | Self::QueueUpdated { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
@@ -115,6 +137,7 @@ impl BusFact {
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
             | Self::SessionStateSet { .. }
+            | Self::BodiesMoved { .. }
             | Self::Used { .. } => None,
         }
     }
@@ -129,6 +152,7 @@ impl BusFact {
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
             | Self::SessionStateSet { .. }
+            | Self::BodiesMoved { .. }
             | Self::Used { .. } => false,
         }
     }

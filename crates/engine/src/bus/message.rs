@@ -183,11 +183,16 @@ impl<'a> Message<'a> {
         BusEffect::Ended {
             at,
             was: self.was(),
-            bodies: BusBodies {
-                sent: self.body,
-                overlays: self.overlays().to_vec(),
-            },
+            bodies: self.bodies_to_end(),
             source_length: self.source_length(),
+        }
+    }
+
+    /// The bodies that are not needed any more when it ends.
+    pub(crate) fn bodies_to_end(&self) -> BusBodies {
+        BusBodies {
+            sent: self.body,
+            overlays: self.overlays().to_vec(),
         }
     }
 

@@ -17,6 +17,7 @@ mod duplicates;
 pub(crate) mod effect;
 pub(crate) mod event;
 mod message;
+pub(crate) mod moves;
 mod options;
 mod outcome;
 mod queue;
@@ -39,6 +40,7 @@ pub(crate) use describe::Adjustable;
 pub use effect::{BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing};
 pub use event::BusFact;
 pub(crate) use message::{Message, Release};
+pub use moves::{BusMove, BusMoved};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
 pub use outcome::{
     BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,

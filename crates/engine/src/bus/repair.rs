@@ -178,6 +178,7 @@ impl Queues {
                 };
                 self.apply(catalogue, at, fact);
             }
+            BusFact::BodiesMoved { moves } => self.move_bodies_fitting(catalogue, &moves),
             BusFact::QueueCreated { .. }
             | BusFact::QueueUpdated { .. }
             | BusFact::QueueDeleted { .. }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::effect::BusSession;
 use crate::shared::{Chunk, SharedMap};
 use crate::table::{Live, MESSAGE_OVERHEAD_BYTES, RunLength, Spread};
-use crate::vocabulary::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, BodyMove, LeaseGeneration, SequenceNumber, Timestamp};
 
 /// The end of the lock of a session that is being released. No lock ends that early.
 pub(crate) const RELEASING: Timestamp = Timestamp::from_ms(1);
@@ -344,6 +344,32 @@ impl Sessions {
         });
         let rest_bytes = self.states_size_bytes.saturating_sub(freed_bytes);
         self.states_size_bytes = rest_bytes + taken_bytes;
+    }
+
+    /// Gives a session its state in another place, if it is in the old one. Returns whether it is.
+    pub(crate) fn move_state(&mut self, id: &str, body: BodyMove, live: &mut Live) -> bool {
+        let found = self.find(id);
+        let found = found.filter(|(_, session)| session.state == Some(body.from));
+        let Some((number, _)) = found else {
+            return false;
+        };
+        if let Some(session) = self.by_number.get_mut(number.into()) {
+            session.state = Some(body.to);
+        }
+        live.take(&mut self.spread, body.from);
+        live.add(&mut self.spread, body.to);
+        true
+    }
+
+    /// Where the states lie.
+    pub(crate) fn spread(&self) -> &Spread {
+        &self.spread
+    }
+
+    /// The sessions from a number on.
+    pub(crate) fn iter_from(&self, number: u32) -> impl Iterator<Item = (u32, &Session)> {
+        let sessions = self.by_number.range(number.into()..=u64::from(u32::MAX));
+        sessions.filter_map(|(number, session)| Some((u32::try_from(number).ok()?, session)))
     }
 
     /// Counts all states in a partition.

@@ -58,6 +58,8 @@ pub enum Touches<'a> {
     Catalogue,
     /// An account with all its queues.
     Account(&'a str),
+    /// Where bodies of any queues are.
+    Bodies,
 }
 
 /// Which commands make way for others when much is under way, or when the disk is full.
@@ -71,6 +73,8 @@ pub enum Class {
     Manage,
     /// Changes nothing.
     Read,
+    /// Changes nothing that a client sees: a partition asks itself, with a share of its own.
+    Maintain,
 }
 
 /// What a command writes.

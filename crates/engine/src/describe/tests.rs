@@ -40,7 +40,7 @@ impl Promise {
             }
             Touches::Queues(ref queues) => Some(queues.iter().copied().cloned().collect()),
             Touches::Catalogue => Some(Vec::new()),
-            Touches::Account(_) => None,
+            Touches::Account(_) | Touches::Bodies => None,
         };
         let mut promise = Self {
             room_bytes: description.room_size_bytes_max(state, DUE_BUDGET),

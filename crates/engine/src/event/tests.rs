@@ -3,14 +3,15 @@ use proptest::prelude::*;
 use super::codec::VERSION;
 use super::*;
 use crate::bus::{
-    BusArrival, BusBodies, BusFact, BusLease, BusMessageState, BusQueueOptions, BusSession, BusWas,
-    DeadLetterCause, EntityStatus, Standing,
+    BusArrival, BusBodies, BusFact, BusLease, BusMessageState, BusMove, BusMoved, BusQueueOptions,
+    BusSession, BusWas, DeadLetterCause, EntityStatus, Standing,
 };
 use crate::catalogue::{AccountQuota, AccountSecret};
-use crate::storage::{AccessPolicies, AccessPolicy, Lease, Metadata, PolicyTime, Was};
-use crate::table::{BodyEncoding, Placed};
+use crate::storage::message::{self, Message};
+use crate::storage::{AccessPolicies, AccessPolicy, Lease, Metadata, PolicyTime, StoredMove, Was};
+use crate::table::{BodyEncoding, Placed, Record};
 use crate::vocabulary::{
-    BodyLocation, EntityName, LeaseGeneration, Place, SequenceNumber, Timestamp,
+    BodyLocation, BodyMove, EntityName, LeaseGeneration, Place, SequenceNumber, Timestamp,
 };
 
 const QUEUE: u64 = 3;
@@ -382,10 +383,132 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
     .into()
 }
 
+fn moved(record: u64, offset: u32, length: u32, to: u32) -> BodyMove {
+    let from = BodyLocation {
+        record,
+        offset,
+        length,
+    };
+    let to = BodyLocation {
+        record: 8192,
+        offset: to,
+        length,
+    };
+    BodyMove { from, to }
+}
+
+fn place_of(number: u64) -> Place {
+    Place {
+        entity: Incarnation::new(QUEUE),
+        number: SequenceNumber::new(number),
+    }
+}
+
+fn stored_moves_golden() -> [(Fact, &'static str); 2] {
+    let fresh = StoredMove {
+        at: place_of(7),
+        body: moved(4096, 10, 300, 10),
+        message: Message(Record {
+            due_at: Timestamp::from_ms(500),
+            generation: LeaseGeneration::FIRST,
+            ..Record::ready(Timestamp::from_ms(500), moved(4096, 10, 300, 10).from)
+        }),
+    };
+    let leased = StoredMove {
+        at: place_of(6),
+        body: moved(4000, 10, 300, 400),
+        message: Message(Record {
+            expires_at: Timestamp::from_ms(1400),
+            due_at: Timestamp::from_ms(1100),
+            generation: LeaseGeneration::new(3),
+            deliveries: 2,
+            state: message::state(true),
+            encoding: BodyEncoding::Raw,
+            ..Record::ready(Timestamp::from_ms(400), moved(4000, 10, 300, 400).from)
+        }),
+    };
+    let moves = vec![fresh, leased];
+    let none = StorageFact::BodiesMoved { moves: Vec::new() };
+    [
+        (
+            Fact::Storage(StorageFact::BodiesMoved { moves }),
+            "1101e907 01 03 07 e707 00 01 00 01 8040 0a ac02 808001 0a \
+             71 01 af09 d00f f80a 03 02 02 bf01 0a ac02 00 9003",
+        ),
+        (Fact::Storage(none), "1101e907"),
+    ]
+}
+
+/// Moves of a ready message, of a locked one of a session, of its changed properties, and of the session's state.
+fn bus_moves_golden() -> [(Fact, &'static str); 2] {
+    let nowhere = BodyLocation {
+        record: 0,
+        offset: 0,
+        length: 0,
+    };
+    let session = BusSession {
+        number: 2,
+        id: "s".into(),
+    };
+    let mut locked = BusArrival::sent(Timestamp::from_ms(2000), nowhere);
+    locked.generation = LeaseGeneration::new(4);
+    locked.deliveries = 1;
+    locked.session = Some(session.clone());
+    locked.bodies.overlays = vec![moved(4000, 20, 30, 0).from];
+    let moves = vec![
+        BusMove {
+            body: moved(4096, 10, 300, 10),
+            of: BusMoved::Message {
+                at: place_of(7),
+                enqueued_at: Timestamp::from_ms(500),
+                standing: Standing::default(),
+                message: Box::new(BusArrival::sent(Timestamp::NEVER, nowhere)),
+            },
+        },
+        BusMove {
+            body: moved(4000, 10, 300, 400),
+            of: BusMoved::Message {
+                at: place_of(6),
+                enqueued_at: Timestamp::from_ms(400),
+                standing: Standing {
+                    state: BusMessageState::Locked { deferred: false },
+                    until: Timestamp::from_ms(1500),
+                },
+                message: Box::new(locked),
+            },
+        },
+        BusMove {
+            body: moved(4000, 20, 30, 800),
+            of: BusMoved::Change { at: place_of(6) },
+        },
+        BusMove {
+            body: moved(4096, 10, 300, 1200),
+            of: BusMoved::State {
+                queue: Incarnation::new(QUEUE),
+                session,
+                set_at: Timestamp::from_ms(900),
+            },
+        },
+    ];
+    let none = BusFact::BodiesMoved { moves: Vec::new() };
+    [
+        (
+            Fact::Bus(BusFact::BodiesMoved { moves }),
+            "5501e907 01 e707 01 01 03 07 00 00 00 8040 0a ac02 808001 0a \
+             01 af09 0a e807 59 01 89 d00f 00 00 00 01 a01f 14 1e 02 0173 04 01 bf01 0a ac02 00 9003 \
+             12 00 00 14 1e 00 a006 \
+             03 03 02 0173 c701 c001 0a ac02 00 b009",
+        ),
+        (Fact::Bus(none), "5501e907"),
+    ]
+}
+
 /// Every event there is, with its bytes.
 fn all_golden() -> impl Iterator<Item = (Fact, String)> {
     let others = golden().into_iter().chain(effects_golden());
     let others = others.chain(bus_effects_golden());
+    let others = others.chain(stored_moves_golden());
+    let others = others.chain(bus_moves_golden());
     others
         .map(|(fact, bytes)| (fact, bytes.to_owned()))
         .chain(bus_golden())
@@ -489,7 +612,7 @@ fn a_newer_version_of_an_event_is_refused() {
 
 proptest! {
     #[test]
-    fn decoding_never_panics(mut bytes: Vec<u8>, kind in prop_oneof![0u8..17, 15u8..16, 62u8..90]) {
+    fn decoding_never_panics(mut bytes: Vec<u8>, kind in prop_oneof![0u8..19, 15u8..16, 17u8..18, 62u8..90, 85u8..86]) {
         if let Some(first) = bytes.first_mut() {
             *first = kind;
         }

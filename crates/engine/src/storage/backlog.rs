@@ -17,7 +17,7 @@ use crate::shared::Waste;
 use crate::storage::message::{self, Message};
 use crate::storage::{Lease, Was};
 use crate::table::{Entry, Live, Placed, Restoring, RunLength, SharedRuns, Side, Table, Timed};
-use crate::vocabulary::{SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyMove, SequenceNumber, Timestamp};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Backlog {
@@ -157,6 +157,21 @@ impl Backlog {
         } else {
             self.table.remove_runs(from, until, live);
         }
+    }
+
+    /// Gives a message a body in another place, if it is in the old one. Returns whether it is.
+    pub(crate) fn move_body(
+        &mut self,
+        number: SequenceNumber,
+        body: BodyMove,
+        live: &mut Live,
+    ) -> bool {
+        self.table.move_body(number, body, live)
+    }
+
+    /// The messages by number.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
     }
 
     /// Counts its bodies in a partition.

@@ -2,7 +2,7 @@
 
 pub(crate) mod codec;
 
-use super::{AccessPolicies, Effect, Effects, Metadata};
+use super::{AccessPolicies, Effect, Effects, Metadata, StoredMove};
 use crate::vocabulary::{EntityName, Incarnation};
 
 /// A fact about storage queues.
@@ -41,6 +41,11 @@ pub enum StorageFact {
         /// All of the new policies.
         policies: AccessPolicies,
     },
+    /// Bodies are in other places of the log.
+    BodiesMoved {
+        /// The bodies, with their messages.
+        moves: Vec<StoredMove>,
+    },
 }
 
 impl StorageFact {
@@ -51,7 +56,7 @@ impl StorageFact {
             | Self::QueueDeleted { queue }
             | Self::QueueMetadataSet { queue, .. }
             | Self::QueuePoliciesSet { queue, .. } => Some(*queue),
-            Self::Messages { .. } => None,
+            Self::Messages { .. } | Self::BodiesMoved { .. } => None,
         }
     }
 
@@ -62,6 +67,19 @@ impl StorageFact {
             Self::QueueCreated { .. }
             | Self::QueueDeleted { .. }
             | Self::QueueMetadataSet { .. }
+            | Self::QueuePoliciesSet { .. }
+            | Self::BodiesMoved { .. } => &[],
+        }
+    }
+
+    /// The bodies that moved.
+    pub(crate) fn moves(&self) -> &[StoredMove] {
+        match self {
+            Self::BodiesMoved { moves } => moves,
+            Self::QueueCreated { .. }
+            | Self::QueueDeleted { .. }
+            | Self::QueueMetadataSet { .. }
+            | Self::Messages { .. }
             | Self::QueuePoliciesSet { .. } => &[],
         }
     }
@@ -72,7 +90,9 @@ impl StorageFact {
             Self::QueueCreated { .. }
             | Self::QueueDeleted { .. }
             | Self::QueueMetadataSet { .. } => true,
-            Self::Messages { .. } | Self::QueuePoliciesSet { .. } => false,
+            Self::Messages { .. } | Self::QueuePoliciesSet { .. } | Self::BodiesMoved { .. } => {
+                false
+            }
         }
     }
 }

@@ -93,10 +93,15 @@ impl Message {
     pub(crate) fn ended(&self, at: Place) -> Effect {
         Effect::Ended {
             at,
-            was: Was {
-                due_at: self.timed_at(),
-                body: Some(self.body),
-            },
+            was: self.was(),
+        }
+    }
+
+    /// What it counts for until it ends.
+    pub(crate) fn was(&self) -> Was {
+        Was {
+            due_at: self.timed_at(),
+            body: Some(self.body),
         }
     }
 

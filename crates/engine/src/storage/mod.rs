@@ -15,6 +15,7 @@ pub(crate) mod event;
 mod limits;
 pub(crate) mod message;
 mod metadata;
+pub(crate) mod moves;
 mod outcome;
 pub(crate) mod policy;
 mod queues;
@@ -28,6 +29,7 @@ pub use self::effect::{Effect, Effects, Lease, Was};
 pub(crate) use self::entity::Entity;
 pub use self::event::StorageFact;
 pub use self::metadata::Metadata;
+pub use self::moves::StoredMove;
 pub use self::outcome::{
     ListedQueue, PeekedMessage, QueuePage, QueueView, ReceivedMessage, SentMessage, StorageOutcome,
     StorageRefusal,

@@ -54,6 +54,7 @@ impl Queues {
                 }
             }
             StorageFact::Messages { effects } => self.apply_effects(catalogue, at, &effects),
+            StorageFact::BodiesMoved { moves } => self.move_bodies(catalogue, &moves),
             StorageFact::QueuePoliciesSet { queue, policies } => {
                 if let Some(entity) = self.get_mut(&queue) {
                     entity.policies = policies;

@@ -18,7 +18,8 @@ impl Queues {
             StorageFact::QueueCreated { .. }
             | StorageFact::QueueDeleted { .. }
             | StorageFact::QueueMetadataSet { .. }
-            | StorageFact::QueuePoliciesSet { .. } => fact,
+            | StorageFact::QueuePoliciesSet { .. }
+            | StorageFact::BodiesMoved { .. } => fact,
         }
     }
 

@@ -11,18 +11,25 @@ pub(crate) fn run_length(r: &mut Reader<'_>) -> Result<RunLength, DecodeError> {
 }
 
 pub(crate) fn put_body(out: &mut Vec<u8>, encoding: BodyEncoding, body: BodyLocation) {
-    out.push(match encoding {
-        BodyEncoding::Text => 1,
-        BodyEncoding::Raw => 2,
-    });
+    put_encoding(out, encoding);
     put_location(out, body);
 }
 
 pub(crate) fn body(r: &mut Reader<'_>) -> Result<(BodyEncoding, BodyLocation), DecodeError> {
-    let encoding = match r.u8()? {
-        1 => BodyEncoding::Text,
-        2 => BodyEncoding::Raw,
-        _ => return Err(r.error("body encoding that is not known")),
-    };
-    Ok((encoding, location(r)?))
+    Ok((encoding(r)?, location(r)?))
+}
+
+pub(crate) fn put_encoding(out: &mut Vec<u8>, encoding: BodyEncoding) {
+    out.push(match encoding {
+        BodyEncoding::Text => 1,
+        BodyEncoding::Raw => 2,
+    });
+}
+
+pub(crate) fn encoding(r: &mut Reader<'_>) -> Result<BodyEncoding, DecodeError> {
+    match r.u8()? {
+        1 => Ok(BodyEncoding::Text),
+        2 => Ok(BodyEncoding::Raw),
+        _ => Err(r.error("body encoding that is not known")),
+    }
 }

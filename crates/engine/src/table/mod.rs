@@ -44,7 +44,7 @@ pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};
 pub(crate) use self::spread::{Live, Spread};
 pub(crate) use self::timed::Timed;
 use crate::shared::{Chunk, SharedMap, Waste, own};
-use crate::vocabulary::{BodyLocation, Hint, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, BodyMove, Hint, SequenceNumber, Timestamp};
 
 /// Runs of a table, as a snapshot shares them.
 pub(crate) type SharedRuns = Vec<Arc<Chunk<Arc<Run>>>>;
@@ -284,6 +284,30 @@ impl Table {
         }
     }
 
+    /// Gives a message a body, or a change to its properties, in another place, if it is in the old one. Returns whether
+    /// it is.
+    pub(crate) fn move_body(
+        &mut self,
+        number: SequenceNumber,
+        body: BodyMove,
+        live: &mut Live,
+    ) -> bool {
+        let index = self.length.run_of(number.as_u64());
+        let is_there = self.has_body(number, body.from);
+        if is_there && let Some(run) = self.run_mut(index) {
+            run.move_body(number, body);
+            live.take(&mut run.spread, body.from);
+            live.add(&mut run.spread, body.to);
+        }
+        is_there
+    }
+
+    /// Whether a message has that body, or that change to its properties.
+    pub(crate) fn has_body(&self, number: SequenceNumber, at: BodyLocation) -> bool {
+        let entry = self.get(number);
+        entry.is_some_and(|entry| entry.bodies().any(|body| body == at))
+    }
+
     /// Counts all bodies of another partition's table in this one.
     pub(crate) fn count_live(&self, live: &mut Live) {
         for (_, run) in self.runs.iter() {
@@ -364,6 +388,13 @@ impl Table {
     pub(crate) fn get(&self, number: SequenceNumber) -> Option<Entry<'_>> {
         let index = self.length.run_of(number.as_u64());
         self.runs.get(index)?.get(number)
+    }
+
+    /// The runs from that of a number on, in order.
+    pub(crate) fn runs_from(&self, number: SequenceNumber) -> impl Iterator<Item = &Run> {
+        let first = self.length.run_of(number.as_u64());
+        let runs = self.runs.range(first..=u64::MAX);
+        runs.map(|(_, run)| run.as_ref())
     }
 
     pub(crate) fn run(&self, index: u64) -> Option<&Run> {

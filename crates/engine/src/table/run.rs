@@ -8,7 +8,7 @@ use super::length::RunLength;
 use super::record::{Record, Side};
 use super::records::Records;
 use super::spread::{Live, Spread};
-use crate::vocabulary::{Hint, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyMove, Hint, SequenceNumber, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -172,6 +172,23 @@ impl Run {
         true
     }
 
+    /// Gives a message a body, or a change to its properties, in another place.
+    pub(super) fn move_body(&mut self, number: SequenceNumber, body: BodyMove) {
+        let slot = self.slot(number);
+        let record = self.records.get_mut(slot);
+        let sent = record.map(|record| &mut record.body).into_iter();
+        let side = self.sides.get_mut(&slot).into_iter();
+        let mut bodies = sent.chain(side.flat_map(|side| &mut side.overlays));
+        if let Some(found) = bodies.find(|it| **it == body.from) {
+            *found = body.to;
+        }
+    }
+
+    /// Where its messages' bodies lie.
+    pub(crate) fn spread(&self) -> &Spread {
+        &self.spread
+    }
+
     /// Changes what few messages have. Nothing happens if there is no such message.
     pub(super) fn change_side(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Side)) {
         let slot = self.slot(number);
@@ -228,7 +245,7 @@ impl Run {
     }
 
     /// The messages from a number of this run on.
-    pub(super) fn entries_from(&self, number: SequenceNumber) -> impl Iterator<Item = Entry<'_>> {
+    pub(crate) fn entries_from(&self, number: SequenceNumber) -> impl Iterator<Item = Entry<'_>> {
         let slot = if self.length.run_of(number.as_u64()) < self.index {
             0
         } else {

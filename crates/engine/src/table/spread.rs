@@ -38,6 +38,17 @@ impl CountUnit {
         1 << self.shift
     }
 
+    /// The smallest range of whole units around a range of positions.
+    pub(crate) fn around(self, positions: &Range<u64>) -> Range<u64> {
+        let size_bytes = self.size_bytes();
+        let end = positions.end.checked_next_multiple_of(size_bytes);
+        positions.start / size_bytes * size_bytes..end.unwrap_or(u64::MAX)
+    }
+
+    fn first_position(self, unit: u32) -> u64 {
+        u64::from(unit) << self.shift
+    }
+
     /// Positions beyond any real log share the last unit.
     fn of(self, position: u64) -> u32 {
         u32::try_from(position >> self.shift).unwrap_or(u32::MAX)
@@ -101,6 +112,12 @@ impl Spread {
         self.0
             .get(first)
             .is_some_and(|(unit, _)| units.contains(unit))
+    }
+
+    /// Whether some of the bodies lie in a range of whole units.
+    pub(crate) fn is_in(&self, unit: CountUnit, positions: &Range<u64>) -> bool {
+        let mut units = self.0.iter().map(|(it, _)| unit.first_position(*it));
+        units.any(|first| positions.contains(&first))
     }
 
     #[cfg(test)]
@@ -226,6 +243,10 @@ mod tests {
         let units = sizes.map(|size| CountUnit::at_most(size).size_bytes());
         let expected = [4096, 4096, 16 * 1024, 64 * 1024, 1 << 20, 1 << 26];
         assert_eq!(units, expected);
+        let unit = CountUnit::at_most(4096);
+        assert_eq!(unit.around(&(4097..8192)), 4096..8192);
+        assert_eq!(unit.around(&(4095..8193)), 0..12_288);
+        assert_eq!(unit.around(&(0..u64::MAX)).end, u64::MAX);
     }
 
     #[test]
@@ -245,6 +266,8 @@ mod tests {
         assert_eq!(live.size_bytes_in(u64::MAX - 1..u64::MAX), 48);
         assert!(live.has_any_in(4096..4097) && !live.has_any_in(12_288..20_000));
         assert!(!live.has_any_in(4096..4096));
+        assert!(one.is_in(live.unit(), &(4096..8192)));
+        assert!(!other.is_in(live.unit(), &(8192..16_384)));
         live.take(&mut one, body(8192, 100));
         live.take(&mut one, body(5000, 1));
         live.take_all(&other);

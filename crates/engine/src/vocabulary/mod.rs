@@ -14,6 +14,6 @@ pub use self::body::BodyLocation;
 pub use self::codec::DecodeError;
 pub(crate) use self::hint::Hint;
 pub use self::name::{EntityName, Service};
-pub use self::place::Place;
+pub use self::place::{BodyMove, Place};
 pub use self::time::{Timestamp, VisibilityTimeout};
 pub use self::token::{Incarnation, LeaseGeneration, SequenceNumber, Token};

@@ -5,7 +5,7 @@
 
 use super::codec::{DecodeError, Reader, put_varint};
 use super::elements::{incarnation, sequence_number};
-use super::{Incarnation, SequenceNumber, Timestamp};
+use super::{BodyLocation, Incarnation, SequenceNumber, Timestamp};
 
 /// Where a message is: an entity, and its number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,6 +14,52 @@ pub struct Place {
     pub entity: Incarnation,
     /// The message's order in it.
     pub number: SequenceNumber,
+}
+
+/// Where a body was, and where it is. Its length is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyMove {
+    /// The old location.
+    pub from: BodyLocation,
+    /// The new location.
+    pub to: BodyLocation,
+}
+
+/// The positions of the move before, to which those of the next one are differences.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MovesBefore {
+    from: u64,
+    to: u64,
+}
+
+impl MovesBefore {
+    pub(crate) fn put(&mut self, out: &mut Vec<u8>, body: BodyMove) {
+        let BodyMove { from, to } = body;
+        put_varint(out, zigzag(from.record.wrapping_sub(self.from)));
+        put_varint(out, u64::from(from.offset));
+        put_varint(out, u64::from(from.length));
+        put_varint(out, zigzag(to.record.wrapping_sub(self.to)));
+        put_varint(out, u64::from(to.offset));
+        self.from = from.record;
+        self.to = to.record;
+    }
+
+    pub(crate) fn read(&mut self, r: &mut Reader<'_>) -> Result<BodyMove, DecodeError> {
+        self.from = self.from.wrapping_add(unzigzag(r.varint()?));
+        let (offset, length) = (r.varint_u32()?, r.varint_u32()?);
+        let from = BodyLocation {
+            record: self.from,
+            offset,
+            length,
+        };
+        self.to = self.to.wrapping_add(unzigzag(r.varint()?));
+        let to = BodyLocation {
+            record: self.to,
+            offset: r.varint_u32()?,
+            length,
+        };
+        Ok(BodyMove { from, to })
+    }
 }
 
 /// A message's place, or the first number of a range, as the next effect refers to it.

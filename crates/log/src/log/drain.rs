@@ -104,6 +104,13 @@ impl Log {
             || with_bodies.contains(&self.active.base())
     }
 
+    /// Whether bodies that only move may go into the active segment, so that one segment is left for settlements.
+    pub fn takes_moved_bodies(&self) -> bool {
+        let with_bodies = &self.drain.with_bodies;
+        let is_only_one = with_bodies.len() == 1 && with_bodies.contains(&self.active.base());
+        !self.drain.is_draining || with_bodies.is_empty() || is_only_one
+    }
+
     /// Makes the ballast smaller, if it is at least twice as large as needed. For an idle log: it takes the time to
     /// write the smaller file. Returns whether it does.
     pub fn shrink_ballast(&mut self) -> bool {

@@ -201,6 +201,8 @@ impl Log {
             }
             Outcome::Retire(retired) => self.retire_done(retired),
             Outcome::Ballast(made) => self.ballast_done(made),
+            // It is for the caller that asked.
+            Outcome::Read(_) => None,
         };
         if let Some(failure) = failure {
             self.failed = Some(LogFailed(failure));

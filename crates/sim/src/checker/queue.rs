@@ -333,7 +333,8 @@ impl Queue {
             | Command::ReadServiceProperties { .. }
             | Command::PutAccount { .. }
             | Command::RemoveAccount { .. }
-            | Command::ListAccounts => {}
+            | Command::ListAccounts
+            | Command::MoveBodies { .. } => {}
         }
     }
 

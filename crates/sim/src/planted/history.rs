@@ -14,6 +14,7 @@ use kew_log::LogPosition;
 use kew_planted::{Hook, Seam};
 
 use super::hooks::{is_locked, on, ready};
+use super::lost::is_move;
 
 /// The segments that a snapshot keeps.
 type Kept = BTreeSet<LogPosition>;
@@ -95,6 +96,9 @@ fn changed_queue(fact: &Fact) -> Option<Incarnation> {
         Fact::Storage(StorageFact::Messages { effects }) => {
             effects.iter().next().map(Effect::entity)
         }
+        Fact::Storage(StorageFact::BodiesMoved { moves }) => {
+            moves.first().map(|moved| moved.at.entity)
+        }
         Fact::Storage(
             StorageFact::QueueMetadataSet { queue, .. }
             | StorageFact::QueuePoliciesSet { queue, .. },
@@ -166,6 +170,11 @@ pub(super) fn body_of_another_message() -> Hook {
             }
         });
     })
+}
+
+/// A snapshot has the old places of bodies that have moved.
+pub(super) fn moves_forgotten() -> Hook {
+    snapshot_of(|events| events.retain(|event| !is_move(&event.fact)))
 }
 
 /// A snapshot forgets which messages are leased or delayed.

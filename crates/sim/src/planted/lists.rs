@@ -47,7 +47,7 @@ pub const CONTROLS: [Planted; 5] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 33] = [
+pub const OF_STORAGE: [Planted; 36] = [
     COMMIT_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
     DIRECTORY_NOT_SYNCED,
@@ -68,6 +68,9 @@ pub const OF_STORAGE: [Planted; 33] = [
     Planted::seams("SizeNotGivenBack", storage::size_not_given_back),
     Planted::seams("ReplacedSizeKept", storage::replaced_size_kept),
     Planted::seams("StaleWas", storage::stale_was),
+    Planted::seams("MovedToAnother", storage::moved_to_another),
+    Planted::seams("MovesNotLogged", lost::moves_not_logged),
+    Planted::seams("MovesForgotten", history::moves_forgotten),
     Planted::seams("AccountNotForgotten", storage::account_not_forgotten),
     Planted::seams("DeleteNotLogged", lost::delete_not_logged),
     Planted::seams("ClearNotLogged", lost::clear_not_logged),

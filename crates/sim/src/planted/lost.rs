@@ -1,6 +1,6 @@
 //! The log lacks what the state has: a crash brings back what is not true any more.
 
-use kew_engine::bus::{BusCommand, BusEffect};
+use kew_engine::bus::{BusCommand, BusEffect, BusFact};
 use kew_engine::storage::{Effect, StorageFact};
 use kew_engine::{Command, Event, Fact};
 use kew_log::LogPosition;
@@ -21,6 +21,21 @@ pub(super) fn delete_not_logged() -> Hook {
 /// A clear changes the state and is not logged.
 pub(super) fn clear_not_logged() -> Hook {
     without(|effect| matches!(effect, Effect::RangeEnded { .. }))
+}
+
+/// Bodies move, and that is not logged: a crash brings back their old places.
+pub(super) fn moves_not_logged() -> Hook {
+    on(Seam::Recorded, |events: &mut Vec<Event>| {
+        events.retain(|event| !is_move(&event.fact));
+    })
+}
+
+/// Whether bodies move.
+pub(super) fn is_move(fact: &Fact) -> bool {
+    matches!(
+        fact,
+        Fact::Storage(StorageFact::BodiesMoved { .. }) | Fact::Bus(BusFact::BodiesMoved { .. })
+    )
 }
 
 fn without(is_lost: fn(&Effect) -> bool) -> Hook {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kew_engine::storage::{Effect, StorageCommand};
+use kew_engine::storage::{Effect, StorageCommand, StorageFact};
 use kew_engine::{BodyLocation, Command, Event, Fact, LeaseGeneration, Place, Timestamp};
 use kew_planted::{Hook, Seam};
 
@@ -74,6 +74,21 @@ pub(super) fn replaced_size_kept() -> Hook {
 
 fn empty(body: BodyLocation) -> BodyLocation {
     BodyLocation { length: 0, ..body }
+}
+
+/// Bodies that move are given to other messages.
+pub(super) fn moved_to_another() -> Hook {
+    on(Seam::Decided, |events: &mut Vec<Event>| {
+        for event in events {
+            if let Fact::Storage(StorageFact::BodiesMoved { moves }) = &mut event.fact {
+                let mut places: Vec<_> = moves.iter().map(|moved| moved.body.to).collect();
+                places.rotate_left(1);
+                for (moved, to) in moves.iter_mut().zip(places) {
+                    moved.body.to = to;
+                }
+            }
+        }
+    })
 }
 
 /// The event of a lease says of the message what was true before its first lease.

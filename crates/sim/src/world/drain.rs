@@ -16,6 +16,8 @@ const TURNS_MAX: u32 = 2_000;
 const RECEIVES_MAX: u32 = 20_000;
 /// How often a busy partition is asked again, with a second between.
 const RETRIES_MAX: u32 = 30;
+/// How long an idle partition may take until its space follows its live data, in turns of 10 ms: a minute.
+const SPACE_TURNS_MAX: u32 = 6_000;
 /// Longer than any lease or delay of the workload.
 const LEASE_SECONDS_MAX: u64 = 31;
 
@@ -24,6 +26,7 @@ impl World {
     pub(crate) fn drain(&mut self) -> Result<(), Violation> {
         self.trace.add("drain", &[], &());
         self.settle_down()?;
+        self.check_space()?;
         for queue in 0..self.swarm.queues {
             self.drain_queue(queue)?;
         }
@@ -32,6 +35,55 @@ impl World {
             Some(bus) => self.drain_bus(bus.swarm.queues),
             None => Ok(()),
         }
+    }
+
+    /// The size of the segments in the unit in which the log ends: they stay until it goes on.
+    fn open_bytes(&self) -> u64 {
+        let (state, log) = (self.partition.state(), self.partition.log());
+        let end = log.end().as_u64();
+        let open_unit = state.units_around(&(end..end + 1));
+        let is_open = |records| state.units_around(&records).end > open_unit.start;
+        let open = log.segments().filter(|span| is_open(span.records()));
+        open.map(|span| span.size_bytes).sum()
+    }
+
+    /// Four segments. One that was made for a large batch can be larger than usual.
+    fn kept_bytes_max(&self) -> u64 {
+        let log = self.partition.log();
+        let sizes: Vec<u64> = log.segments().map(|segment| segment.size_bytes).collect();
+        let prepared_bytes = log.space().used_bytes - sizes.iter().sum::<u64>();
+        let usual_bytes = self.options.log.segment_size_max_bytes;
+        let largest_bytes = sizes.into_iter().fold(prepared_bytes, u64::max);
+        4 * largest_bytes.max(usual_bytes)
+    }
+
+    /// L2: without commands, segments soon take at most twice the live data and four segments.
+    fn check_space(&mut self) -> Result<(), Violation> {
+        let mut nothing = None;
+        for _ in 0..SPACE_TURNS_MAX {
+            let space = self.partition.log().space();
+            let live_bytes = self.partition.state().live_bytes();
+            let kept_bytes = self.kept_bytes_max() + self.open_bytes();
+            // A third of these small segments is room that no batch takes, so 1.4 is out of reach.
+            if space.size_bytes <= live_bytes * 2 + kept_bytes {
+                self.partition.state().check_live_bytes();
+                return Ok(());
+            }
+            self.pass_time(|_| 10_000)?;
+            self.turn_and_note(u64::MAX, &mut nothing)?;
+            self.end_step();
+        }
+        let (state, log) = (self.partition.state(), self.partition.log());
+        let segments = log
+            .segments()
+            .map(|segment| (segment.records(), state.live_bytes_in(segment.records())));
+        let segments: Vec<_> = segments.collect();
+        violated!(
+            promise::SPACE,
+            "{} live bytes take {:?}; by segment: {segments:?}",
+            state.live_bytes(),
+            log.space()
+        )
     }
 
     /// Lets time pass, and lets the partition do its due work.

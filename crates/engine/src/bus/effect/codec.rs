@@ -2,7 +2,7 @@
 
 mod decode;
 
-pub(crate) use self::decode::{effects, session};
+pub(crate) use self::decode::{arrived, effects, session, what_it_was};
 use super::{BusArrival, BusBodies, BusEffect, BusSession, BusWas, Standing};
 use crate::bus::BusMessageState;
 use crate::bus::event::codec::put_cause;
@@ -146,7 +146,8 @@ fn put_effect(
     }
 }
 
-fn put_arrived(
+/// Writes the effect that a message arrived.
+pub(crate) fn put_arrived(
     out: &mut Vec<u8>,
     now: Timestamp,
     to: Place,
@@ -228,7 +229,8 @@ fn state_code(state: BusMessageState) -> u8 {
     }
 }
 
-fn put_was(out: &mut Vec<u8>, now: Timestamp, was: &BusWas, flags: u8) {
+/// Writes what the old message counted for.
+pub(crate) fn put_was(out: &mut Vec<u8>, now: Timestamp, was: &BusWas, flags: u8) {
     let Standing { state, until } = was.standing;
     let until = Some(until).filter(|it| *it != Timestamp::NEVER);
     let own = if_that(until.is_some(), was::UNTIL) | if_that(was.session > 0, was::SESSION);

@@ -2,6 +2,7 @@
 
 use super::BusFact;
 use crate::bus::effect::codec::{effects, put_effects, put_session, session};
+use crate::bus::moves::{moves, put_moves};
 use crate::bus::{BusQueueOptions, DeadLetterCause, EntityStatus};
 use crate::vocabulary::codec::{
     DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint,
@@ -21,6 +22,7 @@ mod kind {
     pub(super) const MESSAGES: u8 = 82;
     pub(super) const SESSION_LOCKED: u8 = 83;
     pub(super) const SESSION_STATE_SET: u8 = 84;
+    pub(super) const BODIES_MOVED: u8 = 85;
 }
 
 impl BusFact {
@@ -34,6 +36,7 @@ impl BusFact {
             Self::SessionRenewed { .. } => kind::SESSION_RENEWED,
             Self::SessionStateSet { .. } => kind::SESSION_STATE_SET,
             Self::Used { .. } => kind::USED,
+            Self::BodiesMoved { .. } => kind::BODIES_MOVED,
         }
     }
 
@@ -44,6 +47,7 @@ impl BusFact {
         }
         match self {
             Self::Messages { effects } => put_effects(out, at, effects),
+            Self::BodiesMoved { moves } => put_moves(out, at, moves),
             Self::QueueCreated { name, options, .. } => {
                 put_name(out, name);
                 put_options(out, options);
@@ -87,6 +91,9 @@ impl BusFact {
         Ok(match kind {
             kind::MESSAGES => Self::Messages {
                 effects: effects(r, at)?,
+            },
+            kind::BODIES_MOVED => Self::BodiesMoved {
+                moves: moves(r, at)?,
             },
             kind::QUEUE_CREATED => Self::QueueCreated {
                 queue: incarnation(r)?,

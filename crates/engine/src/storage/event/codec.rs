@@ -3,6 +3,7 @@
 use super::StorageFact;
 use crate::storage::effect::codec::{effects, put_effects};
 use crate::storage::metadata::{metadata, put_metadata};
+use crate::storage::moves::{moves, put_moves};
 use crate::storage::policy::{policies, put_policies};
 use crate::vocabulary::Timestamp;
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
@@ -15,6 +16,7 @@ mod kind {
     // 5 to 10 are events of earlier versions: `migrate` reads them.
     pub(super) const QUEUE_POLICIES_SET: u8 = 11;
     pub(super) const MESSAGES: u8 = 15;
+    pub(super) const BODIES_MOVED: u8 = 17;
 }
 
 impl StorageFact {
@@ -27,6 +29,7 @@ impl StorageFact {
                 | kind::QUEUE_METADATA_SET
                 | kind::QUEUE_POLICIES_SET
                 | kind::MESSAGES
+                | kind::BODIES_MOVED
         )
     }
 
@@ -37,6 +40,7 @@ impl StorageFact {
             Self::QueueMetadataSet { .. } => kind::QUEUE_METADATA_SET,
             Self::QueuePoliciesSet { .. } => kind::QUEUE_POLICIES_SET,
             Self::Messages { .. } => kind::MESSAGES,
+            Self::BodiesMoved { .. } => kind::BODIES_MOVED,
         }
     }
 
@@ -54,6 +58,7 @@ impl StorageFact {
             Self::QueueMetadataSet { metadata, .. } => put_metadata(out, metadata),
             Self::QueuePoliciesSet { policies, .. } => put_policies(out, policies),
             Self::Messages { effects } => put_effects(out, at, effects),
+            Self::BodiesMoved { moves } => put_moves(out, at, moves),
         }
     }
 
@@ -78,6 +83,9 @@ impl StorageFact {
             },
             kind::MESSAGES => Self::Messages {
                 effects: effects(r, at)?,
+            },
+            kind::BODIES_MOVED => Self::BodiesMoved {
+                moves: moves(r, at)?,
             },
             _ => return Err(r.error("event kind that is not known")),
         })

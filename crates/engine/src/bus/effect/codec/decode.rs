@@ -77,7 +77,7 @@ fn message_effect(
         }
         kind::LEASED => {
             let state = state(r, (flags & flag::STATE) >> flag::STATE_SHIFT)?;
-            let (was, flags) = was(r, now)?;
+            let (was, flags) = what_it_was(r, now)?;
             let generation = LeaseGeneration::new(r.varint_u32()?);
             let deliveries = r.varint_u32()?;
             let until = time_from(r, now, flags & was::LEASE_UNTIL_OR_OVERLAYS)?;
@@ -99,7 +99,7 @@ fn message_effect(
             })
         }
         _ => {
-            let (was, was_flags) = was(r, now)?;
+            let (was, was_flags) = what_it_was(r, now)?;
             let has_overlays = was_flags & was::LEASE_UNTIL_OR_OVERLAYS != 0;
             let bodies = match flags & flag::MOVED {
                 0 => bodies(r, has_overlays)?,
@@ -139,7 +139,7 @@ fn moved_bodies(
 }
 
 /// Reads what the old message counted for, and the byte with the flags.
-fn was(r: &mut Reader<'_>, now: Timestamp) -> Result<(BusWas, u8), DecodeError> {
+pub(crate) fn what_it_was(r: &mut Reader<'_>, now: Timestamp) -> Result<(BusWas, u8), DecodeError> {
     let flags = r.u8()?;
     if flags & !was::ALL != 0 {
         return Err(r.error("flag of an effect that is not known"));
@@ -152,6 +152,22 @@ fn was(r: &mut Reader<'_>, now: Timestamp) -> Result<(BusWas, u8), DecodeError> 
     };
     let standing = Standing { state, until };
     Ok((BusWas { standing, session }, flags))
+}
+
+/// Reads the effect that a message arrived.
+pub(crate) fn arrived(
+    r: &mut Reader<'_>,
+    now: Timestamp,
+    before: &mut Before,
+) -> Result<(Place, BusArrival), DecodeError> {
+    let first = r.u8()?;
+    let flags = first & !kind::MASK;
+    let known = flag::SAME_ENTITY | flag::EXPIRES | flag::SCHEDULED | flag::RARE;
+    if first & kind::MASK != kind::ARRIVED || flags & !known != 0 {
+        return Err(r.error("arrival that is not known"));
+    }
+    let at = place(r, flags & flag::SAME_ENTITY != 0, before)?;
+    Ok((at, arrival(r, now, flags)?))
 }
 
 fn arrival(r: &mut Reader<'_>, now: Timestamp, flags: u8) -> Result<BusArrival, DecodeError> {

@@ -1,0 +1,473 @@
+//! Evacuation: the few live bodies of a segment move to the log's end, so that the segment can be removed.
+//!
+//! The victim is the segment with the smallest share of live bytes. Its bodies are found a part at a time, read off
+//! the partition's thread, and moved by a command in a turn of their own share. Nothing here is durable: a restart
+//! chooses anew, and finds what has not moved.
+//!
+//! Bytes are counted in units of positions, so the victim's bodies are those of all units that it touches, and all of
+//! these lie before the unit in which the log ends: a moved body never lies in them, and the victim gets empty.
+//!
+//! What moves is bounded, also if nothing else happens. A victim's bodies take at most 85 % of its records' bytes once
+//! they have moved, with what the events of the moves add. That is known of segments that were written since the open,
+//! by [`Moved`]. So a segment full of moved bodies is no victim before some of them were deleted.
+//!
+//! A body that cannot be read stays, and so does its segment: it is no victim again before the next start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use bytes::Bytes;
+use kew_engine::{
+    BodyCursor, BodyToMove, Command, Decision, FoundBodies, FoundBody, LIVE_OVERHEAD_BYTES,
+    Outcome, Timestamp, Turn,
+};
+use kew_log::{Body, BodyError, Job, LogPosition};
+
+use super::batch::{Batch, Writing};
+use super::maintenance::{Look, Seen};
+use super::space::Space;
+use super::{Partition, to_log};
+
+/// One turn moves at most this part of the largest batch, 256 KiB, unless one body is larger.
+const PIECES_OF_BATCH: u64 = 4;
+
+/// How many entities, runs, messages and sessions one turn looks at: about 0.2 ms.
+const PIECE_STEPS: u32 = 8192;
+
+/// An idle partition moves a piece this often: 32 MiB/s.
+const PACE_MS: u64 = 8;
+
+/// And a busy one this often, however little its commands write.
+const SLOWEST_PACE_MS: u64 = 1000;
+
+/// A partition with commands may save up this many pieces.
+const ALLOWED_PIECES_MAX: u64 = 32;
+
+/// Above this many thousandths of the live bytes, space is too much.
+const IDLE_EXCESS_PER_MILLE: u64 = 1200;
+const BUSY_EXCESS_PER_MILLE: u64 = 1150;
+
+/// Segments with a larger share of live bytes are no victims, unless space is far too much.
+const VICTIM_SHARE_PER_MILLE_MAX: u64 = 700;
+const FAR_EXCESS_PER_MILLE: u64 = 1300;
+const FAR_VICTIM_SHARE_PER_MILLE_MAX: u64 = 850;
+/// The same on a full disk, where the moved bodies take space that settlements may need.
+const FULL_VICTIM_SHARE_PER_MILLE_MAX: u64 = 125;
+
+/// How long to wait when the process has no file descriptor for a read.
+const DESCRIPTOR_PAUSE_MS: u64 = 1000;
+
+/// The segment that is evacuated, and the bodies on their way.
+#[derive(Debug, Default)]
+pub(super) struct Evacuation {
+    victim: Option<Victim>,
+    /// Segments with a body that cannot be read.
+    unreadable: BTreeSet<LogPosition>,
+    /// The segments in which moved bodies were written.
+    moved: BTreeMap<LogPosition, Moved>,
+    job: Option<Job>,
+    /// The bodies that a job reads.
+    reading: Option<Vec<FoundBody>>,
+    /// The command that moves the bodies which were read, and the room that it needs.
+    ready: Option<(Command, u64)>,
+    /// Space in thousandths of the live bytes, at the last look.
+    excess_per_mille: u64,
+    /// How many bytes may be appended beside those of commands.
+    allowance_bytes: u64,
+    /// When the last piece was moved.
+    moved_at: Timestamp,
+    /// No piece before this time.
+    not_before: Timestamp,
+    step_at: Option<Timestamp>,
+    moved_bytes: u64,
+    moved_count: u64,
+    unread_count: u64,
+}
+
+#[derive(Debug)]
+struct Victim {
+    base: LogPosition,
+    /// The units that the segment touches, and those before it that keep it.
+    positions: Range<u64>,
+    /// Where the search continues. `None` once it has seen everything.
+    cursor: Option<BodyCursor>,
+    /// Whether this search has moved something.
+    has_moved: bool,
+}
+
+/// What moves have written to a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moved {
+    /// With their events.
+    written_bytes: u64,
+    /// What the bodies count for.
+    live_bytes: u64,
+}
+
+impl Moved {
+    fn add(&mut self, other: Self) {
+        self.written_bytes += other.written_bytes;
+        self.live_bytes += other.live_bytes;
+    }
+
+    /// What the events around so many live bytes take, beyond what is counted for them.
+    fn beyond_bytes(self, live_bytes: u64) -> u64 {
+        let beyond = self.written_bytes.saturating_sub(self.live_bytes);
+        let live_bytes = live_bytes.min(self.live_bytes);
+        beyond.saturating_mul(live_bytes) / self.live_bytes.max(1)
+    }
+}
+
+impl Evacuation {
+    /// When the next step is due. None while a job reads.
+    pub(super) fn step_at(&self) -> Option<Timestamp> {
+        self.step_at
+    }
+
+    pub(super) fn next_job(&mut self) -> Option<Job> {
+        self.job.take()
+    }
+
+    /// Notes bytes that commands have appended.
+    fn allow(&mut self, size_bytes: u64, piece_bytes: u64) {
+        let share = self.excess_per_mille.saturating_sub(BUSY_EXCESS_PER_MILLE);
+        // s = (x - 1.15) / 0.4, at most 0.5, and s / (1 - s) for each byte.
+        let share = (share.saturating_mul(10) / 4).min(500);
+        let allowed = size_bytes * share / (1000 - share);
+        let most_bytes = ALLOWED_PIECES_MAX * piece_bytes;
+        self.allowance_bytes = (self.allowance_bytes + allowed).min(most_bytes);
+    }
+
+    /// When the next piece may be moved. Commands that come meanwhile put it off, unless they pay for it.
+    fn pace(&self, active_at: Timestamp, piece_bytes: u64) -> Timestamp {
+        let pace = match self.allowance_bytes >= piece_bytes {
+            true => Timestamp::ZERO,
+            false => {
+                let slowest = self.moved_at.plus_ms(SLOWEST_PACE_MS);
+                let quiet = active_at.max(self.moved_at).plus_ms(PACE_MS);
+                quiet.min(slowest)
+            }
+        };
+        pace.max(self.not_before)
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.reading.is_some() || self.ready.is_some()
+    }
+
+    /// Ends this search. The next one finds what it has not moved.
+    fn give_up(&mut self) {
+        self.victim = None;
+        self.ready = None;
+    }
+
+    /// What the events of moves take beyond the live bytes of a segment.
+    pub(super) fn beyond_bytes(&self, base: LogPosition, live_bytes: u64) -> u64 {
+        let moved = self.moved.get(&base).copied();
+        moved.unwrap_or_default().beyond_bytes(live_bytes)
+    }
+}
+
+/// What a segment's bodies will take when they have moved, in thousandths of what goes then.
+fn share_per_mille(seen: &Seen) -> u64 {
+    let cost_bytes = seen.live_bytes + seen.beyond_bytes;
+    cost_bytes.saturating_mul(1000) / seen.frees_bytes.max(1)
+}
+
+impl<T> Partition<T> {
+    /// Chooses a segment to evacuate, if space is too much. Returns whether there is one.
+    pub(super) fn choose_victim(&mut self, now: Timestamp, look: &Look, is_idle: bool) -> bool {
+        let is_full = self.log.is_draining();
+        let excess_per_mille = self.excess_per_mille(look);
+        let most_per_mille = match is_idle {
+            true => IDLE_EXCESS_PER_MILLE,
+            false => BUSY_EXCESS_PER_MILLE,
+        };
+        let known = |base: &LogPosition| look.segments.contains_key(base);
+        let evacuation = &mut self.maintenance.evacuation;
+        evacuation.moved.retain(|base, _| known(base));
+        evacuation.unreadable.retain(known);
+        evacuation.excess_per_mille = excess_per_mille;
+        let is_too_much = is_full || excess_per_mille > most_per_mille;
+        if is_too_much && self.maintenance.evacuation.victim.is_none() {
+            let victim = self.cheapest(look, is_full);
+            let evacuation = &mut self.maintenance.evacuation;
+            evacuation.victim = victim;
+            evacuation.step_at = Some(now);
+        }
+        self.maintenance.evacuation.victim.is_some()
+    }
+
+    /// The space of segments in thousandths of the live bytes. Segments without live bytes go without a copy. Two are
+    /// always needed. Half of one more keeps few bodies from moving forever, because a move may begin a segment.
+    fn excess_per_mille(&self, look: &Look) -> u64 {
+        let kept_bytes = self.options.log.segment_size_max_bytes * 5 / 2;
+        let used_bytes = self.log.space().used_bytes;
+        let space_bytes = used_bytes.saturating_sub(look.freeable_bytes + kept_bytes);
+        space_bytes.saturating_mul(1000) / self.state.live_bytes().max(1)
+    }
+
+    fn cheapest(&self, look: &Look, is_full: bool) -> Option<Victim> {
+        let end = self.log.end().as_u64();
+        let open_unit = self.state.units_around(&(end..end + 1));
+        let evacuation = &self.maintenance.evacuation;
+        let candidates = look.segments.values().filter_map(|seen| {
+            let base = seen.base;
+            let positions = self.state.units_around(&seen.records);
+            // What moves goes into the open unit, and must not keep the victim.
+            let is_victim = seen.live_bytes > 0
+                && positions.end <= open_unit.start
+                && !evacuation.unreadable.contains(&base)
+                && self.is_worth_moving(seen, is_full);
+            is_victim.then(|| (share_per_mille(seen), base, positions))
+        });
+        let (_, base, positions) = candidates.min_by_key(|(share, base, _)| (*share, *base))?;
+        Some(Victim {
+            base,
+            positions,
+            cursor: Some(BodyCursor::default()),
+            has_moved: false,
+        })
+    }
+
+    fn is_worth_moving(&self, seen: &Seen, is_full: bool) -> bool {
+        let evacuation = &self.maintenance.evacuation;
+        let share = share_per_mille(seen);
+        if is_full {
+            // The bodies of one victim have room in half of a small segment.
+            let is_little = seen.live_bytes <= self.log.settlement_size_bytes_max() / 2;
+            return share < FULL_VICTIM_SHARE_PER_MILLE_MAX
+                && is_little
+                && self.log.takes_moved_bodies();
+        }
+        let most = match evacuation.excess_per_mille > FAR_EXCESS_PER_MILLE {
+            true => FAR_VICTIM_SHARE_PER_MILLE_MAX,
+            false => VICTIM_SHARE_PER_MILLE_MAX,
+        };
+        share < most
+    }
+
+    fn piece_bytes(&self) -> u64 {
+        self.options.log.batch_size_max_bytes / PIECES_OF_BATCH
+    }
+
+    /// Takes the next step, if it is time: looks for bodies to read.
+    pub(super) fn evacuate(&mut self, now: Timestamp) {
+        let piece_bytes = self.piece_bytes();
+        let evacuation = &mut self.maintenance.evacuation;
+        evacuation.step_at = None;
+        if evacuation.is_under_way() {
+            return;
+        }
+        let Some(victim) = &evacuation.victim else {
+            return;
+        };
+        let mut pace = evacuation.pace(self.active_at, piece_bytes);
+        if self.log.is_snapshotting() {
+            // A change to what the snapshot has copies it: the bodies of a piece may lie in many runs.
+            pace = pace.max(now.plus_ms(PACE_MS));
+        }
+        if !pace.has_passed(now) {
+            evacuation.step_at = Some(pace);
+            return;
+        }
+        let Some(cursor) = victim.cursor else {
+            self.end_search(now);
+            return;
+        };
+        let size_bytes_max = match self.log.is_draining() {
+            true => piece_bytes.min(self.log.settlement_size_bytes_max() / 4),
+            false => piece_bytes,
+        };
+        let positions = &victim.positions;
+        let found = (self.state).bodies_in(positions, cursor, PIECE_STEPS, size_bytes_max);
+        self.read_found(now, found);
+    }
+
+    fn read_found(&mut self, now: Timestamp, found: FoundBodies) {
+        let evacuation = &mut self.maintenance.evacuation;
+        if let Some(victim) = &mut evacuation.victim {
+            victim.cursor = found.next;
+        }
+        let (mut reading, mut bodies) = (Vec::new(), Vec::<Body>::new());
+        for found in found.bodies {
+            if let Some(body) = self.log.body(to_log(found.at)) {
+                bodies.push(body);
+                reading.push(found);
+            }
+        }
+        if bodies.is_empty() {
+            evacuation.step_at = Some(now);
+        } else {
+            evacuation.job = Some(Job::read(bodies));
+            evacuation.reading = Some(reading);
+        }
+    }
+
+    /// A search has seen everything. Messages may have gone to entities that it had passed: then there is another one.
+    fn end_search(&mut self, now: Timestamp) {
+        let evacuation = &mut self.maintenance.evacuation;
+        evacuation.step_at = Some(now);
+        let Some(victim) = &mut evacuation.victim else {
+            return;
+        };
+        let is_empty = self.state.live_bytes_in(victim.positions.clone()) == 0;
+        if !is_empty && victim.has_moved {
+            victim.has_moved = false;
+            victim.cursor = Some(BodyCursor::default());
+            return;
+        }
+        if !is_empty {
+            evacuation.unreadable.insert(victim.base);
+        }
+        evacuation.victim = None;
+        self.maintenance.look_now(now);
+    }
+
+    /// Takes the bodies that a job has read.
+    pub(super) fn take_bodies(&mut self, bodies: Vec<Result<Bytes, BodyError>>) {
+        let now = self.now;
+        let evacuation = &mut self.maintenance.evacuation;
+        let Some(reading) = evacuation.reading.take() else {
+            return;
+        };
+        let (mut ready, mut is_without_descriptors) = (Vec::new(), false);
+        for (found, read) in reading.into_iter().zip(bodies) {
+            match read {
+                Ok(body) => ready.push(BodyToMove {
+                    holder: found.holder,
+                    from: found.at,
+                    body,
+                    event_size_bytes: found.event_size_bytes,
+                }),
+                Err(BodyError::Io(failure)) if failure.is_no_descriptor() => {
+                    is_without_descriptors = true;
+                }
+                Err(error) => {
+                    evacuation.unread_count += 1;
+                    tracing::warn!(%error, "a body cannot be moved: its segment stays");
+                }
+            }
+        }
+        if !ready.is_empty() {
+            let command = Command::MoveBodies { bodies: ready };
+            let needed = command.describe().writes.size_bytes_max(&self.state);
+            evacuation.ready = Some((command, needed));
+        }
+        if is_without_descriptors {
+            evacuation.give_up();
+            evacuation.not_before = now.plus_ms(DESCRIPTOR_PAUSE_MS);
+            self.maintenance.look_soon(now);
+        }
+        self.maintenance.evacuation.step_at = Some(now);
+    }
+
+    /// The room that the bodies need which this turn moves.
+    pub(super) fn moves_size_bytes(&self) -> u64 {
+        let ready = self.maintenance.evacuation.ready.as_ref();
+        ready.map_or(0, |(_, needed)| *needed)
+    }
+
+    /// Moves the bodies that were read, if they have room in this turn.
+    pub(super) fn move_bodies(
+        &mut self,
+        now: Timestamp,
+        batch: &mut Batch,
+        space: Space,
+        room_bytes: u64,
+    ) {
+        let evacuation = &mut self.maintenance.evacuation;
+        let Some((command, needed)) = evacuation.ready.take() else {
+            return;
+        };
+        if !space.takes_moves(needed, &self.log) {
+            evacuation.give_up();
+            return;
+        }
+        if needed > room_bytes {
+            evacuation.ready = Some((command, needed));
+            evacuation.step_at = Some(now.plus_ms(PACE_MS));
+            return;
+        }
+        let before_bytes = batch.builder.len_bytes() as u64;
+        let mut journal = Writing {
+            batch,
+            log: &self.log,
+        };
+        let description = command.describe();
+        let (asked, body_size_bytes) = (description.looks_at, description.body_size_bytes);
+        let decision = Turn::new(&mut self.state, now, &mut journal).decide(command);
+        let count = moved_count(&decision);
+        batch.moved = Moved {
+            written_bytes: (batch.builder.len_bytes() as u64).saturating_sub(before_bytes),
+            // Nearly always all of them have moved.
+            live_bytes: body_size_bytes * count / asked + count * LIVE_OVERHEAD_BYTES,
+        };
+        let evacuation = &mut self.maintenance.evacuation;
+        evacuation.note_moved(now, count, batch.moved);
+    }
+
+    /// Notes the bytes of a batch that is about to be appended.
+    pub(super) fn note_appended(&mut self, size_bytes: u64, moved: Moved) {
+        self.maintenance.look_soon(self.now);
+        let piece_bytes = self.piece_bytes();
+        let evacuation = &mut self.maintenance.evacuation;
+        if moved.written_bytes > 0
+            && let Some(active) = self.log.segment_of(self.log.end())
+        {
+            evacuation.moved.entry(active.base).or_default().add(moved);
+        }
+        if evacuation.victim.is_some() {
+            let size_bytes = size_bytes.saturating_sub(moved.written_bytes);
+            evacuation.allow(size_bytes, piece_bytes);
+        }
+    }
+}
+
+fn moved_count(decision: &Decision) -> u64 {
+    match decision.result {
+        Ok(Outcome::BodiesMoved { count }) => count as u64,
+        Ok(
+            Outcome::Initialized
+            | Outcome::ServicePropertiesSet
+            | Outcome::ServiceProperties(_)
+            | Outcome::AccountPut
+            | Outcome::AccountRemoved
+            | Outcome::Accounts(_)
+            | Outcome::Storage(_)
+            | Outcome::Bus(_),
+        )
+        | Err(_) => 0,
+    }
+}
+
+impl Evacuation {
+    fn note_moved(&mut self, now: Timestamp, count: u64, moved: Moved) {
+        self.moved_at = now;
+        self.step_at = Some(now);
+        self.moved_bytes += moved.written_bytes;
+        self.moved_count += count;
+        self.allowance_bytes = self.allowance_bytes.saturating_sub(moved.written_bytes);
+        if let Some(victim) = &mut self.victim {
+            victim.has_moved |= count > 0;
+        }
+    }
+}
+
+/// For metrics.
+impl<T> Partition<T> {
+    /// How many bytes of the log bodies took that were moved to its end, since the open.
+    pub fn moved_bytes(&self) -> u64 {
+        self.maintenance.evacuation.moved_bytes
+    }
+
+    /// How many bodies could not be read to move them, since the open. Their segments stay.
+    pub fn unmoved_count(&self) -> u64 {
+        self.maintenance.evacuation.unread_count
+    }
+
+    /// How many bodies were moved since the open.
+    pub fn moved_count(&self) -> u64 {
+        self.maintenance.evacuation.moved_count
+    }
+}

@@ -1,0 +1,251 @@
+//! Finds the bodies in a range of positions, a part at a time, to move them.
+
+use std::ops::{ControlFlow, Range};
+
+use crate::bus::BusQueue;
+use crate::moves::{EVENTS_SIZE_BYTES, Holder, moved_size_bytes};
+use crate::state::State;
+use crate::table::{Entry, Live, Table};
+use crate::vocabulary::{BodyLocation, Incarnation, Place, SequenceNumber};
+
+/// The most bytes that an event has of a move, without texts and without changes to properties: the place, the message
+/// and the two locations.
+const MOVE_SIZE_BYTES: u64 = 128;
+
+/// The most bytes that it has of changes to a message's properties: 32 places. A change may come until the body moves.
+const CHANGES_SIZE_BYTES: u64 = 512;
+
+/// Where a search for bodies continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyCursor {
+    entity: Incarnation,
+    next: Next,
+}
+
+/// What of an entity comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Messages(SequenceNumber),
+    Sessions(u32),
+}
+
+impl Default for BodyCursor {
+    fn default() -> Self {
+        Self::at(Incarnation::new(0))
+    }
+}
+
+impl BodyCursor {
+    fn at(entity: Incarnation) -> Self {
+        Self {
+            entity,
+            next: Next::Messages(SequenceNumber::default()),
+        }
+    }
+}
+
+/// A body that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundBody {
+    /// What has it.
+    pub holder: Holder,
+    /// Where it is.
+    pub at: BodyLocation,
+    /// The most bytes that its move takes in an event.
+    pub event_size_bytes: u64,
+}
+
+/// A part of a search.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FoundBodies {
+    /// The bodies, in the order of entities and numbers.
+    pub bodies: Vec<FoundBody>,
+    /// Where to continue. `None` after the last entity.
+    pub next: Option<BodyCursor>,
+}
+
+/// What a part of a search may take, and what it has found.
+struct Search<'a> {
+    live: &'a Live,
+    positions: &'a Range<u64>,
+    steps_left: u32,
+    size_bytes_left: u64,
+    found: Vec<FoundBody>,
+}
+
+impl Search<'_> {
+    /// Takes a step. Returns false if there is none left, or if enough was found.
+    fn step(&mut self) -> bool {
+        let may_go_on = self.steps_left > 0 && self.size_bytes_left > 0;
+        self.steps_left = self.steps_left.saturating_sub(1);
+        may_go_on
+    }
+
+    fn note(&mut self, holder: &Holder, at: BodyLocation, event_size_bytes: u64) {
+        if self.positions.contains(&at.record) {
+            let size_bytes = moved_size_bytes(event_size_bytes, u64::from(at.length));
+            self.size_bytes_left = self.size_bytes_left.saturating_sub(size_bytes);
+            self.found.push(FoundBody {
+                holder: holder.clone(),
+                at,
+                event_size_bytes,
+            });
+        }
+    }
+
+    fn until(self, next: Option<BodyCursor>) -> FoundBodies {
+        FoundBodies {
+            bodies: self.found,
+            next,
+        }
+    }
+}
+
+impl State {
+    /// The range of whole units around a range of positions: bytes are counted in these.
+    pub fn units_around(&self, positions: &Range<u64>) -> Range<u64> {
+        self.count_unit().around(positions)
+    }
+
+    /// Finds bodies whose records lie in a range of whole units, from a cursor on.
+    ///
+    /// A step looks at an entity, a run, a message or a session; there must be more than three. It ends when the steps
+    /// are used up or so many bytes of a batch were found, which the last message may exceed.
+    pub fn bodies_in(
+        &self,
+        positions: &Range<u64>,
+        from: BodyCursor,
+        steps_max: u32,
+        size_bytes_max: u64,
+    ) -> FoundBodies {
+        let mut search = Search {
+            live: &self.catalogue.live,
+            positions,
+            steps_left: steps_max,
+            size_bytes_left: size_bytes_max.saturating_sub(EVENTS_SIZE_BYTES).max(1),
+            found: Vec::new(),
+        };
+        let mut cursor = Some(from);
+        while let Some(at) = cursor
+            && let Some(entity) = self.entity_from(at.entity)
+        {
+            let at = match entity == at.entity {
+                true => at,
+                false => BodyCursor::at(entity),
+            };
+            if !search.step() {
+                return search.until(Some(at));
+            }
+            if let ControlFlow::Break(next) = self.search_entity(entity, at.next, &mut search) {
+                return search.until(Some(BodyCursor { entity, next }));
+            }
+            cursor = Some(BodyCursor::at(entity.next()));
+        }
+        search.until(None)
+    }
+
+    /// The first entity of that incarnation or of a later one.
+    fn entity_from(&self, entity: Incarnation) -> Option<Incarnation> {
+        let stored = self.storage.range(entity..).next();
+        let bus = self.bus.range(entity..).next();
+        let stored = stored.map(|(entity, _)| *entity);
+        let bus = bus.map(|(entity, _)| *entity);
+        stored.into_iter().chain(bus).min()
+    }
+
+    fn search_entity(
+        &self,
+        entity: Incarnation,
+        from: Next,
+        search: &mut Search<'_>,
+    ) -> ControlFlow<Next> {
+        if let Some(stored) = self.storage.get(&entity) {
+            if let Next::Messages(from) = from {
+                let size_bytes = |_: &Entry<'_>| MOVE_SIZE_BYTES;
+                let table = stored.backlog.table();
+                return search_table(table, entity, from, search, size_bytes);
+            }
+        } else if let Some(queue) = self.bus.get(&entity) {
+            let from = match from {
+                Next::Messages(from) => {
+                    let size_bytes = |entry: &Entry<'_>| bus_move_size_bytes(queue, entry);
+                    let table = queue.backlog.table();
+                    search_table(table, entity, from, search, size_bytes)?;
+                    0
+                }
+                Next::Sessions(from) => from,
+            };
+            return search_sessions(queue, entity, from, search);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn bus_move_size_bytes(queue: &BusQueue, entry: &Entry<'_>) -> u64 {
+    let session = queue.backlog.sessions.get(entry.record.session);
+    let session = session.map_or(0, |session| session.id.len() as u64);
+    let source = entry.side.and_then(|side| side.source.as_ref());
+    let source = source.map_or(0, |source| source.len() as u64);
+    MOVE_SIZE_BYTES + CHANGES_SIZE_BYTES + session + source
+}
+
+fn search_table(
+    table: &Table,
+    entity: Incarnation,
+    from: SequenceNumber,
+    search: &mut Search<'_>,
+    event_size_bytes: impl Fn(&Entry<'_>) -> u64,
+) -> ControlFlow<Next> {
+    for run in table.runs_from(from) {
+        let first = run.range().0.max(from);
+        if !search.step() {
+            return ControlFlow::Break(Next::Messages(first));
+        }
+        if !run.spread().is_in(search.live.unit(), search.positions) {
+            continue;
+        }
+        for entry in run.entries_from(first) {
+            if !search.step() {
+                return ControlFlow::Break(Next::Messages(entry.number));
+            }
+            let holder = Holder::Message(Place {
+                entity,
+                number: entry.number,
+            });
+            for body in entry.bodies() {
+                search.note(&holder, body, event_size_bytes(&entry));
+            }
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+fn search_sessions(
+    queue: &BusQueue,
+    entity: Incarnation,
+    from: u32,
+    search: &mut Search<'_>,
+) -> ControlFlow<Next> {
+    let sessions = &queue.backlog.sessions;
+    let unit = search.live.unit();
+    if !sessions.spread().is_in(unit, search.positions) {
+        return ControlFlow::Continue(());
+    }
+    for (number, session) in sessions.iter_from(from) {
+        if !search.step() {
+            return ControlFlow::Break(Next::Sessions(number));
+        }
+        if let Some(state) = session.state {
+            let holder = Holder::Session {
+                queue: entity,
+                session: session.id(),
+            };
+            let size_bytes = MOVE_SIZE_BYTES + session.id.len() as u64;
+            search.note(&holder, state, size_bytes);
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+#[cfg(test)]
+mod tests;
