@@ -41,6 +41,9 @@ pub struct ScrubDamage {
     pub what: String,
     /// The positions of the records that cannot be read. `None` for a snapshot.
     pub positions: Option<Range<LogPosition>>,
+    /// False for records of a segment that a repair has rewritten, because it had live bodies: the repair has left
+    /// what it could not read as it was. Bodies there may still be damaged since.
+    pub is_certain: bool,
 }
 
 /// The result of reading one file.
@@ -60,6 +63,8 @@ pub struct Scrub {
     file: File,
     read_bytes: u64,
     damage: Vec<ScrubDamage>,
+    /// Whether anything in the segment says that some of the log was durable. A repair leaves nothing that does.
+    is_proven: bool,
 }
 
 enum File {
@@ -109,6 +114,7 @@ impl Scrub {
             file,
             read_bytes: 0,
             damage: Vec::new(),
+            is_proven: false,
         }
     }
 
@@ -142,12 +148,20 @@ impl Scrub {
         Scrubbed {
             next: self.next,
             read_bytes: self.read_bytes,
-            damage: self.damage,
+            damage: self
+                .damage
+                .into_iter()
+                .map(|damage| ScrubDamage {
+                    is_certain: damage.is_certain || self.is_proven,
+                    ..damage
+                })
+                .collect(),
         }
     }
 
     /// Reads a segment's header, which the next start needs. Returns where its records begin.
     fn read_header(&mut self, segment: &Segment) -> Option<LogPosition> {
+        self.is_proven |= segment.header.durable > LogPosition::new(0);
         segment.file.forget_cached(0, SEGMENT_HEADER_SIZE as u64);
         let mut bytes = [0; SEGMENT_HEADER_SIZE];
         let read = storage::read_at(&*segment.file, &segment.name, &mut bytes, 0);
@@ -166,6 +180,7 @@ impl Scrub {
             offset: 0,
             what,
             positions: Some(segment.first()..segment.first()),
+            is_certain: true,
         });
         Some(segment.first())
     }
@@ -205,6 +220,7 @@ impl Scrub {
         while at < step_end {
             let hole: FormatError = match reader.read(at)? {
                 Ok(record) => {
+                    self.is_proven |= record.header.durable > LogPosition::new(0);
                     self.check_bodies(segment, &record);
                     if record.header.kind == RecordKind::Roll {
                         return Ok(None);
@@ -250,6 +266,7 @@ impl Scrub {
                 offset: segment.offset_of(record.position) + RECORD_HEADER_SIZE as u64 + offset,
                 what,
                 positions: Some(record.position..record.end()),
+                is_certain: true,
             });
         }
     }
@@ -260,6 +277,7 @@ impl Scrub {
             offset: segment.offset_of(positions.start),
             what,
             positions: Some(positions),
+            is_certain: false,
         });
     }
 
@@ -304,6 +322,7 @@ impl Scrub {
             offset,
             what,
             positions: None,
+            is_certain: true,
         });
         Some(0)
     }

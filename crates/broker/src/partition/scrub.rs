@@ -275,7 +275,7 @@ impl<T> Partition<T> {
         let damaged = places.iter().filter_map(|place| place.positions.clone());
         let damaged: Vec<_> = damaged.collect();
         self.suspect(&damaged);
-        for place in places {
+        for place in places.into_iter().filter(|place| place.is_certain) {
             let avoided = match &place.positions {
                 Some(positions) => positions.end,
                 None => {

@@ -39,7 +39,7 @@ fn pause_after(read_bytes: u64, bytes_per_second: u64) -> Duration {
 
 /// Tells the operator of damage. A log line for each place and each message, again in every pass.
 fn tell(outcome: &ScrubOutcome) {
-    for place in outcome.places() {
+    for place in outcome.places().iter().filter(|it| it.is_certain) {
         let (file, offset, what) = (&place.file, place.offset, &place.what);
         tracing::error!("the scrub found damage: {file} at byte {offset}: {what}");
     }

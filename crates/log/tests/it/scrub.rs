@@ -101,6 +101,7 @@ fn every_flipped_bit_is_found_and_named() {
             let found = &damage[0];
             assert_eq!(found.file, name);
             assert!(found.offset <= at, "{name} at {at}: {found:?}");
+            assert!(found.is_certain, "{found:?}");
             let positions = found.positions.as_ref();
             assert_eq!(positions.is_none(), name.starts_with("snapshot-"));
         }
