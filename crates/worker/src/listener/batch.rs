@@ -5,6 +5,7 @@
 //! deleted together. While handlers are not swift, each message has its own task from the start: one that blocks its
 //! thread keeps no other message waiting.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -195,16 +196,19 @@ async fn complete_apart<T: Send + Sync + 'static, S: Source>(
     let mut done: Vec<_> = done.into_iter().map(Some).collect();
     let mut completing: FuturesUnordered<_> = done
         .iter_mut()
-        .map(|slot| {
+        .enumerate()
+        .map(|(index, slot)| {
             let completed = async move {
                 let one = slot.as_mut()?;
                 let span = one.span.clone();
                 let outcome = one.lease()?.complete().instrument(span).await;
                 Some((slot.take()?, outcome))
             };
-            AssertUnwindSafe(completed).catch_unwind()
+            let completed = AssertUnwindSafe(completed).catch_unwind();
+            completed.map(move |completed| (index, completed))
         })
         .collect();
+    let mut panicked = BTreeSet::new();
     // One timer for all of them.
     let mut is_late = pin!(sleep_until(until));
     loop {
@@ -213,18 +217,24 @@ async fn complete_apart<T: Send + Sync + 'static, S: Source>(
             next = completing.next() => next,
             () = &mut is_late => None,
         };
-        match next {
+        let Some((index, completed)) = next else {
+            break;
+        };
+        let place = split(&mut places, 1);
+        match completed {
+            Ok(Some((one, outcome))) => end(one, outcome, (began, began.elapsed()), place),
             // A client that panics costs its message, which comes back, and no other.
-            Some(Ok(Some((one, outcome)))) => {
-                let place = split(&mut places, 1);
-                end(one, outcome, (began, began.elapsed()), place);
+            Ok(None) | Err(_) => {
+                panicked.insert(index);
             }
-            Some(Ok(None) | Err(_)) => drop(split(&mut places, 1)),
-            None => break,
         }
     }
     drop(completing);
-    for one in done.into_iter().flatten() {
+    let left = done.into_iter().enumerate();
+    for (_, one) in left.filter(|(index, _)| !panicked.contains(index)) {
+        let Some(one) = one else {
+            continue;
+        };
         let place = split(&mut places, 1);
         end(one, Err(no_answer()), (began, began.elapsed()), place);
     }
