@@ -78,9 +78,13 @@ pub(crate) fn make(
 }
 
 /// Makes a smaller file, and puts it in the place of the present one. So there is always a file. If there is no space
-/// for it, the present one stays.
+/// for it, and for as much beside it, the present one stays.
 pub(crate) fn replace(storage: &dyn Storage, from_bytes: u64, size_bytes: u64) -> MadeBallast {
     let done = |size_bytes, result| MadeBallast { size_bytes, result };
+    let free_bytes = storage.free_bytes();
+    if free_bytes.is_some_and(|free_bytes| free_bytes < 2 * size_bytes) {
+        return done(from_bytes, Ok(()));
+    }
     let made = create_anew(storage, PREPARED).and_then(|file| {
         fill_with_zeros(&*file, PREPARED, 0, size_bytes)?;
         storage::sync_data(&*file, PREPARED)?;

@@ -105,19 +105,19 @@ impl Files {
         }
     }
 
-    fn drop_handle(&mut self, id: u64) {
-        let Some(known) = self.by_id.get_mut(&id) else {
-            return;
-        };
+    /// Forgets a handle. Returns the file if it was the last one: to close a large one that was removed takes time.
+    fn drop_handle(&mut self, id: u64) -> Option<Arc<File>> {
+        let known = self.by_id.get_mut(&id)?;
         known.handles -= 1;
-        if known.handles == 0
-            && let Some(known) = self.by_id.remove(&id)
-        {
-            self.closable.remove(&known.used_at);
-            if let Some(name) = known.name {
-                self.by_name.remove(&name);
-            }
+        if known.handles > 0 {
+            return None;
         }
+        let known = self.by_id.remove(&id)?;
+        self.closable.remove(&known.used_at);
+        if let Some(name) = known.name {
+            self.by_name.remove(&name);
+        }
+        known.open
     }
 }
 
@@ -172,6 +172,7 @@ impl Descriptors {
         Arc::new(Handle {
             id,
             descriptors: Arc::clone(self),
+            written: Mutex::default(),
         })
     }
 
@@ -265,17 +266,40 @@ impl Descriptors {
 struct Handle {
     id: u64,
     descriptors: Arc<Descriptors>,
+    /// The file while it is written, so that a commit does not wait while another file is created or removed.
+    written: Mutex<Option<Arc<File>>>,
 }
 
 impl Handle {
     fn file(&self) -> io::Result<Arc<File>> {
-        self.descriptors.using(self.id, |_| {})
+        match &*self.written() {
+            Some(file) => Ok(Arc::clone(file)),
+            None => self.descriptors.using(self.id, |_| {}),
+        }
+    }
+
+    fn file_to_write(&self) -> io::Result<Arc<File>> {
+        let mut written = self.written();
+        if let Some(file) = &*written {
+            return Ok(Arc::clone(file));
+        }
+        let file = self
+            .descriptors
+            .using(self.id, |known| known.is_written = true)?;
+        *written = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn written(&self) -> MutexGuard<'_, Option<Arc<File>>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.descriptors.lock().drop_handle(self.id);
+        // Closed after others can go on.
+        let last = self.descriptors.lock().drop_handle(self.id);
+        drop(last);
     }
 }
 
@@ -285,10 +309,7 @@ impl StorageFile for Handle {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let file = self
-            .descriptors
-            .using(self.id, |known| known.is_written = true)?;
-        FileExt::write_at(&*file, bytes, offset)
+        FileExt::write_at(&*self.file_to_write()?, bytes, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -310,6 +331,7 @@ impl StorageFile for Handle {
     }
 
     fn release(&self) {
+        *self.written() = None;
         let mut files = self.descriptors.lock();
         files.change(self.id, |known| known.is_written = false);
         files.close_beyond(self.descriptors.idle_max);

@@ -111,3 +111,31 @@ fn a_handle_stays_with_its_file_when_names_change() {
     assert!(failed.is_err());
     assert_eq!(read(&*new).unwrap(), b"new");
 }
+
+#[test]
+fn a_file_that_is_written_waits_for_no_other_that_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let descriptors = Descriptors::of(directory.path().into(), true, 2);
+    let written = descriptors.create("written", &creating()).unwrap();
+    written.write_at(b"one", 0).unwrap();
+    let removed = released(&descriptors, "removed");
+    let (began, has_begun) = std::sync::mpsc::channel();
+    let (end, has_ended) = std::sync::mpsc::channel::<()>();
+    let removing = std::thread::spawn({
+        let descriptors = Arc::clone(&descriptors);
+        move || {
+            descriptors.remove("removed", || {
+                began.send(()).unwrap();
+                has_ended.recv().map_err(io::Error::other)
+            })
+        }
+    });
+    has_begun.recv().unwrap();
+    // The removal goes on until this is done.
+    written.write_at(b"two", 0).unwrap();
+    written.sync_data().unwrap();
+    assert_eq!(read(&*written).unwrap(), b"two");
+    end.send(()).unwrap();
+    removing.join().unwrap().unwrap();
+    drop(removed);
+}
