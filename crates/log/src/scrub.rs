@@ -41,8 +41,9 @@ pub struct ScrubDamage {
     pub what: String,
     /// The positions of the records that cannot be read. `None` for a snapshot.
     pub positions: Option<Range<LogPosition>>,
-    /// False for records of a segment that a repair has rewritten, because it had live bodies: the repair has left
-    /// what it could not read as it was. Bodies there may still be damaged since.
+    /// False where nothing says that there was a record: behind the last one of a segment that a repair or a restore has
+    /// kept, or in one that a repair has rewritten, which leaves what it could not read as it was. Bodies there may
+    /// still be damaged since.
     pub is_certain: bool,
 }
 
@@ -55,6 +56,8 @@ pub struct Scrubbed {
     pub read_bytes: u64,
     /// All damage.
     pub damage: Vec<ScrubDamage>,
+    /// Whether the file, or a part of it, was not read for lack of a descriptor.
+    pub is_skipped: bool,
 }
 
 /// A file to read. Any thread may do that.
@@ -63,8 +66,11 @@ pub struct Scrub {
     file: File,
     read_bytes: u64,
     damage: Vec<ScrubDamage>,
+    is_skipped: bool,
     /// Whether anything in the segment says that some of the log was durable. A repair leaves nothing that does.
     is_proven: bool,
+    /// Everything before this position was durable.
+    durable: LogPosition,
 }
 
 enum File {
@@ -82,9 +88,11 @@ enum File {
 }
 
 impl Scrub {
+    /// `taken_over` is where the next segment goes on, if it does: every record before was durable.
     pub(crate) fn of_segment(
         segment: Arc<Segment>,
         limit: LogPosition,
+        taken_over: Option<LogPosition>,
         cursor: ScrubCursor,
     ) -> Self {
         let next = ScrubCursor {
@@ -96,7 +104,10 @@ impl Scrub {
             at: None,
             limit,
         };
-        Self::of(file, next)
+        Self {
+            durable: taken_over.unwrap_or(LogPosition::new(0)),
+            ..Self::of(file, next)
+        }
     }
 
     pub(crate) fn of_snapshot(position: LogPosition, cursor: ScrubCursor) -> Self {
@@ -114,7 +125,9 @@ impl Scrub {
             file,
             read_bytes: 0,
             damage: Vec::new(),
+            is_skipped: false,
             is_proven: false,
+            durable: LogPosition::new(0),
         }
     }
 
@@ -144,19 +157,23 @@ impl Scrub {
     }
 
     /// The result, once [`Scrub::step`] has returned `None`.
-    pub fn finish(self) -> Scrubbed {
+    pub fn finish(mut self) -> Scrubbed {
+        let mut damage = std::mem::take(&mut self.damage);
+        for found in &mut damage {
+            found.is_certain |= self.was_durable(found);
+        }
         Scrubbed {
             next: self.next,
             read_bytes: self.read_bytes,
-            damage: self
-                .damage
-                .into_iter()
-                .map(|damage| ScrubDamage {
-                    is_certain: damage.is_certain || self.is_proven,
-                    ..damage
-                })
-                .collect(),
+            damage,
+            is_skipped: self.is_skipped,
         }
+    }
+
+    /// Whether there was something where a hole begins.
+    fn was_durable(&self, damage: &ScrubDamage) -> bool {
+        let begin = damage.positions.as_ref().map(|it| it.start);
+        self.is_proven && begin.is_some_and(|begin| begin < self.durable)
     }
 
     /// Reads a segment's header, which the next start needs. Returns where its records begin.
@@ -171,7 +188,10 @@ impl Scrub {
                 Ok(_) => "the header is that of another segment".into(),
                 Err(error) => error.to_string(),
             },
-            Err(failure) if failure.is_no_descriptor() => return None,
+            Err(failure) if failure.is_no_descriptor() => {
+                self.is_skipped = true;
+                return None;
+            }
             Err(failure) => failure.to_string(),
         };
         // The start and the end of a record depend on it, but it is in memory.
@@ -197,7 +217,10 @@ impl Scrub {
         segment.file.forget_cached(offset, 2 * STEP_BYTES);
         let next = match self.try_read_records(segment, from, limit) {
             Ok(next) => next,
-            Err(failure) if failure.is_no_descriptor() => None,
+            Err(failure) if failure.is_no_descriptor() => {
+                self.is_skipped = true;
+                None
+            }
             Err(failure) => {
                 self.note_records(segment, from..limit, failure.to_string());
                 None
@@ -221,6 +244,7 @@ impl Scrub {
             let hole: FormatError = match reader.read(at)? {
                 Ok(record) => {
                     self.is_proven |= record.header.durable > LogPosition::new(0);
+                    self.durable = self.durable.max(record.header.durable);
                     self.check_bodies(segment, &record);
                     if record.header.kind == RecordKind::Roll {
                         return Ok(None);
@@ -312,7 +336,10 @@ impl Scrub {
             ReadError::Io(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => {
                 return None;
             }
-            ReadError::Io(failure) if failure.is_no_descriptor() => return None,
+            ReadError::Io(failure) if failure.is_no_descriptor() => {
+                self.is_skipped = true;
+                return None;
+            }
             ReadError::Io(failure) => (0, failure.to_string()),
             ReadError::Format(offset, error) => (offset, error.to_string()),
             ReadError::Replay(_, error) => (0, error.to_string()),

@@ -22,6 +22,9 @@ const PASS_INTERVAL_MS: u64 = 24 * 3600 * 1000;
 /// How many damaged places, and how many damaged messages, are listed. All are counted.
 const LISTED_MAX: usize = 1000;
 
+/// How many messages near damage wait to be read: those of some 20 of the largest batches.
+const SUSPECTS_MAX: usize = 100_000;
+
 /// How many bodies one job reads.
 const BODIES_AT_ONCE: usize = 64;
 
@@ -148,6 +151,8 @@ pub(super) struct Scrubbing {
     found: Findings,
     /// Bodies that lie in damaged records.
     suspects: VecDeque<NeededBody>,
+    /// A file of this pass was not read for lack of a descriptor.
+    is_incomplete: bool,
     /// No start may need what lies before this position.
     avoided: Option<LogPosition>,
 }
@@ -194,15 +199,17 @@ impl Default for Scrubbing {
             before: Findings::default(),
             found: Findings::default(),
             suspects: VecDeque::new(),
+            is_incomplete: false,
             avoided: None,
         }
     }
 }
 
 impl<T> Partition<T> {
-    /// The next job of the scrub, if one is due. There is one at a time.
+    /// The next job of the scrub, if one is due. There is one at a time, and none on a full disk: a file that is read
+    /// keeps its space after it was removed.
     pub fn next_scrub(&mut self) -> Option<ScrubJob> {
-        if self.stopped || self.options.scrub_bytes_per_second == 0 || self.scrub.is_out {
+        if self.stopped || !self.may_scrub() {
             return None;
         }
         let work = self.next_bodies().or_else(|| self.next_file())?;
@@ -212,8 +219,13 @@ impl<T> Partition<T> {
 
     /// When the next pass begins. `None` while one goes on.
     pub fn next_scrub_at(&self) -> Option<Timestamp> {
-        let is_between = self.options.scrub_bytes_per_second > 0 && self.scrub.cursor.is_none();
-        (is_between && !self.scrub.is_out).then_some(self.scrub.next_pass_at)
+        let is_between = self.may_scrub() && self.scrub.cursor.is_none();
+        is_between.then_some(self.scrub.next_pass_at)
+    }
+
+    fn may_scrub(&self) -> bool {
+        let is_on = self.options.scrub_bytes_per_second > 0;
+        is_on && !self.scrub.is_out && !self.log.is_draining()
     }
 
     fn next_bodies(&mut self) -> Option<Work> {
@@ -247,6 +259,10 @@ impl<T> Partition<T> {
         }
         let scrub = &mut self.scrub;
         scrub.cursor = None;
+        if std::mem::take(&mut scrub.is_incomplete) {
+            // What earlier passes have found still counts.
+            return None;
+        }
         scrub.passes += 1;
         scrub.ended_at = Some(self.now);
         scrub.before = std::mem::take(&mut scrub.found);
@@ -260,6 +276,7 @@ impl<T> Partition<T> {
             Done::File(scrubbed) => {
                 self.scrub.cursor = Some(scrubbed.next);
                 self.scrub.read_bytes += scrubbed.read_bytes;
+                self.scrub.is_incomplete |= scrubbed.is_skipped;
                 self.note_damage(scrubbed.damage);
             }
             Done::Bodies(damaged) => {
@@ -304,7 +321,7 @@ impl<T> Partition<T> {
             let before = damaged.partition_point(|range| range.end <= at);
             damaged.get(before).is_some_and(|range| range.contains(&at))
         });
-        let room = LISTED_MAX.saturating_sub(self.scrub.suspects.len());
+        let room = SUSPECTS_MAX.saturating_sub(self.scrub.suspects.len());
         self.scrub.suspects.extend(suspects.take(room));
     }
 

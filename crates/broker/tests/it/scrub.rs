@@ -1,6 +1,6 @@
 //! A scrub lists damaged messages while all others are served, and makes damage harmless for the next start.
 
-use kew_broker::{Answered, Partition, PartitionOptions, ScrubReport};
+use kew_broker::{Answered, Partition, PartitionOptions, Restore, ScrubReport};
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, SessionChoice};
 use kew_engine::storage::StorageCommand;
 use kew_engine::{BodyOwner, Command, Outcome, Timestamp};
@@ -202,6 +202,21 @@ fn a_damaged_snapshot_is_replaced() {
         assert!(after.snapshots.contains(whole), "{after:?}");
         assert!(!after.snapshots.iter().any(|it| it.file == damaged.file));
     }
+}
+
+/// A restore keeps segments, and the one that was written to last is not full.
+#[test]
+fn a_restored_log_has_no_damage() {
+    let (driver, count) = filled();
+    let storage = driver.storage.kill();
+    let restore = Restore::read(&storage).unwrap();
+    restore.carry_out(&storage, options(), 3, [7; 16]).unwrap();
+    let mut driver = Driver::on(storage);
+    let report = scrub(&mut driver);
+    assert!(report.read_bytes > 100_000, "{}", report.read_bytes);
+    let found = (report.places.as_slice(), report.bodies.as_slice());
+    assert_eq!(found, (&[][..], &[][..]));
+    assert_eq!(readable(&mut driver).len() as u64, count);
 }
 
 /// The state of a session has bytes of its own.

@@ -28,7 +28,10 @@ impl Log {
         let (_, next) = segments.next()?;
         let end = segment.end_before(Some(next));
         let limit = end.min(segment.header.limit());
-        (end <= self.durable).then(|| Scrub::of_segment(Arc::clone(segment), limit, cursor))
+        // A log that was rebuilt begins far behind the segments that it has kept.
+        let taken_over = (end == next.first()).then_some(end);
+        let scrub = || Scrub::of_segment(Arc::clone(segment), limit, taken_over, cursor);
+        (end <= self.durable).then(scrub)
     }
 
     /// The older of the two newest snapshots: every start replays from there or later, so everything before it is
