@@ -41,7 +41,7 @@ pub enum Phase {
     Verify,
 }
 
-/// Is told of every byte that is read, a piece at a time: at most 1 MiB.
+/// Learns of every byte that is read, in pieces of at most 1 MiB.
 pub trait Progress: Send + Sync {
     /// Notes bytes that were read. It may wait, to bound the rate. An error ends the operation, except in
     /// [`Phase::Verify`]: copies stay where they are.

@@ -5,18 +5,18 @@ use std::ops::Range;
 use crate::state::State;
 use crate::vocabulary::{BodyLocation, EntityName, SequenceNumber, Timestamp};
 
-/// Bytes of the log that are still needed, and whose they are.
+/// Bytes of the log that a message or a session still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededBody {
     /// The queue or sub-queue.
     pub queue: EntityName,
-    /// Whose bytes they are.
+    /// The message or the session.
     pub of: BodyOwner,
     /// Where they are.
     pub body: BodyLocation,
 }
 
-/// Whose bytes they are.
+/// What needs bytes of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BodyOwner {
     /// A message: its body, or a change to its properties.

@@ -50,7 +50,7 @@ pub struct ScrubReport {
 /// Bytes that are still needed and cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedBody {
-    /// Whose they are.
+    /// What needs them.
     pub needed: NeededBody,
     /// The file.
     pub file: String,
