@@ -43,13 +43,18 @@ impl State {
                 (&queue.name, message.number(), bodies)
             })
         });
-        let of_messages = stored.chain(bus).flat_map(|(queue, number, bodies)| {
-            bodies.into_iter().map(move |body| NeededBody {
-                queue: queue.clone(),
-                of: BodyOwner::Message(number),
-                body,
-            })
-        });
+        let within = positions.clone();
+        let of_messages = stored
+            .chain(bus)
+            .flat_map(move |(queue, number, mut bodies)| {
+                // Most of them lie elsewhere, and a name costs an allocation.
+                bodies.retain(|body: &BodyLocation| within.contains(&body.record));
+                bodies.into_iter().map(move |body| NeededBody {
+                    queue: queue.clone(),
+                    of: BodyOwner::Message(number),
+                    body,
+                })
+            });
         let of_sessions = self.bus.session_states().map(|state| NeededBody {
             queue: state.queue_name,
             of: BodyOwner::Session(state.session.id.to_string()),
