@@ -39,14 +39,18 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer, if all its bodies are in memory and no message is left to delete.
-    pub fn in_memory(answered: Answered) -> Result<Self, Box<Answered>> {
-        match answered.bodies.iter().map(Body::in_memory).collect() {
-            Some(bodies) if answered.unread.is_none() => Ok(Self {
+    /// The answer, if no message is left to delete and all bodies are in memory, be it that of the operating system.
+    /// Never waits.
+    pub fn at_once(answered: Answered) -> Result<Self, Box<Answered>> {
+        if answered.unread.is_some() {
+            return Err(Box::new(answered));
+        }
+        match Body::read_cached(&answered.bodies) {
+            Some(bodies) => Ok(Self {
                 outcome: answered.outcome,
                 bodies,
             }),
-            _ => Err(Box::new(answered)),
+            None => Err(Box::new(answered)),
         }
     }
 }
@@ -255,10 +259,9 @@ impl Broker {
 
 /// Reads the bodies that are not in memory, and leaves out messages with damaged ones.
 pub(crate) fn read_bodies(answered: Answered) -> Answer {
-    let read: Vec<Option<Bytes>> = answered
-        .bodies
-        .iter()
-        .map(|body| match body.read() {
+    let read: Vec<Option<Bytes>> = Body::read_all(&answered.bodies)
+        .into_iter()
+        .map(|read| match read {
             Ok(bytes) => Some(bytes),
             Err(error) => {
                 tracing::error!(%error, "a message body is damaged: the message is left out of the answer");

@@ -65,15 +65,19 @@ impl Broker {
     /// Reads the bodies that are not in memory, then deletes the messages that were to be deleted once read.
     /// A message whose body turns out to be damaged is left out, and reported with file and offset. If no
     /// other message is left, or the command asked for all or none, the result is [`Rejection::Unreadable`].
-    pub async fn read(&self, answered: Answered) -> Result<Answer, Rejection> {
-        let answered = match Answer::in_memory(answered) {
-            Ok(answer) => return Ok(answer),
-            Err(answered) => answered,
+    pub async fn read(&self, mut answered: Answered) -> Result<Answer, Rejection> {
+        let unread = answered.unread.take();
+        let (locks, count) = match &unread {
+            Some(_) => locks_of(&answered.outcome),
+            None => (Vec::new(), 0),
         };
-        let unread = answered.unread.clone();
-        let (locks, count) = locks_of(&answered.outcome);
-        let answer = tokio::task::spawn_blocking(|| read_bodies(*answered)).await;
-        let answer = answer.map_err(|_| Rejection::Stopped)?;
+        let answer = match Answer::at_once(answered) {
+            Ok(answer) => answer,
+            Err(answered) => {
+                let answer = tokio::task::spawn_blocking(|| read_bodies(*answered)).await;
+                answer.map_err(|_| Rejection::Stopped)?
+            }
+        };
         let Some(unread) = unread else {
             return Ok(answer);
         };

@@ -22,6 +22,14 @@ pub struct Answered {
     pub unread: Option<Unread>,
 }
 
+impl Answered {
+    /// Size of the bodies that must be read from files.
+    pub fn size_in_files_bytes(&self) -> u64 {
+        let in_files = self.bodies.iter().filter(|it| it.is_in_file());
+        in_files.map(Body::len_bytes).sum()
+    }
+}
+
 /// Why a command has no successful answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Rejection {

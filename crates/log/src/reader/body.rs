@@ -12,14 +12,15 @@ use crate::segment::{Segment, memory_size};
 use crate::storage::{self, IoFailure};
 use crate::{BodyLocation, LogPosition};
 
-const CRC_SIZE: u64 = 4;
+/// The checksum lies right before the body: one read gets both.
+pub(super) const CRC_SIZE: u64 = 4;
 
 /// A body that can be read from any thread. It keeps its file from being reused.
 #[derive(Clone)]
-pub struct Body(Place);
+pub struct Body(pub(super) Place);
 
 #[derive(Clone)]
-enum Place {
+pub(super) enum Place {
     Memory(Bytes),
     File {
         segment: Arc<Segment>,
@@ -40,6 +41,11 @@ impl Body {
             Place::Memory(bytes) => Some(bytes.clone()),
             Place::File { .. } => None,
         }
+    }
+
+    /// Whether the bytes must be read from a file.
+    pub fn is_in_file(&self) -> bool {
+        matches!(self.0, Place::File { .. })
     }
 
     /// Size of the body.
@@ -70,24 +76,29 @@ impl fmt::Debug for Body {
     }
 }
 
-fn body_offset(segment: &Segment, location: BodyLocation) -> u64 {
+/// Where its bytes begin.
+pub(super) fn body_offset(segment: &Segment, location: BodyLocation) -> u64 {
     segment.offset_of(location.record) + RECORD_HEADER_SIZE as u64 + u64::from(location.offset)
 }
 
 fn read(segment: &Segment, location: BodyLocation) -> Result<Bytes, BodyError> {
     let offset = body_offset(segment, location);
-    // The checksum lies right before the body: one read gets both.
     let mut buffer = vec![0; memory_size(CRC_SIZE + u64::from(location.length))];
     let from = offset - CRC_SIZE;
     let count = storage::read_at(&*segment.file, &segment.name, &mut buffer, from)?;
-    let whole = count == buffer.len();
-    if !whole || read_u32(&buffer, 0) != body_crc(location.record, location.offset, &buffer[4..]) {
+    let is_whole = count == buffer.len() && has_its_checksum(&buffer, location);
+    if !is_whole {
         return Err(BodyError::Damaged {
             file: segment.name.clone(),
             offset,
         });
     }
     Ok(Bytes::from(buffer).slice(4..))
+}
+
+/// Whether a body is what was written, from its checksum on.
+pub(super) fn has_its_checksum(framed: &[u8], location: BodyLocation) -> bool {
+    read_u32(framed, 0) == body_crc(location.record, location.offset, &framed[4..])
 }
 
 /// Why a body could not be read.

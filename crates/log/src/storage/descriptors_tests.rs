@@ -139,3 +139,29 @@ fn a_file_that_is_written_waits_for_no_other_that_is_removed() {
     removing.join().unwrap().unwrap();
     drop(removed);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_is_closed_or_beside_one_that_is_opened_is_not_read_without_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let descriptors = Descriptors::of(directory.path().into(), true, 1);
+    let file = released(&descriptors, "a");
+    let mut bytes = [0];
+    let mut is_at_hand = || match file.read_cached_at(&mut bytes, 0) {
+        Ok(_) => true,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+        // Not every file system can tell.
+        Err(error) => {
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+            true
+        }
+    };
+    assert!(is_at_hand());
+    let opening = descriptors.lock();
+    assert!(!is_at_hand());
+    drop(opening);
+    let _other = released(&descriptors, "b");
+    assert!(!is_at_hand(), "it was closed");
+    read(&*file).unwrap();
+    assert!(is_at_hand());
+}

@@ -51,6 +51,13 @@ pub trait StorageFile: Send + Sync {
     /// the file or after an interruption, and 0 only at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// The same without a device: it fails with [`io::ErrorKind::WouldBlock`] if the bytes may not be in memory, and where
+    /// nobody can tell. It never waits.
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let _ = (buffer, offset);
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
     /// Writes at `offset`, also past the end. Returns how much was written, which may be less than given.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use kew_log::{
-    BatchBuilder, BodyLocation, BoxError, FaultyStorage, Job, Log, LogFailed, LogOptions,
+    BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, Log, LogFailed, LogOptions,
     LogPosition, OpenError, Recovery, Replay, Reservation, ReserveError, verify,
 };
 
@@ -281,9 +281,16 @@ impl Node {
 
     /// Every live body must be readable and unchanged.
     pub(crate) fn check_bodies(&self) {
-        for (id, location) in &self.messages.live {
-            let body = self.log.body(*location).expect("a live body has a segment");
+        let live = self.messages.live.iter();
+        let bodies = live.map(|(_, location)| {
+            let body = self.log.body(*location);
+            body.expect("a live body has a segment")
+        });
+        let bodies: Vec<_> = bodies.collect();
+        let together = Body::read_all(&bodies);
+        for ((body, of_all), (id, _)) in bodies.iter().zip(together).zip(&self.messages.live) {
             assert_eq!(body.read().unwrap(), body_of(*id), "body of message {id}");
+            assert_eq!(of_all.unwrap(), body_of(*id), "body of message {id}");
         }
     }
 

@@ -20,7 +20,7 @@ use crate::connection::client::links::receive::{FirstLook, Looked, Next, Receive
 use crate::connection::client::links::receiver::{Ready, Receiver, ready, size_of};
 use crate::connection::client::parts::done::Done;
 use crate::connection::client::parts::orders::Purpose;
-use crate::connection::client::parts::turn::{WAIT_STEPS, steps_to_change};
+use crate::connection::client::parts::turn::{WAIT_STEPS, steps_to_change, steps_to_copy};
 use crate::ground::refusal::{error_of, too_large_for_link};
 use crate::memory::account::Sum;
 use crate::memory::holdings::Room;
@@ -185,7 +185,9 @@ impl Client {
             watch,
             room,
         } = look;
-        let answer = match reply.map(Answer::in_memory) {
+        let copied = reply.as_ref().map_or(0, Answered::size_in_files_bytes);
+        self.turn.steps.charge(steps_to_copy(copied));
+        let answer = match reply.map(Answer::at_once) {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(answered)) => {
                 let broker = Arc::clone(&self.broker);

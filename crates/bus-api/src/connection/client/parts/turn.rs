@@ -10,6 +10,8 @@ use kew_broker::Reply;
 const LOOKED_AT: usize = 16;
 /// How many bytes of changes to properties cost a step: each is read, compared and written again.
 const CHANGED_SIZE_BYTES: usize = 64;
+/// How many bytes of bodies cost a step: they are copied out of a file and verified.
+const COPIED_SIZE_BYTES: u64 = 4096;
 /// The cost of attaching a link: its names are copied, and a task looks up its entity.
 pub(crate) const ATTACH_STEPS: usize = 4;
 /// The cost of a request, which is a task.
@@ -27,6 +29,11 @@ pub(crate) fn steps_to_look_at(count: usize) -> usize {
 /// The steps for a change to properties.
 pub(crate) fn steps_to_change(size_bytes: usize) -> usize {
     size_bytes / CHANGED_SIZE_BYTES
+}
+
+/// The steps for bodies that are copied.
+pub(crate) fn steps_to_copy(size_bytes: u64) -> usize {
+    usize::try_from(size_bytes / COPIED_SIZE_BYTES).unwrap_or(usize::MAX)
 }
 
 /// Work that came all at once and is done in pieces.
