@@ -34,8 +34,8 @@ pub use admin::{
     QueueSettings, QueueState, RawAnswer, Right, UnknownElements,
 };
 pub use bus::{
-    Batch, BusClient, BusOptions, Changes, DeletingReceiver, Encoded, Entity, HeldLock, Locked,
-    Message, MessageState, Received, Receiver, ReceiverOptions, Sender, SessionChoice,
+    Batch, BusClient, BusOptions, Changes, DeletingReceiver, Encoded, Entity, HeldLock, Lock,
+    Locked, Message, MessageState, Received, Receiver, ReceiverOptions, Sender, SessionChoice,
     SessionReceiver, Transaction, Unseen,
 };
 

@@ -56,7 +56,7 @@ pub use send::{
 };
 pub use source::{
     Ask, Attempt, Burial, BusIntake, BusLease, BusSource, Checkpoints, ChosenLease, Envelopes,
-    Incoming, Intake, Lease, Meta, Outgoing, QueueIntake, QueueLease, QueueSource, SessionIntake,
-    SessionLease, SessionSource, Source, SourceName, TextEncoding,
+    Incoming, Intake, Key, Lease, Meta, Outgoing, QueueIntake, QueueLease, QueueSource,
+    SessionIntake, SessionLease, SessionSource, Source, SourceName, TextEncoding,
 };
 pub use trace::TraceContext;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use kew_worker::{Ask, BusSource, Intake, Lease, Meta, QueueSource, Source, SourceError};
+use kew_worker::{Ask, BusSource, Intake, Key, Lease, Meta, QueueSource, Source, SourceError};
 use tokio::time::timeout;
 
 use crate::message::Message;
@@ -89,8 +89,8 @@ async fn return_from<S: Source>(queue: &Queue, source: &S) -> Result<Returned, S
 }
 
 /// Whether it was not there before. One without a key is not known again.
-fn is_new(seen: &mut HashSet<String>, meta: &Meta) -> bool {
-    meta.key.is_empty() || seen.insert(meta.key.clone())
+fn is_new(seen: &mut HashSet<Key>, meta: &Meta) -> bool {
+    meta.key.is_unknown() || seen.insert(meta.key.clone())
 }
 
 async fn receive<I: Intake>(intake: &mut I, count: u64) -> Result<Vec<I::Lease>, SourceError> {

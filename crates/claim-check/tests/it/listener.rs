@@ -115,7 +115,7 @@ impl World {
                 if fails && name == POISON {
                     return Err(Failure::new("never").permanent("Poison"));
                 }
-                service.did(delivery.meta().key.parse().unwrap());
+                service.did(delivery.meta().id.parse().unwrap());
                 Ok(())
             }
         };

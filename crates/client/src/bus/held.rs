@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::core::LinkKey;
 use super::entity::Entity;
-use super::locked::Settler;
+use super::lock::Settler;
 use super::management;
 use super::shared::Shared;
 use super::verdict::{Changes, Verdict};

@@ -1,6 +1,5 @@
-//! Messages under lock, and their settlement.
+//! Locks of messages, and settlements.
 
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -12,8 +11,8 @@ use tokio::time::Instant;
 use super::core::{Answers, Command, DeliveryName, Inbound, LinkKey, Settled, TransactionName};
 use super::entity::Entity;
 use super::inbox::{Inbox, Unread};
+use super::locked::Locked;
 use super::management;
-use super::received::Received;
 use super::shared::{Share, Shared};
 use super::verdict::{Changes, Verdict};
 use crate::error::{Effect, Error, ErrorKind};
@@ -21,14 +20,13 @@ use crate::error::{Effect, Error, ErrorKind};
 /// The most messages of one command. They are settled in one turn of the connection.
 const TOGETHER_MAX: usize = 256;
 
-/// A message that nobody else gets, until its lock ends or it is settled.
+/// A lock: nobody else gets its message, until it ends or the message is settled.
 ///
-/// To drop it settles nothing: the service hands it out again when its lock ends. Settlements outlive the link that
-/// the message came over. If a settlement fails with *outcome unknown*, it may have been carried out; to do it again
+/// To drop it settles nothing: the service hands the message out again when the lock ends. Settlements outlive the link
+/// that the message came over. If a settlement fails with *outcome unknown*, it may have been carried out; to do it again
 /// is safe, and ends with a lock that is lost if it was.
 #[derive(Debug)]
-pub struct Locked {
-    message: Received,
+pub struct Lock {
     token: Uuid,
     delivery: Option<DeliveryName>,
     until: Mutex<Option<SystemTime>>,
@@ -45,35 +43,33 @@ pub(super) struct Settler {
     pub(super) session: Option<String>,
 }
 
-impl Locked {
+impl Lock {
     pub(super) fn new(
-        message: Received,
+        until: Option<SystemTime>,
         token: Uuid,
         delivery: Option<DeliveryName>,
         settler: Arc<Settler>,
     ) -> Self {
-        let until = Mutex::new(message.locked_until());
         Self {
-            message,
             token,
             delivery,
-            until,
+            until: Mutex::new(until),
             settler,
         }
     }
 
-    /// It was processed: it is deleted.
+    /// The message was processed: it is deleted.
     pub async fn complete(&self) -> Result<(), Error> {
         self.settle(Verdict::Complete).await
     }
 
-    /// Messages that were processed are deleted. Returns what became of each, in their order.
+    /// The messages of these locks were processed: they are deleted. Returns what became of each, in their order.
     ///
     /// Those that came one after the other from one receiver cost one command and little more than one frame. Each has
     /// its own outcome: what fails is tried again as by [`complete`](Self::complete).
-    pub async fn complete_all(messages: &[&Self]) -> Vec<Result<(), Error>> {
-        let mut outcomes = Vec::with_capacity(messages.len());
-        for of_one in messages.chunk_by(|one, other| Arc::ptr_eq(&one.settler, &other.settler)) {
+    pub async fn complete_all(locks: &[&Self]) -> Vec<Result<(), Error>> {
+        let mut outcomes = Vec::with_capacity(locks.len());
+        for of_one in locks.chunk_by(|one, other| Arc::ptr_eq(&one.settler, &other.settler)) {
             for part in of_one.chunks(TOGETHER_MAX) {
                 outcomes.extend(Self::complete_part(part).await);
             }
@@ -82,36 +78,36 @@ impl Locked {
     }
 
     /// Completes messages of one receiver.
-    async fn complete_part(messages: &[&Self]) -> Vec<Result<(), Error>> {
-        let Some(settler) = messages.first().map(|it| &it.settler) else {
+    async fn complete_part(locks: &[&Self]) -> Vec<Result<(), Error>> {
+        let Some(settler) = locks.first().map(|it| &it.settler) else {
             return Vec::new();
         };
         let (deadline, verdict) = (settler.shared.deadline(), Verdict::Complete);
-        let firsts = settler.complete_over_link(messages, deadline).await;
+        let firsts = settler.complete_over_link(locks, deadline).await;
         if firsts.iter().all(|it| *it == Ok(Settled::Done)) {
-            return vec![Ok(()); messages.len()];
+            return vec![Ok(()); locks.len()];
         }
-        let outcomes = messages.iter().zip(firsts).map(async |(message, first)| {
+        let outcomes = locks.iter().zip(firsts).map(async |(lock, first)| {
             match first {
                 Ok(Settled::Done) => Ok(()),
                 // The rest is large, and rare.
-                first => Box::pin(message.settle_on(&verdict, first, deadline)).await,
+                first => Box::pin(lock.settle_on(&verdict, first, deadline)).await,
             }
         });
         join_all(outcomes).await
     }
 
-    /// It could not be processed: another receiver gets it, and its delivery count rises.
+    /// The message could not be processed: another receiver gets it, and its delivery count rises.
     pub async fn abandon(&self, changes: Changes) -> Result<(), Error> {
         self.settle(Verdict::Abandon(changes)).await
     }
 
-    /// It is set aside: it can be received by its sequence number alone.
+    /// The message is set aside: it can be received by its sequence number alone.
     pub async fn defer(&self, changes: Changes) -> Result<(), Error> {
         self.settle(Verdict::Defer(changes)).await
     }
 
-    /// It goes to the dead-letter queue. Reason and description have 4,096 characters at most.
+    /// The message goes to the dead-letter queue. Reason and description have 4,096 characters at most.
     pub async fn dead_letter(
         &self,
         reason: &str,
@@ -147,11 +143,6 @@ impl Locked {
     /// The name of the lock, as SDKs show it.
     pub fn lock_token(&self) -> Uuid {
         self.token
-    }
-
-    /// The message alone. Its lock stays.
-    pub fn into_message(self) -> Received {
-        self.message
     }
 
     async fn settle(&self, verdict: Verdict) -> Result<(), Error> {
@@ -247,14 +238,6 @@ impl Locked {
     }
 }
 
-impl Deref for Locked {
-    type Target = Received;
-
-    fn deref(&self) -> &Received {
-        &self.message
-    }
-}
-
 impl Settler {
     /// A message that came under a lock. One that cannot be read goes back, and its delivery count rises, so that
     /// it ends in the dead-letter queue.
@@ -288,10 +271,10 @@ impl Settler {
     /// Tries once to complete messages over the link that they came over, and says what became of each.
     async fn complete_over_link(
         &self,
-        messages: &[&Locked],
+        locks: &[&Lock],
         deadline: Instant,
     ) -> Vec<Result<Settled, Error>> {
-        let deliveries: Vec<_> = messages.iter().filter_map(|it| it.delivery).collect();
+        let deliveries: Vec<_> = locks.iter().filter_map(|it| it.delivery).collect();
         let answers = Answers::new(deliveries.len());
         let (link, state) = (self.link, Verdict::Complete.state());
         let told = answers.clone();
@@ -312,7 +295,7 @@ impl Settler {
             Err(error) => error,
         };
         let mut answers = answers.take().into_iter();
-        let outcomes = messages.iter().map(|message| match message.delivery {
+        let outcomes = locks.iter().map(|lock| match lock.delivery {
             Some(_) => answers
                 .next()
                 .flatten()
@@ -326,7 +309,9 @@ impl Settler {
         let message = super::receiver::read(&inbound.payload)?;
         let token = token_of(&inbound.tag)
             .ok_or_else(|| Error::refused("a message cannot be read: its tag is no lock token"))?;
-        Ok(Locked::new(message, token, inbound.delivery, self.clone()))
+        let until = message.locked_until();
+        let lock = Lock::new(until, token, inbound.delivery, self.clone());
+        Ok(Locked::new(message, lock))
     }
 
     async fn give_back(&self, delivery: Option<DeliveryName>) -> Result<(), Error> {

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::core::{Answer, LinkKey, Request};
 use super::encoded::Encoded;
 use super::entity::Entity;
-use super::locked::{Locked, Settler};
+use super::lock::{Lock, Settler};
+use super::locked::Locked;
 use super::message::time_of;
 use super::received::Received;
 use super::shared::Shared;
@@ -173,7 +174,10 @@ pub(super) async fn receive_deferred(
     let messages = entries(&answer)?.into_iter().map(|entry| {
         let message = read(&entry, Effect::Change)?;
         match entry.get("lock-token").map(|it| it.value()) {
-            Some(Value::Uuid(token)) => Ok(Locked::new(message, token, None, settler.clone())),
+            Some(Value::Uuid(token)) => {
+                let lock = Lock::new(message.locked_until(), token, None, settler.clone());
+                Ok(Locked::new(message, lock))
+            }
             _ => Err(unreadable("a lock token", Effect::Change)),
         }
     });

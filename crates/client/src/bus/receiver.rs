@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::entity::Entity;
 use super::inbox::Inbox;
-use super::locked::{Locked, Settler};
+use super::lock::Settler;
+use super::locked::Locked;
 use super::management;
 use super::received::Received;
 use crate::error::Error;

@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use super::entity::Entity;
 use super::inbox::Inbox;
-use super::locked::{Locked, Settler};
+use super::lock::Settler;
+use super::locked::Locked;
 use super::management::{self, Peek};
 use super::received::Received;
 use crate::error::Error;

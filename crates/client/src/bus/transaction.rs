@@ -154,8 +154,8 @@ impl Transaction {
     }
 
     async fn settle(&self, message: &Locked, verdict: &Verdict) -> Result<(), Error> {
-        self.must_share(message.shared())?;
-        let settle = message.settle_in(self.name.clone(), verdict);
+        self.must_share(message.lock().shared())?;
+        let settle = message.lock().settle_in(self.name.clone(), verdict);
         self.counted(settle).await
     }
 

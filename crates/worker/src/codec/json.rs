@@ -42,6 +42,7 @@ where
     T: Serialize + DeserializeOwned + Send + Sync + 'static,
 {
     const CLEANS_UP: bool = false;
+    const WAITS: bool = false;
 
     async fn decode(&self, incoming: &Incoming) -> Result<T, CodecError> {
         let read = serde_json::from_slice(&incoming.body);

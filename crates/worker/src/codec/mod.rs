@@ -52,6 +52,10 @@ pub trait Codec<T>: Send + Sync + 'static {
     /// Whether [`completed`](Self::completed) does anything. A codec that says no saves a little for each message.
     const CLEANS_UP: bool = true;
 
+    /// Whether [`decode`](Self::decode) may wait for something. A codec that says no, and then waits nevertheless, begins
+    /// anew with the message.
+    const WAITS: bool = true;
+
     /// Reads a message.
     fn decode(&self, incoming: &Incoming) -> impl Future<Output = Result<T, CodecError>> + Send;
 
@@ -60,7 +64,7 @@ pub trait Codec<T>: Send + Sync + 'static {
 
     /// The message was completed: what it referred to can be removed. It is called once after the service confirmed
     /// the delete, and not at all if the process ends in between; so clean up what is left over in another way too.
-    /// The message keeps its place among the handlers meanwhile, for a minute at most. It is not called if
+    /// The message counts as one that is being deleted meanwhile, for a minute at most. It is not called if
     /// [`CLEANS_UP`](Self::CLEANS_UP) is false.
     fn completed(&self, incoming: &Incoming) -> impl Future<Output = ()> + Send {
         let _ = incoming;

@@ -11,6 +11,7 @@ pub struct Text;
 
 impl Codec<String> for Text {
     const CLEANS_UP: bool = false;
+    const WAITS: bool = false;
 
     async fn decode(&self, incoming: &Incoming) -> Result<String, CodecError> {
         let text = String::from_utf8(incoming.body.to_vec());
@@ -28,6 +29,7 @@ pub struct Raw;
 
 impl Codec<Bytes> for Raw {
     const CLEANS_UP: bool = false;
+    const WAITS: bool = false;
 
     async fn decode(&self, incoming: &Incoming) -> Result<Bytes, CodecError> {
         Ok(incoming.body.clone())

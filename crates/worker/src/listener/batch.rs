@@ -68,9 +68,15 @@ pub(super) fn begin_all<T: Send + Sync + 'static, S: Source>(
     if !done.is_empty() {
         let places = split(places, done.len());
         match S::Lease::COMPLETES_TOGETHER {
-            true => shared.spawn(complete_together(shared.clone(), done, places)),
-            false => shared.spawn(complete_apart(shared.clone(), done, places)),
-        };
+            true => {
+                let places = shared.places_to_delete(places);
+                shared.spawn(complete_together(shared.clone(), done, places));
+            }
+            // Here the handlers are not what the next messages wait for: each delete is a request, as a receive is.
+            false => {
+                shared.spawn(complete_apart(shared.clone(), done, places));
+            }
+        }
     }
 }
 
@@ -123,7 +129,7 @@ where
 {
     let began = *now;
     let ends_at = lease.ends_at();
-    let work = Arc::new(Work::new(shared.clone(), lease));
+    let mut work = Arc::new(Work::new(shared.clone(), lease));
     let span = work.span();
     let is_plain = shared.phase() == Phase::Running
         && !needs_renewal(began, ends_at, work.hint())
@@ -156,11 +162,17 @@ where
     let handled_for = now.duration_since(began);
     work.handled(handled_for);
     match result {
-        Ok(()) => Begun::Succeeded(Succeeded {
-            work,
-            span,
-            handled_for,
-        }),
+        Ok(()) => {
+            // Unless a handler has passed it on.
+            if let Some(work) = Arc::get_mut(&mut work) {
+                work.forget_all();
+            }
+            Begun::Succeeded(Succeeded {
+                work,
+                span,
+                handled_for,
+            })
+        }
         Err(failure) => Begun::Left(work, span, Rest::Failure(failure)),
     }
 }

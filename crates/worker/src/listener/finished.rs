@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::source::Key;
+
 /// The most messages that are remembered. The oldest are forgotten first.
 const KEYS_MAX: usize = 10_000;
 
@@ -17,17 +19,17 @@ pub(crate) enum Done {
 /// Keys of finished messages.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    keys: HashMap<String, Done>,
-    order: VecDeque<String>,
+    keys: HashMap<Key, Done>,
+    order: VecDeque<Key>,
 }
 
 impl Finished {
     /// Remembers a message. One without a key cannot be known again.
-    pub(crate) fn add(&mut self, key: &str, done: Done) {
-        if key.is_empty() || self.keys.insert(key.to_owned(), done).is_some() {
+    pub(crate) fn add(&mut self, key: &Key, done: Done) {
+        if key.is_unknown() || self.keys.insert(key.clone(), done).is_some() {
             return;
         }
-        self.order.push_back(key.to_owned());
+        self.order.push_back(key.clone());
         if self.order.len() > KEYS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -35,7 +37,7 @@ impl Finished {
         }
     }
 
-    pub(crate) fn get(&self, key: &str) -> Option<Done> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Done> {
         self.keys.get(key).copied()
     }
 }
@@ -47,16 +49,19 @@ mod tests {
     #[test]
     fn the_oldest_are_forgotten() {
         let mut finished = Finished::default();
-        for number in 0..=KEYS_MAX {
-            finished.add(&number.to_string(), Done::Handled);
-            finished.add("1", Done::Buried);
+        for number in 0..=i64::try_from(KEYS_MAX).unwrap() {
+            finished.add(&Key::numbered(number, 0), Done::Handled);
+            finished.add(&Key::numbered(1, 0), Done::Buried);
         }
         assert_eq!(
-            (finished.get("0"), finished.get("1")),
+            (
+                finished.get(&Key::numbered(0, 0)),
+                finished.get(&Key::numbered(1, 0))
+            ),
             (None, Some(Done::Buried))
         );
-        finished.add("", Done::Handled);
-        assert_eq!(finished.get(""), None);
+        finished.add(&Key::default(), Done::Handled);
+        assert_eq!(finished.get(&Key::default()), None);
         assert_eq!(
             (finished.keys.len(), finished.order.len()),
             (KEYS_MAX, KEYS_MAX)

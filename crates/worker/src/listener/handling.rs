@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::{CatchUnwind, join_all};
 use tokio::sync::{Mutex, OwnedSemaphorePermit};
@@ -45,7 +46,7 @@ impl<T, S: Source> Drop for Work<T, S> {
     }
 }
 
-/// Handles a message, and settles it. The message keeps its place until then.
+/// Handles a message, and settles it. It has a place until then: that of a handler, or of a delete.
 pub(super) async fn handle<T: Send + Sync + 'static, S: Source>(
     shared: Arc<Shared<T, S>>,
     lease: S::Lease,
@@ -120,7 +121,11 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         let handled_for = began.elapsed();
         self.handled(handled_for);
         match kept {
-            Ok(Ok(Ok(()))) => self.succeeded(handled_for).await,
+            Ok(Ok(Ok(()))) => {
+                let _place = shared.places_to_delete(place);
+                self.forget_message();
+                self.succeeded(handled_for).await;
+            }
             Ok(Ok(Err(failure))) => Box::pin(self.failed(&failure, place)).await,
             Ok(Err(panic)) => {
                 let failure = Failure::of_panic(&*panic);
@@ -190,7 +195,10 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
         if let Some(why) = &self.incoming.meta.unreadable {
             return Err(Failure::malformed(why));
         }
-        let decoded = shared.codec.decode(&self.incoming).await;
+        let decoded = match shared.codec.decode_now(&self.incoming) {
+            Some(decoded) => decoded,
+            None => shared.codec.decode(&self.incoming).await,
+        };
         let message = Arc::new(decoded.map_err(Failure::of_codec)?);
         *lock(&self.message) = Some(message.clone());
         let (meta, lease) = (self.incoming.meta.clone(), self.lease.clone());
@@ -202,6 +210,24 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
                 let all = all.iter().map(|it| contained(&**it, delivery.clone()));
                 join_all(all).await.into_iter().collect()
             }
+        }
+    }
+
+    /// All handlers succeeded, and nothing but the delete is left. Frees what nobody needs for that: many messages wait
+    /// for it, and memory that was used just now is quicker than other memory.
+    pub(super) fn forget_all(&mut self) {
+        self.forget_message();
+        let lease = Arc::get_mut(&mut self.lease).map(Mutex::get_mut);
+        if let (Some(lease), false) = (lease, self.shared.codec.cleans_up()) {
+            lease.handled();
+            self.incoming.body = Bytes::new();
+        }
+    }
+
+    /// The same as far as it can be freed while others have the message too.
+    fn forget_message(&self) {
+        if !self.shared.is_watched() {
+            *lock(&self.message) = None;
         }
     }
 

@@ -119,7 +119,7 @@ impl<T: Send + Sync + 'static, S: Source> Listener<T, S> {
         self.shared.read_depth().await
     }
 
-    /// The events from now on.
+    /// The events from now on. Nothing more is told of a message whose handlers have ended before.
     pub fn watch(&self) -> Watch<T> {
         Watch::new(
             self.shared.events.subscribe(),

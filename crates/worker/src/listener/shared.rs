@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, broadcast, watch};
+use futures_util::FutureExt as _;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::Span;
 
@@ -37,7 +38,11 @@ const NEVER: Duration = Duration::from_hours(24 * 365);
 
 /// A codec whose futures are in boxes.
 pub(crate) trait DynDecode<T>: Send + Sync {
+    /// The message, if the codec does not wait.
+    fn decode_now(&self, incoming: &Incoming) -> Option<Result<T, CodecError>>;
     fn decode<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<T, CodecError>>;
+    /// Whether something is to be done after a delete.
+    fn cleans_up(&self) -> bool;
     /// It owns what it needs, so that it can begin in one task and end in another. `None` if there is nothing to do.
     fn completed(self: Arc<Self>, incoming: &Incoming) -> Option<Boxed<'static, ()>>;
     fn burying<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<(), CodecError>>;
@@ -47,8 +52,19 @@ pub(crate) trait DynDecode<T>: Send + Sync {
 pub(super) struct Decode<C>(pub(super) C);
 
 impl<T: Send + Sync + 'static, C: Codec<T>> DynDecode<T> for Decode<C> {
+    fn decode_now(&self, incoming: &Incoming) -> Option<Result<T, CodecError>> {
+        match C::WAITS {
+            true => None,
+            false => self.0.decode(incoming).now_or_never(),
+        }
+    }
+
     fn decode<'a>(&'a self, incoming: &'a Incoming) -> Boxed<'a, Result<T, CodecError>> {
         Box::pin(self.0.decode(incoming))
+    }
+
+    fn cleans_up(&self) -> bool {
+        C::CLEANS_UP
     }
 
     fn completed(self: Arc<Self>, incoming: &Incoming) -> Option<Boxed<'static, ()>> {
@@ -101,6 +117,8 @@ pub(crate) struct Shared<T, S: Source> {
     pub(super) handlers: Vec<Box<dyn DynHandler<T, S::Lease>>>,
     pub(super) settings: Settings,
     pub(super) places: Arc<Semaphore>,
+    /// Places of messages that were handled and are being deleted.
+    deletes: Arc<Semaphore>,
     /// Whose turn it is to take places.
     pub(super) turn: tokio::sync::Mutex<()>,
     pub(super) delayed: Arc<Semaphore>,
@@ -141,6 +159,7 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
             codec,
             handlers,
             places: Arc::new(Semaphore::new(settings.handlers_max)),
+            deletes: Arc::new(Semaphore::new(settings.handlers_max)),
             turn: tokio::sync::Mutex::default(),
             delayed: Arc::new(Semaphore::new(settings.delayed_max)),
             settings,
@@ -194,6 +213,20 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
         if self.is_watched() {
             // The last one may have gone meanwhile.
             let _ = self.events.send(Arc::new(event()));
+        }
+    }
+
+    /// Gives places of handlers that have ended to others, while the service deletes the messages. If too many are being
+    /// deleted, they keep these places: that bounds the messages that the listener holds.
+    pub(super) fn places_to_delete(
+        &self,
+        places: Option<OwnedSemaphorePermit>,
+    ) -> Option<OwnedSemaphorePermit> {
+        let count = places.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        match self.deletes.clone().try_acquire_many_owned(count) {
+            Ok(deletes) => Some(deletes),
+            Err(_) => places,
         }
     }
 

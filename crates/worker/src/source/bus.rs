@@ -1,17 +1,17 @@
 //! Queues of Service Bus as a source.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use kew_client::{
-    BodyKind, BusAdmin, BusClient, Changes, Entity, ErrorKind, Locked, Received, Receiver,
+    BodyKind, BusAdmin, BusClient, Changes, Entity, ErrorKind, Lock, Locked, Received, Receiver,
     ReceiverOptions, Value,
 };
 use tokio::time::Instant;
 
 use super::bury::Burial;
+use super::key::Key;
 use super::message::{Attempt, HISTORY, Incoming, Meta, cut, history_of};
 use super::{Ask, Intake, Lease, Source, SourceName, history_text, properties_of_bus};
 use crate::error::SourceError;
@@ -24,9 +24,6 @@ const LOCK_UNSAID: Duration = Duration::from_secs(30);
 
 /// The shortest lock duration that the service accepts.
 const LOCK_MIN: Duration = Duration::from_secs(5);
-
-/// The longest key of a message: a number of 20 characters, a sign, and a time.
-const KEY_LENGTH: usize = 41;
 
 /// A description that fits when nothing else does, in bytes.
 const SHORT_SIZE_MAX: usize = 200;
@@ -155,7 +152,7 @@ impl Intake for BusIntake {
 /// A message under lock.
 #[derive(Debug)]
 pub struct BusLease {
-    locked: Locked,
+    lock: Lock,
     incoming: Incoming,
     ends_at: Instant,
     lock_duration: Option<Duration>,
@@ -165,9 +162,11 @@ impl BusLease {
     /// `now` is when it came, by our clock and by the wall clock.
     fn new(settings: &Settings, locked: Locked, now: (Instant, SystemTime)) -> Self {
         let ends_at = end_of_lock(now.0, now.1, locked.locked_until(), settings.lock_duration);
+        // The message itself is large, and not needed any more.
+        let (message, lock) = locked.into_parts();
         Self {
-            incoming: incoming(&settings.name, &locked),
-            locked,
+            incoming: incoming(&settings.name, &message),
+            lock,
             ends_at,
             lock_duration: settings.lock_duration,
         }
@@ -186,20 +185,24 @@ impl Lease for BusLease {
     /// The duration is the queue's, whatever is asked for.
     async fn renew(&mut self, _: Duration) -> Result<(), SourceError> {
         let (asked_at, wall) = (Instant::now(), SystemTime::now());
-        let until = self.locked.renew().await?;
+        let until = self.lock.renew().await?;
         self.ends_at = end_of_renewal(asked_at, wall, until, self.lock_duration);
         Ok(())
     }
 
+    fn handled(&mut self) {
+        self.incoming.body = Bytes::new();
+    }
+
     async fn complete(&mut self) -> Result<(), SourceError> {
-        Ok(self.locked.complete().await?)
+        Ok(self.lock.complete().await?)
     }
 
     const COMPLETES_TOGETHER: bool = true;
 
     async fn complete_all(leases: Vec<&mut Self>) -> Vec<Result<(), SourceError>> {
-        let messages: Vec<_> = leases.iter().map(|it| &it.locked).collect();
-        let outcomes = Locked::complete_all(&messages).await.into_iter();
+        let locks: Vec<_> = leases.iter().map(|it| &it.lock).collect();
+        let outcomes = Lock::complete_all(&locks).await.into_iter();
         outcomes.map(|it| Ok(it?)).collect()
     }
 
@@ -209,29 +212,29 @@ impl Lease for BusLease {
     }
 
     async fn release(&mut self, _: Duration, history: &[Attempt]) -> Result<(), SourceError> {
-        release(&self.locked, history).await
+        release(&self.lock, history).await
     }
 
     async fn bury(&mut self, burial: &Burial) -> Result<(), SourceError> {
-        bury(&self.locked, burial).await
+        bury(&self.lock, burial).await
     }
 }
 
-pub(super) async fn release(locked: &Locked, history: &[Attempt]) -> Result<(), SourceError> {
+pub(super) async fn release(lock: &Lock, history: &[Attempt]) -> Result<(), SourceError> {
     let changes = match history.is_empty() {
         true => Changes::new(),
         false => vec![text_property(HISTORY, &history_text(history))],
     };
-    match locked.abandon(changes).await {
+    match lock.abandon(changes).await {
         // The history does not fit: the message returns without it.
         Err(error) if error.kind() == ErrorKind::Refused && !error.is_lock_lost() => {
-            Ok(locked.abandon(Changes::new()).await?)
+            Ok(lock.abandon(Changes::new()).await?)
         }
         abandoned => Ok(abandoned?),
     }
 }
 
-pub(super) async fn bury(locked: &Locked, burial: &Burial) -> Result<(), SourceError> {
+pub(super) async fn bury(lock: &Lock, burial: &Burial) -> Result<(), SourceError> {
     let mut changes = vec![text_property(HISTORY, &history_text(&burial.history))];
     if !burial.chain.is_empty() {
         changes.push(text_property("kew-error-chain", &burial.chain_text()));
@@ -240,11 +243,11 @@ pub(super) async fn bury(locked: &Locked, burial: &Burial) -> Result<(), SourceE
         changes.push(text_property("kew-backtrace", backtrace));
     }
     let (reason, description) = (&burial.reason, &burial.description);
-    match locked.dead_letter(reason, description, changes).await {
+    match lock.dead_letter(reason, description, changes).await {
         // The details do not fit: the message goes with little.
         Err(error) if error.kind() == ErrorKind::Refused && !error.is_lock_lost() => {
             let [reason, description] = [reason, description].map(|text| cut(text, SHORT_SIZE_MAX));
-            Ok(locked
+            Ok(lock
                 .dead_letter(reason, description, Changes::new())
                 .await?)
         }
@@ -291,14 +294,12 @@ pub(super) fn incoming(name: &SourceName, received: &Received) -> Incoming {
     let number = received.sequence_number().unwrap_or_default();
     let enqueued = received.enqueued_at();
     let since = enqueued.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-    // Numbers begin anew if the queue is deleted and created again.
     let key = match (received.sequence_number(), since) {
         (Some(number), Some(since)) => {
             let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-            key_of(number, ms)
+            Key::numbered(number, ms)
         }
-        // Nothing tells the message from others.
-        (None, _) | (_, None) => String::new(),
+        (None, _) | (_, None) => Key::default(),
     };
     let attempt = received.delivery_count().saturating_add(1);
     let id = received.id().unwrap_or_else(|| number.to_string());
@@ -316,14 +317,6 @@ pub(super) fn incoming(name: &SourceName, received: &Received) -> Incoming {
     });
     let meta = Arc::new(meta);
     Incoming { body, meta }
-}
-
-/// In one allocation: to format it takes three.
-fn key_of(number: i64, ms: u64) -> String {
-    let mut key = String::with_capacity(KEY_LENGTH);
-    // A string takes everything.
-    let _ = write!(key, "{number}@{ms}");
-    key
 }
 
 /// Bytes, or a single value that is text or bytes, as some SDKs send it.

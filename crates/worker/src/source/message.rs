@@ -7,6 +7,7 @@ use bytes::Bytes;
 use kew_client::Value;
 use serde::{Deserialize, Serialize};
 
+use super::key::Key;
 use crate::trace::TraceContext;
 
 /// The property of Service Bus with the history of failures, as JSON.
@@ -35,9 +36,8 @@ pub struct Incoming {
 pub struct Meta {
     /// The queue that it came from.
     pub queue: Arc<str>,
-    /// The same at each delivery, and unique in the queue. Empty if the service does not say what would be: such a
-    /// message is not known again.
-    pub key: String,
+    /// What the message is known by at its next delivery.
+    pub key: Key,
     /// The message's id. Queue Storage makes it; on Service Bus the sender sets it, and without one it is the
     /// sequence number.
     pub id: String,
@@ -70,11 +70,11 @@ impl Meta {
     pub fn new(queue: Arc<str>, key: impl Into<String>, attempt: u32) -> Self {
         let key = key.into();
         let id = key.clone();
-        Self::with_id(queue, key, id, attempt)
+        Self::with_id(queue, key.into(), id, attempt)
     }
 
     /// The same, of a message whose id is not its key.
-    pub(crate) fn with_id(queue: Arc<str>, key: String, id: String, attempt: u32) -> Self {
+    pub(crate) fn with_id(queue: Arc<str>, key: Key, id: String, attempt: u32) -> Self {
         Self {
             queue,
             id,

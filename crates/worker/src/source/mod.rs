@@ -6,6 +6,7 @@
 mod bury;
 mod bus;
 mod envelope;
+mod key;
 mod message;
 mod poison;
 mod queue;
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 pub use self::bury::Burial;
 pub use self::bus::{BusIntake, BusLease, BusSource};
 pub use self::envelope::Envelopes;
+pub use self::key::Key;
 pub use self::message::{Attempt, Incoming, Meta, Outgoing};
 pub use self::queue::{QueueIntake, QueueLease, QueueSource, TextEncoding};
 pub use self::session::{SessionIntake, SessionLease, SessionSource};
@@ -122,6 +124,10 @@ pub trait Lease: Send + 'static {
     /// Holds the message for `duration` from now. A service that decides itself ignores the duration.
     fn renew(&mut self, duration: Duration)
     -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// The message was handled, and nothing but its delete is called from now on: what else the lease holds of it can be
+    /// freed. The listener says it only if no codec and no event needs the body any more.
+    fn handled(&mut self) {}
 
     /// Deletes the message: its work is done.
     fn complete(&mut self) -> impl Future<Output = Result<(), SourceError>> + Send;

@@ -198,7 +198,7 @@ impl QueueLease {
 
     /// Its key is the id that the service made.
     fn message_id(&self) -> &str {
-        &self.incoming.meta.key
+        self.incoming.meta.key.name()
     }
 
     async fn update(&mut self, hidden: Duration, text: Option<String>) -> Result<(), SourceError> {

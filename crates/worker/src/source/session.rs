@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use kew_client::{
-    BusAdmin, BusClient, Entity, ErrorKind, Locked, ReceiverOptions, SessionChoice, SessionReceiver,
+    BusAdmin, BusClient, Entity, ErrorKind, Lock, Locked, ReceiverOptions, SessionChoice,
+    SessionReceiver,
 };
 use tokio::time::{Instant, timeout};
 
@@ -249,7 +250,7 @@ impl fmt::Debug for SessionIntake {
 /// A message of a session. Its lease is the lock of the session.
 #[derive(Debug)]
 pub struct SessionLease {
-    locked: Locked,
+    lock: Lock,
     incoming: Incoming,
     held: Arc<Held>,
     lock_duration: Option<Duration>,
@@ -257,13 +258,14 @@ pub struct SessionLease {
 
 impl SessionLease {
     fn new(settings: &Settings, locked: Locked, held: Arc<Held>) -> Self {
-        let mut incoming = incoming(&settings.name, &locked);
+        let (message, lock) = locked.into_parts();
+        let mut incoming = incoming(&settings.name, &message);
         Arc::make_mut(&mut incoming.meta)
             .checkpoint
             .clone_from(&held.state());
         held.is_unsettled.store(true, Ordering::Relaxed);
         Self {
-            locked,
+            lock,
             incoming,
             held,
             lock_duration: settings.lock_duration,
@@ -294,7 +296,7 @@ impl Lease for SessionLease {
     }
 
     async fn complete(&mut self) -> Result<(), SourceError> {
-        self.locked.complete().await?;
+        self.lock.complete().await?;
         self.settled();
         Ok(())
     }
@@ -305,13 +307,13 @@ impl Lease for SessionLease {
     }
 
     async fn release(&mut self, _: Duration, history: &[Attempt]) -> Result<(), SourceError> {
-        release(&self.locked, history).await?;
+        release(&self.lock, history).await?;
         self.settled();
         Ok(())
     }
 
     async fn bury(&mut self, burial: &Burial) -> Result<(), SourceError> {
-        bury(&self.locked, burial).await?;
+        bury(&self.lock, burial).await?;
         self.settled();
         Ok(())
     }

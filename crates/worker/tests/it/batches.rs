@@ -26,7 +26,7 @@ fn swift<const WAITS: bool>(service: &Arc<Service>) -> ListenerBuilder<String, F
         .subscribe(handler_fn(move |delivery: Delivery<String, _>| {
             let service = done.clone();
             async move {
-                let id: u64 = delivery.meta().key.parse()?;
+                let id: u64 = delivery.meta().id.parse()?;
                 let _at_work = service.works_on(id);
                 match (delivery.message().as_str(), delivery.attempt()) {
                     ("waits", _) => sleep(SECOND * 20).await,
@@ -159,7 +159,7 @@ async fn run_seed<const WAITS: bool>(seed: u64) {
             .subscribe(handler_fn(move |delivery: Delivery<String, _>| {
                 let service = service.clone();
                 async move {
-                    let id: u64 = delivery.meta().key.parse()?;
+                    let id: u64 = delivery.meta().id.parse()?;
                     let _at_work = service.works_on(id);
                     match service.random(60) {
                         0 => sleep(LOCK * 2).await,
@@ -198,4 +198,31 @@ async fn no_swift_message_is_lost_or_deleted_before_it_was_done() {
         run_seed::<true>(seed).await;
         run_seed::<false>(seed).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_begin_while_others_are_deleted_and_the_rest_stays_in_the_queue() {
+    async fn check<const WAITS: bool>(swift_before: u64, held: u64) {
+        let service = Service::new(1);
+        let listener = swift::<WAITS>(&service).handlers_max(3).build();
+        service.put_many(swift_before);
+        listener.start(1).unwrap();
+        until("the first are deleted", || service.depth() == 0).await;
+        service.set_delete_latency(SECOND * 20);
+        service.put_many(20);
+        sleep(SECOND * 10).await;
+        let handled = service.done() as u64 - swift_before;
+        assert_eq!(handled, held);
+        assert_eq!(listener.state().in_flight, held);
+        service.set_delete_latency(Duration::ZERO);
+        until("all are deleted", || service.depth() == 0).await;
+        assert_eq!(service.violations(), [""; 0]);
+    }
+    // Three are deleted, and three keep their places.
+    check::<false>(0, 6).await;
+    check::<true>(0, 6).await;
+    // The same while handlers are swift. Nine are three whole batches: no receiver waits with fewer places.
+    check::<true>(FIRST + 1, 6).await;
+    // Each delete is a request, and not the handlers are what is waited for.
+    check::<false>(FIRST + 1, 3).await;
 }

@@ -132,6 +132,8 @@ pub(crate) struct Service {
     /// How long each request takes until it has its effect, and its answer after that.
     latency: Mutex<Duration>,
     answer_latency: Mutex<Duration>,
+    /// Of deletes, beside that of all requests.
+    delete_latency: Mutex<Duration>,
     /// How many requests are under way at once, in the order in which they were made.
     connections: Mutex<Option<Arc<Semaphore>>>,
 }
@@ -190,6 +192,10 @@ impl Service {
         *self.connections.lock().unwrap() = Some(Arc::new(Semaphore::new(count)));
     }
 
+    pub(crate) fn set_delete_latency(&self, latency: Duration) {
+        *self.delete_latency.lock().unwrap() = latency;
+    }
+
     pub(crate) fn set_answer_latency(&self, latency: Duration) {
         *self.answer_latency.lock().unwrap() = latency;
     }
@@ -206,6 +212,11 @@ impl Service {
 
     pub(crate) fn did(&self, id: u64) {
         self.state().done.insert(id);
+    }
+
+    /// How many messages were done.
+    pub(crate) fn done(&self) -> usize {
+        self.state().done.len()
     }
 
     /// A step of long work was done.
@@ -325,7 +336,10 @@ impl Service {
             Some(connections) => Some(connections.acquire_owned().await.unwrap()),
             None => None,
         };
-        let latency = *self.latency.lock().unwrap();
+        let mut latency = *self.latency.lock().unwrap();
+        if name == "complete" {
+            latency += *self.delete_latency.lock().unwrap();
+        }
         sleep(latency).await;
         let scripted = {
             let mut state = self.state();

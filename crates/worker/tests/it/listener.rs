@@ -28,7 +28,7 @@ pub(crate) fn works<const WAITS: bool>(
             let service = done.clone();
             async move {
                 sleep(takes).await;
-                service.did(delivery.meta().key.parse()?);
+                service.did(delivery.meta().id.parse()?);
                 Ok(())
             }
         }))

@@ -112,7 +112,7 @@ impl World {
     /// Work in steps that resumes where an earlier attempt was, and an effect at its end.
     async fn handle<K: Kind>(&self, delivery: Delivery<String, K::Lease>) -> Result<(), Failure> {
         let service = &self.service;
-        let id: u64 = delivery.meta().key.parse()?;
+        let id: u64 = delivery.meta().id.parse()?;
         let _at_work = service.works_on(id);
         let first = steps_of(id, delivery.checkpoint().map(|it| &**it));
         service.resumes(id, first);

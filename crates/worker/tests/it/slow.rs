@@ -110,7 +110,7 @@ fn saves(
                 assert!(saved.is_err(), "no answer came");
                 sleep(SECOND).await;
             }
-            service.did(delivery.meta().key.parse()?);
+            service.did(delivery.meta().id.parse()?);
             Ok(())
         }
     })

@@ -256,14 +256,12 @@ impl Core {
         let is_leaving = link.is_leaving;
         let sent = self.sending.extract_if(.., |_, it| it.link == key);
         let sent: Vec<_> = sent.map(|(_, it)| it.job).collect();
-        let settled = self.settling.extract_if(|_, it| it.link == key);
-        let mut settled: Vec<_> = settled.collect();
-        // In the order in which they went out, and not in that of the map.
-        settled.sort_unstable_by_key(|(delivery, _)| *delivery);
+        let settled = self.settling.extract_if(.., |_, it| it.link == key);
+        let settled: Vec<_> = settled.map(|(_, it)| it).collect();
         for job in sent {
             job.lose(&error);
         }
-        for (_, settling) in settled {
+        for settling in settled {
             settling.lose(&error);
         }
         self.fail_waiting(key, &error);

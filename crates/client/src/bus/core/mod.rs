@@ -19,7 +19,7 @@ mod spec;
 mod transfers;
 mod wire;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ pub(super) struct Core {
     /// Messages that went out and have no outcome.
     sending: BTreeMap<DeliveryId, Sending>,
     /// Outcomes that went out and have no answer.
-    settling: HashMap<DeliveryId, Settling>,
+    settling: BTreeMap<DeliveryId, Settling>,
     /// Who waits until the session can take a message.
     blocked: BTreeSet<Owner>,
     /// Audiences for which the driver is to fetch a token.
@@ -173,7 +173,7 @@ impl Core {
             audiences: BTreeMap::new(),
             owners: BTreeMap::new(),
             sending: BTreeMap::new(),
-            settling: HashMap::new(),
+            settling: BTreeMap::new(),
             blocked: BTreeSet::new(),
             tokens_wanted: Vec::new(),
             last_number: 0,

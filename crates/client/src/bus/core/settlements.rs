@@ -1,6 +1,6 @@
 //! Settlements: of one message, or of several at once.
 
-use std::collections::hash_map::Entry;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kew_amqp::performative::DeliveryState;
@@ -64,7 +64,8 @@ impl Drop for Together {
 /// Where the result of a settlement goes.
 #[derive(Debug)]
 enum Asker {
-    One(Job<Settled>),
+    /// In a box, so that those of many stay small.
+    One(Box<Job<Settled>>),
     OneOf(Arc<Together>, usize),
 }
 
@@ -123,7 +124,7 @@ impl Core {
         let settling = Settling {
             link,
             is_in_transaction: transaction.is_some(),
-            asker: Asker::One(job),
+            asker: Asker::One(Box::new(job)),
         };
         self.settle_one(delivery, state, settling);
     }
