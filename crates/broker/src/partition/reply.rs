@@ -23,10 +23,14 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// Size of the bodies that must be read from files.
-    pub fn size_in_files_bytes(&self) -> u64 {
+    /// How many bytes [`Answer::at_once`](crate::Answer::at_once) may copy.
+    pub fn size_to_copy_bytes(&self) -> u64 {
         let in_files = self.bodies.iter().filter(|it| it.is_in_file());
-        in_files.map(Body::len_bytes).sum()
+        let size = in_files.map(Body::len_bytes).sum();
+        match self.unread {
+            None if size <= Body::CACHED_SIZE_MAX_BYTES => size,
+            None | Some(_) => 0,
+        }
     }
 }
 

@@ -126,16 +126,6 @@ impl Driver {
         self.core.command(command, now);
     }
 
-    /// Takes commands that are there.
-    fn take_commands(&mut self) {
-        for _ in 0..COMMANDS_MAX {
-            match self.commands.try_recv() {
-                Ok(command) => self.command(command),
-                Err(_) => break,
-            }
-        }
-    }
-
     fn take_nudges(&mut self) {
         let now = self.now();
         for (link, nudge) in self.nudges.take() {
@@ -149,16 +139,10 @@ impl Driver {
         let mut output = Output::default();
         let mut tokens: JoinSet<Fetched> = JoinSet::new();
         let mut is_needed = true;
-        let mut has_read = false;
         loop {
             self.take_nudges();
             let now = self.now();
             let has_more = self.core.turn(now);
-            if std::mem::take(&mut has_read) {
-                // Receivers answer what has come before more is read: the service works meanwhile.
-                tokio::task::yield_now().await;
-                self.take_commands();
-            }
             self.fetch_tokens(&mut tokens);
             // What is not written stays with the machine, which bounds it.
             if output.parts.is_empty() {
@@ -197,7 +181,6 @@ impl Driver {
                     () = std::future::ready(()), if has_more => Happened::Nothing,
                 }
             };
-            has_read = matches!(woken, Happened::Read);
             if let Woken::Unneeded = self.handle(woken) {
                 is_needed = false;
                 self.core.close();
@@ -220,7 +203,12 @@ impl Driver {
             Happened::Asked(None) => return Woken::Unneeded,
             Happened::Asked(Some(command)) => {
                 self.command(command);
-                self.take_commands();
+                for _ in 1..COMMANDS_MAX {
+                    match self.commands.try_recv() {
+                        Ok(command) => self.command(command),
+                        Err(_) => break,
+                    }
+                }
             }
         }
         Woken::Worked

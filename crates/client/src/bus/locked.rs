@@ -75,7 +75,8 @@ impl Locked {
         self.message
     }
 
-    /// The message and its lock apart: the lock is small, and what settles the message needs nothing else.
+    /// The message and its lock apart: the lock is small, and settles the message, though not in a transaction. After a
+    /// renewal the lock knows its end, and the message does not.
     pub fn into_parts(self) -> (Received, Lock) {
         (self.message, self.lock)
     }

@@ -14,15 +14,18 @@ use crate::segment::{Segment, memory_size};
 use crate::storage;
 
 /// The most of one read of several bodies: while one of them is in memory, all that was read with it is.
-const READ_SIZE_MAX: u64 = 64 << 10;
+const READ_SIZE_MAX: u64 = 32 << 10;
+
+/// Smaller bodies get memory of their own, so that one that is kept keeps little else.
+const SHARED_SIZE_MIN: u32 = 512;
 
 /// The most between two bodies of one read: the event of a message, and the header of a record.
 const GAP_MAX: u64 = 256;
 
-/// The most that is read where nobody may be kept waiting. To copy and verify it takes about 0.1 ms.
-const CACHED_SIZE_MAX: u64 = 256 << 10;
-
 impl Body {
+    /// The most that [`read_cached`](Self::read_cached) reads, because to copy and verify more takes too long.
+    pub const CACHED_SIZE_MAX_BYTES: u64 = 256 << 10;
+
     /// The bytes of several bodies, in their order. Blocks if they must be read from files, and then checks them.
     ///
     /// Those that lie beside each other in one file share their memory.
@@ -47,12 +50,18 @@ impl Body {
         all
     }
 
-    /// The same without a device, and without waiting: `None` if one of them may not be in memory or not be whole, or if
-    /// to copy them would take long.
+    /// The same without waiting for a disk: `None` if one of them may not be in memory, if one is damaged, or if they are
+    /// too large.
     pub fn read_cached(bodies: &[Self]) -> Option<Vec<Bytes>> {
-        let in_files = bodies.iter().filter_map(Self::in_file);
-        let size: u64 = in_files.map(|(_, it)| u64::from(it.length)).sum();
-        if size > CACHED_SIZE_MAX {
+        let mut size = 0;
+        for (segment, location) in bodies.iter().filter_map(Self::in_file) {
+            // Its caller may be the last to drop the file, if the log has left it: that can take long.
+            if Arc::strong_count(segment) <= bodies.len() {
+                return None;
+            }
+            size += u64::from(location.length);
+        }
+        if size > Self::CACHED_SIZE_MAX_BYTES {
             return None;
         }
         let mut all = Vec::with_capacity(bodies.len());
@@ -125,7 +134,13 @@ fn read_together(
     let bodies = places.into_iter().map(|(segment, location)| {
         let Range { start, end } = framed(segment, location);
         let framed = buffer.slice(memory_size(start - from)..memory_size(end - from));
-        has_its_checksum(&framed, location).then(|| framed.slice(memory_size(CRC_SIZE)..))
+        has_its_checksum(&framed, location).then(|| {
+            let body = framed.slice(memory_size(CRC_SIZE)..);
+            match location.length < SHARED_SIZE_MIN {
+                true => Bytes::copy_from_slice(&body),
+                false => body,
+            }
+        })
     });
     bodies.collect()
 }

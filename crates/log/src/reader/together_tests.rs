@@ -46,6 +46,8 @@ impl StorageFile for Probe {
 /// Bodies of these sizes in one batch of a segment, each with an event of so many bytes behind it.
 struct Written {
     probe: Arc<Probe>,
+    /// As the log holds it.
+    _segment: Arc<Segment>,
     bodies: Vec<Body>,
     contents: Vec<Vec<u8>>,
 }
@@ -95,8 +97,10 @@ impl Written {
             let segment = Arc::clone(&segment);
             Body::in_segment(segment, location).expect("it lies in the segment")
         });
+        let bodies: Vec<_> = bodies.collect();
         Self {
-            bodies: bodies.collect(),
+            bodies,
+            _segment: segment,
             probe,
             contents,
         }
@@ -117,7 +121,7 @@ impl Written {
 
 #[test]
 fn neighbours_are_read_at_once() {
-    let written = Written::new(&[1_000; 32], 60);
+    let written = Written::new(&[900; 32], 60);
     written.check(Body::read_all(&written.bodies));
     assert_eq!(written.reads(), 1);
     let cached = Body::read_cached(&written.bodies).expect("all are cached");
@@ -128,7 +132,7 @@ fn neighbours_are_read_at_once() {
 
 #[test]
 fn one_read_gets_no_more_than_its_bound() {
-    let written = Written::new(&[20_000; 9], 0);
+    let written = Written::new(&[10_000; 9], 0);
     written.check(Body::read_all(&written.bodies));
     assert_eq!(written.reads(), 3);
     // One alone can be larger.
@@ -184,4 +188,15 @@ fn nothing_is_waited_for_where_nobody_may() {
     written.probe.is_cached.store(true, Ordering::Relaxed);
     let read = Body::read_cached(&bodies).expect("it is cached");
     assert_eq!(read, [b"here".as_slice(), &written.contents[0], b"here"]);
+}
+
+#[test]
+fn a_file_that_the_log_has_left_is_not_dropped_where_nobody_may_wait() {
+    let Written {
+        _segment, bodies, ..
+    } = Written::new(&[100; 3], 0);
+    assert!(Body::read_cached(&bodies).is_some());
+    drop(_segment);
+    assert_eq!(Body::read_cached(&bodies), None);
+    assert!(Body::read_all(&bodies).iter().all(Result::is_ok));
 }

@@ -16,6 +16,8 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+#[cfg(target_os = "linux")]
+use std::sync::{TryLockError, TryLockResult};
 
 #[cfg(target_os = "linux")]
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -286,11 +288,11 @@ impl Handle {
     /// The file if it is open, and nobody opens or removes another one just now: that can take long.
     #[cfg(target_os = "linux")]
     fn file_at_hand(&self) -> Option<Arc<File>> {
-        let written = self.written.try_lock().ok()?;
+        let written = at_once(self.written.try_lock())?;
         if let Some(file) = &*written {
             return Some(Arc::clone(file));
         }
-        let mut files = self.descriptors.files.try_lock().ok()?;
+        let mut files = at_once(self.descriptors.files.try_lock())?;
         let file = files.by_id.get(&self.id)?.open.clone()?;
         files.change(self.id, |_| {});
         Some(file)
@@ -310,6 +312,16 @@ impl Handle {
 
     fn written(&self) -> MutexGuard<'_, Option<Arc<File>>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lock that nobody else holds.
+#[cfg(target_os = "linux")]
+fn at_once<T>(tried: TryLockResult<MutexGuard<'_, T>>) -> Option<MutexGuard<'_, T>> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

@@ -102,6 +102,10 @@ impl StorageFile for MemoryFile {
         Ok(count)
     }
 
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset)
+    }
+
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         let mut content = lock(&self.content);
         for (chunk, within, range) in pieces(offset, bytes.len()) {

@@ -51,8 +51,8 @@ pub trait StorageFile: Send + Sync {
     /// the file or after an interruption, and 0 only at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// The same without a device: it fails with [`io::ErrorKind::WouldBlock`] if the bytes may not be in memory, and where
-    /// nobody can tell. It never waits.
+    /// The same without waiting for a device. It fails with [`io::ErrorKind::WouldBlock`] if the bytes may not be in memory,
+    /// which is all that some storages can say.
     fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let _ = (buffer, offset);
         Err(io::ErrorKind::WouldBlock.into())

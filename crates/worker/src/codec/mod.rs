@@ -52,8 +52,8 @@ pub trait Codec<T>: Send + Sync + 'static {
     /// Whether [`completed`](Self::completed) does anything. A codec that says no saves a little for each message.
     const CLEANS_UP: bool = true;
 
-    /// Whether [`decode`](Self::decode) may wait for something. A codec that says no, and then waits nevertheless, begins
-    /// anew with the message.
+    /// Whether [`decode`](Self::decode) may wait for something. A codec that says no saves a little for each message. If
+    /// its future waits nevertheless, it is dropped and `decode` is called again.
     const WAITS: bool = true;
 
     /// Reads a message.

@@ -66,17 +66,11 @@ pub(super) fn begin_all<T: Send + Sync + 'static, S: Source>(
         }
     }
     if !done.is_empty() {
-        let places = split(places, done.len());
+        let places = shared.places_to_delete(split(places, done.len()));
         match S::Lease::COMPLETES_TOGETHER {
-            true => {
-                let places = shared.places_to_delete(places);
-                shared.spawn(complete_together(shared.clone(), done, places));
-            }
-            // Here the handlers are not what the next messages wait for: each delete is a request, as a receive is.
-            false => {
-                shared.spawn(complete_apart(shared.clone(), done, places));
-            }
-        }
+            true => shared.spawn(complete_together(shared.clone(), done, places)),
+            false => shared.spawn(complete_apart(shared.clone(), done, places)),
+        };
     }
 }
 

@@ -77,9 +77,9 @@ impl<T: Send + Sync + 'static, S: Source> ListenerBuilder<T, S> {
         self
     }
 
-    /// Messages that are handled at once, from 1. Default 64. The listener receives no message without a place here. A
-    /// message that was handled gives its place to the next one while the service deletes it, as long as no more than so
-    /// many are being deleted: so this also bounds the listener's memory.
+    /// Messages that are handled at once, from 1. Default 64. The listener receives no message without a place here. On
+    /// Service Bus a message that was handled gives its place to the next one while the service deletes it, as long as no
+    /// more than so many are being deleted: so this also bounds the listener's memory.
     #[must_use]
     pub fn handlers_max(mut self, count: u32) -> Self {
         self.settings.handlers_max = count.max(1) as usize;

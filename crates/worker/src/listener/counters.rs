@@ -109,10 +109,12 @@ pub struct State {
     pub active_tasks: u32,
     /// Dequeue tasks that were started.
     pub total_tasks: u64,
-    /// Messages under lease, those that wait out their back-off included.
+    /// Messages under lease, those that wait out their back-off or are being deleted included.
     pub in_flight: u64,
     /// Messages that wait out their back-off under lease.
     pub delayed: u64,
+    /// Messages that were handled and have given their place to others, while the service deletes them.
+    pub deleting: u64,
     /// Requests to the service, as far as listeners see them: retries of the client are not counted.
     pub requests: u64,
     /// Those that failed.

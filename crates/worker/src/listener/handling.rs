@@ -3,7 +3,7 @@
 //! What is known of it is shared, so that a task can go on with what another one began: see `batch`.
 
 use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -227,7 +227,9 @@ impl<T: Send + Sync + 'static, S: Source> Work<T, S> {
     /// The same as far as it can be freed while others have the message too.
     fn forget_message(&self) {
         if !self.shared.is_watched() {
-            *lock(&self.message) = None;
+            let message = lock(&self.message).take();
+            // A message that panics when it is dropped was handled nevertheless.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(message)));
         }
     }
 

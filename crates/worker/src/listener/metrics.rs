@@ -105,6 +105,11 @@ impl<T: Send + Sync + 'static, S: Source> Listener<T, S> {
                 "Messages that wait under lease",
                 state.delayed,
             ),
+            (
+                "kew_worker_deleting",
+                "Messages that were handled and gave their place to others",
+                state.deleting,
+            ),
         ];
         families.extend(
             gauges.map(|(name, help, value)| {

@@ -25,7 +25,7 @@ use crate::policy::{
     AfterLoss, Idle, LossLimit, LossWindow, LostLeases, OnLostLeases, Pace, RequestOutcome,
     RetryDelay, Visibility, WakeUp,
 };
-use crate::source::{Incoming, Meta, Source};
+use crate::source::{Incoming, Lease, Meta, Source};
 
 /// Events that a watcher may be behind.
 pub(super) const EVENTS_MAX: usize = 1_024;
@@ -217,11 +217,15 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
     }
 
     /// Gives places of handlers that have ended to others, while the service deletes the messages. If too many are being
-    /// deleted, they keep these places: that bounds the messages that the listener holds.
+    /// deleted, they keep these places: that bounds the messages that the listener holds. They also keep them where each
+    /// delete is a request: running handlers need the connections to renew their leases.
     pub(super) fn places_to_delete(
         &self,
         places: Option<OwnedSemaphorePermit>,
     ) -> Option<OwnedSemaphorePermit> {
+        if !S::Lease::COMPLETES_TOGETHER {
+            return places;
+        }
         let count = places.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         match self.deletes.clone().try_acquire_many_owned(count) {
@@ -363,6 +367,7 @@ impl<T: Send + Sync + 'static, S: Source> Shared<T, S> {
             total_tasks: self.tasks.total(),
             in_flight: counters.in_flight.value(),
             delayed: counters.delayed.value(),
+            deleting: (self.settings.handlers_max - self.deletes.available_permits()) as u64,
             requests: counters.requests.value(),
             failed_requests: counters.failed_requests.value(),
             empty_polls: counters.empty_polls.value(),

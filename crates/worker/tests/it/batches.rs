@@ -214,15 +214,16 @@ async fn handlers_begin_while_others_are_deleted_and_the_rest_stays_in_the_queue
         let handled = service.done() as u64 - swift_before;
         assert_eq!(handled, held);
         assert_eq!(listener.state().in_flight, held);
+        assert_eq!(listener.state().deleting, held - 3);
         service.set_delete_latency(Duration::ZERO);
         until("all are deleted", || service.depth() == 0).await;
         assert_eq!(service.violations(), [""; 0]);
     }
-    // Three are deleted, and three keep their places.
-    check::<false>(0, 6).await;
+    // Three are deleted, and three keep their places. While handlers are swift, nine are three whole batches before: no
+    // receiver waits with fewer places.
     check::<true>(0, 6).await;
-    // The same while handlers are swift. Nine are three whole batches: no receiver waits with fewer places.
     check::<true>(FIRST + 1, 6).await;
-    // Each delete is a request, and not the handlers are what is waited for.
+    // Here each delete is a request.
+    check::<false>(0, 3).await;
     check::<false>(FIRST + 1, 3).await;
 }

@@ -99,6 +99,8 @@ pub(crate) struct FakeLease<const WAITS: bool> {
     lease: Duration,
     ends_at: Instant,
     is_buried: bool,
+    /// Only its delete is called from now on.
+    is_handled: bool,
 }
 
 impl<const WAITS: bool> FakeLease<WAITS> {
@@ -124,6 +126,7 @@ impl<const WAITS: bool> FakeLease<WAITS> {
             lease,
             ends_at,
             is_buried: false,
+            is_handled: false,
         }
     }
 
@@ -133,6 +136,10 @@ impl<const WAITS: bool> FakeLease<WAITS> {
         hidden_for: Duration,
         change: impl FnOnce(&mut Stored) + Send + 'static,
     ) -> Result<(), SourceError> {
+        if self.is_handled {
+            self.service
+                .violates(format!("{name} of a message that was handled"));
+        }
         let asked_at = Instant::now();
         let changed = self
             .service
@@ -155,6 +162,11 @@ impl<const WAITS: bool> Lease for FakeLease<WAITS> {
     async fn renew(&mut self, duration: Duration) -> Result<(), SourceError> {
         self.lease = if WAITS { LOCK } else { duration };
         self.change("renew", self.lease, |_| {}).await
+    }
+
+    fn handled(&mut self) {
+        self.is_handled = true;
+        self.incoming.body = Bytes::new();
     }
 
     async fn complete(&mut self) -> Result<(), SourceError> {

@@ -185,7 +185,7 @@ impl Client {
             watch,
             room,
         } = look;
-        let copied = reply.as_ref().map_or(0, Answered::size_in_files_bytes);
+        let copied = reply.as_ref().map_or(0, Answered::size_to_copy_bytes);
         self.turn.steps.charge(steps_to_copy(copied));
         let answer = match reply.map(Answer::at_once) {
             Ok(Ok(answer)) => Ok(answer),
