@@ -3,11 +3,12 @@
 use crate::arithmetic::Computed;
 use crate::error::{EvaluationError, Fault, SyntaxError};
 use crate::evaluate::Run;
+use crate::message::{Message, NewIds, SystemProperty};
 use crate::message::{Settable, same_name};
 use crate::number::Number;
 use crate::syntax::tree::{Property, Statement};
 use crate::syntax::{Parameters, parse_action};
-use crate::{Message, NewIds, OwnedValue, SystemProperty, Value};
+use crate::value::{OwnedValue, Value};
 
 /// Statements that set and remove properties, one after the other.
 ///

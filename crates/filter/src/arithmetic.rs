@@ -1,9 +1,9 @@
 //! Operators between values, with the types that C# gives their results.
 
-use crate::Value;
 use crate::error::Fault;
 use crate::limits::MADE_TEXT_BYTES_MAX;
 use crate::number::{Integer, Number};
+use crate::value::Value;
 
 /// An operator of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::Value;
 use crate::number::Number;
+use crate::value::Value;
 
 /// What a predicate is. Only `True` selects a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,8 +130,12 @@ fn relation_of_numbers(left: Number, right: Number) -> Relation {
     let exact = match (left, right) {
         (Integer(left, _), Integer(right, _)) => Some(left.cmp(&right)),
         (Decimal(left), Decimal(right)) => Some(left.order(right)),
-        (Integer(left, _), Decimal(right)) => Some(crate::Decimal::of_integer(left).order(right)),
-        (Decimal(left), Integer(right, _)) => Some(left.order(crate::Decimal::of_integer(right))),
+        (Integer(left, _), Decimal(right)) => {
+            Some(crate::decimal::Decimal::of_integer(left).order(right))
+        }
+        (Decimal(left), Integer(right, _)) => {
+            Some(left.order(crate::decimal::Decimal::of_integer(right)))
+        }
         (Single(_) | Double(_), _) | (_, Single(_) | Double(_)) => {
             left.to_double().partial_cmp(&right.to_double())
         }

@@ -1,8 +1,9 @@
 //! Correlation filters.
 
 use crate::compare::{Comparison, Truth, compare};
+use crate::message::{Message, SystemProperty};
 use crate::syntax::tree::Property;
-use crate::{Message, OwnedValue, SystemProperty};
+use crate::value::OwnedValue;
 
 /// Equalities that must all hold.
 ///

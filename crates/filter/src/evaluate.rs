@@ -5,9 +5,10 @@ use crate::compare::{Comparison, Truth, compare};
 use crate::error::{EvaluationError, Fault};
 use crate::like::Pattern;
 use crate::limits::STEPS_MAX;
+use crate::message::{Message, NewIds, SystemProperty};
 use crate::syntax::tree::{Column, Expression, Like, PatternOf, Predicate, Property};
 use crate::syntax::{escape_of, pattern_of};
-use crate::{Message, NewIds, SystemProperty, Value};
+use crate::value::Value;
 
 /// An evaluation that is under way.
 pub(crate) struct Run<'v, M: ?Sized> {

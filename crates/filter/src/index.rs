@@ -15,9 +15,11 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use crate::compare::Comparison;
 use crate::error::EvaluationError;
 use crate::message::folded;
+use crate::message::{Message, NewIds, SystemProperty};
 use crate::number::Number;
+use crate::rule::Filter;
 use crate::syntax::tree::{Expression, Predicate, Property};
-use crate::{Filter, Message, NewIds, SystemProperty, Value};
+use crate::value::Value;
 
 /// With more names than that, the message's properties are visited instead of asked for.
 const NAMES_ASKED_FOR_MAX: usize = 8;

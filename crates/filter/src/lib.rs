@@ -18,6 +18,8 @@ mod decimal;
 mod error;
 mod evaluate;
 mod index;
+#[cfg(test)]
+mod layers;
 mod like;
 pub mod limits;
 mod message;

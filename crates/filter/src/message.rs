@@ -1,6 +1,6 @@
 //! What a rule sees of a message.
 
-use crate::Value;
+use crate::value::Value;
 
 /// The properties of a message. An implementation may decode them as they are asked for.
 pub trait Message {

@@ -1,6 +1,7 @@
 //! Numbers of all types as three kinds, and which type an operation on two of them has.
 
-use crate::{Decimal, Value};
+use crate::decimal::Decimal;
+use crate::value::Value;
 
 /// A number, exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]

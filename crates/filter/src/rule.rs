@@ -1,7 +1,11 @@
 //! Rules, and the copies of a message that the rules of one subscription make.
 
+use crate::action::{Action, Change, Target};
+use crate::correlation::CorrelationFilter;
 use crate::error::EvaluationError;
-use crate::{Action, Change, CorrelationFilter, Message, NewIds, OwnedValue, SqlFilter, Target};
+use crate::message::{Message, NewIds};
+use crate::sql::SqlFilter;
+use crate::value::OwnedValue;
 
 /// The application property that names the rule with an action that made a copy.
 ///

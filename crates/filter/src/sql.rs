@@ -2,9 +2,9 @@
 
 use crate::error::{EvaluationError, SyntaxError};
 use crate::evaluate::Run;
+use crate::message::{Message, NewIds};
 use crate::syntax::tree::Predicate;
 use crate::syntax::{Parameters, parse_filter};
-use crate::{Message, NewIds};
 
 /// A condition on the properties of a message, written in a subset of SQL.
 ///

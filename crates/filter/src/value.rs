@@ -1,6 +1,6 @@
 //! Values of properties, with the types that AMQP gives them.
 
-use crate::Decimal;
+use crate::decimal::Decimal;
 
 /// A value of a message, as it is read from it: texts and bytes are borrowed.
 #[derive(Clone, Copy, Debug, PartialEq)]

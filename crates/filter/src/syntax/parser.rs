@@ -12,8 +12,9 @@ use crate::compare::Comparison;
 use crate::error::{Fault, Problem, SyntaxError};
 use crate::like::Pattern;
 use crate::limits::{DEPTH_MAX, STATEMENTS_MAX, TEXT_CHARS_MAX};
+use crate::message::SystemProperty;
 use crate::message::same_name;
-use crate::{OwnedValue, SystemProperty, Value};
+use crate::value::{OwnedValue, Value};
 
 /// The values of parameters, such as `@color`. Names are given with or without `@`, in upper or lower case.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,7 +3,8 @@
 use crate::arithmetic::Operator;
 use crate::compare::Comparison;
 use crate::like::Pattern;
-use crate::{OwnedValue, SystemProperty};
+use crate::message::SystemProperty;
+use crate::value::OwnedValue;
 
 /// A place in the text, in characters from 1.
 pub(crate) type Column = u16;
