@@ -243,6 +243,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn a_pattern_matches_as_it_is_defined(pattern in "[ab_%é]{0,9}", text in "[abé]{0,12}") {
             let [slow_pattern, slow_text] = [&pattern, &text].map(|it| it.chars().collect::<Vec<_>>());

@@ -460,7 +460,7 @@ pub(crate) fn filter_of(condition: &Condition) -> Option<SqlFilter> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(8_000))]
+    #![proptest_config(ProptestConfig { cases: 8_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_filter_selects_what_its_tree_selects(
