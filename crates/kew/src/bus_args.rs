@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use kew_bus_api::Right;
 use kew_principals::WhichKey;
 
+use crate::bus_tool_args::TestRuleArgs;
 use crate::flags::DirectoryArgs;
 use crate::operate_args::OperateCommand;
 use crate::principal_command::which_key;
@@ -18,7 +19,7 @@ pub(crate) struct BusArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BusCommand {
-    /// Manage authorization rules, each with rights and two keys.
+    /// Manage authorization rules, each with rights and two keys; test rules of subscriptions.
     ///
     /// A rule of the namespace applies to all queues. A rule of a queue (--entity) applies to that queue and
     /// its dead-letter queue. The namespace and each queue can have 12 rules. If a server uses the data
@@ -37,7 +38,7 @@ pub(super) enum BusCommand {
 #[derive(Debug, Args)]
 pub(super) struct RuleArgs {
     #[command(subcommand)]
-    pub(super) command: RuleCommand,
+    pub(super) command: AnyRuleCommand,
     #[command(flatten)]
     pub(super) of: DirectoryArgs,
 }
@@ -57,6 +58,17 @@ pub(crate) struct WhoseArgs {
     /// Use the rules of this queue [default: the rules of the namespace]
     #[arg(long, value_name = "QUEUE")]
     pub(super) entity: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum AnyRuleCommand {
+    #[command(flatten)]
+    Authorization(RuleCommand),
+    /// Test a subscription's rule on messages of a file, of standard input or of a queue
+    ///
+    /// It needs no topic and changes nothing. It prints for each message whether the filter selects it, what the
+    /// action would change, or why the rule fails. A rule that is not valid is refused, and the place is marked.
+    Test(Box<TestRuleArgs>),
 }
 
 #[derive(Debug, Subcommand)]

@@ -12,14 +12,17 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::admin::reach::ask;
 use crate::admin::{Act, Answer};
-use crate::bus_args::{BusArgs, BusCommand, ExportArgs};
+use crate::bus_args::{AnyRuleCommand, BusArgs, BusCommand, ExportArgs};
 use crate::cli::{print_error, print_line};
 use crate::operate;
 
 pub(crate) fn run(args: BusArgs) -> ExitCode {
     let done = match args.command {
         BusCommand::Operate(command) => return operate::run(&command),
-        BusCommand::Rule(args) => rule::run(args.command, args.of),
+        BusCommand::Rule(args) => match args.command {
+            AnyRuleCommand::Test(test) => return operate::test_rule(&test),
+            AnyRuleCommand::Authorization(command) => rule::run(command, args.of),
+        },
         BusCommand::Export(args) => export(args),
     };
     match done {

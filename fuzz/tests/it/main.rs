@@ -14,6 +14,7 @@ mod documents;
 mod door;
 mod engine;
 mod files;
+mod filter;
 mod shared_access;
 mod sharing;
 mod tokens;

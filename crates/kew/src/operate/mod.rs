@@ -21,12 +21,14 @@ mod sessions;
 mod settings;
 mod settle;
 mod show;
+mod test_rule;
 mod view;
 mod watch;
 
 use std::process::ExitCode;
 
 use crate::bus_session_args::SessionCommand;
+use crate::bus_tool_args::TestRuleArgs;
 use crate::operate_args::{
     Common, DlqArgs, DlqCommand, FilterArgs, MessageCommand, OperateCommand,
 };
@@ -96,6 +98,10 @@ fn run_session(command: &SessionCommand) -> ExitCode {
         It::State(args) => with(&args.common, |it| sessions::state(it, args)),
         It::SetState(args) => with(&args.of.common, |it| sessions::set_state(it, args)),
     }
+}
+
+pub(crate) fn test_rule(args: &TestRuleArgs) -> ExitCode {
+    ended(test_rule::test(args), args.common.json)
 }
 
 pub(crate) fn run_dlq(args: &DlqArgs) -> ExitCode {

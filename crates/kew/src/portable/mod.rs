@@ -9,6 +9,7 @@
 
 mod bus;
 mod queue;
+mod sample;
 mod value;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,6 +21,7 @@ use serde_json::{Map, Value as Json};
 
 pub(crate) use bus::{message_of, record_of};
 pub(crate) use queue::{Text, record_of_text, text_of};
+pub(crate) use sample::{Sample, of_amqp, shown, typed};
 
 /// The version that this program writes, and the only one that it reads.
 const VERSION: u64 = 1;

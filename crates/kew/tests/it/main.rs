@@ -16,6 +16,7 @@ mod bus_receive;
 mod bus_repair;
 mod bus_resubmit;
 mod bus_rules;
+mod bus_test_rule;
 mod bus_tools;
 mod client;
 mod clock_jump;

@@ -1,0 +1,9 @@
+//! Filters, actions and the index, through the public interface.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bounds;
+mod cases;
+mod naive;
+mod rules;
+mod sample;

@@ -1,0 +1,279 @@
+//! Rules of subscriptions: the index against evaluating all, and copies.
+
+use kew_filter::{
+    Action, Change, CorrelationFilter, EvaluationError, Filter, Matches, NewIds, OwnedValue,
+    Parameters, Rule, RuleId, RuleSet, SqlFilter, SystemProperty, Target, Value, copies,
+};
+use proptest::prelude::*;
+
+use crate::naive::{Made, conditions, filter_of, messages, sample_of};
+use crate::sample::{Sample, ids};
+
+fn sql(text: &str) -> Filter {
+    Filter::Sql(SqlFilter::parse(text, &Parameters::default()).unwrap())
+}
+
+fn text(text: &str) -> OwnedValue {
+    OwnedValue::Text(text.into())
+}
+
+fn found(rules: &RuleSet, message: &Sample) -> Matches {
+    let mut matches = Matches::default();
+    let ids: &dyn Fn(u32) -> [u8; 16] = &ids;
+    rules.find(message, &ids, &mut matches);
+    matches
+}
+
+/// What evaluating each rule gives.
+fn all(
+    filters: &[(RuleId, Filter)],
+    message: &Sample,
+) -> (Vec<RuleId>, Vec<(RuleId, EvaluationError)>) {
+    let ids: &dyn NewIds = &ids;
+    let mut matching = Vec::new();
+    let mut failed = Vec::new();
+    for (id, filter) in filters {
+        match filter.matches(message, ids) {
+            Ok(true) => matching.push(*id),
+            Ok(false) => {}
+            Err(error) => failed.push((*id, error)),
+        }
+    }
+    (matching, failed)
+}
+
+fn filters() -> impl Strategy<Value = Filter> {
+    let names = prop::sample::select(
+        &[
+            "a",
+            "B",
+            "c",
+            "name with space",
+            "d1",
+            "d2",
+            "d3",
+            "d4",
+            "d5",
+            "d6",
+        ][..],
+    );
+    let values = prop_oneof![
+        (-3i64..4).prop_map(|it| OwnedValue::Plain(Value::Long(it))),
+        (-3i32..4).prop_map(|it| OwnedValue::Plain(Value::Double(f64::from(it) / 2.0))),
+        "[ab]{0,2}".prop_map(|it| OwnedValue::Text(it.into())),
+        Just(OwnedValue::Plain(Value::Null)),
+        Just(OwnedValue::Plain(Value::Boolean(true))),
+        Just(OwnedValue::Plain(Value::Char('b'))),
+    ];
+    let correlation = prop::collection::vec((names, values), 0..3).prop_map(|all| {
+        let start = CorrelationFilter::default();
+        let add =
+            |filter: CorrelationFilter, (name, value): (&str, OwnedValue)| filter.user(name, value);
+        Filter::Correlation(all.into_iter().fold(start, add))
+    });
+    let sql = conditions().prop_filter_map("its constants are refused", |condition| {
+        filter_of(&condition).map(Filter::Sql)
+    });
+    prop_oneof![
+        1 => Just(Filter::True),
+        1 => Just(Filter::False),
+        8 => correlation,
+        8 => sql,
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_index_finds_what_evaluating_all_finds(
+        filters in prop::collection::vec(filters(), 0..40),
+        removed in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+        many in prop::collection::vec(messages(), 4),
+        has_twins in any::<bool>(),
+    ) {
+        let mut filters: Vec<(RuleId, Filter)> = (0..).zip(filters).collect();
+        let mut rules = RuleSet::default();
+        for (id, filter) in filters.iter().rev() {
+            rules.insert(*id, filter.clone());
+        }
+        for index in removed {
+            if !filters.is_empty() {
+                let (id, _) = filters.remove(index.index(filters.len()));
+                prop_assert!(rules.remove(id));
+                prop_assert!(!rules.remove(id));
+            }
+        }
+        prop_assert_eq!(rules.len(), filters.len());
+        for message in many {
+            let mut sample = sample_of(&message);
+            if has_twins {
+                // A second property whose name differs in upper and lower case only.
+                let twin = sample_of(&[("B", Made::Integer(1, 64)), ("A", Made::Null)]);
+                sample.user.extend(twin.user);
+            }
+            let matches = found(&rules, &sample);
+            let (matching, failed) = all(&filters, &sample);
+            prop_assert_eq!(matches.matching(), matching);
+            prop_assert_eq!(matches.failed(), failed);
+        }
+        for (id, _) in &filters {
+            rules.remove(*id);
+        }
+        prop_assert!(rules.is_empty());
+        prop_assert_eq!(found(&rules, &Sample::default()).evaluated(), 0);
+    }
+}
+
+#[test]
+fn rules_with_other_values_are_not_evaluated() {
+    let mut rules = RuleSet::default();
+    for customer in 0..2_000 {
+        // All share the first condition: the rarer one is the one that finds them.
+        let filter = CorrelationFilter::default()
+            .system(SystemProperty::Label, "order")
+            .user("customer", OwnedValue::Plain(Value::Long(customer)));
+        rules.insert(customer.try_into().unwrap(), Filter::Correlation(filter));
+    }
+    rules.insert(5_000, sql("customer = 7 AND size > 10"));
+    rules.insert(5_001, sql("size > 10 AND Customer IN (7, 8)"));
+    rules.insert(5_002, sql("size > 10"));
+    let message = Sample::read("customer=int 7, size=int 11, sys.Label='order'");
+    let matches = found(&rules, &message);
+    assert_eq!(matches.matching(), [7, 5_000, 5_001, 5_002]);
+    assert_eq!(
+        matches.evaluated(),
+        4 + 1,
+        "the first one has the common label only"
+    );
+    let matches = found(&rules, &Sample::read("customer=int 9999, size=int 11"));
+    assert_eq!((matches.matching(), matches.evaluated()), (&[5_002][..], 1));
+}
+
+#[test]
+fn what_may_fail_before_an_equality_is_evaluated_first() {
+    let mut rules = RuleSet::default();
+    rules.insert(1, sql("1 / n = 1 AND color = 'red'"));
+    rules.insert(2, sql("color = 'red' AND 1 / n = 1"));
+    let matches = found(&rules, &Sample::read("n=int 0, color='blue'"));
+    let failed: Vec<_> = matches.failed().iter().map(|(id, _)| *id).collect();
+    assert_eq!((failed, matches.evaluated()), (vec![1], 1));
+}
+
+#[test]
+fn a_rule_that_is_replaced_is_found_by_its_new_filter_only() {
+    let mut rules = RuleSet::default();
+    rules.insert(1, sql("a = 1"));
+    rules.insert(1, sql("b = 1"));
+    assert_eq!(found(&rules, &Sample::read("a=int 1")).evaluated(), 0);
+    assert_eq!(found(&rules, &Sample::read("b=int 1")).matching(), [1]);
+    assert_eq!(rules.filter(1), Some(&sql("b = 1")));
+}
+
+#[test]
+fn correlation_filters_compare_each_field() {
+    let message = Sample::read(
+        "sys.CorrelationId='c', sys.MessageId='m', sys.To='t', sys.ReplyTo='r', sys.Label='l', \
+         sys.SessionId='s', sys.ReplyToSessionId='rs', sys.ContentType='ct'",
+    );
+    let all = CorrelationFilter::SYSTEM
+        .into_iter()
+        .zip(["c", "m", "t", "r", "l", "s", "rs", "ct"]);
+    let mut together = CorrelationFilter::default();
+    for (property, value) in all {
+        let one = CorrelationFilter::default().system(property, value);
+        assert!(one.matches(&message), "{property:?}");
+        assert!(!one.matches(&Sample::default()), "{property:?}");
+        let other = CorrelationFilter::default().system(property, &value.to_uppercase());
+        assert!(!other.matches(&message), "{property:?}");
+        together = together.system(property, value);
+    }
+    assert!(together.matches(&message));
+    assert!(!together.user("absent", text("x")).matches(&message));
+}
+
+#[test]
+fn correlation_filters_compare_properties_by_value() {
+    let message = Sample::read("Color='Red', n=int 5, on=true, nothing=null");
+    let is = |name: &str, value: OwnedValue| {
+        CorrelationFilter::default()
+            .user(name, value)
+            .matches(&message)
+    };
+    assert!(is("color", text("Red")));
+    assert!(!is("color", text("red")));
+    assert!(is("n", OwnedValue::Plain(Value::Long(5))));
+    assert!(is("n", OwnedValue::Plain(Value::Double(5.0))));
+    assert!(!is("n", text("5")));
+    assert!(is("on", OwnedValue::Plain(Value::Boolean(true))));
+    assert!(is("nothing", OwnedValue::Plain(Value::Null)));
+    assert!(!is("absent", OwnedValue::Plain(Value::Null)));
+    assert!(CorrelationFilter::default().matches(&message));
+}
+
+fn rule(name: &str, action: Option<&str>) -> Rule {
+    let parsed = action.map(|text| Action::parse(text, &Parameters::default()).unwrap());
+    Rule {
+        name: name.to_owned(),
+        filter: Filter::True,
+        action: parsed,
+    }
+}
+
+fn set(name: &str, value: OwnedValue) -> Change {
+    Change {
+        target: Target::User(name.into()),
+        to: Some(value),
+    }
+}
+
+/// The example of the service's documentation: five rules, two of them with actions, make three copies.
+#[test]
+fn rules_without_actions_make_one_copy_and_others_one_each() {
+    let rules = [
+        rule("with a", Some("SET a = 1")),
+        rule("plain 1", None),
+        rule("with b", Some("REMOVE b; SET sys.Label = 'x'")),
+        rule("plain 2", None),
+        rule("plain 3", None),
+    ];
+    let ids: &dyn Fn(u32) -> [u8; 16] = &ids;
+    let (made, failed) = copies(&Sample::default(), &rules, &ids);
+    assert!(failed.is_empty());
+    let changes: Vec<_> = made.into_iter().map(|copy| copy.changes).collect();
+    let removed = Change {
+        target: Target::User("b".into()),
+        to: None,
+    };
+    let labelled = Change {
+        target: Target::System(SystemProperty::Label),
+        to: Some(text("x")),
+    };
+    let one = OwnedValue::Plain(Value::Long(1));
+    let expected = [
+        vec![],
+        vec![set("a", one), set("RuleName", text("with a"))],
+        vec![removed, labelled, set("RuleName", text("with b"))],
+    ];
+    assert_eq!(changes, expected);
+}
+
+#[test]
+fn copies_are_independent_and_failures_name_their_rule() {
+    let rules = [
+        rule("fails", Some("SET a = 1 / n")),
+        rule("one", Some("SET RuleName = 'mine'; SET n = n + 1")),
+        rule("two", Some("SET n = n + 1")),
+    ];
+    let ids: &dyn Fn(u32) -> [u8; 16] = &ids;
+    let (made, failed) = copies(&Sample::read("n=int 0"), &rules, &ids);
+    let n = || set("n", OwnedValue::Plain(Value::Int(1)));
+    let changes: Vec<_> = made.into_iter().map(|copy| copy.changes).collect();
+    let named = |name: &str| vec![n(), set("RuleName", text(name))];
+    assert_eq!(changes, [named("one"), named("two")]);
+    assert_eq!(failed.len(), 1);
+    let failed = (failed[0].rule, failed[0].error.to_string());
+    assert_eq!(failed, ("fails", "column 11: division by zero".to_owned()));
+    let none: [Rule; 0] = [];
+    assert_eq!(copies(&Sample::default(), &none, &ids).0, []);
+}
