@@ -47,6 +47,7 @@ mod scrub;
 mod server;
 mod skip;
 mod small_disk;
+mod soak;
 mod start_errors;
 mod tls;
 mod verdict;

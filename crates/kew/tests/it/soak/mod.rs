@@ -1,0 +1,162 @@
+//! A soak: both protocols at one server for as long as `KEW_FLAT_SECONDS` says, at a steady rate and over a steady
+//! backlog. Resident memory, open descriptors and bytes on disk must stay flat.
+//!
+//! The load is the same at all times: messages of both services arrive and leave at the same rate, some of them hidden,
+//! scheduled or dead-lettered meanwhile, and once in each period queues are created, filled, cleared or purged, and
+//! deleted, by clients that connect anew. So growth is a leak, and no other test runs long enough to see
+//! one. What the messages say is checked by the loads of the other tests, and not here.
+
+mod buses;
+mod queues;
+mod sample;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use crate::bus_load::Door;
+use crate::load::{self, from_environment, stop_in_order};
+use crate::server::{Server, show};
+
+/// Within `./test` it shows only that the soak works. `proof/run` asks for 1,800.
+const SECONDS_DEFAULT: u64 = 10;
+
+/// Messages of each service that arrive in a second, and as many that leave.
+const RATE: u64 = 400;
+
+/// Messages of each service that wait while the load runs.
+const BACKLOG: u64 = 20_000;
+
+/// How often clients send: each sends as many messages as the rate says.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How many samples there are, whatever the time.
+const SAMPLES: u32 = 300;
+
+/// The time between two samples at least, and at most.
+const SAMPLED_EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// What all clients of the load share.
+#[derive(Clone)]
+struct Pace {
+    is_over: Arc<AtomicBool>,
+    /// Messages that arrived, of each service.
+    of_storage: Arc<AtomicU64>,
+    of_bus: Arc<AtomicU64>,
+    /// How often the queues that come and go do so.
+    period: Duration,
+}
+
+impl Pace {
+    fn goes_on(&self) -> bool {
+        !self.is_over.load(Relaxed)
+    }
+
+    /// A clock that makes up for no tick that was late: a burst would not be a steady load.
+    fn clock(every: Duration) -> Interval {
+        let mut clock = interval(every);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        clock
+    }
+
+    /// How many messages of each service a tick sends.
+    fn count() -> u64 {
+        RATE * u64::try_from(TICK.as_millis()).unwrap_or(u64::MAX) / 1000
+    }
+}
+
+/// The body of a message: most are small, some of 8 KiB, few of 40 KiB.
+fn body(number: u64) -> String {
+    let size = match number % 100 {
+        0 => 40 << 10,
+        1..=10 => 8 << 10,
+        _ => 200,
+    };
+    format!("{number} {}", "x".repeat(size))
+}
+
+fn start(data_dir: &Path) -> Server {
+    Server::start_with(|command| {
+        command.arg("serve").arg("--data-dir").arg(data_dir);
+        command.args(["--queue-listen", "127.0.0.1:0"]);
+        command.args(["--bus-listen", "127.0.0.1:0"]);
+    })
+}
+
+#[test]
+fn memory_descriptors_and_disk_stay_flat() {
+    let wanted = from_environment("KEW_FLAT_SECONDS");
+    let length = Duration::from_secs(wanted.unwrap_or(SECONDS_DEFAULT));
+    let place = tempfile::tempdir().expect("a temporary directory");
+    // Other tests run beside this one if it is not the one that was asked for: they may slow the load down.
+    let rate_min = if wanted.is_some() { RATE * 4 / 5 } else { 1 };
+    load::run(soak(place.path(), length, rate_min));
+}
+
+async fn soak(data_dir: &Path, length: Duration, rate_min: u64) {
+    let server = start(data_dir);
+    let pace = Pace {
+        is_over: Arc::default(),
+        of_storage: Arc::default(),
+        of_bus: Arc::default(),
+        period: (length / 100).max(Duration::from_secs(1)),
+    };
+    let door = Door::of(&server);
+    let account = server.account();
+    queues::prepare(&account, BACKLOG).await;
+    buses::prepare(&door, BACKLOG).await;
+    let mut clients = JoinSet::new();
+    clients.spawn(queues::steady(account.clone(), pace.clone()));
+    clients.spawn(queues::come_and_go(account, pace.clone()));
+    clients.spawn(buses::steady(door.clone(), pace.clone()));
+    clients.spawn(buses::sessions(door.clone(), pace.clone()));
+    clients.spawn(buses::come_and_go(door, pace.clone()));
+
+    let samples = sampled(&server, data_dir, length, &mut clients).await;
+    pace.is_over.store(true, Relaxed);
+    while let Some(ended) = clients.join_next().await {
+        ended.expect("a client of the load ends well");
+    }
+    let (table, grown) = sample::judge(&samples);
+    let last = samples.last().expect("there are samples").at;
+    for (name, count) in [("storage", &pace.of_storage), ("bus", &pace.of_bus)] {
+        let count = count.load(Relaxed);
+        let rate = u128::from(count) * 1000 / last.as_millis().max(1);
+        show(&format!(
+            "soak_of_{name}: {count} messages in {} s, {rate} a second of {RATE}, over {BACKLOG}",
+            last.as_secs()
+        ));
+        assert!(
+            rate >= u128::from(rate_min),
+            "the load was not the stated one: {rate} a second"
+        );
+    }
+    table.iter().for_each(|line| show(line));
+    assert!(grown.is_empty(), "not flat: {}", grown.join("; "));
+    stop_in_order(server).await;
+}
+
+/// Samples until the time is over. A client that ends before that has failed.
+async fn sampled(
+    server: &Server,
+    data_dir: &Path,
+    length: Duration,
+    clients: &mut JoinSet<()>,
+) -> Vec<sample::Sample> {
+    let (least, most) = SAMPLED_EVERY;
+    let mut clock = Pace::clock((length / SAMPLES).clamp(least, most));
+    let begun = Instant::now();
+    let mut samples = Vec::new();
+    while begun.elapsed() < length {
+        tokio::select! {
+            _ = clock.tick() => {}
+            ended = clients.join_next() => panic!("a client of the load ended: {ended:?}"),
+        }
+        samples.push(sample::take(begun.elapsed(), server.pid(), data_dir));
+    }
+    samples
+}
