@@ -50,4 +50,5 @@ mod small_disk;
 mod soak;
 mod start_errors;
 mod tls;
+mod transfer;
 mod verdict;

@@ -74,44 +74,48 @@ fn message(name: &str, number: u64) -> Message {
     }
 }
 
-/// As many messages arrive as leave: one in fifty late, and one in fifty by the dead-letter queue.
-pub(super) async fn steady(door: Door, pace: Pace) {
+/// All parts of the load.
+pub(super) async fn run(door: Door, pace: Pace) {
+    tokio::join!(
+        pace.keep_up(|| steady(&door, &pace)),
+        pace.keep_up(|| sessions(&door, &pace)),
+        pace.keep_up(|| come_and_go(&door, &pace)),
+    );
+}
+
+/// As many messages arrive as leave: one of each tick late, and at least one by the dead-letter queue.
+async fn steady(door: &Door, pace: &Pace) -> Result<(), Error> {
     let client = door.client();
-    let sender = client.sender(STEADY).await.expect("a sender");
+    let sender = client.sender(STEADY).await?;
     let options = ReceiverOptions { prefetch: 0 };
-    let mut receiver = client.receiver(STEADY, options).await.expect("a receiver");
-    let mut dead = client
-        .receiver(DEAD_LETTERS, options)
-        .await
-        .expect("a receiver");
+    let mut receiver = client.receiver(STEADY, options).await?;
+    let mut dead = client.receiver(DEAD_LETTERS, options).await?;
     let mut clock = Pace::clock(TICK);
+    // Ids of an earlier try would be dropped.
+    let name = format!("steady-{}", pace.lost.load(Relaxed));
     let mut first = 0;
     while pace.goes_on() {
         clock.tick().await;
         let count = Pace::count();
-        send(&sender, "steady", first..first + count - 1)
-            .await
-            .expect("sent");
+        send(&sender, &name, first + 1..first + count).await?;
         let late = Message {
             scheduled_at: Some(SystemTime::now() + Duration::from_secs(2)),
-            ..message("late", first)
+            ..message(&name, first)
         };
-        sender.schedule(&[late]).await.expect("scheduled");
+        sender.schedule(&[late]).await?;
         first += count;
         pace.of_bus.fetch_add(count, Relaxed);
         let mut left = u32::try_from(count).unwrap_or(u32::MAX);
         while left > 0 {
-            let messages = receiver.receive_batch(left, Duration::ZERO).await;
-            let messages = messages.expect("received");
+            let messages = receiver.receive_batch(left, Duration::ZERO).await?;
             left -= u32::try_from(messages.len()).unwrap_or(u32::MAX);
-            settle(&messages).await.expect("settled");
+            settle(&messages).await?;
         }
-        let next = tokio::time::timeout(PATIENCE, dead.receive_batch(2, Duration::ZERO)).await;
-        let next = next.expect("there are dead letters").expect("received");
-        complete(&next).await.expect("completed");
+        let next = tokio::time::timeout(PATIENCE, dead.receive_batch(50, Duration::ZERO)).await;
+        complete(&next.expect("there are dead letters")?).await?;
     }
-    receiver.close().await.expect("closed");
-    dead.close().await.expect("closed");
+    receiver.close().await?;
+    dead.close().await
 }
 
 /// Completes messages, but dead-letters the first one.
@@ -132,17 +136,18 @@ async fn complete(messages: &[Locked]) -> Result<(), Error> {
 }
 
 /// New sessions all the time, each with a state that is cleared at the end.
-pub(super) async fn sessions(door: Door, pace: Pace) {
+async fn sessions(door: &Door, pace: &Pace) -> Result<(), Error> {
     let client = door.client();
-    let sender = client.sender(SESSIONS).await.expect("a sender");
+    let sender = client.sender(SESSIONS).await?;
     let mut clock = Pace::clock(TICK);
     let mut number = 0;
     while pace.goes_on() {
         clock.tick().await;
         number += 1;
-        session(&client, &sender, number).await.expect("a session");
+        session(&client, &sender, number).await?;
         pace.of_bus.fetch_add(1, Relaxed);
     }
+    Ok(())
 }
 
 async fn session(client: &BusClient, sender: &Sender, number: u64) -> Result<(), Error> {
@@ -163,15 +168,16 @@ async fn session(client: &BusClient, sender: &Sender, number: u64) -> Result<(),
 }
 
 /// Once in each period, a client connects, and creates, fills, purges and deletes a queue.
-pub(super) async fn come_and_go(door: Door, pace: Pace) {
+async fn come_and_go(door: &Door, pace: &Pace) -> Result<(), Error> {
     let mut clock = Pace::clock(pace.period);
     let mut number = 0_u64;
+    let name = format!("brief-{}", pace.lost.load(Relaxed));
     while pace.goes_on() {
         clock.tick().await;
         number += 1;
-        let queue = format!("brief-{number}");
-        brief(&door, &queue).await.expect("a queue came and went");
+        brief(door, &format!("{name}-{number}")).await?;
     }
+    Ok(())
 }
 
 async fn brief(door: &Door, queue: &str) -> Result<(), Error> {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use kew_client::{Error, ErrorKind};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -47,6 +48,8 @@ struct Pace {
     /// Messages that arrived, of each service.
     of_storage: Arc<AtomicU64>,
     of_bus: Arc<AtomicU64>,
+    /// Connections that were lost. The machine of a long run may stand still for a while.
+    lost: Arc<AtomicU64>,
     /// How often the queues that come and go do so.
     period: Duration,
 }
@@ -54,6 +57,24 @@ struct Pace {
 impl Pace {
     fn goes_on(&self) -> bool {
         !self.is_over.load(Relaxed)
+    }
+
+    /// Runs a part of the load until the end. It begins anew when it has lost its connection, and fails when the server
+    /// refuses something.
+    async fn keep_up<F>(&self, part: impl Fn() -> F)
+    where
+        F: Future<Output = Result<(), Error>>,
+    {
+        while self.goes_on() {
+            match part().await {
+                Ok(()) => return,
+                Err(error) if error.kind() == ErrorKind::Refused => panic!("refused: {error}"),
+                Err(error) => {
+                    show(&format!("a connection was lost: {error}"));
+                    self.lost.fetch_add(1, Relaxed);
+                }
+            }
+        }
     }
 
     /// A clock that makes up for no tick that was late: a burst would not be a steady load.
@@ -103,6 +124,7 @@ async fn soak(data_dir: &Path, length: Duration, rate_min: u64) {
         is_over: Arc::default(),
         of_storage: Arc::default(),
         of_bus: Arc::default(),
+        lost: Arc::default(),
         period: (length / 100).max(Duration::from_secs(1)),
     };
     let door = Door::of(&server);
@@ -112,9 +134,7 @@ async fn soak(data_dir: &Path, length: Duration, rate_min: u64) {
     let mut clients = JoinSet::new();
     clients.spawn(queues::steady(account.clone(), pace.clone()));
     clients.spawn(queues::come_and_go(account, pace.clone()));
-    clients.spawn(buses::steady(door.clone(), pace.clone()));
-    clients.spawn(buses::sessions(door.clone(), pace.clone()));
-    clients.spawn(buses::come_and_go(door, pace.clone()));
+    clients.spawn(buses::run(door, pace.clone()));
 
     let samples = sampled(&server, data_dir, length, &mut clients).await;
     pace.is_over.store(true, Relaxed);
@@ -135,6 +155,13 @@ async fn soak(data_dir: &Path, length: Duration, rate_min: u64) {
             "the load was not the stated one: {rate} a second"
         );
     }
+    let pairs = samples.iter().zip(samples.iter().skip(1));
+    let pause = pairs.map(|(one, next)| next.at - one.at).max();
+    show(&format!(
+        "soak_of_both: {} connections lost, {} ms between two samples at most",
+        pace.lost.load(Relaxed),
+        pause.unwrap_or_default().as_millis()
+    ));
     table.iter().for_each(|line| show(line));
     assert!(grown.is_empty(), "not flat: {}", grown.join("; "));
     stop_in_order(server).await;
