@@ -92,7 +92,7 @@ async fn steady(door: &Door, pace: &Pace) -> Result<(), Error> {
     let mut dead = client.receiver(DEAD_LETTERS, options).await?;
     let mut clock = Pace::clock(TICK);
     // Ids of an earlier try would be dropped.
-    let name = format!("steady-{}", pace.lost.load(Relaxed));
+    let name = format!("steady-{}", pace.errors.load(Relaxed));
     let mut first = 0;
     while pace.goes_on() {
         clock.tick().await;
@@ -171,7 +171,7 @@ async fn session(client: &BusClient, sender: &Sender, number: u64) -> Result<(),
 async fn come_and_go(door: &Door, pace: &Pace) -> Result<(), Error> {
     let mut clock = Pace::clock(pace.period);
     let mut number = 0_u64;
-    let name = format!("brief-{}", pace.lost.load(Relaxed));
+    let name = format!("brief-{}", pace.errors.load(Relaxed));
     while pace.goes_on() {
         clock.tick().await;
         number += 1;

@@ -45,15 +45,17 @@ async fn put(client: &QueueClient, queue: &str, number: u64) -> Result<(), Error
 pub(super) async fn steady(account: QueueAccount, pace: Pace) {
     let mut tasks = JoinSet::new();
     for _ in 0..CLIENTS {
-        tasks.spawn(one_of_the_steady(account.clone(), pace.clone()));
+        let (account, pace) = (account.clone(), pace.clone());
+        let one = async move { pace.keep_up(|| one_of_the_steady(&account, &pace)).await };
+        tasks.spawn(one);
     }
     while let Some(done) = tasks.join_next().await {
         done.expect("a client ends well");
     }
 }
 
-async fn one_of_the_steady(account: QueueAccount, pace: Pace) {
-    let client = queue_client(account);
+async fn one_of_the_steady(account: &QueueAccount, pace: &Pace) -> Result<(), Error> {
+    let client = queue_client(account.clone());
     let count = Pace::count() / CLIENTS;
     let mut clock = Pace::clock(TICK);
     let mut number = 0;
@@ -61,11 +63,12 @@ async fn one_of_the_steady(account: QueueAccount, pace: Pace) {
         clock.tick().await;
         for _ in 0..count {
             number += 1;
-            put(&client, STEADY, number).await.expect("put");
+            put(&client, STEADY, number).await?;
         }
         pace.of_storage.fetch_add(count, Relaxed);
-        replace(&client, count).await.expect("replaced");
+        replace(&client, count).await?;
     }
+    Ok(())
 }
 
 /// Deletes so many messages. Beside them, one in fifty is changed and stays hidden for a while.
@@ -94,15 +97,20 @@ async fn replace(client: &QueueClient, count: u64) -> Result<(), Error> {
 
 /// Once in each period, a client connects, and creates, fills, clears and deletes a queue.
 pub(super) async fn come_and_go(account: QueueAccount, pace: Pace) {
+    pace.keep_up(|| rounds(&account, &pace)).await;
+}
+
+async fn rounds(account: &QueueAccount, pace: &Pace) -> Result<(), Error> {
     let mut clock = Pace::clock(pace.period);
     let mut number = 0_u64;
+    let name = format!("brief-{}", pace.errors.load(Relaxed));
     while pace.goes_on() {
         clock.tick().await;
         number += 1;
-        let queue = format!("brief-{number}");
         let client = queue_client(account.clone());
-        brief(&client, &queue).await.expect("a queue came and went");
+        brief(&client, &format!("{name}-{number}")).await?;
     }
+    Ok(())
 }
 
 async fn brief(client: &QueueClient, queue: &str) -> Result<(), Error> {
