@@ -15,6 +15,7 @@ use crate::operate_args::DlqArgs;
 use crate::queue_args::QueueArgs;
 use crate::queue_command::{Align, printable_lines, table};
 use crate::serve_args::ServeArgs;
+use crate::transfer_args::{ExportArgs, ImportArgs};
 
 /// A durable message service that speaks Azure Queue Storage and Azure Service Bus.
 ///
@@ -87,6 +88,21 @@ pub(crate) enum Command {
     ///
     /// The exit codes are those of kew queue.
     Dlq(Box<DlqArgs>),
+    /// Write queues and messages of a whole account or namespace as JSON lines. They stay there.
+    ///
+    /// Lines have the definitions of queues, states of sessions, and messages: waiting, scheduled, deferred and dead
+    /// letters. Stop the clients first: the export is not of one moment. Of Service Bus, it browses messages and locks
+    /// each session for a moment. Of Queue Storage, it peeks, which shows 32 messages of a queue; use --receive for queues
+    /// with more.
+    ///
+    /// Works with Kew, Azure and emulators. Exit code 1 means that a part was not exported; a note names it.
+    Export(Box<ExportArgs>),
+    /// Create the queues and send the messages that kew export has written.
+    ///
+    /// If it is interrupted, repeat the same command: it compares the queues with the lines, and sends what is missing.
+    /// Until it succeeds, no other client may use the queues. At the end it counts what no command of the service can
+    /// restore, such as sequence numbers and delivery counts.
+    Import(Box<ImportArgs>),
     /// Print shell completions.
     Completions(CompletionsArgs),
     /// Write a manual page for each command.

@@ -35,13 +35,15 @@ impl Lines {
         &mut self,
         make: impl FnOnce(Record) -> Result<T, String>,
     ) -> Result<Option<T>, Failure> {
-        self.next_or_wrong(make)?.transpose()
+        self.next_or_wrong(|line| Record::read(line).and_then(make))?
+            .transpose()
     }
 
-    /// The same, with a wrong line apart from an input that cannot be read: after a wrong line comes the next one.
-    fn next_or_wrong<T>(
+    /// What `make` reads of the next line, with a wrong line apart from an input that cannot be read: after a wrong
+    /// line comes the next one.
+    pub(crate) fn next_or_wrong<T>(
         &mut self,
-        make: impl FnOnce(Record) -> Result<T, String>,
+        make: impl FnOnce(&[u8]) -> Result<T, String>,
     ) -> Result<Option<Result<T, Failure>>, Failure> {
         loop {
             let Some(line) = self.input.line_or_wrong()? else {
@@ -62,18 +64,30 @@ impl Lines {
                 Ok(line) => line,
                 Err(too_long) => return Ok(Some(Err(too_long))),
             };
-            let wrong = |what| Failure::Usage(format!("{}: {what}", self.input.place()));
-            return Ok(Some(Record::read(&line).and_then(make).map_err(wrong)));
+            return Ok(Some(make(&line).map_err(|what| self.wrong(&what))));
         }
+    }
+
+    /// What is wrong with the last line.
+    pub(crate) fn wrong(&self, what: &str) -> Failure {
+        Failure::Usage(format!("{}: {what}", self.input.place()))
     }
 
     /// Reads all lines, shows the wrong ones, and counts the right ones.
     pub(crate) fn check<T>(
-        mut self,
+        self,
         make: impl Fn(Record) -> Result<T, String>,
     ) -> Result<u64, Failure> {
+        self.check_lines(|line| Record::read(line).and_then(&make))
+    }
+
+    /// The same for lines of any kind.
+    pub(crate) fn check_lines<T>(
+        mut self,
+        mut make: impl FnMut(&[u8]) -> Result<T, String>,
+    ) -> Result<u64, Failure> {
         let (mut right, mut wrong) = (0_u64, 0_u64);
-        while let Some(line) = self.next_or_wrong(&make)? {
+        while let Some(line) = self.next_or_wrong(&mut make)? {
             match line {
                 Ok(_) => right += 1,
                 Err(failure) => {

@@ -38,6 +38,8 @@ mod serve_args;
 mod settings;
 mod start_error;
 mod tls_command;
+mod transfer;
+mod transfer_args;
 mod uuid;
 
 use std::process::ExitCode;
@@ -68,6 +70,8 @@ fn main() -> ExitCode {
         Some(Command::DiskTest(args)) => disk_test::run(&args),
         Some(Command::Queue(args)) => return queue_command::run(&args),
         Some(Command::Bus(args)) => return bus_command::run(args),
+        Some(Command::Export(args)) => return transfer::export(&args),
+        Some(Command::Import(args)) => return transfer::import(&args),
         Some(Command::Dlq(args)) => return operate::run_dlq(&args),
         Some(Command::Completions(args)) => completions::run(&args),
         Some(Command::Man(args)) => completions::write_manual(&args),

@@ -1,5 +1,6 @@
 //! `kew queue`: a client of Queue Storage, for this server or any other.
 
+mod account;
 mod client;
 mod export;
 mod failure;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use kew_client::{QueueAccount, QueueOptions, Retry};
 
+pub(crate) use account::{Account, AccountImport, check_line, export_account};
 use client::Client;
 pub(crate) use failure::Failure;
 pub(crate) use output::{Align, Output, is_active, printable, printable_lines, rfc3339, table};

@@ -46,6 +46,8 @@ pub(crate) struct Facts {
     pub(crate) first_sequence_number: u64,
     pub(crate) enqueued_at: Timestamp,
     pub(crate) expires_at: Timestamp,
+    /// When its time to live begins: a scheduled message lives from its schedule on.
+    pub(crate) lives_from: Timestamp,
     pub(crate) locked_until: Option<Timestamp>,
     pub(crate) lock: Option<Token>,
     pub(crate) delivery_count: u32,
@@ -62,6 +64,7 @@ impl From<&DeliveredMessage> for Facts {
             first_sequence_number: message.first_sequence_number.as_u64(),
             enqueued_at: message.enqueued_at,
             expires_at: message.expires_at,
+            lives_from: message.enqueued_at,
             locked_until: message.lock.map(|_| message.locked_until),
             lock: message.lock,
             delivery_count: message.delivery_count,
@@ -80,6 +83,12 @@ impl From<&PeekedBusMessage> for Facts {
             first_sequence_number: message.first_sequence_number.as_u64(),
             enqueued_at: message.enqueued_at,
             expires_at: message.expires_at,
+            lives_from: match message.state {
+                BusMessageState::Scheduled => message.due_at,
+                BusMessageState::Ready
+                | BusMessageState::Deferred
+                | BusMessageState::Locked { .. } => message.enqueued_at,
+            },
             locked_until: is_locked.then_some(message.due_at),
             lock: None,
             delivery_count: message.delivery_count,
@@ -134,7 +143,7 @@ pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option
     Some([head.freeze(), message.footer()])
 }
 
-/// Sets the time to live: the time from enqueueing to expiry.
+/// Sets the time to live: the time from enqueueing or the schedule to expiry.
 fn set_time_to_live(header: &mut Header, facts: &Facts) {
     if facts.expires_at == Timestamp::NEVER {
         return;
@@ -142,7 +151,7 @@ fn set_time_to_live(header: &mut Header, facts: &Facts) {
     let ms = facts
         .expires_at
         .as_ms()
-        .saturating_sub(facts.enqueued_at.as_ms());
+        .saturating_sub(facts.lives_from.as_ms());
     header.ttl = Some(u32::try_from(ms).unwrap_or(u32::MAX));
 }
 

@@ -89,7 +89,7 @@ pub(super) fn show(it: &mut Session, args: &ShowArgs) -> Result<(), Failure> {
     show::object(&mut it.output, &queue)
 }
 
-fn no_queue(name: &str) -> Failure {
+pub(super) fn no_queue(name: &str) -> Failure {
     not_found(format!("the queue '{name}' could not be found"))
 }
 

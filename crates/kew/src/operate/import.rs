@@ -4,6 +4,7 @@
 //! sent, which one was wrong or refused, and how to go on. So does an interruption: it waits for the outcome of a send
 //! that has begun.
 
+use std::ops::RangeInclusive;
 use std::time::SystemTime;
 
 use kew_client::{Batch, Encoded, Sender};
@@ -24,7 +25,7 @@ const SCHEDULE_COUNT_MAX: usize = 100;
 pub(super) fn import(it: &mut Session, args: &ImportMessagesArgs) -> Result<(), Failure> {
     let mut lines = Lines::open(args.file.as_deref(), args.from_line)?;
     if args.dry_run {
-        let right = lines.check(|record| Content::of(record, args))?;
+        let right = lines.check(|record| Content::changed(record, args))?;
         if it.output.json {
             let report = json!({"queue": args.queue, "sent": 0, "right": right});
             return Ok(it.output.object(&report)?);
@@ -35,9 +36,12 @@ pub(super) fn import(it: &mut Session, args: &ImportMessagesArgs) -> Result<(), 
     let sender = doors.over_amqp(doors.bus.sender(&args.queue))?;
     let progress = SharedProgress::new(args.from_line);
     doors.spawn(progress.clone().end_early(args.common.json));
-    let mut outbox = Outbox::new(doors, &sender, progress);
+    let mut outbox = Outbox {
+        bundle: Bundle::new(doors, sender),
+        progress,
+    };
     loop {
-        match lines.next(|record| Content::of(record, args)) {
+        match lines.next(|record| Content::changed(record, args)) {
             Ok(Some(content)) => outbox.add(lines.number, content)?,
             Ok(None) => break,
             Err(failure) => {
@@ -59,7 +63,7 @@ pub(super) fn import(it: &mut Session, args: &ImportMessagesArgs) -> Result<(), 
 }
 
 /// A message to be sent.
-struct Content {
+pub(super) struct Content {
     message: Encoded,
     /// Messages of one session and one partition can be sent together.
     group: (Option<String>, Option<String>),
@@ -67,15 +71,19 @@ struct Content {
 }
 
 impl Content {
-    fn of(mut record: Record, args: &ImportMessagesArgs) -> Result<Self, String> {
+    fn changed(mut record: Record, args: &ImportMessagesArgs) -> Result<Self, String> {
         if args.new_ids {
             record.set_message_id(new_id()?);
         }
         if args.now {
             record.clear_schedule();
         }
+        Self::of(&record)
+    }
+
+    pub(super) fn of(record: &Record) -> Result<Self, String> {
         let now = SystemTime::now();
-        let message = message_of(&record, now)?;
+        let message = message_of(record, now)?;
         Ok(Self {
             message: Encoded::new(message).map_err(|error| error.text().to_owned())?,
             group: record.group(),
@@ -84,68 +92,67 @@ impl Content {
     }
 }
 
-/// Messages that wait to be sent together, with their lines.
-struct Outbox<'a> {
+/// Messages that are sent together, with their lines.
+pub(super) struct Bundle<'a> {
     doors: &'a Doors,
-    sender: &'a Sender,
+    sender: Sender,
     batch: Batch,
     waiting: Vec<(u64, Content)>,
-    progress: SharedProgress,
 }
 
-impl<'a> Outbox<'a> {
-    fn new(doors: &'a Doors, sender: &'a Sender, progress: SharedProgress) -> Self {
+impl<'a> Bundle<'a> {
+    pub(super) fn new(doors: &'a Doors, sender: Sender) -> Self {
         Self {
             doors,
-            sender,
             batch: sender.new_batch(),
+            sender,
             waiting: Vec::new(),
-            progress,
         }
     }
 
-    fn add(&mut self, line: u64, content: Content) -> Result<(), Failure> {
-        let goes_with = |first: &Content| {
-            first.group == content.group && first.is_scheduled == content.is_scheduled
-        };
+    /// Whether a message may be sent with those that wait, if there is room for it.
+    pub(super) fn may_take(&self, content: &Content) -> bool {
         let count_max = match content.is_scheduled {
             true => SCHEDULE_COUNT_MAX,
             false => BATCH_COUNT_MAX,
         };
-        let is_alone = self
-            .waiting
-            .first()
-            .is_some_and(|(_, first)| !goes_with(first));
-        if is_alone || self.waiting.len() >= count_max {
-            self.send()?;
-        }
-        let mut has_room = self.batch.try_add_encoded(&content.message);
-        if !has_room {
-            self.send()?;
-            has_room = self.batch.try_add_encoded(&content.message);
+        let is_in_batch = self.batch.len() == self.waiting.len();
+        is_in_batch
+            && self.waiting.len() < count_max
+            && self.waiting.first().is_none_or(|(_, first)| {
+                first.group == content.group && first.is_scheduled == content.is_scheduled
+            })
+    }
+
+    /// Adds a message, or gives it back if there is no room for it. One that is too large for any batch waits alone: perhaps it is not too
+    /// large by itself.
+    pub(super) fn add(&mut self, line: u64, content: Content) -> Option<Content> {
+        let has_room = self.batch.try_add_encoded(&content.message);
+        if !has_room && !self.waiting.is_empty() {
+            return Some(content);
         }
         self.waiting.push((line, content));
-        match has_room {
-            true => Ok(()),
-            // Too large for a batch, but perhaps not by itself.
-            false => self.send(),
+        None
+    }
+
+    /// The lines of the messages that wait.
+    pub(super) fn lines(&self) -> Option<RangeInclusive<u64>> {
+        match (self.waiting.first(), self.waiting.last()) {
+            (Some((first, _)), Some((last, _))) => Some(*first..=*last),
+            (Some(_), None) | (None, _) => None,
         }
     }
 
-    /// Sends what waits, and learns its outcome.
-    fn send(&mut self) -> Result<(), Failure> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let batch = std::mem::replace(&mut self.batch, self.sender.new_batch());
-        let (Some((first, _)), Some((last, _))) = (waiting.first(), waiting.last()) else {
-            return Ok(());
-        };
-        let count = waiting.len() as u64;
-        let send = || self.send_all(&waiting, &batch);
-        self.progress.send(*first..=*last, count, send)
+    pub(super) fn count(&self) -> u64 {
+        self.waiting.len() as u64
     }
 
-    fn send_all(&self, waiting: &[(u64, Content)], batch: &Batch) -> Result<(), Failure> {
-        match waiting {
+    /// Sends what waits.
+    pub(super) fn send(&mut self) -> Result<(), Failure> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let batch = std::mem::replace(&mut self.batch, self.sender.new_batch());
+        match &*waiting {
+            [] => Ok(()),
             [(_, first), ..] if first.is_scheduled => {
                 let messages = waiting.iter().map(|(_, content)| content.message.clone());
                 let messages: Vec<Encoded> = messages.collect();
@@ -158,8 +165,38 @@ impl<'a> Outbox<'a> {
             }
             _ => {
                 assert_eq!(batch.len(), waiting.len(), "a line is not in its batch");
-                self.doors.over_amqp(self.sender.send_batch(batch))
+                self.doors.over_amqp(self.sender.send_batch(&batch))
             }
         }
+    }
+}
+
+/// Messages on their way, and what was sent so far.
+struct Outbox<'a> {
+    bundle: Bundle<'a>,
+    progress: SharedProgress,
+}
+
+impl Outbox<'_> {
+    fn add(&mut self, line: u64, content: Content) -> Result<(), Failure> {
+        if !self.bundle.may_take(&content) {
+            self.send()?;
+        }
+        if let Some(content) = self.bundle.add(line, content) {
+            self.send()?;
+            let left = self.bundle.add(line, content);
+            assert!(left.is_none(), "an empty bundle takes any message");
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, and learns its outcome.
+    fn send(&mut self) -> Result<(), Failure> {
+        let Some(lines) = self.bundle.lines() else {
+            return Ok(());
+        };
+        let count = self.bundle.count();
+        let Self { bundle, progress } = self;
+        progress.send(lines, count, || bundle.send())
     }
 }

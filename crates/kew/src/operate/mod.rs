@@ -12,6 +12,7 @@ mod filter;
 mod import;
 mod jobs;
 mod mover;
+mod namespace;
 mod own;
 mod receive;
 mod resubmit;
@@ -37,6 +38,7 @@ use doors::Doors;
 use entity::Listed;
 
 pub(crate) use failing::ServiceError;
+pub(crate) use namespace::{Namespace, NamespaceCheck, NamespaceImport, export_namespace};
 
 /// The suffix of a queue's name for its dead letters.
 const DEAD_LETTERS: &str = "/$deadletterqueue";

@@ -167,10 +167,7 @@ fn section_of(value: Value) -> Option<Section> {
     let Value::Binary(bytes) = value else {
         return None;
     };
-    Some(match std::str::from_utf8(&bytes) {
-        Ok(text) => Section::Text(text.to_owned()),
-        Err(_) => Section::Base64(STANDARD.encode(&bytes)),
-    })
+    Some(Section::of(&bytes))
 }
 
 /// The message of a record, as it is sent at this time; or what is wrong with the record.

@@ -8,18 +8,25 @@
 //! something.
 
 mod bus;
+mod line;
 mod queue;
 mod sample;
 mod value;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use kew_bus_api::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use kew_client::{Uuid, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 pub(crate) use bus::{message_of, record_of};
+pub(crate) use line::{
+    BusDefinition, Defined, Line, Policy, Rule, SessionState, StorageDefinition, Totals,
+};
 pub(crate) use queue::{Text, record_of_text, text_of};
 pub(crate) use sample::{Sample, of_amqp, shown, typed};
 
@@ -121,6 +128,27 @@ pub(crate) enum Section {
     Base64(String),
 }
 
+impl Section {
+    /// Text if the bytes are UTF-8.
+    fn of(bytes: &[u8]) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Base64(STANDARD.encode(bytes)),
+        }
+    }
+
+    /// The bytes, or what is wrong with this member of a line.
+    fn bytes(&self, member: &str) -> Result<Bytes, String> {
+        match self {
+            Self::Text(text) => Ok(Bytes::copy_from_slice(text.as_bytes())),
+            Self::Base64(text) => match STANDARD.decode(text) {
+                Ok(bytes) => Ok(bytes.into()),
+                Err(error) => Err(format!("{member} is not Base64: {error}")),
+            },
+        }
+    }
+}
+
 impl Record {
     /// A record without any property.
     fn empty(service: Service) -> Self {
@@ -156,16 +184,65 @@ impl Record {
     /// Reads a line, or says what is wrong with it.
     pub(crate) fn read(line: &[u8]) -> Result<Self, String> {
         let json: Json = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        match json.get("version").and_then(Json::as_u64) {
-            Some(VERSION) => {}
-            Some(other) => {
-                return Err(format!(
-                    "it has version {other} of the format, and this program reads version {VERSION}"
-                ));
-            }
-            None => return Err("it has no \"version\": it is not an exported message".into()),
+        check_version(&json)?;
+        let others = ["definition", "session_state", "end"];
+        if let Some(other) = others.into_iter().find(|name| json.get(name).is_some()) {
+            return Err(format!(
+                "it has a {other:?} and is no message: kew import reads all lines of kew export"
+            ));
         }
         serde_json::from_value(json).map_err(|error| error.to_string())
+    }
+
+    /// The queue that it came from.
+    pub(crate) fn queue(&self) -> Option<&str> {
+        self.queue.as_deref()
+    }
+
+    pub(crate) fn service(&self) -> Service {
+        self.service
+    }
+
+    /// What the service said of it there.
+    pub(crate) fn facts(&self) -> &Map<String, Json> {
+        &self.facts
+    }
+
+    pub(crate) fn session_id(&self) -> Option<&str> {
+        self.session_id.as_deref()
+    }
+
+    /// A text among the application properties.
+    pub(crate) fn text_property(&self, name: &str) -> Option<&str> {
+        self.properties.get(name).and_then(Json::as_str)
+    }
+
+    pub(crate) fn time_to_live_ms(&self) -> Option<u64> {
+        self.time_to_live_ms
+    }
+
+    pub(crate) fn clear_time_to_live(&mut self) {
+        self.time_to_live_ms = None;
+    }
+
+    /// Without the properties that say why it was dead-lettered.
+    pub(crate) fn clear_dead_letter_properties(&mut self) {
+        for name in [DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION] {
+            self.properties.remove(name);
+        }
+    }
+
+    /// Whether both are the same message: all but where it is, and the times that an import sets anew.
+    pub(crate) fn is_copy_of(&self, other: &Self) -> bool {
+        let sent = |record: &Self| Self {
+            queue: None,
+            facts: Map::new(),
+            created_at_ms: None,
+            scheduled_at_ms: None,
+            time_to_live_ms: None,
+            ..record.clone()
+        };
+        sent(self) == sent(other)
     }
 
     /// Gives the message another id.
@@ -192,9 +269,7 @@ impl Record {
 
     /// Has the message sent again with changes, and without the properties that say why it was dead-lettered.
     pub(crate) fn edit(&mut self, edit: &Edit) {
-        for name in [DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION] {
-            self.properties.remove(name);
-        }
+        self.clear_dead_letter_properties();
         for (name, value) in &edit.set {
             self.properties.insert(name.clone(), value::write(value));
         }
@@ -229,6 +304,17 @@ pub(crate) struct Edit {
     pub(crate) session_id: Option<String>,
     pub(crate) body: Option<String>,
     pub(crate) has_new_id: bool,
+}
+
+/// Refuses lines of another version.
+fn check_version(json: &Json) -> Result<(), String> {
+    match json.get("version").and_then(Json::as_u64) {
+        Some(VERSION) => Ok(()),
+        Some(other) => Err(format!(
+            "it has version {other} of the format, and this program reads version {VERSION}"
+        )),
+        None => Err("it has no \"version\": it is not an exported message".into()),
+    }
 }
 
 /// An id that no other message has.

@@ -20,7 +20,7 @@ use crate::queue_args::ExportArgs;
 use crate::safe_json;
 
 /// The most messages that one request returns.
-const GET_MAX: u32 = 32;
+pub(super) const GET_MAX: u32 = 32;
 
 /// A longer life means that the message never expires: the service reports the year 9999.
 const LIFE_MAX: Duration = Duration::from_hours(24 * 365 * 1000);
@@ -82,7 +82,7 @@ impl Sink<'_> {
 }
 
 /// A message that was received: its id and its receipt.
-type Hidden = (String, String);
+pub(super) type Hidden = (String, String);
 
 fn export_all(
     client: &Client,
@@ -134,7 +134,7 @@ fn export_all(
 }
 
 /// Makes messages visible again. Each is tried.
-fn give_back(client: &Client, queue: &str, hidden: &[Hidden]) -> Result<(), Failure> {
+pub(super) fn give_back(client: &Client, queue: &str, hidden: &[Hidden]) -> Result<(), Failure> {
     let mut given_back = Ok(());
     for (id, receipt) in hidden {
         let updated = client.ask(|it| it.update(queue, id, receipt, 0, None));
@@ -149,7 +149,7 @@ fn give_back(client: &Client, queue: &str, hidden: &[Hidden]) -> Result<(), Fail
     given_back
 }
 
-fn record(queue: &str, message: &QueueMessage) -> Record {
+pub(super) fn record(queue: &str, message: &QueueMessage) -> Record {
     let life = message.expires.duration_since(message.inserted);
     let life = life.ok().filter(|&life| life < LIFE_MAX);
     let facts: Map<String, Json> = [

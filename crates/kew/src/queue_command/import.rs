@@ -55,7 +55,7 @@ pub(super) fn import(
     Ok(output.line(&line)?)
 }
 
-fn options(text: &Text) -> PutOptions {
+pub(super) fn options(text: &Text) -> PutOptions {
     // Neither is shorter than the record says.
     let hidden = text.hidden.as_millis().div_ceil(1000);
     let life = text

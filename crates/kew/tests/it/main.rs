@@ -48,6 +48,8 @@ mod scrub;
 mod server;
 mod skip;
 mod small_disk;
+mod soak;
 mod start_errors;
 mod tls;
+mod transfer;
 mod verdict;

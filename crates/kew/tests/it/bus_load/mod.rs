@@ -232,6 +232,10 @@ impl Door {
         Self(BusNamespace::parse(connection).expect("a connection string"))
     }
 
+    pub(crate) fn namespace(&self) -> &BusNamespace {
+        &self.0
+    }
+
     /// A client that tries nothing again, and waits as long as it takes: a request without an answer is one that the
     /// server did not give.
     pub(crate) fn client(&self) -> BusClient {
