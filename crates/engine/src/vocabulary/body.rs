@@ -3,7 +3,7 @@
 /// The location of a body in the log: a logical place, known before the append.
 ///
 /// Only the log maps it to a file. It stays the same when a record is copied to another segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BodyLocation {
     /// Log position of the record that holds the body.
     pub record: u64,
