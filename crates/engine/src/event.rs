@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::bus::{Arrival, BusEffect, BusFact, BusMove};
+use crate::bus::{Arrival, BusFact};
 use crate::catalogue::AccountRecord;
-use crate::storage::{Effect, StorageFact};
+use crate::effect::Effect;
+use crate::queues::Moved;
+use crate::storage::StorageFact;
 use crate::table::RunLength;
 use crate::vocabulary::{Incarnation, Service, Timestamp};
 
@@ -72,31 +74,55 @@ impl From<BusFact> for Fact {
     }
 }
 
+impl Fact {
+    /// What happened to messages.
+    pub fn effects(&self) -> &[Effect] {
+        match self {
+            Self::Storage(fact) => fact.effects(),
+            Self::Bus(fact) => fact.effects(),
+            Self::PartitionInitialized { .. }
+            | Self::ServicePropertiesSet { .. }
+            | Self::AccountPut { .. }
+            | Self::AccountRemoved { .. } => &[],
+        }
+    }
+
+    /// The bodies that moved.
+    pub fn moves(&self) -> &[Moved] {
+        match self {
+            Self::Storage(fact) => fact.moves(),
+            Self::Bus(fact) => fact.moves(),
+            Self::PartitionInitialized { .. }
+            | Self::ServicePropertiesSet { .. }
+            | Self::AccountPut { .. }
+            | Self::AccountRemoved { .. } => &[],
+        }
+    }
+}
+
 impl Event {
     /// The entities that the event changes. One can come more than once.
     pub fn entities(&self) -> impl Iterator<Item = Incarnation> + '_ {
-        let stored = self.storage_fact().into_iter();
-        let stored = stored.flat_map(|fact| {
-            let effects = fact.effects().iter().map(Effect::entity);
-            let moves = fact.moves().iter().map(|moved| moved.at.entity);
-            fact.queue().into_iter().chain(effects).chain(moves)
-        });
-        let bus = self.bus_fact().into_iter();
-        let bus = bus.flat_map(|fact| {
-            let effects = fact.effects().iter().map(BusEffect::entity);
-            let moves = fact.moves().iter().map(BusMove::entity);
-            fact.entity().into_iter().chain(effects).chain(moves)
-        });
-        stored.chain(bus)
+        let queue = match &self.fact {
+            Fact::Storage(fact) => fact.queue(),
+            Fact::Bus(fact) => fact.entity(),
+            Fact::PartitionInitialized { .. }
+            | Fact::ServicePropertiesSet { .. }
+            | Fact::AccountPut { .. }
+            | Fact::AccountRemoved { .. } => None,
+        };
+        let effects = self.fact.effects().iter().map(Effect::entity);
+        let moves = self.fact.moves().iter().map(Moved::entity);
+        queue.into_iter().chain(effects).chain(moves)
     }
 
     /// How many effects the event has: each concerns one message, or is about something else.
     pub fn effect_count(&self) -> usize {
         match &self.fact {
-            Fact::Storage(StorageFact::Messages { effects }) => effects.len(),
-            Fact::Bus(BusFact::Messages { effects }) => effects.len(),
-            Fact::Storage(StorageFact::BodiesMoved { moves }) => moves.len(),
-            Fact::Bus(BusFact::BodiesMoved { moves }) => moves.len(),
+            Fact::Storage(StorageFact::Messages { effects })
+            | Fact::Bus(BusFact::Messages { effects }) => effects.len(),
+            Fact::Storage(StorageFact::BodiesMoved { moves })
+            | Fact::Bus(BusFact::BodiesMoved { moves }) => moves.len(),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
@@ -116,17 +142,6 @@ impl Event {
     /// The bus queue whose settings the event changes or which it deletes, together with its sub-queues.
     pub fn changed_bus_queue(&self) -> Option<Incarnation> {
         self.bus_fact()?.changed_queue()
-    }
-
-    fn storage_fact(&self) -> Option<&StorageFact> {
-        match &self.fact {
-            Fact::Storage(fact) => Some(fact),
-            Fact::PartitionInitialized { .. }
-            | Fact::ServicePropertiesSet { .. }
-            | Fact::AccountPut { .. }
-            | Fact::AccountRemoved { .. }
-            | Fact::Bus(_) => None,
-        }
     }
 
     fn bus_fact(&self) -> Option<&BusFact> {

@@ -21,6 +21,7 @@ mod bodies_within;
 mod catalogue;
 mod command;
 mod describe;
+mod effect;
 mod event;
 #[cfg(test)]
 mod layers;
@@ -28,6 +29,7 @@ mod migrate;
 mod moves;
 mod outcome;
 mod overview;
+mod queues;
 mod repair;
 mod shared;
 mod snapshot;
@@ -47,16 +49,21 @@ pub use catalogue::{
 };
 pub use command::Command;
 pub use describe::Description;
+pub use effect::{
+    Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, Rest, Standing, Was,
+};
 pub use event::{Event, Fact};
 pub use moves::{BodyToMove, Holder};
 pub use outcome::{Outcome, Refusal};
 pub use overview::{BusQueueOverview, Overview, QueueOverview};
+pub use queues::{Moved, MovedOf};
 pub use repair::{Skip, StoredMessage};
 pub use shared::Waste;
 pub use snapshot::{Snapshot, SnapshotParts};
 pub use state::State;
 pub use table::{
-    BodyEncoding, CountUnit, LIVE_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES, Placed, RunLength,
+    BodyEncoding, CountUnit, LIVE_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES, MessageState, Placed,
+    Record, RunLength, Side,
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Turn};
 pub use vocabulary::{

@@ -163,8 +163,10 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::effect::Effect;
     use crate::event::{Event, Fact};
-    use crate::storage::{Effect, StorageFact};
+    use crate::storage::StorageFact;
+    use crate::storage::message::Message;
     use crate::table::{BodyEncoding, Placed};
     use crate::turn::{Journal, Turn};
     use crate::vocabulary::{BodyLocation, Place, SequenceNumber};
@@ -187,7 +189,7 @@ mod tests {
         }
     }
 
-    fn sent(queue: u64, number: u64, visible_at: u64) -> Fact {
+    fn sent(now: u64, queue: u64, number: u64, visible_at: u64) -> Event {
         let to = Place {
             entity: Incarnation::new(queue),
             number: SequenceNumber::new(number),
@@ -197,17 +199,15 @@ mod tests {
             offset: 0,
             length: 0,
         };
-        let effect = Effect::Arrived {
-            to,
-            expires_at: Timestamp::from_ms(1000),
-            due_at: Some(Timestamp::from_ms(visible_at)),
-            body: Placed {
-                encoding: BodyEncoding::Text,
-                location,
-            },
+        let body = Placed {
+            encoding: BodyEncoding::Text,
+            location,
         };
+        let ms = Timestamp::from_ms;
+        let message = Message::arrived(ms(now), ms(1000), Some(ms(visible_at)), body).into();
+        let effect = Effect::Arrived { to, message };
         let effects = effect.into();
-        Fact::Storage(StorageFact::Messages { effects })
+        at(now, Fact::Storage(StorageFact::Messages { effects }))
     }
 
     fn three_queues() -> State {
@@ -224,7 +224,7 @@ mod tests {
             ));
         }
         for number in 1..=10 {
-            state.apply(at(number + 1, sent(2, number, number * 10)));
+            state.apply(sent(number + 1, 2, number, number * 10));
         }
         state
     }

@@ -3,13 +3,14 @@
 //!
 //! A running partition uses none of them.
 
-use crate::bus::{BusFact, StoredSessionState};
+use crate::bus::{BusFact, BusQueue, BusQueueOptions, Role, StoredSessionState};
 use crate::event::{Event, Fact};
 use crate::state::State;
-use crate::storage::StorageFact;
+use crate::storage::{Entity, Metadata, StorageFact};
 use crate::vocabulary::token::{TokenKind, TokenPlace};
 use crate::vocabulary::{
-    BodyLocation, EntityName, Incarnation, LeaseGeneration, Place, SequenceNumber, Timestamp, Token,
+    BodyLocation, EntityName, Incarnation, LeaseGeneration, Place, SequenceNumber, Service,
+    Timestamp, Token,
 };
 
 /// How many numbers may have been given out that a state does not know of.
@@ -132,70 +133,55 @@ impl State {
         self.bus.session_states()
     }
 
-    /// The event as it fits this state. If a gap has hidden earlier events, it may say of old messages what is
-    /// not true of those here, and they would be counted wrongly. For bus queues see [`State::apply_fitting`].
-    pub fn fit(&self, event: Event) -> Event {
-        let Event { at, fact } = event;
-        let fact = match fact {
-            Fact::Storage(fact) => Fact::Storage(self.storage.fit(fact)),
-            Fact::PartitionInitialized { .. }
-            | Fact::ServicePropertiesSet { .. }
-            | Fact::AccountPut { .. }
-            | Fact::AccountRemoved { .. }
-            | Fact::Bus(_) => fact,
-        };
-        Event { at, fact }
-    }
-
-    /// Applies an event as it fits this state.
+    /// Applies an event as it fits this state. If a gap has hidden earlier events, it may say of old messages and
+    /// sessions what is not true of those here, and they would be counted wrongly.
     pub fn apply_fitting(&mut self, event: Event) {
         let Event { at, fact } = event;
         match fact {
             // Another kind of queue has the incarnation of a new one: `apply` knows what that means.
-            Fact::Bus(BusFact::QueueCreated { .. }) => self.apply(Event { at, fact }),
-            Fact::Bus(fact) => {
-                *self.last_event_at = self.last_event_at().max(at);
-                self.bus.apply_fitting(&mut self.catalogue, at, fact);
-            }
-            Fact::Storage(StorageFact::BodiesMoved { moves }) => {
-                *self.last_event_at = self.last_event_at().max(at);
-                self.storage
-                    .move_bodies_fitting(&mut self.catalogue, &moves);
-            }
-            Fact::Storage(_)
+            Fact::Bus(BusFact::QueueCreated { .. })
+            | Fact::Storage(StorageFact::QueueCreated { .. })
             | Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. }
-            | Fact::AccountRemoved { .. } => self.apply(self.fit(Event { at, fact })),
+            | Fact::AccountRemoved { .. } => return self.apply(Event { at, fact }),
+            Fact::Storage(fact) => self.storage.apply_fitting(&mut self.catalogue, at, fact),
+            Fact::Bus(fact) => self.bus.apply_fitting(&mut self.catalogue, at, fact),
         }
+        *self.last_event_at = self.last_event_at().max(at);
     }
 
     /// The fact that a message is gone, if it exists.
     pub fn ended(&self, at: Place) -> Option<Fact> {
-        if let Some(entity) = self.bus.get(&at.entity) {
-            let effects = vec![entity.backlog.get(at.number)?.ended(at)];
+        if let Some(queue) = self.bus.get(&at.entity) {
+            let effects = queue.backlog.ended(at)?.into();
             return Some(Fact::Bus(BusFact::Messages { effects }));
         }
-        let effects = self.storage.ended(at)?;
+        let effects = self.storage.get(&at.entity)?.backlog.ended(at)?.into();
         Some(Fact::Storage(StorageFact::Messages { effects }))
     }
 
-    /// Creates an empty queue whose creation cannot be read.
-    ///
-    /// Does nothing if there is a queue of that incarnation, or if the name is taken.
-    pub fn stand_in(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
-        if !self.has_incarnation(queue) && !self.has_entity(&name) {
-            self.storage.stand_in(&mut self.catalogue, queue, name, at);
-        }
-    }
-
-    /// Creates an empty bus entity whose creation cannot be read. [`State::make_bus_queue`] later makes a
-    /// whole queue of it.
+    /// Creates an empty queue whose creation cannot be read, of the service that its name tells. One of Service Bus
+    /// stands in for any of a queue's entities: [`State::make_bus_queue`] later makes a whole queue of it.
     ///
     /// Does nothing if there is an entity of that incarnation, or if the name is taken.
-    pub fn stand_in_bus(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
-        if !self.has_incarnation(queue) && !self.has_entity(&name) {
-            self.bus.stand_in(&mut self.catalogue, queue, name, at);
+    pub fn stand_in(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
+        if self.has_incarnation(queue) || self.has_entity(&name) {
+            return;
+        }
+        let catalogue = &mut self.catalogue;
+        let length = catalogue.run_length;
+        catalogue.use_incarnation(queue);
+        match name.service {
+            Service::QueueStorage => {
+                let entity = Entity::new(name, Metadata::default(), at, length);
+                self.storage.add(catalogue, queue, entity);
+            }
+            Service::ServiceBus => {
+                let entity =
+                    BusQueue::new(name, Role::Queue, BusQueueOptions::default(), at, length);
+                self.bus.add(catalogue, queue, entity);
+            }
         }
     }
 

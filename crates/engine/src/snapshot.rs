@@ -144,7 +144,7 @@ impl State {
                 let stored = &self.storage;
                 let is_taken = |entity: &Incarnation| stored.contains_key(entity);
                 let is_known = self.bus.restore(catalogue, kind, &is_taken, &mut r)?
-                    || self.storage.restore(catalogue, (kind, version), &mut r)?;
+                    || self.storage.restore(catalogue, kind, &mut r)?;
                 if !is_known {
                     return Err(r.error("snapshot part kind that is not known"));
                 }

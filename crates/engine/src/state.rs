@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::bus::{self, BusFact, BusQueue, ENTITIES_PER_BUS_QUEUE};
 use crate::catalogue::{AccountRecord, AccountUsage, Accounts, AllProperties, Catalogue};
 use crate::event::{Event, Fact};
+use crate::queues::Queue;
 use crate::shared::Waste;
 use crate::storage::{self, StorageFact};
 use crate::table::{CountUnit, Live, RunLength, Spread};
@@ -181,7 +182,7 @@ impl State {
     pub(crate) fn serve(&mut self, incarnation: Incarnation, now: Timestamp) {
         let deadlines = &mut self.catalogue.deadlines;
         if let Some(entity) = self.storage.get_mut(&incarnation) {
-            let deadline = entity.backlog.next_expiry();
+            let deadline = entity.next_deadline();
             deadlines.serve(incarnation, &mut entity.deadline, deadline, now);
         } else if let Some(entity) = self.bus.get_mut(&incarnation) {
             let deadline = entity.next_deadline();

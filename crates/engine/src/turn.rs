@@ -13,9 +13,10 @@ use kew_planted::{Seam, pass};
 
 pub use self::journal::Journal;
 pub use self::tick::Ticked;
-use crate::bus::{self, BusEffect, BusFact};
+use crate::bus::{self, BusFact};
 use crate::catalogue::{self, Scope};
 use crate::command::Command;
+use crate::effect::{Effect, Effects};
 use crate::event::{Event, Fact};
 use crate::outcome::{Outcome, Refusal};
 use crate::state::State;
@@ -39,7 +40,7 @@ pub struct Turn<'a> {
     journal: &'a mut dyn Journal,
     due_budget: u32,
     /// Effects that are applied and not recorded yet.
-    effects: Vec<BusEffect>,
+    effects: Vec<Effect>,
 }
 
 impl<'a> Turn<'a> {
@@ -124,7 +125,7 @@ impl<'a> Turn<'a> {
     }
 
     /// Applies an effect on a bus queue. It is recorded with those that follow.
-    fn emit_bus_effect(&mut self, effect: BusEffect) {
+    fn emit_bus_effect(&mut self, effect: Effect) {
         debug_assert!(
             self.state.bus.is_exact(&effect),
             "the state is not as this says: {effect:?}"
@@ -142,16 +143,16 @@ impl<'a> Turn<'a> {
         if self.effects.is_empty() {
             return;
         }
-        let effects = std::mem::take(&mut self.effects);
+        let effects = Effects::from(std::mem::take(&mut self.effects));
         let event = Event {
             at: self.now,
             fact: Fact::Bus(BusFact::Messages { effects }),
         };
         self.journal.record(&event);
-        if let Fact::Bus(BusFact::Messages { mut effects }) = event.fact {
+        if let Fact::Bus(BusFact::Messages { effects }) = event.fact {
             // The next ones take the same memory.
-            effects.clear();
-            self.effects = effects;
+            self.effects = Vec::from(effects);
+            self.effects.clear();
         }
     }
 }

@@ -17,7 +17,7 @@ pub use enabled::{Hook, alter, is_any_planted, is_planted, pass, pass_ref, with,
 /// A place where the simulation can alter a value. Each has values of the types named here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seam {
-    /// In the engine, what was decided: an `Event` or a `BusEffect`, before it changes the state and is recorded.
+    /// In the engine, what was decided: an `Event` or a `Effect` on bus queues, before it changes the state and is recorded.
     Decided,
     /// In the broker, an `Event` on its way to the log. The state has it as it was decided.
     Recorded,

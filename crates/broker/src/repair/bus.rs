@@ -2,23 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::bus::{BusEffect, BusFact, BusMove, BusMoved};
-use kew_engine::{EntityName, Event, Fact, Incarnation, SequenceNumber, Service, Timestamp};
+use kew_engine::bus::BusFact;
+use kew_engine::{Effect, EntityName, Fact, Incarnation, Moved, MovedOf, Service, Timestamp};
 
 use super::reading::Reading;
 
 impl Reading {
-    /// Restores what this fact implies and a gap has hidden.
-    pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact, why: &str) {
+    /// Restores what this fact, which is not about messages, implies and a gap has hidden.
+    pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact) {
         match fact {
-            BusFact::Messages { effects } => self.prepare_bus_effects(at, effects, why),
-            BusFact::BodiesMoved { moves } => {
-                for moved in moves {
-                    self.stand_in_bus(moved.entity(), at);
-                    self.note_first_moved(moved);
-                }
+            BusFact::Messages { .. } | BusFact::BodiesMoved { .. } => {}
+            BusFact::QueueCreated { name, .. } => {
+                let deleted = |queue| Fact::Bus(BusFact::QueueDeleted { queue });
+                self.delete_namesake(at, name, deleted);
             }
-            BusFact::QueueCreated { name, .. } => self.delete_namesake(at, name),
             BusFact::QueueDeleted { queue } => {
                 for entity in queue.with_sub_queues() {
                     self.holes.retain(|(of, _), _| *of != entity);
@@ -32,114 +29,59 @@ impl Reading {
             | BusFact::SessionStateSet { queue, .. }
             | BusFact::SessionRenewed { queue, .. } => {
                 self.first_of_queue.insert(*queue);
-                self.stand_in_bus(*queue, at);
+                self.stand_in(Service::ServiceBus, *queue, at);
             }
         }
     }
 
-    /// Restores what these effects imply and a gap has hidden.
-    fn prepare_bus_effects(&mut self, at: Timestamp, effects: &[BusEffect], why: &str) {
+    /// Notes the entities that are no sub-queues, as effects and moves show.
+    pub(super) fn note_firsts(&mut self, fact: &Fact) {
         let mut before = None;
-        for effect in effects {
+        for effect in fact.effects() {
             self.note_first(effect, before);
-            self.prepare_bus_effect(at, effect, why);
             before = Some(effect);
         }
-    }
-
-    fn prepare_bus_effect(&mut self, at: Timestamp, effect: &BusEffect, why: &str) {
-        match effect {
-            BusEffect::Arrived { to, .. } => {
-                self.note_arrival(to.entity, to.number, at, why);
-                self.holes.remove(&(to.entity, to.number));
-            }
-            BusEffect::Leased { at: place, .. } => {
-                self.stand_in_bus(place.entity, at);
-                self.note_hole(place.entity, place.number, at, None, why);
-            }
-            BusEffect::Ended { at: place, .. } => {
-                self.holes.remove(&(place.entity, place.number));
-            }
-            BusEffect::SessionReleasing { queue, .. } | BusEffect::SessionFreed { queue, .. } => {
-                self.stand_in_bus(*queue, at);
-            }
-        }
+        fact.moves()
+            .iter()
+            .for_each(|moved| self.note_first_moved(moved));
     }
 
     /// Notes an entity that is no sub-queue, as the effect shows, with the one before it.
-    fn note_first(&mut self, effect: &BusEffect, before: Option<&BusEffect>) {
+    fn note_first(&mut self, effect: &Effect, before: Option<&Effect>) {
         match (before, effect) {
             // Sub-queues hold dead letters alone.
-            (_, BusEffect::Arrived { to, message }) if message.cause.is_none() => {
+            (_, Effect::Arrived { to, message }) if message.record.cause.is_none() => {
+                self.first_of_queue.insert(to.entity);
+            }
+            (_, Effect::SessionReleasing { queue, .. } | Effect::SessionFreed { queue, .. }) => {
+                self.first_of_queue.insert(*queue);
+            }
+            // A message that moves to another entity than the next one was forwarded.
+            (Some(Effect::Arrived { to, message }), Effect::Ended { at, bodies, .. })
+                if message.record.body == bodies.sent && to.entity.before() != Some(at.entity) =>
+            {
                 self.first_of_queue.insert(to.entity);
             }
             (
                 _,
-                BusEffect::SessionReleasing { queue, .. } | BusEffect::SessionFreed { queue, .. },
-            ) => {
-                self.first_of_queue.insert(*queue);
-            }
-            // A message that moves to another entity than the next one was forwarded.
-            (Some(BusEffect::Arrived { to, message }), BusEffect::Ended { at, bodies, .. })
-                if message.bodies.sent == bodies.sent && to.entity.before() != Some(at.entity) =>
-            {
-                self.first_of_queue.insert(to.entity);
-            }
-            (_, BusEffect::Arrived { .. } | BusEffect::Leased { .. } | BusEffect::Ended { .. }) => {
-            }
+                Effect::Arrived { .. }
+                | Effect::Leased { .. }
+                | Effect::Ended { .. }
+                | Effect::RangeEnded { .. },
+            ) => {}
         }
     }
 
     /// Notes an entity that is no sub-queue, as a move shows.
-    fn note_first_moved(&mut self, moved: &BusMove) {
+    fn note_first_moved(&mut self, moved: &Moved) {
         let is_first = match &moved.of {
-            BusMoved::Message { message, .. } => message.cause.is_none(),
-            BusMoved::State { .. } => true,
-            BusMoved::Change { .. } => false,
+            MovedOf::Message { message, .. } => message.record.cause.is_none(),
+            MovedOf::State { .. } => true,
+            MovedOf::Change { .. } => false,
         };
         if is_first {
             self.first_of_queue.insert(moved.entity());
         }
-    }
-
-    /// Deletes an older queue of that name: its deletion was not read.
-    fn delete_namesake(&mut self, at: Timestamp, name: &EntityName) {
-        let mut queues = self.state.queues();
-        let old = queues.find(|(_, other)| *other == name).map(|(old, _)| old);
-        drop(queues);
-        if let Some(queue) = old {
-            let fact = Fact::Bus(BusFact::QueueDeleted { queue });
-            self.state.apply(Event { at, fact });
-        }
-    }
-
-    /// Notes that a message came into an entity. Messages with lower numbers that were never read came
-    /// before it.
-    fn note_arrival(
-        &mut self,
-        queue: Incarnation,
-        sequence_number: SequenceNumber,
-        at: Timestamp,
-        why: &str,
-    ) {
-        if self.stand_in_bus(queue, at) {
-            return;
-        }
-        let next = self.state.next_sequence_number(queue);
-        for missed in next.into_iter().flat_map(|n| n.until(sequence_number)) {
-            self.note_hole(queue, missed, at, None, why);
-        }
-    }
-
-    /// Creates a bus entity whose creation was not read. Returns whether it did.
-    fn stand_in_bus(&mut self, queue: Incarnation, at: Timestamp) -> bool {
-        if self.state.queue_name(queue).is_some() || self.deleted.contains(&queue) {
-            return false;
-        }
-        let name = self.free_name(Service::ServiceBus, queue);
-        self.state.stand_in_bus(queue, name.clone(), at);
-        self.stand_ins.insert(queue, name);
-        true
     }
 
     /// Completes the bus entities that stand in to whole queues. Returns the names of entities that fit

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::BusFact;
-use kew_engine::storage::{Effect, StorageFact};
-use kew_engine::{EntityName, Event, Fact, Incarnation, SequenceNumber, Service, State, Timestamp};
+use kew_engine::storage::StorageFact;
+use kew_engine::{
+    Effect, EntityName, Event, Fact, Incarnation, NewBody, Place, SequenceNumber, Service, State,
+    Timestamp,
+};
 use kew_log::{BoxError, Gap, LogPosition, Replay, Rescue};
 
 use super::{Losses, LostMessage};
@@ -121,30 +124,22 @@ impl Reading {
         };
         match &event.fact {
             Fact::Storage(StorageFact::QueueCreated { name, .. }) => {
-                // An older queue has that name: its deletion was not read.
-                let mut queues = self.state.queues();
-                let old = queues.find(|(_, other)| *other == name).map(|(old, _)| old);
-                drop(queues);
-                if let Some(queue) = old {
-                    let fact = Fact::Storage(StorageFact::QueueDeleted { queue });
-                    self.state.apply(Event { at: event.at, fact });
-                }
+                self.delete_namesake(event.at, name, |queue| {
+                    Fact::Storage(StorageFact::QueueDeleted { queue })
+                });
             }
             Fact::Storage(
                 StorageFact::QueueMetadataSet { queue, .. }
                 | StorageFact::QueuePoliciesSet { queue, .. },
             ) => {
-                self.stand_in(*queue, event.at);
+                self.stand_in(Service::QueueStorage, *queue, event.at);
             }
-            Fact::Storage(StorageFact::Messages { effects }) => {
-                for effect in effects.iter() {
-                    self.prepare_effect(event.at, effect, &why);
-                }
+            Fact::Storage(StorageFact::Messages { .. } | StorageFact::BodiesMoved { .. }) => {
+                self.prepare_messages(Service::QueueStorage, event, &why);
             }
-            Fact::Storage(StorageFact::BodiesMoved { moves }) => {
-                for moved in moves {
-                    self.stand_in(moved.at.entity, event.at);
-                }
+            Fact::Bus(BusFact::Messages { .. } | BusFact::BodiesMoved { .. }) => {
+                self.note_firsts(&event.fact);
+                self.prepare_messages(Service::ServiceBus, event, &why);
             }
             Fact::Storage(StorageFact::QueueDeleted { queue }) => {
                 self.holes.retain(|(of, _), _| of != queue);
@@ -155,27 +150,51 @@ impl Reading {
                 self.holes.retain(|(of, _), _| !gone.contains(of));
                 self.stand_ins.retain(|queue, _| !gone.contains(queue));
             }
-            Fact::Bus(fact) => self.prepare_bus(event.at, fact, &why),
+            Fact::Bus(fact) => self.prepare_bus(event.at, fact),
             Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }
             | Fact::AccountPut { .. } => {}
         }
     }
 
-    fn prepare_effect(&mut self, now: Timestamp, effect: &Effect, why: &str) {
+    /// Deletes an older queue of that name: its deletion was not read.
+    pub(super) fn delete_namesake(
+        &mut self,
+        at: Timestamp,
+        name: &EntityName,
+        deleted: impl FnOnce(Incarnation) -> Fact,
+    ) {
+        let mut queues = self.state.queues();
+        let old = queues.find(|(_, other)| *other == name).map(|(old, _)| old);
+        drop(queues);
+        if let Some(queue) = old {
+            let fact = deleted(queue);
+            self.state.apply(Event { at, fact });
+        }
+    }
+
+    /// Restores what these effects and moves imply and a gap has hidden.
+    fn prepare_messages(&mut self, service: Service, event: &Event, why: &str) {
+        for effect in event.fact.effects() {
+            self.prepare_effect(service, event.at, effect, why);
+        }
+        for moved in event.fact.moves() {
+            self.stand_in(service, moved.entity(), event.at);
+        }
+    }
+
+    fn prepare_effect(&mut self, service: Service, now: Timestamp, effect: &Effect, why: &str) {
         match effect {
             Effect::Arrived { to, .. } => {
-                if self.stand_in(to.entity, now) {
-                    return;
-                }
-                let next = self.state.next_sequence_number(to.entity);
-                for missed in next.into_iter().flat_map(|n| n.until(to.number)) {
-                    self.note_hole(to.entity, missed, now, None, why);
-                }
+                self.note_arrival(service, *to, now, why);
+                self.holes.remove(&(to.entity, to.number));
             }
             Effect::Leased { at, body, .. } => {
-                self.stand_in(at.entity, now);
-                let size_bytes = body.map(|body| body.location.length);
+                self.stand_in(service, at.entity, now);
+                let size_bytes = match body.as_deref() {
+                    Some(NewBody::Other { body, .. }) => Some(body.location.length),
+                    Some(NewBody::Change(_)) | None => None,
+                };
                 self.note_hole(at.entity, at.number, now, size_bytes, why);
             }
             Effect::Ended { at, .. } => {
@@ -190,6 +209,20 @@ impl Reading {
                 self.holes
                     .retain(|(of, number), _| of != entity || !gone.contains(number));
             }
+            Effect::SessionReleasing { queue, .. } | Effect::SessionFreed { queue, .. } => {
+                self.stand_in(service, *queue, now);
+            }
+        }
+    }
+
+    /// Notes that a message came into a queue. Messages with lower numbers that were never read came before it.
+    fn note_arrival(&mut self, service: Service, to: Place, at: Timestamp, why: &str) {
+        if self.stand_in(service, to.entity, at) {
+            return;
+        }
+        let next = self.state.next_sequence_number(to.entity);
+        for missed in next.into_iter().flat_map(|next| next.until(to.number)) {
+            self.note_hole(to.entity, missed, at, None, why);
         }
     }
 
@@ -222,17 +255,17 @@ impl Reading {
     }
 
     /// Creates a queue whose creation was not read. Returns whether it did.
-    fn stand_in(&mut self, queue: Incarnation, at: Timestamp) -> bool {
+    pub(super) fn stand_in(&mut self, service: Service, queue: Incarnation, at: Timestamp) -> bool {
         if self.state.queue_name(queue).is_some() || self.deleted.contains(&queue) {
             return false;
         }
-        let name = self.free_name(Service::QueueStorage, queue);
+        let name = self.free_name(service, queue);
         self.state.stand_in(queue, name.clone(), at);
         self.stand_ins.insert(queue, name);
         true
     }
 
-    pub(super) fn note_hole(
+    fn note_hole(
         &mut self,
         queue: Incarnation,
         sequence_number: SequenceNumber,

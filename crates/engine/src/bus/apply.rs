@@ -2,11 +2,12 @@
 
 use kew_planted::{Bug, is_planted};
 
-use super::effect::BusSession;
 use super::queue::{BusQueue, Role, sub_queue_names};
 use super::queues::Queues;
 use super::{BusFact, BusQueueOptions};
 use crate::catalogue::Catalogue;
+use crate::effect::BusSession;
+use crate::queues::Queue;
 use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
 
 impl Queues {
@@ -62,7 +63,7 @@ impl Queues {
         if let Some(entity) = self.get_mut(&queue) {
             entity.used_at = at;
             change(entity);
-            entity.note_deadline(catalogue, queue);
+            entity.settle(catalogue, queue);
         }
     }
 
@@ -109,7 +110,7 @@ impl Queues {
                 entity.options = options.clone();
                 entity.updated_at = at;
                 entity.used_at = at;
-                entity.note_deadline(catalogue, incarnation);
+                entity.settle(catalogue, incarnation);
             }
         }
     }
@@ -141,7 +142,7 @@ impl Queues {
             let sessions = &mut entity.backlog.sessions;
             let number = sessions.ensure(session);
             sessions.set_state(number, was, state, at, &mut catalogue.live);
-            entity.note_deadline(catalogue, queue);
+            entity.settle(catalogue, queue);
         }
     }
 }

@@ -4,11 +4,12 @@
 //! receiver that has locked the session or, if it is free, for a receiver that waits for any session. So
 //! each message concerns only one kind of receiver, and only that kind is woken.
 
+use super::BusMessageState;
 use super::queue::Role;
 use super::queues::Queues;
 use super::session::{RELEASING, WholeSession};
-use super::{BusEffect, BusMessageState};
 use crate::catalogue::Catalogue;
+use crate::effect::Effect;
 use crate::vocabulary::token::TokenKind;
 use crate::vocabulary::{EntityName, Incarnation, Timestamp, Token};
 
@@ -37,23 +38,22 @@ pub enum Arrival {
 
 impl Arrival {
     /// The news that the effect brings, if any.
-    pub(crate) fn of(effect: &BusEffect) -> Option<Self> {
+    pub(crate) fn of(effect: &Effect) -> Option<Self> {
         match effect {
-            BusEffect::Arrived { to, message } => {
-                let session = message.session.as_ref();
-                let session = session.map_or(0, |session| session.number);
-                let is_ready = message.scheduled_at.is_none();
-                is_ready.then_some(Self::Message(to.entity, session))
+            Effect::Arrived { to, message } => {
+                let record = &message.record;
+                let is_ready = record.state == BusMessageState::Ready;
+                is_ready.then_some(Self::Message(to.entity, record.session))
             }
-            BusEffect::Leased { at, lease, was, .. } => {
+            Effect::Leased { at, lease, was, .. } => {
                 let is_ready = lease.standing.state == BusMessageState::Ready;
                 is_ready.then_some(Self::Returned(at.entity, was.session))
             }
-            BusEffect::SessionReleasing { queue, session }
-            | BusEffect::SessionFreed { queue, session } => {
+            Effect::SessionReleasing { queue, session }
+            | Effect::SessionFreed { queue, session } => {
                 Some(Self::Session(*queue, session.clone()))
             }
-            BusEffect::Ended { .. } => None,
+            Effect::Ended { .. } | Effect::RangeEnded { .. } => None,
         }
     }
 }

@@ -1,32 +1,32 @@
-//! The messages of a bus queue, and the order in which they are received.
+//! The order in which messages of a bus queue are received, and what is kept for it.
 //!
 //! Order is the sequence number: a message that comes back takes its old place.
 //!
-//! Invariants: a message is in the table's order (or in `ready` of its session) exactly if its state says so, and
-//! in `due` exactly if it is locked or scheduled; `snapshot_size_bytes` is a sum over all messages.
+//! Invariants: a message of a session is in `ready` of its session exactly if its state says so;
+//! `snapshot_size_bytes` is a sum over all messages.
 
-mod index;
+mod kept;
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use super::BusMessageState;
-use super::effect::{BusBodies, BusLease, BusWas};
-use super::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
+use super::message::{self, Message};
 use super::session::Sessions;
-use crate::table::{Entry, Live, Record, Restoring, RunLength, SharedRuns, Side, Table};
-use crate::vocabulary::{BodyLocation, BodyMove, SequenceNumber, Timestamp};
+use crate::queues;
+use crate::table::{Entry, RunLength};
+use crate::vocabulary::{SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them.
 const SCAN_MAX: usize = 16 * 1024;
 
+pub(crate) type Backlog = queues::Backlog<Kept>;
+
+/// What is kept of the messages of a bus queue, beside a table and an order by time.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Backlog {
-    table: Table,
+pub(crate) struct Kept {
     /// Whether messages are received session by session. If they are not, a message keeps its session for
     /// the queue it may be forwarded to.
     by_session: bool,
-    due: BTreeSet<(Timestamp, SequenceNumber)>,
     pub(crate) sessions: Sessions,
     /// An upper bound of what the messages take in a snapshot.
     snapshot_size_bytes: u64,
@@ -67,178 +67,7 @@ impl Eq for Oldest {}
 
 impl Backlog {
     pub(crate) fn starting_at(length: RunLength, next: SequenceNumber, by_session: bool) -> Self {
-        Self {
-            table: Table::new(length, next),
-            by_session,
-            due: BTreeSet::new(),
-            sessions: Sessions::new(length),
-            snapshot_size_bytes: 0,
-            scheduled_count: 0,
-            deferred_count: 0,
-            oldest: Oldest::default(),
-        }
-    }
-
-    /// The messages, for a snapshot.
-    pub(crate) fn share(&self) -> SharedRuns {
-        self.table.share()
-    }
-
-    /// How many messages and sessions were copied since the last call because a snapshot had them.
-    pub(crate) fn take_copied(&mut self) -> u64 {
-        self.table.take_copied() + self.sessions.take_copied()
-    }
-
-    /// Adds a message. Nothing happens if the number is taken.
-    pub(crate) fn push(
-        &mut self,
-        number: SequenceNumber,
-        record: Record,
-        side: Side,
-        live: &mut Live,
-    ) {
-        self.table.use_number(number);
-        self.insert(number, record, side, live);
-    }
-
-    /// Restores a message of a snapshot, in a run that is part of the backlog after
-    /// [`Backlog::add_restored`]. Returns false if its number is taken or was never given out.
-    pub(crate) fn restore(
-        &mut self,
-        restoring: &mut Restoring,
-        (number, record, side): (SequenceNumber, Record, Side),
-        live: &mut Live,
-    ) -> bool {
-        if number >= self.next() {
-            return false;
-        }
-        let is_ready = self.is_in_order(record.state, record.session);
-        let bytes = snapshot_size_bytes_max(side.overlays.len(), side.source_length());
-        let (message, expiry) = ((number, record, side), message::expiry(&record));
-        if !self
-            .table
-            .restore(restoring, message, is_ready, expiry, live)
-        {
-            return false;
-        }
-        self.index_new(number, &record, bytes);
-        true
-    }
-
-    /// Adds the last run that was restored. Returns false if a number in it is taken.
-    pub(crate) fn add_restored(&mut self, restoring: &mut Restoring, live: &mut Live) -> bool {
-        self.table.add_restored(restoring, live)
-    }
-
-    /// Adds a message. Returns false if its number is taken.
-    pub(crate) fn insert(
-        &mut self,
-        number: SequenceNumber,
-        record: Record,
-        side: Side,
-        live: &mut Live,
-    ) -> bool {
-        let is_ready = self.is_in_order(record.state, record.session);
-        let bytes = snapshot_size_bytes_max(side.overlays.len(), side.source_length());
-        if !self.table.insert(number, record, side, is_ready, live) {
-            return false;
-        }
-        self.index_new(number, &record, bytes);
-        self.table.lower_expiry(number, message::expiry(&record));
-        true
-    }
-
-    /// Indexes a message that is new, and takes so many bytes of a snapshot.
-    fn index_new(&mut self, number: SequenceNumber, record: &Record, snapshot_bytes: u64) {
-        self.snapshot_size_bytes += snapshot_bytes;
-        let by_session = self.by_session;
-        self.sessions.change_messages(record.session, |messages| {
-            messages.count += 1;
-            if !by_session {
-                messages.others.insert(number);
-            }
-        });
-        self.index(number, message::standing(record), record.session);
-    }
-
-    /// Removes a message that counted for `was` and had these bodies; nothing happens if there is none.
-    pub(crate) fn end(
-        &mut self,
-        number: SequenceNumber,
-        was: &BusWas,
-        bodies: &BusBodies,
-        source_length: Option<u32>,
-        live: &mut Live,
-    ) {
-        if !self
-            .table
-            .remove(number, bodies.size_bytes(), bodies.all(), live)
-        {
-            return;
-        }
-        self.unindex(number, was);
-        let snapshot_bytes = snapshot_size_bytes_max(bodies.overlays.len(), source_length);
-        self.snapshot_size_bytes = self.snapshot_size_bytes.saturating_sub(snapshot_bytes);
-        self.sessions.change_messages(was.session, |messages| {
-            messages.count = messages.count.saturating_sub(1);
-            messages.others.remove(&number);
-        });
-    }
-
-    /// Gives a message that counted for `was` a lease, and with it a change to its properties if there is one.
-    pub(crate) fn lease(
-        &mut self,
-        number: SequenceNumber,
-        lease: &BusLease,
-        overlay: Option<BodyLocation>,
-        was: &BusWas,
-        live: &mut Live,
-    ) {
-        let is_ready = self.is_in_order(lease.standing.state, was.session);
-        let change = |record: &mut Record| message::lease(record, lease);
-        if !self.table.change(number, is_ready, change) {
-            return;
-        }
-        if let Some(overlay) = overlay {
-            self.table
-                .change_side(number, |side| side.overlays.push(overlay));
-            self.table.resize(number, overlay.length.into(), 0);
-            self.table.recount(number, overlay, None, live);
-            self.snapshot_size_bytes += LOCATION_SIZE_BYTES_MAX;
-        }
-        self.unindex(number, was);
-        self.index(number, lease.standing, was.session);
-        if lease.standing.state == BusMessageState::Ready {
-            self.table.lower_expiry(number, lease.standing.until);
-        }
-    }
-
-    /// Gives a message a body, or a change to its properties, in another place, if it is in the old one. Returns whether
-    /// it is.
-    pub(crate) fn move_message_body(
-        &mut self,
-        number: SequenceNumber,
-        body: BodyMove,
-        live: &mut Live,
-    ) -> bool {
-        self.table.move_body(number, body, live)
-    }
-
-    /// The messages by number.
-    pub(crate) fn table(&self) -> &Table {
-        &self.table
-    }
-
-    /// Counts its bodies and its sessions' states in a partition.
-    pub(crate) fn count_live(&self, live: &mut Live) {
-        self.table.count_live(live);
-        self.sessions.count_live(live);
-    }
-
-    /// Counts them no longer, because it goes as a whole.
-    pub(crate) fn uncount_live(&self, live: &mut Live) {
-        self.table.uncount_live(live);
-        self.sessions.uncount_live(live);
+        Self::of(Kept::new(length, by_session), length, next)
     }
 
     /// Gives a message that comes from a snapshot its source.
@@ -250,8 +79,7 @@ impl Backlog {
         let Some(before_bytes) = size_bytes(self) else {
             return false;
         };
-        self.table
-            .change_side(number, |side| side.source = Some(source.into()));
+        self.change_side(number, |side| side.source = Some(source.into()));
         let after_bytes = size_bytes(self).unwrap_or_default();
         self.snapshot_size_bytes = self.snapshot_size_bytes - before_bytes + after_bytes;
         true
@@ -259,7 +87,7 @@ impl Backlog {
 
     /// Whether a message without a session can be received.
     pub(crate) fn has_ready(&self) -> bool {
-        self.table.has_ready()
+        self.table().has_ready()
     }
 
     /// Whether there is a message that could go on to another queue.
@@ -275,12 +103,12 @@ impl Backlog {
     }
 
     pub(crate) fn get(&self, number: SequenceNumber) -> Option<Message<'_>> {
-        self.table.get(number).map(Message::from)
+        self.table().get(number).map(Message::from)
     }
 
     /// Every message from a number on, in order.
     pub(crate) fn from(&self, number: SequenceNumber) -> impl Iterator<Item = Message<'_>> {
-        self.table.entries_from(number).map(Message::from)
+        self.table().entries_from(number).map(Message::from)
     }
 
     /// Every message from a number on, in order. With a session, only its messages: the walk takes a step
@@ -304,11 +132,11 @@ impl Backlog {
         session: u32,
         now: Timestamp,
     ) -> impl Iterator<Item = SequenceNumber> {
-        let alone = (session == 0).then(|| self.table.ready(now));
+        let alone = (session == 0).then(|| self.table().ready(now));
         let alone = alone.into_iter().flatten();
         let of_session = self.sessions.get(session).into_iter();
         let of_session = of_session.flat_map(|session| &session.messages.ready);
-        let of_session = of_session.filter_map(|number| self.table.get(*number));
+        let of_session = of_session.filter_map(|number| self.table().get(*number));
         let all = alone.chain(of_session).take(SCAN_MAX);
         let there = all.filter(move |entry: &Entry<'_>| !entry.record.expires_at.has_passed(now));
         there.map(|entry| entry.number)
@@ -316,7 +144,7 @@ impl Backlog {
 
     /// The first lock of a message without a session that has ended, or schedule that is due.
     pub(crate) fn due(&self, now: Timestamp) -> Option<Message<'_>> {
-        let (at, number) = self.due.first()?;
+        let (at, number) = self.timed().first()?;
         if !at.has_passed(now) {
             return None;
         }
@@ -325,9 +153,9 @@ impl Backlog {
 
     /// A ready message whose time to live has ended, if there is one. It takes a look at a run.
     pub(crate) fn expiring(&self, now: Timestamp) -> Option<Expiring> {
-        let run = self.table.run_to_expire(now)?;
+        let run = self.table().run_to_expire(now)?;
         let mut looks = 0;
-        for entry in self.table.run(run)?.entries() {
+        for entry in self.table().run(run)?.entries() {
             let number = entry.number;
             if message::expiry(entry.record).has_passed(now) {
                 return Some(Expiring::Message { number, looks });
@@ -339,37 +167,15 @@ impl Backlog {
 
     /// Whether a ready message may have expired.
     pub(crate) fn may_expire(&self, now: Timestamp) -> bool {
-        self.table.run_to_expire(now).is_some()
-    }
-
-    /// Corrects a run's bound: other messages than those that are ready there may have set it.
-    pub(crate) fn raise_expiry(&mut self, index: u64) {
-        let _looks = self.table.raise_expiry(index, message::expiry);
+        self.table().run_to_expire(now).is_some()
     }
 
     /// When something becomes due next, or earlier.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let due = self.due.first().map(|(at, _)| *at);
-        let expiry = self.table.next_expiry();
+        let due = self.timed().first().map(|(at, _)| *at);
+        let expiry = self.table().next_expiry();
         let lock = self.sessions.next_lock_end();
         [due, expiry, lock].into_iter().flatten().min()
-    }
-
-    pub(crate) fn next(&self) -> SequenceNumber {
-        self.table.next()
-    }
-
-    pub(crate) fn set_next(&mut self, next: SequenceNumber) {
-        self.table.set_next(next);
-    }
-
-    /// Leaves out the next `count` numbers.
-    pub(crate) fn skip_numbers(&mut self, count: u64) {
-        self.table.skip_numbers(count);
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.table.count()
     }
 
     pub(crate) fn scheduled_count(&self) -> u64 {
@@ -382,30 +188,29 @@ impl Backlog {
 
     /// Messages that a receiver has locked.
     pub(crate) fn locked_count(&self) -> u64 {
-        (self.due.len() as u64).saturating_sub(self.scheduled_count)
+        (self.timed().len() as u64).saturating_sub(self.scheduled_count)
     }
 
     /// The messages that can be received, including expired ones that were not removed yet.
     pub(crate) fn ready_count(&self) -> u64 {
-        let others = self.due.len() as u64 + self.deferred_count;
+        let others = self.timed().len() as u64 + self.deferred_count;
         self.count().saturating_sub(others)
     }
 
     /// Moves on to the oldest message that is not scheduled, in at most `steps` steps. Each scheduled
     /// message takes one step, once in its life. Returns whether it got there.
     pub(crate) fn pass_scheduled(&mut self, steps: &mut u32) -> bool {
-        for entry in self.table.entries_from(self.oldest.0) {
-            self.oldest.0 = entry.number;
-            if entry.record.state != BusMessageState::Scheduled {
-                return true;
-            }
-            if *steps == 0 {
-                return false;
+        let (mut oldest, mut is_there) = (self.next(), true);
+        for entry in self.table().entries_from(self.oldest.0) {
+            let is_scheduled = entry.record.state == BusMessageState::Scheduled;
+            if !is_scheduled || *steps == 0 {
+                (oldest, is_there) = (entry.number, !is_scheduled);
+                break;
             }
             *steps -= 1;
         }
-        self.oldest.0 = self.next();
-        true
+        self.oldest.0 = oldest;
+        is_there
     }
 
     /// When the message was sent that [`Backlog::pass_scheduled`] found, if there is one.
@@ -416,7 +221,7 @@ impl Backlog {
 
     /// Bytes of messages and session states.
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.table.size_bytes() + self.sessions.states_size_bytes()
+        self.table().size_bytes() + self.sessions.states_size_bytes()
     }
 
     /// An upper bound of what messages and sessions take in a snapshot.
@@ -426,11 +231,11 @@ impl Backlog {
 
     /// Whether a receiver holds something, or a message waits for its time: the queue is then in use.
     pub(crate) fn is_in_use(&self) -> bool {
-        !self.due.is_empty() || self.sessions.next_lock_end().is_some()
+        self.timed().len() > 0 || self.sessions.next_lock_end().is_some()
     }
 
     pub(crate) fn messages(&self) -> impl Iterator<Item = Message<'_>> {
-        self.table.entries().map(Message::from)
+        self.table().entries().map(Message::from)
     }
 
     /// The messages of runs with bodies in these units of positions.
@@ -438,23 +243,20 @@ impl Backlog {
         &self,
         units: RangeInclusive<u32>,
     ) -> impl Iterator<Item = Message<'_>> {
-        self.table.entries_near(units).map(Message::from)
-    }
-
-    /// Whether a message of that state is in the table's order. Of a session, it is in the session's.
-    fn is_in_order(&self, state: BusMessageState, session: u32) -> bool {
-        state == BusMessageState::Ready && (!self.by_session || session == 0)
+        self.table().entries_near(units).map(Message::from)
     }
 }
 
 #[cfg(test)]
-use crate::table::CountUnit;
+use crate::queues::Profile;
+#[cfg(test)]
+use crate::table::{CountUnit, Live, Record};
 
 #[cfg(test)]
 impl Backlog {
     /// Asserts that every index says what the messages say.
     pub(crate) fn check(&self) {
-        let length = self.table.length();
+        let length = self.table().length();
         let mut fresh = Self::starting_at(length, self.next(), self.by_session);
         let mut live = Live::new(CountUnit::DEFAULT);
         fresh.sessions.set_last_number(self.sessions.last_number());
@@ -468,13 +270,15 @@ impl Backlog {
                     restored.state_set_at = session.state_set_at;
                 });
         }
-        for message in self.messages() {
-            let side = message.side().cloned().unwrap_or_default();
-            assert!(fresh.insert(message.number(), *message.record(), side, &mut live));
+        for entry in self.table().entries() {
+            let side = entry.side.cloned().unwrap_or_default();
+            let count = fresh.count();
+            fresh.push(entry.number, *entry.record, side, &mut live);
+            assert_eq!(fresh.count(), count + 1);
         }
         assert_eq!(self, &fresh);
         let is_ready = |record: &Record| self.is_in_order(record.state, record.session);
-        self.table.check(is_ready, message::expiry);
+        self.table().check(is_ready, message::expiry);
         fresh.uncount_live(&mut live);
         assert_eq!(live.size_bytes(), 0, "each body is counted once");
         for (session, _) in self.sessions.iter() {

@@ -1,11 +1,13 @@
 //! Facts about bus queues, their sessions and their messages. `EVENTS.md` lists them, and `codec` defines their
-//! bytes. Messages change through [effects](super::effect) alone.
+//! bytes. Messages change through [effects](crate::effect) alone.
 
 pub(crate) mod codec;
+mod effects;
+mod moves;
 
 use super::BusQueueOptions;
-use super::effect::{BusEffect, BusSession};
-use super::moves::BusMove;
+use crate::effect::{BusSession, Effect, Effects};
+use crate::queues::Moved;
 use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
 
 /// A fact about bus queues and their sub-queues.
@@ -14,7 +16,7 @@ pub enum BusFact {
     /// Messages came, were locked or released, moved, or ended; sessions were released.
     Messages {
         /// What happened to each of them, in order.
-        effects: Vec<BusEffect>,
+        effects: Effects,
     },
     /// A queue was created, with its two sub-queues, whose incarnations are the next two.
     QueueCreated {
@@ -78,7 +80,7 @@ pub enum BusFact {
     /// Bodies are in other places of the log.
     BodiesMoved {
         /// The bodies, with their messages and sessions.
-        moves: Vec<BusMove>,
+        moves: Vec<Moved>,
     },
 }
 
@@ -98,7 +100,7 @@ impl BusFact {
     }
 
     /// What happened to messages.
-    pub(crate) fn effects(&self) -> &[BusEffect] {
+    pub(crate) fn effects(&self) -> &[Effect] {
         match self {
             Self::Messages { effects } => effects,
             Self::QueueCreated { .. }
@@ -113,7 +115,7 @@ impl BusFact {
     }
 
     /// The bodies that moved.
-    pub(crate) fn moves(&self) -> &[BusMove] {
+    pub(crate) fn moves(&self) -> &[Moved] {
         match self {
             Self::BodiesMoved { moves } => moves,
             Self::Messages { .. }

@@ -4,8 +4,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::BusMessageState;
-use super::effect::{BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing};
-use crate::table::{self, Entry, Record, Side};
+use super::backlog::Kept;
+use crate::effect::{Arrival, BusSession, Effect, Lease, NewBody, Rest, Standing};
+use crate::queues::Profile;
+use crate::table::{Entry, Record, Side};
 use crate::vocabulary::{BodyLocation, Place, SequenceNumber, Timestamp};
 
 /// How a lock ended, for a message that stays in its queue.
@@ -66,11 +68,6 @@ impl<'a> Message<'a> {
         self.0.record
     }
 
-    /// What few messages have.
-    pub(crate) fn side(&self) -> Option<&'a Side> {
-        self.0.side
-    }
-
     /// Its number in the queue it was first sent to.
     pub(crate) fn first_number(&self) -> SequenceNumber {
         let first = self.0.side.and_then(|side| side.first_number);
@@ -99,11 +96,7 @@ impl<'a> Message<'a> {
 
     /// An upper bound of what the message takes in a snapshot.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
-        snapshot_size_bytes_max(self.overlays().len(), self.source_length())
-    }
-
-    fn source_length(&self) -> Option<u32> {
-        self.side()?.source_length()
+        snapshot_size_bytes_max(self.overlays().len(), self.0.source_length())
     }
 
     /// Its state, and until when it lasts.
@@ -111,18 +104,10 @@ impl<'a> Message<'a> {
         standing(self.0.record)
     }
 
-    /// What it counts for in the orders of its entity.
-    pub(crate) fn was(&self) -> BusWas {
-        BusWas {
-            standing: self.standing(),
-            session: self.session,
-        }
-    }
-
     /// The lease under a lock that ends at `until`.
-    pub(crate) fn locked(&self, until: Timestamp) -> BusLease {
+    pub(crate) fn locked(&self, until: Timestamp) -> Lease {
         let deferred = self.state == BusMessageState::Deferred;
-        BusLease {
+        Lease {
             generation: self.generation.next(),
             deliveries: self.deliveries,
             standing: Standing {
@@ -133,8 +118,8 @@ impl<'a> Message<'a> {
     }
 
     /// The lease with another end of the lock.
-    pub(crate) fn renewed(&self, until: Timestamp) -> BusLease {
-        BusLease {
+    pub(crate) fn renewed(&self, until: Timestamp) -> Lease {
+        Lease {
             generation: self.generation,
             deliveries: self.deliveries,
             standing: Standing {
@@ -145,7 +130,7 @@ impl<'a> Message<'a> {
     }
 
     /// The lease after the lock has ended in this way.
-    pub(crate) fn released(&self, release: Release) -> BusLease {
+    pub(crate) fn released(&self, release: Release) -> Lease {
         let was_deferred = self.state == BusMessageState::Locked { deferred: true };
         let has_failed = release == Release::Failed;
         let standing = if was_deferred || release == Release::Deferred {
@@ -156,7 +141,7 @@ impl<'a> Message<'a> {
         } else {
             Standing::ready(self.expires_at)
         };
-        BusLease {
+        Lease {
             generation: self.generation,
             deliveries: self.deliveries.saturating_add(has_failed.into()),
             standing,
@@ -164,68 +149,57 @@ impl<'a> Message<'a> {
     }
 
     /// The effect that gives it a lease, and one more change to its properties if there is one.
-    pub(crate) fn leased(
-        &self,
-        at: Place,
-        lease: BusLease,
-        overlay: Option<BodyLocation>,
-    ) -> BusEffect {
-        BusEffect::Leased {
+    pub(crate) fn leased(&self, at: Place, lease: Lease, overlay: Option<BodyLocation>) -> Effect {
+        Kept::leased(
+            self.0.record,
             at,
             lease,
-            overlay,
-            was: self.was(),
-        }
+            overlay.map(|overlay| Box::new(NewBody::Change(overlay))),
+        )
     }
 
     /// The effect that removes it.
-    pub(crate) fn ended(&self, at: Place) -> BusEffect {
-        BusEffect::Ended {
-            at,
-            was: self.was(),
-            bodies: self.bodies_to_end(),
-            source_length: self.source_length(),
-        }
-    }
-
-    /// The bodies that are not needed any more when it ends.
-    pub(crate) fn bodies_to_end(&self) -> BusBodies {
-        BusBodies {
-            sent: self.body,
-            overlays: self.overlays().to_vec(),
-        }
+    pub(crate) fn ended(&self, at: Place) -> Effect {
+        Kept::ended(at.entity, &self.0)
     }
 
     /// The message as it comes, ready, to another place, where its session has that number.
-    pub(crate) fn arriving(&self, session: Option<BusSession>) -> BusArrival {
-        BusArrival {
-            expires_at: self.expires_at,
-            scheduled_at: None,
+    pub(crate) fn arriving(&self, now: Timestamp, session: Option<BusSession>) -> Arrival {
+        let mut record = Record {
+            enqueued_at: now,
+            ..*self.0.record
+        };
+        record.stand(BusMessageState::Ready, self.expires_at);
+        let side = Side {
             first_number: Some(self.first_number()),
-            bodies: BusBodies {
-                sent: self.body,
-                overlays: self.overlays().to_vec(),
-            },
-            generation: self.generation,
-            deliveries: self.deliveries,
-            cause: self.cause,
-            hops: self.hops,
-            session,
             source: self.source().cloned(),
+            overlays: self.overlays().to_vec(),
+        };
+        let rest = Rest {
+            side,
+            session,
             id_hash: None,
-        }
+        };
+        Arrival::new(record, rest)
     }
 }
 
-impl BusBodies {
-    /// The locations of all of them.
-    pub(crate) fn all(&self) -> impl Iterator<Item = BodyLocation> + '_ {
-        std::iter::once(self.sent).chain(self.overlays.iter().copied())
-    }
-
-    /// What a message with these bodies counts for in its queue's size.
-    pub(crate) fn size_bytes(&self) -> u64 {
-        table::size_bytes(self.sent, &self.overlays)
+/// A message that a sender brings.
+pub(crate) fn sent(
+    now: Timestamp,
+    expires_at: Timestamp,
+    scheduled_at: Option<Timestamp>,
+    body: BodyLocation,
+) -> Record {
+    let state = match scheduled_at {
+        Some(_) => BusMessageState::Scheduled,
+        None => BusMessageState::Ready,
+    };
+    Record {
+        expires_at,
+        due_at: scheduled_at.unwrap_or(Timestamp::NEVER),
+        state,
+        ..Record::ready(now, body)
     }
 }
 
@@ -249,20 +223,6 @@ pub(crate) fn expiry(record: &Record) -> Timestamp {
         BusMessageState::Locked { .. } | BusMessageState::Scheduled | BusMessageState::Deferred => {
             Timestamp::NEVER
         }
-    }
-}
-
-/// Puts a lease into the record.
-pub(crate) fn lease(record: &mut Record, lease: &BusLease) {
-    let Standing { state, until } = lease.standing;
-    record.generation = lease.generation;
-    record.deliveries = lease.deliveries;
-    record.state = state;
-    record.due_at = Timestamp::NEVER;
-    match state {
-        BusMessageState::Ready => record.expires_at = until,
-        BusMessageState::Locked { .. } | BusMessageState::Scheduled => record.due_at = until,
-        BusMessageState::Deferred => {}
     }
 }
 

@@ -14,10 +14,8 @@ mod command;
 mod decide;
 mod describe;
 mod duplicates;
-pub(crate) mod effect;
 pub(crate) mod event;
 mod message;
-pub(crate) mod moves;
 mod options;
 mod outcome;
 mod queue;
@@ -29,18 +27,18 @@ pub(crate) mod snapshot;
 mod totals;
 
 pub use crate::catalogue::{ReceiveMode, Receives};
+pub use crate::effect::BusSession;
 pub use crate::table::{DeadLetterCause, MessageState as BusMessageState};
 pub use awaited::{Arrival, Awaited};
+pub(crate) use backlog::Kept;
 pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, Resubmission, Resubmit,
     SessionChoice, TransactionPart, TransactionWork,
 };
 pub(crate) use decide::{DueStep, Ground, Turn};
 pub(crate) use describe::Adjustable;
-pub use effect::{BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing};
 pub use event::BusFact;
-pub(crate) use message::{Message, Release};
-pub use moves::{BusMove, BusMoved};
+pub(crate) use message::{Message, Release, sent};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
 pub use outcome::{
     BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,

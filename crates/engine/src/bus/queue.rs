@@ -1,10 +1,12 @@
 //! A bus queue, or one of its sub-queues.
 
 use super::BusQueueOptions;
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Kept};
 use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
-use crate::catalogue::Deadline;
+use crate::catalogue::{Catalogue, Deadline};
+use crate::effect::Effect;
+use crate::queues::Queue;
 use crate::table::RunLength;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
@@ -144,9 +146,29 @@ impl BusQueue {
         let window_ms = self.options.duplicate_window_ms?;
         self.duplicates.next_deadline(window_ms)
     }
+}
+
+impl Queue for BusQueue {
+    type Profile = Kept;
+
+    fn name(&self) -> &EntityName {
+        &self.name
+    }
+
+    fn backlog(&self) -> &Backlog {
+        &self.backlog
+    }
+
+    fn backlog_mut(&mut self) -> &mut Backlog {
+        &mut self.backlog
+    }
+
+    fn deadline(&mut self) -> &mut Hint<Deadline> {
+        &mut self.deadline
+    }
 
     /// When something becomes due next. A message that waits to be forwarded is due at once.
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+    fn next_deadline(&self) -> Option<Timestamp> {
         let waits = self.destination().is_some() && self.backlog.has_to_forward();
         let forward = waits.then_some(Timestamp::ZERO);
         let backlog = self.backlog.next_deadline();
@@ -156,6 +178,25 @@ impl BusQueue {
             .chain(self.ids_deadline())
             .chain(self.idle_deadline())
             .min()
+    }
+
+    /// Every effect is a use, and a message with an id is one to remember.
+    fn note(&mut self, at: Timestamp, effect: &Effect) {
+        self.used_at = at;
+        if let Effect::Arrived { message, .. } = effect
+            && let Some(hash) = message.id_hash()
+            && let Some(window_ms) = self.options.duplicate_window_ms
+        {
+            self.duplicates.note(hash, window_ms, at);
+        }
+    }
+
+    fn absorb(&mut self, other: &Self) {
+        self.duplicates.absorb(&other.duplicates);
+    }
+
+    fn count(&mut self, catalogue: &mut Catalogue) {
+        *catalogue.copied += self.duplicates.take_copied();
     }
 }
 

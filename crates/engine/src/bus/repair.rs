@@ -4,14 +4,15 @@
 //! whether it is the queue or one of its sub-queues. At first the entity stands in alone. It becomes part of
 //! a whole queue when everything was read.
 
-use super::backlog::Backlog;
-use super::effect::{BusLease, BusSession};
+use super::backlog::{Backlog, Kept};
 use super::queue::{BusQueue, Role, sub_queue_names};
 use super::queues::Queues;
-use super::{BusEffect, BusFact, BusMessageState, Release};
+use super::{BusFact, BusMessageState, Release};
 use crate::catalogue::Catalogue;
+use crate::effect::{BusSession, Lease};
+use crate::queues::{Profile, Queue};
 use crate::table::Live;
-use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Place, Timestamp};
+use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
 
 /// How many sessions of a queue a gap may have hidden.
 const SESSIONS_SKIPPED: u32 = 1 << 20;
@@ -46,21 +47,6 @@ impl Queues {
                 })
             })
         })
-    }
-
-    /// Creates an empty entity whose creation cannot be read. [`Queues::make_queue`] later makes a whole queue
-    /// of it.
-    pub(crate) fn stand_in(
-        &mut self,
-        catalogue: &mut Catalogue,
-        queue: Incarnation,
-        name: EntityName,
-        at: Timestamp,
-    ) {
-        catalogue.use_incarnation(queue);
-        let options = super::BusQueueOptions::default();
-        let entity = BusQueue::new(name, Role::Queue, options, at, catalogue.run_length);
-        self.add(catalogue, queue, entity);
     }
 
     /// Makes a whole queue of that name. Existing entities keep their messages, and missing ones are empty.
@@ -116,42 +102,6 @@ impl Queues {
         }
     }
 
-    /// Applies effects as they fit this state, one by one: several can concern the same message. A message does
-    /// not leave its entity for one that is not there.
-    fn apply_fitting_effects(
-        &mut self,
-        catalogue: &mut Catalogue,
-        at: Timestamp,
-        effects: Vec<BusEffect>,
-    ) {
-        let mut goes_nowhere = false;
-        for effect in effects {
-            let stays = goes_nowhere && matches!(effect, BusEffect::Ended { .. });
-            goes_nowhere =
-                matches!(effect, BusEffect::Arrived { .. }) && !self.contains_key(&effect.entity());
-            if !stays {
-                let effect = self.fitting_effect(effect);
-                self.apply_effects(catalogue, at, &[effect]);
-            }
-        }
-    }
-
-    fn fitting_effect(&self, effect: BusEffect) -> BusEffect {
-        let find = |at: &Place| self.get(&at.entity)?.backlog.get(at.number);
-        match effect {
-            BusEffect::Arrived { .. }
-            | BusEffect::SessionReleasing { .. }
-            | BusEffect::SessionFreed { .. } => effect,
-            BusEffect::Leased {
-                at, lease, overlay, ..
-            } => match find(&at) {
-                Some(message) => message.leased(at, lease, overlay),
-                None => effect,
-            },
-            BusEffect::Ended { at, .. } => find(&at).map_or(effect, |it| it.ended(at)),
-        }
-    }
-
     /// Applies a fact as it fits this state: it may say of a message or of a session what is not true here.
     pub(crate) fn apply_fitting(
         &mut self,
@@ -160,7 +110,9 @@ impl Queues {
         fact: BusFact,
     ) {
         match fact {
-            BusFact::Messages { effects } => self.apply_fitting_effects(catalogue, at, effects),
+            BusFact::Messages { effects } => {
+                self.apply_fitting_effects(catalogue, at, Vec::from(effects));
+            }
             BusFact::SessionStateSet {
                 queue,
                 session,
@@ -188,23 +140,6 @@ impl Queues {
         }
     }
 
-    /// Adds the bus queues that another reading has found. Returns the names of queues whose name is taken.
-    pub(crate) fn absorb(&mut self, catalogue: &mut Catalogue, other: Self) -> Vec<EntityName> {
-        let mut refused = Vec::new();
-        for (incarnation, entity) in other {
-            if let Some(own) = self.get_mut(&incarnation) {
-                own.duplicates.absorb(&entity.duplicates);
-                own.backlog.absorb(&entity.backlog, &mut catalogue.live);
-                own.note_deadline(catalogue, incarnation);
-            } else if catalogue.find(&entity.name).is_some() {
-                refused.push(entity.name);
-            } else {
-                self.add(catalogue, incarnation, entity);
-            }
-        }
-        refused
-    }
-
     /// Skips all numbers that may have been given out. Ends every lock: no lock token stays valid.
     pub(crate) fn skip_numbers(
         &mut self,
@@ -215,42 +150,12 @@ impl Queues {
         for (incarnation, entity) in self.iter_mut() {
             let live = &mut catalogue.live;
             entity.backlog.skip(numbers, generations, live);
-            entity.note_deadline(catalogue, incarnation);
+            entity.settle(catalogue, incarnation);
         }
     }
 }
 
 impl Backlog {
-    /// Adds the messages and session states that another reading of the same history has found.
-    fn absorb(&mut self, other: &Self, live: &mut Live) {
-        let next = self.next().max(other.next());
-        self.set_next(next);
-        for (_, session) in other.sessions.iter() {
-            if session.state.is_none() {
-                continue;
-            }
-            let named = self.sessions.named(&session.id);
-            let number = self.sessions.ensure(&named);
-            let own = self.sessions.get(number);
-            if own.is_some_and(|own| own.state.is_none()) {
-                let (state, at) = (session.state, session.state_set_at);
-                self.sessions.set_state(number, None, state, at, live);
-            }
-        }
-        for message in other.messages() {
-            if self.get(message.number()).is_none() {
-                let mut record = *message.record();
-                let session = other.sessions.get(record.session);
-                record.session = session.map_or(0, |session| {
-                    let named = self.sessions.named(&session.id);
-                    self.sessions.ensure(&named)
-                });
-                let side = message.side().cloned().unwrap_or_default();
-                self.insert(message.number(), record, side, live);
-            }
-        }
-    }
-
     /// Ends all locks, and skips numbers and lease generations.
     fn skip(&mut self, numbers: u64, generations: u32, live: &mut Live) {
         let after = |generation: LeaseGeneration| generation.as_u32().wrapping_add(generations);
@@ -262,18 +167,18 @@ impl Backlog {
             let lease = match message.state {
                 BusMessageState::Locked { .. } => message.released(Release::Unseen),
                 BusMessageState::Ready | BusMessageState::Scheduled | BusMessageState::Deferred => {
-                    BusLease {
+                    Lease {
                         generation: message.generation,
                         deliveries: message.deliveries,
                         standing: message.standing(),
                     }
                 }
             };
-            let lease = BusLease {
+            let lease = Lease {
                 generation: LeaseGeneration::new(after(message.generation)),
                 ..lease
             };
-            let was = message.was();
+            let was = Kept::was(message.record());
             self.lease(number, &lease, None, &was, live);
         }
         let all: Vec<_> = self.sessions.iter().map(|(number, _)| number).collect();

@@ -10,23 +10,22 @@ use super::queue::{BusQueue, Role};
 use super::queues::Queues;
 use super::session::{Session, SharedSessions};
 use crate::catalogue::Catalogue;
+use crate::queues::Queue;
+use crate::queues::snapshot::{SharedQueue, put_head};
 use crate::shared::{Block, Chunk, Share};
-use crate::table::{Live, Record, Restoring, Run, RunLength, SharedRuns, Side};
+use crate::table::{Live, Record, Run, RunLength, Side};
 use crate::vocabulary::codec::{DecodeError, Reader, optional, put_optional, put_str, put_varint};
 use crate::vocabulary::elements::{
     incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
 };
 use crate::vocabulary::{Incarnation, LeaseGeneration, SequenceNumber, Timestamp};
 
-/// The version of these parts.
-const VERSION: u8 = 1;
-
-mod kind {
-    pub(super) const QUEUE: u8 = 32;
-    pub(super) const SESSIONS: u8 = 33;
-    pub(super) const DUPLICATES: u8 = 34;
-    pub(super) const MESSAGES: u8 = 35;
-    pub(super) const DEAD_LETTER_SOURCES: u8 = 36;
+pub(super) mod kind {
+    pub(in crate::bus) const QUEUE: u8 = 32;
+    pub(in crate::bus) const SESSIONS: u8 = 33;
+    pub(in crate::bus) const DUPLICATES: u8 = 34;
+    pub(in crate::bus) const MESSAGES: u8 = 35;
+    pub(in crate::bus) const DEAD_LETTER_SOURCES: u8 = 36;
 }
 
 /// Sessions that follow each other.
@@ -38,16 +37,10 @@ pub(crate) type IdBlock = (Block<(Timestamp, u128)>, usize);
 /// What a snapshot has of a bus queue.
 #[derive(Debug)]
 pub(crate) struct SharedBusQueue {
-    pub(crate) incarnation: Incarnation,
-    /// The part with the queue, which is small.
-    pub(crate) head: Vec<u8>,
+    pub(crate) queue: SharedQueue,
     pub(crate) sessions: SharedSessions,
     pub(crate) ids: SharedIds,
-    pub(crate) runs: SharedRuns,
 }
-
-/// How long it takes to share a queue, in steps of 20 ns, without its references: two steps for each.
-const SHARE_STEPS: u64 = 30;
 
 impl Share for BusQueue {
     type Shared = SharedBusQueue;
@@ -57,23 +50,20 @@ impl Share for BusQueue {
         put_head(&mut head, kind::QUEUE, incarnation);
         put_queue(&mut head, self);
         SharedBusQueue {
-            incarnation,
-            head,
+            queue: SharedQueue {
+                incarnation,
+                head: vec![head],
+                runs: self.backlog.share(),
+            },
             sessions: self.backlog.sessions.share(),
             ids: self.duplicates.share(),
-            runs: self.backlog.share(),
         }
     }
 
     fn steps(shared: &SharedBusQueue) -> u64 {
-        let references = shared.sessions.len() + shared.ids.len() + shared.runs.len();
-        SHARE_STEPS + (shared.head.len() / 64 + references * 2) as u64
+        let references = shared.sessions.len() + shared.ids.len();
+        shared.queue.steps(references)
     }
-}
-
-fn put_head(out: &mut Vec<u8>, kind: u8, incarnation: Incarnation) {
-    out.extend_from_slice(&[kind, VERSION]);
-    put_varint(out, incarnation.as_u64());
 }
 
 /// Puts the part with these sessions.
@@ -101,34 +91,16 @@ pub(crate) fn put_ids(out: &mut Vec<u8>, incarnation: Incarnation, blocks: &[IdB
     }
 }
 
-/// Puts the part with the messages of these runs. `has_session` says which sessions there are: after wrong effects,
-/// a message may have outlived its session.
-pub(crate) fn put_messages(
-    out: &mut Vec<u8>,
-    incarnation: Incarnation,
-    runs: &[Arc<Run>],
-    has_session: impl Fn(u32) -> bool,
-) {
-    put_head(out, kind::MESSAGES, incarnation);
-    for message in messages(runs) {
-        let session = Some(message.session).filter(|session| has_session(*session));
-        put_message(out, message, session.unwrap_or_default());
-    }
-}
-
 /// Puts the part with the sources of the dead letters in these runs.
 pub(crate) fn put_sources(out: &mut Vec<u8>, incarnation: Incarnation, runs: &[Arc<Run>]) {
     put_head(out, kind::DEAD_LETTER_SOURCES, incarnation);
-    for message in messages(runs) {
+    let messages = runs.iter().flat_map(|run| run.entries());
+    for message in messages.map(Message::from) {
         if let Some(source) = message.source() {
             put_varint(out, message.number().as_u64());
             put_str(out, source);
         }
     }
-}
-
-fn messages(runs: &[Arc<Run>]) -> impl Iterator<Item = Message<'_>> {
-    runs.iter().flat_map(|run| run.entries()).map(Message::from)
 }
 
 impl Queues {
@@ -150,33 +122,28 @@ impl Queues {
             if is_there || catalogue.find(&queue.name).is_some() {
                 return Err(r.error("bus queue that was there before"));
             }
-            catalogue.name(queue.name.clone(), incarnation);
-            self.insert(incarnation, queue);
-        } else {
-            let Some(queue) = self.get_mut(&incarnation) else {
-                return Err(r.error("part of a bus queue that is not there"));
-            };
-            let mut restoring = Restoring::default();
-            while !r.is_empty() {
-                match kind {
-                    kind::SESSIONS => restore_session(queue, r, &mut catalogue.live)?,
-                    kind::DUPLICATES => {
-                        let hash = u128::from_be_bytes(r.array()?);
-                        queue.duplicates.restore(hash, time(r)?);
-                    }
-                    kind::MESSAGES => {
-                        restore_message(queue, &mut restoring, r, &mut catalogue.live)?;
-                    }
-                    kind::DEAD_LETTER_SOURCES => restore_dead_letter_source(queue, r)?,
-                    _ => return Err(r.error("snapshot part kind that is not known")),
+            self.add(catalogue, incarnation, queue);
+            return Ok(true);
+        }
+        if kind == kind::MESSAGES {
+            self.restore_messages(catalogue, incarnation, r)?;
+            return Ok(true);
+        }
+        let Some(queue) = self.get_mut(&incarnation) else {
+            return Err(r.error("part of a bus queue that is not there"));
+        };
+        while !r.is_empty() {
+            match kind {
+                kind::SESSIONS => restore_session(queue, r, &mut catalogue.live)?,
+                kind::DUPLICATES => {
+                    let hash = u128::from_be_bytes(r.array()?);
+                    queue.duplicates.restore(hash, time(r)?);
                 }
-            }
-            let live = &mut catalogue.live;
-            if !queue.backlog.add_restored(&mut restoring, live) {
-                return Err(r.error("message twice"));
+                kind::DEAD_LETTER_SOURCES => restore_dead_letter_source(queue, r)?,
+                _ => return Err(r.error("snapshot part kind that is not known")),
             }
         }
-        self.note_deadline(catalogue, incarnation);
+        queue.settle(catalogue, incarnation);
         Ok(true)
     }
 }
@@ -248,8 +215,8 @@ fn restore_session(
     Ok(())
 }
 
-fn put_message(out: &mut Vec<u8>, message: Message<'_>, session: u32) {
-    put_varint(out, message.number().as_u64());
+/// Writes a message behind its number.
+pub(super) fn put_message(out: &mut Vec<u8>, message: Message<'_>, session: u32) {
     put_time(out, message.enqueued_at);
     put_time(out, message.expires_at);
     put_time(out, message.due_at);
@@ -273,25 +240,6 @@ fn put_message(out: &mut Vec<u8>, message: Message<'_>, session: u32) {
     }
 }
 
-fn restore_message(
-    queue: &mut BusQueue,
-    restoring: &mut Restoring,
-    r: &mut Reader<'_>,
-    live: &mut Live,
-) -> Result<(), DecodeError> {
-    let sequence_number = sequence_number(r)?;
-    let (record, side) = message(r, sequence_number)?;
-    let backlog = &mut queue.backlog;
-    if record.session != 0 && backlog.sessions.get(record.session).is_none() {
-        return Err(r.error("message of a session that is not there"));
-    }
-    if backlog.restore(restoring, (sequence_number, record, side), live) {
-        Ok(())
-    } else {
-        Err(r.error("message twice, or above its queue's next sequence number"))
-    }
-}
-
 fn restore_dead_letter_source(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
     let sequence_number = sequence_number(r)?;
     let source = r.str()?;
@@ -302,7 +250,11 @@ fn restore_dead_letter_source(queue: &mut BusQueue, r: &mut Reader<'_>) -> Resul
     }
 }
 
-fn message(r: &mut Reader<'_>, number: SequenceNumber) -> Result<(Record, Side), DecodeError> {
+/// Reads the message of that number, behind it.
+pub(super) fn message(
+    r: &mut Reader<'_>,
+    number: SequenceNumber,
+) -> Result<(Record, Side), DecodeError> {
     let (enqueued_at, expires_at, due_at) = (time(r)?, time(r)?, time(r)?);
     let first_number = sequence_number(r)?;
     let generation = LeaseGeneration::new(r.varint_u32()?);

@@ -3,18 +3,22 @@ use proptest::prelude::*;
 use super::codec::VERSION;
 use super::*;
 use crate::bus::{
-    BusArrival, BusBodies, BusFact, BusLease, BusMessageState, BusMove, BusMoved, BusQueueOptions,
-    BusSession, BusWas, DeadLetterCause, EntityStatus, Standing,
+    BusFact, BusMessageState, BusQueueOptions, BusSession, DeadLetterCause, EntityStatus, sent,
 };
 use crate::catalogue::{AccountQuota, AccountSecret};
-use crate::storage::message::{self, Message};
-use crate::storage::{AccessPolicies, AccessPolicy, Lease, Metadata, PolicyTime, StoredMove, Was};
-use crate::table::{BodyEncoding, Placed, Record};
+use crate::effect::{Arrival as Message, Bodies, Lease, NewBody, Rest, Standing, Was};
+use crate::queues::MovedOf;
+use crate::storage::message;
+use crate::storage::{AccessPolicies, AccessPolicy, Metadata, PolicyTime};
+use crate::table::{BodyEncoding, Placed, Record, Side};
 use crate::vocabulary::{
     BodyLocation, BodyMove, EntityName, LeaseGeneration, Place, SequenceNumber, Timestamp,
 };
 
 const QUEUE: u64 = 3;
+
+/// When each event happens.
+const NOW: Timestamp = Timestamp::from_ms(1000);
 
 fn body_location() -> BodyLocation {
     BodyLocation {
@@ -110,60 +114,63 @@ fn effects_golden() -> Vec<(Fact, &'static str)> {
     let lease = Lease {
         generation: LeaseGeneration::new(2),
         deliveries: 1,
-        due_at: Timestamp::from_ms(3000),
+        standing: message::until(Timestamp::from_ms(3000)),
     };
     let due_at = Some(Timestamp::from_ms(1500));
-    let body = Some(body_location());
-    let arrived = Effect::Arrived {
-        to: place(200),
-        expires_at: Timestamp::from_ms(2000),
-        due_at,
-        body: text,
+    let was = |due_at: Option<u64>| Was {
+        standing: due_at
+            .map(|due_at| message::until(Timestamp::from_ms(due_at)))
+            .unwrap_or_default(),
+        session: 0,
     };
-    let fresh = Effect::Arrived {
-        to: place(201),
-        expires_at: Timestamp::NEVER,
-        due_at: None,
-        body: raw,
+    let arrived = |number, expires_at, due_at, body| Effect::Arrived {
+        to: place(number),
+        message: message::Message::arrived(NOW, expires_at, due_at, body).into(),
     };
+    let fresh = arrived(201, Timestamp::NEVER, None, raw);
+    let arrived = arrived(200, Timestamp::from_ms(2000), due_at, text);
     let leased = Effect::Leased {
         at: place(200),
         lease,
         body: None,
-        was: Was { due_at, body: None },
+        was: was(Some(1500)),
     };
     let with_body = Effect::Leased {
         at: place(200),
         lease,
-        body: Some(raw),
-        was: Was { due_at: None, body },
+        body: Some(Box::new(NewBody::Other {
+            body: raw,
+            was: body_location(),
+        })),
+        was: was(None),
     };
     let ended = Effect::Ended {
         at: place(199),
-        was: Was {
-            due_at: Some(Timestamp::from_ms(500)),
-            body,
+        was: was(Some(500)),
+        bodies: Bodies {
+            sent: body_location(),
+            overlays: Vec::new(),
         },
+        source_length: None,
     };
     let range = Effect::RangeEnded {
         entity: Incarnation::new(QUEUE),
         from: SequenceNumber::new(128),
         until: SequenceNumber::new(201),
     };
-    let other = Effect::Ended {
-        at: Place {
-            entity: Incarnation::new(QUEUE + 1),
-            ..place(1)
-        },
-        was: Was::default(),
-    };
+    let other = Effect::missing_ended(Place {
+        entity: Incarnation::new(QUEUE + 1),
+        ..place(1)
+    });
     let one = |effect: Effect| {
         Fact::Storage(StorageFact::Messages {
             effects: effect.into(),
         })
     };
     let all = Fact::Storage(StorageFact::Messages {
-        effects: [with_body, fresh, ended, other].into_iter().collect(),
+        effects: [with_body.clone(), fresh.clone(), ended.clone(), other]
+            .into_iter()
+            .collect(),
     });
     vec![
         (one(arrived), "0f01e907 61 03c801 d00f e807 01 80200aac02"),
@@ -287,36 +294,44 @@ fn bus_golden() -> Vec<(Fact, String)> {
 fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
     let ms = Timestamp::from_ms;
     let standing = |state, until| Standing { state, until };
-    let sent = body_location();
-    let overlay = |record| BodyLocation { record, ..sent };
-    let bodies = |overlays| BusBodies { sent, overlays };
+    let body = body_location();
+    let overlay = |record| BodyLocation { record, ..body };
     let session = Some(BusSession {
         number: 7,
         id: "s".into(),
     });
-    let plain = BusArrival::sent(Timestamp::NEVER, sent);
-    let scheduled = BusArrival {
-        scheduled_at: Some(ms(1500)),
-        session: session.clone(),
-        id_hash: Some(1),
-        ..BusArrival::sent(ms(2000), sent)
-    };
-    let dead = BusArrival {
-        first_number: Some(SequenceNumber::new(9)),
-        bodies: bodies(vec![overlay(4200), overlay(4201)]),
-        generation: LeaseGeneration::new(3),
-        deliveries: 2,
-        cause: Some(DeadLetterCause::ByReceiver),
-        hops: 1,
-        session,
-        source: Some("q".into()),
-        ..plain.clone()
-    };
-    let arrived = |number, message: &BusArrival| BusEffect::Arrived {
+    let plain = Message::from(sent(NOW, Timestamp::NEVER, None, body));
+    let scheduled = Message::new(
+        sent(NOW, ms(2000), Some(ms(1500)), body),
+        Rest {
+            session: session.clone(),
+            id_hash: Some(1),
+            ..Rest::default()
+        },
+    );
+    let dead = Message::new(
+        Record {
+            generation: LeaseGeneration::new(3),
+            deliveries: 2,
+            cause: Some(DeadLetterCause::ByReceiver),
+            hops: 1,
+            ..plain.record
+        },
+        Rest {
+            side: Side {
+                first_number: Some(SequenceNumber::new(9)),
+                source: Some("q".into()),
+                overlays: vec![overlay(4200), overlay(4201)],
+            },
+            session,
+            id_hash: None,
+        },
+    );
+    let arrived = |number, message: &Message| Effect::Arrived {
         to: place(number),
-        message: Box::new(message.clone()),
+        message: message.clone(),
     };
-    let lease = |standing| BusLease {
+    let lease = |standing| Lease {
         generation: LeaseGeneration::new(3),
         deliveries: 1,
         standing,
@@ -324,31 +339,34 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
     let locked = standing(BusMessageState::Locked { deferred: false }, ms(3000));
     let of_session = standing(BusMessageState::Locked { deferred: true }, Timestamp::NEVER);
     let deferred = standing(BusMessageState::Deferred, Timestamp::NEVER);
-    let leased = |number, to, overlay, was, session| BusEffect::Leased {
+    let leased = |number, to, overlay, was, session| Effect::Leased {
         at: place(number),
         lease: lease(to),
-        overlay,
-        was: BusWas {
+        body: Option::map(overlay, |overlay| Box::new(NewBody::Change(overlay))),
+        was: Was {
             standing: was,
             session,
         },
     };
-    let ended = |number, was, session, overlays, source_length| BusEffect::Ended {
+    let ended = |number, was, session, overlays, source_length| Effect::Ended {
         at: place(number),
-        was: BusWas {
+        was: Was {
             standing: was,
             session,
         },
-        bodies: bodies(overlays),
+        bodies: Bodies {
+            sent: body,
+            overlays,
+        },
         source_length,
     };
     let queue = Incarnation::new(QUEUE);
     let id = || Box::<str>::from("s");
-    let releasing = BusEffect::SessionReleasing {
+    let releasing = Effect::SessionReleasing {
         queue,
         session: id(),
     };
-    let freed = BusEffect::SessionFreed {
+    let freed = Effect::SessionFreed {
         queue,
         session: id(),
     };
@@ -360,7 +378,7 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
         (vec![arrived(200, &dead)], "5201e907 41 03c801 fd 80200aac02 02680aac02010aac02 070173 09 0302 05 01 0171"),
         (vec![leased(200, locked, None, ready, 0)], "5201e907 22 03c801 21 0301 a01f"),
         (vec![leased(200, of_session, None, deferred, 7)], "5201e907 32 03c801 15 07 0301"),
-        (vec![leased(200, expiring, Some(sent), locked, 7)], "5201e907 12 03c801 7a a01f 07 0301 d00f 80200aac02"),
+        (vec![leased(200, expiring, Some(body), locked, 7)], "5201e907 12 03c801 7a a01f 07 0301 d00f 80200aac02"),
         (vec![ended(200, locked, 0, Vec::new(), None)], "5201e907 03 03c801 0a a01f 80200aac02"),
         (
             vec![ended(200, expiring, 7, vec![overlay(4200)], Some(5))],
@@ -379,7 +397,10 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
             "5201e907 04 03 0173 12 03c801 13 07 0301 05 03 0173",
         ),
     ]
-    .map(|(effects, bytes)| (Fact::Bus(BusFact::Messages { effects }), bytes))
+    .map(|(effects, bytes)| {
+        let effects = effects.into();
+        (Fact::Bus(BusFact::Messages { effects }), bytes)
+    })
     .into()
 }
 
@@ -405,27 +426,35 @@ fn place_of(number: u64) -> Place {
 }
 
 fn stored_moves_golden() -> [(Fact, &'static str); 2] {
-    let fresh = StoredMove {
-        at: place_of(7),
-        body: moved(4096, 10, 300, 10),
-        message: Message(Record {
-            due_at: Timestamp::from_ms(500),
-            generation: LeaseGeneration::FIRST,
-            ..Record::ready(Timestamp::from_ms(500), moved(4096, 10, 300, 10).from)
-        }),
+    let of = |number, record: Record| MovedOf::Message {
+        at: place_of(number),
+        message: record.into(),
     };
-    let leased = StoredMove {
-        at: place_of(6),
+    let fresh = Moved {
+        body: moved(4096, 10, 300, 10),
+        of: of(
+            7,
+            Record {
+                due_at: Timestamp::from_ms(500),
+                generation: LeaseGeneration::FIRST,
+                ..Record::ready(Timestamp::from_ms(500), moved(4096, 10, 300, 10).from)
+            },
+        ),
+    };
+    let leased = Moved {
         body: moved(4000, 10, 300, 400),
-        message: Message(Record {
-            expires_at: Timestamp::from_ms(1400),
-            due_at: Timestamp::from_ms(1100),
-            generation: LeaseGeneration::new(3),
-            deliveries: 2,
-            state: message::state(true),
-            encoding: BodyEncoding::Raw,
-            ..Record::ready(Timestamp::from_ms(400), moved(4000, 10, 300, 400).from)
-        }),
+        of: of(
+            6,
+            Record {
+                expires_at: Timestamp::from_ms(1400),
+                due_at: Timestamp::from_ms(1100),
+                generation: LeaseGeneration::new(3),
+                deliveries: 2,
+                state: message::state(true),
+                encoding: BodyEncoding::Raw,
+                ..Record::ready(Timestamp::from_ms(400), moved(4000, 10, 300, 400).from)
+            },
+        ),
     };
     let moves = vec![fresh, leased];
     let none = StorageFact::BodiesMoved { moves: Vec::new() };
@@ -441,49 +470,51 @@ fn stored_moves_golden() -> [(Fact, &'static str); 2] {
 
 /// Moves of a ready message, of a locked one of a session, of its changed properties, and of the session's state.
 fn bus_moves_golden() -> [(Fact, &'static str); 2] {
-    let nowhere = BodyLocation {
-        record: 0,
-        offset: 0,
-        length: 0,
-    };
     let session = BusSession {
         number: 2,
         id: "s".into(),
     };
-    let mut locked = BusArrival::sent(Timestamp::from_ms(2000), nowhere);
-    locked.generation = LeaseGeneration::new(4);
-    locked.deliveries = 1;
-    locked.session = Some(session.clone());
-    locked.bodies.overlays = vec![moved(4000, 20, 30, 0).from];
+    let locked = Message::new(
+        Record {
+            generation: LeaseGeneration::new(4),
+            deliveries: 1,
+            expires_at: Timestamp::from_ms(2000),
+            state: BusMessageState::Locked { deferred: false },
+            due_at: Timestamp::from_ms(1500),
+            ..Record::ready(Timestamp::from_ms(400), moved(4000, 10, 300, 400).from)
+        },
+        Rest {
+            session: Some(session.clone()),
+            side: Side {
+                overlays: vec![moved(4000, 20, 30, 0).from],
+                ..Side::default()
+            },
+            id_hash: None,
+        },
+    );
+    let ready = Record::ready(Timestamp::from_ms(500), moved(4096, 10, 300, 10).from);
     let moves = vec![
-        BusMove {
+        Moved {
             body: moved(4096, 10, 300, 10),
-            of: BusMoved::Message {
+            of: MovedOf::Message {
                 at: place_of(7),
-                enqueued_at: Timestamp::from_ms(500),
-                standing: Standing::default(),
-                message: Box::new(BusArrival::sent(Timestamp::NEVER, nowhere)),
+                message: ready.into(),
             },
         },
-        BusMove {
+        Moved {
             body: moved(4000, 10, 300, 400),
-            of: BusMoved::Message {
+            of: MovedOf::Message {
                 at: place_of(6),
-                enqueued_at: Timestamp::from_ms(400),
-                standing: Standing {
-                    state: BusMessageState::Locked { deferred: false },
-                    until: Timestamp::from_ms(1500),
-                },
-                message: Box::new(locked),
+                message: locked,
             },
         },
-        BusMove {
+        Moved {
             body: moved(4000, 20, 30, 800),
-            of: BusMoved::Change { at: place_of(6) },
+            of: MovedOf::Change { at: place_of(6) },
         },
-        BusMove {
+        Moved {
             body: moved(4096, 10, 300, 1200),
-            of: BusMoved::State {
+            of: MovedOf::State {
                 queue: Incarnation::new(QUEUE),
                 session,
                 set_at: Timestamp::from_ms(900),
@@ -541,10 +572,7 @@ fn hex(text: &str) -> Vec<u8> {
 #[test]
 fn every_event_has_its_bytes() {
     for (fact, bytes) in all_golden() {
-        let event = Event {
-            at: Timestamp::from_ms(1000),
-            fact,
-        };
+        let event = Event { at: NOW, fact };
         let mut encoded = Vec::new();
         event.encode(&mut encoded);
         assert_eq!(encoded, hex(&bytes), "{event:?}");

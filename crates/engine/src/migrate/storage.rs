@@ -1,11 +1,12 @@
 //! Events about messages of storage queues, before they carried their effects.
 
+use crate::effect::{Effect, Effects, Lease, NewBody};
 use crate::event::Fact;
 use crate::state::State;
-use crate::storage::message::Message;
-use crate::storage::{Effect, Effects, Lease, StorageFact, Was};
-use crate::table::codec::body;
-use crate::table::{BodyEncoding, Placed};
+use crate::storage::StorageFact;
+use crate::storage::message::{self, Message};
+use crate::table::Placed;
+use crate::table::codec::placed;
 use crate::vocabulary::codec::{DecodeError, Reader, optional};
 use crate::vocabulary::elements::{incarnation, sequence_number, time};
 use crate::vocabulary::{
@@ -71,7 +72,7 @@ impl OldFact {
                 at: place(r)?,
                 expires_at: time(r)?,
                 visible_at: time(r)?,
-                body: placed(body(r)?),
+                body: placed(r)?,
             },
             kind::MESSAGE_RECEIVED => Self::MessageReceived {
                 at: place(r)?,
@@ -80,7 +81,7 @@ impl OldFact {
             kind::MESSAGE_UPDATED => Self::MessageUpdated {
                 at: place(r)?,
                 visible_at: time(r)?,
-                body: optional(r, body)?.map(placed),
+                body: optional(r, placed)?,
             },
             kind::MESSAGE_DELETED => Self::MessageDeleted { at: place(r)? },
             kind::QUEUE_CLEARED => Self::QueueCleared {
@@ -128,7 +129,7 @@ impl OldFact {
             }
             Self::MessageDeleted { at: place } => match find(state, place) {
                 Some(message) => message.ended(place).into(),
-                None => missing_ended(place).into(),
+                None => Effect::missing_ended(place).into(),
             },
             Self::QueueCleared { queue, before } => cleared(state, queue, before),
             Self::RunExpired { queue, run } => expired(state, at, queue, run),
@@ -142,10 +143,6 @@ fn place(r: &mut Reader<'_>) -> Result<Place, DecodeError> {
         entity: incarnation(r)?,
         number: sequence_number(r)?,
     })
-}
-
-fn placed((encoding, location): (BodyEncoding, BodyLocation)) -> Placed {
-    Placed { encoding, location }
 }
 
 fn find(state: &State, place: Place) -> Option<Message> {
@@ -166,13 +163,9 @@ fn arrived(
     if entity.is_some_and(|entity| to.number < entity.backlog.next()) {
         return Effects::default();
     }
-    let effect = Effect::Arrived {
-        to,
-        expires_at,
-        due_at: (visible_at > at).then_some(visible_at),
-        body,
-    };
-    effect.into()
+    let due_at = (visible_at > at).then_some(visible_at);
+    let message = Message::arrived(at, expires_at, due_at, body).into();
+    Effect::Arrived { to, message }.into()
 }
 
 /// The lease of a message that is not there. Nothing takes its values.
@@ -180,27 +173,18 @@ fn unknown_lease(due_at: Timestamp) -> Lease {
     Lease {
         generation: LeaseGeneration::FIRST,
         deliveries: 0,
-        due_at,
+        standing: message::until(due_at),
     }
 }
 
 fn leased(message: Option<Message>, at: Place, lease: Lease, body: Option<Placed>) -> Effect {
     match message {
         Some(message) => message.leased(at, lease, body),
-        // It says that there was such a message, which a repair wants to know.
-        None => Effect::Leased {
-            at,
-            lease,
-            body,
-            was: Was::default(),
-        },
-    }
-}
-
-fn missing_ended(at: Place) -> Effect {
-    Effect::Ended {
-        at,
-        was: Was::default(),
+        None => {
+            let was = BodyLocation::default();
+            let body = body.map(|body| Box::new(NewBody::Other { body, was }));
+            Effect::missing_leased(at, lease, body)
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use self::old::OldQueue;
 use super::storage::{OLD_RUN_LENGTH, OldFact};
 use super::*;
+use crate::effect::Effect;
 use crate::event::Fact;
 use crate::storage::Metadata;
 use crate::storage::StorageFact;
@@ -301,12 +302,7 @@ fn is_about_missing(state: &State, event: &Event) -> bool {
     };
     let is_missing = |at: &Place| !state.holds(at.entity, at.number);
     match effects.first() {
-        Some(
-            crate::storage::Effect::Leased { at, .. } | crate::storage::Effect::Ended { at, .. },
-        ) => is_missing(at),
-        Some(
-            crate::storage::Effect::Arrived { .. } | crate::storage::Effect::RangeEnded { .. },
-        )
-        | None => false,
+        Some(Effect::Leased { at, .. } | Effect::Ended { at, .. }) => is_missing(at),
+        Some(_) | None => false,
     }
 }

@@ -1,9 +1,9 @@
 //! States with gaps in their history, made whole as far as they can be.
 
 use super::*;
-use crate::storage::Effect;
+use crate::effect::{Bodies, Effect, Lease, Was};
 use crate::storage::Metadata;
-use crate::storage::{Lease, Was};
+use crate::storage::message::{Message, until};
 use crate::table::{BodyEncoding, Placed};
 
 fn queue(number: u64) -> Incarnation {
@@ -25,6 +25,9 @@ fn place(number: u64, sequence_number: u64) -> Place {
     }
 }
 
+/// When each event happens.
+const NOW: Timestamp = Timestamp::from_ms(5);
+
 const BODY: BodyLocation = BodyLocation {
     record: 4096,
     offset: 6,
@@ -32,14 +35,14 @@ const BODY: BodyLocation = BodyLocation {
 };
 
 fn sent(number: u64, sequence_number: u64) -> Event {
+    let body = Placed {
+        encoding: BodyEncoding::Text,
+        location: BODY,
+    };
+    let expires_at = Timestamp::from_ms(9000);
     happened(Effect::Arrived {
         to: place(number, sequence_number),
-        expires_at: Timestamp::from_ms(9000),
-        due_at: None,
-        body: Placed {
-            encoding: BodyEncoding::Text,
-            location: BODY,
-        },
+        message: Message::arrived(NOW, expires_at, None, body).into(),
     })
 }
 
@@ -47,10 +50,12 @@ fn sent(number: u64, sequence_number: u64) -> Event {
 fn deleted(number: u64, sequence_number: u64) -> Event {
     happened(Effect::Ended {
         at: place(number, sequence_number),
-        was: Was {
-            due_at: None,
-            body: Some(BODY),
+        was: Was::default(),
+        bodies: Bodies {
+            sent: BODY,
+            overlays: Vec::new(),
         },
+        source_length: None,
     })
 }
 
@@ -60,8 +65,7 @@ fn happened(effect: Effect) -> Event {
 }
 
 fn event(fact: Fact) -> Event {
-    let at = Timestamp::from_ms(5);
-    Event { at, fact }
+    Event { at: NOW, fact }
 }
 
 fn state(events: impl IntoIterator<Item = Event>) -> State {
@@ -168,24 +172,24 @@ fn more_numbers_are_skipped_after_a_backup_than_after_a_gap() {
 #[test]
 fn an_event_after_a_gap_is_fitted_to_the_messages_that_are_there() {
     // The gap has hidden that the message was received, with another body.
-    let state_before = state([created(1, "a"), sent(1, 1), sent(1, 2)]);
-    let renewed = happened(Effect::Leased {
+    let mut after = state([created(1, "a"), sent(1, 1), sent(1, 2)]);
+    let renewed = Effect::Leased {
         at: place(1, 1),
         lease: Lease {
             generation: LeaseGeneration::new(7),
             deliveries: 3,
-            due_at: Timestamp::from_ms(400),
+            standing: until(Timestamp::from_ms(400)),
         },
         body: None,
         was: Was {
-            due_at: Some(Timestamp::from_ms(300)),
-            body: None,
+            standing: until(Timestamp::from_ms(300)),
+            session: 0,
         },
-    });
-    assert!(!state_before.is_described_by(&renewed.fact));
-    let fitted = state_before.fit(renewed);
-    assert!(state_before.is_described_by(&fitted.fact));
-    let mut after = state([created(1, "a"), sent(1, 1), sent(1, 2), fitted]);
+    };
+    assert!(!after.storage.is_exact(&renewed));
+    let fitted = after.storage.fitting(renewed.clone());
+    assert!(fitted.iter().all(|effect| after.storage.is_exact(effect)));
+    after.apply_fitting(happened(renewed));
     check_ordinary(&after);
     let message = after.storage[&queue(1)]
         .backlog
@@ -198,10 +202,10 @@ fn an_event_after_a_gap_is_fitted_to_the_messages_that_are_there() {
         until: SequenceNumber::new(3),
     });
     assert!(!after.is_described_by(&expired.fact));
-    after.apply(after.fit(expired));
+    after.apply_fitting(expired);
     assert_eq!(numbers(&after), [(1, 1)]);
     assert_eq!(after.usage_of("acct").size_bytes, 129);
     // What is not there needs no fitting.
-    let gone = deleted(1, 2);
-    assert_eq!(after.fit(gone.clone()), gone);
+    let gone = Effect::missing_ended(place(1, 2));
+    assert_eq!(after.storage.fitting(gone.clone()), [gone]);
 }

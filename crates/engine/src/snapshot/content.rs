@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
+use crate::bus::Kept;
 use crate::bus::snapshot as bus;
 use crate::bus::snapshot::{IdBlock, SessionChunk, SharedBusQueue};
+use crate::queues::snapshot::{SharedQueue, put_messages};
 use crate::shared::groups;
 use crate::state::SnapshotHead;
-use crate::storage::snapshot as storage;
-use crate::storage::snapshot::SharedQueue;
+use crate::storage::Stored;
 use crate::table::{Run, SharedRuns};
 use crate::vocabulary::Incarnation;
 
@@ -45,10 +46,8 @@ impl Snapshot {
         let at_least = RUNS_PER_PART * self.head.run_length.as_u64();
         let mut parts: Vec<Part> = self.head.encode().into_iter().map(Part::Encoded).collect();
         for queue in self.queues {
-            parts.extend(queue.head.into_iter().map(Part::Encoded));
-            let messages = message_groups(&queue.runs, at_least);
-            let messages = messages.into_iter();
-            parts.extend(messages.map(|runs| Part::Messages(queue.incarnation, runs)));
+            plan_head(&queue, &mut parts);
+            plan_messages(&queue, at_least, Messages::Stored, &mut parts);
         }
         for queue in self.bus_queues {
             plan_bus_queue(queue, at_least, &mut parts);
@@ -57,36 +56,34 @@ impl Snapshot {
     }
 }
 
+fn plan_head(queue: &SharedQueue, parts: &mut Vec<Part>) {
+    parts.extend(queue.head.iter().cloned().map(Part::Encoded));
+}
+
+fn plan_messages(queue: &SharedQueue, at_least: u64, of: Messages, parts: &mut Vec<Part>) {
+    let messages = message_groups(&queue.runs, at_least).into_iter();
+    parts.extend(messages.map(|runs| Part::Messages(queue.incarnation, runs, of.clone())));
+}
+
 fn plan_bus_queue(queue: SharedBusQueue, at_least: u64, parts: &mut Vec<Part>) {
     let SharedBusQueue {
-        incarnation,
-        head,
+        queue,
         sessions,
         ids,
-        runs,
     } = queue;
-    parts.push(Part::Encoded(head));
+    let incarnation = queue.incarnation;
+    plan_head(&queue, parts);
     let numbers = sessions.iter().flat_map(|chunk| chunk.iter());
     let numbers: Arc<[u64]> = numbers.map(|(number, _)| *number).collect();
     let chunks = grouped(&sessions, |chunk| chunk.len() as u64, at_least);
-    parts.extend(
-        chunks
-            .into_iter()
-            .map(|chunks| Part::Sessions(incarnation, chunks)),
-    );
+    let chunks = chunks.into_iter();
+    parts.extend(chunks.map(|chunks| Part::Sessions(incarnation, chunks)));
     let blocks = ids.blocks();
     let count = |(block, skipped): &IdBlock| (block.len() - skipped) as u64;
-    let blocks = grouped(&blocks, count, at_least);
-    parts.extend(
-        blocks
-            .into_iter()
-            .map(|blocks| Part::Ids(incarnation, blocks)),
-    );
-    let messages = message_groups(&runs, at_least);
-    let messages = messages.into_iter();
-    parts.extend(messages.map(|runs| Part::BusMessages(incarnation, runs, numbers.clone())));
-    let sources = message_groups(&runs, at_least);
-    let sources = sources.into_iter();
+    let blocks = grouped(&blocks, count, at_least).into_iter();
+    parts.extend(blocks.map(|blocks| Part::Ids(incarnation, blocks)));
+    plan_messages(&queue, at_least, Messages::Bus(numbers), parts);
+    let sources = message_groups(&queue.runs, at_least).into_iter();
     let sources = sources.filter(|runs| runs.iter().any(|run| run.has_sources()));
     parts.extend(sources.map(|runs| Part::Sources(incarnation, runs)));
 }
@@ -104,15 +101,21 @@ fn grouped<T: Clone>(all: &[T], count: impl Fn(&T) -> u64, at_least: u64) -> Vec
     groups.map(<[T]>::to_vec).collect()
 }
 
+/// The service of messages.
+#[derive(Clone, Debug)]
+enum Messages {
+    Stored,
+    /// With the numbers of the sessions that the queue has.
+    Bus(Arc<[u64]>),
+}
+
 /// A part, and what it is made of.
 #[derive(Debug)]
 enum Part {
     Encoded(Vec<u8>),
-    Messages(Incarnation, Vec<Arc<Run>>),
+    Messages(Incarnation, Vec<Arc<Run>>, Messages),
     Sessions(Incarnation, Vec<SessionChunk>),
     Ids(Incarnation, Vec<IdBlock>),
-    /// With the numbers of the sessions that the queue has.
-    BusMessages(Incarnation, Vec<Arc<Run>>, Arc<[u64]>),
     Sources(Incarnation, Vec<Arc<Run>>),
 }
 
@@ -140,13 +143,15 @@ impl SnapshotParts {
     pub fn put(&self, index: usize, out: &mut Vec<u8>) {
         match self.0.get(index) {
             Some(Part::Encoded(bytes)) => out.extend_from_slice(bytes),
-            Some(Part::Messages(queue, runs)) => storage::put_messages(out, *queue, runs),
+            Some(Part::Messages(queue, runs, Messages::Stored)) => {
+                put_messages::<Stored>(out, *queue, runs, |_| false);
+            }
+            Some(Part::Messages(queue, runs, Messages::Bus(sessions))) => {
+                let has_session = |number: u32| sessions.binary_search(&number.into()).is_ok();
+                put_messages::<Kept>(out, *queue, runs, has_session);
+            }
             Some(Part::Sessions(queue, chunks)) => bus::put_sessions(out, *queue, chunks),
             Some(Part::Ids(queue, blocks)) => bus::put_ids(out, *queue, blocks),
-            Some(Part::BusMessages(queue, runs, sessions)) => {
-                let has_session = |number: u32| sessions.binary_search(&number.into()).is_ok();
-                bus::put_messages(out, *queue, runs, has_session);
-            }
             Some(Part::Sources(queue, runs)) => bus::put_sources(out, *queue, runs),
             None => {}
         }

@@ -1,7 +1,8 @@
 //! An entity: a queue, with its name and its messages.
 
-use crate::catalogue::Deadline;
-use crate::storage::backlog::Backlog;
+use crate::catalogue::{Catalogue, Deadline};
+use crate::queues::Queue;
+use crate::storage::backlog::{Backlog, Stored};
 use crate::storage::{AccessPolicies, Metadata};
 use crate::table::RunLength;
 use crate::vocabulary::{EntityName, Hint, SequenceNumber, Timestamp};
@@ -31,9 +32,48 @@ impl Entity {
             metadata,
             policies: AccessPolicies::default(),
             created_at,
-            backlog: Backlog::starting_at(length, SequenceNumber::FIRST),
+            backlog: Backlog::of(Stored, length, SequenceNumber::FIRST),
             deadline: Hint::default(),
             counted_bytes: 0,
         }
+    }
+}
+
+impl Queue for Entity {
+    type Profile = Stored;
+
+    fn name(&self) -> &EntityName {
+        &self.name
+    }
+
+    fn backlog(&self) -> &Backlog {
+        &self.backlog
+    }
+
+    fn backlog_mut(&mut self) -> &mut Backlog {
+        &mut self.backlog
+    }
+
+    fn deadline(&mut self) -> &mut Hint<Deadline> {
+        &mut self.deadline
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        self.backlog.next_expiry()
+    }
+
+    fn join(&mut self, catalogue: &mut Catalogue) {
+        self.counted_bytes = 0;
+        catalogue.count_queue(&self.name.account);
+    }
+
+    fn depart(&self, catalogue: &mut Catalogue) {
+        catalogue.uncount_queue(&self.name.account, self.counted_bytes);
+    }
+
+    fn count(&mut self, catalogue: &mut Catalogue) {
+        let size_bytes = self.backlog.size_bytes();
+        catalogue.count_bytes(&self.name.account, self.counted_bytes, size_bytes);
+        self.counted_bytes = size_bytes;
     }
 }

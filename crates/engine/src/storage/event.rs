@@ -1,8 +1,12 @@
 //! Facts about storage queues. `EVENTS.md` lists them, and `codec` defines their bytes.
 
 pub(crate) mod codec;
+mod effects;
+mod moves;
 
-use super::{AccessPolicies, Effect, Effects, Metadata, StoredMove};
+use super::{AccessPolicies, Metadata};
+use crate::effect::{Effect, Effects};
+use crate::queues::Moved;
 use crate::vocabulary::{EntityName, Incarnation};
 
 /// A fact about storage queues.
@@ -44,7 +48,7 @@ pub enum StorageFact {
     /// Bodies are in other places of the log.
     BodiesMoved {
         /// The bodies, with their messages.
-        moves: Vec<StoredMove>,
+        moves: Vec<Moved>,
     },
 }
 
@@ -73,7 +77,7 @@ impl StorageFact {
     }
 
     /// The bodies that moved.
-    pub(crate) fn moves(&self) -> &[StoredMove] {
+    pub(crate) fn moves(&self) -> &[Moved] {
         match self {
             Self::BodiesMoved { moves } => moves,
             Self::QueueCreated { .. }

@@ -4,8 +4,10 @@ use std::ops::Deref;
 
 use kew_planted::{Bug, is_planted};
 
-use crate::storage::{Effect, Lease, Was};
-use crate::table::{MessageState, Placed, Record};
+use super::backlog::Stored;
+use crate::effect::{Effect, Lease, NewBody, Standing};
+use crate::queues::Profile;
+use crate::table::{Entry, MessageState, Placed, Record};
 use crate::vocabulary::{LeaseGeneration, Place, Timestamp};
 
 /// The state of a message that was leased or delayed at least once: it waits by the time at which it shows,
@@ -32,36 +34,22 @@ impl Message {
         expires_at: Timestamp,
         due_at: Option<Timestamp>,
         body: Placed,
-    ) -> Self {
-        Self(Record {
+    ) -> Record {
+        Record {
             expires_at,
             due_at: due_at.unwrap_or(now),
             generation: LeaseGeneration::FIRST,
             state: state(due_at.is_some()),
             encoding: body.encoding,
             ..Record::ready(now, body.location)
-        })
-    }
-
-    /// Whether it waits by time.
-    pub(crate) fn is_timed(&self) -> bool {
-        match self.state {
-            MessageState::Ready => false,
-            MessageState::Locked { .. } | MessageState::Scheduled | MessageState::Deferred => true,
         }
-    }
-
-    /// Its entry in the order by time, if it has one.
-    pub(crate) fn timed_at(&self) -> Option<Timestamp> {
-        self.is_timed().then_some(self.due_at)
     }
 
     /// The lease after one that a receiver gets until `due_at`: another generation, one more delivery.
     pub(crate) fn next_delivery(&self, due_at: Timestamp) -> Lease {
         Lease {
-            generation: self.generation.next(),
             deliveries: self.deliveries.saturating_add(1),
-            due_at,
+            ..self.next_lease(due_at)
         }
     }
 
@@ -70,39 +58,25 @@ impl Message {
         Lease {
             generation: self.generation.next(),
             deliveries: self.deliveries,
-            due_at,
+            standing: until(due_at),
         }
     }
 
     /// The effect that gives it a lease, and another body if there is one.
     pub(crate) fn leased(&self, at: Place, lease: Lease, body: Option<Placed>) -> Effect {
-        let due_at = self.timed_at();
-        let replaced = body.map(|_| self.body);
-        Effect::Leased {
-            at,
-            lease,
-            body,
-            was: Was {
-                due_at,
-                body: replaced,
-            },
-        }
+        let was = self.body;
+        let body = body.map(|body| Box::new(NewBody::Other { body, was }));
+        Stored::leased(&self.0, at, lease, body)
     }
 
     /// The effect that removes it.
     pub(crate) fn ended(&self, at: Place) -> Effect {
-        Effect::Ended {
-            at,
-            was: self.was(),
-        }
-    }
-
-    /// What it counts for until it ends.
-    pub(crate) fn was(&self) -> Was {
-        Was {
-            due_at: self.timed_at(),
-            body: Some(self.body),
-        }
+        let entry = Entry {
+            number: at.number,
+            record: &self.0,
+            side: None,
+        };
+        Stored::ended(at.entity, &entry)
     }
 
     pub(crate) fn is_expired(&self, now: Timestamp) -> bool {
@@ -111,19 +85,25 @@ impl Message {
     }
 }
 
+/// The standing of a message that is leased or delayed until `due_at`.
+pub(crate) fn until(due_at: Timestamp) -> Standing {
+    Standing {
+        state: TIMED,
+        until: due_at,
+    }
+}
+
 /// The state of a message that waits by time, or of one that does not.
 pub(crate) fn state(is_timed: bool) -> MessageState {
     if is_timed { TIMED } else { MessageState::Ready }
 }
 
-/// Puts a lease, and another body if there is one, into the record.
-pub(crate) fn lease(record: &mut Record, lease: &Lease, body: Option<Placed>) {
-    record.generation = lease.generation;
-    record.deliveries = lease.deliveries;
-    record.due_at = lease.due_at;
-    record.state = TIMED;
-    if let Some(body) = body {
-        record.encoding = body.encoding;
-        record.body = body.location;
+/// When a message shows that waits by time. `None` if it waits by its number.
+pub(crate) fn timed_at(record: &Record) -> Option<Timestamp> {
+    match record.state {
+        MessageState::Ready => None,
+        MessageState::Locked { .. } | MessageState::Scheduled | MessageState::Deferred => {
+            Some(record.due_at)
+        }
     }
 }

@@ -9,27 +9,24 @@ pub(crate) mod backlog;
 mod command;
 mod decide;
 mod describe;
-pub(crate) mod effect;
 mod entity;
 pub(crate) mod event;
 mod limits;
 pub(crate) mod message;
 mod metadata;
-pub(crate) mod moves;
 mod outcome;
 pub(crate) mod policy;
 mod queues;
 mod repair;
 pub(crate) mod snapshot;
 
+pub(crate) use self::backlog::Stored;
 pub(crate) use self::backlog::expiry::ENDED_COUNT_MAX;
 pub use self::command::StorageCommand;
 pub(crate) use self::decide::{Ground, Turn};
-pub use self::effect::{Effect, Effects, Lease, Was};
 pub(crate) use self::entity::Entity;
 pub use self::event::StorageFact;
 pub use self::metadata::Metadata;
-pub use self::moves::StoredMove;
 pub use self::outcome::{
     ListedQueue, PeekedMessage, QueuePage, QueueView, ReceivedMessage, SentMessage, StorageOutcome,
     StorageRefusal,

@@ -1,6 +1,6 @@
 //! The bytes of what the table's records have.
 
-use super::{BodyEncoding, RunLength};
+use super::{BodyEncoding, Placed, RunLength};
 use crate::vocabulary::BodyLocation;
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::elements::{location, put_location};
@@ -15,8 +15,11 @@ pub(crate) fn put_body(out: &mut Vec<u8>, encoding: BodyEncoding, body: BodyLoca
     put_location(out, body);
 }
 
-pub(crate) fn body(r: &mut Reader<'_>) -> Result<(BodyEncoding, BodyLocation), DecodeError> {
-    Ok((encoding(r)?, location(r)?))
+pub(crate) fn placed(r: &mut Reader<'_>) -> Result<Placed, DecodeError> {
+    Ok(Placed {
+        encoding: encoding(r)?,
+        location: location(r)?,
+    })
 }
 
 pub(crate) fn put_encoding(out: &mut Vec<u8>, encoding: BodyEncoding) {

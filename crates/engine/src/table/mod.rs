@@ -5,7 +5,7 @@
 //! carries the counts of its messages and bounds of their expiries.
 //!
 //! The table knows records, runs, and these two orders. What a state means, which messages are in an order, and
-//! what else orders them is for the profiles to say (`backlog` and `bus/backlog`).
+//! what else orders them is for the profiles to say (`queues/profile.rs`).
 //!
 //! Changes come from effects, which bring what the old message counted for. So a change asks only whether the
 //! message is there, and never reads what it replaces.
@@ -34,10 +34,10 @@ use std::sync::Arc;
 use kew_planted::{Bug, is_planted};
 
 pub use self::length::RunLength;
+pub(crate) use self::record::size_bytes;
 pub use self::record::{
-    BodyEncoding, DeadLetterCause, MESSAGE_OVERHEAD_BYTES, MessageState, Placed,
+    BodyEncoding, DeadLetterCause, MESSAGE_OVERHEAD_BYTES, MessageState, Placed, Record, Side,
 };
-pub(crate) use self::record::{Record, Side, size_bytes};
 pub(crate) use self::restore::Restoring;
 pub(crate) use self::run::Run;
 pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};
@@ -61,6 +61,11 @@ impl<'a> Entry<'a> {
     /// Changes to its application properties, oldest first.
     pub(crate) fn overlays(&self) -> &'a [BodyLocation] {
         self.side.map_or(&[], |side| &side.overlays)
+    }
+
+    /// The length of its source's name, if it has a source.
+    pub(crate) fn source_length(&self) -> Option<u32> {
+        self.side?.source_length()
     }
 
     /// The locations of its bytes: the body, then the changes to its properties.
@@ -404,11 +409,6 @@ impl Table {
     /// The first message.
     pub(crate) fn first(&self) -> Option<Entry<'_>> {
         self.runs.first()?.entries().next()
-    }
-
-    /// The number of the last message.
-    pub(crate) fn last(&self) -> Option<SequenceNumber> {
-        self.runs.last()?.last()
     }
 
     /// Every message, in order.

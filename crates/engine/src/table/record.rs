@@ -65,23 +65,29 @@ pub enum DeadLetterCause {
 /// A message without its number, which follows from its place, and without its bytes. What few messages have
 /// is in [`Side`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) enqueued_at: Timestamp,
-    pub(crate) expires_at: Timestamp,
+pub struct Record {
+    /// When it came into its entity.
+    pub enqueued_at: Timestamp,
+    /// When it expires.
+    pub expires_at: Timestamp,
     /// When its state ends: the lease, the lock or the schedule. The profile says what it is in other states.
-    pub(crate) due_at: Timestamp,
-    pub(crate) body: BodyLocation,
+    pub due_at: Timestamp,
+    /// Where its body is.
+    pub body: BodyLocation,
     /// The generation of its latest lease.
-    pub(crate) generation: LeaseGeneration,
+    pub generation: LeaseGeneration,
     /// How often it was delivered, or how many deliveries have failed: the profile says which.
-    pub(crate) deliveries: u32,
+    pub deliveries: u32,
     /// The entity's number for its session. 0 without one.
-    pub(crate) session: u32,
-    pub(crate) state: MessageState,
-    pub(crate) cause: Option<DeadLetterCause>,
-    pub(crate) encoding: BodyEncoding,
+    pub session: u32,
+    /// Its state.
+    pub state: MessageState,
+    /// Why it is a dead letter, or was one.
+    pub cause: Option<DeadLetterCause>,
+    /// How to interpret its body.
+    pub encoding: BodyEncoding,
     /// How often it was forwarded.
-    pub(crate) hops: u8,
+    pub hops: u8,
 }
 
 /// A million messages are resident at once, and this is most of what they take.
@@ -89,7 +95,7 @@ const _: () = assert!(size_of::<Record>() == 56);
 
 impl Record {
     /// A message as it arrives, that can be received at once and never expires.
-    pub(crate) fn ready(enqueued_at: Timestamp, body: BodyLocation) -> Self {
+    pub fn ready(enqueued_at: Timestamp, body: BodyLocation) -> Self {
         Self {
             enqueued_at,
             expires_at: Timestamp::NEVER,
@@ -104,17 +110,28 @@ impl Record {
             hops: 0,
         }
     }
+
+    /// Gives it a state that lasts until then. For a ready message that is its expiry.
+    pub(crate) fn stand(&mut self, state: MessageState, until: Timestamp) {
+        self.state = state;
+        self.due_at = Timestamp::NEVER;
+        match state {
+            MessageState::Ready => self.expires_at = until,
+            MessageState::Locked { .. } | MessageState::Scheduled => self.due_at = until,
+            MessageState::Deferred => {}
+        }
+    }
 }
 
 /// What few messages have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Side {
+pub struct Side {
     /// Its number in the queue it was first sent to, if that is another one.
-    pub(crate) first_number: Option<SequenceNumber>,
+    pub first_number: Option<SequenceNumber>,
     /// The name of the queue that made it a dead letter, if it was forwarded since.
-    pub(crate) source: Option<Arc<str>>,
+    pub source: Option<Arc<str>>,
     /// Changes to its application properties, oldest first.
-    pub(crate) overlays: Vec<BodyLocation>,
+    pub overlays: Vec<BodyLocation>,
 }
 
 impl Side {

@@ -60,16 +60,13 @@ impl Table {
     /// Adds the messages of a run of which there is a part already: parts of a snapshot of an earlier version end
     /// anywhere.
     fn merge(&mut self, run: &Run, live: &mut Live) -> bool {
-        let all_are_new = run.entries().all(|entry| {
+        let mut all_are_new = true;
+        for entry in run.entries() {
             let side = entry.side.cloned().unwrap_or_default();
-            self.insert(
-                entry.number,
-                *entry.record,
-                side,
-                run.is_ready(entry.number),
-                live,
-            )
-        });
+            let is_ready = run.is_ready(entry.number);
+            // The others are added too, if one is there twice.
+            all_are_new &= self.insert(entry.number, *entry.record, side, is_ready, live);
+        }
         if let Some(number) = run.last() {
             self.lower_expiry(number, *run.expires_first);
         }

@@ -243,7 +243,10 @@ impl Pair {
             let found = found.map(|entry| entry.number.as_u64());
             assert!(found.eq(self.model.range(from..).map(|(at, _)| *at)));
         }
-        let ends = [self.table.first().map(|it| it.number), self.table.last()];
+        let ends = [
+            self.table.first().map(|it| it.number),
+            self.table.entries().last().map(|it| it.number),
+        ];
         let expected = [self.model.keys().next(), self.model.keys().next_back()];
         assert_eq!(ends, expected.map(|it| it.map(|at| number(*at))));
     }

@@ -1,4 +1,4 @@
-//! Leased and delayed messages, in the order in which they become visible.
+//! Leased, locked and delayed messages, in the order of the time at which that ends.
 //!
 //! Metrics read the number of hidden messages often and for every queue, and must not walk over all of them.
 //! So visible messages are counted as time passes them, once for each time that a message is added. The
@@ -51,6 +51,14 @@ impl Timed {
         if self.keys.remove(key) && *key <= self.passed {
             self.shown -= 1;
         }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(crate) fn first(&self) -> Option<&Key> {
+        self.keys.first()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {

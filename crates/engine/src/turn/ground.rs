@@ -1,8 +1,9 @@
 //! What the decisions of the profiles stand on.
 
 use super::Turn;
-use crate::bus::{self, BusEffect, BusFact};
+use crate::bus::{self, BusFact};
 use crate::catalogue::Catalogue;
+use crate::effect::Effect;
 use crate::event::Fact;
 use crate::storage::{self, StorageFact};
 use crate::vocabulary::{BodyLocation, Incarnation, Timestamp};
@@ -50,7 +51,7 @@ impl bus::Ground for Turn<'_> {
         self.emit(Fact::Bus(fact));
     }
 
-    fn emit_effect(&mut self, effect: BusEffect) {
+    fn emit_effect(&mut self, effect: Effect) {
         self.emit_bus_effect(effect);
     }
 

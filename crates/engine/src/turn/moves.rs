@@ -1,18 +1,19 @@
 //! Decides which bodies move.
 
 use super::{Decision, Turn, in_catalogue};
-use crate::bus::{BusFact, BusMove};
+use crate::bus::BusFact;
 use crate::event::Fact;
 use crate::moves::{BodyToMove, Holder};
 use crate::outcome::Outcome;
-use crate::storage::{StorageFact, StoredMove};
+use crate::queues::Moved;
+use crate::storage::StorageFact;
 use crate::vocabulary::BodyMove;
 
 /// Moves of both services, in order.
 #[derive(Default)]
 struct Moves {
-    stored: Vec<StoredMove>,
-    bus: Vec<BusMove>,
+    stored: Vec<Moved>,
+    bus: Vec<Moved>,
 }
 
 impl Turn<'_> {

@@ -3,7 +3,7 @@
 /// The location of a body in the log: a logical place, known before the append.
 ///
 /// Only the log maps it to a file. It stays the same when a record is copied to another segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BodyLocation {
     /// Log position of the record that holds the body.
     pub record: u64,
@@ -11,4 +11,11 @@ pub struct BodyLocation {
     pub offset: u32,
     /// Its length in bytes.
     pub length: u32,
+}
+
+impl BodyLocation {
+    /// Whether it is the place of a body: none begins where the framing of the first record does.
+    pub(crate) fn is_of_a_body(self) -> bool {
+        self != Self::default()
+    }
 }

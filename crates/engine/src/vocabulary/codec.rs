@@ -14,6 +14,16 @@ pub struct DecodeError {
     length: usize,
 }
 
+/// A value that is there has this flag.
+pub(crate) fn if_some<T>(value: Option<T>, flag: u8) -> u8 {
+    if_that(value.is_some(), flag)
+}
+
+/// The flag, if something is so.
+pub(crate) fn if_that(is_so: bool, flag: u8) -> u8 {
+    if is_so { flag } else { 0 }
+}
+
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);

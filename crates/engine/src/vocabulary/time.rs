@@ -37,6 +37,11 @@ impl Timestamp {
         Self(self.0.saturating_add(seconds.saturating_mul(1000)))
     }
 
+    /// The time, unless it is [`Timestamp::NEVER`].
+    pub(crate) fn unless_never(self) -> Option<Self> {
+        (self != Self::NEVER).then_some(self)
+    }
+
     /// Whether a deadline at `self` has passed at `now`: at the deadline itself it has.
     pub const fn has_passed(self, now: Self) -> bool {
         self.0 <= now.0

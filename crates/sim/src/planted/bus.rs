@@ -1,9 +1,7 @@
 //! What is decided about bus queues is wrong in the state and in the log alike.
 
-use kew_engine::bus::{
-    BusCommand, BusEffect, BusMessageState, BusWas, DeadLetterCause, ReceiveMode,
-};
-use kew_engine::{BodyLocation, Command, SequenceNumber, Timestamp};
+use kew_engine::bus::{BusCommand, BusMessageState, DeadLetterCause, ReceiveMode};
+use kew_engine::{Arrival, BodyLocation, Command, Effect, Rest, SequenceNumber, Timestamp, Was};
 use kew_planted::Hook;
 
 use super::hooks::{Known, altered, bus_effects, dropped, is_locked, ready};
@@ -31,7 +29,7 @@ pub(super) fn nothing() -> Hook {
 /// A lock that ends does not count as a failed delivery.
 pub(super) fn failure_not_counted() -> Hook {
     altered(|known, effect| {
-        if let BusEffect::Leased { at, lease, was, .. } = effect
+        if let Effect::Leased { at, lease, was, .. } = effect
             && is_locked(was.standing)
             && let Some(message) = known.message(*at)
         {
@@ -43,7 +41,7 @@ pub(super) fn failure_not_counted() -> Hook {
 /// A session that is left in order counts as failed deliveries.
 pub(super) fn release_counts() -> Hook {
     altered(|known, effect| {
-        if let BusEffect::Leased { at, lease, was, .. } = effect
+        if let Effect::Leased { at, lease, was, .. } = effect
             && is_locked(was.standing)
             && lease.standing.state == BusMessageState::Ready
             && was.session != 0
@@ -58,7 +56,7 @@ pub(super) fn release_counts() -> Hook {
 /// A lock outlasts the end that its holder was told.
 pub(super) fn ended_lock_settles() -> Hook {
     altered(|_, effect| {
-        if let BusEffect::Leased { lease, .. } = effect
+        if let Effect::Leased { lease, .. } = effect
             && is_locked(lease.standing)
         {
             lease.standing.until = lease.standing.until.plus_ms(60_000);
@@ -78,7 +76,7 @@ pub(super) fn deferral_forgotten() -> Hook {
 
 fn not_deferred(from: BusMessageState) -> Hook {
     altered(move |known, effect| {
-        if let BusEffect::Leased { at, lease, was, .. } = effect
+        if let Effect::Leased { at, lease, was, .. } = effect
             && was.standing.state == from
             && lease.standing.state == BusMessageState::Deferred
         {
@@ -90,7 +88,7 @@ fn not_deferred(from: BusMessageState) -> Hook {
 /// A message that returns never expires.
 pub(super) fn expiry_forgotten() -> Hook {
     altered(|_, effect| {
-        if let BusEffect::Leased { lease, was, .. } = effect
+        if let Effect::Leased { lease, was, .. } = effect
             && is_locked(was.standing)
             && lease.standing.state == BusMessageState::Ready
         {
@@ -103,28 +101,33 @@ pub(super) fn expiry_forgotten() -> Hook {
 pub(super) fn moved_twice() -> Hook {
     dropped(|known, effect| {
         let is_moved = known.arrived().is_some_and(|it| it.is_moved);
-        is_moved && matches!(effect, BusEffect::Ended { .. })
+        is_moved && matches!(effect, Effect::Ended { .. })
     })
 }
 
 /// A message that was delivered too often becomes two dead letters.
 pub(super) fn dead_letter_doubled() -> Hook {
     bus_effects(|known, effects| {
-        if let [BusEffect::Arrived { to, message }] = &effects[..]
-            && message.cause == Some(DeadLetterCause::MaxDeliveryCountExceeded)
+        if let [Effect::Arrived { to, message }] = &effects[..]
+            && message.record.cause == Some(DeadLetterCause::MaxDeliveryCountExceeded)
             // A forwarded dead letter has none.
-            && message.deliveries > 0
+            && message.record.deliveries > 0
             && known.message(*to).is_none()
         {
             let mut second = *to;
             second.number = after(to.number);
             let message = message.clone();
-            effects.push(BusEffect::Arrived {
+            effects.push(Effect::Arrived {
                 to: second,
                 message,
             });
         }
     })
+}
+
+/// Changes what few messages have.
+pub(super) fn change(message: &mut Arrival, change: impl FnOnce(&mut Rest)) {
+    *message = message.clone().with(change);
 }
 
 fn after(number: SequenceNumber) -> SequenceNumber {
@@ -134,8 +137,8 @@ fn after(number: SequenceNumber) -> SequenceNumber {
 /// A message that is forwarded does not count that.
 pub(super) fn hops_not_counted() -> Hook {
     altered(|_, effect| {
-        if let BusEffect::Arrived { message, .. } = effect {
-            message.hops = 0;
+        if let Effect::Arrived { message, .. } = effect {
+            message.record.hops = 0;
         }
     })
 }
@@ -143,10 +146,11 @@ pub(super) fn hops_not_counted() -> Hook {
 /// A change to a message's properties is lost when it becomes a dead letter.
 pub(super) fn change_dropped() -> Hook {
     altered(|_, effect| {
-        if let BusEffect::Arrived { message, .. } = effect
-            && message.cause == Some(DeadLetterCause::ByReceiver)
+        if let Effect::Arrived { message, .. } = effect
+            && message.record.cause == Some(DeadLetterCause::ByReceiver)
         {
-            message.bodies.overlays.pop();
+            let kept = message.overlays().len().saturating_sub(1);
+            change(message, |rest| rest.side.overlays.truncate(kept));
         }
     })
 }
@@ -154,7 +158,7 @@ pub(super) fn change_dropped() -> Hook {
 /// The bytes of a deleted message still count in its queue.
 pub(super) fn size_not_given_back() -> Hook {
     altered(|_, effect| {
-        if let BusEffect::Ended { bodies, .. } = effect {
+        if let Effect::Ended { bodies, .. } = effect {
             let overlays = bodies.overlays.iter_mut();
             overlays.for_each(empty);
             empty(&mut bodies.sent);
@@ -170,18 +174,18 @@ fn empty(body: &mut BodyLocation) {
 pub(super) fn resubmitted_twice() -> Hook {
     dropped(|known, effect| {
         let is_new = known.arrived().is_some_and(|it| !it.is_moved);
-        is_resubmission(known) && is_new && matches!(effect, BusEffect::Ended { .. })
+        is_resubmission(known) && is_new && matches!(effect, Effect::Ended { .. })
     })
 }
 
 /// A message that is sent again brings a failed delivery with it.
 pub(super) fn resubmitted_keeps_count() -> Hook {
     altered(|known, effect| {
-        if let BusEffect::Arrived { message, .. } = effect
+        if let Effect::Arrived { message, .. } = effect
             && is_resubmission(known)
-            && message.first_number.is_none()
+            && message.first_number().is_none()
         {
-            message.deliveries = 1;
+            message.record.deliveries = 1;
         }
     })
 }
@@ -190,7 +194,7 @@ pub(super) fn resubmitted_keeps_count() -> Hook {
 pub(super) fn purge_forgets_deferred() -> Hook {
     dropped(|known, effect| {
         let is_purge = matches!(command(known), Some(BusCommand::Purge { .. }));
-        let is_deferred = matches!(effect, BusEffect::Ended { was, .. }
+        let is_deferred = matches!(effect, Effect::Ended { was, .. }
             if was.standing.state == BusMessageState::Deferred);
         is_purge && is_deferred
     })
@@ -199,20 +203,20 @@ pub(super) fn purge_forgets_deferred() -> Hook {
 /// Deleting a message by its number counts as a failed delivery of the next one.
 pub(super) fn delete_counts() -> Hook {
     bus_effects(|known, effects| {
-        if let [BusEffect::Ended { at, .. }] = effects[..]
+        if let [Effect::Ended { at, .. }] = effects[..]
             && matches!(command(known), Some(BusCommand::DeleteMessage { .. }))
             && let Some((next, message)) = known.next(at)
         {
             let mut lease = message.lease;
             lease.deliveries += 1;
-            let was = BusWas {
+            let was = Was {
                 standing: message.lease.standing,
                 session: message.session,
             };
-            effects.push(BusEffect::Leased {
+            effects.push(Effect::Leased {
                 at: next,
                 lease,
-                overlay: None,
+                body: None,
                 was,
             });
         }
@@ -226,7 +230,7 @@ pub(super) fn taken_under_old_lock() -> Hook {
             Some(BusCommand::TakeMessage { mode, .. }) => Some(*mode),
             _ => None,
         };
-        if let BusEffect::Leased { at, lease, .. } = effect
+        if let Effect::Leased { at, lease, .. } = effect
             && mode.is_some_and(|mode| mode != ReceiveMode::ReceiveAndDelete)
             && is_locked(lease.standing)
             && let Some(message) = known.message(*at)
@@ -239,7 +243,7 @@ pub(super) fn taken_under_old_lock() -> Hook {
 /// A message that is released in a transaction stays locked.
 pub(super) fn transaction_lock_kept() -> Hook {
     dropped(|known, effect| {
-        let is_released = matches!(effect, BusEffect::Leased { lease, was, .. }
+        let is_released = matches!(effect, Effect::Leased { lease, was, .. }
             if is_locked(was.standing) && lease.standing.state == BusMessageState::Ready);
         is_transaction(known) && is_released
     })
@@ -248,10 +252,10 @@ pub(super) fn transaction_lock_kept() -> Hook {
 /// The ids of messages sent in transactions are not remembered.
 pub(super) fn transaction_ids_forgotten() -> Hook {
     altered(|known, effect| {
-        if let BusEffect::Arrived { message, .. } = effect
+        if let Effect::Arrived { message, .. } = effect
             && is_transaction(known)
         {
-            message.id_hash = None;
+            change(message, |rest| rest.id_hash = None);
         }
     })
 }

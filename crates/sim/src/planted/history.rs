@@ -7,13 +7,14 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use kew_engine::bus::{BusEffect, BusFact};
-use kew_engine::storage::{Effect, StorageFact};
-use kew_engine::{Event, Fact, Incarnation, Place, State};
+use kew_engine::bus::BusFact;
+use kew_engine::storage::StorageFact;
+use kew_engine::{Effect, Event, Fact, Incarnation, MessageState, Moved, State};
 use kew_log::LogPosition;
 use kew_planted::{Hook, Seam};
 
-use super::hooks::{is_locked, on, ready};
+use super::bus::change;
+use super::hooks::{changed, is_locked, on, ready};
 use super::lost::is_move;
 
 /// The segments that a snapshot keeps.
@@ -96,9 +97,7 @@ fn changed_queue(fact: &Fact) -> Option<Incarnation> {
         Fact::Storage(StorageFact::Messages { effects }) => {
             effects.iter().next().map(Effect::entity)
         }
-        Fact::Storage(StorageFact::BodiesMoved { moves }) => {
-            moves.first().map(|moved| moved.at.entity)
-        }
+        Fact::Storage(StorageFact::BodiesMoved { moves }) => moves.first().map(Moved::entity),
         Fact::Storage(
             StorageFact::QueueMetadataSet { queue, .. }
             | StorageFact::QueuePoliciesSet { queue, .. },
@@ -131,20 +130,17 @@ fn each_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&Event, &mut Effec
     for event in events {
         let whole = event.clone();
         if let Fact::Storage(StorageFact::Messages { effects }) = &mut event.fact {
-            let altered = effects.iter().map(|effect| {
-                let mut effect = *effect;
-                alter(&whole, &mut effect);
-                effect
+            changed(effects, |effects| {
+                effects.iter_mut().for_each(|effect| alter(&whole, effect));
             });
-            *effects = altered.collect();
         }
     }
 }
 
-fn each_bus_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&mut BusEffect)) {
+fn each_bus_effect(events: &mut Vec<Event>, mut alter: impl FnMut(&mut Effect)) {
     for event in events {
         if let Fact::Bus(BusFact::Messages { effects }) = &mut event.fact {
-            effects.iter_mut().for_each(&mut alter);
+            changed(effects, |effects| effects.iter_mut().for_each(&mut alter));
         }
     }
 }
@@ -164,9 +160,9 @@ pub(super) fn body_of_another_message() -> Hook {
     snapshot_of(|events| {
         let mut before = None;
         each_effect(events, |_, effect| {
-            if let Effect::Arrived { body, .. } = effect {
-                let own = body.location;
-                body.location = before.replace(own).unwrap_or(own);
+            if let Effect::Arrived { message, .. } = effect {
+                let own = message.record.body;
+                message.record.body = before.replace(own).unwrap_or(own);
             }
         });
     })
@@ -181,9 +177,12 @@ pub(super) fn moves_forgotten() -> Hook {
 pub(super) fn leases_forgotten() -> Hook {
     snapshot_of(|events| {
         each_effect(events, |event, effect| match effect {
-            Effect::Arrived { due_at, .. } => *due_at = None,
-            Effect::Leased { lease, .. } => lease.due_at = event.at,
-            Effect::Ended { .. } | Effect::RangeEnded { .. } => {}
+            Effect::Arrived { message, .. } => {
+                message.record.state = MessageState::Ready;
+                message.record.due_at = event.at;
+            }
+            Effect::Leased { lease, .. } => lease.standing.until = event.at,
+            _ => {}
         });
     })
 }
@@ -201,28 +200,31 @@ pub(super) fn delivery_counts_forgotten() -> Hook {
 
 /// A snapshot forgets the sequence numbers of messages that no longer exist.
 pub(super) fn sequence_numbers_reused() -> Hook {
-    snapshot_of(|events| {
-        let mut came = BTreeSet::new();
-        let mut left: BTreeSet<Place> = BTreeSet::new();
-        each_effect(events, |_, effect| match effect {
+    snapshot_of(|events| forget_gone(events, |fact| matches!(fact, Fact::Storage(_))))
+}
+
+/// Leaves out the effects on messages that came and are gone.
+fn forget_gone(events: &mut [Event], is_meant: fn(&Fact) -> bool) {
+    let (mut came, mut left) = (BTreeSet::new(), BTreeSet::new());
+    let meant = events.iter().filter(|event| is_meant(&event.fact));
+    for effect in meant.flat_map(|event| event.fact.effects()) {
+        match effect {
             Effect::Arrived { to, .. } => {
                 came.insert(*to);
             }
             Effect::Ended { at, .. } => left.extend(came.contains(at).then_some(*at)),
-            Effect::Leased { .. } | Effect::RangeEnded { .. } => {}
-        });
-        for event in events {
-            if let Fact::Storage(StorageFact::Messages { effects }) = &mut event.fact {
-                let kept = effects.iter().filter(|effect| match effect {
-                    Effect::Arrived { to: at, .. }
-                    | Effect::Leased { at, .. }
-                    | Effect::Ended { at, .. } => !left.contains(at),
-                    Effect::RangeEnded { .. } => true,
-                });
-                *effects = kept.copied().collect();
-            }
+            _ => {}
         }
-    })
+    }
+    for event in events.iter_mut().filter(|event| is_meant(&event.fact)) {
+        if let Fact::Storage(StorageFact::Messages { effects })
+        | Fact::Bus(BusFact::Messages { effects }) = &mut event.fact
+        {
+            changed(effects, |effects| {
+                effects.retain(|effect| effect.message().is_none_or(|at| !left.contains(&at)));
+            });
+        }
+    }
 }
 
 /// A snapshot forgets the incarnations of queues that no longer exist.
@@ -257,18 +259,15 @@ pub(super) fn bus_locks_forgotten() -> Hook {
     snapshot_of(|events| {
         let mut expires = BTreeMap::new();
         each_bus_effect(events, |effect| match effect {
-            BusEffect::Arrived { to, message } => {
-                expires.insert(*to, message.expires_at);
+            Effect::Arrived { to, message } => {
+                expires.insert(*to, message.record.expires_at);
             }
-            BusEffect::Leased { at, lease, .. } if is_locked(lease.standing) => {
+            Effect::Leased { at, lease, .. } if is_locked(lease.standing) => {
                 if let Some(until) = expires.get(at) {
                     lease.standing = ready(*until);
                 }
             }
-            BusEffect::Leased { .. }
-            | BusEffect::Ended { .. }
-            | BusEffect::SessionReleasing { .. }
-            | BusEffect::SessionFreed { .. } => {}
+            _ => {}
         });
     })
 }
@@ -277,11 +276,9 @@ pub(super) fn bus_locks_forgotten() -> Hook {
 pub(super) fn bus_delivery_counts_forgotten() -> Hook {
     snapshot_of(|events| {
         each_bus_effect(events, |effect| match effect {
-            BusEffect::Arrived { message, .. } => message.deliveries = 0,
-            BusEffect::Leased { lease, .. } => lease.deliveries = 0,
-            BusEffect::Ended { .. }
-            | BusEffect::SessionReleasing { .. }
-            | BusEffect::SessionFreed { .. } => {}
+            Effect::Arrived { message, .. } => message.record.deliveries = 0,
+            Effect::Leased { lease, .. } => lease.deliveries = 0,
+            _ => {}
         });
     })
 }
@@ -290,8 +287,8 @@ pub(super) fn bus_delivery_counts_forgotten() -> Hook {
 pub(super) fn bus_duplicates_forgotten() -> Hook {
     snapshot_of(|events| {
         each_bus_effect(events, |effect| {
-            if let BusEffect::Arrived { message, .. } = effect {
-                message.id_hash = None;
+            if let Effect::Arrived { message, .. } = effect {
+                change(message, |rest| rest.id_hash = None);
             }
         });
     })
@@ -299,29 +296,7 @@ pub(super) fn bus_duplicates_forgotten() -> Hook {
 
 /// A snapshot forgets the numbers of messages of bus queues that no longer exist.
 pub(super) fn bus_number_reused() -> Hook {
-    snapshot_of(|events| {
-        let mut came = BTreeSet::new();
-        let mut left: BTreeSet<Place> = BTreeSet::new();
-        each_bus_effect(events, |effect| match effect {
-            BusEffect::Arrived { to, .. } => {
-                came.insert(*to);
-            }
-            BusEffect::Ended { at, .. } => left.extend(came.contains(at).then_some(*at)),
-            BusEffect::Leased { .. }
-            | BusEffect::SessionReleasing { .. }
-            | BusEffect::SessionFreed { .. } => {}
-        });
-        for event in events {
-            if let Fact::Bus(BusFact::Messages { effects }) = &mut event.fact {
-                effects.retain(|effect| match effect {
-                    BusEffect::Arrived { to: at, .. }
-                    | BusEffect::Leased { at, .. }
-                    | BusEffect::Ended { at, .. } => !left.contains(at),
-                    BusEffect::SessionReleasing { .. } | BusEffect::SessionFreed { .. } => true,
-                });
-            }
-        }
-    })
+    snapshot_of(|events| forget_gone(events, |fact| matches!(fact, Fact::Bus(_))))
 }
 
 /// A snapshot forgets the states of sessions.

@@ -3,9 +3,11 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use kew_engine::bus::{BusArrival, BusEffect, BusFact, BusLease, BusMessageState, Standing};
-use kew_engine::storage::{Effect, StorageFact};
-use kew_engine::{Command, Event, Fact, Place, Timestamp};
+use kew_engine::bus::{BusFact, BusMessageState};
+use kew_engine::storage::StorageFact;
+use kew_engine::{
+    Arrival, Command, Effect, Effects, Event, Fact, Lease, Place, Standing, Timestamp,
+};
 use kew_planted::{Hook, Seam};
 
 /// A bug on every value of a type at a seam.
@@ -31,16 +33,21 @@ pub(super) fn storage_effects(
         {
             for event in events {
                 if let Fact::Storage(StorageFact::Messages { effects }) = &mut event.fact {
-                    let altered = effects.iter().map(|effect| {
-                        let mut effect = *effect;
-                        bug(&mut effect, command.as_ref());
-                        effect
+                    changed(effects, |effects| {
+                        let effects = effects.iter_mut();
+                        effects.for_each(|effect| bug(effect, command.as_ref()));
                     });
-                    *effects = altered.collect();
                 }
             }
         }
     })
+}
+
+/// Changes the effects of an event.
+pub(super) fn changed(effects: &mut Effects, change: impl FnOnce(&mut Vec<Effect>)) {
+    let mut all = Vec::from(std::mem::take(effects));
+    change(&mut all);
+    *effects = all.into();
 }
 
 /// Effects of bus queues that were decided before, as far as bugs need them.
@@ -54,7 +61,7 @@ pub(super) struct Known {
 /// A message of a bus queue.
 #[derive(Clone, Copy)]
 pub(super) struct Stored {
-    pub(super) lease: BusLease,
+    pub(super) lease: Lease,
     pub(super) expires_at: Timestamp,
     pub(super) session: u32,
 }
@@ -68,8 +75,8 @@ pub(super) struct Arrived {
 }
 
 impl Arrived {
-    pub(super) fn of(to: Place, message: &BusArrival) -> Self {
-        let is_moved = message.first_number.is_some();
+    pub(super) fn of(to: Place, message: &Arrival) -> Self {
+        let is_moved = message.first_number().is_some();
         Self { to, is_moved }
     }
 }
@@ -102,42 +109,44 @@ impl Known {
         message.map_or(Timestamp::NEVER, |message| message.expires_at)
     }
 
-    fn note(&mut self, effect: &BusEffect) {
+    fn note(&mut self, effect: &Effect) {
         self.arrived = None;
         match effect {
-            BusEffect::Arrived { to, message } => {
+            Effect::Arrived { to, message } => {
                 self.arrived = Some(Arrived::of(*to, message));
                 let stored = Stored {
-                    lease: BusLease {
-                        generation: message.generation,
-                        deliveries: message.deliveries,
+                    lease: Lease {
+                        generation: message.record.generation,
+                        deliveries: message.record.deliveries,
                         standing: arrived_standing(message),
                     },
-                    expires_at: message.expires_at,
-                    session: message.session.as_ref().map_or(0, |it| it.number),
+                    expires_at: message.record.expires_at,
+                    session: message.record.session,
                 };
                 self.messages.insert(*to, stored);
             }
-            BusEffect::Leased { at, lease, .. } => {
+            Effect::Leased { at, lease, .. } => {
                 if let Some(stored) = self.messages.get_mut(at) {
                     stored.lease = *lease;
                 }
             }
-            BusEffect::Ended { at, .. } => {
+            Effect::Ended { at, .. } => {
                 self.messages.remove(at);
             }
-            BusEffect::SessionReleasing { .. } | BusEffect::SessionFreed { .. } => {}
+            Effect::RangeEnded { .. }
+            | Effect::SessionReleasing { .. }
+            | Effect::SessionFreed { .. } => {}
         }
     }
 }
 
-fn arrived_standing(message: &BusArrival) -> Standing {
-    match message.scheduled_at {
-        Some(until) => Standing {
-            state: BusMessageState::Scheduled,
-            until,
+fn arrived_standing(message: &Arrival) -> Standing {
+    match message.record.state {
+        state @ BusMessageState::Scheduled => Standing {
+            state,
+            until: message.record.due_at,
         },
-        None => ready(message.expires_at),
+        _ => ready(message.record.expires_at),
     }
 }
 
@@ -154,12 +163,12 @@ pub(super) fn is_locked(standing: Standing) -> bool {
 }
 
 /// A bug on the effects on messages of bus queues. They come one at a time.
-pub(super) fn bus_effects(mut bug: impl FnMut(&Known, &mut Vec<BusEffect>) + 'static) -> Hook {
+pub(super) fn bus_effects(mut bug: impl FnMut(&Known, &mut Vec<Effect>) + 'static) -> Hook {
     let mut known = Known::default();
     Box::new(move |seam, value| {
         note_command(seam, value, &mut known.command);
         if seam == Seam::Decided
-            && let Some(effects) = value.downcast_mut::<Vec<BusEffect>>()
+            && let Some(effects) = value.downcast_mut::<Vec<Effect>>()
         {
             bug(&known, effects);
             effects.iter().for_each(|effect| known.note(effect));
@@ -168,20 +177,18 @@ pub(super) fn bus_effects(mut bug: impl FnMut(&Known, &mut Vec<BusEffect>) + 'st
 }
 
 /// A bug that alters such effects.
-pub(super) fn altered(mut bug: impl FnMut(&Known, &mut BusEffect) + 'static) -> Hook {
+pub(super) fn altered(mut bug: impl FnMut(&Known, &mut Effect) + 'static) -> Hook {
     bus_effects(move |known, effects| effects.iter_mut().for_each(|effect| bug(known, effect)))
 }
 
 /// A bug that drops such effects.
-pub(super) fn dropped(mut bug: impl FnMut(&Known, &BusEffect) -> bool + 'static) -> Hook {
+pub(super) fn dropped(mut bug: impl FnMut(&Known, &Effect) -> bool + 'static) -> Hook {
     bus_effects(move |known, effects| effects.retain(|effect| !bug(known, effect)))
 }
 
 /// A bug on what the log gets of the effects on bus queues, and the command that they come from. The state has all
 /// of them.
-pub(super) fn recorded(
-    mut bug: impl FnMut(Option<&Command>, &mut Vec<BusEffect>) + 'static,
-) -> Hook {
+pub(super) fn recorded(mut bug: impl FnMut(Option<&Command>, &mut Vec<Effect>) + 'static) -> Hook {
     let mut command = None;
     Box::new(move |seam, value| {
         note_command(seam, value, &mut command);
@@ -190,7 +197,7 @@ pub(super) fn recorded(
         {
             events.retain_mut(|event| match &mut event.fact {
                 Fact::Bus(BusFact::Messages { effects }) => {
-                    bug(command.as_ref(), effects);
+                    changed(effects, |effects| bug(command.as_ref(), effects));
                     !effects.is_empty()
                 }
                 _ => true,

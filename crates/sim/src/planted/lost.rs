@@ -1,8 +1,8 @@
 //! The log lacks what the state has: a crash brings back what is not true any more.
 
-use kew_engine::bus::{BusCommand, BusEffect, BusFact};
-use kew_engine::storage::{Effect, StorageFact};
-use kew_engine::{Command, Event, Fact};
+use kew_engine::bus::{BusCommand, BusFact};
+use kew_engine::storage::StorageFact;
+use kew_engine::{Command, Effect, Event, Fact};
 use kew_log::LogPosition;
 use kew_planted::{Hook, Seam};
 
@@ -85,8 +85,8 @@ pub(super) fn transaction_torn() -> Hook {
 /// An effect, or the two that move a message to another entity.
 enum Pair {
     /// The effect, and whether it ends a message that did not come to another number in its entity.
-    Alone(BusEffect, bool),
-    Moved(Arrived, BusEffect, BusEffect),
+    Alone(Effect, bool),
+    Moved(Arrived, Effect, Effect),
 }
 
 impl Pair {
@@ -101,7 +101,7 @@ impl Pair {
         }
     }
 
-    fn effects(self) -> Vec<BusEffect> {
+    fn effects(self) -> Vec<Effect> {
         match self {
             Self::Alone(effect, _) => vec![effect],
             Self::Moved(_, arrived, ended) => vec![arrived, ended],
@@ -109,16 +109,16 @@ impl Pair {
     }
 }
 
-fn pairs(effects: Vec<BusEffect>) -> Vec<Pair> {
+fn pairs(effects: Vec<Effect>) -> Vec<Pair> {
     let mut effects = effects.into_iter().peekable();
     let mut pairs = Vec::new();
     while let Some(effect) = effects.next() {
         let arrived = match &effect {
-            BusEffect::Arrived { to, message } => Some(Arrived::of(*to, message)),
+            Effect::Arrived { to, message } => Some(Arrived::of(*to, message)),
             _ => None,
         };
         let ended = effects.next_if(|next| {
-            let is_ended = matches!(next, BusEffect::Ended { .. });
+            let is_ended = matches!(next, Effect::Ended { .. });
             is_ended && arrived.is_some()
         });
         match (arrived, ended) {
@@ -126,7 +126,7 @@ fn pairs(effects: Vec<BusEffect>) -> Vec<Pair> {
                 pairs.push(Pair::Moved(arrived, effect, ended));
             }
             (_, ended) => {
-                let is_end = matches!(effect, BusEffect::Ended { .. });
+                let is_end = matches!(effect, Effect::Ended { .. });
                 pairs.push(Pair::Alone(effect, is_end));
                 pairs.extend(ended.map(|ended| Pair::Alone(ended, false)));
             }
@@ -135,7 +135,7 @@ fn pairs(effects: Vec<BusEffect>) -> Vec<Pair> {
     pairs
 }
 
-fn keep(effects: &mut Vec<BusEffect>, is_kept: impl Fn(&Pair) -> bool) {
+fn keep(effects: &mut Vec<Effect>, is_kept: impl Fn(&Pair) -> bool) {
     let all = std::mem::take(effects);
     let kept = pairs(all).into_iter().filter(|pair| is_kept(pair));
     effects.extend(kept.flat_map(Pair::effects));

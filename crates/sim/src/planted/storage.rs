@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use kew_engine::storage::{Effect, StorageCommand, StorageFact};
-use kew_engine::{BodyLocation, Command, Event, Fact, LeaseGeneration, Place, Timestamp};
+use kew_engine::storage::{StorageCommand, StorageFact};
+use kew_engine::{
+    BodyLocation, Command, Effect, Event, Fact, LeaseGeneration, MessageState, NewBody, Place,
+    Standing, Timestamp,
+};
 use kew_planted::{Hook, Seam};
 
 use super::hooks::{on, storage_effects};
@@ -37,9 +40,8 @@ pub(super) fn receipt_not_renewed() -> Hook {
 /// An update keeps the old body.
 pub(super) fn updated_body_dropped() -> Hook {
     storage_effects(|effect, _| {
-        if let Effect::Leased { body, was, .. } = effect {
+        if let Effect::Leased { body, .. } = effect {
             *body = None;
-            was.body = None;
         }
     })
 }
@@ -48,17 +50,19 @@ pub(super) fn updated_body_dropped() -> Hook {
 pub(super) fn lease_ends_early() -> Hook {
     let early = |at: &mut Timestamp| *at = Timestamp::from_ms(at.as_ms().saturating_sub(2000));
     storage_effects(move |effect, _| match effect {
-        Effect::Leased { lease, .. } => early(&mut lease.due_at),
-        Effect::Arrived { due_at, .. } => due_at.iter_mut().for_each(early),
-        Effect::Ended { .. } | Effect::RangeEnded { .. } => {}
+        Effect::Leased { lease, .. } => early(&mut lease.standing.until),
+        Effect::Arrived { message, .. } if message.record.state != MessageState::Ready => {
+            early(&mut message.record.due_at);
+        }
+        _ => {}
     })
 }
 
 /// The body of a message that is deleted still counts in the bytes of its account.
 pub(super) fn size_not_given_back() -> Hook {
     storage_effects(|effect, _| {
-        if let Effect::Ended { was, .. } = effect {
-            was.body = was.body.map(empty);
+        if let Effect::Ended { bodies, .. } = effect {
+            empty(&mut bodies.sent);
         }
     })
 }
@@ -66,14 +70,16 @@ pub(super) fn size_not_given_back() -> Hook {
 /// A body that is replaced still counts in the bytes of its account.
 pub(super) fn replaced_size_kept() -> Hook {
     storage_effects(|effect, _| {
-        if let Effect::Leased { was, .. } = effect {
-            was.body = was.body.map(empty);
+        if let Effect::Leased { body, .. } = effect
+            && let Some(NewBody::Other { was, .. }) = body.as_deref_mut()
+        {
+            empty(was);
         }
     })
 }
 
-fn empty(body: BodyLocation) -> BodyLocation {
-    BodyLocation { length: 0, ..body }
+fn empty(body: &mut BodyLocation) {
+    body.length = 0;
 }
 
 /// Bodies that move are given to other messages.
@@ -95,7 +101,7 @@ pub(super) fn moved_to_another() -> Hook {
 pub(super) fn stale_was() -> Hook {
     storage_effects(|effect, _| {
         if let Effect::Leased { was, .. } = effect {
-            was.due_at = None;
+            was.standing = Standing::default();
         }
     })
 }

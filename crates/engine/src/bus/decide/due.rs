@@ -6,9 +6,10 @@ use super::super::message::Message;
 use super::super::queue::Role;
 use super::super::room::{DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
-use super::super::{BusEffect, BusFact, BusMessageState, DeadLetterCause, Release};
+use super::super::{BusFact, BusMessageState, DeadLetterCause, Release};
 use super::Turn;
 use crate::catalogue::LOOKS_PER_UNIT;
+use crate::effect::Effect;
 use crate::vocabulary::{BodyLocation, EntityName, Incarnation, SequenceNumber};
 
 /// How often a message is forwarded. The next time it becomes a dead letter.
@@ -83,7 +84,7 @@ impl Turn<'_> {
             Due::Release(number) => self.release_unseen(queue, number),
             Due::Session(session) => {
                 let session = self.session_id(queue, session);
-                self.emit_bus_effect(BusEffect::SessionFreed { queue, session });
+                self.emit_bus_effect(Effect::SessionFreed { queue, session });
             }
             Due::Schedule(number) => self.activate(queue, number),
             Due::Expiry(Expiring::Message { number, .. }) => self.expire(queue, number),

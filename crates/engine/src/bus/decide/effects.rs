@@ -1,10 +1,10 @@
 //! What decisions do to single messages. Each function emits effects that say what the message counts for.
 
-use super::super::effect::{BusArrival, BusLease, BusSession};
 use super::super::message::Message;
 use super::super::queue::Role;
-use super::super::{BusEffect, DeadLetterCause, Release};
+use super::super::{DeadLetterCause, Release};
 use super::Turn;
+use crate::effect::{Arrival, BusSession, Effect, Lease};
 use crate::vocabulary::{BodyLocation, Incarnation, Place, SequenceNumber, Timestamp};
 
 impl Turn<'_> {
@@ -25,7 +25,7 @@ impl Turn<'_> {
         queue: Incarnation,
         number: SequenceNumber,
         overlay: Option<BodyLocation>,
-        lease: impl FnOnce(&Message<'_>) -> BusLease,
+        lease: impl FnOnce(&Message<'_>) -> Lease,
     ) {
         let at = place(queue, number);
         let message = self.bus_backlog(queue).get(number);
@@ -64,13 +64,16 @@ impl Turn<'_> {
         let Some(mut message) = self.arriving(queue, number, to) else {
             return;
         };
-        message.bodies.overlays.extend(overlay);
+        if let Some(overlay) = overlay {
+            message = message.with(|rest| rest.side.overlays.push(overlay));
+        }
+        let record = &mut message.record;
         if cause == DeadLetterCause::MaxDeliveryCountExceeded {
-            message.deliveries = message.deliveries.saturating_add(1);
+            record.deliveries = record.deliveries.saturating_add(1);
         }
         // A dead letter does not expire.
-        message.expires_at = Timestamp::NEVER;
-        message.cause = Some(cause);
+        record.expires_at = Timestamp::NEVER;
+        record.cause = Some(cause);
         self.transfer(queue, number, to, message);
     }
 
@@ -79,12 +82,12 @@ impl Turn<'_> {
         let Some(mut message) = self.arriving(queue, number, to) else {
             return;
         };
-        message.hops = message.hops.saturating_add(1);
-        message.deliveries = 0;
+        message.record.hops = message.record.hops.saturating_add(1);
+        message.record.deliveries = 0;
         if let Role::DeadLetters { of } = self.bus(queue).role {
             let source = self.queues().get(&of);
             let source = source.map(|source| (*source.name.name).into());
-            message.source = source.or(message.source);
+            message = message.with(|rest| rest.side.source = source.or(rest.side.source.take()));
         }
         self.transfer(queue, number, to, message);
     }
@@ -95,12 +98,12 @@ impl Turn<'_> {
         queue: Incarnation,
         number: SequenceNumber,
         to: Incarnation,
-    ) -> Option<BusArrival> {
+    ) -> Option<Arrival> {
         let backlog = self.bus_backlog(queue);
         let message = backlog.get(number)?;
         let session = backlog.sessions.get(message.session);
         let session = session.map(|session| self.session_named(to, &session.id));
-        Some(message.arriving(session))
+        Some(message.arriving(self.now(), session))
     }
 
     /// Adds the message at the tail of an entity, and ends it where it was.
@@ -109,13 +112,12 @@ impl Turn<'_> {
         queue: Incarnation,
         number: SequenceNumber,
         to: Incarnation,
-        message: BusArrival,
+        message: Arrival,
     ) {
         let at = place(queue, number);
         let to = place(to, self.bus_backlog(to).next());
         let ended = self.bus_backlog(queue).get(number).map(|it| it.ended(at));
-        let message = Box::new(message);
-        self.emit_bus_effect(BusEffect::Arrived { to, message });
+        self.emit_bus_effect(Effect::Arrived { to, message });
         if let Some(ended) = ended {
             self.emit_bus_effect(ended);
         }
@@ -136,15 +138,12 @@ impl Turn<'_> {
                 now.plus_ms(lives_ms)
             }
         };
-        let message = Box::new(BusArrival {
-            expires_at,
-            first_number: None,
-            ..message
-        });
+        let mut message = message.with(|rest| rest.side.first_number = None);
+        message.record.expires_at = expires_at;
         let ended = known.ended(place(queue, scheduled));
         // The new place comes first, or a session of this message alone would be forgotten.
         let to = place(queue, number);
-        self.emit_bus_effect(BusEffect::Arrived { to, message });
+        self.emit_bus_effect(Effect::Arrived { to, message });
         self.emit_bus_effect(ended);
     }
 }

@@ -1,15 +1,14 @@
 //! Sending, peeking, cancelling and deleting messages.
 
-use super::super::effect::BusArrival;
-use super::super::message::Message;
+use super::super::message::{self, Message};
 use super::super::queue::Role;
 use super::super::room::{AnswerRoom, LOOKED_AT_MAX, TakenRoom};
 use super::super::{
-    BatchDeleted, BusEffect, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX,
-    PeekedBusMessage,
+    BatchDeleted, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX, PeekedBusMessage,
 };
 use super::effects::place;
 use super::{Answer, Turn};
+use crate::effect::{Arrival, Effect, Rest};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
 use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};
 
@@ -54,15 +53,15 @@ impl Turn<'_> {
             let body = self.store_body(&message.body);
             let session = message.session.as_deref();
             let expires_at = scheduled_at.unwrap_or(now).plus_ms(lives_ms);
-            let arrival = BusArrival {
-                scheduled_at,
+            let rest = Rest {
                 session: session.map(|id| self.session_named(queue, id)),
                 id_hash,
-                ..BusArrival::sent(expires_at, body)
+                ..Rest::default()
             };
-            self.emit_bus_effect(BusEffect::Arrived {
+            let record = message::sent(now, expires_at, scheduled_at, body);
+            self.emit_bus_effect(Effect::Arrived {
                 to: place(queue, sequence_number),
-                message: Box::new(arrival),
+                message: Arrival::new(record, rest),
             });
             numbers.push(Some(sequence_number));
         }

@@ -20,8 +20,9 @@ use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::{BusQueue, Role};
 use super::queues::Queues;
-use super::{BusCommand, BusEffect, BusFact, BusOutcome, BusRefusal};
+use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
 use crate::catalogue::{self, Catalogue, Scope};
+use crate::effect::Effect;
 use crate::vocabulary::token::{TokenCipher, TokenKind, TokenPlace};
 use crate::vocabulary::{
     BodyLocation, EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp, Token,
@@ -37,7 +38,7 @@ pub(crate) trait Ground {
     /// Makes a fact part of the state and of the log.
     fn emit(&mut self, fact: BusFact);
     /// Makes an effect part of the state, and of the log with those that follow.
-    fn emit_effect(&mut self, effect: BusEffect);
+    fn emit_effect(&mut self, effect: Effect);
     /// Stores a body ahead of the fact that will refer to it.
     fn store_body(&mut self, body: &[u8]) -> BodyLocation;
     /// Whether a stored body is in memory and stays there until the answer.
@@ -261,7 +262,7 @@ impl<'a> Turn<'a> {
         self.0.emit(fact);
     }
 
-    fn emit_bus_effect(&mut self, effect: BusEffect) {
+    fn emit_bus_effect(&mut self, effect: Effect) {
         self.0.emit_effect(effect);
     }
 

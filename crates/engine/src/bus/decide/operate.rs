@@ -5,17 +5,18 @@
 
 use kew_planted::{Bug, is_planted};
 
-use super::super::effect::BusArrival;
+use super::super::message;
 use super::super::message::Message;
 use super::super::queue::Role;
 use super::super::room::{LOOKED_AT_MAX, TakenRoom};
 use super::super::{
-    BreakTarget, BusEffect, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX,
-    Purge, Purged, ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
+    BreakTarget, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX, Purge, Purged,
+    ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
 };
 use super::effects::place;
 use super::messages::not_found;
 use super::{Answer, Turn};
+use crate::effect::{Arrival, Effect, Rest};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp};
 
@@ -231,14 +232,15 @@ impl Turn<'_> {
         let to_sequence_number = self.bus_backlog(to).next();
         let body = self.store_body(&message.body);
         let session = message.session.as_deref();
-        let arrival = BusArrival {
+        let rest = Rest {
             session: session.map(|id| self.session_named(to, id)),
             id_hash,
-            ..BusArrival::sent(now.plus_ms(lives_ms), body)
+            ..Rest::default()
         };
-        self.emit_bus_effect(BusEffect::Arrived {
+        let record = message::sent(now, now.plus_ms(lives_ms), None, body);
+        self.emit_bus_effect(Effect::Arrived {
             to: place(to, to_sequence_number),
-            message: Box::new(arrival),
+            message: Arrival::new(record, rest),
         });
         self.remove(queue, message.sequence_number);
         ResubmitVerdict::Resubmitted(to_sequence_number)

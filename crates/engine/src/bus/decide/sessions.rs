@@ -6,10 +6,10 @@ use kew_planted::{Bug, is_planted};
 use super::super::room::{LOOKED_AT_MAX, released_at_once};
 use super::super::session::{RELEASING, state_size_bytes};
 use super::super::{
-    BusEffect, BusFact, BusOutcome, BusRefusal, ITEMS_MAX, ListedSessions, Release, SessionChoice,
-    SessionLock,
+    BusFact, BusOutcome, BusRefusal, ITEMS_MAX, ListedSessions, Release, SessionChoice, SessionLock,
 };
 use super::{Answer, Turn};
+use crate::effect::Effect;
 use crate::vocabulary::token::{TokenKind, TokenPlace};
 use crate::vocabulary::{
     BodyLocation, Incarnation, LeaseGeneration, SequenceNumber, Timestamp, Token,
@@ -133,14 +133,14 @@ impl Turn<'_> {
         let is_freed = released.len() == session.messages.locked.len();
         if !is_freed && !is_releasing {
             let session = id.clone();
-            self.emit_bus_effect(BusEffect::SessionReleasing { queue, session });
+            self.emit_bus_effect(Effect::SessionReleasing { queue, session });
         }
         for number in released {
             self.release_unseen(queue, number);
         }
         if is_freed {
             let session = id;
-            self.emit_bus_effect(BusEffect::SessionFreed { queue, session });
+            self.emit_bus_effect(Effect::SessionFreed { queue, session });
         }
     }
 

@@ -1,8 +1,8 @@
 //! The bytes of facts about bus queues, and the parts that snapshots share with them.
 
 use super::BusFact;
-use crate::bus::effect::codec::{effects, put_effects, put_session, session};
-use crate::bus::moves::{moves, put_moves};
+use super::effects::{effects, put_effects, put_session, session};
+use super::moves::{moves, put_moves};
 use crate::bus::{BusQueueOptions, DeadLetterCause, EntityStatus};
 use crate::vocabulary::codec::{
     DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint,

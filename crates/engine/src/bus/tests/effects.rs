@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::random::{Client, Step, step};
 use super::*;
 use crate::bus::message::Message;
+use crate::effect::{Bodies, Effect, Lease, Standing, Was};
 use crate::event::Fact;
 use crate::vocabulary::Incarnation;
 
@@ -34,7 +35,7 @@ fn singles(event: &Event) -> Vec<Event> {
             .map(|effect| Event {
                 at,
                 fact: Fact::Bus(BusFact::Messages {
-                    effects: vec![effect.clone()],
+                    effects: effect.clone().into(),
                 }),
             })
             .collect(),
@@ -42,7 +43,7 @@ fn singles(event: &Event) -> Vec<Event> {
     }
 }
 
-fn effects_of(event: &Event) -> &[BusEffect] {
+fn effects_of(event: &Event) -> &[Effect] {
     match &event.fact {
         Fact::Bus(BusFact::Messages { effects }) => effects,
         _ => &[],
@@ -51,12 +52,8 @@ fn effects_of(event: &Event) -> &[BusEffect] {
 
 /// The piece that a single effect concerns, if it is about a message.
 fn piece_of(event: &Event) -> Option<Piece> {
-    match effects_of(event).first()? {
-        BusEffect::Arrived { to: at, .. }
-        | BusEffect::Leased { at, .. }
-        | BusEffect::Ended { at, .. } => Some(piece(at)),
-        BusEffect::SessionReleasing { .. } | BusEffect::SessionFreed { .. } => None,
-    }
+    let at = effects_of(event).first()?.message()?;
+    Some(piece(&at))
 }
 
 fn replay<'a>(events: impl IntoIterator<Item = &'a Event>) -> State {
@@ -99,8 +96,8 @@ fn run(steps: Vec<Step>, sessions: bool) -> Partition {
 }
 
 /// The same effect, with one thing that it says of the old message changed.
-fn with_stale_was(effect: &BusEffect) -> Vec<BusEffect> {
-    let stale = |was: &BusWas| {
+fn with_stale_was(effect: &Effect) -> Vec<Effect> {
+    let stale = |was: &Was| {
         let standing = Standing {
             state: match was.standing.state {
                 BusMessageState::Ready => BusMessageState::Deferred,
@@ -114,51 +111,52 @@ fn with_stale_was(effect: &BusEffect) -> Vec<BusEffect> {
         };
         let session = was.session + 1;
         [
-            BusWas { standing, ..*was },
-            BusWas {
+            Was { standing, ..*was },
+            Was {
                 standing: until,
                 ..*was
             },
-            BusWas { session, ..*was },
+            Was { session, ..*was },
         ]
     };
     match effect {
-        BusEffect::Leased {
+        Effect::Leased {
             at,
             lease,
-            overlay,
+            body,
             was,
         } => stale(was)
-            .map(|was| BusEffect::Leased {
+            .map(|was| Effect::Leased {
                 at: *at,
                 lease: *lease,
-                overlay: *overlay,
+                body: body.clone(),
                 was,
             })
             .into(),
-        BusEffect::Ended {
+        Effect::Ended {
             at,
             was,
             bodies,
             source_length,
         } => {
-            let ended = |was, bodies| BusEffect::Ended {
+            let ended = |was, bodies| Effect::Ended {
                 at: *at,
                 was,
                 bodies,
                 source_length: *source_length,
             };
             let overlays = vec![bodies.sent; bodies.overlays.len() + 1];
-            let changed = BusBodies {
+            let changed = Bodies {
                 overlays,
                 ..bodies.clone()
             };
             let stale = stale(was).map(|was| ended(was, bodies.clone()));
             stale.into_iter().chain([ended(*was, changed)]).collect()
         }
-        BusEffect::Arrived { .. }
-        | BusEffect::SessionReleasing { .. }
-        | BusEffect::SessionFreed { .. } => Vec::new(),
+        Effect::Arrived { .. }
+        | Effect::RangeEnded { .. }
+        | Effect::SessionReleasing { .. }
+        | Effect::SessionFreed { .. } => Vec::new(),
     }
 }
 
@@ -242,26 +240,26 @@ fn an_event_says_what_the_old_message_counted_for() {
     let [.., sent, locked, moved] = &events[..] else {
         panic!("{events:?}");
     };
-    let [BusEffect::Arrived { to: at, message }] = effects_of(sent) else {
+    let [Effect::Arrived { to: at, message }] = effects_of(sent) else {
         panic!("{sent:?}");
     };
     let standing = Standing {
         state: BusMessageState::Locked { deferred: false },
         until: p.now.plus_ms(60_000),
     };
-    let leased = BusEffect::Leased {
+    let leased = Effect::Leased {
         at: *at,
-        lease: BusLease {
+        lease: Lease {
             generation: crate::LeaseGeneration::new(1),
             deliveries: 0,
             standing,
         },
-        overlay: None,
-        was: BusWas::default(),
+        body: None,
+        was: Was::default(),
     };
     assert_eq!(effects_of(locked), [leased]);
     let [
-        BusEffect::Arrived {
+        Effect::Arrived {
             to,
             message: letter,
         },
@@ -272,17 +270,20 @@ fn an_event_says_what_the_old_message_counted_for() {
     };
     assert_eq!(to.entity, at.entity.next());
     assert_eq!(
-        (letter.deliveries, letter.cause),
+        (letter.record.deliveries, letter.record.cause),
         (1, Some(DeadLetterCause::MaxDeliveryCountExceeded))
     );
-    assert_eq!(letter.bodies.overlays.len(), 1);
-    let was = BusWas {
+    assert_eq!(letter.overlays().len(), 1);
+    let was = Was {
         standing,
         session: 0,
     };
-    let bodies = message.bodies.clone();
+    let bodies = Bodies {
+        sent: message.record.body,
+        overlays: Vec::new(),
+    };
     let source_length = None;
-    let expected = BusEffect::Ended {
+    let expected = Effect::Ended {
         at: *at,
         was,
         bodies,

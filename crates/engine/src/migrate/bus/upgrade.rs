@@ -1,11 +1,10 @@
 //! What old events about bus queues are in this version.
 
 use super::{OldArrival, OldFact};
-use crate::bus::effect::{BusArrival, BusLease, BusSession, BusWas, Standing};
 use crate::bus::{
-    BusBodies, BusEffect, BusFact, BusMessageState, BusQueue, DeadLetterCause, Message, Release,
-    Role,
+    self, BusFact, BusMessageState, BusQueue, DeadLetterCause, Message, Release, Role,
 };
+use crate::effect::{Arrival, BusSession, Effect, Lease, Rest};
 use crate::event::Fact;
 use crate::state::State;
 use crate::vocabulary::{
@@ -13,11 +12,11 @@ use crate::vocabulary::{
 };
 
 impl OldFact {
-    pub(in crate::migrate) fn upgrade(self, at: Timestamp, state: &State) -> Fact {
+    pub(in crate::migrate) fn upgrade(self, now: Timestamp, state: &State) -> Fact {
         match self {
             Self::QueueUpdated { queue, options } => {
                 let entity = state.bus.get(&queue);
-                let ids_from = entity.map(|entity| entity.ids_from(&options, at));
+                let ids_from = entity.map(|entity| entity.ids_from(&options, now));
                 Fact::Bus(BusFact::QueueUpdated {
                     queue,
                     options,
@@ -31,13 +30,13 @@ impl OldFact {
                 if entity.is_some_and(|it| arrival.to.number < it.backlog.next()) {
                     return Fact::Bus(BusFact::Used { queue });
                 }
-                effects(vec![arrived(state, arrival)])
+                effects(vec![arrived(state, now, arrival)])
             }
             Self::Activated {
                 at,
                 number,
                 expires_at,
-            } => activated(state, at, number, expires_at),
+            } => activated(state, now, at, number, expires_at),
             Self::Locked { at, until } => leased(state, at, None, |it| it.locked(until)),
             Self::LockRenewed { at, until } => renewed(state, at, until),
             Self::Released {
@@ -51,7 +50,7 @@ impl OldFact {
                 to,
                 cause,
                 overlay,
-            } => moved(state, at, to, cause, overlay),
+            } => moved(state, now, at, to, (cause, overlay)),
             Self::SessionLocked {
                 queue,
                 session,
@@ -86,13 +85,14 @@ impl OldFact {
                 if !state.bus.contains_key(&arrival.to.entity) {
                     return effects(Vec::new());
                 }
-                effects(vec![arrived(state, arrival), ended(state, at)])
+                effects(vec![arrived(state, now, arrival), ended(state, at)])
             }
         }
     }
 }
 
-fn effects(effects: Vec<BusEffect>) -> Fact {
+fn effects(effects: Vec<Effect>) -> Fact {
+    let effects = effects.into();
     BusFact::Messages { effects }.into()
 }
 
@@ -109,64 +109,38 @@ fn session_named(state: &State, queue: Incarnation, id: Box<str>) -> BusSession 
     }
 }
 
-fn arrived(state: &State, old: OldArrival) -> BusEffect {
+fn arrived(state: &State, now: Timestamp, old: OldArrival) -> Effect {
     let is_scheduled = old.scheduled_at != Timestamp::ZERO;
+    let scheduled_at = is_scheduled.then_some(old.scheduled_at);
     let queue = old.to.entity;
-    let session = old.session.map(|id| session_named(state, queue, id));
-    BusEffect::Arrived {
+    let rest = Rest {
+        session: old.session.map(|id| session_named(state, queue, id)),
+        id_hash: old.id_hash,
+        ..Rest::default()
+    };
+    let record = bus::sent(now, old.expires_at, scheduled_at, old.body);
+    Effect::Arrived {
         to: old.to,
-        message: Box::new(BusArrival {
-            scheduled_at: is_scheduled.then_some(old.scheduled_at),
-            session,
-            id_hash: old.id_hash,
-            ..BusArrival::sent(old.expires_at, old.body)
-        }),
+        message: Arrival::new(record, rest),
     }
 }
 
-fn ended(state: &State, at: Place) -> BusEffect {
+fn ended(state: &State, at: Place) -> Effect {
     match find(state, at) {
         Some((_, message)) => message.ended(at),
-        None => missing_ended(at),
+        None => Effect::missing_ended(at),
     }
 }
 
-/// The end of a message that is not there. It says that there was such a message, which a repair wants to know.
-fn missing_ended(at: Place) -> BusEffect {
-    BusEffect::Ended {
-        at,
-        was: BusWas::default(),
-        bodies: BusBodies {
-            sent: BodyLocation {
-                record: 0,
-                offset: 0,
-                length: 0,
-            },
-            overlays: Vec::new(),
-        },
-        source_length: None,
-    }
-}
-
-/// The lease of a message that is not there. Nothing takes its values.
-fn missing_leased(at: Place) -> BusEffect {
-    BusEffect::Leased {
-        at,
-        lease: BusLease {
-            generation: LeaseGeneration::default(),
-            deliveries: 0,
-            standing: Standing::default(),
-        },
-        overlay: None,
-        was: BusWas::default(),
-    }
+fn missing_leased(at: Place) -> Effect {
+    Effect::missing_leased(at, Lease::default(), None)
 }
 
 fn leased(
     state: &State,
     at: Place,
     overlay: Option<BodyLocation>,
-    lease: impl FnOnce(&Message<'_>) -> BusLease,
+    lease: impl FnOnce(&Message<'_>) -> Lease,
 ) -> Fact {
     effects(vec![match find(state, at) {
         Some((_, message)) => message.leased(at, lease(&message), overlay),
@@ -188,58 +162,62 @@ fn renewed(state: &State, at: Place, until: Timestamp) -> Fact {
     }
 }
 
-fn activated(state: &State, at: Place, number: SequenceNumber, expires_at: Timestamp) -> Fact {
+fn activated(
+    state: &State,
+    now: Timestamp,
+    at: Place,
+    number: SequenceNumber,
+    expires_at: Timestamp,
+) -> Fact {
     let to = Place { number, ..at };
     let Some((entity, message)) = find(state, at) else {
-        return effects(vec![missing_ended(at), missing_leased(to)]);
+        return effects(vec![Effect::missing_ended(at), missing_leased(to)]);
     };
     let session = entity.backlog.sessions.get(message.session);
     let session = session.map(|session| entity.backlog.sessions.named(&session.id));
-    let arrival = BusArrival {
-        expires_at,
-        first_number: None,
-        ..message.arriving(session)
-    };
-    let message = Box::new(arrival);
-    effects(vec![BusEffect::Arrived { to, message }, ended(state, at)])
+    let arriving = message.arriving(now, session);
+    let mut message = arriving.with(|rest| rest.side.first_number = None);
+    message.record.expires_at = expires_at;
+    effects(vec![Effect::Arrived { to, message }, ended(state, at)])
 }
 
 fn moved(
     state: &State,
+    now: Timestamp,
     at: Place,
     to: Place,
-    cause: Option<DeadLetterCause>,
-    overlay: Option<BodyLocation>,
+    (cause, overlay): (Option<DeadLetterCause>, Option<BodyLocation>),
 ) -> Fact {
     let Some(destination) = state.bus.get(&to.entity) else {
         return effects(Vec::new());
     };
     let Some((from, known)) = find(state, at) else {
-        return effects(vec![missing_ended(at), missing_leased(to)]);
+        return effects(vec![Effect::missing_ended(at), missing_leased(to)]);
     };
     let session = from.backlog.sessions.get(known.session);
     let session = session.map(|session| destination.backlog.sessions.named(&session.id));
-    let mut message = known.arriving(session);
-    message.bodies.overlays.extend(overlay);
+    let arriving = known.arriving(now, session);
+    let mut message = arriving.with(|rest| rest.side.overlays.extend(overlay));
+    let record = &mut message.record;
     match cause {
         Some(cause) => {
             let is_counted = cause == DeadLetterCause::MaxDeliveryCountExceeded;
-            message.deliveries = message.deliveries.saturating_add(is_counted.into());
-            message.expires_at = Timestamp::NEVER;
-            message.cause = Some(cause);
+            record.deliveries = record.deliveries.saturating_add(is_counted.into());
+            record.expires_at = Timestamp::NEVER;
+            record.cause = Some(cause);
         }
         None => {
-            message.deliveries = 0;
-            message.hops = message.hops.saturating_add(1);
+            record.deliveries = 0;
+            record.hops = record.hops.saturating_add(1);
             if let Role::DeadLetters { of } = from.role {
                 let source = state.bus.get(&of);
                 let source = source.map(|source| (*source.name.name).into());
-                message.source = source.or(message.source);
+                message =
+                    message.with(|rest| rest.side.source = source.or(rest.side.source.take()));
             }
         }
     }
-    let message = Box::new(message);
-    effects(vec![BusEffect::Arrived { to, message }, known.ended(at)])
+    effects(vec![Effect::Arrived { to, message }, known.ended(at)])
 }
 
 fn session_released(state: &State, queue: Incarnation, session: Box<str>) -> Fact {
@@ -258,7 +236,7 @@ fn session_released(state: &State, queue: Incarnation, session: Box<str>) -> Fac
     });
     effects(
         released
-            .chain([BusEffect::SessionFreed { queue, session }])
+            .chain([Effect::SessionFreed { queue, session }])
             .collect(),
     )
 }

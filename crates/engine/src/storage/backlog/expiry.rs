@@ -1,7 +1,7 @@
 //! Messages whose time to live has passed, and the effects that remove them.
 
 use super::{Backlog, stored};
-use crate::storage::{Effect, Effects};
+use crate::effect::{Effect, Effects};
 use crate::vocabulary::{Incarnation, Place, SequenceNumber, Timestamp};
 
 /// The most messages that one event ends one by one. A run with more takes several.
@@ -19,12 +19,12 @@ pub(crate) struct Expired {
 impl Backlog {
     /// The first run with something to expire at `now`, if the hints of its runs are right.
     pub(crate) fn run_to_expire(&self, now: Timestamp) -> Option<u64> {
-        self.table.run_to_expire(now)
+        self.table().run_to_expire(now)
     }
 
     /// When the next run has something to expire, or earlier.
     pub(crate) fn next_expiry(&self) -> Option<Timestamp> {
-        self.table.next_expiry()
+        self.table().next_expiry()
     }
 
     /// The messages of a run that have expired at `now`, or the first of them.
@@ -36,7 +36,7 @@ impl Backlog {
         index: u64,
         now: Timestamp,
     ) -> Option<Expired> {
-        let run = self.table.run(index)?;
+        let run = self.table().run(index)?;
         if run.is_all_ready() && run.has_expired(now) {
             let (from, until) = run.range();
             let effect = Effect::RangeEnded {
@@ -65,28 +65,12 @@ impl Backlog {
         })
     }
 
-    /// Corrects a run's hint: other messages than those that are there may have set it. Returns how many messages it
-    /// has looked at.
-    pub(crate) fn raise_expiry(&mut self, index: u64) -> u32 {
-        self.table.raise_expiry(index, |record| record.expires_at)
-    }
-
     /// The effect that removes all messages, if there are any.
     pub(crate) fn all_ended(&self, entity: Incarnation) -> Option<Effect> {
-        (!self.table.is_empty()).then_some(Effect::RangeEnded {
+        (!self.table().is_empty()).then_some(Effect::RangeEnded {
             entity,
             from: SequenceNumber::default(),
             until: self.next(),
         })
-    }
-
-    /// Whether a range covers all messages.
-    pub(crate) fn is_within(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
-        self.table.is_within(from, until)
-    }
-
-    /// Whether the messages of a range can end by the counts of their runs.
-    pub(crate) fn ends_by_counts(&self, from: SequenceNumber, until: SequenceNumber) -> bool {
-        self.is_within(from, until) || self.table.is_whole_and_ready(from, until)
     }
 }

@@ -4,11 +4,10 @@ use std::ops::Deref;
 use proptest::prelude::*;
 
 use super::*;
-use crate::storage::Effect;
-use crate::table::BodyEncoding;
-use crate::table::{CountUnit, Record};
-use crate::vocabulary::Place;
-use crate::vocabulary::{BodyLocation, Incarnation, LeaseGeneration};
+use crate::effect::{Bodies, Effect, Lease, Was};
+use crate::storage::message::{timed_at, until};
+use crate::table::{BodyEncoding, CountUnit, Live, Placed, RunLength};
+use crate::vocabulary::{BodyLocation, Incarnation, Place};
 
 fn message(now: u64, expires_at: Timestamp, delay_ms: u64) -> Message {
     let now = Timestamp::from_ms(now);
@@ -22,7 +21,7 @@ fn message(now: u64, expires_at: Timestamp, delay_ms: u64) -> Message {
         encoding: BodyEncoding::Text,
         location,
     };
-    Message::arrived(now, expires_at, due_at, body)
+    Message(Message::arrived(now, expires_at, due_at, body))
 }
 
 /// What a backlog is, without runs, cursors or indexes.
@@ -66,45 +65,52 @@ impl Deref for Counted {
 impl Counted {
     fn starting_at(length: RunLength, next: SequenceNumber) -> Self {
         Self {
-            backlog: Backlog::starting_at(length, next),
+            backlog: Backlog::of(Stored, length, next),
             live: Live::new(CountUnit::DEFAULT),
         }
     }
 
     fn push(&mut self, number: SequenceNumber, message: Message) {
-        self.backlog.push(number, message, &mut self.live);
+        let to = place(number);
+        let message = message.0.into();
+        self.apply(&Effect::Arrived { to, message });
     }
 
-    fn apply(&mut self, now: Timestamp, effect: &Effect) {
-        self.backlog.apply(now, effect, &mut self.live);
+    fn apply(&mut self, effect: &Effect) {
+        self.backlog.apply(effect, &mut self.live);
     }
 
     fn end_range(&mut self, from: SequenceNumber, until: SequenceNumber) {
-        self.backlog.end_range(from, until, &mut self.live);
+        let entity = Incarnation::new(1);
+        self.apply(&Effect::RangeEnded {
+            entity,
+            from,
+            until,
+        });
     }
 
     fn check(&self) {
         self.check_invariants();
-        self.table.check_spreads(&self.live);
+        self.table().check_spreads(&self.live);
     }
 
     /// Changes that carry what is true of the message.
-    fn lease_until(&mut self, number: SequenceNumber, until: Timestamp, now: Timestamp) {
+    fn lease_until(&mut self, number: SequenceNumber, until: Timestamp) {
         let message = self.find(number).unwrap();
         let effect = message.leased(place(number), message.next_delivery(until), None);
-        self.apply(now, &effect);
+        self.apply(&effect);
     }
 
-    fn remove(&mut self, number: SequenceNumber, now: Timestamp) {
+    fn remove(&mut self, number: SequenceNumber) {
         let effect = self.find(number).unwrap().ended(place(number));
-        self.apply(now, &effect);
+        self.apply(&effect);
     }
 
     fn expire(&mut self, now: Timestamp) {
         while let Some(run) = self.run_to_expire(now) {
             let expired = self.expired(Incarnation::new(1), run, now);
             for effect in expired.iter().flat_map(|expired| expired.effects.iter()) {
-                self.apply(now, effect);
+                self.apply(effect);
             }
             self.backlog.raise_expiry(run);
         }
@@ -113,13 +119,13 @@ impl Counted {
 
 impl Backlog {
     pub(crate) fn check_invariants(&self) {
-        let is_fresh = |record: &Record| !Message(*record).is_timed();
-        self.table.check(is_fresh, |record| record.expires_at);
+        let is_fresh = |record: &Record| timed_at(record).is_none();
+        self.table().check(is_fresh, |record| record.expires_at);
         let timed: BTreeSet<_> = self
             .messages()
-            .filter_map(|(number, message)| Some((message.timed_at()?, number)))
+            .filter_map(|(number, message)| Some((timed_at(&message)?, number)))
             .collect();
-        assert!(self.timed.iter().eq(&timed));
+        assert!(self.timed().iter().eq(&timed));
     }
 }
 
@@ -168,16 +174,19 @@ proptest! {
                     let first = backlog.visible(now).next().map(|(number, _)| number);
                     if let Some(number) = first {
                         let until = now.plus_ms(hidden_ms);
-                        backlog.lease_until(number, until, now);
+                        backlog.lease_until(number, until);
                         let message = model.0.get_mut(&number.as_u64()).unwrap();
                         let lease = message.next_delivery(until);
-                        message::lease(&mut message.0, &lease, None);
+                        message.0.generation = lease.generation;
+                        message.0.deliveries = lease.deliveries;
+                        message.0.state = lease.standing.state;
+                        message.0.due_at = until;
                     }
                 }
                 Step::Remove { nth } => {
                     let number = model.0.keys().nth(nth).copied();
                     if let Some(number) = number {
-                        backlog.remove(SequenceNumber::new(number), now);
+                        backlog.remove(SequenceNumber::new(number));
                         model.0.remove(&number);
                     }
                 }
@@ -190,7 +199,7 @@ proptest! {
                     let all = backlog.all_ended(Incarnation::new(1));
                     prop_assert_eq!(all.is_some(), !model.0.is_empty());
                     if let Some(all) = all {
-                        backlog.apply(now, &all);
+                        backlog.apply(&all);
                     }
                     model.0.clear();
                 }
@@ -215,7 +224,7 @@ proptest! {
             backlog.push(SequenceNumber::new(*number), message);
         }
         for number in &gone {
-            backlog.remove(SequenceNumber::new(*number), Timestamp::ZERO);
+            backlog.remove(SequenceNumber::new(*number));
         }
         backlog.check();
         numbers.sort_unstable();
@@ -266,9 +275,9 @@ fn an_effect_on_a_message_that_is_not_there_changes_nothing() {
     let ended = backlog.find(gone).unwrap().ended(place(gone));
     let message = backlog.find(gone).unwrap();
     let leased = message.leased(place(gone), message.next_delivery(Timestamp::NEVER), None);
-    backlog.apply(Timestamp::ZERO, &ended);
+    backlog.apply(&ended);
     for effect in [ended, leased] {
-        backlog.apply(Timestamp::ZERO, &effect);
+        backlog.apply(&effect);
         backlog.check();
         assert_eq!(numbers(&backlog), [1, 3]);
     }
@@ -287,13 +296,17 @@ fn message_at(inserted_at: u64) -> Message {
 /// Wrong events cannot come from this version. They must not stop a start.
 #[test]
 fn an_effect_that_is_wrong_about_the_old_message_stops_nothing() {
-    let wrong = Was {
-        due_at: Some(Timestamp::from_ms(77)),
-        body: Some(BodyLocation {
+    let was = Was {
+        standing: until(Timestamp::from_ms(77)),
+        session: 0,
+    };
+    let bodies = Bodies {
+        sent: BodyLocation {
             record: 0,
             offset: 0,
             length: u32::MAX,
-        }),
+        },
+        overlays: Vec::new(),
     };
     let mut backlog = backlog_of(3);
     let number = SequenceNumber::new(2);
@@ -303,18 +316,20 @@ fn an_effect_that_is_wrong_about_the_old_message_stops_nothing() {
             lease: Lease {
                 generation: LeaseGeneration::FIRST,
                 deliveries: 1,
-                due_at: Timestamp::from_ms(9),
+                standing: until(Timestamp::from_ms(9)),
             },
             body: None,
-            was: wrong,
+            was,
         },
         Effect::Ended {
             at: place(number),
-            was: wrong,
+            was,
+            bodies,
+            source_length: None,
         },
     ];
     for effect in effects {
-        backlog.apply(Timestamp::ZERO, &effect);
+        backlog.apply(&effect);
     }
     assert_eq!(numbers(&backlog), [1, 3]);
     assert_eq!(backlog.visible(Timestamp::from_ms(100)).count(), 2);
@@ -341,11 +356,7 @@ fn a_run_of_which_all_has_expired_ends_by_its_counts() {
         (range.into(), 127, 0)
     );
     // A message in the order by time must leave it: the range would not say which.
-    backlog.lease_until(
-        SequenceNumber::new(5),
-        Timestamp::from_ms(20),
-        Timestamp::ZERO,
-    );
+    backlog.lease_until(SequenceNumber::new(5), Timestamp::from_ms(20));
     let some = backlog.expired(entity, 0, soon).unwrap();
     assert_eq!(
         (some.effects.len(), some.count, some.looks),
@@ -354,11 +365,4 @@ fn a_run_of_which_all_has_expired_ends_by_its_counts() {
     backlog.expire(soon);
     backlog.check();
     assert_eq!(numbers(&backlog), []);
-}
-
-impl Backlog {
-    /// As if it came from a newer piece of a snapshot than the messages.
-    pub(crate) fn set_next_to(&mut self, next: SequenceNumber) {
-        self.table.set_next(next);
-    }
 }

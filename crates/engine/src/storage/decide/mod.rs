@@ -6,8 +6,9 @@ mod receive;
 mod send;
 mod settle;
 
-use super::{Effect, Entity, Queues, StorageCommand, StorageFact, StorageOutcome, StorageRefusal};
+use super::{Entity, Queues, StorageCommand, StorageFact, StorageOutcome, StorageRefusal};
 use crate::catalogue::{self, Catalogue, QuotaExceeded, Scope};
+use crate::effect::Effect;
 use crate::vocabulary::token::{TokenCipher, TokenKind, TokenPlace};
 use crate::vocabulary::{
     BodyLocation, EntityName, Incarnation, LeaseGeneration, Place, Timestamp, Token,

@@ -1,8 +1,9 @@
 //! Receiving messages from the head of a queue, and peeking at them.
 
 use super::{Decision, Turn};
+use crate::effect::{Effects, Lease};
 use crate::storage::message::Message;
-use crate::storage::{Effects, Lease, PeekedMessage, ReceivedMessage, StorageFact, StorageOutcome};
+use crate::storage::{PeekedMessage, ReceivedMessage, StorageFact, StorageOutcome};
 use crate::vocabulary::{EntityName, Place, VisibilityTimeout};
 
 impl Turn<'_> {
@@ -40,7 +41,7 @@ impl Turn<'_> {
             receipt: self.receipt(at, lease.generation),
             inserted_at: message.enqueued_at,
             expires_at: message.expires_at,
-            visible_at: lease.due_at,
+            visible_at: lease.standing.until,
             delivery_count: lease.deliveries,
             encoding: message.encoding,
             body: message.body,

@@ -1,7 +1,9 @@
 //! Putting a message into a queue.
 
 use super::{Decision, Turn};
-use crate::storage::{Effect, SentMessage, StorageOutcome, StorageRefusal, limits};
+use crate::effect::Effect;
+use crate::storage::message::Message;
+use crate::storage::{SentMessage, StorageOutcome, StorageRefusal, limits};
 use crate::table::{BodyEncoding, Placed};
 use crate::vocabulary::{EntityName, LeaseGeneration, Place, VisibilityTimeout};
 
@@ -37,12 +39,10 @@ impl Turn<'_> {
                 number: turn.entity(queue).backlog.next(),
             };
             let location = turn.0.store_body(body);
-            turn.emit_effect(Effect::Arrived {
-                to,
-                expires_at,
-                due_at: (visible_at > inserted_at).then_some(visible_at),
-                body: Placed { encoding, location },
-            });
+            let due_at = (visible_at > inserted_at).then_some(visible_at);
+            let body = Placed { encoding, location };
+            let message = Message::arrived(inserted_at, expires_at, due_at, body).into();
+            turn.emit_effect(Effect::Arrived { to, message });
             Ok(StorageOutcome::Sent(SentMessage {
                 message: turn.message_id(to),
                 receipt: turn.receipt(to, LeaseGeneration::FIRST),

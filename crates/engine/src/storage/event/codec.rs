@@ -1,9 +1,9 @@
 //! The bytes of facts about storage queues, after the head of their event.
 
 use super::StorageFact;
-use crate::storage::effect::codec::{effects, put_effects};
+use super::effects::{effects, put_effects};
+use super::moves::{moves, put_moves};
 use crate::storage::metadata::{metadata, put_metadata};
-use crate::storage::moves::{moves, put_moves};
 use crate::storage::policy::{policies, put_policies};
 use crate::vocabulary::Timestamp;
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};

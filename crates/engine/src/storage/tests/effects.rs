@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::effect::{Bodies, Effect, Effects, Lease, NewBody, Was};
 use crate::event::Event;
 use crate::event::Fact;
 use crate::state::State;
 use crate::storage::message::Message;
-use crate::storage::{Effects, Lease, Was};
+use crate::storage::message::until;
 use crate::table::Placed;
 use crate::table::RunLength;
 use crate::vocabulary::Incarnation;
@@ -26,7 +27,7 @@ fn singles(event: &Event) -> Vec<Event> {
     let single = |effect: &Effect| Event {
         at,
         fact: Fact::Storage(StorageFact::Messages {
-            effects: Effects::from(*effect),
+            effects: Effects::from(effect.clone()),
         }),
     };
     effects.iter().map(single).collect()
@@ -37,12 +38,8 @@ fn piece_of(event: &Event) -> Option<Piece> {
     let Fact::Storage(StorageFact::Messages { effects }) = &event.fact else {
         return None;
     };
-    match effects.first()? {
-        Effect::Arrived { to: at, .. } | Effect::Leased { at, .. } | Effect::Ended { at, .. } => {
-            Some((at.entity, at.number.as_u64() / RunLength::TINY.as_u64()))
-        }
-        Effect::RangeEnded { .. } => None,
-    }
+    let at = effects.first()?.message()?;
+    Some((at.entity, at.number.as_u64() / RunLength::TINY.as_u64()))
 }
 
 fn replay<'a>(events: impl IntoIterator<Item = &'a Event>) -> State {
@@ -147,7 +144,7 @@ fn counters_that_are_newer_hide_no_queue_and_no_message() {
     for event in &events {
         newer.apply(event.clone());
         for (_, entity) in newer.storage.iter_mut() {
-            entity.backlog.set_next_to(SequenceNumber::new(500));
+            entity.backlog.set_next(SequenceNumber::new(500));
         }
     }
     assert_eq!(pieces(&newer), pieces(&p.state));
@@ -175,21 +172,26 @@ fn an_event_says_what_the_old_message_counted_for() {
         .events()
         .iter()
         .filter_map(|event| match &event.fact {
-            Fact::Storage(StorageFact::Messages { effects }) => effects.first().copied(),
+            Fact::Storage(StorageFact::Messages { effects }) => effects.first().cloned(),
             _ => None,
         })
         .collect();
-    let [_, received, updated, deleted] = effects[..] else {
+    let [_, received, updated, deleted] = &effects[..] else {
         panic!("{effects:?}");
     };
-    let Effect::Arrived { to: at, body, .. } = effects[0] else {
+    let Effect::Arrived { to: at, message } = &effects[0] else {
         panic!("{effects:?}");
     };
-    let due_at = |seconds| p.now.plus_seconds(seconds);
+    let at = *at;
+    let due_at = |seconds| until(p.now.plus_seconds(seconds));
+    let was = |seconds| Was {
+        standing: due_at(seconds),
+        session: 0,
+    };
     let lease = |generation, seconds| Lease {
         generation: LeaseGeneration::new(generation),
         deliveries: 1,
-        due_at: due_at(seconds),
+        standing: due_at(seconds),
     };
     let fresh = Effect::Leased {
         at,
@@ -197,7 +199,7 @@ fn an_event_says_what_the_old_message_counted_for() {
         body: None,
         was: Was::default(),
     };
-    assert_eq!(received, fresh);
+    assert_eq!(*received, fresh);
     let new = BodyLocation {
         record: 1,
         offset: 0,
@@ -206,19 +208,24 @@ fn an_event_says_what_the_old_message_counted_for() {
     let replaced = Effect::Leased {
         at,
         lease: lease(3, 40),
-        body: Some(Placed {
-            encoding: BodyEncoding::Text,
-            location: new,
-        }),
-        was: Was {
-            due_at: Some(due_at(30)),
-            body: Some(body.location),
+        body: Some(Box::new(NewBody::Other {
+            body: Placed {
+                encoding: BodyEncoding::Text,
+                location: new,
+            },
+            was: message.record.body,
+        })),
+        was: was(30),
+    };
+    assert_eq!(*updated, replaced);
+    let ended = Effect::Ended {
+        at,
+        was: was(40),
+        bodies: Bodies {
+            sent: new,
+            overlays: Vec::new(),
         },
+        source_length: None,
     };
-    assert_eq!(updated, replaced);
-    let was = Was {
-        due_at: Some(due_at(40)),
-        body: Some(new),
-    };
-    assert_eq!(deleted, Effect::Ended { at, was });
+    assert_eq!(*deleted, ended);
 }

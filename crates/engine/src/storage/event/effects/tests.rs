@@ -5,11 +5,18 @@ use crate::bus::DUE_SIZE_BYTES_MAX;
 use crate::event::{Event, Fact};
 use crate::storage::StorageFact;
 use crate::storage::backlog::expiry::ENDED_COUNT_MAX;
-use crate::table::BodyEncoding;
-use crate::table::RunLength;
+use crate::table::{BodyEncoding, RunLength};
+use crate::vocabulary::{Incarnation, SequenceNumber};
 
 /// What a batch adds to an event of less than 16 KiB: a tag and a length.
 const FRAME_SIZE_BYTES: usize = 3;
+
+fn body_alone(sent: BodyLocation) -> Bodies {
+    Bodies {
+        sent,
+        overlays: Vec::new(),
+    }
+}
 
 fn size_bytes(at: Timestamp, effects: Effects) -> usize {
     let mut bytes = Vec::new();
@@ -27,12 +34,13 @@ fn the_largest_event_of_a_tick_has_room() {
     let number = |index: u64| SequenceNumber::new(last + index * step);
     let entity = Incarnation::new((1 << Incarnation::BITS) - 2);
     let was = Was {
-        due_at: Some(Timestamp::from_ms(u64::MAX / 2)),
-        body: Some(BodyLocation {
-            record: u64::MAX,
-            offset: u32::MAX,
-            length: u32::MAX,
-        }),
+        standing: message::until(Timestamp::from_ms(u64::MAX / 2)),
+        session: 0,
+    };
+    let sent = BodyLocation {
+        record: u64::MAX,
+        offset: u32::MAX,
+        length: u32::MAX,
     };
     let ended = (0..ENDED_COUNT_MAX as u64).map(|index| Effect::Ended {
         at: Place {
@@ -40,6 +48,8 @@ fn the_largest_event_of_a_tick_has_room() {
             number: number(index),
         },
         was,
+        bodies: body_alone(sent),
+        source_length: None,
     });
     let size = size_bytes(Timestamp::from_ms(u64::MAX - 1), ended.collect());
     assert!(size as u64 <= DUE_SIZE_BYTES_MAX, "{size}");
@@ -70,16 +80,15 @@ fn a_cycle_takes_few_bytes() {
         location,
     };
     let due_at = now.plus_seconds(30);
+    let expires_at = now.plus_seconds(604_800);
     let arrived = Effect::Arrived {
         to: at,
-        expires_at: now.plus_seconds(604_800),
-        due_at: None,
-        body,
+        message: Message::arrived(now, expires_at, None, body).into(),
     };
     let lease = Lease {
         generation: LeaseGeneration::new(2),
         deliveries: 1,
-        due_at,
+        standing: message::until(due_at),
     };
     let leased = Effect::Leased {
         at,
@@ -90,9 +99,11 @@ fn a_cycle_takes_few_bytes() {
     let ended = Effect::Ended {
         at,
         was: Was {
-            due_at: Some(due_at),
-            body: Some(location),
+            standing: message::until(due_at),
+            session: 0,
         },
+        bodies: body_alone(location),
+        source_length: None,
     };
     let size = |effect: Effect| size_bytes(now, effect.into()) - FRAME_SIZE_BYTES;
     assert_eq!([arrived, leased, ended].map(size), [28, 19, 25]);

@@ -5,8 +5,11 @@ use crate::bus::message::OVERLAYS_MAX;
 use crate::bus::room::{
     DUE_SIZE_BYTES_MAX, ENDED_SIZE_BYTES_MAX, LEASED_SIZE_BYTES, RELEASED_SIZE_BYTES,
 };
-use crate::bus::{BusFact, SESSION_ID_SIZE_BYTES_MAX};
+use crate::bus::{BusFact, DeadLetterCause, SESSION_ID_SIZE_BYTES_MAX, sent};
+use crate::effect::{Bodies, Lease, Rest};
 use crate::event::{Event, Fact};
+use crate::table::Side;
+use crate::vocabulary::SequenceNumber;
 
 /// What a batch adds to an event of less than 16 KiB: a tag and a length.
 const FRAME_SIZE_BYTES: usize = 3;
@@ -17,7 +20,8 @@ fn size_bytes(at: Timestamp, fact: Fact) -> usize {
     FRAME_SIZE_BYTES + bytes.len()
 }
 
-fn effects_size_bytes(at: Timestamp, effects: Vec<BusEffect>) -> u64 {
+fn effects_size_bytes(at: Timestamp, effects: Vec<Effect>) -> u64 {
+    let effects = effects.into();
     size_bytes(at, Fact::Bus(BusFact::Messages { effects })) as u64
 }
 
@@ -43,19 +47,19 @@ mod largest {
     }
 
     /// Changes have 64 KiB together, and each lies behind the one before.
-    pub(super) fn bodies() -> BusBodies {
+    pub(super) fn bodies() -> Bodies {
         let overlay = |index: u64| BodyLocation {
             length: 2 * 1024,
             ..location(((1 << 49) / OVERLAYS_MAX as u64) * (index + 1) - 1)
         };
-        BusBodies {
+        Bodies {
             sent: location(1),
             overlays: (0..OVERLAYS_MAX as u64).map(overlay).collect(),
         }
     }
 
-    pub(super) fn was() -> BusWas {
-        BusWas {
+    pub(super) fn was() -> Was {
+        Was {
             standing: Standing {
                 state: BusMessageState::Locked { deferred: true },
                 until: Timestamp::from_ms(1 << 47),
@@ -64,21 +68,21 @@ mod largest {
         }
     }
 
-    pub(super) fn leased(at: Place, overlay: Option<BodyLocation>) -> BusEffect {
-        BusEffect::Leased {
+    pub(super) fn leased(at: Place, overlay: Option<BodyLocation>) -> Effect {
+        Effect::Leased {
             at,
-            lease: BusLease {
+            lease: Lease {
                 generation: LeaseGeneration::new(u32::MAX),
                 deliveries: u32::MAX,
                 standing: Standing::ready(Timestamp::from_ms(1 << 47)),
             },
-            overlay,
+            body: overlay.map(|overlay| Box::new(NewBody::Change(overlay))),
             was: was(),
         }
     }
 
-    pub(super) fn ended(at: Place, bodies: BusBodies) -> BusEffect {
-        BusEffect::Ended {
+    pub(super) fn ended(at: Place, bodies: Bodies) -> Effect {
+        Effect::Ended {
             at,
             was: was(),
             bodies,
@@ -114,26 +118,33 @@ fn the_largest_due_thing_has_room() {
     let last = bodies.overlays.pop();
     let known = bodies.clone();
     bodies.overlays.extend(last);
-    let arrived = BusEffect::Arrived {
-        to: largest::at(1, 3),
-        message: Box::new(BusArrival {
+    let expires_at = Timestamp::from_ms(1 << 47);
+    let record = Record {
+        generation: LeaseGeneration::new(u32::MAX),
+        deliveries: u32::MAX,
+        cause: Some(DeadLetterCause::Expired),
+        hops: 4,
+        ..sent(largest::NOW, expires_at, None, bodies.sent)
+    };
+    let rest = Rest {
+        side: Side {
             first_number: Some(largest::at(1, 3).number),
-            bodies,
-            generation: LeaseGeneration::new(u32::MAX),
-            deliveries: u32::MAX,
-            cause: Some(DeadLetterCause::Expired),
-            hops: 4,
-            session: Some(largest::session()),
             source: Some("q".repeat(260).into()),
-            ..BusArrival::sent(Timestamp::from_ms(1 << 47), largest::location(1))
-        }),
+            overlays: bodies.overlays,
+        },
+        session: Some(largest::session()),
+        id_hash: None,
+    };
+    let arrived = Effect::Arrived {
+        to: largest::at(1, 3),
+        message: Arrival::new(record, rest),
     };
     let ended = largest::ended(largest::at(2, 3), known);
     let size = effects_size_bytes(largest::NOW, vec![arrived, ended]);
     assert!(size <= 2 * DUE_SIZE_BYTES_MAX, "{size}");
 
     let queue = largest::at(2, 3).entity;
-    let freed = BusEffect::SessionFreed {
+    let freed = Effect::SessionFreed {
         queue,
         session: largest::session().id,
     };
@@ -177,14 +188,14 @@ mod usual {
         }
     }
 
-    pub(super) fn ended(index: u32) -> BusEffect {
-        BusEffect::Ended {
+    pub(super) fn ended(index: u32) -> Effect {
+        Effect::Ended {
             at: at(index),
-            was: BusWas {
+            was: Was {
                 standing: locked(),
                 session: 0,
             },
-            bodies: BusBodies {
+            bodies: Bodies {
                 sent: body(index),
                 overlays: Vec::new(),
             },
@@ -196,19 +207,19 @@ mod usual {
 /// A message is sent, locked and completed: 58 bytes in the first version, without the frames.
 #[test]
 fn a_cycle_takes_few_bytes() {
-    let sent = BusEffect::Arrived {
+    let sent = Effect::Arrived {
         to: usual::at(0),
-        message: Box::new(BusArrival::sent(Timestamp::NEVER, usual::body(0))),
+        message: sent(usual::NOW, Timestamp::NEVER, None, usual::body(0)).into(),
     };
-    let locked = BusEffect::Leased {
+    let locked = Effect::Leased {
         at: usual::at(0),
-        lease: BusLease {
+        lease: Lease {
             generation: LeaseGeneration::new(1),
             deliveries: 0,
             standing: usual::locked(),
         },
-        overlay: None,
-        was: BusWas::default(),
+        body: None,
+        was: Was::default(),
     };
     let size = |effect| effects_size_bytes(usual::NOW, vec![effect]) - FRAME_SIZE_BYTES as u64;
     assert_eq!([sent, locked, usual::ended(0)].map(size), [22, 20, 26]);

@@ -1,34 +1,33 @@
 //! Reads effects on bus queues.
 
-use super::{arrived_bodies, flag, kind, rare, was};
-use crate::bus::BusMessageState;
-use crate::bus::effect::{
-    BusArrival, BusBodies, BusEffect, BusLease, BusSession, BusWas, Standing,
-};
+use super::{arrived_message, flag, kind, rare, was};
 use crate::bus::event::codec::cause;
+use crate::bus::{BusMessageState, message};
+use crate::effect::{
+    Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, Rest, Standing, Was,
+};
+use crate::table::{Record, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::elements::{incarnation, location, sequence_number};
 use crate::vocabulary::place::{Before, place, time_from};
 use crate::vocabulary::{BodyLocation, LeaseGeneration, Place, Timestamp};
 
 /// Reads effects of an event at `at`, up to its end.
-pub(crate) fn effects(r: &mut Reader<'_>, at: Timestamp) -> Result<Vec<BusEffect>, DecodeError> {
-    let mut before = None;
-    let mut effects = Vec::new();
-    while !r.is_empty() {
-        let arrived = effects.last().and_then(arrived_bodies);
-        let next = effect(r, at, arrived, &mut before)?;
-        effects.push(next);
-    }
-    Ok(effects)
+pub(in crate::bus::event) fn effects(
+    r: &mut Reader<'_>,
+    at: Timestamp,
+) -> Result<Effects, DecodeError> {
+    Effects::read(r, |r, last, before| {
+        effect(r, at, last.and_then(arrived_message), before)
+    })
 }
 
 fn effect(
     r: &mut Reader<'_>,
     now: Timestamp,
-    arrived: Option<&BusBodies>,
+    arrived: Option<&Arrival>,
     before: &mut Before,
-) -> Result<BusEffect, DecodeError> {
+) -> Result<Effect, DecodeError> {
     let first = r.u8()?;
     let flags = first & !kind::MASK;
     let known = match first & kind::MASK {
@@ -44,14 +43,14 @@ fn effect(
     match first & kind::MASK {
         kind::SESSION_RELEASING => {
             *before = None;
-            Ok(BusEffect::SessionReleasing {
+            Ok(Effect::SessionReleasing {
                 queue: incarnation(r)?,
                 session: r.str()?.into(),
             })
         }
         kind::SESSION_FREED => {
             *before = None;
-            Ok(BusEffect::SessionFreed {
+            Ok(Effect::SessionFreed {
                 queue: incarnation(r)?,
                 session: r.str()?.into(),
             })
@@ -66,14 +65,14 @@ fn effect(
 fn message_effect(
     r: &mut Reader<'_>,
     now: Timestamp,
-    arrived: Option<&BusBodies>,
+    arrived: Option<&Arrival>,
     (kind, flags): (u8, u8),
     at: Place,
-) -> Result<BusEffect, DecodeError> {
+) -> Result<Effect, DecodeError> {
     match kind {
         kind::ARRIVED => {
-            let message = Box::new(arrival(r, now, flags)?);
-            Ok(BusEffect::Arrived { to: at, message })
+            let message = arrival(r, now, flags)?;
+            Ok(Effect::Arrived { to: at, message })
         }
         kind::LEASED => {
             let state = state(r, (flags & flag::STATE) >> flag::STATE_SHIFT)?;
@@ -82,19 +81,19 @@ fn message_effect(
             let deliveries = r.varint_u32()?;
             let until = time_from(r, now, flags & was::LEASE_UNTIL_OR_OVERLAYS)?;
             let until = until.unwrap_or(Timestamp::NEVER);
-            let lease = BusLease {
+            let lease = Lease {
                 generation,
                 deliveries,
                 standing: Standing { state, until },
             };
-            let overlay = match flags & was::OVERLAY_OR_SOURCE {
+            let body = match flags & was::OVERLAY_OR_SOURCE {
                 0 => None,
-                _ => Some(location(r)?),
+                _ => Some(Box::new(NewBody::Change(location(r)?))),
             };
-            Ok(BusEffect::Leased {
+            Ok(Effect::Leased {
                 at,
                 lease,
-                overlay,
+                body,
                 was,
             })
         }
@@ -109,7 +108,7 @@ fn message_effect(
                 0 => None,
                 _ => Some(r.varint_u32()?),
             };
-            Ok(BusEffect::Ended {
+            Ok(Effect::Ended {
                 at,
                 was,
                 bodies,
@@ -121,25 +120,28 @@ fn message_effect(
 
 fn moved_bodies(
     r: &mut Reader<'_>,
-    arrived: Option<&BusBodies>,
+    arrived: Option<&Arrival>,
     has_overlays: bool,
-) -> Result<BusBodies, DecodeError> {
+) -> Result<Bodies, DecodeError> {
     let Some(arrived) = arrived else {
         return Err(r.error("end of a moved message without its arrival"));
     };
     let count = if has_overlays { r.varint()? } else { 0 };
     let overlays = usize::try_from(count).ok();
-    let Some(overlays) = overlays.and_then(|count| arrived.overlays.get(..count)) else {
+    let Some(overlays) = overlays.and_then(|count| arrived.overlays().get(..count)) else {
         return Err(r.error("more changes than the moved message has"));
     };
-    Ok(BusBodies {
-        sent: arrived.sent,
+    Ok(Bodies {
+        sent: arrived.record.body,
         overlays: overlays.to_vec(),
     })
 }
 
 /// Reads what the old message counted for, and the byte with the flags.
-pub(crate) fn what_it_was(r: &mut Reader<'_>, now: Timestamp) -> Result<(BusWas, u8), DecodeError> {
+pub(in crate::bus::event) fn what_it_was(
+    r: &mut Reader<'_>,
+    now: Timestamp,
+) -> Result<(Was, u8), DecodeError> {
     let flags = r.u8()?;
     if flags & !was::ALL != 0 {
         return Err(r.error("flag of an effect that is not known"));
@@ -151,15 +153,15 @@ pub(crate) fn what_it_was(r: &mut Reader<'_>, now: Timestamp) -> Result<(BusWas,
         _ => r.varint_u32()?,
     };
     let standing = Standing { state, until };
-    Ok((BusWas { standing, session }, flags))
+    Ok((Was { standing, session }, flags))
 }
 
 /// Reads the effect that a message arrived.
-pub(crate) fn arrived(
+pub(in crate::bus::event) fn arrived(
     r: &mut Reader<'_>,
     now: Timestamp,
     before: &mut Before,
-) -> Result<(Place, BusArrival), DecodeError> {
+) -> Result<(Place, Arrival), DecodeError> {
     let first = r.u8()?;
     let flags = first & !kind::MASK;
     let known = flag::SAME_ENTITY | flag::EXPIRES | flag::SCHEDULED | flag::RARE;
@@ -170,7 +172,7 @@ pub(crate) fn arrived(
     Ok((at, arrival(r, now, flags)?))
 }
 
-fn arrival(r: &mut Reader<'_>, now: Timestamp, flags: u8) -> Result<BusArrival, DecodeError> {
+fn arrival(r: &mut Reader<'_>, now: Timestamp, flags: u8) -> Result<Arrival, DecodeError> {
     let rare = match flags & flag::RARE {
         0 => 0,
         _ => r.u8()?,
@@ -178,7 +180,7 @@ fn arrival(r: &mut Reader<'_>, now: Timestamp, flags: u8) -> Result<BusArrival, 
     let has = |flag| rare & flag != 0;
     let expires_at = time_from(r, now, flags & flag::EXPIRES)?;
     let scheduled_at = time_from(r, now, flags & flag::SCHEDULED)?;
-    let bodies = bodies(r, has(rare::OVERLAYS))?;
+    let Bodies { sent, overlays } = bodies(r, has(rare::OVERLAYS))?;
     let session = match has(rare::SESSION) {
         true => Some(session(r)?),
         false => None,
@@ -195,11 +197,8 @@ fn arrival(r: &mut Reader<'_>, now: Timestamp, flags: u8) -> Result<BusArrival, 
         true => (LeaseGeneration::new(r.varint_u32()?), r.varint_u32()?),
         false => (LeaseGeneration::default(), 0),
     };
-    Ok(BusArrival {
-        expires_at: expires_at.unwrap_or(Timestamp::NEVER),
-        scheduled_at,
-        first_number,
-        bodies,
+    let expires_at = expires_at.unwrap_or(Timestamp::NEVER);
+    let record = Record {
         generation,
         deliveries,
         cause: match has(rare::CAUSE) {
@@ -210,17 +209,27 @@ fn arrival(r: &mut Reader<'_>, now: Timestamp, flags: u8) -> Result<BusArrival, 
             true => r.u8()?,
             false => 0,
         },
+        ..message::sent(now, expires_at, scheduled_at, sent)
+    };
+    let source = match has(rare::SOURCE) {
+        true => Some(r.str()?.into()),
+        false => None,
+    };
+    let side = Side {
+        first_number,
+        source,
+        overlays,
+    };
+    let rest = Rest {
+        side,
         session,
-        source: match has(rare::SOURCE) {
-            true => Some(r.str()?.into()),
-            false => None,
-        },
         id_hash,
-    })
+    };
+    Ok(Arrival::new(record, rest))
 }
 
 /// Reads a session's number and id.
-pub(crate) fn session(r: &mut Reader<'_>) -> Result<BusSession, DecodeError> {
+pub(in crate::bus::event) fn session(r: &mut Reader<'_>) -> Result<BusSession, DecodeError> {
     let number = r.varint_u32()?;
     if number == 0 {
         return Err(r.error("session without a number"));
@@ -240,7 +249,7 @@ fn state(r: &Reader<'_>, code: u8) -> Result<BusMessageState, DecodeError> {
     })
 }
 
-fn bodies(r: &mut Reader<'_>, has_overlays: bool) -> Result<BusBodies, DecodeError> {
+fn bodies(r: &mut Reader<'_>, has_overlays: bool) -> Result<Bodies, DecodeError> {
     let sent = location(r)?;
     let mut overlays = Vec::new();
     let count = if has_overlays { r.varint()? } else { 0 };
@@ -253,5 +262,5 @@ fn bodies(r: &mut Reader<'_>, has_overlays: bool) -> Result<BusBodies, DecodeErr
             ..overlay
         });
     }
-    Ok(BusBodies { sent, overlays })
+    Ok(Bodies { sent, overlays })
 }

@@ -1,0 +1,238 @@
+//! What is kept of messages: the orders of sessions, counts, and a bound of a snapshot. They follow from a message's
+//! state and session.
+
+use super::{Kept, Oldest};
+use crate::bus::BusMessageState;
+use crate::bus::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
+use crate::bus::session::{RELEASING, Sessions};
+use crate::bus::snapshot::{kind, message, put_message};
+use crate::effect::{BusSession, Standing};
+use crate::queues::Profile;
+use crate::table::{Entry, Live, Record, RunLength, Side};
+use crate::vocabulary::codec::{DecodeError, Reader};
+use crate::vocabulary::{BodyLocation, BodyMove, SequenceNumber, Timestamp};
+
+impl Kept {
+    pub(super) fn new(length: RunLength, by_session: bool) -> Self {
+        Self {
+            by_session,
+            sessions: Sessions::new(length),
+            snapshot_size_bytes: 0,
+            scheduled_count: 0,
+            deferred_count: 0,
+            oldest: Oldest::default(),
+        }
+    }
+
+    /// Keeps a message of its session that cannot be received from it.
+    fn set_aside(&mut self, number: SequenceNumber, session: u32) {
+        if self.by_session {
+            self.sessions.change_messages(session, |messages| {
+                messages.others.insert(number);
+            });
+        }
+    }
+
+    fn take_back(&mut self, number: SequenceNumber, session: u32) {
+        if self.by_session {
+            self.sessions.change_messages(session, |messages| {
+                messages.others.remove(&number);
+            });
+        }
+    }
+}
+
+impl Profile for Kept {
+    const ENDS_RUNS: bool = false;
+
+    const MESSAGES_PART: u8 = kind::MESSAGES;
+
+    fn put_message(out: &mut Vec<u8>, entry: &Entry<'_>, session: u32) {
+        put_message(out, Message::from(*entry), session);
+    }
+
+    fn message(r: &mut Reader<'_>, number: SequenceNumber) -> Result<(Record, Side), DecodeError> {
+        message(r, number)
+    }
+
+    fn standing(record: &Record) -> Standing {
+        message::standing(record)
+    }
+
+    fn expiry(record: &Record) -> Timestamp {
+        message::expiry(record)
+    }
+
+    /// Of a session, it is in the session's order.
+    fn is_in_order(&self, state: BusMessageState, session: u32) -> bool {
+        state == BusMessageState::Ready && (!self.by_session || session == 0)
+    }
+
+    fn is_named(&self, session: Option<&BusSession>) -> bool {
+        session.is_none_or(|session| self.sessions.named(&session.id) == *session)
+    }
+
+    fn session_of(&mut self, session: Option<&BusSession>) -> u32 {
+        session.map_or(0, |session| self.sessions.ensure(session))
+    }
+
+    fn has_session(&self, number: u32) -> bool {
+        self.sessions.get(number).is_some()
+    }
+
+    fn session_named(&self, number: u32) -> Option<BusSession> {
+        let id = self.sessions.get(number)?.id();
+        Some(BusSession { number, id })
+    }
+
+    fn session_from(&mut self, other: &Self, session: u32) -> u32 {
+        let named = other.session_named(session);
+        let named = named.map(|session| self.sessions.named(&session.id));
+        self.session_of(named.as_ref())
+    }
+
+    fn came(
+        &mut self,
+        number: SequenceNumber,
+        session: u32,
+        (overlays, source_length): (usize, Option<u32>),
+    ) {
+        self.snapshot_size_bytes += snapshot_size_bytes_max(overlays, source_length);
+        let by_session = self.by_session;
+        self.sessions.change_messages(session, |messages| {
+            messages.count += 1;
+            if !by_session {
+                messages.others.insert(number);
+            }
+        });
+    }
+
+    fn left(
+        &mut self,
+        number: SequenceNumber,
+        session: u32,
+        (overlays, source_length): (usize, Option<u32>),
+    ) {
+        let bytes = snapshot_size_bytes_max(overlays, source_length);
+        self.snapshot_size_bytes = self.snapshot_size_bytes.saturating_sub(bytes);
+        self.sessions.change_messages(session, |messages| {
+            messages.count = messages.count.saturating_sub(1);
+            messages.others.remove(&number);
+        });
+    }
+
+    fn changed(&mut self) {
+        self.snapshot_size_bytes += LOCATION_SIZE_BYTES_MAX;
+    }
+
+    fn enter(&mut self, number: SequenceNumber, state: BusMessageState, session: u32) {
+        match state {
+            // The table has the order of the others.
+            BusMessageState::Ready if self.is_in_order(state, session) => {}
+            BusMessageState::Ready => self.sessions.change_messages(session, |messages| {
+                messages.ready.insert(number);
+            }),
+            BusMessageState::Locked { .. } if self.by_session => {
+                self.sessions.change_messages(session, |messages| {
+                    messages.locked.insert(number);
+                });
+            }
+            BusMessageState::Locked { .. } => {}
+            BusMessageState::Scheduled => {
+                self.scheduled_count += 1;
+                self.set_aside(number, session);
+            }
+            BusMessageState::Deferred => {
+                self.deferred_count += 1;
+                self.set_aside(number, session);
+            }
+        }
+        if state != BusMessageState::Scheduled {
+            self.oldest.0 = self.oldest.0.min(number);
+        }
+    }
+
+    fn leave(&mut self, number: SequenceNumber, state: BusMessageState, session: u32) {
+        match state {
+            BusMessageState::Ready if self.is_in_order(state, session) => {}
+            BusMessageState::Ready => self.sessions.change_messages(session, |messages| {
+                messages.ready.remove(&number);
+            }),
+            BusMessageState::Locked { .. } if self.by_session => {
+                self.sessions.change_messages(session, |messages| {
+                    messages.locked.remove(&number);
+                });
+            }
+            BusMessageState::Locked { .. } => {}
+            BusMessageState::Scheduled => {
+                self.scheduled_count = self.scheduled_count.saturating_sub(1);
+                self.take_back(number, session);
+            }
+            BusMessageState::Deferred => {
+                self.deferred_count = self.deferred_count.saturating_sub(1);
+                self.take_back(number, session);
+            }
+        }
+    }
+
+    fn begin_release(&mut self, session: &str) {
+        (self.sessions).change_named(session, |session| session.locked_until = RELEASING);
+    }
+
+    fn free(&mut self, session: &str) {
+        (self.sessions).change_named(session, |session| session.locked_until = Timestamp::ZERO);
+    }
+
+    fn has_locked(&self, session: &str) -> Option<bool> {
+        let (_, session) = self.sessions.find(session)?;
+        Some(!session.messages.locked.is_empty())
+    }
+
+    fn absorb(&mut self, other: &Self, live: &mut Live) {
+        for (_, session) in other.sessions.iter() {
+            if session.state.is_none() {
+                continue;
+            }
+            let named = self.sessions.named(&session.id);
+            let number = self.sessions.ensure(&named);
+            let own = self.sessions.get(number);
+            if own.is_some_and(|own| own.state.is_none()) {
+                let (state, at) = (session.state, session.state_set_at);
+                self.sessions.set_state(number, None, state, at, live);
+            }
+        }
+    }
+
+    fn state_of(&self, session: &str) -> Option<(u32, Option<BodyLocation>, Timestamp)> {
+        let (number, session) = self.sessions.find(session)?;
+        Some((number, session.state, session.state_set_at))
+    }
+
+    fn move_state(&mut self, session: &str, body: BodyMove, live: &mut Live) -> bool {
+        self.sessions.move_state(session, body, live)
+    }
+
+    fn put_state(
+        &mut self,
+        session: &BusSession,
+        state: BodyLocation,
+        set_at: Timestamp,
+        live: &mut Live,
+    ) {
+        let number = self.sessions.ensure(session);
+        let was = self.sessions.get(number).and_then(|it| it.state);
+        (self.sessions).set_state(number, was, Some(state), set_at, live);
+    }
+
+    fn count_live(&self, live: &mut Live) {
+        self.sessions.count_live(live);
+    }
+
+    fn uncount_live(&self, live: &mut Live) {
+        self.sessions.uncount_live(live);
+    }
+
+    fn take_copied(&mut self) -> u64 {
+        self.sessions.take_copied()
+    }
+}

@@ -1,0 +1,408 @@
+//! The messages of a queue of either service, and how effects change them.
+//!
+//! A message that can be received in the order of its number costs a bit in the table. One that waits for a time
+//! (the end of a lease, a lock or a schedule) is in an ordered set by that time. A profile may keep more.
+//!
+//! Effects bring what the old message counted for, so applying one asks only whether the message is there. It never
+//! looks at the next number: in a replay, that may be newer than the run.
+//!
+//! Invariants: a message is in `timed` if and only if its state says so; it is in the table's order if and only if its
+//! profile says so.
+
+use std::ops::{Deref, DerefMut};
+
+use super::Profile;
+use crate::effect::{Arrival, Bodies, Effect, Lease, NewBody, Standing, Was};
+use crate::shared::Waste;
+use crate::table::{
+    Live, MessageState, Record, Restoring, RunLength, SharedRuns, Side, Table, Timed,
+};
+use crate::vocabulary::{BodyMove, SequenceNumber, Timestamp};
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Backlog<P> {
+    table: Table,
+    timed: Timed,
+    profile: P,
+}
+
+/// What the profile keeps reads as the backlog's own.
+impl<P> Deref for Backlog<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.profile
+    }
+}
+
+impl<P> DerefMut for Backlog<P> {
+    fn deref_mut(&mut self) -> &mut P {
+        &mut self.profile
+    }
+}
+
+impl<P: Profile> Backlog<P> {
+    /// An empty backlog whose next message has this sequence number.
+    pub(crate) fn of(profile: P, length: RunLength, next: SequenceNumber) -> Self {
+        Self {
+            table: Table::new(length, next),
+            timed: Timed::default(),
+            profile,
+        }
+    }
+
+    /// Makes an effect part of the backlog. One whose message is not there changes nothing.
+    pub(crate) fn apply(&mut self, effect: &Effect, live: &mut Live) {
+        match effect {
+            Effect::Arrived { to, message } => self.arrive(to.number, message, live),
+            Effect::Leased {
+                at,
+                lease,
+                body,
+                was,
+            } => self.lease(at.number, lease, body.as_deref(), was, live),
+            Effect::Ended {
+                at,
+                was,
+                bodies,
+                source_length,
+            } => self.end(at.number, was, bodies, *source_length, live),
+            Effect::RangeEnded { from, until, .. } if P::ENDS_RUNS => {
+                self.end_range(*from, *until, live);
+            }
+            Effect::RangeEnded { .. } => {}
+            Effect::SessionReleasing { session, .. } => self.profile.begin_release(session),
+            Effect::SessionFreed { session, .. } => self.profile.free(session),
+        }
+    }
+
+    /// Whether an effect says what is true of the message or session that it is about to change.
+    pub(crate) fn is_exact(&self, effect: &Effect) -> bool {
+        match effect {
+            Effect::Arrived { to, message } => {
+                self.table.get(to.number).is_none() && self.profile.is_named(message.session())
+            }
+            Effect::Leased { at, body, was, .. } => self.table.get(at.number).is_some_and(|it| {
+                let replaced = match body.as_deref() {
+                    Some(NewBody::Other { was, .. }) => *was,
+                    Some(NewBody::Change(_)) | None => it.record.body,
+                };
+                P::was(it.record) == *was && replaced == it.record.body
+            }),
+            Effect::Ended {
+                at,
+                was,
+                bodies,
+                source_length,
+            } => self.table.get(at.number).is_some_and(|it| {
+                let is_whole = bodies.sent == it.record.body && bodies.overlays == it.overlays();
+                P::was(it.record) == *was && is_whole && it.source_length() == *source_length
+            }),
+            Effect::RangeEnded { from, until, .. } => {
+                P::ENDS_RUNS
+                    && (self.table.is_within(*from, *until)
+                        || self.table.is_whole_and_ready(*from, *until))
+            }
+            Effect::SessionReleasing { session, .. } => {
+                self.profile.has_locked(session) == Some(true)
+            }
+            Effect::SessionFreed { session, .. } => self.profile.has_locked(session) == Some(false),
+        }
+    }
+
+    fn arrive(&mut self, number: SequenceNumber, arrival: &Arrival, live: &mut Live) {
+        if arrival.rest.is_some() && self.table.get(number).is_some() {
+            return;
+        }
+        let record = Record {
+            session: self.profile.session_of(arrival.session()),
+            ..arrival.record
+        };
+        let side = arrival.side().cloned().unwrap_or_default();
+        self.push(number, record, side, live);
+    }
+
+    /// Adds a message. Nothing happens if there is one of that number: `apply` is total.
+    pub(crate) fn push(
+        &mut self,
+        number: SequenceNumber,
+        record: Record,
+        side: Side,
+        live: &mut Live,
+    ) {
+        // One that is the number itself says nothing, and a snapshot does not keep it.
+        let side = Side {
+            first_number: side.first_number.filter(|first| *first != number),
+            ..side
+        };
+        if self.insert(number, record, side, live) {
+            self.table.use_number(number);
+        }
+    }
+
+    /// Adds a message, without regard to the next number. Returns false if its number is taken.
+    fn insert(
+        &mut self,
+        number: SequenceNumber,
+        record: Record,
+        side: Side,
+        live: &mut Live,
+    ) -> bool {
+        let is_ready = self.profile.is_in_order(record.state, record.session);
+        let more = (side.overlays.len(), side.source_length());
+        if !self.table.insert(number, record, side, is_ready, live) {
+            return false;
+        }
+        self.index_new(number, &record, more);
+        self.table.lower_expiry(number, P::expiry(&record));
+        true
+    }
+
+    /// Restores messages of a snapshot. Returns false at one whose number is taken, or was never given out.
+    pub(crate) fn restore<E>(
+        &mut self,
+        live: &mut Live,
+        mut next: impl FnMut(&P) -> Result<Option<(SequenceNumber, Record, Side)>, E>,
+    ) -> Result<bool, E> {
+        let mut restoring = Restoring::default();
+        while let Some((number, record, side)) = next(&self.profile)? {
+            if number >= self.next() {
+                return Ok(false);
+            }
+            let is_ready = self.profile.is_in_order(record.state, record.session);
+            let more = (side.overlays.len(), side.source_length());
+            let (message, expiry) = ((number, record, side), P::expiry(&record));
+            if !(self.table).restore(&mut restoring, message, is_ready, expiry, live) {
+                return Ok(false);
+            }
+            self.index_new(number, &record, more);
+        }
+        Ok(self.table.add_restored(&mut restoring, live))
+    }
+
+    fn index_new(&mut self, number: SequenceNumber, record: &Record, more: (usize, Option<u32>)) {
+        self.profile.came(number, record.session, more);
+        self.enter(number, P::standing(record), record.session);
+    }
+
+    /// Removes a message that counted for `was` and had these bodies; nothing happens if there is none.
+    pub(crate) fn end(
+        &mut self,
+        number: SequenceNumber,
+        was: &Was,
+        bodies: &Bodies,
+        source_length: Option<u32>,
+        live: &mut Live,
+    ) {
+        if (self.table).remove(number, bodies.size_bytes(), bodies.all(), live) {
+            self.leave(number, was);
+            let more = (bodies.overlays.len(), source_length);
+            self.profile.left(number, was.session, more);
+        }
+    }
+
+    /// Gives a message that counted for `was` a lease, and with it a body if there is one. Nothing happens if there
+    /// is no such message.
+    pub(crate) fn lease(
+        &mut self,
+        number: SequenceNumber,
+        lease: &Lease,
+        body: Option<&NewBody>,
+        was: &Was,
+        live: &mut Live,
+    ) {
+        let Standing { state, until } = lease.standing;
+        let is_ready = self.profile.is_in_order(state, was.session);
+        let change = |record: &mut Record| put_lease(record, lease, body);
+        if !self.table.change(number, is_ready, change) {
+            return;
+        }
+        if let Some(body) = body {
+            self.count_body(number, *body, live);
+        }
+        self.leave(number, was);
+        self.enter(number, lease.standing, was.session);
+        if state == MessageState::Ready {
+            self.table.lower_expiry(number, until);
+        }
+    }
+
+    fn count_body(&mut self, number: SequenceNumber, body: NewBody, live: &mut Live) {
+        let (added, taken) = match body {
+            NewBody::Other { body, was } => {
+                (body.location, Some(was).filter(|it| it.is_of_a_body()))
+            }
+            NewBody::Change(overlay) => {
+                let change = |side: &mut Side| side.overlays.push(overlay);
+                self.table.change_side(number, change);
+                self.profile.changed();
+                (overlay, None)
+            }
+        };
+        let taken_bytes = taken.map_or(0, |taken| taken.length);
+        self.table
+            .resize(number, added.length.into(), taken_bytes.into());
+        self.table.recount(number, added, taken, live);
+    }
+
+    /// Removes all messages of the runs whose numbers lie in a range. If they are leased or delayed, the range
+    /// must cover the whole backlog.
+    fn end_range(&mut self, from: SequenceNumber, until: SequenceNumber, live: &mut Live) {
+        if from < until && self.table.is_within(from, until) {
+            self.uncount_live(live);
+            let next = self.next().max(until);
+            let fresh = Table::new(self.table.length(), next);
+            let table = std::mem::replace(&mut self.table, fresh);
+            let timed = std::mem::take(&mut self.timed);
+            self.waste().push((table, timed));
+        } else {
+            self.table.remove_runs(from, until, live);
+        }
+    }
+
+    fn enter(&mut self, number: SequenceNumber, standing: Standing, session: u32) {
+        if is_timed(standing.state) {
+            self.timed.insert((standing.until, number));
+        }
+        self.profile.enter(number, standing.state, session);
+    }
+
+    fn leave(&mut self, number: SequenceNumber, was: &Was) {
+        let Standing { state, until } = was.standing;
+        if is_timed(state) {
+            self.timed.remove(&(until, number));
+        }
+        self.profile.leave(number, state, was.session);
+    }
+
+    /// Gives a message a body, or a change to its properties, in another place, if it is in the old one. Returns
+    /// whether it is.
+    pub(crate) fn move_message_body(
+        &mut self,
+        number: SequenceNumber,
+        body: BodyMove,
+        live: &mut Live,
+    ) -> bool {
+        self.table.move_body(number, body, live)
+    }
+
+    /// Changes what few messages have, but not their bytes.
+    pub(crate) fn change_side(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Side)) {
+        self.table.change_side(number, change);
+    }
+
+    /// Corrects a run's hint: other messages than those that are there may have set it. Returns how many messages it
+    /// has looked at.
+    pub(crate) fn raise_expiry(&mut self, index: u64) -> u32 {
+        self.table.raise_expiry(index, P::expiry)
+    }
+
+    /// Adds the messages that another reading of the same history has found and that are missing here.
+    pub(crate) fn absorb(&mut self, other: &Self, live: &mut Live) {
+        self.set_next(self.next().max(other.next()));
+        self.profile.absorb(&other.profile, live);
+        for entry in other.table.entries() {
+            if self.table.get(entry.number).is_none() {
+                let session = (self.profile).session_from(&other.profile, entry.record.session);
+                let record = Record {
+                    session,
+                    ..*entry.record
+                };
+                let side = entry.side.cloned().unwrap_or_default();
+                self.insert(entry.number, record, side, live);
+            }
+        }
+    }
+
+    /// Changes all messages, in a repair. Their orders must stay as they are.
+    pub(crate) fn change_all(&mut self, change: impl Fn(&mut Record)) {
+        self.table.change_all(change);
+    }
+
+    /// Moves past the messages whose time has come at `now`, in at most `budget` steps. Returns false if the
+    /// steps ran out.
+    pub(crate) fn pass_shown(&mut self, now: Timestamp, budget: &mut u32) -> bool {
+        self.timed.pass_shown(now, budget)
+    }
+
+    /// Counts its bodies in a partition.
+    pub(crate) fn count_live(&self, live: &mut Live) {
+        self.table.count_live(live);
+        self.profile.count_live(live);
+    }
+
+    /// Counts its bodies no longer, because it goes as a whole.
+    pub(crate) fn uncount_live(&self, live: &mut Live) {
+        self.table.uncount_live(live);
+        self.profile.uncount_live(live);
+    }
+
+    /// The messages, for a snapshot.
+    pub(crate) fn share(&self) -> SharedRuns {
+        self.table.share()
+    }
+
+    /// What has left the backlog and takes long to free.
+    pub(crate) fn waste(&mut self) -> &mut Waste {
+        self.table.waste()
+    }
+
+    /// How many messages were copied since the last call because a snapshot had them.
+    pub(crate) fn take_copied(&mut self) -> u64 {
+        self.table.take_copied() + self.profile.take_copied()
+    }
+
+    /// The messages by number.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Those that wait for a time, in that order.
+    pub(crate) fn timed(&self) -> &Timed {
+        &self.timed
+    }
+
+    /// Whether there is a message of that number, expired or not.
+    pub(crate) fn holds(&self, number: SequenceNumber) -> bool {
+        self.table.get(number).is_some()
+    }
+
+    /// How many messages there are, in any state, and expired ones that no tick has removed.
+    pub(crate) fn count(&self) -> u64 {
+        self.table.count()
+    }
+
+    /// The sequence number of the next message.
+    pub(crate) fn next(&self) -> SequenceNumber {
+        self.table.next()
+    }
+
+    /// Gives the next message another number.
+    pub(crate) fn set_next(&mut self, next: SequenceNumber) {
+        self.table.set_next(next);
+    }
+
+    /// Leaves out the next `count` numbers.
+    pub(crate) fn skip_numbers(&mut self, count: u64) {
+        self.table.skip_numbers(count);
+    }
+}
+
+/// Whether a message of that state waits for a time.
+fn is_timed(state: MessageState) -> bool {
+    match state {
+        MessageState::Locked { .. } | MessageState::Scheduled => true,
+        MessageState::Ready | MessageState::Deferred => false,
+    }
+}
+
+/// Puts a lease, and another body if there is one, into the record.
+fn put_lease(record: &mut Record, lease: &Lease, body: Option<&NewBody>) {
+    record.generation = lease.generation;
+    record.deliveries = lease.deliveries;
+    record.stand(lease.standing.state, lease.standing.until);
+    if let Some(NewBody::Other { body, .. }) = body {
+        record.encoding = body.encoding;
+        record.body = body.location;
+    }
+}

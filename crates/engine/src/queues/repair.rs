@@ -1,0 +1,88 @@
+//! Queues in the repair of a damaged log.
+//!
+//! If a gap has hidden earlier events, an effect may say of an old message what is not true of the one here, and that
+//! would be counted wrongly. So effects are made to fit first.
+
+use super::{Backlog, Profile, Queue, Queues};
+use crate::catalogue::Catalogue;
+use crate::effect::Effect;
+use crate::vocabulary::{EntityName, Timestamp};
+
+impl<Q: Queue> Queues<Q> {
+    /// Applies effects as they fit these queues, one by one: several can concern the same message. A message does
+    /// not leave its queue for one that is not there.
+    pub(crate) fn apply_fitting_effects(
+        &mut self,
+        catalogue: &mut Catalogue,
+        at: Timestamp,
+        effects: impl IntoIterator<Item = Effect>,
+    ) {
+        let mut goes_nowhere = false;
+        for effect in effects {
+            let stays = goes_nowhere && matches!(effect, Effect::Ended { .. });
+            goes_nowhere =
+                matches!(effect, Effect::Arrived { .. }) && !self.contains_key(&effect.entity());
+            if !stays {
+                let effects = self.fitting(effect);
+                self.apply_effects(catalogue, at, &effects);
+            }
+        }
+    }
+
+    /// The effect as it is true of these queues.
+    pub(crate) fn fitting(&self, effect: Effect) -> Vec<Effect> {
+        match self.get(&effect.entity()) {
+            Some(queue) => queue.backlog().fitting(effect),
+            None => vec![effect],
+        }
+    }
+
+    /// Adds the queues and messages that another reading has found. Returns the names of queues whose name is
+    /// taken.
+    pub(crate) fn absorb(&mut self, catalogue: &mut Catalogue, other: Self) -> Vec<EntityName> {
+        let mut refused = Vec::new();
+        for (incarnation, queue) in other.0.into_all() {
+            if let Some(own) = self.get_mut(&incarnation) {
+                own.absorb(&queue);
+                let live = &mut catalogue.live;
+                own.backlog_mut().absorb(queue.backlog(), live);
+                own.settle(catalogue, incarnation);
+            } else if catalogue.find(queue.name()).is_some() {
+                refused.push(queue.name().clone());
+            } else {
+                self.add(catalogue, incarnation, queue);
+            }
+        }
+        refused
+    }
+}
+
+impl<P: Profile> Backlog<P> {
+    /// The effect as it is true here. A range that is not of whole, ready runs ends its messages one by one.
+    fn fitting(&self, effect: Effect) -> Vec<Effect> {
+        match &effect {
+            Effect::Leased {
+                at, lease, body, ..
+            } => {
+                let entry = self.table().get(at.number);
+                let leased = entry.map(|entry| P::leased(entry.record, *at, *lease, body.clone()));
+                vec![leased.unwrap_or(effect)]
+            }
+            Effect::Ended { at, .. } => vec![self.ended(*at).unwrap_or(effect)],
+            Effect::RangeEnded {
+                entity,
+                from,
+                until,
+            } if !self.table().is_within(*from, *until) => {
+                let entries = self.table().entries_from(*from);
+                let gone = entries.take_while(|entry| entry.number < *until);
+                let ended = gone.map(|entry| P::ended(*entity, &entry));
+                ended.chain([effect.clone()]).collect()
+            }
+            Effect::RangeEnded { .. }
+            | Effect::Arrived { .. }
+            | Effect::SessionReleasing { .. }
+            | Effect::SessionFreed { .. } => vec![effect],
+        }
+    }
+}

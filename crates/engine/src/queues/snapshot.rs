@@ -1,0 +1,91 @@
+//! Queues as parts of a snapshot: a small head, and the messages in parts of bounded size.
+
+use std::sync::Arc;
+
+use super::{Profile, Queue, Queues};
+use crate::catalogue::Catalogue;
+use crate::table::{Run, SharedRuns};
+use crate::vocabulary::Incarnation;
+use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
+use crate::vocabulary::elements::sequence_number;
+
+/// The version of the parts of queues.
+pub(crate) const VERSION: u8 = 1;
+
+/// What a snapshot has of a queue of either service.
+#[derive(Debug)]
+pub(crate) struct SharedQueue {
+    pub(crate) incarnation: Incarnation,
+    /// The parts with the queue itself, which are small.
+    pub(crate) head: Vec<Vec<u8>>,
+    pub(crate) runs: SharedRuns,
+}
+
+/// How long it takes to share a queue, in steps of 20 ns, without its references: two steps for each.
+const SHARE_STEPS: u64 = 30;
+
+impl SharedQueue {
+    /// How long sharing took, with so many references to what there is besides messages.
+    pub(crate) fn steps(&self, references: usize) -> u64 {
+        let head_bytes: usize = self.head.iter().map(Vec::len).sum();
+        let references = references + self.runs.len();
+        SHARE_STEPS + (head_bytes / 64 + references * 2) as u64
+    }
+}
+
+/// Begins a part about a queue.
+pub(crate) fn put_head(out: &mut Vec<u8>, kind: u8, incarnation: Incarnation) {
+    out.extend_from_slice(&[kind, VERSION]);
+    put_varint(out, incarnation.as_u64());
+}
+
+/// Puts the part with the messages of these runs. `has_session` says which sessions there are: after wrong effects,
+/// a message may have outlived its session.
+pub(crate) fn put_messages<P: Profile>(
+    out: &mut Vec<u8>,
+    incarnation: Incarnation,
+    runs: &[Arc<Run>],
+    has_session: impl Fn(u32) -> bool,
+) {
+    put_head(out, P::MESSAGES_PART, incarnation);
+    for entry in runs.iter().flat_map(|run| run.entries()) {
+        let session = Some(entry.record.session).filter(|session| has_session(*session));
+        put_varint(out, entry.number.as_u64());
+        P::put_message(out, &entry, session.unwrap_or_default());
+    }
+}
+
+impl<Q: Queue> Queues<Q> {
+    /// Adds the messages of a part to a queue that is being restored.
+    pub(crate) fn restore_messages(
+        &mut self,
+        catalogue: &mut Catalogue,
+        incarnation: Incarnation,
+        r: &mut Reader<'_>,
+    ) -> Result<(), DecodeError> {
+        let Some(queue) = self.get_mut(&incarnation) else {
+            return Err(r.error("messages of a queue that is not there"));
+        };
+        let backlog = queue.backlog_mut();
+        let next = backlog.next();
+        let is_new = backlog.restore(&mut catalogue.live, |profile| {
+            if r.is_empty() {
+                return Ok(None);
+            }
+            let number = sequence_number(r)?;
+            if number >= next {
+                return Err(r.error("message above its queue's next sequence number"));
+            }
+            let (record, side) = Q::Profile::message(r, number)?;
+            if record.session != 0 && !profile.has_session(record.session) {
+                return Err(r.error("message of a session that is not there"));
+            }
+            Ok(Some((number, record, side)))
+        })?;
+        if !is_new {
+            return Err(r.error("message twice"));
+        }
+        queue.settle(catalogue, incarnation);
+        Ok(())
+    }
+}
