@@ -119,7 +119,7 @@ impl<T: Send + Sync + 'static, S: Source> Listener<T, S> {
         self.shared.read_depth().await
     }
 
-    /// The events from now on. Nothing more is told of a message whose handlers have ended before.
+    /// The events from now on. A message whose handlers have ended by then has no more events.
     pub fn watch(&self) -> Watch<T> {
         Watch::new(
             self.shared.events.subscribe(),
