@@ -28,7 +28,7 @@ impl Body {
 
     /// The bytes of several bodies, in their order. Blocks if they must be read from files, and then checks them.
     ///
-    /// Those that lie beside each other in one file share their memory.
+    /// Those that lie beside each other in one file share their memory, unless they are small.
     pub fn read_all(bodies: &[Self]) -> Vec<Result<Bytes, BodyError>> {
         let mut all = Vec::with_capacity(bodies.len());
         let mut left = bodies;
