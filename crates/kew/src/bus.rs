@@ -112,7 +112,7 @@ pub(crate) fn announce(
         print_line(&format!("KEW_BUS_LISTEN={address}"));
         if !settings.public_key.is_served_at(address) && !has_rules {
             tracing::warn!(
-                "Service Bus at {address} has no rule for its namespace: add one with kew bus rule \
+                "Service Bus at {address} has no rule for its namespace: add one with kew bus authorization-rule \
                  add, or serve the public key there with --allow-public-key"
             );
         }

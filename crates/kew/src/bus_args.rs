@@ -19,12 +19,17 @@ pub(crate) struct BusArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BusCommand {
-    /// Manage authorization rules, each with rights and two keys; test rules of subscriptions.
+    /// Manage authorization rules, each with rights and two keys.
     ///
     /// A rule of the namespace applies to all queues. A rule of a queue (--entity) applies to that queue and
     /// its dead-letter queue. The namespace and each queue can have 12 rules. If a server uses the data
     /// directory, it makes the change. Otherwise this command changes the directory itself.
-    Rule(RuleArgs),
+    #[command(visible_alias = "auth-rule")]
+    AuthorizationRule(AuthorizationArgs),
+
+    /// Test rules of subscriptions.
+    #[command(subcommand)]
+    Rule(RuleCommand),
 
     /// Export queues and their settings as a configuration file of the emulator.
     ///
@@ -36,9 +41,9 @@ pub(super) enum BusCommand {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct RuleArgs {
+pub(super) struct AuthorizationArgs {
     #[command(subcommand)]
-    pub(super) command: AnyRuleCommand,
+    pub(super) command: AuthorizationCommand,
     #[command(flatten)]
     pub(super) of: DirectoryArgs,
 }
@@ -61,9 +66,7 @@ pub(crate) struct WhoseArgs {
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum AnyRuleCommand {
-    #[command(flatten)]
-    Authorization(RuleCommand),
+pub(super) enum RuleCommand {
     /// Test a subscription's rule on messages of a file, of standard input or of a queue
     ///
     /// It needs no topic and changes nothing. It prints for each message whether the filter selects it, what the
@@ -72,7 +75,7 @@ pub(super) enum AnyRuleCommand {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum RuleCommand {
+pub(crate) enum AuthorizationCommand {
     /// Add a rule and print its two keys with connection strings.
     Add {
         /// The name of the rule: 1 to 256 letters, digits and . - _

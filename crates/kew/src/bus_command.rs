@@ -1,7 +1,7 @@
 //! `kew bus`: administers Service Bus of a running server; rules and settings also in a data
 //! directory that no server uses.
 
-pub(crate) mod rule;
+pub(crate) mod authorization_rule;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -12,17 +12,15 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::admin::reach::ask;
 use crate::admin::{Act, Answer};
-use crate::bus_args::{AnyRuleCommand, BusArgs, BusCommand, ExportArgs};
+use crate::bus_args::{BusArgs, BusCommand, ExportArgs, RuleCommand};
 use crate::cli::{print_error, print_line};
 use crate::operate;
 
 pub(crate) fn run(args: BusArgs) -> ExitCode {
     let done = match args.command {
         BusCommand::Operate(command) => return operate::run(&command),
-        BusCommand::Rule(args) => match args.command {
-            AnyRuleCommand::Test(test) => return operate::test_rule(&test),
-            AnyRuleCommand::Authorization(command) => rule::run(command, args.of),
-        },
+        BusCommand::Rule(RuleCommand::Test(test)) => return operate::test_rule(&test),
+        BusCommand::AuthorizationRule(args) => authorization_rule::run(args.command, args.of),
         BusCommand::Export(args) => export(args),
     };
     match done {

@@ -1,4 +1,4 @@
-//! The common part of `kew account` and `kew bus rule`: they send a request and print the answer.
+//! The common part of `kew account` and `kew bus authorization-rule`: they send a request and print the answer.
 
 use std::io::Read as _;
 

@@ -83,7 +83,7 @@ mod tests {
                 PrincipalError::NotFound("rule", "x".into()),
                 "not-found",
                 404,
-                "there is no rule \"x\"; kew bus rule list --entity jobs shows them",
+                "there is no rule \"x\"; kew bus authorization-rule list --entity jobs shows them",
             ),
             (
                 PrincipalError::NotFound("queue", "x".into()),
@@ -95,7 +95,7 @@ mod tests {
                 PrincipalError::Exists("rule", "x".into()),
                 "exists",
                 409,
-                "; kew bus rule show x --entity jobs shows it",
+                "; kew bus authorization-rule show x --entity jobs shows it",
             ),
             (
                 PrincipalError::NotEmpty("x".into(), 2),
@@ -121,7 +121,7 @@ mod tests {
                 PrincipalError::Unknown,
                 "unknown",
                 503,
-                "is unknown; kew bus rule list",
+                "is unknown; kew bus authorization-rule list",
             ),
             (PrincipalError::internal("bug"), "internal", 500, "bug"),
             (
@@ -131,7 +131,7 @@ mod tests {
                 "16 to 64 bytes",
             ),
         ] {
-            let failure = Failure::of(&error, "bus rule", " --entity jobs");
+            let failure = Failure::of(&error, "bus authorization-rule", " --entity jobs");
             assert_eq!(failure.error, word);
             assert_eq!(failure.status().as_u16(), status, "{word}");
             assert!(failure.message.contains(next), "{}", failure.message);

@@ -38,7 +38,7 @@ pub(crate) struct BusEndpoint {
 }
 
 impl Administrable for BusRules {
-    const COMMAND: &'static str = "bus rule";
+    const COMMAND: &'static str = "bus authorization-rule";
     const PATH: &'static str = "/v1/bus/rules";
     const PARAMETER: &'static str = "entity";
 

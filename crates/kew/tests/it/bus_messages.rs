@@ -548,7 +548,14 @@ fn a_rule_of_a_queue_is_enough_for_that_queue() {
     let server = start(&data_dir);
     let (ended, rule) = run(|command| {
         let arguments = [
-            "bus", "rule", "add", "in", "--rights", "send", "--entity", "orders",
+            "bus",
+            "authorization-rule",
+            "add",
+            "in",
+            "--rights",
+            "send",
+            "--entity",
+            "orders",
         ];
         command
             .args(arguments)

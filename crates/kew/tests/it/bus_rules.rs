@@ -1,4 +1,4 @@
-//! `kew bus rule`: rules are added, used and removed while the server runs and while it does not.
+//! `kew bus authorization-rule`: rules are added, used and removed while the server runs and while it does not.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -31,10 +31,10 @@ fn finish(command: &mut Command, input: &str) -> Printed {
     (code, text(output.stdout), text(output.stderr))
 }
 
-/// `kew bus rule` with a text on its standard input.
+/// `kew bus authorization-rule` with a text on its standard input.
 fn rule_with(data_dir: &Path, arguments: &[&str], input: &str) -> Printed {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kew"));
-    command.args(["bus", "rule"]).args(arguments);
+    command.args(["bus", "authorization-rule"]).args(arguments);
     command.arg("--data-dir").arg(data_dir);
     finish(&mut command, input)
 }
@@ -188,7 +188,7 @@ fn a_rule_lives_through_regeneration_crash_and_restart() {
     assert_eq!(text(&listed, "/rules/0/name"), "one");
     done(&data_dir, &["remove", "worker"]);
     assert!(!is_taken(&server, "worker", primary));
-    let log = server.log_with(&["audit: remove bus rule"]);
+    let log = server.log_with(&["audit: remove bus authorization-rule"]);
     assert!(!log.contains(primary), "{log}");
 }
 
@@ -216,7 +216,7 @@ fn rights_that_were_set_hold_across_a_restart() {
         assert!(set.get("keys").is_none(), "{set}");
         assert!(!may(&primary, &send) && may(&primary, &receive));
     }
-    let log = server.log_with(&["audit: change bus rule", "entity=\"jobs\""]);
+    let log = server.log_with(&["audit: change bus authorization-rule", "entity=\"jobs\""]);
     assert!(log.contains("name=\"own\""), "{log}");
     server.kill();
 
@@ -238,10 +238,10 @@ fn rights_that_were_set_hold_across_a_restart() {
     }
     // The audit log records that keys were shown, but not that a rule was shown without keys.
     let log = server.log_with(&[
-        "audit: show keys of bus rule",
+        "audit: show keys of bus authorization-rule",
         "name=\"own\" entity=\"jobs\"",
     ]);
-    assert!(!log.contains("audit: show bus rule"), "{log}");
+    assert!(!log.contains("audit: show bus authorization-rule"), "{log}");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn a_key_that_is_brought_signs_tokens() {
     assert!(may(&secondary, &["send", "jobs", "x"]) && may(&primary, &["send", "jobs", "x"]));
     let log = server.terminate();
     assert!(
-        log.contains("audit: rotate primary key of bus rule"),
+        log.contains("audit: rotate primary key of bus authorization-rule"),
         "{log}"
     );
     assert!(!log.contains(key), "{log}");
@@ -315,7 +315,7 @@ fn invalid_values_are_named() {
     );
     let no_queue = ["list", "--entity", "jobs/$deadletterqueue"];
     refused(path, &no_queue, 1, "is not a valid queue name");
-    let missing = "there is no rule \"absent\"; kew bus rule list shows them";
+    let missing = "there is no rule \"absent\"; kew bus authorization-rule list shows them";
     for verb in ["keys", "show", "remove"] {
         refused(path, &[verb, "absent"], 1, missing);
     }
@@ -324,7 +324,7 @@ fn invalid_values_are_named() {
     refused(path, &["set", "absent"], 2, "--rights");
     refused(path, &["set", "r", "--rights", "some"], 2, "Manage");
     done(path, &["add", "r", "--rights", "send"]);
-    let taken = "\"R\" exists already; kew bus rule show R shows it";
+    let taken = "\"R\" exists already; kew bus authorization-rule show R shows it";
     refused(path, &["add", "R", "--rights", "send"], 1, taken);
     drop(server);
 }

@@ -179,6 +179,16 @@ fn a_line_that_is_not_a_message_stops_the_test() {
     done.check_error(2, &["standard input, line 2"]);
 }
 
+/// It reads no data directory.
+#[test]
+fn options_of_other_commands_are_refused() {
+    for option in ["--data-dir", "--admin-socket", "--entity"] {
+        let done = test(&["--sql", "TRUE", option, "x"], &[]);
+        assert_eq!(done.code, 2, "{done:?}");
+        assert!(done.err.contains(option), "{done:?}");
+    }
+}
+
 #[test]
 fn messages_of_a_queue_are_tested_and_stay() {
     with_server(|server| {

@@ -326,7 +326,7 @@ fn rule_without_manage(data_dir: &Path) -> String {
     let (ended, rule) = run(|command| {
         command.args([
             "bus",
-            "rule",
+            "auth-rule",
             "add",
             "worker",
             "--rights",

@@ -1,4 +1,4 @@
-//! `kew bus rule`: authorization rules of Service Bus.
+//! `kew bus authorization-rule`: authorization rules of Service Bus.
 
 use anyhow::Result;
 use kew_bus_api::{BusRules, Right, RuleScope};
@@ -6,17 +6,17 @@ use kew_bus_api::{BusRules, Right, RuleScope};
 use crate::admin::Act;
 use crate::admin::rule::RuleSettings;
 use crate::admin::verb::{Asked, New, Verb};
-use crate::bus_args::RuleCommand;
+use crate::bus_args::AuthorizationCommand;
 use crate::flags::DirectoryArgs;
 use crate::principal_command::{self, read_key};
 
-pub(super) fn run(command: RuleCommand, of: DirectoryArgs) -> Result<()> {
+pub(super) fn run(command: AuthorizationCommand, of: DirectoryArgs) -> Result<()> {
     principal_command::run(Act::Rule(asked(command)?), of)
 }
 
-fn asked(command: RuleCommand) -> Result<Asked<BusRules>> {
+fn asked(command: AuthorizationCommand) -> Result<Asked<BusRules>> {
     let (of, verb) = match command {
-        RuleCommand::Add {
+        AuthorizationCommand::Add {
             name,
             rights,
             key_from_stdin,
@@ -32,15 +32,15 @@ fn asked(command: RuleCommand) -> Result<Asked<BusRules>> {
                 }),
             )
         }
-        RuleCommand::List { of } => (of, Verb::List),
-        RuleCommand::Show { name, of } => (of, Verb::Show { name }),
-        RuleCommand::Keys { name, of } => (of, Verb::Keys { name }),
-        RuleCommand::Rotate { name, key, of } => (of, Verb::Rotate { name, key }),
-        RuleCommand::Set { name, rights, of } => {
+        AuthorizationCommand::List { of } => (of, Verb::List),
+        AuthorizationCommand::Show { name, of } => (of, Verb::Show { name }),
+        AuthorizationCommand::Keys { name, of } => (of, Verb::Keys { name }),
+        AuthorizationCommand::Rotate { name, key, of } => (of, Verb::Rotate { name, key }),
+        AuthorizationCommand::Set { name, rights, of } => {
             let settings = settings(rights);
             (of, Verb::Set { name, settings })
         }
-        RuleCommand::Remove { name, of } => (of, Verb::Remove { name, removal: () }),
+        AuthorizationCommand::Remove { name, of } => (of, Verb::Remove { name, removal: () }),
     };
     let scope = RuleScope::of(of.entity.as_deref());
     Ok(Asked { scope, verb })
