@@ -69,6 +69,8 @@ pub(crate) struct Script {
     pub(crate) refusals: VecDeque<&'static str>,
     /// Messages that wait are accepted now.
     releases: bool,
+    /// What becomes now of one of those that wait: its place among them, and why it is rejected, if it is.
+    late: Vec<(usize, Option<&'static str>)>,
     /// Detaches the links to this address, with this error.
     detaches: Option<(String, &'static str)>,
 }
@@ -100,6 +102,7 @@ impl Peer {
             outcomes: 0,
             refusals: VecDeque::new(),
             releases: false,
+            late: Vec::new(),
             detaches: None,
         };
         Arc::new(Self {
@@ -149,6 +152,12 @@ impl Peer {
     /// Accepts the messages that wait.
     pub(crate) fn release(&self) {
         self.with(|script| script.releases = true);
+        self.orders.notify_waiters();
+    }
+
+    /// Accepts or rejects one of the messages that wait, by its place among them.
+    pub(crate) fn decide(&self, place: usize, rejection: Option<&'static str>) {
+        self.with(|script| script.late.push((place, rejection)));
         self.orders.notify_waiters();
     }
 
@@ -237,10 +246,18 @@ async fn serve(peer: Arc<Peer>, mut stream: DuplexStream) {
 
 impl Served {
     fn obey(&mut self) {
-        let (releases, detaches) = self.peer.with(|script| {
+        let (releases, late, detaches) = self.peer.with(|script| {
             let releases = std::mem::take(&mut script.releases);
-            (releases, script.detaches.take())
+            let late = std::mem::take(&mut script.late);
+            (releases, late, script.detaches.take())
         });
+        for (place, rejection) in late {
+            let state = rejection.map_or(DeliveryState::ACCEPTED, |condition| {
+                DeliveryState::rejected(Error::new(condition, "no"))
+            });
+            let delivery = self.waiting.remove(place);
+            self.connection.settle(delivery, Some(state));
+        }
         if releases {
             for delivery in self.waiting.drain(..) {
                 self.connection

@@ -1,7 +1,10 @@
-//! The pages of requirements name tests that exist.
+//! The pages of requirements name a test for each row, and the tests exist.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+/// Marks of rows that need no test: what is planned says so, and what an earlier row shows.
+const WITHOUT_TEST: [&str; 3] = ["*(planned", "planned)*", "the same"];
 
 /// Adds the sources in Rust below a folder. Folders of build tools are left out.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -18,49 +21,133 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The names of functions in a table's last column: `file::function` in backticks.
-fn tests_in(page: &str) -> Vec<&str> {
-    let rows = page.lines().filter(|line| line.starts_with('|'));
-    rows.flat_map(|row| {
-        let cells = row.trim_end_matches('|').rsplit(" | ");
-        let cell = cells.into_iter().next().unwrap_or_default();
-        cell.split('`').skip(1).step_by(2)
+/// The rows of tables, each with the tests in its last column: `file::function` in backticks.
+fn rows(page: &str) -> Vec<(&str, Vec<&str>)> {
+    let lines = page.lines().filter(|line| line.starts_with('|'));
+    let rows =
+        lines.filter(|line| !line.starts_with("| ---") && !line.starts_with("| requirement"));
+    rows.map(|row| {
+        let row = row.trim_end().trim_end_matches('|');
+        let cell = row.rsplit_once(" | ").map_or("", |(_, cell)| cell);
+        let tests = cell.split('`').skip(1).step_by(2);
+        (row, tests.filter(|name| name.contains("::")).collect())
     })
-    .filter_map(|named| Some(named.rsplit_once("::")?.1))
-    .filter(|name| name.contains('_'))
     .collect()
+}
+
+/// The names of tests by what names their file: its name without ending, or its folder.
+#[derive(Default)]
+struct Known(BTreeMap<String, BTreeSet<String>>);
+
+impl Known {
+    fn add(&mut self, path: &Path, text: &str) {
+        let stem = |path: &Path| path.file_stem().map(|it| it.to_string_lossy().into_owned());
+        let names = [stem(path), path.parent().and_then(stem)];
+        for file in names.into_iter().flatten() {
+            self.0.entry(file).or_default().extend(tests_in(text));
+        }
+    }
+
+    /// The last two parts count: the file, and the function or the module of all its tests.
+    fn has(&self, test: &str) -> bool {
+        let Some((file, function)) = test.rsplit_once("::") else {
+            return false;
+        };
+        let file = file.strip_suffix("::tests").unwrap_or(file);
+        let file = file.rsplit("::").next().unwrap_or(file);
+        let functions = self.0.get(file);
+        functions.is_some_and(|it| match function {
+            "tests" => !it.is_empty(),
+            function => it.contains(function),
+        })
+    }
+}
+
+/// The functions of a source that are tests: those with such an attribute, and those in the list of a macro that makes
+/// tests, which stand alone in their lines.
+fn tests_in(text: &str) -> BTreeSet<String> {
+    let mut tests = BTreeSet::new();
+    let mut is_test = false;
+    for line in text.lines().map(str::trim) {
+        let function = line.split_once("fn ").map(|(before, rest)| (before, rest));
+        match function {
+            Some((before, rest))
+                if is_test
+                    && before
+                        .split(' ')
+                        .all(|it| matches!(it, "" | "async" | "pub(crate)")) =>
+            {
+                tests.extend(rest.split(['(', '<']).next().map(str::to_owned));
+                is_test = false;
+            }
+            _ if line.starts_with("#[test]") || line.starts_with("#[tokio::test") => is_test = true,
+            _ => {}
+        }
+        let alone = line.trim_end_matches([',', ';']);
+        let is_name = alone.contains('_')
+            && alone
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        if is_name {
+            tests.insert(alone.to_owned());
+        }
+    }
+    tests
 }
 
 #[test]
 fn tests_are_read_from_the_last_column() {
-    let page =
-        "text `a::not_a_row`\n| a `b::not_last` | c | `d::one_test`, `e::f::two_tests` (unit) |\n";
-    assert_eq!(tests_in(page), ["one_test", "two_tests"]);
+    let page = "text `a::not_a_row`\n| requirement | test |\n| --- | --- |\n\
+                | a `b::not_last` | c | `d::one_test`, `e::f::two_tests` (unit), `no` |\n";
+    let [(_, tests)] = &rows(page)[..] else {
+        panic!("one row");
+    };
+    assert_eq!(tests, &["d::one_test", "e::f::two_tests"]);
+    let source = "#[test]\nfn one_test() {}\nfn helper_of_it() {}\n#[tokio::test(start_paused = true)]\n\
+                  async fn two_tests() {}\nmacro_list! {\n    three_tests,\n}\n";
+    let mut known = Known::default();
+    known.add(Path::new("x/tests/it/d.rs"), source);
+    known.add(Path::new("x/src/f/mod.rs"), source);
+    for is in [
+        "d::one_test",
+        "it::d::two_tests",
+        "f::three_tests",
+        "f::tests",
+    ] {
+        assert!(known.has(is), "{is}");
+    }
+    for is_not in ["d::helper_of_it", "e::one_test", "d::other", "one_test"] {
+        assert!(!known.has(is_not), "{is_not}");
+    }
 }
 
 #[test]
-fn every_named_test_exists() {
+fn every_row_names_tests_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
     for folder in ["crates", "examples"] {
         collect(&root.join(folder), &mut files);
     }
-    let mut functions = BTreeSet::new();
+    let mut known = Known::default();
     for path in files {
-        let text = std::fs::read_to_string(&path).expect("UTF-8");
-        functions.extend(text.lines().filter_map(|line| {
-            let (_, rest) = line.split_once("fn ")?;
-            Some(rest.split(['(', '<']).next()?.to_owned())
-        }));
+        known.add(&path, &std::fs::read_to_string(&path).expect("UTF-8"));
     }
-    let mut missing = String::new();
+    let mut wrong = String::new();
     for name in ["requirements.md", "worker-requirements.md"] {
         let page = std::fs::read_to_string(root.join("docs").join(name)).expect("a page");
-        let tests = tests_in(&page);
-        assert!(tests.len() > 30, "{name} names {} tests", tests.len());
-        for test in tests.iter().filter(|test| !functions.contains(**test)) {
-            missing += &format!("{name}: {test}\n");
+        let rows = rows(&page);
+        assert!(rows.len() > 30, "{name} has {} rows", rows.len());
+        for (row, tests) in rows {
+            if tests.is_empty()
+                && !WITHOUT_TEST.iter().any(|mark| row.contains(mark))
+                && !row.contains(".md#")
+            {
+                wrong += &format!("{name} names no test: {row}\n");
+            }
+            for test in tests.iter().filter(|test| !known.has(test)) {
+                wrong += &format!("{name}: no test is called {test}\n");
+            }
         }
     }
-    assert!(missing.is_empty(), "these tests do not exist:\n{missing}");
+    assert!(wrong.is_empty(), "{wrong}");
 }
