@@ -69,7 +69,7 @@ fn tests_in(text: &str) -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
     let mut is_test = false;
     for line in text.lines().map(str::trim) {
-        let function = line.split_once("fn ").map(|(before, rest)| (before, rest));
+        let function = line.split_once("fn ");
         match function {
             Some((before, rest))
                 if is_test
