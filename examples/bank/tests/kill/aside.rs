@@ -52,7 +52,9 @@ async fn a_message_that_moved_aside_has_a_stack_trace_and_can_be_returned() {
 
     let give_back = line("bank return").replace('…', &place.queue_service);
     let returned = place.run(&give_back).await;
-    assert!(returned.contains("returned=1 unreadable=0"), "{returned}");
+    // More than one, if a lease ended in between and it moved aside again.
+    assert!(!returned.starts_with("returned=0"), "{returned}");
+    assert!(returned.contains(" unreadable=0"), "{returned}");
     // It is still wrong.
     moved_aside(client, &queue.poison()).await;
 }

@@ -1,7 +1,8 @@
 //! All programs of a bank, which can be killed one by one.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use kew_bank::chance::Chance;
 use kew_bank::client::Client;
@@ -33,12 +34,19 @@ pub(crate) struct Fleet {
 }
 
 /// An address that stays free while its server is dead: connections from this machine begin at another one, so none
-/// takes the port meanwhile.
+/// takes the port meanwhile. Nothing listens there to find out, because a program that is being started would inherit
+/// that for a moment.
 pub(crate) fn address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let host = Ipv4Addr::new(127, 77, high, low.max(1));
-    let listener = TcpListener::bind((host, 0)).unwrap();
-    listener.local_addr().unwrap()
+    loop {
+        let address = SocketAddr::from((host, NEXT.fetch_add(1, Ordering::Relaxed)));
+        // Somebody may listen at this port of all addresses.
+        if TcpStream::connect(address).is_err() {
+            return address;
+        }
+    }
 }
 
 /// The folder with the programs of the bank.
