@@ -16,13 +16,14 @@ use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use kew_worker::{Fixed, ListenerBuilder};
+use kew_worker::{Fixed, ListenerBuilder, QueueSource};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::timeout;
 
 use scenarios::{
-    a_long_handler_keeps_its_message, a_message_that_fails_is_buried_with_its_history,
-    a_stop_returns_what_is_not_finished, every_message_is_handled_once_and_deleted,
+    Order, a_listener_that_dies_leaves_its_message_to_others, a_long_handler_keeps_its_message,
+    a_message_that_fails_is_buried_with_its_history, a_stop_returns_what_is_not_finished,
+    every_message_is_handled_once_and_deleted, progress_is_there_at_the_next_attempt,
     traces_and_ids_travel_with_messages,
 };
 use services::Services;
@@ -32,9 +33,13 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The visibility timeout of long work, which outlives it.
 const LEASE: Fixed = Fixed(Duration::from_secs(8));
 
+/// That of a listener that dies: its message comes back soon.
+const SHORT_LEASE: Fixed = Fixed(Duration::from_secs(2));
+
 type Scenario = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Every scenario at a service, each with a queue of its own. `$build` makes the listener of long work.
+/// Every scenario at a service, each with a queue of its own. `$build` makes the listener of long work, and `$brief` the
+/// one that dies.
 macro_rules! every_scenario {
     (@ $service:expr; $($name:ident($($more:expr)?);)+) => {
         vec![$({
@@ -45,8 +50,9 @@ macro_rules! every_scenario {
             (format!("{} ({})", stringify!($name), $service.title()), run)
         }),+]
     };
-    ($service:expr, $build:expr) => {
+    ($service:expr, $build:expr, $brief:expr) => {
         every_scenario!(@ $service;
+            a_listener_that_dies_leaves_its_message_to_others($brief);
             every_message_is_handled_once_and_deleted();
             a_message_that_fails_is_buried_with_its_history();
             a_long_handler_keeps_its_message($build);
@@ -57,17 +63,19 @@ macro_rules! every_scenario {
 }
 
 fn all(services: &Services) -> Vec<(String, Scenario)> {
+    type Builder = ListenerBuilder<Order, QueueSource>;
     let mut all = Vec::new();
     for storage in &services.storage {
-        all.append(&mut every_scenario!(storage, |builder: ListenerBuilder<
-            _,
-            _,
-        >| builder
-            .visibility(LEASE)
-            .build()));
+        all.append(&mut every_scenario!(
+            storage,
+            |it: Builder| it.visibility(LEASE).build(),
+            |it: Builder| it.visibility(SHORT_LEASE).build()
+        ));
+        all.append(&mut every_scenario!(@ storage; progress_is_there_at_the_next_attempt();));
     }
     let bus = &services.bus;
-    all.append(&mut every_scenario!(bus, ListenerBuilder::build));
+    let build = ListenerBuilder::build;
+    all.append(&mut every_scenario!(bus, build, build));
     all
 }
 

@@ -35,7 +35,7 @@ impl<L: Lease> Handler<Order, L> for Books {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     install_panic_hook();
     let account = match std::env::var("AZURE_STORAGE_CONNECTION_STRING") {
         Ok(text) => match ConnectionString::parse(&text)? {

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(feature = "azure")]
+mod clouds;
 mod damage;
 mod examples;
 #[expect(dead_code, reason = "the tests of kew-worker use the rest of it")]

@@ -48,9 +48,14 @@ impl Dial for Tcp {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    run(std::env::args().nth(1)).await
+}
+
+/// In this queue, or in one of its own.
+pub(crate) async fn run(queue: Option<String>) -> Result<(), Box<dyn Error>> {
     let given = std::env::var("SERVICEBUS_CONNECTION_STRING");
     let namespace = BusNamespace::parse(given.as_deref().unwrap_or(EMULATOR))?;
-    if let Some(queue) = std::env::args().nth(1) {
+    if let Some(queue) = queue {
         return Ok(measure(namespace, &queue).await?);
     }
     let admin = BusAdmin::new(namespace.clone(), AdminOptions::default())?;

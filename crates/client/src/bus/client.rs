@@ -212,7 +212,7 @@ impl BusClient {
     }
 
     /// Shows up to `count` messages from a sequence number on, in any state, without locking them. Fewer can come
-    /// although there are more; none means that there are none.
+    /// although there are more; none means that there are none. To drop the future loses nothing.
     pub async fn peek(
         &self,
         entity: impl Into<Entity>,
@@ -230,7 +230,7 @@ impl BusClient {
     /// The ids of an entity's message sessions that have messages or a state: a page after the first `skip`. Begin with
     /// 0, and go on with the second value until it is `None`.
     ///
-    /// Sessions that come or go meanwhile can move others to another page.
+    /// Sessions that come or go meanwhile can move others to another page. To drop the future loses nothing.
     pub async fn sessions(
         &self,
         entity: impl Into<Entity>,

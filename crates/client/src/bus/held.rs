@@ -17,7 +17,7 @@ use crate::error::Error;
 /// A lock on a message that another receiver has taken: another process, for example, that has printed its token.
 ///
 /// Messages of sessions cannot be settled so: their lock is that of the session. If a settlement fails with *outcome
-/// unknown*, it may have been carried out.
+/// unknown*, it may have been carried out. To drop the future of one leaves that open as well.
 #[derive(Debug)]
 pub struct HeldLock {
     settler: Arc<Settler>,

@@ -25,6 +25,9 @@ const TOGETHER_MAX: usize = 256;
 /// To drop it settles nothing: the service hands the message out again when the lock ends. Settlements outlive the link
 /// that the message came over. If a settlement fails with *outcome unknown*, it may have been carried out; to do it again
 /// is safe, and ends with a lock that is lost if it was.
+///
+/// To drop the future of a settlement or a renewal leaves it open whether it is carried out; the lock can still be
+/// used.
 #[derive(Debug)]
 pub struct Lock {
     token: Uuid,

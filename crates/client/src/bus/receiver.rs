@@ -65,12 +65,14 @@ impl Receiver {
         self.settler.locked_batch(inbox, count, within).await
     }
 
-    /// Locks messages that were deferred, by their sequence numbers. If one of them is not there, none is returned.
+    /// Locks messages that were deferred, by their sequence numbers. If one of them is not there, none is returned. To
+    /// drop the future can leave them locked until their locks end; they stay deferred.
     pub async fn receive_deferred(&self, numbers: &[i64]) -> Result<Vec<Locked>, Error> {
         management::receive_deferred(&self.settler, numbers).await
     }
 
-    /// Gives back the messages that came and were not taken, and ends the link.
+    /// Gives back the messages that came and were not taken, and ends the link. To drop the future gives it up: what is
+    /// not given back comes again when its lock ends.
     pub async fn close(mut self) -> Result<(), Error> {
         self.inbox.release_all().await
     }

@@ -106,7 +106,7 @@ impl Sender {
     }
 
     /// Cancels scheduled messages. If one of them is not there (any more), nothing is cancelled, and the error has
-    /// the code `com.microsoft:message-not-found`.
+    /// the code `com.microsoft:message-not-found`. To drop the future leaves it open whether they were cancelled.
     pub async fn cancel_scheduled(&self, numbers: &[i64]) -> Result<(), Error> {
         management::cancel_scheduled(self.link.shared(), &self.entity, numbers).await
     }

@@ -75,19 +75,21 @@ impl SessionReceiver {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews the lock for the entity's lock duration, and returns its new end.
+    /// Renews the lock for the entity's lock duration, and returns its new end. To drop the future leaves it open
+    /// whether it is renewed.
     pub async fn renew(&self) -> Result<SystemTime, Error> {
         let until = management::renew_session(&self.settler, &self.id).await?;
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
         Ok(until)
     }
 
-    /// What was stored with the session, if anything was.
+    /// What was stored with the session, if anything was. To drop the future loses nothing.
     pub async fn state(&self) -> Result<Option<Bytes>, Error> {
         management::session_state(&self.settler, &self.id).await
     }
 
-    /// Stores something with the session; `None` clears it. It outlives the lock and the messages.
+    /// Stores something with the session; `None` clears it. It outlives the lock and the messages. To drop the future
+    /// leaves it open whether it is stored.
     pub async fn set_state(&self, state: Option<Bytes>) -> Result<(), Error> {
         management::set_session_state(&self.settler, &self.id, state).await
     }
@@ -114,12 +116,13 @@ impl SessionReceiver {
         self.settler.locked_batch(inbox, count, within).await
     }
 
-    /// Locks messages of the session that were deferred, by their sequence numbers.
+    /// Locks messages of the session that were deferred, by their sequence numbers. To drop the future loses nothing:
+    /// they stay deferred, under the session's lock.
     pub async fn receive_deferred(&self, numbers: &[i64]) -> Result<Vec<Locked>, Error> {
         management::receive_deferred(&self.settler, numbers).await
     }
 
-    /// Shows messages of the session from a sequence number on.
+    /// Shows messages of the session from a sequence number on. To drop the future loses nothing.
     pub async fn peek(&self, from: i64, count: u32) -> Result<Vec<Received>, Error> {
         let peek = Peek {
             from,
@@ -129,7 +132,8 @@ impl SessionReceiver {
         management::peek(&self.settler.shared, &self.settler.entity, &peek).await
     }
 
-    /// Gives back the messages that came and were not taken, and the session.
+    /// Gives back the messages that came and were not taken, and the session. To drop the future does the same as to
+    /// drop the receiver.
     pub async fn close(mut self) -> Result<(), Error> {
         self.inbox.release_all().await
     }

@@ -3,6 +3,7 @@
 pub(crate) mod answer;
 mod exchange;
 pub(crate) mod pool;
+pub(crate) mod records;
 pub(crate) mod request;
 pub(crate) mod tokens;
 pub(crate) mod xml;

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::model::{ListedQueue, PutMessage, QueueMessage, Receipt, ServiceStats};
 use crate::error::{Effect, Error, StorageRefusal};
 use crate::http::answer::{Answer, Headers};
+use crate::http::records::{Record, records};
 use crate::http::xml::Element;
 
 /// Reads the XML of an answer, whose root is to have that name.
@@ -127,12 +128,45 @@ pub(super) fn put(root: &Element<'_>) -> Result<PutMessage, String> {
     })
 }
 
-pub(super) fn messages(root: &Element<'_>, is_leased: bool) -> Result<Vec<QueueMessage>, String> {
-    let messages = root.children.iter();
-    messages.map(|it| message(it, is_leased)).collect()
+/// The messages of an answer to a receive or a peek.
+pub(super) fn messages(
+    answer: &Answer,
+    effect: Effect,
+    is_leased: bool,
+) -> Result<Vec<QueueMessage>, Error> {
+    const LIST: &str = "QueueMessagesList";
+    match records(&answer.body, LIST, "QueueMessage") {
+        Some(records) => {
+            let messages = records.iter().map(|it| message(it, is_leased));
+            let messages: Result<_, String> = messages.collect();
+            messages.map_err(|what| unreadable(&what, effect))
+        }
+        None => read(answer, LIST, effect, |root| {
+            let messages = root.children.iter();
+            messages.map(|it| message(it, is_leased)).collect()
+        }),
+    }
 }
 
-fn message(element: &Element<'_>, is_leased: bool) -> Result<QueueMessage, String> {
+/// Texts by their names.
+trait Texts {
+    fn child_text(&self, name: &str) -> Result<&str, String>;
+}
+
+impl Texts for Element<'_> {
+    fn child_text(&self, name: &str) -> Result<&str, String> {
+        Element::child_text(self, name)
+    }
+}
+
+impl Texts for Record<'_> {
+    fn child_text(&self, name: &str) -> Result<&str, String> {
+        self.text(name)
+            .ok_or_else(|| format!("QueueMessage without {name}"))
+    }
+}
+
+fn message(element: &impl Texts, is_leased: bool) -> Result<QueueMessage, String> {
     let count = element.child_text("DequeueCount")?;
     Ok(QueueMessage {
         id: element.child_text("MessageId")?.to_owned(),
@@ -155,13 +189,13 @@ pub(super) fn stats(root: &Element<'_>) -> Result<ServiceStats, String> {
     })
 }
 
-fn receipt(element: &Element<'_>) -> Result<Receipt, String> {
+fn receipt(element: &impl Texts) -> Result<Receipt, String> {
     Ok(Receipt {
         value: element.child_text("PopReceipt")?.to_owned(),
         next_visible: time(element, "TimeNextVisible")?,
     })
 }
 
-fn time(element: &Element<'_>, name: &str) -> Result<SystemTime, String> {
+fn time(element: &impl Texts, name: &str) -> Result<SystemTime, String> {
     httpdate::parse_http_date(element.child_text(name)?).map_err(|_| format!("a bad {name}"))
 }

@@ -267,9 +267,7 @@ impl QueueClient {
         is_leased: bool,
     ) -> Result<Vec<QueueMessage>, Error> {
         let answer = self.call(operation, &[200]).await?;
-        answers::read(&answer, "QueueMessagesList", operation.effect, |root| {
-            answers::messages(root, is_leased)
-        })
+        answers::messages(&answer, operation.effect, is_leased)
     }
 
     /// Sends a request until it succeeds with one of these statuses, or fails in a way that another try does not

@@ -39,6 +39,33 @@ async fn a_send_that_was_not_written_is_withdrawn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn outcomes_of_sends_come_in_any_order() {
+    let peer = Peer::start();
+    let client = peer.client(BusOptions::default());
+    let sender = client.sender("jobs").await.unwrap();
+    peer.with(|it| it.verdicts.extend([(); 4].map(|()| Verdict::Wait)));
+    let messages = [(); 4].map(|()| Message::new("x"));
+    let mut sends = messages
+        .each_ref()
+        .map(|message| Some(Box::pin(sender.send(message))));
+    // All are under way before there is an answer to the first one.
+    for (place, send) in sends.iter_mut().flatten().enumerate() {
+        tokio::select! {
+            _ = send => panic!("nothing was accepted"),
+            () = peer.until(|it| it.messages.len() == place + 1) => {}
+        }
+    }
+    for place in [2, 3, 0, 1] {
+        let waits = sends[..place].iter().flatten().count();
+        let condition = "amqp:not-allowed";
+        peer.decide(waits, (place % 2 == 1).then_some(condition));
+        // Its own outcome, while the others wait.
+        let outcome = sends[place].take().unwrap().await;
+        assert_eq!(outcome.is_err(), place % 2 == 1, "{place}: {outcome:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_outcome_of_a_send_that_was_written_is_kept() {
     let peer = Peer::start();
     let client = peer.client(BusOptions::default());
@@ -113,6 +140,40 @@ async fn receives_that_are_dropped_lose_nothing() {
     }
     assert_eq!(server.view("jobs").await.counts.active, 1);
     assert_eq!(server.view("jobs").await.counts.dead_letters, 0);
+}
+
+#[tokio::test]
+async fn a_settlement_that_is_dropped_can_be_done_again() {
+    let server = Server::start().await;
+    let client = server.client();
+    let sender = client.sender("jobs").await.unwrap();
+    let mut receiver = client
+        .receiver("jobs", ReceiverOptions::default())
+        .await
+        .unwrap();
+    let mut were_carried_out = 0;
+    for polls in 0..40 {
+        sender
+            .send(&Message::new(format!("{polls}")))
+            .await
+            .unwrap();
+        let received = receiver.receive().await.unwrap();
+        assert_eq!(received.body(), format!("{polls}"));
+        tokio::select! {
+            biased;
+            () = async { for _ in 0..polls / 4 { tokio::task::yield_now().await; } } => {}
+            completed = received.complete() => completed.unwrap(),
+        }
+        match received.complete().await {
+            Ok(()) => {}
+            Err(lost) => {
+                assert!(lost.is_lock_lost(), "{lost}");
+                were_carried_out += 1;
+            }
+        }
+        assert_eq!(server.view("jobs").await.counts.active, 0);
+    }
+    assert!((1..40).contains(&were_carried_out), "{were_carried_out}");
 }
 
 #[tokio::test]

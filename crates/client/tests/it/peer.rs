@@ -20,7 +20,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::server::CONNECTION_STRING;
+/// The emulator's connection string.
+pub(crate) const CONNECTION_STRING: &str = "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;\
+     SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;";
 
 /// How a link to the coordinator of transactions is called here.
 pub(crate) const COORDINATOR: &str = "coordinator";
@@ -47,6 +49,8 @@ pub(crate) struct Script {
     pub(crate) token_statuses: VecDeque<i32>,
     /// The status for the next requests to other nodes. All others succeed.
     pub(crate) statuses: VecDeque<i32>,
+    /// The bodies of requests to such nodes, as they are shown.
+    pub(crate) requests: Vec<String>,
     /// For the next discharges. All others are accepted.
     pub(crate) discharges: VecDeque<Verdict>,
     /// What the coordinator was told.
@@ -63,12 +67,14 @@ pub(crate) struct Script {
     pub(crate) connections: usize,
     /// Messages for receivers, handed out as credit comes.
     pub(crate) deliveries: VecDeque<Bytes>,
-    /// How many of them were settled by receivers.
-    pub(crate) outcomes: usize,
+    /// How receivers settled them.
+    pub(crate) outcomes: Vec<Option<DeliveryState>>,
     /// For the next settlements by receivers. All others are accepted.
     pub(crate) refusals: VecDeque<&'static str>,
     /// Messages that wait are accepted now.
     releases: bool,
+    /// What becomes now of one of those that wait: its place among them, and why it is rejected, if it is.
+    late: Vec<(usize, Option<&'static str>)>,
     /// Detaches the links to this address, with this error.
     detaches: Option<(String, &'static str)>,
 }
@@ -87,6 +93,7 @@ impl Peer {
             verdicts: VecDeque::new(),
             token_statuses: VecDeque::new(),
             statuses: VecDeque::new(),
+            requests: Vec::new(),
             discharges: VecDeque::new(),
             controls: Vec::new(),
             ignores_transactions: false,
@@ -97,9 +104,10 @@ impl Peer {
             detached: Vec::new(),
             connections: 0,
             deliveries: VecDeque::new(),
-            outcomes: 0,
+            outcomes: Vec::new(),
             refusals: VecDeque::new(),
             releases: false,
+            late: Vec::new(),
             detaches: None,
         };
         Arc::new(Self {
@@ -149,6 +157,12 @@ impl Peer {
     /// Accepts the messages that wait.
     pub(crate) fn release(&self) {
         self.with(|script| script.releases = true);
+        self.orders.notify_waiters();
+    }
+
+    /// Accepts or rejects one of the messages that wait, by its place among them.
+    pub(crate) fn decide(&self, place: usize, rejection: Option<&'static str>) {
+        self.with(|script| script.late.push((place, rejection)));
         self.orders.notify_waiters();
     }
 
@@ -237,10 +251,18 @@ async fn serve(peer: Arc<Peer>, mut stream: DuplexStream) {
 
 impl Served {
     fn obey(&mut self) {
-        let (releases, detaches) = self.peer.with(|script| {
+        let (releases, late, detaches) = self.peer.with(|script| {
             let releases = std::mem::take(&mut script.releases);
-            (releases, script.detaches.take())
+            let late = std::mem::take(&mut script.late);
+            (releases, late, script.detaches.take())
         });
+        for (place, rejection) in late {
+            let state = rejection.map_or(DeliveryState::ACCEPTED, |condition| {
+                DeliveryState::rejected(Error::new(condition, "no"))
+            });
+            let delivery = self.waiting.remove(place);
+            self.connection.settle(delivery, Some(state));
+        }
         if releases {
             for delivery in self.waiting.drain(..) {
                 self.connection
@@ -273,7 +295,7 @@ impl Served {
                 delivery, state, ..
             } => {
                 let refusal = self.peer.with(|script| {
-                    script.outcomes += 1;
+                    script.outcomes.push(state.clone());
                     script.refusals.pop_front()
                 });
                 let refusal = refusal.map(|it| DeliveryState::rejected(Error::new(it, "no")));
@@ -407,10 +429,13 @@ impl Served {
     /// Answers a token as the script says, and anything else with success and nothing more.
     fn answer(&mut self, node: &str, request: &Bytes) {
         let request = Message::scan(request.clone()).unwrap();
-        let token = request.body_values().next().unwrap().value();
+        let body = request.body_values().next().unwrap().value();
         let status = self.peer.with(|script| {
-            let token = token.as_str().filter(|_| node == "$cbs");
+            let token = body.as_str().filter(|_| node == "$cbs");
             script.tokens.extend(token.map(str::to_owned));
+            if token.is_none() {
+                script.requests.push(format!("{body:?}"));
+            }
             let status = match token {
                 Some(_) => script.token_statuses.pop_front(),
                 None => script.statuses.pop_front(),

@@ -28,9 +28,7 @@ const QUEUES: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", 
     {"Name": "steps", "Properties": {"RequiresSession": true}}
 ]}]}}"#;
 
-/// The emulator's connection string.
-pub(crate) const CONNECTION_STRING: &str = "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;\
-     SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;";
+pub(crate) use crate::peer::CONNECTION_STRING;
 
 /// Retries that a test does not wait for.
 pub(crate) const QUICK: Retry = Retry {

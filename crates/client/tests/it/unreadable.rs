@@ -68,7 +68,7 @@ async fn what_was_locked_with_a_message_that_cannot_be_read_comes_in_order() {
     let session = client.session("steps", choice, options).await;
     let mut session = session.unwrap();
     assert_that_the_others_come!(session);
-    assert_eq!(peer.with(|it| it.outcomes), 1, "it was given back");
+    assert_eq!(peer.with(|it| it.outcomes.len()), 1, "it was given back");
     let peer = service();
     let client = peer.client(BusOptions::default());
     let mut receiver = client.receiver("jobs", options).await.unwrap();
@@ -88,5 +88,5 @@ async fn one_that_cannot_be_given_back_does_not_keep_the_others() {
     assert_eq!(receiver.receive().await.unwrap().body(), "1");
     let error = receiver.close().await.unwrap_err();
     assert!(error.is_lock_lost(), "{error}");
-    assert_eq!(peer.with(|it| it.outcomes), 3);
+    assert_eq!(peer.with(|it| it.outcomes.len()), 3);
 }

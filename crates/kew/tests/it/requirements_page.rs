@@ -1,7 +1,11 @@
-//! The pages of requirements name tests that exist, in the files that they name.
+//! The pages of requirements name a test for each row, and the tests exist. Those of the bank are in the bank, as are the
+//! places that meet its requirements.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+/// Marks of rows that need no test: what is planned says so, and what an earlier row shows.
+const WITHOUT_TEST: [&str; 3] = ["*(planned", "planned)*", "the same"];
 
 /// Adds the sources in Rust below a folder. Folders of build tools are left out.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -18,63 +22,104 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The tests in a table's last column, `file::function` in backticks: the file, if it is named, and the function.
-fn tests_in(page: &str) -> Vec<(Option<&str>, &str)> {
-    let rows = page.lines().filter(|line| line.starts_with('|'));
-    rows.flat_map(|row| {
-        let cells = row.trim_end_matches('|').rsplit(" | ");
-        let cell = cells.into_iter().next().unwrap_or_default();
-        cell.split('`').skip(1).step_by(2)
-    })
-    .filter_map(|named| {
-        let mut parts = named.rsplit("::").filter(|it| *it != "tests");
-        let function = parts.next().filter(|it| it.contains('_'))?;
-        named.contains("::").then(|| (parts.next(), function))
+/// The rows of tables, each with the tests in its last column: `file::function` in backticks.
+fn rows(page: &str) -> Vec<(&str, Vec<&str>)> {
+    let lines = page.lines().filter(|line| line.starts_with('|'));
+    let rows =
+        lines.filter(|line| !line.starts_with("| ---") && !line.starts_with("| requirement"));
+    rows.map(|row| {
+        let row = row.trim_end().trim_end_matches('|');
+        let cell = row.rsplit_once(" | ").map_or("", |(_, cell)| cell);
+        let tests = cell.split('`').skip(1).step_by(2);
+        (row, tests.filter(|name| name.contains("::")).collect())
     })
     .collect()
 }
 
-/// The names of a source as a module: that of its file, and that of its folder.
-fn modules_of(path: &Path) -> Vec<String> {
-    let folder = path.parent().and_then(Path::file_name);
-    let names = [path.file_stem(), folder].into_iter().flatten();
-    names.map(|it| it.to_string_lossy().into_owned()).collect()
-}
+/// The names of tests by what names their file: its name without ending, or its folder.
+#[derive(Default)]
+struct Known(BTreeMap<String, BTreeSet<String>>);
 
-/// Functions with the modules that have one of that name.
-fn functions_below(folders: &[PathBuf]) -> BTreeMap<String, Vec<String>> {
-    let mut files = Vec::new();
-    for folder in folders {
-        collect(folder, &mut files);
-    }
-    let mut functions: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for path in files {
-        let text = std::fs::read_to_string(&path).expect("UTF-8");
-        for line in text.lines() {
-            let function = line.split_once("fn ").map(|(_, rest)| rest);
-            let name = function.and_then(|rest| rest.split(['(', '<']).next());
-            if let Some(name) = name {
-                let modules = functions.entry(name.to_owned()).or_default();
-                modules.extend(modules_of(&path));
-            }
+impl Known {
+    fn add(&mut self, path: &Path, text: &str) {
+        let stem = |path: &Path| path.file_stem().map(|it| it.to_string_lossy().into_owned());
+        let names = [stem(path), path.parent().and_then(stem)];
+        for file in names.into_iter().flatten() {
+            self.0.entry(file).or_default().extend(tests_in(text));
         }
     }
-    functions
+
+    /// The last two parts count: the file, and the function or the module of all its tests.
+    fn has(&self, test: &str) -> bool {
+        let Some((file, function)) = test.rsplit_once("::") else {
+            return false;
+        };
+        let file = file.strip_suffix("::tests").unwrap_or(file);
+        let file = file.rsplit("::").next().unwrap_or(file);
+        let functions = self.0.get(file);
+        functions.is_some_and(|it| match function {
+            "tests" => !it.is_empty(),
+            function => it.contains(function),
+        })
+    }
 }
 
-/// What is wrong with the tests that a page names.
-fn faults_of(page: &str, functions: &BTreeMap<String, Vec<String>>) -> Vec<String> {
-    let faults = tests_in(page).into_iter().filter_map(|(file, name)| {
-        let modules = functions.get(name);
-        match (modules, file) {
-            (None, _) => Some(format!("{name} does not exist")),
-            (Some(modules), Some(file)) if !modules.iter().any(|it| it == file) => {
-                Some(format!("{name} is not in {file}"))
+/// The functions of a source that are tests: those with such an attribute, and those in the list of a macro that makes
+/// tests, which stand alone in their lines.
+fn tests_in(text: &str) -> BTreeSet<String> {
+    let mut tests = BTreeSet::new();
+    let mut is_test = false;
+    for line in text.lines().map(str::trim) {
+        let function = line.split_once("fn ");
+        match function {
+            Some((before, rest))
+                if is_test
+                    && before
+                        .split(' ')
+                        .all(|it| matches!(it, "" | "async" | "pub(crate)")) =>
+            {
+                tests.extend(rest.split(['(', '<']).next().map(str::to_owned));
+                is_test = false;
             }
-            (Some(_), _) => None,
+            _ if line.starts_with("#[test]") || line.starts_with("#[tokio::test") => is_test = true,
+            _ => {}
         }
-    });
-    faults.collect()
+        let alone = line.trim_end_matches([',', ';']);
+        let is_name = alone.contains('_')
+            && alone
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        if is_name {
+            tests.insert(alone.to_owned());
+        }
+    }
+    tests
+}
+
+#[test]
+fn tests_are_read_from_the_last_column() {
+    let page = "text `a::not_a_row`\n| requirement | test |\n| --- | --- |\n\
+                | a `b::not_last` | c | `d::one_test`, `e::f::two_tests` (unit), `no` |\n";
+    let [(_, tests)] = &rows(page)[..] else {
+        panic!("one row");
+    };
+    assert_eq!(tests, &["d::one_test", "e::f::two_tests"]);
+    let source = "#[test]\nfn one_test() {}\nfn helper_of_it() {}\n#[tokio::test(start_paused = true)]\n\
+                  async fn two_tests() {}\nmacro_list! {\n    three_tests,\n}\n";
+    let mut known = Known::default();
+    known.add(Path::new("x/tests/it/d.rs"), source);
+    known.add(Path::new("x/src/f/mod.rs"), source);
+    for is in [
+        "d::one_test",
+        "it::d::two_tests",
+        "f::three_tests",
+        "f::tests",
+    ] {
+        assert!(known.has(is), "{is}");
+    }
+    for is_not in ["d::helper_of_it", "e::one_test", "d::other", "one_test"] {
+        assert!(!known.has(is_not), "{is_not}");
+    }
 }
 
 fn root() -> PathBuf {
@@ -85,31 +130,40 @@ fn page_of(name: &str) -> String {
     std::fs::read_to_string(root().join("docs").join(name)).expect("a page")
 }
 
-#[test]
-fn tests_are_read_from_the_last_column() {
-    let page = "text `a::not_a_row`\n| a `b::not_last` | c | `d::one_test`, `e::f::tests::two_tests` (unit) |\n";
-    assert_eq!(
-        tests_in(page),
-        [(Some("d"), "one_test"), (Some("f"), "two_tests")]
-    );
-    let functions = BTreeMap::from([("one_test".to_owned(), vec!["x".to_owned()])]);
-    assert_eq!(
-        faults_of(page, &functions),
-        ["one_test is not in d", "two_tests does not exist"]
-    );
+/// The tests below folders.
+fn known_below(folders: &[PathBuf]) -> Known {
+    let mut files = Vec::new();
+    for folder in folders {
+        collect(folder, &mut files);
+    }
+    let mut known = Known::default();
+    for path in files {
+        known.add(&path, &std::fs::read_to_string(&path).expect("UTF-8"));
+    }
+    known
 }
 
 #[test]
-fn every_named_test_is_in_its_file() {
-    let functions = functions_below(&["crates", "examples"].map(|it| root().join(it)));
-    let mut faults = Vec::new();
+fn every_row_names_tests_that_exist() {
+    let known = known_below(&["crates", "examples"].map(|it| root().join(it)));
+    let mut wrong = String::new();
     for name in ["requirements.md", "worker-requirements.md"] {
         let page = page_of(name);
-        let count = tests_in(&page).len();
-        assert!(count > 30, "{name} names {count} tests");
-        faults.extend(faults_of(&page, &functions));
+        let rows = rows(&page);
+        assert!(rows.len() > 30, "{name} has {} rows", rows.len());
+        for (row, tests) in rows {
+            if tests.is_empty()
+                && !WITHOUT_TEST.iter().any(|mark| row.contains(mark))
+                && !row.contains(".md#")
+            {
+                wrong += &format!("{name} names no test: {row}\n");
+            }
+            for test in tests.iter().filter(|test| !known.has(test)) {
+                wrong += &format!("{name}: no test is called {test}\n");
+            }
+        }
     }
-    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(wrong.is_empty(), "{wrong}");
 }
 
 #[test]
@@ -118,23 +172,19 @@ fn every_requirement_of_the_bank_has_a_place_and_a_test_in_the_bank() {
     let page = page_of("requirements.md");
     let (_, table) = page.split_once("\n## The bank\n").expect("the bank");
     let (table, _) = table.split_once("\n## ").expect("the next heading");
-    let faults = faults_of(table, &functions_below(std::slice::from_ref(&bank)));
-    assert!(faults.is_empty(), "{faults:#?}");
-    let rows = table.lines().filter(|it| it.starts_with("| ")).skip(2);
-    let mut count = 0;
-    for row in rows {
-        let cells: Vec<&str> = row.trim_end_matches('|').split(" | ").collect();
-        let [_, places, tests] = cells[..] else {
+    let (rows, known) = (rows(table), known_below(std::slice::from_ref(&bank)));
+    assert!(rows.len() > 15, "{} requirements", rows.len());
+    for (row, tests) in rows {
+        let absent: Vec<&&str> = tests.iter().filter(|it| !known.has(it)).collect();
+        assert!(!tests.is_empty() && absent.is_empty(), "{absent:?}: {row}");
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let [_, places, _] = cells[..] else {
             panic!("not three columns: {row}");
         };
-        let places: Vec<&str> = places.split('`').skip(1).step_by(2).collect();
-        assert!(!places.is_empty() && tests.contains("::"), "{row}");
-        let missing: Vec<&&str> = places
-            .iter()
-            .filter(|it| !bank.join(it).is_file())
-            .collect();
-        assert!(missing.is_empty(), "{missing:?} do not exist");
-        count += 1;
+        let mut places = places.split('`').skip(1).step_by(2).peekable();
+        assert!(places.peek().is_some(), "no place: {row}");
+        for place in places {
+            assert!(bank.join(place).is_file(), "{place} does not exist: {row}");
+        }
     }
-    assert!(count > 15, "{count} requirements");
 }

@@ -182,6 +182,7 @@ impl<T: Send + Sync + 'static, S: Source> Dequeue<T, S> {
             lease: shared.lease(),
         };
         let state = IdleState {
+            source: shared.source.name(),
             idle_count: self.idle_count.saturating_add(1),
             chance: shared.chance.fraction(),
         };

@@ -3,9 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::source::SourceName;
+
 /// What an idle policy decides by.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct IdleState {
+pub struct IdleState<'a> {
+    /// The queue that is empty: a policy can serve several listeners.
+    pub source: &'a SourceName,
     /// Which empty receive in a row this is, from 1. A message sets it back.
     pub idle_count: u32,
     /// A random number from 0, and below 1.
@@ -25,7 +29,7 @@ pub struct IdleAnswer {
 /// Decides how long an idle task sleeps, and whether it ends.
 pub trait Idle: fmt::Debug + Send + Sync + 'static {
     /// The answer to an empty receive.
-    fn answer(&self, state: &IdleState) -> IdleAnswer;
+    fn answer(&self, state: &IdleState<'_>) -> IdleAnswer;
 }
 
 /// Sleeps longer each time: `min(minimum + (2^idle count − 1) × random(80–120 ms), maximum)`. A task ends when it
@@ -48,7 +52,7 @@ impl Default for IdleBackOff {
 }
 
 impl Idle for IdleBackOff {
-    fn answer(&self, state: &IdleState) -> IdleAnswer {
+    fn answer(&self, state: &IdleState<'_>) -> IdleAnswer {
         let step = Duration::from_millis(80) + Duration::from_millis(40).mul_f64(state.chance);
         let steps = 2_u32.saturating_pow(state.idle_count).saturating_sub(1);
         let grown = self.minimum.saturating_add(step.saturating_mul(steps));
@@ -75,7 +79,7 @@ impl Default for Steady {
 }
 
 impl Idle for Steady {
-    fn answer(&self, _: &IdleState) -> IdleAnswer {
+    fn answer(&self, _: &IdleState<'_>) -> IdleAnswer {
         IdleAnswer {
             sleep: self.interval,
             ends: false,
@@ -88,7 +92,11 @@ mod tests {
     use super::*;
 
     fn answer(policy: &impl Idle, idle_count: u32, chance: f64) -> (u128, bool) {
-        let answer = policy.answer(&IdleState { idle_count, chance });
+        let answer = policy.answer(&IdleState {
+            source: &SourceName::new("account", "queue"),
+            idle_count,
+            chance,
+        });
         (answer.sleep.as_millis(), answer.ends)
     }
 

@@ -1,5 +1,6 @@
 //! `docs/worker.md` agrees with the code: its examples compile and run, and its tables name every metric.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,7 +12,10 @@ use kew_worker::{
     QueueLease, QueueSource, QueueTarget, Sender, SourceError, StartError, Stop, StopReport,
     handler_fn,
 };
+use opentelemetry::propagation::TextMapPropagator as _;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::fake::Service;
 use crate::kew::Kew;
@@ -151,13 +155,21 @@ fn observed(source: QueueSource, books: Books) -> Listener<Order, QueueSource> {
             true => Ok(()),
             false => Err("the signature is wrong".to_owned()),
         })
-        .on_span(|span: &Span, meta: &Meta| {
-            // With tracing-opentelemetry: span.set_parent(extract(meta.property("traceparent")))
-            let _ = (span, meta.property("traceparent"));
-        })
+        .on_span(set_parent)
         .build()
     // end
 }
+
+// begin: parent
+/// Makes the span of an attempt a child of the one that sent the message.
+pub(crate) fn set_parent(span: &Span, meta: &Meta) {
+    let trace = meta.property("traceparent").unwrap_or_default();
+    let headers = HashMap::from([("traceparent".to_owned(), trace.to_owned())]);
+    let parent = TraceContextPropagator::new().extract(&headers);
+    // It fails if nothing follows spans.
+    let _ = span.set_parent(parent);
+}
+// end
 
 #[tokio::test]
 async fn the_examples_run() {
@@ -222,7 +234,7 @@ fn every_example_of_the_page_is_code_of_this_file() {
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap())
         .collect();
-    assert_eq!(blocks.len(), 7);
+    assert_eq!(blocks.len(), 8);
     for block in blocks {
         assert!(source.contains(&trimmed(block)), "not compiled: {block}");
     }

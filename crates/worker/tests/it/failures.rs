@@ -125,6 +125,47 @@ async fn a_panic_is_a_failure_with_its_place() {
     assert!(burial.backtrace.is_some());
 }
 
+/// As in a process that was started with `RUST_BACKTRACE`: the variable is read once, so this test has a process of its
+/// own.
+#[test]
+fn an_error_has_a_backtrace_if_the_environment_asks_for_it() {
+    const CHILD: &str = "KEW_TEST_BACKTRACE";
+    if std::env::var_os(CHILD).is_none() {
+        for (asked, has) in [("1", true), ("0", false)] {
+            let test = "failures::an_error_has_a_backtrace_if_the_environment_asks_for_it";
+            let ran = std::process::Command::new(std::env::current_exe().unwrap())
+                .args([test, "--exact"])
+                .env("RUST_BACKTRACE", asked)
+                .env(CHILD, has.to_string())
+                .output()
+                .unwrap();
+            assert!(ran.status.success(), "{asked}: {ran:?}");
+            assert!(
+                String::from_utf8_lossy(&ran.stdout).contains("1 passed"),
+                "{ran:?}"
+            );
+        }
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.enable_all().start_paused(true).build().unwrap();
+    let burial = runtime.block_on(async {
+        let service = Service::new(1);
+        let id = service.put("x");
+        let listener = Listener::builder(Polled::new(&service), Text)
+            .subscribe(handler_fn(|_| async {
+                Err(Failure::new("no money").permanent("Account"))
+            }))
+            .build();
+        listener.start(1).unwrap();
+        until("it is buried", || service.burial(id).is_some()).await;
+        service.burial(id).unwrap()
+    });
+    let has = std::env::var(CHILD).unwrap() == "true";
+    let text = burial.backtrace.unwrap_or_default();
+    assert_eq!(text.contains("failures::"), has, "{text}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_that_ends_its_process_each_time_is_buried_unhandled() {
     let service = Service::new(1);

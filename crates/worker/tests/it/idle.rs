@@ -1,9 +1,9 @@
 //! Idle tasks sleep longer and end; work wakes up as many as it needs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kew_worker::{IdleBackOff, Steady, WakeUp};
+use kew_worker::{Idle, IdleAnswer, IdleBackOff, IdleState, Steady, WakeUp};
 use tokio::time::sleep;
 
 use crate::fake::Service;
@@ -48,6 +48,33 @@ async fn the_idle_count_begins_again_at_each_message() {
     until("it is deleted", || service.depth() == 0).await;
     let after = gets_in_a_minute(&service).await;
     assert!((8..=12).contains(&after), "{after}");
+}
+
+/// One policy of several listeners.
+#[derive(Debug)]
+struct Seen(Arc<Mutex<Vec<(String, u32)>>>);
+
+impl Idle for Seen {
+    fn answer(&self, state: &IdleState<'_>) -> IdleAnswer {
+        let queue = state.source.queue.to_string();
+        self.0.lock().unwrap().push((queue, state.idle_count));
+        IdleAnswer {
+            sleep: Duration::from_secs(10),
+            ends: false,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_policy_knows_the_queue_and_how_often_it_was_empty() {
+    let service = Service::new(1);
+    let seen = Arc::new(Mutex::default());
+    let builder = works::<false>(&service, Duration::ZERO).idle(Seen(seen.clone()));
+    let listener = builder.build();
+    listener.start(1).unwrap();
+    sleep(Duration::from_secs(25)).await;
+    let seen = seen.lock().unwrap().clone();
+    assert_eq!(seen, [1, 2, 3].map(|count| ("jobs".to_owned(), count)));
 }
 
 #[tokio::test(start_paused = true)]

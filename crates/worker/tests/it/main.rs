@@ -13,11 +13,16 @@ mod idle;
 mod kew;
 mod leases;
 mod listener;
+mod opentelemetry;
 mod packages;
 mod panicking;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;
+#[expect(dead_code, reason = "tests of the client need more of it")]
+#[path = "../../../client/tests/it/peer.rs"]
+mod peer;
 mod pushed;
+mod refused;
 mod returns;
 mod scenarios;
 mod services;

@@ -34,7 +34,7 @@ impl Panics {
 }
 
 impl Idle for Panics {
-    fn answer(&self, state: &IdleState) -> IdleAnswer {
+    fn answer(&self, state: &IdleState<'_>) -> IdleAnswer {
         self.maybe();
         IdleBackOff::default().answer(state)
     }

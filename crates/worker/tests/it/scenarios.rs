@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kew_worker::{
-    Delivery, Failure, Json, Listener, ListenerBuilder, Sender, Source, Stop, Target, TraceContext,
-    handler_fn,
+    Checkpoints, Delivery, Failure, Json, Listener, ListenerBuilder, Sender, Source, Stop, Target,
+    TraceContext, handler_fn,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
@@ -169,6 +169,56 @@ pub(crate) async fn a_stop_returns_what_is_not_finished<S: Source + Clone, K: Ta
         listener.state().completed == 3
     })
     .await;
+}
+
+/// Its lease ends, because nobody renews it any more.
+pub(crate) async fn a_listener_that_dies_leaves_its_message_to_others<
+    S: Source + Clone,
+    K: Target,
+>(
+    door: Door<S, K>,
+    build: impl Fn(ListenerBuilder<Order, S>) -> Listener<Order, S>,
+) {
+    let builder = Listener::builder(door.source.clone(), Json::<Order>::new());
+    let dies = build(builder.subscribe(handler_fn(|_| std::future::pending())));
+    dies.start(1).unwrap();
+    door.sender.send(&order(1)).await.unwrap();
+    until("it is under way", async || dies.state().in_flight == 1).await;
+    dies.abort();
+    let seen = Seen::default();
+    let listener = notes(&door.source, &seen).build();
+    listener.start(1).unwrap();
+    until("another one has it", async || {
+        listener.state().completed == 1
+    })
+    .await;
+    assert_eq!(*seen.lock().unwrap(), BTreeMap::from([(1, 1)]));
+}
+
+pub(crate) async fn progress_is_there_at_the_next_attempt<S, K: Target>(door: Door<S, K>)
+where
+    S: Source<Lease: Checkpoints> + Clone,
+{
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let listener = Listener::builder(door.source.clone(), Json::<Order>::new())
+        .subscribe(handler_fn(move |delivery: Delivery<Order, _>| {
+            let tell = tell.clone();
+            async move {
+                let progress = delivery.checkpoint().map(|it| it.to_vec());
+                let _ = tell.send((delivery.attempt(), progress.clone()));
+                if progress.is_none() {
+                    delivery.save("page 3").await?;
+                    return Err(Failure::new("stopped halfway"));
+                }
+                Ok(())
+            }
+        }))
+        .build();
+    listener.start(1).unwrap();
+    door.sender.send(&order(1)).await.unwrap();
+    until("it is deleted", async || listener.state().completed == 1).await;
+    assert_eq!(told.recv().await.unwrap(), (1, None));
+    assert_eq!(told.recv().await.unwrap(), (2, Some(b"page 3".to_vec())));
 }
 
 pub(crate) async fn traces_and_ids_travel_with_messages<S: Source + Clone, K: Target>(

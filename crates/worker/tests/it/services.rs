@@ -74,6 +74,34 @@ async fn every_codec_works_over_queue_storage() {
     }
 }
 
+/// A front end that was told of lost leases, and a worker that knows of it by the message alone.
+#[tokio::test]
+async fn the_first_lease_is_as_long_as_the_sender_asks() {
+    let kew = Kew::start().await;
+    let client = kew.queue_client();
+    let hint = LeaseHint::new(Duration::from_mins(1), Duration::from_mins(20));
+    let target = QueueTarget::new(client.clone(), ACCOUNT, "jobs").envelopes(Envelopes::On);
+    let sender = Sender::new(Text, target, "test").lease_hint(hint.clone());
+    let source = QueueSource::new(client, ACCOUNT, "jobs").envelopes(Envelopes::On);
+    let listener = Listener::builder(source, Text)
+        .visibility(Fixed(Duration::from_secs(30)))
+        .subscribe(handler_fn(|_| async { Ok(()) }))
+        .build();
+    listener.start(1).unwrap();
+    for (lost, renewals) in [(None, 0), (Some(Duration::from_mins(2)), 1)] {
+        if let Some(lease) = lost {
+            hint.lengthen(lease);
+        }
+        let before = listener.state().completed;
+        sender.send(&"x".to_owned()).await.unwrap();
+        until("it is deleted", async || {
+            listener.state().completed == before + 1
+        })
+        .await;
+        assert_eq!(listener.state().renewals, renewals, "{lost:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_queue_storage_lacks_is_refused() {
     let kew = Kew::start().await;

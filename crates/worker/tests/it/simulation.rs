@@ -405,6 +405,49 @@ async fn a_crash_at_every_request_loses_nothing() {
     crash_everywhere::<Sessions>().await;
 }
 
+/// Everything is dropped where it waits at one moment of a run: also at awaits of the listener itself, and not only at
+/// requests. Another listener goes on. Returns how long the run took.
+async fn crash_in<K: Kind>(seed: u64, within: Duration) -> Duration {
+    let what = format!("seed {seed}, {}", std::any::type_name::<K>());
+    let world = World::new(seed);
+    let service = &world.service;
+    K::put(service, 6);
+    let first = world.listener::<K>(seed).build();
+    first.start(2).unwrap();
+    let began = tokio::time::Instant::now();
+    let micros = u64::try_from(within.as_micros()).unwrap();
+    sleep(Duration::from_micros(service.random(micros.max(1)))).await;
+    // Tasks that are awake are polled one after the other meanwhile.
+    for _ in 0..service.random(30) {
+        tokio::task::yield_now().await;
+    }
+    first.abort();
+    let second = world.listener::<K>(seed + 1).build();
+    second.start(1).unwrap();
+    drained(service, &what).await;
+    world.check(6, &what);
+    began.elapsed()
+}
+
+async fn crash_at_moments<K: Kind>() {
+    let mut took = Duration::from_secs(1);
+    for seed in 0..400 {
+        // A third of the moments are at the begin, where most happens at once.
+        let within = if seed % 3 == 0 { took / 50 } else { took };
+        took = crash_in::<K>(seed, within)
+            .await
+            .min(Duration::from_mins(2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_moment_loses_nothing() {
+    silence_handlers();
+    crash_at_moments::<Polled>().await;
+    crash_at_moments::<Waited>().await;
+    crash_at_moments::<Sessions>().await;
+}
+
 /// What the checker found in the first seed that has anything.
 async fn first_violation(effects: Effects) -> Option<String> {
     for seed in 0..100 {

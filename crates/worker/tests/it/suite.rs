@@ -13,8 +13,9 @@ use kew_worker::{
 
 use crate::kew::Kew;
 use crate::scenarios::{
-    Door, a_long_handler_keeps_its_message, a_message_that_fails_is_buried_with_its_history,
-    a_stop_returns_what_is_not_finished, every_message_is_handled_once_and_deleted,
+    Door, a_listener_that_dies_leaves_its_message_to_others, a_long_handler_keeps_its_message,
+    a_message_that_fails_is_buried_with_its_history, a_stop_returns_what_is_not_finished,
+    every_message_is_handled_once_and_deleted, progress_is_there_at_the_next_attempt,
     traces_and_ids_travel_with_messages,
 };
 
@@ -93,6 +94,24 @@ async fn storage_a_long_handler_keeps_its_message() {
 #[tokio::test]
 async fn bus_a_long_handler_keeps_its_message() {
     a_long_handler_keeps_its_message(bus().await, ListenerBuilder::build).await;
+}
+
+/// Short, so that the message comes back soon.
+#[tokio::test]
+async fn storage_a_listener_that_dies_leaves_its_message_to_others() {
+    let lease = kew_worker::Fixed(Duration::from_secs(2));
+    let build = |builder: ListenerBuilder<Order, QueueSource>| builder.visibility(lease).build();
+    a_listener_that_dies_leaves_its_message_to_others(storage().await, build).await;
+}
+
+#[tokio::test]
+async fn bus_a_listener_that_dies_leaves_its_message_to_others() {
+    a_listener_that_dies_leaves_its_message_to_others(bus().await, ListenerBuilder::build).await;
+}
+
+#[tokio::test]
+async fn storage_progress_is_there_at_the_next_attempt() {
+    progress_is_there_at_the_next_attempt(storage().await).await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use kew_bus_api::{AuthorizationRule, Right, WELL_KNOWN_KEY};
 
 use super::ask;
 use crate::client::{Server, token, token_by};
+use crate::rest;
 
 #[tokio::test]
 async fn every_name_of_the_server_may_stand_in_a_destination() {
@@ -46,6 +47,23 @@ async fn a_queue_may_forward_to_itself_and_from_sessions() {
         put().header("If-Match", "*").of(&server).await.check(200);
         ask("DELETE", "/from").of(&server).await.check(200);
     }
+}
+
+#[tokio::test]
+async fn a_dead_letter_says_that_its_destination_is_unavailable() {
+    let server = Server::start().await;
+    let put = ask("PUT", "/from").queue("<ForwardTo>jobs</ForwardTo>");
+    put.forwards().of(&server).await.check(201);
+    ask("DELETE", "/jobs").of(&server).await.check(200);
+    let sent = rest::ask(&server, "POST", "from/messages", &[], "x").await;
+    assert_eq!(sent.status, 201, "{sent:?}");
+    let path = "from/$DeadLetterQueue/messages/head?timeout=10";
+    let dead = rest::ask(&server, "DELETE", path, &[], "").await;
+    assert_eq!((dead.status, dead.body.as_str()), (200, "x"));
+    assert_eq!(
+        dead.header("DeadLetterReason"),
+        Some("\"ForwardingDestinationUnavailable\"")
+    );
 }
 
 #[tokio::test]

@@ -96,6 +96,63 @@ fn a_circle_of_queues_ends_after_four_hops() {
     );
 }
 
+/// A change makes each queue unable to take what another one forwards to it: the message becomes a dead letter of the
+/// queue that it cannot leave, and what was forwarded before stays.
+#[test]
+fn a_message_whose_destination_takes_nothing_becomes_a_dead_letter() {
+    let update = |options| BusCommand::UpdateQueue {
+        queue: entity("all"),
+        options,
+    };
+    let of_status = |status| BusQueueOptions {
+        status,
+        ..BusQueueOptions::default()
+    };
+    let full = BusQueueOptions {
+        size_bytes_max: 1,
+        ..BusQueueOptions::default()
+    };
+    let gone = BusCommand::DeleteQueue {
+        queue: entity("all"),
+    };
+    for change in [
+        gone,
+        update(of_status(EntityStatus::Disabled)),
+        update(of_status(EntityStatus::SendDisabled)),
+        update(full),
+    ] {
+        let mut p = Partition::new();
+        p.create(&entity("all"), BusQueueOptions::default())
+            .unwrap();
+        p.create(&jobs(), forwards_to("all")).unwrap();
+        p.send(text("before")).unwrap();
+        settle_down(&mut p, 4);
+        p.ask(change.clone()).unwrap();
+        p.send(text("a")).unwrap();
+        settle_down(&mut p, 4);
+        let unavailable = Some(DeadLetterCause::DestinationUnavailable);
+        let found = letters(&mut p, "jobs/$deadletterqueue");
+        assert_eq!(found, [("a".into(), unavailable)], "{change:?}");
+        assert_eq!(p.counts().active, 0, "{change:?}");
+    }
+}
+
+/// What still takes messages is no obstacle.
+#[test]
+fn a_queue_that_delivers_nothing_is_forwarded_to() {
+    let mut p = Partition::new();
+    let options = BusQueueOptions {
+        status: EntityStatus::ReceiveDisabled,
+        ..BusQueueOptions::default()
+    };
+    p.create(&entity("all"), options).unwrap();
+    p.create(&jobs(), forwards_to("all")).unwrap();
+    p.send(text("a")).unwrap();
+    settle_down(&mut p, 4);
+    assert!(letters(&mut p, "jobs/$deadletterqueue").is_empty());
+    assert_eq!(p.counts().active, 0);
+}
+
 #[test]
 fn a_full_queue_forwards_to_itself_in_the_room_that_it_has() {
     let mut p = Partition::new();
