@@ -7,6 +7,7 @@ use std::error::Error;
 use std::fmt;
 use std::panic;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::codec::CodecError;
@@ -38,8 +39,8 @@ enum Next {
 
 /// Why a handler failed. Every error converts into one with `?`, and is tried again after the back-off.
 ///
-/// It keeps the type of the error, the texts of the error and of its sources, and a backtrace if `RUST_BACKTRACE` or
-/// `RUST_LIB_BACKTRACE` turns backtraces on.
+/// It keeps the type of the error, the texts of the error and of its sources, and a backtrace if
+/// [`capture_backtraces`] or the environment (`RUST_BACKTRACE`, `RUST_LIB_BACKTRACE`) turns backtraces on.
 pub struct Failure {
     error_type: String,
     chain: Vec<String>,
@@ -193,9 +194,12 @@ impl fmt::Debug for Failure {
 }
 
 impl Trace {
-    /// Of here, if the environment turns backtraces on.
+    /// Of here, if the application or the environment turns backtraces on.
     fn captured() -> Self {
-        let backtrace = Backtrace::capture();
+        let backtrace = match CAPTURES.load(Ordering::Relaxed) {
+            true => Backtrace::force_capture(),
+            false => Backtrace::capture(),
+        };
         match backtrace.status() {
             BacktraceStatus::Captured => Self::Captured(backtrace),
             _ => Self::None,
@@ -213,6 +217,17 @@ impl Trace {
 thread_local! {
     /// Where the last panic of this thread was, and its backtrace.
     static LAST_PANIC: RefCell<Option<(String, Backtrace)>> = const { RefCell::new(None) };
+}
+
+/// Whether failures have backtraces whatever the environment says.
+static CAPTURES: AtomicBool = AtomicBool::new(false);
+
+/// Has every [`Failure`] of this process capture a backtrace, as `RUST_BACKTRACE=1` does, so that messages are buried
+/// with one. Call it once at the start of `main`.
+///
+/// A capture walks the stack: some microseconds for each failure. Names are looked up only for messages that are buried.
+pub fn capture_backtraces() {
+    CAPTURES.store(true, Ordering::Relaxed);
 }
 
 /// Has panics of handlers buried with their place and backtrace. Without it they are buried with their text alone.
@@ -257,6 +272,14 @@ mod tests {
         assert_eq!(burial.history[0].attempt, 3);
         let burial = failure.permanent("NoSuchAccount").burial(Vec::new());
         assert_eq!(burial.reason, "NoSuchAccount");
+    }
+
+    #[test]
+    fn a_failure_has_a_backtrace_if_the_application_wants_that() {
+        capture_backtraces();
+        let burial = Failure::from(Outer(fmt::Error)).burial(Vec::new());
+        let backtrace = burial.backtrace.unwrap();
+        assert!(backtrace.contains("failure"), "{backtrace}");
     }
 
     #[test]

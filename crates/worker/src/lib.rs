@@ -35,7 +35,7 @@ pub use delivery::{Delivery, Handler, HandlerFn, Verify, handler_fn};
 pub use error::SourceError;
 pub use failure::{
     AUTHENTICATION_FAILED, Failure, MALFORMED_PAYLOAD, MAX_DELIVERY_COUNT_EXCEEDED,
-    install_panic_hook,
+    capture_backtraces, install_panic_hook,
 };
 pub use kew_client::ErrorKind;
 pub use kew_metrics::Family;

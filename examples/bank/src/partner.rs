@@ -90,19 +90,6 @@ pub fn to_call(movement: Movement) -> (Call, Direction) {
     (call, direction)
 }
 
-/// The reverse: a call in the partner's model, for statements that go back to it.
-pub fn from_call(call: Call, direction: Direction) -> Movement {
-    Movement {
-        contract: format!("{}/{}", call.user_id, call.account_id),
-        side: match direction {
-            Direction::Insert => Side::Credit,
-            Direction::Withdraw => Side::Debit,
-        },
-        amount_minor: call.amount.cents(),
-        unknown: call.unknown,
-    }
-}
-
 /// Our answer in the partner's words.
 pub fn to_receipt(answer: Answer) -> Receipt {
     let decision = answer.details.as_ref().map(|it| it.decision);
@@ -131,22 +118,47 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::names::TransactionId;
+    use crate::transaction::{Details, Unknown};
+
+    fn details() -> Details {
+        Details {
+            kind: None,
+            user_id: "ann".to_owned(),
+            account_id: "giro".to_owned(),
+            transaction_id: TransactionId::from_random([7; 16]),
+            amount: "-12.30".parse().unwrap(),
+            decision: Decision::Booked,
+            balance: "-2.30".parse().unwrap(),
+            booked_at_ms: 0,
+            unknown: Unknown::default(),
+        }
+    }
 
     #[test]
-    fn movements_are_translated_both_ways() {
+    fn a_movement_is_translated_and_its_outcome_back() {
         for (side, direction) in [("CR", Direction::Insert), ("DR", Direction::Withdraw)] {
             let json = json!({"contract": "ann/giro", "side": side, "amount_minor": 1230,
                 "purpose": {"code": 7}});
-            let movement: Movement = serde_json::from_value(json.clone()).unwrap();
-            let (call, found) = to_call(movement);
+            let (call, found) = to_call(serde_json::from_value(json).unwrap());
             assert_eq!(found, direction);
             assert_eq!(call.amount.to_string(), "12.30");
-            assert_eq!(
-                (call.user_id.as_str(), call.account_id.as_str()),
-                ("ann", "giro")
-            );
-            let back = from_call(call, found);
-            assert_eq!(serde_json::to_value(back).unwrap(), json);
+            let account = (call.user_id.as_str(), call.account_id.as_str());
+            assert_eq!(account, ("ann", "giro"));
+            assert_eq!(call.unknown["purpose"], json!({"code": 7}));
+        }
+        for (decision, state) in [
+            (Decision::Booked, "DONE"),
+            (Decision::Declined, "REJECTED"),
+            (Decision::OutOfRange, "REJECTED"),
+        ] {
+            let answer = Answer::completed(Details {
+                decision,
+                ..details()
+            });
+            let receipt = serde_json::to_value(to_receipt(answer)).unwrap();
+            assert_eq!(receipt["state"], state);
+            assert_eq!(receipt["balance_minor"], -230);
         }
     }
 

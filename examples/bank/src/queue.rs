@@ -7,7 +7,10 @@ use kew_client::{
     AdminOptions, BusAdmin, BusClient, BusOptions, ConnectionString, ConnectionStringError,
     Message as BusMessage, PutOptions, QueueClient, QueueOptions,
 };
-use kew_worker::{BusTarget, CodecError, ErrorKind, QueueTarget, SendError, Sender, SourceError};
+use kew_worker::{
+    BusTarget, CodecError, Envelopes, ErrorKind, LeaseHint, QueueTarget, SendError, Sender,
+    SourceError,
+};
 use tokio::sync::OnceCell;
 
 use crate::fitness::{UnfitQueue, check, settings_of_new};
@@ -18,6 +21,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// The longest lease that new messages ask for, however many leases are lost.
+const LEASE_MAX: Duration = Duration::from_mins(5);
 
 /// The time to live of a message of Queue Storage that never expires.
 const NEVER: i64 = -1;
@@ -42,13 +48,18 @@ pub struct Queue {
     service: Service,
     name: String,
     worker_timeout: Duration,
+    lease_hint: LeaseHint,
     sender: Arc<OnceCell<Outlet>>,
 }
 
 /// What sends to the queue.
 #[derive(Debug)]
 enum Outlet {
-    Storage(Sender<Message, Messages, QueueTarget>),
+    Storage {
+        plain: Sender<Message, Messages, QueueTarget>,
+        /// In an envelope, with the lease that the message asks for.
+        marked: Sender<Message, Messages, QueueTarget>,
+    },
     Bus(Sender<Message, Messages, BusTarget>),
 }
 
@@ -138,6 +149,7 @@ impl Queue {
             service,
             name: name.to_owned(),
             worker_timeout,
+            lease_hint: LeaseHint::new(worker_timeout, LEASE_MAX.max(worker_timeout)),
             sender: Arc::default(),
         }
     }
@@ -160,6 +172,12 @@ impl Queue {
     /// How long a worker may have a message.
     pub fn worker_timeout(&self) -> Duration {
         self.worker_timeout
+    }
+
+    /// How long new messages are leased at first, if that is longer than the worker's timeout. Clones share it. Only
+    /// messages of Queue Storage carry it: a lock of Service Bus is a setting of the queue.
+    pub fn lease_hint(&self) -> &LeaseHint {
+        &self.lease_hint
     }
 
     /// Creates the queue if it does not exist. Fails if it exists with settings that lose or bury confirmed work: a queue
@@ -233,7 +251,14 @@ impl Queue {
     async fn send_once(&self, message: &Message) -> Result<(), SendError> {
         match self.sender.get_or_try_init(|| self.outlet()).await? {
             // Other programs read the plain shapes, so they are not wrapped; so there is no place for an id.
-            Outlet::Storage(sender) => sender.send(message).await.map(drop),
+            // While a message asks for a longer lease, an envelope is that place.
+            Outlet::Storage { plain, marked } => {
+                let sender = match self.lease_hint.get() {
+                    Some(_) => marked,
+                    None => plain,
+                };
+                sender.send(message).await.map(drop)
+            }
             Outlet::Bus(sender) => {
                 let id = message.transaction.id.to_string();
                 let change = |outgoing: &mut kew_worker::Outgoing| outgoing.id = Some(id);
@@ -247,7 +272,12 @@ impl Queue {
             Service::Storage(client) => {
                 let target = QueueTarget::new(client.clone(), "bank", &self.name);
                 let target = target.never_expires();
-                Outlet::Storage(Sender::new(Messages, target, "bank-web"))
+                let enveloped = target.clone().envelopes(Envelopes::On);
+                let marked = Sender::new(Messages, enveloped, "bank-web");
+                Outlet::Storage {
+                    plain: Sender::new(Messages, target, "bank-web"),
+                    marked: marked.lease_hint(self.lease_hint.clone()),
+                }
             }
             Service::Bus { client, .. } => {
                 // A link needs its queue; an error of its creation says more than that of the link.

@@ -1,6 +1,6 @@
 //! Peaks of a bank: Monday mornings, Thursday afternoons, and those that nobody foresees.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions, create_dir_all};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -137,15 +137,22 @@ pub async fn replay(
     outcome
 }
 
-/// Adds what was confirmed to a file, one JSON object a line.
-pub fn write_journal(path: &Path, confirmed: &[Confirmed]) -> io::Result<()> {
+/// Opens the file for what is confirmed, before the first call: creates it and its folder if they do not exist.
+pub fn open_journal(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        create_dir_all(folder)?;
+    }
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// Adds what was confirmed, one JSON object a line.
+pub fn write_journal(journal: &mut File, confirmed: &[Confirmed]) -> io::Result<()> {
     let mut lines = String::new();
     for one in confirmed {
         lines += &serde_json::to_string(one)?;
         lines.push('\n');
     }
-    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-    file.write_all(lines.as_bytes())
+    journal.write_all(lines.as_bytes())
 }
 
 /// Reads what was confirmed.
@@ -157,33 +164,73 @@ pub fn read_journal(path: &Path) -> io::Result<Vec<Confirmed>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// How many of 500 calls of 10 s come in each half second.
+    fn calls_of(peak: Peak, seed: u64) -> [usize; 20] {
+        let length = Duration::from_secs(10);
+        let times = peak.times(500, length, &mut Chance::new(seed));
+        assert_eq!(times.len(), 500, "{peak:?}");
+        assert!(times.is_sorted() && times[499] < length);
+        let mut slices = [0; 20];
+        for time in times {
+            slices[usize::try_from(time.as_millis() / 500).unwrap()] += 1;
+        }
+        slices
+    }
+
+    /// The busiest slice, the middle one of several, and how many calls come in it.
+    fn busiest(slices: [usize; 20]) -> (usize, usize) {
+        let most = *slices.iter().max().unwrap();
+        let middle: Vec<usize> = (0..20).filter(|it| slices[*it] == most).collect();
+        (middle[middle.len() / 2], most)
+    }
 
     #[test]
     fn every_peak_has_its_calls_in_its_time() {
-        let length = Duration::from_secs(10);
-        for peak in Peak::ALL {
-            let times = peak.times(500, length, &mut Chance::new(7));
-            assert_eq!(times.len(), 500, "{peak:?}");
-            assert!(times.is_sorted() && times[499] < length);
-            // The busiest half second has more than an even share.
-            let in_slice = |slice| {
-                let of_slice = |time: &&Duration| time.as_millis() / 500 == slice;
-                times.iter().filter(of_slice).count()
-            };
-            let busiest = (0..20).map(in_slice).max().unwrap();
-            assert!(busiest > 50, "{peak:?}: {busiest}");
-        }
+        // In the morning: soon after the begin, and then less and less.
+        let monday = calls_of(Peak::Monday, 7);
+        let (at, most) = busiest(monday);
+        assert!((2..=5).contains(&at) && most > 50, "{monday:?}");
+        assert!(monday[at..].is_sorted_by(|a, b| a + 1 >= *b), "{monday:?}");
+        let of_early: usize = monday[..10].iter().sum();
+        assert!(of_early > 350, "{monday:?}");
+        // In the afternoon: more and more, and the most after the middle, but not at the end.
+        let thursday = calls_of(Peak::Thursday, 7);
+        let (at, most) = busiest(thursday);
+        assert!((11..=14).contains(&at) && most > 50, "{thursday:?}");
+        assert!(
+            thursday[..at].is_sorted_by(|a, b| *a <= b + 1),
+            "{thursday:?}"
+        );
+        let of_late: usize = thursday[10..].iter().sum();
+        assert!(of_late > 300, "{thursday:?}");
+        assert!(thursday[19] < most / 4, "{thursday:?}");
+    }
+
+    #[test]
+    fn a_burst_comes_at_once_and_nobody_knows_when() {
+        let bursts: Vec<(usize, usize)> = (0..20)
+            .map(|it| busiest(calls_of(Peak::Burst, it)))
+            .collect();
+        // Nearly all of 500 calls in one slice.
+        assert!(bursts.iter().all(|(_, most)| *most > 400), "{bursts:?}");
+        let places: BTreeSet<usize> = bursts.iter().map(|(at, _)| *at).collect();
+        assert!(places.len() > 8, "{places:?}");
     }
 
     #[test]
     fn a_journal_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal");
+        let path = folder.path().join("not/there/journal");
         let mut chance = Chance::new(7);
         let [a, b] = [(); 2].map(|()| Order::any(&mut chance, 20).confirmed);
-        write_journal(&path, std::slice::from_ref(&a)).unwrap();
-        write_journal(&path, std::slice::from_ref(&b)).unwrap();
+        for one in [&a, &b] {
+            let mut journal = open_journal(&path).unwrap();
+            write_journal(&mut journal, std::slice::from_ref(one)).unwrap();
+        }
         assert_eq!(read_journal(&path).unwrap(), [a, b]);
     }
 }

@@ -12,6 +12,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::settings::QueueSettings;
+
 /// How long a program may take to be ready, or to end after a request to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -133,8 +135,8 @@ pub struct Plan {
     pub store: String,
     /// Where the web service listens.
     pub listen: SocketAddr,
-    /// How long a worker may have a message, in seconds.
-    pub worker_timeout_s: u32,
+    /// The queue.
+    pub queue: QueueSettings,
     /// What all programs log. `None`: what the environment says.
     pub log: Option<&'static str>,
 }
@@ -185,8 +187,12 @@ impl Plan {
         if let Some(log) = self.log {
             command.env("RUST_LOG", log);
         }
-        let timeout = self.worker_timeout_s.to_string();
-        command.args(["--worker-timeout-s", &timeout]);
+        let QueueSettings {
+            queue,
+            worker_timeout_s,
+        } = &self.queue;
+        command.args(["--queue", queue]);
+        command.args(["--worker-timeout-s", &worker_timeout_s.to_string()]);
         command
     }
 }
@@ -211,6 +217,29 @@ mod tests {
     use rustix::process::getpgrp;
 
     use super::*;
+
+    #[test]
+    fn every_program_gets_the_settings_of_the_plan() {
+        let plan = Plan {
+            kew: "kew".into(),
+            programs: "programs".into(),
+            data: "data".into(),
+            profile: Profile::Storage,
+            store: "stores".to_owned(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            queue: QueueSettings {
+                queue: "other".to_owned(),
+                worker_timeout_s: 7,
+            },
+            log: None,
+        };
+        let command = plan.of_the_bank("bank-worker", "UseDevelopmentStorage=true");
+        let command = command.as_std();
+        let arguments: Vec<_> = command.get_args().collect();
+        assert_eq!(arguments, ["--queue", "other", "--worker-timeout-s", "7"]);
+        let store = command.get_envs().find(|(name, _)| *name == "BANK_STORE");
+        assert_eq!(store.and_then(|(_, value)| value), Some("stores".as_ref()));
+    }
 
     #[tokio::test]
     async fn a_signal_of_the_terminal_does_not_reach_a_program() {

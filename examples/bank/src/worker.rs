@@ -6,9 +6,9 @@ use std::time::Duration;
 use kew_idempotency::{Answer, StoreError};
 use kew_worker::{
     BackOff, BusSource, Delivery, Failure, Fixed, Handler, Lease, Listener, ListenerBuilder,
-    QueueSource, Source, State, Stop, StopReport,
+    LostLeases, QueueSource, Source, State, Stop, StopReport,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::fitness::RENEWED_AT;
 use crate::ledger::{Ledger, LedgerError, WorkReport};
@@ -21,6 +21,10 @@ const RETRY_MAX: Duration = Duration::from_mins(5);
 
 /// The part of the worker's time that each step has.
 const STEP_SHARE: f64 = 0.45;
+
+/// So many leases that end too early, within such a time, are reported to the web service.
+const LOSSES_MAX: u32 = 10;
+const LOSSES_WITHIN: Duration = Duration::from_mins(5);
 
 /// The reason of a message whose transaction id stands for another request.
 pub const ID_REUSED: &str = "TransactionIdReused";
@@ -152,12 +156,34 @@ impl Worker {
         }
     }
 
+    /// Stores what it says about itself each second, if that has changed, and each two seconds otherwise. Never ends.
+    pub async fn report_to(&self, ledger: &Ledger, instance: &str) {
+        let mut last = None;
+        for second in 0_u64.. {
+            let report = self.report(instance);
+            if last.as_ref() != Some(&report) || second.is_multiple_of(2) {
+                if let Err(error) = ledger.report(report.clone()).await {
+                    tracing::debug!(%error, "the report was not stored");
+                }
+                last = Some(report);
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
     /// Finishes what it has, and ends.
     pub async fn stop(self) -> StopReport {
         match self {
             Self::Storage(listener) => listener.stop(Stop::default()).await,
             Self::Bus(listener) => listener.stop(Stop::default()).await,
         }
+    }
+}
+
+/// Tells the web service, which is another process, through the stores that both have.
+async fn report_loss(ledger: Ledger, lease: Duration) {
+    if let Err(error) = ledger.report_loss(lease).await {
+        tracing::warn!(%error, "the web service was not told of lost leases");
     }
 }
 
@@ -170,6 +196,7 @@ fn listen<S: Source>(
         maximum: RETRY_MAX,
         ..BackOff::MESSAGES
     };
+    let ledger = keeper.ledger.clone();
     let listener = builder
         .subscribe(Arc::new(keeper))
         .handlers_max(16)
@@ -179,6 +206,9 @@ fn listen<S: Source>(
         // A slow worker's message goes to another one.
         .handling_time_max(worker_timeout)
         .message_delay(retry)
+        .on_lost_leases(LOSSES_MAX, LOSSES_WITHIN, move |lost: &LostLeases| {
+            tokio::spawn(report_loss(ledger.clone(), lost.lease));
+        })
         .build();
     // It cannot be stopped yet, and one task was asked for.
     if let Err(error) = listener.start(1) {

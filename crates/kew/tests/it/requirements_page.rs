@@ -1,4 +1,5 @@
-//! The pages of requirements name a test for each row, and the tests exist.
+//! The pages of requirements name a test for each row, and the tests exist. Those of the bank are in the bank, as are the
+//! places that meet its requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -121,20 +122,33 @@ fn tests_are_read_from_the_last_column() {
     }
 }
 
-#[test]
-fn every_row_names_tests_that_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn page_of(name: &str) -> String {
+    std::fs::read_to_string(root().join("docs").join(name)).expect("a page")
+}
+
+/// The tests below folders.
+fn known_below(folders: &[PathBuf]) -> Known {
     let mut files = Vec::new();
-    for folder in ["crates", "examples"] {
-        collect(&root.join(folder), &mut files);
+    for folder in folders {
+        collect(folder, &mut files);
     }
     let mut known = Known::default();
     for path in files {
         known.add(&path, &std::fs::read_to_string(&path).expect("UTF-8"));
     }
+    known
+}
+
+#[test]
+fn every_row_names_tests_that_exist() {
+    let known = known_below(&["crates", "examples"].map(|it| root().join(it)));
     let mut wrong = String::new();
     for name in ["requirements.md", "worker-requirements.md"] {
-        let page = std::fs::read_to_string(root.join("docs").join(name)).expect("a page");
+        let page = page_of(name);
         let rows = rows(&page);
         assert!(rows.len() > 30, "{name} has {} rows", rows.len());
         for (row, tests) in rows {
@@ -150,4 +164,27 @@ fn every_row_names_tests_that_exist() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn every_requirement_of_the_bank_has_a_place_and_a_test_in_the_bank() {
+    let bank = root().join("examples/bank");
+    let page = page_of("requirements.md");
+    let (_, table) = page.split_once("\n## The bank\n").expect("the bank");
+    let (table, _) = table.split_once("\n## ").expect("the next heading");
+    let (rows, known) = (rows(table), known_below(std::slice::from_ref(&bank)));
+    assert!(rows.len() > 15, "{} requirements", rows.len());
+    for (row, tests) in rows {
+        let absent: Vec<&&str> = tests.iter().filter(|it| !known.has(it)).collect();
+        assert!(!tests.is_empty() && absent.is_empty(), "{absent:?}: {row}");
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let [_, places, _] = cells[..] else {
+            panic!("not three columns: {row}");
+        };
+        let mut places = places.split('`').skip(1).step_by(2).peekable();
+        assert!(places.peek().is_some(), "no place: {row}");
+        for place in places {
+            assert!(bank.join(place).is_file(), "{place} does not exist: {row}");
+        }
+    }
 }

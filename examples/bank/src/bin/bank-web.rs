@@ -4,11 +4,12 @@ use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::Parser;
 use kew_bank::ledger::Ledger;
 use kew_bank::program::{print_line, start_log, stop_requested, until_done};
 use kew_bank::queue::EnsureError;
-use kew_bank::settings::Settings;
+use kew_bank::settings::{LISTEN, Settings};
 use kew_bank::web::{Bank, Limits, router, serve};
 use tokio::net::TcpListener;
 
@@ -16,7 +17,7 @@ use tokio::net::TcpListener;
 #[derive(Parser)]
 struct Arguments {
     /// Address of the service. With port 0 the system chooses one; the first line of output says which.
-    #[arg(long, env = "BANK_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(long, env = "BANK_LISTEN", default_value = LISTEN)]
     listen: SocketAddr,
     #[command(flatten)]
     settings: Settings,
@@ -26,8 +27,11 @@ struct Arguments {
 async fn main() -> anyhow::Result<()> {
     let Arguments { listen, settings } = Arguments::parse();
     start_log();
-    let queue = settings.queue()?;
-    let listener = TcpListener::bind(listen).await?;
+    let (queue, store) = (settings.service.queue()?, settings.places.store());
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.with_context(|| {
+        format!("cannot listen on {listen}: free it, or choose another address with BANK_LISTEN")
+    })?;
     let bank = Arc::new(Bank::without_stores(queue));
     print_line(&format!("BANK_WEB=http://{}", listener.local_addr()?));
     // The page and error answers wait for neither the stores nor the queue, and card payments not for the queue.
@@ -35,7 +39,8 @@ async fn main() -> anyhow::Result<()> {
     let stop = async {
         end = tokio::select! {
             stopped = stop_requested() => stopped.map_err(Into::into),
-            failed = Box::pin(prepare(&bank, &settings.store)) => failed,
+            failed = Box::pin(prepare(&bank, &store)) => failed,
+            () = Box::pin(bank.follow_lost_leases()) => Ok(()),
         };
     };
     serve(listener, router(bank.clone()), Limits::default(), stop).await;

@@ -1,7 +1,5 @@
 //! A worker of the bank.
 
-use std::time::Duration;
-
 use clap::Parser;
 use kew_bank::ledger::Ledger;
 use kew_bank::program::{print_line, start_log, stop_requested, until_done};
@@ -23,11 +21,13 @@ struct Arguments {
 async fn main() -> anyhow::Result<()> {
     let Arguments { instance, settings } = Arguments::parse();
     start_log();
+    kew_worker::capture_backtraces();
     kew_worker::install_panic_hook();
     let instance = instance.unwrap_or_else(|| std::process::id().to_string());
-    let queue = settings.queue()?;
+    let queue = settings.service.queue()?;
+    let store = settings.places.store();
     let begin = async {
-        let open = || Ledger::open(&settings.store);
+        let open = || Ledger::open(&store);
         let ledger = until_done("open the store", open, Ledger::can_open_later).await?;
         let ensure = || queue.ensure();
         until_done("create the queue", ensure, EnsureError::can_pass).await?;
@@ -39,23 +39,9 @@ async fn main() -> anyhow::Result<()> {
     };
     let worker = Worker::start(&queue, ledger.clone());
     print_line(&format!("BANK_WORKER={instance}"));
-    let reports = async {
-        let mut last = None;
-        for second in 0_u64.. {
-            let report = worker.report(&instance);
-            // An idle worker says every two seconds that it is there.
-            if last.as_ref() != Some(&report) || second.is_multiple_of(2) {
-                if let Err(error) = ledger.report(report.clone()).await {
-                    tracing::debug!(%error, "the report was not stored");
-                }
-                last = Some(report);
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-    };
     tokio::select! {
         stopped = stop_requested() => stopped?,
-        () = reports => {}
+        () = worker.report_to(&ledger, &instance) => {}
     }
     let report = worker.stop().await;
     tracing::info!(?report, "stopped");

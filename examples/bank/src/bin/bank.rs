@@ -1,20 +1,21 @@
 //! The command line of the bank.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Parser, Subcommand};
-use kew_bank::audit::{Findings, audit};
+use hyper::Method;
+use kew_bank::audit::{Confirmed, Findings, audit};
 use kew_bank::chance::Chance;
 use kew_bank::client::Client;
 use kew_bank::ledger::Ledger;
 use kew_bank::program::{print_line, start_log, stop_requested};
-use kew_bank::replay::{Peak, read_journal, replay, write_journal};
+use kew_bank::replay::{Peak, open_journal, read_journal, replay, write_journal};
 use kew_bank::returns::{Returned, return_all};
-use kew_bank::settings::Settings;
+use kew_bank::settings::{Journal, LISTEN, Places, QueueSettings, ServiceSettings, WEB};
 use kew_bank::start::{Plan, Profile, Program, find_kew};
 use tokio::time::sleep;
 
@@ -34,9 +35,9 @@ enum Command {
     /// Wait until all confirmed transactions are booked, and compare balances with transactions.
     Check(CheckArgs),
     /// Show the balances.
-    Balances(StoreArgs),
+    Balances(Places),
     /// Put messages back into the queue that were moved aside, after you fixed their cause.
-    Return(Settings),
+    Return(ServiceSettings),
 }
 
 #[derive(Args)]
@@ -44,18 +45,16 @@ struct StartArgs {
     /// Number of workers.
     #[arg(long, env = "BANK_INSTANCES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
     instances: u32,
-    /// Folder for the data of Kew and the bank.
-    #[arg(long, env = "BANK_DATA", default_value = "bank-data")]
-    data: PathBuf,
+    #[command(flatten)]
+    places: Places,
+    #[command(flatten)]
+    queue: QueueSettings,
     /// Address of the web service and its page.
-    #[arg(long, env = "BANK_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(long, env = "BANK_LISTEN", default_value = LISTEN)]
     listen: SocketAddr,
     /// Put the queue on Kew's Service Bus, and not on its Queue Storage.
     #[arg(long)]
     bus: bool,
-    /// PostgreSQL for the stores (postgres://…). Default: a SQLite file in the folder.
-    #[arg(long, env = "BANK_STORE", hide_env_values = true)]
-    store: Option<String>,
     /// Replay all peaks, check, and end.
     #[arg(long)]
     demo: bool,
@@ -73,7 +72,7 @@ struct ReplayArgs {
     #[arg(long, value_enum)]
     peak: Peak,
     /// Address of the web service.
-    #[arg(long, env = "BANK_WEB", default_value = "http://127.0.0.1:8080")]
+    #[arg(long, env = "BANK_WEB", default_value = WEB)]
     web: String,
     /// Number of transactions.
     #[arg(long, default_value_t = 500)]
@@ -84,30 +83,18 @@ struct ReplayArgs {
     /// Calls at the same time.
     #[arg(long, default_value_t = 32)]
     callers: usize,
-    /// File that confirmed transactions are added to.
-    #[arg(long, env = "BANK_JOURNAL", default_value = "bank-data/journal")]
-    journal: PathBuf,
-}
-
-#[derive(Args)]
-struct StoreArgs {
-    /// The stores: the path of the SQLite file, or postgres://….
-    #[arg(
-        long,
-        env = "BANK_STORE",
-        default_value = "bank-data/bank.sqlite",
-        hide_env_values = true
-    )]
-    store: String,
+    #[command(flatten)]
+    journal: Journal,
+    #[command(flatten)]
+    places: Places,
 }
 
 #[derive(Args)]
 struct CheckArgs {
     #[command(flatten)]
-    store: StoreArgs,
-    /// File with the confirmed transactions.
-    #[arg(long, env = "BANK_JOURNAL", default_value = "bank-data/journal")]
-    journal: PathBuf,
+    places: Places,
+    #[command(flatten)]
+    journal: Journal,
     /// Seconds to wait for transactions that are not booked yet.
     #[arg(long, default_value_t = 60)]
     wait: u64,
@@ -121,14 +108,18 @@ async fn main() -> Result<()> {
         Command::Start(args) => start(args).await,
         Command::Replay(args) => {
             let chance = &mut Chance::from_system()?;
-            replay_one(&args.web, args.peak, &args, chance).await
+            replay_one(&args, chance).await.map(drop)
         }
         Command::Check(args) => {
-            let wait = Duration::from_secs(args.wait);
-            check(&args.store.store, &args.journal, wait).await
+            let journal = args.journal.path(&args.places);
+            let confirmed = read_journal(&journal).with_context(|| {
+                let path = journal.display();
+                format!("cannot read {path}, which bank replay writes: replay a peak first")
+            })?;
+            check(&args.places, &confirmed, Duration::from_secs(args.wait)).await
         }
-        Command::Balances(args) => {
-            let ledger = Ledger::open(&args.store).await?;
+        Command::Balances(places) => {
+            let ledger = stores_of(&places).await?;
             for balance in ledger.balances(u32::MAX).await? {
                 print_line(&format!(
                     "{:<40}{:>16}",
@@ -142,7 +133,7 @@ async fn main() -> Result<()> {
     }
 }
 
-async fn give_back(settings: &Settings) -> Result<()> {
+async fn give_back(settings: &ServiceSettings) -> Result<()> {
     let queue = settings.queue()?;
     let Returned {
         returned,
@@ -157,33 +148,50 @@ async fn give_back(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-async fn replay_one(web: &str, peak: Peak, args: &ReplayArgs, chance: &mut Chance) -> Result<()> {
+/// Replays a peak, and returns what was confirmed.
+async fn replay_one(args: &ReplayArgs, chance: &mut Chance) -> Result<Vec<Confirmed>> {
+    let web = &args.web;
     let client = Client::new(web).with_context(|| format!("{web} is not http://HOST:PORT"))?;
-    let (name, count) = (peak.name(), args.transactions);
+    // Callers repeat each call forever, so this is found out before.
+    let answer = client.call(Method::GET, "/state", None, "").await;
+    answer.with_context(|| {
+        format!("no bank answers at {web}: start it with examples/bank/start, or set BANK_WEB to its address")
+    })?;
+    let path = args.journal.path(&args.places);
+    let cannot_write = || format!("cannot write {}", path.display());
+    let mut journal = open_journal(&path).with_context(cannot_write)?;
+    let (name, count) = (args.peak.name(), args.transactions);
     print_line(&format!(
         "replaying {name}: {count} transactions in {} s",
         args.seconds
     ));
     let length = Duration::from_secs(args.seconds);
-    let outcome = replay(&client, peak, count, length, args.callers, chance).await;
-    let confirmed = outcome.confirmed.len();
+    let outcome = replay(&client, args.peak, count, length, args.callers, chance).await;
     print_line(&format!(
-        "confirmed={confirmed} repeated_after_failures={} latency_p50={:.1?} latency_p99={:.1?}",
+        "confirmed={} repeated_after_failures={} latency_p50={:.1?} latency_p99={:.1?}",
+        outcome.confirmed.len(),
         outcome.failures,
         outcome.percentile(50),
         outcome.percentile(99)
     ));
-    write_journal(&args.journal, &outcome.confirmed)
-        .with_context(|| format!("cannot write {}", args.journal.display()))
+    write_journal(&mut journal, &outcome.confirmed).with_context(cannot_write)?;
+    Ok(outcome.confirmed)
 }
 
-async fn check(store: &str, journal: &Path, wait: Duration) -> Result<()> {
-    let confirmed =
-        read_journal(journal).with_context(|| format!("cannot read {}", journal.display()))?;
-    let ledger = Ledger::open(store).await?;
+/// The stores of a bank that ran before. A wrong path would make new ones, which are empty.
+async fn stores_of(places: &Places) -> Result<Ledger> {
+    let store = places.store();
+    if !store.contains("://") && !Path::new(&store).exists() {
+        bail!("{store} does not exist: start the bank first, or set BANK_STORE to its stores");
+    }
+    Ok(Ledger::open(&store).await?)
+}
+
+async fn check(places: &Places, confirmed: &[Confirmed], wait: Duration) -> Result<()> {
+    let ledger = stores_of(places).await?;
     let begin = Instant::now();
     let findings = loop {
-        let findings = audit(&ledger, &confirmed).await?;
+        let findings = audit(&ledger, confirmed).await?;
         if findings.is_complete() || begin.elapsed() > wait {
             break findings;
         }
@@ -218,28 +226,19 @@ fn judge(findings: &Findings) -> Result<()> {
 
 /// Starts everything, and stops it at the end, whatever happened in between.
 async fn start(args: StartArgs) -> Result<()> {
-    std::fs::create_dir_all(&args.data)
-        .with_context(|| format!("cannot create {}", args.data.display()))?;
     let programs = std::env::current_exe()?;
     let programs = programs.parent().context("programs are in a folder")?;
-    let sqlite = args.data.join("bank.sqlite");
     let plan = Plan {
         kew: find_kew(programs)?,
         programs: programs.to_owned(),
-        data: args.data.join("kew"),
+        data: Path::new(&args.places.data).join("kew"),
         profile: match args.bus {
             true => Profile::Bus,
             false => Profile::Storage,
         },
-        store: match &args.store {
-            Some(store) => store.clone(),
-            None => sqlite
-                .to_str()
-                .context("the folder's name is not UTF-8")?
-                .to_owned(),
-        },
+        store: args.places.store(),
         listen: args.listen,
-        worker_timeout_s: Settings::WORKER_TIMEOUT_S,
+        queue: args.queue.clone(),
         log: None,
     };
     let mut running = Vec::new();
@@ -268,33 +267,37 @@ async fn run(plan: &Plan, args: &StartArgs, running: &mut Vec<Program>) -> Resul
     for instance in 1..=args.instances {
         running.push(plan.worker(instance, &queue_service).await?);
     }
-    print_line(&format!("{} workers run", args.instances));
+    let (workers, seconds) = (args.instances, plan.queue.worker_timeout_s);
+    print_line(&format!(
+        "{workers} workers run, with {seconds} s for each message"
+    ));
     let web = plan.web(&queue_service).await?;
     let url = web.fact.clone();
     running.push(web);
     print_line(&format!("the bank is open: {url}"));
     if args.demo {
-        return demo(plan, args, &url).await;
+        return demo(args, &url).await;
     }
     print_line("Ctrl-C stops everything");
     first_end(running).await
 }
 
-async fn demo(plan: &Plan, args: &StartArgs, url: &str) -> Result<()> {
+async fn demo(args: &StartArgs, url: &str) -> Result<()> {
     let chance = &mut Chance::from_system()?;
-    let journal = args.data.join("journal");
+    let mut confirmed = Vec::new();
     for peak in Peak::ALL {
-        let replayed = ReplayArgs {
+        let args = ReplayArgs {
             peak,
             web: url.to_owned(),
             transactions: args.transactions,
             seconds: args.seconds,
             callers: 32,
-            journal: journal.clone(),
+            journal: Journal::in_folder(),
+            places: args.places.clone(),
         };
-        replay_one(url, peak, &replayed, chance).await?;
+        confirmed.append(&mut replay_one(&args, chance).await?);
     }
-    check(&plan.store, &journal, Duration::from_mins(1)).await
+    check(&args.places, &confirmed, Duration::from_mins(1)).await
 }
 
 /// Waits until one of the programs ends, which none does by itself.

@@ -25,7 +25,7 @@ use crate::transaction::{Details, Transaction};
 
 use rows::LogEntry;
 
-pub use rows::{Balance, Row, WorkReport};
+pub use rows::{Balance, Loss, Row, WorkReport};
 
 /// How long the stores may take to be opened.
 const OPEN_MAX: Duration = Duration::from_secs(15);
@@ -38,6 +38,9 @@ const BOOK_MAX: Duration = Duration::from_secs(15);
 
 /// How long they may take for a report over many rows.
 const REPORT_MAX: Duration = Duration::from_secs(30);
+
+/// How long a report of lost leases counts.
+const LOSS_COUNTS_FOR: Duration = Duration::from_hours(1);
 
 /// Why the stores did not do what they were asked to do.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +72,8 @@ enum Cover {
 }
 
 impl Ledger {
-    /// Opens a database: `postgres://…`, or the path of a file. Creates the tables if they do not exist.
+    /// Opens a database: `postgres://…`, or the path of a file. Creates the file, its folder and the tables if they do not
+    /// exist.
     pub async fn open(place: &str) -> Result<Self, StoreError> {
         within(OPEN_MAX, Self::open_now(place)).await
     }
@@ -237,6 +241,38 @@ impl Ledger {
         };
         within(ANSWER_MAX, found).await
     }
+}
+
+impl Ledger {
+    /// Stores that a worker lost many leases, which were so long. The web service reads it.
+    pub async fn report_loss(&self, lease: Duration) -> Result<(), StoreError> {
+        let (now, since) = (now_ms(), losses_since_ms());
+        let lease_s = i64::try_from(lease.as_secs()).unwrap_or(i64::MAX);
+        let stored = async {
+            match self {
+                Self::Sqlite(store) => sqlite::report_loss(store, lease_s, now, since).await,
+                Self::Postgres(store) => postgres::report_loss(store, lease_s, now, since).await,
+            }
+        };
+        within(ANSWER_MAX, stored).await
+    }
+
+    /// The reports of lost leases of the last hour, the newest first.
+    pub async fn losses(&self) -> Result<Vec<Loss>, StoreError> {
+        let since = losses_since_ms();
+        let found = async {
+            match self {
+                Self::Sqlite(store) => sqlite::losses(store, since).await,
+                Self::Postgres(store) => postgres::losses(store, since).await,
+            }
+        };
+        within(ANSWER_MAX, found).await
+    }
+}
+
+fn losses_since_ms() -> i64 {
+    let counts_for = i64::try_from(LOSS_COUNTS_FOR.as_millis()).unwrap_or(i64::MAX);
+    now_ms().saturating_sub(counts_for)
 }
 
 /// Waits so long. What was begun may be done later, so the outcome is unknown.

@@ -12,7 +12,7 @@ use kew_idempotency::{
     Scope, Store as _, StoreError, Transaction as _,
 };
 
-use super::rows::{Balance, LogEntry, Row, WorkReport, details_of, request_of, unknown_of};
+use super::rows::{Balance, LogEntry, Loss, Row, WorkReport, details_of, request_of, unknown_of};
 use super::{ANSWER_MAX, Cover, LedgerError};
 use crate::money::Money;
 use crate::names::TransactionId;
@@ -58,6 +58,11 @@ CREATE TABLE IF NOT EXISTS workers (
     completed bigint NOT NULL,
     failed bigint NOT NULL,
     buried bigint NOT NULL
+);
+CREATE TABLE IF NOT EXISTS lost_leases (
+    sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    reported_at_ms bigint NOT NULL,
+    lease_s bigint NOT NULL
 );
 "#;
 
@@ -337,6 +342,29 @@ pub(super) async fn reports(
             completed: row.try_get(2)?,
             failed: row.try_get(3)?,
             buried: row.try_get(4)?,
+        })
+    };
+    rows(store, query, &[&since_ms], read).await
+}
+
+pub(super) async fn report_loss(
+    store: &PostgresStore,
+    lease_s: i64,
+    now_ms: i64,
+    forget_before_ms: i64,
+) -> Result<(), StoreError> {
+    let statement = "WITH forgotten AS (DELETE FROM lost_leases WHERE reported_at_ms < $1)
+        INSERT INTO lost_leases (reported_at_ms, lease_s) VALUES ($2, $3)";
+    write(store, statement, &[&forget_before_ms, &now_ms, &lease_s]).await
+}
+
+pub(super) async fn losses(store: &PostgresStore, since_ms: i64) -> Result<Vec<Loss>, StoreError> {
+    let query = "SELECT sequence, lease_s FROM lost_leases
+        WHERE reported_at_ms > $1 ORDER BY sequence DESC LIMIT 100";
+    let read = |row: &SqlRow| {
+        Ok(Loss {
+            sequence: row.try_get(0)?,
+            lease_s: row.try_get(1)?,
         })
     };
     rows(store, query, &[&since_ms], read).await

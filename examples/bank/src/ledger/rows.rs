@@ -45,6 +45,15 @@ pub struct WorkReport {
     pub buried: i64,
 }
 
+/// A worker's report that many leases ended before their messages were deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Its place in the order of reports.
+    pub sequence: i64,
+    /// How long messages were leased, in seconds.
+    pub lease_s: i64,
+}
+
 /// A line of the log of messages.
 #[derive(Clone, Debug)]
 pub(super) struct LogEntry {

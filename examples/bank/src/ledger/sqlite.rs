@@ -1,11 +1,14 @@
 //! The stores in SQLite.
 
+use std::io;
+use std::path::Path;
+
 use kew_idempotency::rusqlite::{
     self, Connection, OptionalExtension as _, Row as SqlRow, params, params_from_iter,
 };
 use kew_idempotency::{SqliteOptions, SqliteStore, StoreError};
 
-use super::rows::{Balance, LogEntry, Row, WorkReport, details_of, request_of, unknown_of};
+use super::rows::{Balance, LogEntry, Loss, Row, WorkReport, details_of, request_of, unknown_of};
 use super::{Cover, LedgerError};
 use crate::money::Money;
 use crate::names::TransactionId;
@@ -50,9 +53,21 @@ CREATE TABLE IF NOT EXISTS workers (
     failed INTEGER NOT NULL,
     buried INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lost_leases (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    reported_at_ms INTEGER NOT NULL,
+    lease_s INTEGER NOT NULL
+) STRICT;
 ";
 
 pub(super) async fn open(path: &str) -> Result<SqliteStore, StoreError> {
+    if let Some(folder) = Path::new(path).parent() {
+        let cannot = |error: io::Error| {
+            let text = format!("the folder {} cannot be created", folder.display());
+            StoreError::refused(text).because(error)
+        };
+        std::fs::create_dir_all(folder).map_err(cannot)?;
+    }
     let store = SqliteStore::open(path, SqliteOptions::default()).await?;
     store
         .write(|connection: &Connection| Ok::<_, StoreError>(connection.execute_batch(CREATE)?))
@@ -237,6 +252,34 @@ pub(super) async fn reports(
             completed: row.get(2)?,
             failed: row.get(3)?,
             buried: row.get(4)?,
+        })
+    };
+    rows(store, query, [100, since_ms], read).await
+}
+
+pub(super) async fn report_loss(
+    store: &SqliteStore,
+    lease_s: i64,
+    now_ms: i64,
+    forget_before_ms: i64,
+) -> Result<(), StoreError> {
+    let write = move |connection: &Connection| {
+        let forget = "DELETE FROM lost_leases WHERE reported_at_ms < ?1";
+        connection.execute(forget, [forget_before_ms])?;
+        let insert = "INSERT INTO lost_leases (reported_at_ms, lease_s) VALUES (?1, ?2)";
+        connection.execute(insert, [now_ms, lease_s])?;
+        Ok(())
+    };
+    store.write(write).await
+}
+
+pub(super) async fn losses(store: &SqliteStore, since_ms: i64) -> Result<Vec<Loss>, StoreError> {
+    let query = "SELECT sequence, lease_s FROM lost_leases
+        WHERE reported_at_ms > ?2 ORDER BY sequence DESC LIMIT ?1";
+    let read = |row: &SqlRow<'_>| {
+        Ok(Loss {
+            sequence: row.get(0)?,
+            lease_s: row.get(1)?,
         })
     };
     rows(store, query, [100, since_ms], read).await

@@ -1,6 +1,7 @@
 //! The web service: confirms transactions when they are queued, and answers card payments at once.
 
 mod calls;
+mod leases;
 mod page;
 mod serve;
 

@@ -1,6 +1,7 @@
 //! The stores that tests run on: SQLite always, and PostgreSQL where the machine has it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 
 use kew_bank::ledger::Ledger;
 use kew_bank::money::Money;
@@ -10,7 +11,7 @@ use kew_idempotency::StoreError;
 use kew_idempotency::rusqlite::Connection;
 use kew_idempotency::tokio_postgres::NoTls;
 use tempfile::TempDir;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, oneshot};
 
 use crate::server::Server;
 use crate::skip::skip;
@@ -80,6 +81,24 @@ impl Database {
                 run_on_server(server, name.as_ref().unwrap(), statement).await;
             }
         }
+    }
+
+    /// Holds the stores in SQLite, so that all other work on them waits until the guard is dropped.
+    pub(crate) async fn hold(&self) -> mpsc::Sender<()> {
+        let Ledger::Sqlite(store) = &self.ledger else {
+            panic!("PostgreSQL is not held");
+        };
+        let (guard, is_dropped) = mpsc::channel::<()>();
+        let (held, is_held) = oneshot::channel();
+        let wait = move |_: &Connection| {
+            let _ = held.send(());
+            let _ = is_dropped.recv();
+            Ok::<_, StoreError>(())
+        };
+        let store = store.clone();
+        tokio::spawn(async move { store.write(wait).await });
+        is_held.await.unwrap();
+        guard
     }
 
     pub(crate) async fn balance(&self, key: &str) -> Option<Money> {

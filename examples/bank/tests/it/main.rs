@@ -7,10 +7,13 @@ mod database;
 mod hang;
 #[path = "../../../../crates/worker/tests/it/kew.rs"]
 mod kew;
+mod leases;
 mod ledger;
 mod limits;
 mod panics;
 mod patience;
+mod progress;
+mod readme;
 #[path = "../../../../crates/idempotency/tests/it/server.rs"]
 #[expect(dead_code, reason = "no test here crashes it or uses TLS")]
 mod server;

@@ -14,7 +14,7 @@ use crate::service::{QUEUE, bus, queue, storage};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-async fn until(condition: impl AsyncFn() -> bool) {
+pub(crate) async fn until(condition: impl AsyncFn() -> bool) {
     let met = async {
         while !condition().await {
             sleep(Duration::from_millis(10)).await;
@@ -23,7 +23,7 @@ async fn until(condition: impl AsyncFn() -> bool) {
     timeout(PATIENCE, met).await.unwrap();
 }
 
-fn message(number: u8) -> kew_bank::message::Message {
+pub(crate) fn message(number: u8) -> kew_bank::message::Message {
     kew_bank::message::Message {
         transaction: transaction(number, "5.00"),
         shape: kew_bank::message::Shape::Text,

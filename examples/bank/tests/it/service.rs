@@ -47,10 +47,13 @@ pub(crate) async fn web(ledger: &Ledger, queue: Queue) -> Client {
 }
 
 async fn serving(bank: Bank) -> Client {
+    serving_shared(Arc::new(bank)).await
+}
+
+pub(crate) async fn serving_shared(bank: Arc<Bank>) -> Client {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let router = router(Arc::new(bank));
-    tokio::spawn(serve(listener, router, Limits::default(), pending()));
+    tokio::spawn(serve(listener, router(bank), Limits::default(), pending()));
     Client::new(&url).unwrap()
 }
 

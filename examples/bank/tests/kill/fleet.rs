@@ -1,10 +1,12 @@
 //! All programs of a bank, which can be killed one by one.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use kew_bank::chance::Chance;
 use kew_bank::client::Client;
+use kew_bank::settings::QueueSettings;
 use kew_bank::start::{Plan, Profile, Program, find_kew};
 
 use crate::server::Server;
@@ -32,18 +34,30 @@ pub(crate) struct Fleet {
 }
 
 /// An address that stays free while its server is dead: connections from this machine begin at another one, so none
-/// takes the port meanwhile.
-fn address() -> SocketAddr {
+/// takes the port meanwhile. Nothing listens there to find out, because a program that is being started would inherit
+/// that for a moment.
+pub(crate) fn address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(20_000);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let host = Ipv4Addr::new(127, 77, high, low.max(1));
-    let listener = TcpListener::bind((host, 0)).unwrap();
-    listener.local_addr().unwrap()
+    loop {
+        let address = SocketAddr::from((host, NEXT.fetch_add(1, Ordering::Relaxed)));
+        // Somebody may listen at this port of all addresses.
+        if TcpStream::connect(address).is_err() {
+            return address;
+        }
+    }
+}
+
+/// The folder with the programs of the bank.
+pub(crate) fn programs() -> PathBuf {
+    let web = Path::new(env!("CARGO_BIN_EXE_bank-web"));
+    web.parent().unwrap().to_owned()
 }
 
 impl Fleet {
     pub(crate) async fn start(folder: &Path, profile: Profile, postgres: Option<Server>) -> Self {
-        let web = PathBuf::from(env!("CARGO_BIN_EXE_bank-web"));
-        let programs = web.parent().unwrap().to_owned();
+        let programs = programs();
         let plan = Plan {
             kew: find_kew(&programs).unwrap(),
             programs,
@@ -55,9 +69,12 @@ impl Fleet {
             },
             listen: address(),
             // As short as each service allows, because a killed worker's messages come back after it.
-            worker_timeout_s: match profile {
-                Profile::Storage => 2,
-                Profile::Bus => 5,
+            queue: QueueSettings {
+                queue: "bank-transactions".to_owned(),
+                worker_timeout_s: match profile {
+                    Profile::Storage => 2,
+                    Profile::Bus => 5,
+                },
             },
             // Failing requests are the purpose of the test.
             log: Some("off"),

@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod aside;
+mod demo;
 mod fleet;
 mod kills;
+mod readme;
 #[path = "../../../../crates/idempotency/tests/it/server.rs"]
 #[expect(dead_code, reason = "no test here uses TLS")]
 mod server;
