@@ -6,17 +6,17 @@
 //! decision.
 
 use super::Turn;
-use crate::bus::{self, DueLeft};
+use crate::bus::{self, DueSpent};
 use crate::command::Command;
 use crate::moves::Holder;
 use crate::storage;
 use crate::table::Missing;
 use crate::vocabulary::Incarnation;
 
-/// What a command has left from its tries so far.
+/// What a command has spent in its tries so far.
 #[derive(Debug, Default)]
 pub struct Tries {
-    due_left: DueLeft,
+    due_spent: DueSpent,
 }
 
 impl Turn<'_> {
@@ -44,7 +44,7 @@ impl Turn<'_> {
     fn collect(&mut self, command: &Command, tries: &mut Tries) -> Missing {
         match command {
             Command::Storage(command) => storage::Turn::on(self).missing(command),
-            Command::Bus(command) => bus::Turn::on(self).prepare(command, &mut tries.due_left),
+            Command::Bus(command) => bus::Turn::on(self).prepare(command, &mut tries.due_spent),
             Command::MoveBodies { bodies } => {
                 let mut missing = Missing::default();
                 for body in bodies {

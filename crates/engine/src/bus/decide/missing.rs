@@ -17,10 +17,10 @@ use crate::table::{Missing, Seen};
 use crate::vocabulary::token::TokenKind;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
 
-/// What is left of the budgets for due work of a command, over all of its tries: work that becomes due faster than it
-/// is read cannot hold the command back.
+/// What a command has spent of the budgets for due work, over all of its tries: work that becomes due faster than it is
+/// read cannot hold the command back. The budget is that of the last try: it is small while the disk is full.
 #[derive(Debug, Default)]
-pub(crate) struct DueLeft(BTreeMap<Incarnation, u32>);
+pub(crate) struct DueSpent(BTreeMap<Incarnation, u32>);
 
 /// A queue that a command names, with the messages that it names in it.
 struct Asked<'a> {
@@ -31,7 +31,7 @@ struct Asked<'a> {
 impl Turn<'_> {
     /// Carries out what is due before a command, as far as its records are in memory, and says what of it is missing;
     /// then what the decision misses.
-    pub(crate) fn prepare(&mut self, command: &BusCommand, left: &mut DueLeft) -> Missing {
+    pub(crate) fn prepare(&mut self, command: &BusCommand, spent: &mut DueSpent) -> Missing {
         let mut missing = Missing::default();
         let description = command.describe();
         let names: Vec<EntityName> = match description.touches {
@@ -44,12 +44,12 @@ impl Turn<'_> {
             let budget = self.due_budget_for(names.len());
             for name in &names {
                 if let Some(queue) = self.catalogue().find(name) {
-                    let left = left.0.entry(queue).or_insert(budget);
+                    let spent = spent.0.entry(queue).or_default();
                     if missing.is_empty() {
-                        self.do_due_here(queue, left, &mut missing);
+                        self.do_due_here(queue, budget, spent, &mut missing);
                     } else {
                         // Due things of one queue come before those of the next one.
-                        let due = self.missing_for_due(queue, *left);
+                        let due = self.missing_for_due(queue, budget.saturating_sub(*spent));
                         missing.groups.extend(due.groups);
                     }
                 }
@@ -69,15 +69,22 @@ impl Turn<'_> {
     }
 
     /// Carries out due things while their records are in memory.
-    fn do_due_here(&mut self, queue: Incarnation, left: &mut u32, missing: &mut Missing) {
-        while *left > 0 {
-            let due = self.missing_for_due(queue, *left);
+    fn do_due_here(
+        &mut self,
+        queue: Incarnation,
+        budget: u32,
+        spent: &mut u32,
+        missing: &mut Missing,
+    ) {
+        while *spent < budget {
+            let left = budget - *spent;
+            let due = self.missing_for_due(queue, left);
             if !due.is_empty() {
                 missing.groups.extend(due.groups);
                 return;
             }
-            match self.do_next_due(queue, *left) {
-                DueStep::Done(cost) => *left = left.saturating_sub(cost),
+            match self.do_next_due(queue, left) {
+                DueStep::Done(cost) => *spent = spent.saturating_add(cost),
                 DueStep::TooLarge | DueStep::Nothing => return,
             }
         }

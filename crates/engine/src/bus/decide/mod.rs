@@ -17,7 +17,7 @@ mod transact;
 use bytes::Bytes;
 
 pub(crate) use self::due::DueStep;
-pub(crate) use self::missing::DueLeft;
+pub(crate) use self::missing::DueSpent;
 use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::{BusQueue, Role};
