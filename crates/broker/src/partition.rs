@@ -10,6 +10,8 @@
 
 mod batch;
 mod evacuation;
+mod lanes;
+mod loads;
 mod maintenance;
 mod opening;
 mod reply;
@@ -30,6 +32,8 @@ use kew_log::{
 use kew_planted::{Bug, is_planted};
 
 use self::batch::{Batch, Writing};
+use self::lanes::{Candidate, Lanes};
+use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub(crate) use self::opening::Replayed;
@@ -42,7 +46,7 @@ use self::space::{SETTLEMENT_TICK_BUDGET, Space};
 use self::stirred::{PassedOver, Stirred, Taking};
 use self::upkeep::SPACE_RETRY_INTERVAL_MS;
 use crate::waiters::Waiters;
-use crate::{Cost, Unread, Waiting, Wake};
+use crate::{Cost, Source, Unread, Waiting, Wake};
 
 /// How many messages, sessions or queues the commands of one turn look at, at most, unless the first one looks
 /// at more: about a millisecond. What a turn copies because a snapshot has it counts too.
@@ -124,6 +128,9 @@ pub struct Partition<T> {
     /// When jobs are tried again that had no file descriptor.
     opening_retry_at: Option<Timestamp>,
     maintenance: Maintenance,
+    /// The commands that wait until something is read, and what is read.
+    lanes: Lanes<T>,
+    loads: Loads,
     stopped: bool,
 }
 
@@ -145,10 +152,11 @@ impl<T> Partition<T> {
             while let Some((ticket, _)) = commands.take(Cost::default()) {
                 replies.push((ticket, Err(Rejection::Stopped)));
             }
+            self.reject_waiting(replies);
             return TurnEnd::Done;
         }
         self.now = now;
-        self.keep_up(now, commands.is_empty());
+        self.keep_up(now, commands.is_empty() && !self.lanes.has_ready());
         self.gather(self.options.gather_steps);
         self.keep_for_draining();
         let (reservation, space) = match self.reserve(now, commands) {
@@ -163,14 +171,15 @@ impl<T> Partition<T> {
             log: &self.log,
         };
         let mut turn = Turn::new(&mut self.state, now, &mut journal);
-        match space {
-            Space::Plenty => turn.tick(self.options.tick_budget),
+        let tick_budget = match space {
+            _ if self.lanes.is_any_late() => 0,
+            Space::Plenty => self.options.tick_budget,
             // Expired messages are removed on a full disk too: nothing else would make room for them.
-            Space::SettlementOnly { .. } => {
-                turn.tick(self.options.tick_budget.min(SETTLEMENT_TICK_BUDGET))
-            }
-            Space::None => turn.tick(0),
+            Space::SettlementOnly { .. } => self.options.tick_budget.min(SETTLEMENT_TICK_BUDGET),
+            Space::None => 0,
         };
+        let ticked = turn.tick(tick_budget);
+        self.loads.note_ticked(&ticked);
         let room_bytes = room_left(&batch);
         self.move_bodies(now, &mut batch, space, room_bytes);
         let mut decided = Vec::new();
@@ -178,7 +187,7 @@ impl<T> Partition<T> {
         let mut steps_left = TURN_STEPS_MAX.saturating_sub(self.state.take_copied());
         while count_left > 0
             && (steps_left > 0 || decided.is_empty())
-            && let Some(command) = commands.front_mut()
+            && let Some(command) = self.lanes.front_mut().or_else(|| commands.front_mut())
         {
             space.trim(command, &self.state);
             let description = command.describe();
@@ -202,19 +211,35 @@ impl<T> Partition<T> {
             steps_left = steps_left.saturating_sub(cost.steps);
             let taking = Taking::of(&description);
             let unread = Unread::of(&description);
-            let Some((ticket, command)) = commands.take(cost) else {
+            let Some((mut candidate, source)) = self.take_next(commands, cost) else {
                 break;
             };
             if !is_admitted {
-                replies.push((ticket, Err(Rejection::Full)));
+                self.lanes.leave(&mut candidate);
+                replies.push((candidate.ticket, Err(Rejection::Full)));
                 continue;
             }
             let mut journal = Writing {
                 batch: &mut batch,
                 log: &self.log,
             };
-            let turn = Turn::new(&mut self.state, now, &mut journal);
-            let decision = turn.with_due_budget(space.due_budget()).decide(command);
+            let mut turn =
+                Turn::new(&mut self.state, now, &mut journal).with_due_budget(space.due_budget());
+            if !self.lanes.is_empty() && self.lanes.hold_back(source, &candidate) {
+                let missing = turn.look_ahead(&candidate.command);
+                self.wait_for(candidate, source, missing);
+                continue;
+            }
+            let missing = turn.prepare(&candidate.command, &mut candidate.tries);
+            if !missing.is_empty() {
+                self.wait_for(candidate, source, missing);
+                continue;
+            }
+            self.lanes.leave(&mut candidate);
+            let Candidate {
+                ticket, command, ..
+            } = candidate;
+            let decision = turn.decide(command);
             steps_left = steps_left.saturating_sub(self.state.take_copied());
             if let Some(taking) = taking {
                 let (left, passed_over) = taking.look_back(&decision.result, &self.state);
@@ -227,6 +252,7 @@ impl<T> Partition<T> {
             decided.push((ticket, decision, unread));
         }
         commands.end_turn();
+        self.loads.end_turn();
         let pinned = std::mem::take(&mut batch.pinned);
         self.note(&reservation, &mut batch);
         self.uncover(&batch, now);
@@ -234,11 +260,26 @@ impl<T> Partition<T> {
         for (ticket, decision, unread) in decided {
             self.answer((ticket, unread), decision, &pinned, replies);
         }
-        if commands.is_empty() {
+        if commands.is_empty() && !self.lanes.has_ready() {
             TurnEnd::Done
         } else {
             TurnEnd::MoreToDecide
         }
+    }
+
+    /// Takes the next command: one that has waited before new ones.
+    fn take_next(
+        &mut self,
+        commands: &mut impl Waiting<T>,
+        cost: Cost,
+    ) -> Option<(Candidate<T>, Source)> {
+        if let Some(candidate) = self.lanes.take_front() {
+            // It has its lanes.
+            return Some((candidate, Source::ALONE));
+        }
+        let source = commands.front_source();
+        let (ticket, command) = commands.take(cost)?;
+        Some((Candidate::new(ticket, command), source))
     }
 
     /// Notes which entities the batch's events touched, for the answers that rest on them.
@@ -299,7 +340,8 @@ impl<T> Partition<T> {
             return None;
         }
         let job = self.log.next_job();
-        job.or_else(|| self.maintenance.evacuation.next_job())
+        let job = job.or_else(|| self.maintenance.evacuation.next_job());
+        job.or_else(|| self.next_load())
     }
 
     /// Takes the outcome of a job and hands out the answers that are now due.
@@ -310,6 +352,10 @@ impl<T> Partition<T> {
     ) -> Result<(), LogFailed> {
         if let Some(bodies) = outcome.take_bodies() {
             self.take_bodies(bodies);
+            return Ok(());
+        }
+        if let Some(loaded) = outcome.take_loaded::<Loaded>() {
+            self.take_read(loaded, replies);
             return Ok(());
         }
         let durable_before = self.log.durable();
@@ -359,6 +405,7 @@ impl<T> Partition<T> {
         self.waiters.abandon(&mut unknown);
         let unknown = unknown.into_iter();
         replies.extend(unknown.map(|(ticket, _)| (ticket, Err(Rejection::Stopped))));
+        self.reject_waiting(replies);
     }
 
     /// Marks the log's end as durable, so that recovery can distinguish later damage there from a torn tail.

@@ -79,6 +79,9 @@ pub trait Waiting<T> {
     /// The next command.
     fn front_mut(&mut self) -> Option<&mut Command>;
 
+    /// Where the next command comes from.
+    fn front_source(&self) -> Source;
+
     /// Takes the next command, which costs the turn so much.
     fn take(&mut self, cost: Cost) -> Option<(T, Command)>;
 
@@ -94,6 +97,10 @@ impl<T> Waiting<T> for VecDeque<(T, Command)> {
 
     fn front_mut(&mut self) -> Option<&mut Command> {
         self.front_mut().map(|(_, command)| command)
+    }
+
+    fn front_source(&self) -> Source {
+        Source::numbered(u64::MAX)
     }
 
     fn take(&mut self, _: Cost) -> Option<(T, Command)> {
@@ -293,6 +300,14 @@ impl<T> Waiting<T> for Rotation<T> {
                 let commands = self.of_source.get_mut(source)?;
                 commands.front_mut().map(|(_, command)| command)
             }
+        }
+    }
+
+    fn front_source(&self) -> Source {
+        let line = self.ring.front().and_then(|first| self.lines.get(first));
+        match line.and_then(VecDeque::front) {
+            Some(Place::Source(source)) => *source,
+            Some(Place::Alone(..)) | None => Source::ALONE,
         }
     }
 

@@ -1,8 +1,9 @@
 //! The threads that drive a partition: wait, feed, drain, answer.
 //!
 //! One thread decides and commits, inline: a single request in flight costs one wake-up of the runner and
-//! one of the caller. Requests that come in during a sync make up the next batch. Two more threads do slow
-//! work: one prepares segments, which every request may come to wait for, and one writes snapshots. The
+//! one of the caller. Requests that come in during a sync make up the next batch. More threads do slow
+//! work: one prepares segments, which every request may come to wait for, one writes snapshots, and one reads what
+//! commands wait for. The
 //! partition decides what to do and when.
 
 mod last_will;
@@ -69,6 +70,7 @@ pub(crate) fn start(
     let shared = Arc::new(Shared::new(options.admission, instruments));
     let (segment_jobs, segment_work) = mpsc::channel();
     let (snapshot_jobs, snapshot_work) = mpsc::channel();
+    let (load_jobs, load_work) = mpsc::channel();
     let scrubs = (scrub_rate > 0).then(mpsc::channel);
     let (scrub_jobs, scrub_work) = scrubs.unzip();
     let runner = Runner {
@@ -78,6 +80,7 @@ pub(crate) fn start(
         shared: shared.clone(),
         segment_jobs,
         snapshot_jobs,
+        load_jobs,
         scrub_jobs,
         background_jobs: 0,
         failed,
@@ -99,6 +102,7 @@ pub(crate) fn start(
     for (name, jobs) in [
         ("kew-segments", segment_work),
         ("kew-snapshots", snapshot_work),
+        ("kew-loads", load_work),
     ] {
         let (shared, storage) = (shared.clone(), storage.clone());
         threads.push(spawn(name, move || work(&jobs, storage.as_ref(), &shared))?);
@@ -157,9 +161,11 @@ struct Runner {
     segment_jobs: mpsc::Sender<Work>,
     /// For the thread that writes snapshots, and frees what takes long to free.
     snapshot_jobs: mpsc::Sender<Work>,
+    /// For the thread that reads what commands wait for.
+    load_jobs: mpsc::Sender<Work>,
     /// For the thread that reads to find damage. `None` without a scrub, and at the end.
     scrub_jobs: Option<mpsc::Sender<ScrubJob>>,
-    /// How many jobs the first two threads have.
+    /// How many jobs these threads have.
     background_jobs: usize,
     failed: watch::Sender<Option<Failure>>,
     /// Commands that are admitted and not yet decided.
@@ -295,6 +301,8 @@ impl Runner {
                 }
                 JobKind::Prepare | JobKind::Retire | JobKind::Ballast => &self.segment_jobs,
                 JobKind::Snapshot | JobKind::Read => &self.snapshot_jobs,
+                // Commands wait for it.
+                JobKind::Load => &self.load_jobs,
             };
             match worker.send(Work::Job(job)) {
                 Ok(()) => self.background_jobs += 1,
@@ -419,6 +427,8 @@ impl Runner {
         self.scrub_jobs = None;
         if !self.partition.is_stopped() {
             while self.serve() && !self.partition.is_stopped() {}
+            // Nothing was done for those that wait for a read.
+            self.partition.reject_waiting(&mut self.replies);
             self.told_space.tell(&self.partition, &self.shared);
             while self.partition.close() && !self.partition.is_stopped() {
                 self.drain_jobs();

@@ -62,10 +62,11 @@ pub use shared::Waste;
 pub use snapshot::{Snapshot, SnapshotParts};
 pub use state::State;
 pub use table::{
-    BodyEncoding, CountUnit, LIVE_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES, MessageState, Placed,
-    Record, RunLength, Side,
+    BodyEncoding, CountUnit, Group, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES,
+    MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, ReadError, Record, RunLength, Sealing,
+    Side,
 };
-pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Turn};
+pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Tries, Turn};
 pub use vocabulary::{
     BodyLocation, BodyMove, DecodeError, EntityName, Incarnation, LeaseGeneration, Place,
     SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,

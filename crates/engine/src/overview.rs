@@ -114,7 +114,7 @@ impl State {
             name: entity.name.clone(),
             hidden: entity.backlog.hidden_count(),
             total: entity.backlog.count(),
-            oldest_at: entity.backlog.oldest().map(|oldest| oldest.enqueued_at),
+            oldest_at: entity.backlog.table().first_enqueued_at(),
         });
         true
     }

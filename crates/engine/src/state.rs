@@ -1,6 +1,7 @@
 //! The state of a partition, and how events change it.
 
 mod awaited;
+mod cold;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub struct State {
     pub(crate) last_event_at: Hint<Timestamp>,
     /// How many messages have expired, for metrics.
     pub(crate) expired: Tally,
+    /// Whether any run was ever cold. Without one, a decision has one phase.
+    pub(crate) may_be_cold: Hint<bool>,
     /// What comes first in a snapshot that is being gathered.
     pub(crate) gathering: Hint<Option<SnapshotHead>>,
 }
@@ -78,6 +81,7 @@ impl State {
             bus: bus::Queues::default(),
             last_event_at: Hint::new(Timestamp::ZERO),
             expired: Tally::default(),
+            may_be_cold: Hint::default(),
             gathering: Hint::default(),
         }
     }

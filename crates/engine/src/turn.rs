@@ -6,12 +6,14 @@
 mod accounts;
 mod ground;
 mod journal;
+pub(crate) mod missing;
 mod moves;
 mod tick;
 
 use kew_planted::{Seam, pass};
 
 pub use self::journal::Journal;
+pub use self::missing::Tries;
 pub use self::tick::Ticked;
 use crate::bus::{self, BusFact};
 use crate::catalogue::{self, Scope};
@@ -39,6 +41,8 @@ pub struct Turn<'a> {
     now: Timestamp,
     journal: &'a mut dyn Journal,
     due_budget: u32,
+    /// Whether what is due before the command was carried out.
+    is_due_done: bool,
     /// Effects that are applied and not recorded yet.
     effects: Vec<Effect>,
 }
@@ -56,6 +60,7 @@ impl<'a> Turn<'a> {
             now,
             journal,
             due_budget: DUE_BUDGET,
+            is_due_done: false,
             effects: Vec::new(),
         }
     }
@@ -67,10 +72,11 @@ impl<'a> Turn<'a> {
         Self { due_budget, ..self }
     }
 
-    /// Decides a command.
+    /// Decides a command. If records may not be in memory, [`Turn::prepare`] comes first.
     pub fn decide(&mut self, command: Command) -> Decision {
         let decision = self.decide_command(command);
         self.record_effects();
+        self.is_due_done = false;
         decision
     }
 

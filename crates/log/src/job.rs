@@ -1,5 +1,6 @@
 //! Blocking work as values: the log creates a job, any thread runs it, the log takes the outcome.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ pub(crate) enum Task {
     Retire(Retire),
     Ballast(MakeBallast),
     Read(Vec<Body>),
+    Load(Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>),
 }
 
 /// The kind of a job, for drivers that run different kinds on different threads.
@@ -41,6 +43,8 @@ pub enum JobKind {
     Ballast,
     /// Reads bodies for the log's owner.
     Read,
+    /// Reads for the log's owner, in a way that the log does not know. Commands wait for it.
+    Load,
 }
 
 impl Job {
@@ -48,6 +52,12 @@ impl Job {
     /// [`JobOutcome::take_bodies`].
     pub fn read(bodies: Vec<Body>) -> Self {
         Self(Task::Read(bodies))
+    }
+
+    /// Reads what the caller knows how to read. Its outcome is for the caller, and not for the log:
+    /// [`JobOutcome::take_loaded`].
+    pub fn load<R: Any + Send>(read: impl FnOnce() -> R + Send + 'static) -> Self {
+        Self(Task::Load(Box::new(|| Box::new(read()))))
     }
 
     /// The kind of this job.
@@ -59,6 +69,7 @@ impl Job {
             Task::Retire(_) => JobKind::Retire,
             Task::Ballast(_) => JobKind::Ballast,
             Task::Read(_) => JobKind::Read,
+            Task::Load(_) => JobKind::Load,
         }
     }
 
@@ -73,7 +84,8 @@ impl Job {
             | Task::Snapshot(_)
             | Task::Retire(_)
             | Task::Ballast(_)
-            | Task::Read(_) => 0,
+            | Task::Read(_)
+            | Task::Load(_) => 0,
         }
     }
 
@@ -86,6 +98,7 @@ impl Job {
             Task::Retire(retire) => Outcome::Retire(retire.run(storage)),
             Task::Ballast(ballast) => Outcome::Ballast(ballast.run(storage)),
             Task::Read(bodies) => Outcome::Read(bodies.iter().map(Body::read).collect()),
+            Task::Load(read) => Outcome::Load(Some(read())),
         })
     }
 }
@@ -107,9 +120,25 @@ pub(crate) enum Outcome {
     Retire(Retired),
     Ballast(MadeBallast),
     Read(Vec<Result<Bytes, BodyError>>),
+    /// `None` once it was taken.
+    Load(Option<Box<dyn Any + Send>>),
 }
 
 impl JobOutcome {
+    /// Takes what a [`Job::load`] has read. Any other outcome is the log's.
+    pub fn take_loaded<R: Any>(&mut self) -> Option<R> {
+        let loaded = match &mut self.0 {
+            Outcome::Load(loaded) => loaded.take()?,
+            Outcome::Commit(_)
+            | Outcome::Prepare(_)
+            | Outcome::Snapshot(_)
+            | Outcome::Retire(_)
+            | Outcome::Ballast(_)
+            | Outcome::Read(_) => return None,
+        };
+        loaded.downcast().ok().map(|loaded| *loaded)
+    }
+
     /// Takes the bodies of a [`Job::read`], in its order. Any other outcome is the log's.
     pub fn take_bodies(&mut self) -> Option<Vec<Result<Bytes, BodyError>>> {
         match &mut self.0 {
@@ -118,7 +147,8 @@ impl JobOutcome {
             | Outcome::Prepare(_)
             | Outcome::Snapshot(_)
             | Outcome::Retire(_)
-            | Outcome::Ballast(_) => None,
+            | Outcome::Ballast(_)
+            | Outcome::Load(_) => None,
         }
     }
 
@@ -131,6 +161,7 @@ impl JobOutcome {
             Outcome::Retire(retired) => retired.result.is_ok(),
             Outcome::Ballast(made) => made.result.is_ok(),
             Outcome::Read(bodies) => bodies.iter().all(Result::is_ok),
+            Outcome::Load(_) => true,
         }
     }
 }
@@ -144,6 +175,7 @@ impl fmt::Debug for JobOutcome {
             Outcome::Retire(_) => "JobOutcome(Retire)",
             Outcome::Ballast(_) => "JobOutcome(Ballast)",
             Outcome::Read(_) => "JobOutcome(Read)",
+            Outcome::Load(_) => "JobOutcome(Load)",
         })
     }
 }

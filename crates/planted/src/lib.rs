@@ -66,6 +66,8 @@ pub enum Bug {
     ExpiresEarly,
     /// A message that is deleted still counts.
     CountNotLowered,
+    /// A command does not wait behind those that wait in its lanes.
+    LaneForgotten,
     /// A session is locked although another receiver has its lock.
     BusSessionShared,
     /// A lock that was broken, or released, still settles.

@@ -77,11 +77,17 @@ pub enum Rare {
     RefusedByQuota,
     /// A queue was refused because its account had its maximum of queues.
     QueueRefusedByQuota,
+    /// A command waited for records that were not in memory.
+    WaitedForRead,
+    /// What a command waited for could not be read.
+    ReadFailed,
+    /// A command was decided after another one that came later.
+    PassedWhileWaiting,
 }
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 40] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
@@ -119,6 +125,9 @@ impl Rare {
         Self::QueueExistsOtherwise,
         Self::RefusedByQuota,
         Self::QueueRefusedByQuota,
+        Self::WaitedForRead,
+        Self::ReadFailed,
+        Self::PassedWhileWaiting,
     ];
 
     const fn index(self) -> usize {

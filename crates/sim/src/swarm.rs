@@ -32,6 +32,8 @@ pub(crate) struct Swarm {
     pub(crate) share: Share,
     /// How many numbers share a run. Nearly always few, so that messages reach the edges of runs.
     pub(crate) run_length: RunLength,
+    /// How often records of messages are taken out of memory, per mille of turns.
+    pub(crate) cold_per_mille: u32,
     /// The settings for bus queues, if there are any.
     pub(crate) bus: Option<BusSwarm>,
 }
@@ -104,6 +106,7 @@ impl Swarm {
                 steps: [8, 3125][sources.index(2)],
             },
             run_length: draw_run_length(seed),
+            cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
             bus: None,
         }
     }

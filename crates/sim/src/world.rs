@@ -1,5 +1,6 @@
 //! A world: clients, a partition, a disk and the clocks, advanced one step at a time.
 
+mod cold;
 mod drain;
 mod recovery;
 
@@ -131,6 +132,7 @@ pub(crate) struct World {
     schedule: Stream,
     sources: Stream,
     disk: Stream,
+    cold: Stream,
     faults: Faults,
     workload: Workload,
     storage: Arc<FaultyStorage>,
@@ -208,6 +210,7 @@ impl World {
             schedule: Stream::new(seed, "schedule"),
             sources: Stream::new(seed, "sources"),
             disk: Stream::new(seed, "disk"),
+            cold: Stream::new(seed, "cold"),
             faults: Faults::new(seed, swarm.faults.clone()),
             workload: Workload::new(seed),
             storage,
@@ -386,6 +389,8 @@ impl World {
     /// Lets the partition decide waiting commands, and notes the time.
     fn decide(&mut self, replies: &mut Vec<(u64, Reply)>) -> Result<TurnEnd, Violation> {
         seam::taken(None);
+        self.take_out_of_memory();
+        let waited = self.waiting();
         let mut noting = Noting {
             commands: &mut self.commands,
             taken: Vec::new(),
@@ -393,11 +398,14 @@ impl World {
         let moved_before = self.partition.moved_count();
         let end = self.partition.turn(self.now, &mut noting, replies);
         let has_moved = self.partition.moved_count() > moved_before;
-        let ids = noting.taken;
+        let taken = noting.taken;
         self.pass(replies);
+        for id in &taken {
+            self.turns.decided(*id)?;
+        }
+        let ids = self.decided(&waited, &taken, replies)?;
         let decided = ids.len();
         for id in &ids {
-            self.turns.decided(*id)?;
             self.order.push_back(*id);
             if let Some(asked) = self.history.get_mut(id) {
                 let operation = &mut asked.operation;
@@ -509,6 +517,12 @@ impl World {
             }
             self.trace.answer(id, &seen);
             let operation = &mut asked.operation;
+            if operation.until == Timestamp::NEVER {
+                // What it waited for could not be read, or the process ends: nothing was done for it.
+                self.order.push_back(id);
+                let is_unread = matches!(seen, Seen::Answered(Err(Rejection::Unreadable)));
+                self.report.rare.note_if(is_unread, Rare::ReadFailed);
+            }
             operation.until = operation.until.min(self.now);
             asked.done = true;
             if asked.given_up {
@@ -716,6 +730,10 @@ impl Waiting<u64> for Noting<'_> {
 
     fn front_mut(&mut self) -> Option<&mut Command> {
         self.commands.front_mut()
+    }
+
+    fn front_source(&self) -> Source {
+        self.commands.front_source()
     }
 
     fn take(&mut self, cost: Cost) -> Option<(u64, Command)> {

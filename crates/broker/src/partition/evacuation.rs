@@ -18,8 +18,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use kew_engine::{
-    BodyCursor, BodyToMove, Command, Decision, FoundBodies, FoundBody, LIVE_OVERHEAD_BYTES,
-    Outcome, Timestamp, Turn,
+    BodyCursor, BodyToMove, Command, Decision, FoundBodies, FoundBody, Holder, Incarnation,
+    LIVE_OVERHEAD_BYTES, Outcome, Timestamp, Tries, Turn,
 };
 use kew_log::{Body, BodyError, Job, LogPosition};
 
@@ -149,6 +149,18 @@ impl Evacuation {
             }
         };
         pace.max(self.not_before)
+    }
+
+    /// The entities of the messages whose bodies move next.
+    pub(super) fn entities(&self) -> impl Iterator<Item = Incarnation> {
+        let bodies = match &self.ready {
+            Some((Command::MoveBodies { bodies }, _)) => bodies.as_slice(),
+            Some(_) | None => &[],
+        };
+        bodies.iter().filter_map(|body| match &body.holder {
+            Holder::Message(at) => Some(at.entity),
+            Holder::Session { .. } => None,
+        })
     }
 
     fn is_under_way(&self) -> bool {
@@ -396,7 +408,17 @@ impl<T> Partition<T> {
         };
         let description = command.describe();
         let (asked, body_size_bytes) = (description.looks_at, description.body_size_bytes);
-        let decision = Turn::new(&mut self.state, now, &mut journal).decide(command);
+        let mut turn = Turn::new(&mut self.state, now, &mut journal);
+        let missing = turn.prepare(&command, &mut Tries::default());
+        if !missing.is_empty() {
+            // It moves what is still in its place when that was read.
+            self.loads.ask(&missing);
+            let evacuation = &mut self.maintenance.evacuation;
+            evacuation.ready = Some((command, needed));
+            evacuation.step_at = Some(now.plus_ms(PACE_MS));
+            return;
+        }
+        let decision = turn.decide(command);
         let count = moved_count(&decision);
         batch.moved = Moved {
             written_bytes: (batch.builder.len_bytes() as u64).saturating_sub(before_bytes),

@@ -11,6 +11,8 @@ use kew_planted::{Seam, pass};
 use thiserror::Error;
 
 use super::batch::{Batch, Writing};
+use super::lanes::Lanes;
+use super::loads::Loads;
 use super::maintenance::Maintenance;
 use super::scrub::Scrubbing;
 use super::stirred::PassedOver;
@@ -74,6 +76,8 @@ impl<T> Partition<T> {
             snapshot_retry_at: Timestamp::ZERO,
             opening_retry_at: None,
             maintenance: Maintenance::default(),
+            lanes: Lanes::default(),
+            loads: Loads::default(),
             stopped: false,
         };
         if !partition.state.is_initialized() {

@@ -49,7 +49,8 @@ pub enum Rejection {
     /// The partition has stopped: whether the command was carried out is unknown.
     #[error("the partition has stopped")]
     Stopped,
-    /// A message to receive and delete is damaged on the disk, and was left there.
+    /// A message to receive and delete is damaged on the disk, and was left there; or messages that the command needs
+    /// could not be read now.
     #[error("the message is damaged on the disk, and was not deleted")]
     Unreadable,
 }

@@ -29,7 +29,8 @@ impl<T> Partition<T> {
         now: Timestamp,
         commands: &mut impl Waiting<T>,
     ) -> Result<(Reservation, Space), WaitForJob> {
-        let first = commands.front_mut().map_or(0, |command| {
+        let first = self.lanes.front_mut().or_else(|| commands.front_mut());
+        let first = first.map_or(0, |command| {
             Space::Plenty.needed_bytes(&command.describe(), &self.state)
         });
         let first = first.max(self.moves_size_bytes());
@@ -69,7 +70,8 @@ impl<T> Partition<T> {
             size_bytes_max: size_bytes_max.saturating_sub(due_bytes),
             takes_bodies: log.takes_bodies(),
         };
-        let first = commands.front_mut().map_or(0, |command| {
+        let first = self.lanes.front_mut().or_else(|| commands.front_mut());
+        let first = first.map_or(0, |command| {
             let space = settlement_only(&self.log);
             space.trim(command, &self.state);
             let command = command.describe();

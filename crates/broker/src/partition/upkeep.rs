@@ -95,6 +95,9 @@ impl<T> Partition<T> {
         // With no room at all, due events wait until there is space.
         let due = self.state.next_deadline();
         let due = due.filter(|_| !self.is_without_room);
+        // What waits for a read goes on when that is done.
+        let due = due.map(|due| due.max(self.loads.due_waits_until().unwrap_or_default()));
+        let ready = self.lanes.has_ready().then_some(self.now);
         // The rest of a snapshot is gathered soon, also if nothing else happens.
         let gather = self.is_gathering().then_some(self.now);
         let all = [
@@ -104,6 +107,7 @@ impl<T> Partition<T> {
             self.opening_retry_at,
             self.maintenance.next_wake(),
             gather,
+            ready,
         ];
         all.into_iter().flatten().min()
     }

@@ -204,7 +204,8 @@ fn search_table(
         if !run.spread().is_in(search.live.unit(), search.positions) {
             continue;
         }
-        for entry in run.entries_from(first) {
+        // It reads the pages of cold runs, which only tests and the simulation have.
+        for entry in run.whole().entries_from(first) {
             if !search.step() {
                 return ControlFlow::Break(Next::Messages(entry.number));
             }

@@ -13,7 +13,7 @@ use super::BusMessageState;
 use super::message::{self, Message};
 use super::session::Sessions;
 use crate::queues;
-use crate::table::{Entry, RunLength};
+use crate::table::{Entry, RunLength, Seen};
 use crate::vocabulary::{SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them.
@@ -142,6 +142,34 @@ impl Backlog {
         there.map(|entry| entry.number)
     }
 
+    /// Those of [`Backlog::ready`], expired ones too.
+    pub(crate) fn ready_seen(
+        &self,
+        session: u32,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Seen<'_>> {
+        let alone = (session == 0).then(|| self.table().ready_seen(now));
+        let alone = alone.into_iter().flatten();
+        let of_session = self.sessions.get(session).into_iter();
+        let of_session = of_session.flat_map(|session| &session.messages.ready);
+        let of_session = of_session.filter_map(|number| self.table().seen(*number));
+        alone.chain(of_session).take(SCAN_MAX)
+    }
+
+    /// Those of [`Backlog::walk`].
+    pub(crate) fn walk_seen(
+        &self,
+        session: Option<u32>,
+        first: SequenceNumber,
+    ) -> impl Iterator<Item = Seen<'_>> {
+        let all = session.is_none().then(|| self.table().seen_from(first));
+        let session = session.and_then(|number| self.sessions.get(number));
+        let of_session = session.map(|session| session.messages.numbers_from(first));
+        let of_session = of_session.into_iter().flatten();
+        let of_session = of_session.filter_map(|number| self.table().seen(number));
+        all.into_iter().flatten().chain(of_session)
+    }
+
     /// The first lock of a message without a session that has ended, or schedule that is due.
     pub(crate) fn due(&self, now: Timestamp) -> Option<Message<'_>> {
         let (at, number) = self.timed().first()?;
@@ -201,10 +229,12 @@ impl Backlog {
     /// message takes one step, once in its life. Returns whether it got there.
     pub(crate) fn pass_scheduled(&mut self, steps: &mut u32) -> bool {
         let (mut oldest, mut is_there) = (self.next(), true);
-        for entry in self.table().entries_from(self.oldest.0) {
-            let is_scheduled = entry.record.state == BusMessageState::Scheduled;
+        for (number, entry) in self.table().seen_from(self.oldest.0) {
+            // One that is not in memory is not read for this.
+            let is_scheduled =
+                entry.is_some_and(|entry| entry.record.state == BusMessageState::Scheduled);
             if !is_scheduled || *steps == 0 {
-                (oldest, is_there) = (entry.number, !is_scheduled);
+                (oldest, is_there) = (number, !is_scheduled);
                 break;
             }
             *steps -= 1;
@@ -213,10 +243,10 @@ impl Backlog {
         is_there
     }
 
-    /// When the message was sent that [`Backlog::pass_scheduled`] found, if there is one.
+    /// When the message was sent that [`Backlog::pass_scheduled`] found, if there is one; or an earlier time if it is
+    /// not in memory.
     pub(crate) fn oldest_at(&self) -> Option<Timestamp> {
-        let oldest = self.get(self.oldest.0)?;
-        Some(oldest.enqueued_at)
+        self.table().enqueued_at(self.oldest.0)
     }
 
     /// Bytes of messages and session states.

@@ -35,7 +35,7 @@ pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, Resubmission, Resubmit,
     SessionChoice, TransactionPart, TransactionWork,
 };
-pub(crate) use decide::{DueStep, Ground, Turn};
+pub(crate) use decide::{DueSpent, DueStep, Ground, Turn};
 pub(crate) use describe::Adjustable;
 pub use event::BusFact;
 pub(crate) use message::{Message, Release, sent};

@@ -1,6 +1,7 @@
 //! Commands on bus queues and what comes of them; that a replay and a snapshot give the same state,
 //! and that no message is ever in two places or in none.
 
+mod cold;
 mod effects;
 mod forwarding;
 mod messages;
@@ -26,6 +27,7 @@ use crate::state::State;
 use crate::table::RunLength;
 use crate::turn::Journal;
 use crate::turn::Turn;
+use crate::turn::missing::tests::{Cold, USUAL};
 use crate::vocabulary::{BodyLocation, EntityName, SequenceNumber, Service, Timestamp, Token};
 
 #[derive(Default)]
@@ -65,6 +67,8 @@ struct Partition {
     state: State,
     now: Timestamp,
     log: Log,
+    /// The same with nothing in memory, unless the test changes the state by itself.
+    cold: Option<Cold>,
 }
 
 fn entity(name: &str) -> EntityName {
@@ -106,14 +110,13 @@ impl Partition {
             state: State::new(),
             now: Timestamp::from_ms(1_000_000),
             log: Log::default(),
+            cold: Some(Cold::new()),
         };
         let initialize = Command::Initialize {
             secret: [42; 16],
             run_length: RunLength::TINY,
         };
-        let journal = &mut partition.log;
-        let mut turn = Turn::new(&mut partition.state, partition.now, journal);
-        turn.decide(initialize).result.unwrap();
+        partition.decide(initialize, USUAL).unwrap();
         partition
     }
 
@@ -127,8 +130,7 @@ impl Partition {
         let command = Command::Bus(command);
         let promise = Promise::of(&command, &self.state, self.now);
         let (before, events_before) = (self.log.size_bytes(), self.log.events.len());
-        let mut turn = Turn::new(&mut self.state, self.now, &mut self.log);
-        let result = turn.decide(command).result;
+        let result = self.decide(command, USUAL);
         let written_bytes = self.log.size_bytes() - before;
         promise.check(
             &self.state,
@@ -139,6 +141,27 @@ impl Partition {
             Ok(Outcome::Bus(outcome)) => Ok(outcome),
             Err(Refusal::Bus(refusal)) => Err(refusal),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Decides a command, with nothing in memory too.
+    fn decide(&mut self, command: Command, due_budget: u32) -> Result<Outcome, Refusal> {
+        let before = self.log.events.len();
+        let mut turn =
+            Turn::new(&mut self.state, self.now, &mut self.log).with_due_budget(due_budget);
+        let result = turn.decide(command.clone()).result;
+        if let Some(cold) = &mut self.cold {
+            let events = &self.log.events[before..];
+            cold.decide(self.now, command, due_budget, &result, events, &self.state);
+        }
+        result
+    }
+
+    /// Changes the state without an event.
+    fn change(&mut self, change: impl Fn(&mut State)) {
+        change(&mut self.state);
+        if let Some(cold) = &mut self.cold {
+            cold.change(change);
         }
     }
 
@@ -227,10 +250,18 @@ impl Partition {
     }
 
     fn tick(&mut self) {
-        while Turn::new(&mut self.state, self.now, &mut self.log)
-            .tick(7)
-            .more_is_due
-        {}
+        while self.tick_once(7) {}
+    }
+
+    /// Returns whether more is due.
+    fn tick_once(&mut self, budget: u32) -> bool {
+        let before = self.log.events.len();
+        let ticked = Turn::new(&mut self.state, self.now, &mut self.log).tick(budget);
+        if let Some(cold) = &mut self.cold {
+            let events = &self.log.events[before..];
+            cold.tick(self.now, budget, &ticked, events, &self.state);
+        }
+        ticked.more_is_due
     }
 
     fn replayed(&self) -> State {

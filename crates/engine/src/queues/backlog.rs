@@ -15,7 +15,7 @@ use super::Profile;
 use crate::effect::{Arrival, Bodies, Effect, Lease, NewBody, Standing, Was};
 use crate::shared::Waste;
 use crate::table::{
-    Live, MessageState, Record, Restoring, RunLength, SharedRuns, Side, Table, Timed,
+    Leased, Live, MessageState, Record, Restoring, RunLength, SharedRuns, Side, Table, Timed,
 };
 use crate::vocabulary::{BodyMove, SequenceNumber, Timestamp};
 
@@ -80,7 +80,7 @@ impl<P: Profile> Backlog<P> {
     pub(crate) fn is_exact(&self, effect: &Effect) -> bool {
         match effect {
             Effect::Arrived { to, message } => {
-                self.table.get(to.number).is_none() && self.profile.is_named(message.session())
+                !self.table.contains(to.number) && self.profile.is_named(message.session())
             }
             Effect::Leased { at, body, was, .. } => self.table.get(at.number).is_some_and(|it| {
                 let replaced = match body.as_deref() {
@@ -111,7 +111,7 @@ impl<P: Profile> Backlog<P> {
     }
 
     fn arrive(&mut self, number: SequenceNumber, arrival: &Arrival, live: &mut Live) {
-        if arrival.rest.is_some() && self.table.get(number).is_some() {
+        if arrival.rest.is_some() && self.table.contains(number) {
             return;
         }
         let record = Record {
@@ -213,8 +213,7 @@ impl<P: Profile> Backlog<P> {
     ) {
         let Standing { state, until } = lease.standing;
         let is_ready = self.profile.is_in_order(state, was.session);
-        let change = |record: &mut Record| put_lease(record, lease, body);
-        if !self.table.change(number, is_ready, change) {
+        if !self.table.lease(number, is_ready, &leased(lease, body)) {
             return;
         }
         if let Some(body) = body {
@@ -233,8 +232,7 @@ impl<P: Profile> Backlog<P> {
                 (body.location, Some(was).filter(|it| it.is_of_a_body()))
             }
             NewBody::Change(overlay) => {
-                let change = |side: &mut Side| side.overlays.push(overlay);
-                self.table.change_side(number, change);
+                self.table.add_overlay(number, overlay);
                 self.profile.changed();
                 (overlay, None)
             }
@@ -302,7 +300,7 @@ impl<P: Profile> Backlog<P> {
         self.set_next(self.next().max(other.next()));
         self.profile.absorb(&other.profile, live);
         for entry in other.table.entries() {
-            if self.table.get(entry.number).is_none() {
+            if !self.table.contains(entry.number) {
                 let session = (self.profile).session_from(&other.profile, entry.record.session);
                 let record = Record {
                     session,
@@ -357,6 +355,11 @@ impl<P: Profile> Backlog<P> {
         &self.table
     }
 
+    /// Likewise, to read some of them into memory, or to take them out of it.
+    pub(super) fn table_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
+
     /// Those that wait for a time, in that order.
     pub(crate) fn timed(&self) -> &Timed {
         &self.timed
@@ -364,7 +367,7 @@ impl<P: Profile> Backlog<P> {
 
     /// Whether there is a message of that number, expired or not.
     pub(crate) fn holds(&self, number: SequenceNumber) -> bool {
-        self.table.get(number).is_some()
+        self.table.contains(number)
     }
 
     /// How many messages there are, in any state, and expired ones that no tick has removed.
@@ -396,13 +399,18 @@ fn is_timed(state: MessageState) -> bool {
     }
 }
 
-/// Puts a lease, and another body if there is one, into the record.
-fn put_lease(record: &mut Record, lease: &Lease, body: Option<&NewBody>) {
-    record.generation = lease.generation;
-    record.deliveries = lease.deliveries;
-    record.stand(lease.standing.state, lease.standing.until);
-    if let Some(NewBody::Other { body, .. }) = body {
-        record.encoding = body.encoding;
-        record.body = body.location;
+/// What a lease, and another body if there is one, make of a record.
+fn leased(lease: &Lease, body: Option<&NewBody>) -> Leased {
+    let Standing { state, until } = lease.standing;
+    let body = match body {
+        Some(NewBody::Other { body, .. }) => Some(*body),
+        Some(NewBody::Change(_)) | None => None,
+    };
+    Leased {
+        generation: lease.generation,
+        deliveries: lease.deliveries,
+        state,
+        until,
+        body,
     }
 }

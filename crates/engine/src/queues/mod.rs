@@ -2,6 +2,7 @@
 //! snapshot and a repair do with them. [`Profile`] is what is different.
 
 mod backlog;
+mod missing;
 mod moves;
 mod profile;
 mod repair;
@@ -10,6 +11,7 @@ pub(crate) mod snapshot;
 use std::ops::{Deref, DerefMut};
 
 pub(crate) use self::backlog::Backlog;
+pub(crate) use self::missing::Walk;
 pub use self::moves::{Moved, MovedOf};
 pub(crate) use self::profile::Profile;
 use crate::catalogue::{Catalogue, Deadline};

@@ -84,7 +84,7 @@ fn plan_bus_queue(queue: SharedBusQueue, at_least: u64, parts: &mut Vec<Part>) {
     parts.extend(blocks.map(|blocks| Part::Ids(incarnation, blocks)));
     plan_messages(&queue, at_least, Messages::Bus(numbers), parts);
     let sources = message_groups(&queue.runs, at_least).into_iter();
-    let sources = sources.filter(|runs| runs.iter().any(|run| run.has_sources()));
+    let sources = sources.filter(|runs| runs.iter().any(|run| run.whole().has_sources()));
     parts.extend(sources.map(|runs| Part::Sources(incarnation, runs)));
 }
 

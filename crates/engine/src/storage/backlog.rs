@@ -130,11 +130,6 @@ impl Backlog {
         self.timed().hidden_count()
     }
 
-    /// The message that was sent first, expired or not.
-    pub(crate) fn oldest(&self) -> Option<Message> {
-        self.table().first().map(|entry| stored(entry).1)
-    }
-
     /// The message of that number, expired or not.
     pub(crate) fn find(&self, number: SequenceNumber) -> Option<Message> {
         self.table().get(number).map(|entry| stored(entry).1)

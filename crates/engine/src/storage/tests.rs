@@ -1,6 +1,7 @@
 //! Commands and what comes of them; and that a replay and a snapshot give the same state.
 
 mod accounts;
+mod cold;
 mod effects;
 
 use bytes::Bytes;
@@ -20,6 +21,7 @@ use crate::table::BodyEncoding;
 use crate::table::RunLength;
 use crate::turn::Decision;
 use crate::turn::Journal;
+use crate::turn::missing::tests::{Cold, USUAL};
 use crate::vocabulary::EntityName;
 use crate::vocabulary::Timestamp;
 use crate::vocabulary::Token;
@@ -30,6 +32,8 @@ struct Partition {
     state: State,
     now: Timestamp,
     log: Log,
+    /// The same with nothing in memory, unless the test changes the state by itself.
+    cold: Option<Cold>,
 }
 
 #[derive(Default)]
@@ -78,6 +82,7 @@ impl Partition {
             state: State::new(),
             now: Timestamp::from_ms(1_000_000),
             log: Log::default(),
+            cold: Some(Cold::new()),
         };
         let initialize = Command::Initialize {
             secret: [42; 16],
@@ -96,7 +101,19 @@ impl Partition {
     fn decide(&mut self, command: Command) -> Decision {
         let promise = Promise::of(&command, &self.state, self.now);
         let (before, before_bytes) = (self.log.events.len(), self.log.size_bytes());
-        let decision = crate::Turn::new(&mut self.state, self.now, &mut self.log).decide(command);
+        let mut turn = crate::Turn::new(&mut self.state, self.now, &mut self.log);
+        let decision = turn.decide(command.clone());
+        if let Some(cold) = &mut self.cold {
+            let events = &self.log.events[before..];
+            cold.decide(
+                self.now,
+                command,
+                USUAL,
+                &decision.result,
+                events,
+                &self.state,
+            );
+        }
         let written_bytes = self.log.size_bytes() - before_bytes;
         promise.check(&self.state, &self.log.events[before..], written_bytes);
         if decision.result.is_err() {
@@ -207,9 +224,13 @@ impl Partition {
     }
 
     fn tick(&mut self, budget: u32) -> bool {
-        crate::Turn::new(&mut self.state, self.now, &mut self.log)
-            .tick(budget)
-            .more_is_due
+        let before = self.log.events.len();
+        let ticked = crate::Turn::new(&mut self.state, self.now, &mut self.log).tick(budget);
+        if let Some(cold) = &mut self.cold {
+            let events = &self.log.events[before..];
+            cold.tick(self.now, budget, &ticked, events, &self.state);
+        }
+        ticked.more_is_due
     }
 
     /// What a restart makes of the log, and of a snapshot.

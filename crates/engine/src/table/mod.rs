@@ -14,10 +14,14 @@
 //! are sums over the runs, and each run's over its messages; a run's bound of expiry has an entry in `expiries`
 //! unless it is [`Timestamp::NEVER`]; each run's spread is that of its messages' bodies, and counted in [`Live`].
 
+mod ask;
 mod bits;
 pub(crate) mod codec;
+mod cold;
 mod expiry;
 mod length;
+mod missing;
+mod page;
 mod record;
 mod records;
 mod restore;
@@ -33,7 +37,11 @@ use std::sync::Arc;
 
 use kew_planted::{Bug, is_planted};
 
+pub(crate) use self::ask::Seen;
+pub use self::cold::{GroupRead, GroupToRead, ReadError, Sealing};
 pub use self::length::RunLength;
+pub use self::missing::{Group, Missing};
+pub(crate) use self::record::Leased;
 pub(crate) use self::record::size_bytes;
 pub use self::record::{
     BodyEncoding, DeadLetterCause, MESSAGE_OVERHEAD_BYTES, MessageState, Placed, Record, Side,
@@ -88,6 +96,8 @@ pub(crate) struct Table {
     expiries: Hint<BTreeSet<(Timestamp, u64)>>,
     count: u64,
     size_bytes: u64,
+    /// The runs whose records are on pages.
+    cold: Hint<BTreeSet<u64>>,
     /// How many records were copied because a snapshot had their runs.
     copied: Hint<u64>,
     /// Runs that ended as a whole, to be freed elsewhere.
@@ -105,6 +115,7 @@ impl Table {
             expiries: Hint::default(),
             count: 0,
             size_bytes: 0,
+            cold: Hint::default(),
             copied: Hint::default(),
             waste: Hint::default(),
         }
@@ -234,6 +245,7 @@ impl Table {
         if is_empty {
             self.expiries.remove(&(expires_first, index));
             self.runs.remove(index);
+            self.cold.remove(&index);
         }
         if !is_planted(Bug::CountNotLowered) {
             self.count -= 1;
@@ -242,20 +254,20 @@ impl Table {
         true
     }
 
-    /// Changes a message, which can then be received in the order of its number or not. Returns false if there
-    /// is none.
-    pub(crate) fn change(
+    /// Gives a message a lease, with which it can be received in the order of its number or not. Returns false if
+    /// there is none.
+    pub(crate) fn lease(
         &mut self,
         number: SequenceNumber,
         is_ready: bool,
-        change: impl FnOnce(&mut Record),
+        leased: &Leased,
     ) -> bool {
         let index = self.length.run_of(number.as_u64());
         let Some(run) = self.run_mut(index) else {
             return false;
         };
         let had_ready = run.has_ready();
-        if !run.change(number, change) {
+        if !run.lease(number, leased) {
             return false;
         }
         run.set_ready(number, is_ready);
@@ -298,13 +310,19 @@ impl Table {
         live: &mut Live,
     ) -> bool {
         let index = self.length.run_of(number.as_u64());
-        let is_there = self.has_body(number, body.from);
+        // Of a record that is not in memory, the event says that the body is there.
+        let is_there = self.is_cold_at(number) || self.has_body(number, body.from);
         if is_there && let Some(run) = self.run_mut(index) {
             run.move_body(number, body);
             live.take(&mut run.spread, body.from);
             live.add(&mut run.spread, body.to);
         }
         is_there
+    }
+
+    fn is_cold_at(&self, number: SequenceNumber) -> bool {
+        let run = self.run(self.length.run_of(number.as_u64()));
+        run.is_some_and(|run| run.is_cold_at(number))
     }
 
     /// Whether a message has that body, or that change to its properties.
@@ -336,6 +354,14 @@ impl Table {
         }
     }
 
+    /// Adds a change to a message's properties. Nothing happens if there is no such message.
+    pub(crate) fn add_overlay(&mut self, number: SequenceNumber, overlay: BodyLocation) {
+        let index = self.length.run_of(number.as_u64());
+        if let Some(run) = self.run_mut(index) {
+            run.add_overlay(number, overlay);
+        }
+    }
+
     /// Changes what few messages have, but not their bytes. Nothing happens if there is no such message.
     pub(crate) fn change_side(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Side)) {
         let index = self.length.run_of(number.as_u64());
@@ -361,6 +387,7 @@ impl Table {
         let gone = self.runs.remove_if(runs, is_gone);
         for (index, run) in gone {
             self.ready.remove(&index);
+            self.cold.remove(&index);
             self.expiries.remove(&(*run.expires_first, index));
             self.count -= run.live_count();
             self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
@@ -406,24 +433,20 @@ impl Table {
         self.runs.get(index).map(Arc::as_ref)
     }
 
-    /// The first message.
-    pub(crate) fn first(&self) -> Option<Entry<'_>> {
-        self.runs.first()?.entries().next()
-    }
-
-    /// Every message, in order.
+    /// Every message, in order. Reads pages: not for decisions.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.runs.iter().flat_map(|(_, run)| run.entries())
+        self.runs.iter().flat_map(|(_, run)| run.whole().entries())
     }
 
-    /// The messages of the runs with bodies in these units of positions. Looks at no message of another run.
+    /// The messages of the runs with bodies in these units of positions. Looks at no message of another run. Reads
+    /// pages: not for decisions.
     pub(crate) fn entries_near(
         &self,
         units: RangeInclusive<u32>,
     ) -> impl Iterator<Item = Entry<'_>> {
         let runs = self.runs.iter().map(|(_, run)| run);
         let near = runs.filter(move |run| run.spread.touches(&units));
-        near.flat_map(|run| run.entries())
+        near.flat_map(|run| run.whole().entries())
     }
 
     /// Every message from a number on, in order.
@@ -461,7 +484,7 @@ impl Table {
         let mut walked = live.apart();
         for (_, run) in self.runs.iter() {
             let mut spread = Spread::default();
-            let bodies = run.entries().flat_map(|entry| entry.bodies());
+            let bodies = run.whole().entries().flat_map(|entry| entry.bodies());
             bodies.for_each(|body| walked.add(&mut spread, body));
             assert_eq!(run.spread, spread);
         }
@@ -482,12 +505,14 @@ impl Table {
         let mut expiries = BTreeSet::new();
         for (index, run) in self.runs.iter() {
             run.check();
-            let sizes = run.entries().map(|entry| entry.size_bytes());
+            assert!(!run.is_cold() || self.cold.contains(&index));
+            let whole = run.whole();
+            let sizes = whole.entries().map(|entry| entry.size_bytes());
             assert_eq!(sizes.sum::<u64>(), run.size_bytes);
-            let ready = run.entries().filter(|entry| is_ready(entry.record));
-            assert!(run.ready_entries().eq(ready));
+            let ready = whole.entries().filter(|entry| is_ready(entry.record));
+            assert!(whole.ready_entries().eq(ready));
             assert_eq!(self.ready.contains(&index), run.has_ready());
-            for entry in run.entries() {
+            for entry in whole.entries() {
                 assert_eq!(self.length.run_of(entry.number.as_u64()), index);
                 assert!(*run.expires_first <= expiry(entry.record));
             }

@@ -111,6 +111,17 @@ impl Record {
         }
     }
 
+    /// Gives it a lease, and another body if there is one.
+    pub(crate) fn lease(&mut self, leased: &Leased) {
+        self.generation = leased.generation;
+        self.deliveries = leased.deliveries;
+        self.stand(leased.state, leased.until);
+        if let Some(body) = leased.body {
+            self.encoding = body.encoding;
+            self.body = body.location;
+        }
+    }
+
     /// Gives it a state that lasts until then. For a ready message that is its expiry.
     pub(crate) fn stand(&mut self, state: MessageState, until: Timestamp) {
         self.state = state;
@@ -121,6 +132,18 @@ impl Record {
             MessageState::Deferred => {}
         }
     }
+}
+
+/// What a lease makes of a record: all of its values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leased {
+    pub(crate) generation: LeaseGeneration,
+    pub(crate) deliveries: u32,
+    pub(crate) state: MessageState,
+    /// When the state ends.
+    pub(crate) until: Timestamp,
+    /// The body from now on, if it is another one.
+    pub(crate) body: Option<Placed>,
 }
 
 /// What few messages have.

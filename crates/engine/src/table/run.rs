@@ -3,38 +3,44 @@
 use std::collections::BTreeMap;
 
 use super::Entry;
+use super::ask::Seen;
 use super::bits::Bits;
+use super::cold::Cold;
 use super::length::RunLength;
-use super::record::{Record, Side};
+use super::record::{Leased, Record, Side};
 use super::records::Records;
 use super::spread::{Live, Spread};
-use crate::vocabulary::{BodyMove, Hint, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, BodyMove, Hint, SequenceNumber, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct Run {
-    length: RunLength,
-    index: u64,
-    records: Records,
+    pub(super) length: RunLength,
+    pub(super) index: u64,
+    /// Those in memory: all of them, unless the run is cold.
+    pub(super) records: Records,
     /// The slots with a message.
-    live: Bits,
+    pub(super) live: Bits,
     /// The live ones that can be received in the order of their numbers.
-    ready: Bits,
-    sides: BTreeMap<usize, Side>,
-    live_count: u64,
+    pub(super) ready: Bits,
+    /// Of the records in memory.
+    pub(super) sides: BTreeMap<usize, Side>,
+    pub(super) live_count: u64,
     pub(super) size_bytes: u64,
     /// Where its messages' bodies lie.
     pub(super) spread: Spread,
     /// A lower bound of when the next message expires: the message that had it may be gone.
     pub(super) expires_first: Hint<Timestamp>,
     /// An upper bound of all expiries, likewise. A run that comes from a snapshot may have a lower one.
-    expires_last: Timestamp,
+    pub(super) expires_last: Timestamp,
+    /// Set if the records lie on a page.
+    pub(super) cold: Option<Box<Cold>>,
 }
 
 /// The bounds, and how the records lie, depend on the past. Only the messages count.
 impl PartialEq for Run {
     fn eq(&self, other: &Self) -> bool {
         (self.size_bytes, self.ready) == (other.size_bytes, other.ready)
-            && self.entries().eq(other.entries())
+            && self.whole().entries().eq(other.whole().entries())
     }
 }
 
@@ -47,6 +53,7 @@ impl Clone for Run {
             spread: self.spread.clone(),
             sides: self.sides.clone(),
             expires_first: Hint::new(*self.expires_first),
+            cold: self.cold.clone(),
             ..*self
         }
     }
@@ -66,19 +73,30 @@ impl Run {
             spread: Spread::default(),
             expires_first: Hint::new(Timestamp::NEVER),
             expires_last: Timestamp::ZERO,
+            cold: None,
         }
     }
 
-    fn number(&self, slot: usize) -> SequenceNumber {
+    pub(super) fn number(&self, slot: usize) -> SequenceNumber {
         SequenceNumber::new(self.length.first_of(self.index) + slot as u64)
     }
 
-    fn slot(&self, number: SequenceNumber) -> usize {
+    pub(super) fn slot(&self, number: SequenceNumber) -> usize {
         self.length.slot_of(number.as_u64())
     }
 
     pub(super) fn index(&self) -> u64 {
         self.index
+    }
+
+    /// Its first number.
+    pub(super) fn start(&self) -> SequenceNumber {
+        self.number(0)
+    }
+
+    /// Whether there is a message of that number.
+    pub(super) fn contains(&self, number: SequenceNumber) -> bool {
+        self.live.contains(self.slot(number))
     }
 
     /// Whether a message can be received in the order of its number.
@@ -141,6 +159,7 @@ impl Run {
             }
             self.sides.insert(slot, side);
         }
+        self.note_changed(slot);
         true
     }
 
@@ -154,27 +173,30 @@ impl Run {
         self.sides.remove(&slot);
         self.records.take(slot);
         self.live_count -= 1;
+        self.note_gone(slot);
         true
     }
 
-    /// Changes a message. Returns false if there is none.
-    pub(super) fn change(
-        &mut self,
-        number: SequenceNumber,
-        change: impl FnOnce(&mut Record),
-    ) -> bool {
+    /// Gives a message a lease. Returns false if there is none.
+    pub(super) fn lease(&mut self, number: SequenceNumber, leased: &Leased) -> bool {
         let slot = self.slot(number);
         let Some(record) = self.records.get_mut(slot) else {
-            return false;
+            return self.lease_cold(slot, leased);
         };
-        change(record);
+        record.lease(leased);
         self.expires_last = self.expires_last.max(record.expires_at);
+        self.note_changed(slot);
         true
     }
 
     /// Gives a message a body, or a change to its properties, in another place.
     pub(super) fn move_body(&mut self, number: SequenceNumber, body: BodyMove) {
         let slot = self.slot(number);
+        if self.is_cold_at(number) {
+            self.move_body_cold(slot, body);
+            return;
+        }
+        self.note_changed(slot);
         let record = self.records.get_mut(slot);
         let sent = record.map(|record| &mut record.body).into_iter();
         let side = self.sides.get_mut(&slot).into_iter();
@@ -189,11 +211,21 @@ impl Run {
         &self.spread
     }
 
-    /// Changes what few messages have. Nothing happens if there is no such message.
+    /// Changes what few messages have. Nothing happens if there is no such message in memory.
     pub(super) fn change_side(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Side)) {
         let slot = self.slot(number);
-        if self.live.contains(slot) {
+        if self.records.get(slot).is_some() {
             change(self.sides.entry(slot).or_default());
+            self.note_changed(slot);
+        }
+    }
+
+    /// Adds a change to a message's properties. Nothing happens if there is no such message.
+    pub(super) fn add_overlay(&mut self, number: SequenceNumber, overlay: BodyLocation) {
+        if self.is_cold_at(number) {
+            self.add_overlay_cold(self.slot(number), overlay);
+        } else {
+            self.change_side(number, |side| side.overlays.push(overlay));
         }
     }
 
@@ -226,12 +258,52 @@ impl Run {
         self.live.contains(slot).then(|| self.entry(slot))?
     }
 
+    /// The message of a live slot. Whoever reads has asked for it before, or the run is not cold.
     fn entry(&self, slot: usize) -> Option<Entry<'_>> {
+        let entry = self.entry_here(slot);
+        assert!(
+            entry.is_some(),
+            "the record of {:?} is read and not in memory",
+            self.number(slot)
+        );
+        entry
+    }
+
+    /// The message of a slot, if its record is in memory.
+    fn entry_here(&self, slot: usize) -> Option<Entry<'_>> {
         Some(Entry {
             number: self.number(slot),
             record: self.records.get(slot)?,
             side: self.sides.get(&slot),
         })
+    }
+
+    fn seen_at(&self, slot: usize) -> Seen<'_> {
+        (self.number(slot), self.entry_here(slot))
+    }
+
+    /// A message, as far as it is in memory.
+    pub(super) fn seen(&self, number: SequenceNumber) -> Option<Seen<'_>> {
+        let slot = self.slot(number);
+        self.live.contains(slot).then(|| self.seen_at(slot))
+    }
+
+    /// The messages from a number on.
+    pub(super) fn seen_from(&self, number: SequenceNumber) -> impl Iterator<Item = Seen<'_>> {
+        let slots = self.live.iter_from(self.first_slot_from(number));
+        slots.map(|slot| self.seen_at(slot))
+    }
+
+    /// Those that can be received in the order of their numbers.
+    pub(super) fn ready_seen(&self) -> impl Iterator<Item = Seen<'_>> {
+        self.ready.iter_from(0).map(|slot| self.seen_at(slot))
+    }
+
+    fn first_slot_from(&self, number: SequenceNumber) -> usize {
+        match self.length.run_of(number.as_u64()) < self.index {
+            true => 0,
+            false => self.slot(number),
+        }
     }
 
     /// The messages, in order.
@@ -246,12 +318,7 @@ impl Run {
 
     /// The messages from a number of this run on.
     pub(crate) fn entries_from(&self, number: SequenceNumber) -> impl Iterator<Item = Entry<'_>> {
-        let slot = if self.length.run_of(number.as_u64()) < self.index {
-            0
-        } else {
-            self.slot(number)
-        };
-        let slots = self.live.iter_from(slot);
+        let slots = self.live.iter_from(self.first_slot_from(number));
         slots.filter_map(|slot| self.entry(slot))
     }
 
@@ -260,8 +327,9 @@ impl Run {
         self.ready.iter_from(0).filter_map(|slot| self.entry(slot))
     }
 
-    /// All messages, to change them.
+    /// All messages, to change them. The run is not cold.
     pub(super) fn records_mut(&mut self) -> impl Iterator<Item = &mut Record> {
+        assert!(self.cold.is_none(), "a cold run is changed as a whole");
         self.records.iter_mut()
     }
 
@@ -271,8 +339,8 @@ impl Run {
         assert!(self.live_count > 0, "a run without messages is removed");
         assert!(self.ready.iter_from(0).all(|it| self.live.contains(it)));
         assert!(self.sides.keys().all(|it| self.live.contains(*it)));
-        assert_eq!(self.entries().count() as u64, self.live_count);
-        for entry in self.entries() {
+        assert_eq!(self.whole().entries().count() as u64, self.live_count);
+        for entry in self.whole().entries() {
             assert!(self.expires_last >= entry.record.expires_at);
         }
     }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::vocabulary::LeaseGeneration;
+use crate::vocabulary::{Incarnation, LeaseGeneration};
 
 fn number(number: u64) -> SequenceNumber {
     SequenceNumber::new(number)
@@ -61,6 +61,12 @@ enum Step {
     Expire {
         now: u64,
     },
+    /// Takes records out of memory: the run of that number is sealed in that way, and others in others.
+    Seal {
+        run: u64,
+    },
+    /// Reads everything.
+    Read,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -74,6 +80,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (nth(), 1_u32..9).prop_map(|(nth, length)| Step::Overlay { nth, length }),
         1 => (0_u64..60, 0_u64..30).prop_map(|(from, length)| Step::RemoveRuns { from, length }),
         1 => (0_u64..100).prop_map(|now| Step::Expire { now }),
+        2 => (0_u64..100).prop_map(|run| Step::Seal { run }),
+        1 => Just(Step::Read),
     ]
 }
 
@@ -82,6 +90,8 @@ struct Pair {
     table: Table,
     model: Model,
     live: Live,
+    /// Whether all records are in memory.
+    is_warm: bool,
 }
 
 impl Pair {
@@ -90,7 +100,27 @@ impl Pair {
             table,
             model: Model::new(),
             live: Live::new(CountUnit::at_most(4096)),
+            is_warm: true,
         }
+    }
+
+    /// Reads everything that is not in memory.
+    fn read(&mut self) {
+        let entity = Incarnation::new(1);
+        let mut missing = Missing::default();
+        for at in self.model.keys() {
+            self.table.ask(entity, number(*at), &mut missing);
+        }
+        let before = missing.groups.len();
+        for group in std::mem::take(&mut missing.groups) {
+            let read = self.table.to_read(group).unwrap().read().unwrap();
+            assert!(self.table.take_read(read));
+        }
+        for run in 0..60 {
+            self.table.ask_run(entity, run, &mut missing);
+        }
+        assert!(missing.is_empty() && (before == 0 || self.table.has_cold()));
+        self.is_warm = true;
     }
 
     fn insert(&mut self, at: u64, ready: bool, length: u32) {
@@ -132,14 +162,28 @@ impl Pair {
                 if let Some(at) = self.nth(nth) {
                     let overlay = location(length);
                     let change = |side: &mut Side| side.overlays.push(overlay);
-                    self.table.change_side(number(at), change);
+                    self.table.add_overlay(number(at), overlay);
                     self.table.resize(number(at), length.into(), 0);
                     (self.table).recount(number(at), overlay, None, &mut self.live);
                     change(&mut self.model.get_mut(&at).unwrap().1);
                 }
             }
             Step::RemoveRuns { from, length } => self.remove_runs(from, from + length),
+            Step::Seal { run } => {
+                let mut nth = run;
+                self.table.seal(0..=u64::MAX, || {
+                    nth += 1;
+                    match nth % 3 {
+                        0 => Sealing::Write,
+                        1 => Sealing::Forget,
+                        _ => Sealing::Stay,
+                    }
+                });
+                self.is_warm = false;
+            }
+            Step::Read => self.read(),
             Step::Expire { now } => {
+                self.read();
                 let now = Timestamp::from_ms(now);
                 while let Some(run) = self.table.run_to_expire(now) {
                     self.table.raise_expiry(run, |record| match expiry(record) {
@@ -164,9 +208,12 @@ impl Pair {
     }
 
     fn remove_at(&mut self, at: u64) {
-        let entry = self.table.get(number(at)).unwrap();
-        let size_bytes = entry.size_bytes();
-        let bodies: Vec<_> = entry.bodies().collect();
+        let (record, side) = &self.model[&at];
+        let size_bytes = size_bytes(record.body, &side.overlays);
+        let bodies: Vec<_> = [record.body]
+            .into_iter()
+            .chain(side.overlays.iter().copied())
+            .collect();
         for is_there in [true, false] {
             let (table, live) = (&mut self.table, &mut self.live);
             let is_gone = table.remove(number(at), size_bytes, bodies.iter().copied(), live);
@@ -177,17 +224,19 @@ impl Pair {
 
     fn change(&mut self, nth: usize, ready: bool, expires: Option<u64>) {
         let Some(at) = self.nth(nth) else { return };
-        let change = |record: &mut Record| {
-            record.state = if ready {
-                MessageState::Ready
-            } else {
-                MessageState::Deferred
-            };
-            record.expires_at = expires.map_or(Timestamp::NEVER, Timestamp::from_ms);
+        let leased = Leased {
+            generation: LeaseGeneration::new(7),
+            deliveries: 1,
+            state: match ready {
+                true => MessageState::Ready,
+                false => MessageState::Deferred,
+            },
+            until: expires.map_or(Timestamp::NEVER, Timestamp::from_ms),
+            body: None,
         };
-        assert!(self.table.change(number(at), ready, change));
+        assert!(self.table.lease(number(at), ready, &leased));
         let (record, _) = self.model.get_mut(&at).unwrap();
-        change(record);
+        record.lease(&leased);
         self.table.lower_expiry(number(at), expiry(record));
     }
 
@@ -229,6 +278,19 @@ impl Pair {
             (entry.number.as_u64(), (*entry.record, side))
         });
         assert_eq!(found.collect::<Model>(), self.model);
+        if self.is_warm {
+            self.check_orders();
+        }
+        let ends = [
+            self.table.entries().next().map(|it| it.number),
+            self.table.entries().last().map(|it| it.number),
+        ];
+        let expected = [self.model.keys().next(), self.model.keys().next_back()];
+        assert_eq!(ends, expected.map(|it| it.map(|at| number(*at))));
+    }
+
+    /// Only records in memory may be read.
+    fn check_orders(&self) {
         let ready = self
             .table
             .ready(Timestamp::ZERO)
@@ -243,12 +305,6 @@ impl Pair {
             let found = found.map(|entry| entry.number.as_u64());
             assert!(found.eq(self.model.range(from..).map(|(at, _)| *at)));
         }
-        let ends = [
-            self.table.first().map(|it| it.number),
-            self.table.entries().last().map(|it| it.number),
-        ];
-        let expected = [self.model.keys().next(), self.model.keys().next_back()];
-        assert_eq!(ends, expected.map(|it| it.map(|at| number(*at))));
     }
 }
 
@@ -336,7 +392,7 @@ fn a_run_gives_back_the_room_that_is_not_needed() {
     }
     pair.check();
     assert_eq!(
-        pair.table.first().map(|entry| entry.number),
+        pair.table.entries().next().map(|entry| entry.number),
         Some(number(998))
     );
 }

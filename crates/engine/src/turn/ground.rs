@@ -47,6 +47,10 @@ impl bus::Ground for Turn<'_> {
         self.due_budget
     }
 
+    fn is_due_done(&self) -> bool {
+        self.is_due_done
+    }
+
     fn emit(&mut self, fact: BusFact) {
         self.emit(Fact::Bus(fact));
     }

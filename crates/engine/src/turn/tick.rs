@@ -1,18 +1,27 @@
 //! Turns due things into events.
 
+use std::collections::BTreeSet;
+
 use super::Turn;
 use crate::bus::{self, DueStep};
 use crate::catalogue::LOOKS_PER_UNIT;
 use crate::event::Fact;
+use crate::state::State;
 use crate::storage::{ENDED_COUNT_MAX, StorageFact};
+use crate::table::Missing;
 use crate::vocabulary::Incarnation;
 
 /// The result of a tick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticked {
-    /// Whether the budget ran out before everything that is due was done.
+    /// Whether more is due that another tick can do.
     pub more_is_due: bool,
+    /// What other due things need first.
+    pub missing: Missing,
 }
+
+/// Reads what is missing, if it can. Returns whether it did.
+type Read<'a> = &'a mut dyn FnMut(&mut State, &Missing) -> bool;
 
 /// How many due things of an entity a tick does before those of the next one.
 const IN_A_ROW: u32 = 16;
@@ -27,21 +36,50 @@ impl Turn<'_> {
     ///
     /// Entities with due things are served in turn, 16 things each. Which entity is next is not part of the state:
     /// events say what was done, and a replay does it in their order.
+    ///
+    /// An entity whose next due thing needs what is not in memory waits, and the others come first.
     pub fn tick(&mut self, budget: u32) -> Ticked {
-        let ticked = self.do_all_due(budget);
+        self.tick_reading(budget, &mut |_, _| false)
+    }
+
+    /// The same, but what is missing is read at once.
+    pub(crate) fn tick_reading(&mut self, budget: u32, read: Read<'_>) -> Ticked {
+        let ticked = self.do_all_due(budget, read);
         self.record_effects();
         ticked
     }
 
-    fn do_all_due(&mut self, budget: u32) -> Ticked {
+    fn do_all_due(&mut self, budget: u32, read: Read<'_>) -> Ticked {
         let mut left = budget;
+        let (mut waiting, mut missing) = (BTreeSet::new(), Missing::default());
+        let mut is_any_done = false;
         while left > 0
             && let Some(entity) = self.next_entity()
         {
+            // All others that are due were served since it was asked for.
+            if waiting.contains(&entity) {
+                return Ticked {
+                    more_is_due: is_any_done,
+                    missing,
+                };
+            }
             let mut in_a_row = 0;
             while left > 0 && in_a_row < IN_A_ROW {
+                let needed = self.missing_for_due(entity, left.min(IN_A_ROW - in_a_row));
+                if !needed.is_empty() {
+                    if read(self.state, &needed) {
+                        continue;
+                    }
+                    missing.groups.extend(needed.groups);
+                    waiting.insert(entity);
+                    left -= u32::from(in_a_row == 0);
+                    break;
+                }
                 match self.do_one(entity, left) {
-                    DueStep::Done(cost) => left = left.saturating_sub(cost),
+                    DueStep::Done(cost) => {
+                        left = left.saturating_sub(cost);
+                        is_any_done = true;
+                    }
                     DueStep::Nothing => {
                         // To look takes time too.
                         left -= u32::from(in_a_row == 0);
@@ -52,15 +90,20 @@ impl Turn<'_> {
                         if in_a_row > 0 {
                             self.state.serve(entity, self.now);
                         }
-                        return Ticked { more_is_due: true };
+                        return Ticked {
+                            more_is_due: true,
+                            missing,
+                        };
                     }
                 }
                 in_a_row += 1;
             }
             self.state.serve(entity, self.now);
         }
+        let is_all_waiting = !is_any_done && !waiting.is_empty() && left > 0;
         Ticked {
-            more_is_due: self.next_entity().is_some(),
+            more_is_due: self.next_entity().is_some() && !is_all_waiting,
+            missing,
         }
     }
 

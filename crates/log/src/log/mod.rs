@@ -202,7 +202,7 @@ impl Log {
             Outcome::Retire(retired) => self.retire_done(retired),
             Outcome::Ballast(made) => self.ballast_done(made),
             // It is for the caller that asked.
-            Outcome::Read(_) => None,
+            Outcome::Read(_) | Outcome::Load(_) => None,
         };
         if let Some(failure) = failure {
             self.failed = Some(LogFailed(failure));

@@ -18,6 +18,7 @@ pub(crate) const DELIVERY_COUNT: &str = "I8 delivery count";
 pub(crate) const UNIQUE_IDS: &str = "I9 unique ids";
 pub(crate) const TIME: &str = "I10 time";
 pub(crate) const FAIR_TURNS: &str = "F1 fair turns";
+pub(crate) const ORDER: &str = "F2 order within a queue";
 pub(crate) const LIVENESS: &str = "L1 liveness";
 pub(crate) const SPACE: &str = "L2 space follows live data";
 pub(crate) const RECOVERY: &str = "recovery";

@@ -47,7 +47,7 @@ pub const CONTROLS: [Planted; 5] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 36] = [
+pub const OF_STORAGE: [Planted; 37] = [
     COMMIT_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
     DIRECTORY_NOT_SYNCED,
@@ -87,6 +87,7 @@ pub const OF_STORAGE: [Planted; 36] = [
     Planted::seams("QueueNotListed", door::queue_not_listed),
     Planted::seams("ClockFollowsWall", door::clock_follows_wall),
     Planted::seams("RotationStuck", door::rotation_stuck),
+    Planted::line("LaneForgotten", Bug::LaneForgotten),
 ];
 
 /// The bugs of bus queues.

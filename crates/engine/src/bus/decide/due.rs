@@ -116,7 +116,9 @@ impl Turn<'_> {
         if let Some(expiring) = backlog.expiring(now) {
             return Some(Due::Expiry(expiring));
         }
-        let to_forward = entity.destination().and(backlog.next_to_forward(now));
+        let to_forward = entity
+            .destination()
+            .and_then(|_| backlog.next_to_forward(now));
         if let Some(number) = to_forward {
             return Some(Due::Forward(number));
         }

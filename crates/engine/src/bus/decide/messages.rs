@@ -128,6 +128,7 @@ impl Turn<'_> {
         let mut room = AnswerRoom::new(count);
         let messages = backlog
             .walk(session, from)
+            .take(ITEMS_MAX.min(count as usize))
             .take_while(|message| room.takes(message))
             .map(peeked);
         Ok(BusOutcome::Peeked(messages.collect()))

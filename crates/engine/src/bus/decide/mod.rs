@@ -6,6 +6,7 @@
 mod due;
 mod effects;
 mod messages;
+mod missing;
 mod operate;
 mod queues;
 mod receive;
@@ -16,6 +17,7 @@ mod transact;
 use bytes::Bytes;
 
 pub(crate) use self::due::DueStep;
+pub(crate) use self::missing::DueSpent;
 use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::{BusQueue, Role};
@@ -35,6 +37,8 @@ pub(crate) trait Ground {
     fn now(&self) -> Timestamp;
     /// How many due things a command carries out first.
     fn due_budget(&self) -> u32;
+    /// Whether it has done so.
+    fn is_due_done(&self) -> bool;
     /// Makes a fact part of the state and of the log.
     fn emit(&mut self, fact: BusFact);
     /// Makes an effect part of the state, and of the log with those that follow.
@@ -197,7 +201,9 @@ impl<'a> Turn<'a> {
         decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
     ) -> Decision {
         let found = self.catalogue().find(name);
-        if let Some(queue) = found {
+        if let Some(queue) = found
+            && !self.0.is_due_done()
+        {
             self.do_due(queue, self.due_budget());
         }
         // A due thing may have been the end of the queue itself.

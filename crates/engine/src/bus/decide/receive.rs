@@ -38,6 +38,8 @@ impl Turn<'_> {
             })
         };
         let ready = backlog.ready(session, self.now());
+        // The one after the last is not looked at.
+        let ready = ready.take(ITEMS_MAX.min(count as usize));
         let taken: Vec<SequenceNumber> = ready.take_while(|number| takes(number)).collect();
         let delivered = taken
             .into_iter()
@@ -157,7 +159,7 @@ impl Turn<'_> {
     }
 
     /// The number of the session that a receiver has locked. 0 if the queue has no sessions.
-    fn session_of_receiver(
+    pub(super) fn session_of_receiver(
         &self,
         queue: Incarnation,
         session: Option<Token>,

@@ -44,16 +44,24 @@ impl Turn<'_> {
 
     /// Carries out due things in each queue first: they may end a queue.
     fn do_due_for(&mut self, parts: &[TransactionPart]) {
+        if self.0.is_due_done() {
+            return;
+        }
         let queues: BTreeSet<&EntityName> = parts.iter().map(|part| &part.queue).collect();
-        let count = u32::try_from(queues.len()).unwrap_or(u32::MAX).max(1);
-        let budget = match self.due_budget() {
-            0 => 0,
-            budget => (budget / count).max(1),
-        };
+        let budget = self.due_budget_for(queues.len());
         for name in queues {
             if let Some(queue) = self.catalogue().find(name) {
                 self.do_due(queue, budget);
             }
+        }
+    }
+
+    /// The budget of each of so many queues.
+    pub(super) fn due_budget_for(&self, count: usize) -> u32 {
+        let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+        match self.due_budget() {
+            0 => 0,
+            budget => (budget / count).max(1),
         }
     }
 

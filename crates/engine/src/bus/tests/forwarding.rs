@@ -20,10 +20,7 @@ fn letters(p: &mut Partition, of: &str) -> Vec<(String, Option<DeadLetterCause>)
 /// Does all that is due, and finds that it ends.
 fn settle_down(p: &mut Partition, steps_max: u32) {
     let mut steps = 0;
-    while Turn::new(&mut p.state, p.now, &mut p.log)
-        .tick(1)
-        .more_is_due
-    {
+    while p.tick_once(1) {
         steps += 1;
         assert!(steps < steps_max, "it never ends");
     }

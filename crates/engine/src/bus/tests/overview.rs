@@ -137,8 +137,7 @@ fn queues_of_both_protocols_are_read_in_their_order() {
             queue: EntityName::storage_queue("acct", format!("stored{number}")),
             metadata: crate::storage::Metadata::default(),
         });
-        let mut turn = Turn::new(&mut p.state, p.now, &mut p.log);
-        turn.decide(create).result.unwrap();
+        p.decide(create, USUAL).unwrap();
         expected.push(format!("stored{number}"));
     }
     let (mut from, mut names) = (None, Vec::new());

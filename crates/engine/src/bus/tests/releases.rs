@@ -86,10 +86,7 @@ impl Partition {
                 .unwrap();
             }
         }
-        while Turn::new(&mut self.state, self.now, &mut self.log)
-            .tick(500)
-            .more_is_due
-        {}
+        while self.tick_once(500) {}
         let queue = self.state.catalogue.names[&jobs()];
         self.state.bus[&queue].backlog.check();
         let lock = self.accept(SessionChoice::Next).unwrap().lock;
@@ -123,10 +120,7 @@ fn check(end: End, deliveries: u32) {
     );
     // The event that ends the lock must be there: before it, the holder still has all.
     let first = held + usize::from(end != End::Time);
-    while Turn::new(&mut p.state, p.now, &mut p.log)
-        .tick(64)
-        .more_is_due
-    {}
+    while p.tick_once(64) {}
     let until = p.log.events.len();
     assert_eq!(p.replayed(), p.state);
     assert!(until - first > 50);
@@ -139,6 +133,7 @@ fn check(end: End, deliveries: u32) {
             state: State::new(),
             now: p.now,
             log: std::mem::take(&mut log),
+            cold: None,
         };
         cut.state = cut.replayed();
         cut.check_end(lock, deliveries);
@@ -171,12 +166,8 @@ fn a_release_without_room_leaves_all_to_due_work() {
     let release = Command::Bus(release);
     let room_bytes = release.describe().room_size_bytes_max(&p.state, 0);
     let before = p.log.size_bytes();
-    let mut turn = Turn::new(&mut p.state, p.now, &mut p.log).with_due_budget(0);
-    let decision = turn.decide(release);
-    assert_eq!(
-        decision.result,
-        Ok(Outcome::Bus(BusOutcome::SessionReleased))
-    );
+    let result = p.decide(release, 0);
+    assert_eq!(result, Ok(Outcome::Bus(BusOutcome::SessionReleased)));
     assert!(p.log.size_bytes() - before <= room_bytes);
     assert_eq!(p.locked_count(), MANY);
     p.check_end(lock, 0);

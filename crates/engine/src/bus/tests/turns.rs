@@ -23,9 +23,7 @@ fn left(p: &Partition, queue: &str) -> u64 {
 }
 
 fn tick(p: &mut Partition, budget: u32) -> bool {
-    Turn::new(&mut p.state, p.now, &mut p.log)
-        .tick(budget)
-        .more_is_due
+    p.tick_once(budget)
 }
 
 /// A queue with thousands of expired messages, and one that forwards thousands, which is due at any time.
@@ -62,7 +60,7 @@ fn a_queue_with_much_due_work_does_not_hold_back_another() {
 #[test]
 fn messages_that_are_looked_at_in_vain_use_up_the_budget() {
     let mut p = Partition::new();
-    p.state.catalogue.run_length = RunLength::DEFAULT;
+    p.change(|state| state.catalogue.run_length = RunLength::DEFAULT);
     for queue in ["long", "quiet"] {
         p.create(&entity(queue), BusQueueOptions::default())
             .unwrap();

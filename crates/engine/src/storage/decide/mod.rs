@@ -1,6 +1,7 @@
 //! Decisions about storage queues: a table of contents. Each family of commands has a file.
 
 mod list;
+mod missing;
 mod queue;
 mod receive;
 mod send;

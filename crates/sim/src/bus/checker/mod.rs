@@ -122,7 +122,9 @@ impl Checker {
     fn look(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
         match &operation.seen {
             // Nothing has changed.
-            Seen::Answered(Err(Rejection::Busy | Rejection::Full)) => Ok(()),
+            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::Unreadable)) => {
+                Ok(())
+            }
             Seen::Unknown | Seen::Answered(Err(Rejection::Stopped)) => {
                 self.unknown += 1;
                 self.pass_time(operation.until);

@@ -1,0 +1,200 @@
+//! Commands that wait until records of messages are read: their order, and what fails.
+
+use kew_broker::{Answered, Rejection, Reply, Rotation, Source};
+use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
+use kew_engine::{Command, EntityName, Outcome, Sealing};
+use kew_log::{Job, JobKind};
+
+use crate::partition::Driver;
+use crate::support::{delete, peek, queue, receive, send};
+
+/// A partition with messages of which none is in memory. Jobs that read wait until they are told to.
+struct Waiting {
+    driver: Driver,
+    commands: Rotation<u32>,
+    loads: Vec<Job>,
+    answers: Vec<(u32, Reply)>,
+    next: u32,
+}
+
+fn read_queue() -> Command {
+    Command::Storage(StorageCommand::ReadQueue { queue: queue() })
+}
+
+fn of_other_queue() -> Command {
+    Command::Storage(StorageCommand::CreateQueue {
+        queue: EntityName::storage_queue("acct", "other"),
+        metadata: Metadata::default(),
+    })
+}
+
+impl Waiting {
+    fn with(sealing: Sealing) -> Self {
+        let mut driver = Driver::new();
+        for body in ["a", "b", "c", "d", "e"] {
+            driver.ask(send(body)).unwrap();
+        }
+        driver.partition.seal(|_| sealing);
+        Self {
+            driver,
+            commands: Rotation::default(),
+            loads: Vec::new(),
+            answers: Vec::new(),
+            next: 0,
+        }
+    }
+
+    /// Submits a command, and decides what can be decided. Returns its ticket.
+    fn ask(&mut self, source: u64, command: Command) -> u32 {
+        self.next += 1;
+        let source = Source::numbered(source);
+        self.commands.push(source, self.next, command);
+        self.turn();
+        self.next
+    }
+
+    fn turn(&mut self) {
+        let Driver {
+            partition,
+            storage,
+            now,
+        } = &mut self.driver;
+        partition.turn(*now, &mut self.commands, &mut self.answers);
+        while let Some(job) = partition.next_job() {
+            if job.kind() == JobKind::Load {
+                self.loads.push(job);
+            } else {
+                let outcome = job.run(storage);
+                partition.complete(outcome, &mut self.answers).unwrap();
+            }
+        }
+    }
+
+    /// Carries out the reads, and decides what can be decided then.
+    fn read(&mut self) {
+        for job in std::mem::take(&mut self.loads) {
+            let outcome = job.run(&self.driver.storage);
+            let partition = &mut self.driver.partition;
+            partition.complete(outcome, &mut self.answers).unwrap();
+        }
+        self.turn();
+    }
+
+    /// The tickets of the answers since the last call, in order.
+    fn answered(&mut self) -> Vec<u32> {
+        self.answers.drain(..).map(|(ticket, _)| ticket).collect()
+    }
+}
+
+#[test]
+fn writers_of_a_queue_wait_behind_one_that_waits_and_readers_pass() {
+    let mut w = Waiting::with(Sealing::Write);
+    let first = w.ask(1, receive(1));
+    assert_eq!(w.loads.len(), 1);
+    let second = w.ask(2, send("f"));
+    assert_eq!(w.answered(), []);
+    let reader = w.ask(2, read_queue());
+    assert_eq!(w.answered(), [], "it comes after what its own source asked");
+    let other = w.ask(3, read_queue());
+    assert_eq!(w.answered(), [other]);
+    let elsewhere = w.ask(1, of_other_queue());
+    assert_eq!(w.answered(), [elsewhere]);
+    assert_eq!(w.driver.partition.waiting().count(), 3);
+    w.read();
+    assert_eq!(w.answered(), [first, second, reader]);
+    assert_eq!(w.driver.partition.waiting().count(), 0);
+}
+
+#[test]
+fn a_reader_that_waits_holds_back_its_own_source_alone() {
+    let mut w = Waiting::with(Sealing::Write);
+    let reader = w.ask(1, peek());
+    let other = w.ask(2, send("f"));
+    assert_eq!(w.answered(), [other]);
+    let own = w.ask(1, send("g"));
+    let behind = w.ask(2, send("h"));
+    assert_eq!(w.answered(), []);
+    w.read();
+    // What was read is enough: the message of the other source is in memory.
+    assert_eq!(w.answered(), [reader, own, behind]);
+}
+
+#[test]
+fn what_several_commands_miss_is_read_once() {
+    let mut w = Waiting::with(Sealing::Write);
+    let first = w.ask(1, receive(1));
+    let second = w.ask(2, receive(1));
+    let third = w.ask(3, peek());
+    // The peek needs the second run too.
+    assert_eq!(w.loads.len(), 2);
+    w.read();
+    assert_eq!(w.answered(), [first, second, third]);
+    assert_eq!(w.loads.len(), 0);
+}
+
+#[test]
+fn a_read_that_fails_refuses_those_that_need_it_and_the_next_one_tries_again() {
+    let mut w = Waiting::with(Sealing::WriteFailing);
+    let first = w.ask(1, receive(1));
+    let second = w.ask(2, send("f"));
+    w.read();
+    let answers: Vec<_> = w.answers.drain(..).collect();
+    let [(ticket, Err(Rejection::Unreadable)), (sent, Ok(_))] = answers.as_slice() else {
+        panic!("{answers:?}");
+    };
+    assert_eq!((*ticket, *sent), (first, second));
+    let again = w.ask(1, receive(1));
+    w.read();
+    let answers: Vec<_> = w.answers.drain(..).collect();
+    let [(ticket, Ok(Answered { outcome, .. }))] = answers.as_slice() else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(*ticket, again);
+    let Outcome::Storage(StorageOutcome::Received(messages)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(messages.len(), 1);
+    let (message, before) = (&messages[0], w.driver.partition.state().counts().1);
+    w.ask(1, delete(message));
+    assert_eq!(w.driver.partition.state().counts().1, before - 1);
+}
+
+#[test]
+fn a_stop_rejects_what_waits() {
+    let mut w = Waiting::with(Sealing::Write);
+    let first = w.ask(1, receive(1));
+    let second = w.ask(2, send("f"));
+    w.driver.partition.reject_waiting(&mut w.answers);
+    assert_eq!(w.answered(), [first, second]);
+    assert_eq!(w.driver.partition.state().counts().1, 5);
+    // What is read later finds nobody.
+    w.read();
+    assert_eq!(w.answered(), []);
+}
+
+/// What is due waits for its read, and the partition does not ask for turns meanwhile.
+#[test]
+fn due_work_waits_for_its_read() {
+    let mut w = Waiting::with(Sealing::Stay);
+    let short = Command::Storage(StorageCommand::Send {
+        queue: queue(),
+        body: "short".into(),
+        encoding: kew_engine::BodyEncoding::Text,
+        time_to_live_seconds: Some(5),
+        visibility_timeout: kew_engine::VisibilityTimeout::ZERO,
+    });
+    w.ask(1, short);
+    w.driver.partition.seal(|_| Sealing::Write);
+    w.driver.now = w.driver.now.plus_seconds(1000);
+    w.turn();
+    w.turn();
+    assert_eq!(w.loads.len(), 1);
+    assert_eq!(w.driver.partition.state().counts().1, 6);
+    let wake = w.driver.partition.next_wake();
+    assert!(
+        wake.is_none_or(|at| !at.has_passed(w.driver.now)),
+        "{wake:?}"
+    );
+    w.read();
+    assert_eq!(w.driver.partition.state().counts().1, 5);
+}

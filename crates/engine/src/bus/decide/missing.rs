@@ -1,0 +1,362 @@
+//! What decisions about bus queues, and due things before them, need: the records that are not in memory.
+//!
+//! Each function walks as its decision does, over bits where there are no records.
+
+use std::collections::BTreeMap;
+
+use super::super::message::Message;
+use super::super::room::{ITEMS_MAX, LOOKED_AT_MAX, released_at_once};
+use super::super::session::Sessions;
+use super::super::{
+    BreakTarget, BusCommand, BusMessageState, BusQueue, Purge, TransactionPart, TransactionWork,
+};
+use super::{DueStep, Turn};
+use crate::catalogue::Touches;
+use crate::queues::Walk;
+use crate::table::{Missing, Seen};
+use crate::vocabulary::token::TokenKind;
+use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
+
+/// What a command has spent of the budgets for due work, over all of its tries: work that becomes due faster than it is
+/// read cannot hold the command back. The budget is that of the last try: it is small while the disk is full.
+#[derive(Debug, Default)]
+pub(crate) struct DueSpent(BTreeMap<Incarnation, u32>);
+
+/// A queue that a command names, with the messages that it names in it.
+struct Asked<'a> {
+    entity: Incarnation,
+    queue: &'a BusQueue,
+}
+
+impl Turn<'_> {
+    /// Carries out what is due before a command, as far as its records are in memory, and says what of it is missing;
+    /// then what the decision misses.
+    pub(crate) fn prepare(&mut self, command: &BusCommand, spent: &mut DueSpent) -> Missing {
+        let mut missing = Missing::default();
+        let description = command.describe();
+        let names: Vec<EntityName> = match description.touches {
+            Touches::Queue(name) | Touches::Transfer { from: name, .. } => vec![name.clone()],
+            // They are in order, each once.
+            Touches::Queues(names) => names.into_iter().cloned().collect(),
+            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => Vec::new(),
+        };
+        if description.due_in > 0 {
+            let budget = self.due_budget_for(names.len());
+            for name in &names {
+                if let Some(queue) = self.catalogue().find(name) {
+                    let spent = spent.0.entry(queue).or_default();
+                    if missing.is_empty() {
+                        self.do_due_here(queue, budget, spent, &mut missing);
+                    } else {
+                        // Due things of one queue come before those of the next one.
+                        let due = self.missing_for_due(queue, budget.saturating_sub(*spent));
+                        missing.groups.extend(due.groups);
+                    }
+                }
+            }
+        }
+        if missing.is_empty() {
+            self.ask_for(command, &mut missing);
+        }
+        missing
+    }
+
+    /// What a command that waits for others is going to need, as things are.
+    pub(crate) fn look_ahead(&self, command: &BusCommand) -> Missing {
+        let mut missing = Missing::default();
+        self.ask_for(command, &mut missing);
+        missing
+    }
+
+    /// Carries out due things while their records are in memory.
+    fn do_due_here(
+        &mut self,
+        queue: Incarnation,
+        budget: u32,
+        spent: &mut u32,
+        missing: &mut Missing,
+    ) {
+        while *spent < budget {
+            let left = budget - *spent;
+            let due = self.missing_for_due(queue, left);
+            if !due.is_empty() {
+                missing.groups.extend(due.groups);
+                return;
+            }
+            match self.do_next_due(queue, left) {
+                DueStep::Done(cost) => *spent = spent.saturating_add(cost),
+                DueStep::TooLarge | DueStep::Nothing => return,
+            }
+        }
+    }
+
+    /// What the next due things of an entity need, as many as the budget allows.
+    pub(crate) fn missing_for_due(&self, entity: Incarnation, budget: u32) -> Missing {
+        let mut missing = Missing::default();
+        let queue = self.queues().get(&entity);
+        let Some(queue) = queue.filter(|queue| queue.backlog.table().has_cold()) else {
+            return missing;
+        };
+        let (backlog, now, budget) = (&queue.backlog, self.now(), budget as usize);
+        let ended = backlog.sessions.ended_lock(now);
+        let ended = ended.and_then(|session| backlog.sessions.get(session));
+        let locked = ended.into_iter().flat_map(|it| &it.messages.locked);
+        for number in locked.take(budget) {
+            backlog.ask(entity, *number, &mut missing);
+        }
+        let timed = backlog.timed().iter();
+        let due = timed.take_while(|(at, _)| at.has_passed(now)).take(budget);
+        for (_, number) in due {
+            backlog.ask(entity, *number, &mut missing);
+        }
+        if let Some(run) = backlog.table().run_to_expire(now) {
+            backlog.table().ask_run(entity, run, &mut missing);
+        }
+        if queue.destination().is_some() {
+            self.ask_ready(entity, queue, 0, budget, &mut missing);
+            if let Some(session) = backlog.sessions.next_available() {
+                self.ask_ready(entity, queue, session, budget, &mut missing);
+            }
+        }
+        missing
+    }
+
+    /// What the decision needs, after what is due.
+    fn ask_for(&self, command: &BusCommand, missing: &mut Missing) {
+        match command {
+            BusCommand::Receive {
+                queue,
+                count,
+                session,
+                ..
+            } => self.ask_received(queue, *count, *session, missing),
+            BusCommand::Settle { queue, settlements } => {
+                self.ask_locked(queue, settlements.iter().map(|(lock, _)| *lock), missing);
+            }
+            BusCommand::RenewLocks { queue, locks } => {
+                self.ask_locked(queue, locks.iter().copied(), missing);
+            }
+            BusCommand::ReadLocked { queue, lock } => {
+                self.ask_locked(queue, [*lock].into_iter(), missing);
+            }
+            BusCommand::Peek {
+                queue,
+                from,
+                count,
+                session,
+            } => {
+                let walk = Walk::for_count(ITEMS_MAX.min(*count as usize));
+                self.ask_walk(queue, session.as_deref(), *from, walk, missing, |_| {
+                    Some(true)
+                });
+            }
+            BusCommand::CancelScheduled { queue, numbers } => {
+                self.ask_numbers(queue, numbers.iter().copied(), missing);
+            }
+            BusCommand::ReceiveDeferred { read } => {
+                self.ask_numbers(&read.queue, read.numbers.iter().copied(), missing);
+            }
+            BusCommand::DeleteBatch {
+                queue,
+                from,
+                before,
+                count,
+                session,
+            } => self.ask_batch(queue, (*from, *before, *count), session.as_deref(), missing),
+            BusCommand::Purge { queue, purge } => self.ask_purged(queue, purge, missing),
+            BusCommand::TakeMessage { queue, number, .. }
+            | BusCommand::DeleteMessage { queue, number, .. }
+            | BusCommand::BreakLock {
+                queue,
+                target: BreakTarget::Message(number),
+            } => self.ask_numbers(queue, [*number].into_iter(), missing),
+            BusCommand::BreakLock {
+                queue,
+                target: BreakTarget::Session(id),
+            } => self.ask_released(queue, missing, |sessions| {
+                sessions.find(id).map(|(number, _)| number)
+            }),
+            BusCommand::ReleaseSession { queue, session } => {
+                let held = self.catalogue().find(queue).and_then(|queue| {
+                    self.queues().get(&queue)?;
+                    self.held_session(queue, *session).ok()
+                });
+                self.ask_released(queue, missing, |_| held);
+            }
+            BusCommand::Resubmit { queue, resubmit } => {
+                let numbers = resubmit.messages.iter().map(|it| it.sequence_number);
+                self.ask_numbers(queue, numbers, missing);
+            }
+            BusCommand::Transact { parts } => self.ask_parts(parts, missing),
+            // Bits, counts and sessions are enough.
+            BusCommand::CreateQueue { .. }
+            | BusCommand::UpdateQueue { .. }
+            | BusCommand::DeleteQueue { .. }
+            | BusCommand::ReadQueue { .. }
+            | BusCommand::ListQueues { .. }
+            | BusCommand::Send { .. }
+            | BusCommand::ClearSessionStates { .. }
+            | BusCommand::AcceptSession { .. }
+            | BusCommand::RenewSession { .. }
+            | BusCommand::ReadSessionState { .. }
+            | BusCommand::SetSessionState { .. }
+            | BusCommand::ListSessions { .. } => {}
+        }
+    }
+
+    /// The entity of that name, if records of it may not be in memory.
+    fn cold(&self, name: &EntityName) -> Option<Asked<'_>> {
+        let entity = self.catalogue().find(name)?;
+        let queue = self.queues().get(&entity)?;
+        let is_cold = queue.backlog.table().has_cold();
+        is_cold.then_some(Asked { entity, queue })
+    }
+
+    fn ask_numbers(
+        &self,
+        queue: &EntityName,
+        numbers: impl Iterator<Item = SequenceNumber>,
+        missing: &mut Missing,
+    ) {
+        if let Some(Asked { entity, queue }) = self.cold(queue) {
+            for number in numbers {
+                queue.backlog.ask(entity, number, missing);
+            }
+        }
+    }
+
+    /// Messages by their locks.
+    fn ask_locked(
+        &self,
+        queue: &EntityName,
+        locks: impl Iterator<Item = Token>,
+        missing: &mut Missing,
+    ) {
+        if let Some(Asked { entity, queue }) = self.cold(queue) {
+            for lock in locks {
+                let place = self.cipher().open(TokenKind::BusLock, lock);
+                if let Some(place) = place.filter(|place| place.incarnation == entity) {
+                    queue.backlog.ask(entity, place.sequence_number, missing);
+                }
+            }
+        }
+    }
+
+    fn ask_received(
+        &self,
+        name: &EntityName,
+        count: u32,
+        session: Option<Token>,
+        missing: &mut Missing,
+    ) {
+        if let Some(Asked { entity, queue }) = self.cold(name)
+            && self.check_receivable(entity).is_ok()
+            && let Ok(session) = self.session_of_receiver(entity, session)
+        {
+            let count = ITEMS_MAX.min(count as usize);
+            self.ask_ready(entity, queue, session, count, missing);
+        }
+    }
+
+    /// Messages that can be received, of a session or without one.
+    fn ask_ready(
+        &self,
+        entity: Incarnation,
+        queue: &BusQueue,
+        session: u32,
+        count: usize,
+        missing: &mut Missing,
+    ) {
+        let (backlog, now) = (&queue.backlog, self.now());
+        let ready = backlog.ready_seen(session, now);
+        Walk::for_count(count).ask(backlog, entity, ready, missing, |(_, entry)| {
+            entry.map(|entry| !entry.record.expires_at.has_passed(now))
+        });
+    }
+
+    /// Messages from a number on, of a session or all.
+    fn ask_walk(
+        &self,
+        name: &EntityName,
+        session: Option<&str>,
+        from: SequenceNumber,
+        walk: Walk,
+        missing: &mut Missing,
+        is_taken: impl FnMut(&Seen<'_>) -> Option<bool>,
+    ) {
+        let Some(Asked { entity, queue }) = self.cold(name) else {
+            return;
+        };
+        let backlog = &queue.backlog;
+        let session = session.map(|id| backlog.sessions.find(id));
+        let session = match session {
+            // There is no such session.
+            Some(None) => return,
+            Some(Some((number, _))) => Some(number),
+            None => None,
+        };
+        // The decision looks at the one at which it ends.
+        let messages = backlog.walk_seen(session, from).take(LOOKED_AT_MAX + 1);
+        walk.ask(backlog, entity, messages, missing, is_taken);
+    }
+
+    fn ask_batch(
+        &self,
+        queue: &EntityName,
+        (from, before, count): (SequenceNumber, Timestamp, u32),
+        session: Option<&str>,
+        missing: &mut Missing,
+    ) {
+        let now = self.now();
+        // And the one at which it ends.
+        let walk = Walk::for_count(1 + ITEMS_MAX.min(count as usize));
+        self.ask_walk(queue, session, from, walk, missing, |(_, entry)| {
+            let message = entry.map(Message::from)?;
+            let is_there = !message.expires_at.has_passed(now);
+            let is_taken = message.state == BusMessageState::Ready && is_there;
+            (message.enqueued_at < before).then_some(is_taken)
+        });
+    }
+
+    fn ask_purged(&self, queue: &EntityName, purge: &Purge, missing: &mut Missing) {
+        let walk = Walk::for_count(1 + ITEMS_MAX.min(purge.count as usize));
+        self.ask_walk(queue, None, purge.from, walk, missing, |(number, entry)| {
+            let message = entry.map(Message::from)?;
+            let is_over = purge.until.is_some_and(|until| *number >= until)
+                || purge.before.is_some_and(|it| message.enqueued_at >= it);
+            let is_locked = matches!(message.state, BusMessageState::Locked { .. });
+            (!is_over).then_some(!is_locked || purge.with_locked)
+        });
+    }
+
+    /// The messages that are released with a session.
+    fn ask_released(
+        &self,
+        queue: &EntityName,
+        missing: &mut Missing,
+        session: impl FnOnce(&Sessions) -> Option<u32>,
+    ) {
+        if let Some(Asked { entity, queue }) = self.cold(queue) {
+            let sessions = &queue.backlog.sessions;
+            let session = session(sessions).and_then(|number| sessions.get(number));
+            let locked = session.into_iter().flat_map(|it| &it.messages.locked);
+            for number in locked.take(released_at_once(self.due_budget())) {
+                queue.backlog.ask(entity, *number, missing);
+            }
+        }
+    }
+
+    fn ask_parts(&self, parts: &[TransactionPart], missing: &mut Missing) {
+        for part in parts {
+            match &part.work {
+                TransactionWork::Send(_) => {}
+                TransactionWork::Settle(lock, _) => {
+                    self.ask_locked(&part.queue, [*lock].into_iter(), missing);
+                }
+                TransactionWork::CancelScheduled(numbers) => {
+                    self.ask_numbers(&part.queue, numbers.iter().copied(), missing);
+                }
+            }
+        }
+    }
+}

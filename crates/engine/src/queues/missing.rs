@@ -1,0 +1,106 @@
+//! What of the queues is in memory.
+
+use super::{Backlog, Profile, Queue, Queues};
+use crate::table::{Group, GroupRead, GroupToRead, Missing, Sealing, Seen};
+use crate::vocabulary::{Incarnation, Place, SequenceNumber};
+
+/// A walk over messages that a decision is going to take, as far as they are in memory.
+///
+/// It asks for as many as are wanted, and for as many more as it has passed over: so for twice as many each time that
+/// what was read is not wanted.
+pub(crate) struct Walk {
+    wanted: usize,
+    taken: usize,
+    passed: usize,
+    asked: usize,
+}
+
+impl Walk {
+    pub(crate) fn for_count(wanted: usize) -> Self {
+        Self {
+            wanted,
+            taken: 0,
+            passed: 0,
+            asked: 0,
+        }
+    }
+
+    /// Whether the next message is looked at.
+    pub(crate) fn goes_on(&self) -> bool {
+        let more = if self.asked > 0 { self.passed } else { 0 };
+        self.taken + self.asked < self.wanted.saturating_add(more)
+    }
+
+    /// Notes a message that is in memory, and whether the decision would take it.
+    pub(crate) fn sees(&mut self, is_taken: bool) {
+        if is_taken {
+            self.taken += 1;
+        } else {
+            self.passed += 1;
+        }
+    }
+
+    /// Walks over messages, and asks for those that are not in memory. `is_taken` says whether the decision would take
+    /// one; `None` if it would end there.
+    pub(crate) fn ask<'a, P: Profile>(
+        mut self,
+        backlog: &Backlog<P>,
+        entity: Incarnation,
+        messages: impl Iterator<Item = Seen<'a>>,
+        missing: &mut Missing,
+        mut is_taken: impl FnMut(&Seen<'a>) -> Option<bool>,
+    ) {
+        let mut messages = messages;
+        while self.goes_on()
+            && let Some(message) = messages.next()
+        {
+            if message.1.is_none() {
+                self.asked += 1;
+                backlog.ask(entity, message.0, missing);
+            } else if let Some(is_taken) = is_taken(&message) {
+                self.sees(is_taken);
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+impl<P: Profile> Backlog<P> {
+    /// Asks for a message's record, if it is not in memory.
+    pub(crate) fn ask(&self, entity: Incarnation, number: SequenceNumber, missing: &mut Missing) {
+        self.table().ask(entity, number, missing);
+    }
+}
+
+impl<Q: Queue> Queues<Q> {
+    /// Asks for a message's record, if it is not in memory.
+    pub(crate) fn ask(&self, at: Place, missing: &mut Missing) {
+        if let Some(queue) = self.get(&at.entity) {
+            queue.backlog().ask(at.entity, at.number, missing);
+        }
+    }
+
+    /// What is to be read, if it still is on a page.
+    pub(crate) fn to_read(&self, group: Group) -> Option<GroupToRead> {
+        let queue = self.get(&group.entity)?;
+        queue.backlog().table().to_read(group)
+    }
+
+    /// Takes records that were read. Returns false if they are on another page by now, or on none.
+    pub(crate) fn take_read(&mut self, read: GroupRead) -> bool {
+        let queue = self.get_mut(&read.group.entity);
+        queue.is_some_and(|queue| queue.backlog_mut().table_mut().take_read(read))
+    }
+
+    /// Takes records out of memory: what becomes of each run is for the caller to say.
+    pub(crate) fn seal(&mut self, mut choose: impl FnMut(Incarnation) -> Sealing) {
+        let all: Vec<Incarnation> = self.keys().copied().collect();
+        for incarnation in all {
+            if let Some(queue) = self.get_mut(&incarnation) {
+                let table = queue.backlog_mut().table_mut();
+                table.seal(0..=u64::MAX, || choose(incarnation));
+            }
+        }
+    }
+}

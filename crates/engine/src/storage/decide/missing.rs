@@ -1,0 +1,85 @@
+//! What decisions about storage queues need: the records that are not in memory.
+//!
+//! Each function walks as its decision does, over bits where there are no records.
+
+use super::Turn;
+use crate::queues::Walk;
+use crate::storage::StorageCommand;
+use crate::storage::backlog::stored;
+use crate::table::{Missing, Seen};
+use crate::vocabulary::token::TokenKind;
+use crate::vocabulary::{EntityName, Incarnation, Token};
+
+impl Turn<'_> {
+    /// What deciding the command needs.
+    pub(crate) fn missing(&self, command: &StorageCommand) -> Missing {
+        let mut missing = Missing::default();
+        match command {
+            StorageCommand::Receive { queue, count, .. }
+            | StorageCommand::Peek { queue, count } => {
+                self.ask_visible(queue, *count as usize, &mut missing);
+            }
+            StorageCommand::Update { queue, message, .. }
+            | StorageCommand::Delete { queue, message, .. } => {
+                self.ask_named(queue, *message, &mut missing);
+            }
+            // Bits and counts are enough.
+            StorageCommand::CreateQueue { .. }
+            | StorageCommand::DeleteQueue { .. }
+            | StorageCommand::ReadQueue { .. }
+            | StorageCommand::SetQueueMetadata { .. }
+            | StorageCommand::ListQueues { .. }
+            | StorageCommand::Send { .. }
+            | StorageCommand::Clear { .. }
+            | StorageCommand::SetQueuePolicies { .. } => {}
+        }
+        missing
+    }
+
+    /// Messages that show: each of the two orders may have all of them.
+    fn ask_visible(&self, queue: &EntityName, count: usize, missing: &mut Missing) {
+        let Some((entity, queue)) = self.0.queues().find(self.catalogue(), queue) else {
+            return;
+        };
+        let (backlog, now) = (&queue.backlog, self.now());
+        if !backlog.table().has_cold() {
+            return;
+        }
+        let is_there = |(_, entry): &Seen<'_>| {
+            let message = entry.map(|entry| stored(entry).1);
+            message.map(|message| !message.is_expired(now))
+        };
+        let fresh = backlog.table().ready_seen(now);
+        Walk::for_count(count).ask(backlog, entity, fresh, missing, is_there);
+        let shown = backlog.timed().iter();
+        let shown = shown.take_while(|(due_at, _)| due_at.has_passed(now));
+        let shown = shown.filter_map(|(_, number)| backlog.table().seen(*number));
+        Walk::for_count(count).ask(backlog, entity, shown, missing, is_there);
+    }
+
+    fn ask_named(&self, queue: &EntityName, message: Token, missing: &mut Missing) {
+        let found = self.catalogue().find(queue);
+        let place = self.cipher().open(TokenKind::MessageId, message);
+        if let (Some(queue), Some(place)) = (found, place)
+            && place.incarnation == queue
+            && let Some(entity) = self.0.queues().get(&queue)
+        {
+            let number = place.sequence_number;
+            entity.backlog.ask(queue, number, missing);
+        }
+    }
+
+    /// What removing the expired messages of a run needs. A run that ends as a whole needs nothing.
+    pub(crate) fn missing_to_expire(&self, entity: Incarnation, run: u64) -> Missing {
+        let mut missing = Missing::default();
+        let table = self.0.queues().get(&entity).map(|it| it.backlog.table());
+        if let Some(table) = table.filter(|table| table.has_cold()) {
+            let is_whole =
+                |run: &crate::table::Run| run.is_all_ready() && run.has_expired(self.now());
+            if !table.run(run).is_some_and(is_whole) {
+                table.ask_run(entity, run, &mut missing);
+            }
+        }
+        missing
+    }
+}

@@ -1,0 +1,32 @@
+//! What a decision needs and what is not in memory.
+
+use std::collections::BTreeSet;
+
+use crate::vocabulary::{BodyLocation, Incarnation};
+
+/// Messages that are read together from a page: 128 consecutive numbers of an entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group {
+    /// The entity.
+    pub entity: Incarnation,
+    /// Its run.
+    pub(crate) run: u64,
+    /// The group's place in it.
+    pub(crate) index: usize,
+}
+
+/// What a decision, or a due thing, needs and what is not in memory. Nothing of it was decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Messages.
+    pub groups: BTreeSet<Group>,
+    /// Bodies, and changes to properties.
+    pub bodies: BTreeSet<BodyLocation>,
+}
+
+impl Missing {
+    /// Whether everything is there.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.bodies.is_empty()
+    }
+}

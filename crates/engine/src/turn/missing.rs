@@ -1,0 +1,83 @@
+//! Decisions while records of messages are not in memory.
+//!
+//! A decision has two phases. The first one carries out what is due and collects what the decision is going to read
+//! ([`Turn::prepare`]). If some of that is not in memory, nothing was decided: the caller reads it and tries again. The
+//! second one ([`Turn::decide`]) decides on records in memory alone. So what happens to be in memory never changes a
+//! decision.
+
+use super::Turn;
+use crate::bus::{self, DueSpent};
+use crate::command::Command;
+use crate::moves::Holder;
+use crate::storage;
+use crate::table::Missing;
+use crate::vocabulary::Incarnation;
+
+/// What a command has spent in its tries so far.
+#[derive(Debug, Default)]
+pub struct Tries {
+    due_spent: DueSpent,
+}
+
+impl Turn<'_> {
+    /// Says what is missing to decide a command; if nothing is, decide it next. What is due may have been carried out,
+    /// also if something is missing: it follows from time, and not from the command.
+    pub fn prepare(&mut self, command: &Command, tries: &mut Tries) -> Missing {
+        if !self.state.may_be_cold() || command.describe().refusal.is_some() {
+            return Missing::default();
+        }
+        let missing = self.collect(command, tries);
+        self.record_effects();
+        self.is_due_done = missing.is_empty();
+        missing
+    }
+
+    /// What a command is going to miss that waits for others. Carries out nothing.
+    pub fn look_ahead(&mut self, command: &Command) -> Missing {
+        if let Command::Bus(command) = command {
+            bus::Turn::on(self).look_ahead(command)
+        } else {
+            self.collect(command, &mut Tries::default())
+        }
+    }
+
+    fn collect(&mut self, command: &Command, tries: &mut Tries) -> Missing {
+        match command {
+            Command::Storage(command) => storage::Turn::on(self).missing(command),
+            Command::Bus(command) => bus::Turn::on(self).prepare(command, &mut tries.due_spent),
+            Command::MoveBodies { bodies } => {
+                let mut missing = Missing::default();
+                for body in bodies {
+                    if let Holder::Message(at) = &body.holder {
+                        self.state.storage.ask(*at, &mut missing);
+                        self.state.bus.ask(*at, &mut missing);
+                    }
+                }
+                missing
+            }
+            Command::Initialize { .. }
+            | Command::SetServiceProperties { .. }
+            | Command::ReadServiceProperties { .. }
+            | Command::PutAccount { .. }
+            | Command::RemoveAccount { .. }
+            | Command::ListAccounts => Missing::default(),
+        }
+    }
+
+    /// What the next due things of an entity need, as many as the budget allows.
+    pub(super) fn missing_for_due(&mut self, entity: Incarnation, budget: u32) -> Missing {
+        if !self.state.may_be_cold() {
+            return Missing::default();
+        }
+        match self.state.storage.get(&entity) {
+            None => bus::Turn::on(self).missing_for_due(entity, budget),
+            Some(stored) => match stored.backlog.run_to_expire(self.now) {
+                None => Missing::default(),
+                Some(run) => storage::Turn::on(self).missing_to_expire(entity, run),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,187 @@
+//! Cold equals hot. The tests of both services give each command, and each tick, to two more states: one with nothing
+//! in memory, which reads what is missing and tries again, and one that only applies the events and never reads. All
+//! three must come to the same.
+
+use super::*;
+use crate::bus::BusFact;
+use crate::effect::Effect;
+use crate::event::{Event, Fact};
+use crate::outcome::{Outcome, Refusal};
+use crate::state::State;
+use crate::storage::StorageFact;
+use crate::table::Sealing;
+use crate::turn::{DUE_BUDGET, Journal, Ticked};
+use crate::vocabulary::{BodyLocation, Timestamp};
+
+/// More tries than any command of the tests takes.
+const TRIES_MAX: usize = 100;
+
+/// Larger states are taken out of memory from time to time, smaller ones before each command.
+const LARGE: u64 = 256;
+
+/// States up to this size are compared after each command, others from time to time.
+const SMALL: u64 = 64;
+
+#[derive(Default)]
+struct Log {
+    bodies: u64,
+    events: Vec<Event>,
+}
+
+impl Journal for Log {
+    fn store_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.bodies += 1;
+        BodyLocation {
+            record: self.bodies - 1,
+            offset: 0,
+            length: u32::try_from(body.len()).unwrap(),
+        }
+    }
+
+    fn record(&mut self, event: &Event) {
+        self.events.push(event.clone());
+    }
+}
+
+/// The other two states.
+pub(crate) struct Cold {
+    deciding: State,
+    log: Log,
+    applying: State,
+    /// How many commands and ticks there were.
+    steps: u64,
+}
+
+impl Cold {
+    pub(crate) fn new() -> Self {
+        Self {
+            deciding: State::new(),
+            log: Log::default(),
+            applying: State::new(),
+            steps: 0,
+        }
+    }
+
+    /// Decides a command with nothing in memory, and compares.
+    pub(crate) fn decide(
+        &mut self,
+        now: Timestamp,
+        command: Command,
+        due_budget: u32,
+        expected: &Result<Outcome, Refusal>,
+        events: &[Vec<u8>],
+        hot: &State,
+    ) {
+        self.seal();
+        let mut tries = Tries::default();
+        let mut tried = 0;
+        let decision = loop {
+            let mut turn =
+                Turn::new(&mut self.deciding, now, &mut self.log).with_due_budget(due_budget);
+            let missing = turn.prepare(&command, &mut tries);
+            if missing.is_empty() {
+                break turn.decide(command);
+            }
+            read(&mut self.deciding, &missing);
+            tried += 1;
+            assert!(tried < TRIES_MAX, "{command:?} was tried {tried} times");
+        };
+        assert_eq!(&decision.result, expected);
+        self.compare(events, hot);
+    }
+
+    pub(crate) fn tick(
+        &mut self,
+        now: Timestamp,
+        budget: u32,
+        expected: &Ticked,
+        events: &[Vec<u8>],
+        hot: &State,
+    ) {
+        self.seal();
+        let mut turn = Turn::new(&mut self.deciding, now, &mut self.log);
+        let ticked = turn.tick_reading(budget, &mut |state, missing| {
+            read(state, missing);
+            true
+        });
+        assert_eq!(&ticked, expected);
+        self.compare(events, hot);
+    }
+
+    /// Changes both states without an event.
+    pub(crate) fn change(&mut self, change: impl Fn(&mut State)) {
+        change(&mut self.deciding);
+        change(&mut self.applying);
+    }
+
+    /// Takes everything out of memory, or all but what was read for a few commands. Every second time, changed records stay beside their page.
+    fn seal(&mut self) {
+        self.steps += 1;
+        let (_, count) = self.deciding.counts();
+        if count > LARGE && !self.steps.is_multiple_of(64) {
+            return;
+        }
+        let sealing = match self.steps % 2 {
+            0 => Sealing::Forget,
+            _ => Sealing::Write,
+        };
+        self.deciding.seal(|_| sealing);
+    }
+
+    fn compare(&mut self, events: &[Vec<u8>], hot: &State) {
+        let events = events.iter().map(|event| Event::decode(event).unwrap());
+        let events: Vec<Event> = events.collect();
+        assert_eq!(flat(&self.log.events), flat(&events));
+        let (_, count) = hot.counts();
+        let is_looked_at = count <= SMALL || self.steps.is_multiple_of(128);
+        self.log.events.clear();
+        let mut nth = self.steps;
+        for event in events {
+            if is_looked_at {
+                self.applying.seal(|_| {
+                    nth += 1;
+                    match nth % 3 {
+                        0 => Sealing::Write,
+                        1 => Sealing::Forget,
+                        _ => Sealing::Stay,
+                    }
+                });
+            }
+            self.applying.apply(event);
+        }
+        if is_looked_at {
+            assert_eq!(&self.deciding, hot);
+            assert_eq!(&self.applying, hot);
+            self.deciding.check_live_bytes();
+            self.applying.check_live_bytes();
+        }
+    }
+}
+
+/// Reads everything that is missing.
+fn read(state: &mut State, missing: &Missing) {
+    assert!(!missing.is_empty());
+    for group in &missing.groups {
+        let to_read = state.to_read(*group).expect("what is missing is on a page");
+        let read = to_read.read().unwrap();
+        assert!(state.take_read(read), "the page is the same");
+    }
+}
+
+/// Effects of one command are in one event if nothing was missing, and in several otherwise.
+fn flat(events: &[Event]) -> Vec<(Timestamp, Result<Effect, Fact>)> {
+    let mut flat = Vec::new();
+    for event in events {
+        match &event.fact {
+            Fact::Bus(BusFact::Messages { effects })
+            | Fact::Storage(StorageFact::Messages { effects }) => {
+                flat.extend(effects.iter().map(|it| (event.at, Ok(it.clone()))));
+            }
+            fact => flat.push((event.at, Err(fact.clone()))),
+        }
+    }
+    flat
+}
+
+/// The budget of commands that tests give without another one.
+pub(crate) const USUAL: u32 = DUE_BUDGET;
