@@ -100,7 +100,7 @@ impl<T> Partition<T> {
             is_any_failed |= !is_read;
             if let Some(read) = read {
                 self.loads.read.insert(group.entity);
-                // If its run is on another page by now, whoever needs it asks again.
+                // If its run is on another page by now, the command that needs it asks again.
                 self.state.take_read(read);
             }
             let failed = self.lanes.note_read(group, is_read).into_iter();

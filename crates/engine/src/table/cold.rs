@@ -31,7 +31,7 @@ pub(super) struct Cold {
     patches: BTreeMap<usize, Patch>,
     /// No message of the page came earlier.
     enqueued_first: Timestamp,
-    /// The run with all its records, for whoever walks over everything.
+    /// The run with all its records, for walks over everything.
     whole: OnceLock<Box<Run>>,
 }
 

@@ -258,7 +258,7 @@ impl Run {
         self.live.contains(slot).then(|| self.entry(slot))?
     }
 
-    /// The message of a live slot. Whoever reads has asked for it before, or the run is not cold.
+    /// The message of a live slot. A reader has asked for it before, or the run is not cold.
     fn entry(&self, slot: usize) -> Option<Entry<'_>> {
         let entry = self.entry_here(slot);
         assert!(
