@@ -277,7 +277,11 @@ impl<T> Partition<T> {
             // It has its lanes.
             return Some((candidate, Source::ALONE));
         }
-        let source = commands.front_source();
+        // Nobody asks where a command comes from that cannot wait: to find out costs as much as to take it.
+        let source = match self.lanes.is_empty() && !self.state.may_be_cold() {
+            true => Source::ALONE,
+            false => commands.front_source(),
+        };
         let (ticket, command) = commands.take(cost)?;
         Some((Candidate::new(ticket, command), source))
     }

@@ -16,7 +16,7 @@ impl State {
     }
 
     /// Whether records may be missing in memory.
-    pub(crate) fn may_be_cold(&self) -> bool {
+    pub fn may_be_cold(&self) -> bool {
         *self.may_be_cold
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::vocabulary::{BodyLocation, Incarnation};
+use crate::vocabulary::Incarnation;
 
 /// Messages that are read together from a page: 128 consecutive numbers of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,13 +20,11 @@ pub struct Group {
 pub struct Missing {
     /// Messages.
     pub groups: BTreeSet<Group>,
-    /// Bodies, and changes to properties.
-    pub bodies: BTreeSet<BodyLocation>,
 }
 
 impl Missing {
     /// Whether everything is there.
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty() && self.bodies.is_empty()
+        self.groups.is_empty()
     }
 }
