@@ -2,7 +2,7 @@
 //!
 //! Order is the sequence number: a message that comes back takes its old place.
 //!
-//! Invariants: a message of a session is in `ready` of its session exactly if its state says so;
+//! Invariants: a message of a session is to receivers of its session what its state says;
 //! `snapshot_size_bytes` is a sum over all messages.
 
 mod kept;
@@ -135,8 +135,8 @@ impl Backlog {
         let alone = (session == 0).then(|| self.table().ready(now));
         let alone = alone.into_iter().flatten();
         let of_session = self.sessions.get(session).into_iter();
-        let of_session = of_session.flat_map(|session| &session.messages.ready);
-        let of_session = of_session.filter_map(|number| self.table().get(*number));
+        let of_session = of_session.flat_map(|session| session.messages.ready());
+        let of_session = of_session.filter_map(|number| self.table().get(number));
         let all = alone.chain(of_session).take(SCAN_MAX);
         let there = all.filter(move |entry: &Entry<'_>| !entry.record.expires_at.has_passed(now));
         there.map(|entry| entry.number)
