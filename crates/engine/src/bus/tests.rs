@@ -5,6 +5,7 @@ mod effects;
 mod forwarding;
 mod messages;
 mod operate;
+mod orders;
 mod overview;
 mod queues;
 mod quota;
