@@ -86,9 +86,9 @@ pub(crate) struct Sessions {
     /// The first ready message of each free session, with the session.
     available: Ordered<(SequenceNumber, u32)>,
     locks: Ordered<(Timestamp, u32)>,
-    /// How many messages a block of a session has at most.
-    block_length: usize,
     last_number: u32,
+    /// How many messages a block of a session has at most.
+    block_length: u8,
     /// The sum of what all states count for.
     states_size_bytes: u64,
     /// The bytes of all ids.
@@ -102,19 +102,19 @@ pub(crate) struct Sessions {
 const SNAPSHOT_SIZE_BYTES_MAX: u64 = 48;
 
 /// How many messages a block of a session has at most. With short runs there are fewer, so that tests see its edges.
-const BLOCK_LENGTH_MAX: usize = 128;
+const BLOCK_LENGTH_MAX: u8 = 128;
 
 impl Sessions {
     pub(crate) fn new(length: RunLength) -> Self {
-        let block_length = usize::try_from(length.as_u64()).unwrap_or(BLOCK_LENGTH_MAX);
+        let block_length = u8::try_from(length.as_u64()).unwrap_or(BLOCK_LENGTH_MAX);
         Self {
             by_number: SharedMap::new(length.as_u64()),
             messages: SharedMap::new(length.as_u64()),
             by_id: BTreeMap::new(),
             available: Ordered::new(length.as_u64()),
             locks: Ordered::new(length.as_u64()),
-            block_length: block_length.clamp(4, BLOCK_LENGTH_MAX),
             last_number: 0,
+            block_length: block_length.clamp(4, BLOCK_LENGTH_MAX),
             states_size_bytes: 0,
             ids_size_bytes: 0,
             spread: Spread::default(),
@@ -251,13 +251,13 @@ impl Sessions {
 
     /// Adds a message to a session, or changes what it is to receivers. Nothing happens if there is no such session.
     pub(crate) fn put_message(&mut self, session: u32, number: SequenceNumber, mark: Mark) {
-        let length_max = self.block_length;
+        let length_max = self.block_length.into();
         self.change_messages(session, |it| it.put(number, mark, length_max));
     }
 
     /// Takes a message out of a session, and forgets the session if nothing else keeps it.
     pub(crate) fn remove_message(&mut self, session: u32, number: SequenceNumber) {
-        let length_max = self.block_length;
+        let length_max = self.block_length.into();
         self.change_messages(session, |it| it.remove(number, length_max));
     }
 

@@ -8,27 +8,36 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
 /// How many values a block has at most.
-const LENGTH_MAX: usize = 128;
+const LENGTH_MAX: u8 = 128;
 
 /// How many it has at most in tests, at least.
-const LENGTH_MIN: usize = 4;
+const LENGTH_MIN: u8 = 4;
 
 /// A set of values in rising order.
 ///
-/// Invariants: only the first block can be empty, and only if all is. A block of `rest` has a key; its values are not
-/// below that, and those before it are.
+/// Invariant: the first block is empty only if all is.
 #[derive(Clone, Debug)]
 pub(crate) struct Ordered<T> {
-    length_max: usize,
+    length_max: u8,
     first: VecDeque<T>,
-    rest: BTreeMap<T, VecDeque<T>>,
+    /// Nearly all sets have none.
+    rest: Option<Box<Rest<T>>>,
+}
+
+/// The blocks behind the first one.
+///
+/// Invariants: a block has a key; its values are not below that, and those before it are. There are blocks, and none
+/// is empty.
+#[derive(Clone, Debug)]
+struct Rest<T> {
+    blocks: BTreeMap<T, VecDeque<T>>,
     count: usize,
 }
 
 /// How they lie depends on the past. Only the values count.
 impl<T: Ord + Copy> PartialEq for Ordered<T> {
     fn eq(&self, other: &Self) -> bool {
-        self.count == other.count && self.iter().eq(other.iter())
+        self.len() == other.len() && self.iter().eq(other.iter())
     }
 }
 
@@ -37,17 +46,20 @@ impl<T: Ord + Copy> Eq for Ordered<T> {}
 impl<T: Ord + Copy> Ordered<T> {
     /// An empty set. With short runs its blocks are short too, so that tests see their edges.
     pub(crate) fn new(run_length: u64) -> Self {
-        let length_max = usize::try_from(run_length).unwrap_or(LENGTH_MAX);
+        let length_max = u8::try_from(run_length).unwrap_or(LENGTH_MAX);
         Self {
             length_max: length_max.clamp(LENGTH_MIN, LENGTH_MAX),
             first: VecDeque::new(),
-            rest: BTreeMap::new(),
-            count: 0,
+            rest: None,
         }
     }
 
+    fn length_max(&self) -> usize {
+        self.length_max.into()
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.count
+        self.first.len() + self.rest.as_ref().map_or(0, |rest| rest.count)
     }
 
     pub(crate) fn first(&self) -> Option<&T> {
@@ -55,122 +67,162 @@ impl<T: Ord + Copy> Ordered<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.first.iter().chain(self.rest.values().flatten())
+        let rest = self.rest.iter().flat_map(|rest| rest.blocks.values());
+        self.first.iter().chain(rest.flatten())
     }
 
     /// The values above one, which need not be there.
     pub(crate) fn iter_after(&self, value: T) -> impl Iterator<Item = &T> {
-        let (key, block) = match self.rest.range(..=value).next_back() {
-            Some((key, block)) => (Some(key), block),
-            None => (None, &self.first),
-        };
+        let rest = self.rest.as_ref();
+        let found = rest.and_then(|rest| rest.blocks.range(..=value).next_back());
+        let (key, block) = found.map_or((None, &self.first), |(key, block)| (Some(*key), block));
         let from = block.partition_point(|it| *it <= value);
         let later = (key.map_or(Unbounded, Excluded), Unbounded);
-        let later = self.rest.range(later).flat_map(|(_, block)| block);
-        block.iter().skip(from).chain(later)
-    }
-
-    /// The block that has, or would have, a value, with its key. The first one has none.
-    fn block_of(&mut self, value: &T) -> (Option<T>, &mut VecDeque<T>) {
-        match self.rest.range_mut(..=value).next_back() {
-            Some((key, block)) => (Some(*key), block),
-            None => (None, &mut self.first),
-        }
-    }
-
-    fn block_mut(&mut self, key: Option<T>) -> &mut VecDeque<T> {
-        let block = key.and_then(|key| self.rest.get_mut(&key));
-        block.unwrap_or(&mut self.first)
+        let later = rest.into_iter().flat_map(move |it| it.blocks.range(later));
+        block
+            .iter()
+            .skip(from)
+            .chain(later.flat_map(|(_, block)| block))
     }
 
     /// Adds a value. Returns false if it was there.
     pub(crate) fn insert(&mut self, value: T) -> bool {
-        let length_max = self.length_max;
+        let length_max = self.length_max();
         let (key, block) = self.block_of(&value);
         let Err(place) = find(block, &value) else {
             return false;
         };
         if block.len() < length_max {
             block.insert(place, value);
+            self.note(key, 1, 0);
         } else if place == length_max && self.is_last(key) {
             let mut block = VecDeque::with_capacity(length_max);
             block.push_back(value);
-            self.rest.insert(value, block);
+            self.add(value, block);
         } else {
             self.split(key, place, value);
         }
-        self.count += 1;
         true
-    }
-
-    fn is_last(&self, key: Option<T>) -> bool {
-        self.rest.last_key_value().map(|(last, _)| *last) == key
-    }
-
-    /// Makes two blocks of a full one, and adds a value at a place of the old one.
-    fn split(&mut self, key: Option<T>, place: usize, value: T) {
-        let middle = self.length_max / 2;
-        let block = self.block_mut(key);
-        let mut upper = block.split_off(middle);
-        if place > middle {
-            upper.insert(place - middle, value);
-        } else {
-            block.insert(place, value);
-        }
-        if let Some(first) = upper.front() {
-            self.rest.insert(*first, upper);
-        }
     }
 
     /// Removes a value. Returns false if it was not there.
     pub(crate) fn remove(&mut self, value: &T) -> bool {
-        let few = self.length_max / 4;
+        let few = self.length_max() / 4;
         let (key, block) = self.block_of(value);
         let Ok(place) = find(block, value) else {
             return false;
         };
         block.remove(place);
         let has_few = block.len() <= few;
-        self.count -= 1;
+        self.note(key, 0, 1);
         if has_few {
             self.gather(key);
         }
         true
     }
 
+    /// The block that has, or would have, a value, with its key. The first one has none.
+    fn block_of(&mut self, value: &T) -> (Option<T>, &mut VecDeque<T>) {
+        let rest = self.rest.as_mut();
+        match rest.and_then(|rest| rest.blocks.range_mut(..=value).next_back()) {
+            Some((key, block)) => (Some(*key), block),
+            None => (None, &mut self.first),
+        }
+    }
+
+    fn block_mut(&mut self, key: Option<T>) -> &mut VecDeque<T> {
+        let rest = self.rest.as_mut().zip(key);
+        let block = rest.and_then(|(rest, key)| rest.blocks.get_mut(&key));
+        block.unwrap_or(&mut self.first)
+    }
+
+    /// Counts values that came into a block, or left it.
+    fn note(&mut self, key: Option<T>, came: usize, left: usize) {
+        if let Some((rest, _)) = self.rest.as_mut().zip(key) {
+            rest.count = rest.count + came - left;
+        }
+    }
+
+    fn is_last(&self, key: Option<T>) -> bool {
+        let rest = self.rest.as_ref();
+        let last = rest.and_then(|rest| rest.blocks.last_key_value());
+        last.map(|(last, _)| *last) == key
+    }
+
+    /// Adds a block.
+    fn add(&mut self, key: T, block: VecDeque<T>) {
+        let rest = self.rest.get_or_insert_with(|| {
+            let (blocks, count) = (BTreeMap::new(), 0);
+            Box::new(Rest { blocks, count })
+        });
+        rest.count += block.len();
+        rest.blocks.insert(key, block);
+    }
+
+    /// Takes out the block behind one, if `is_taken` for its length.
+    fn take_behind(
+        &mut self,
+        key: Option<T>,
+        is_taken: impl FnOnce(usize) -> bool,
+    ) -> Option<VecDeque<T>> {
+        let rest = self.rest.as_mut()?;
+        let later = (key.map_or(Unbounded, Excluded), Unbounded);
+        let (next, block) = rest.blocks.range(later).next()?;
+        let next = is_taken(block.len()).then_some(*next)?;
+        let block = rest.blocks.remove(&next)?;
+        rest.count -= block.len();
+        if rest.blocks.is_empty() {
+            self.rest = None;
+        }
+        Some(block)
+    }
+
+    /// Makes two blocks of a full one, and adds a value at a place of the old one.
+    fn split(&mut self, key: Option<T>, place: usize, value: T) {
+        let middle = self.length_max() / 2;
+        let block = self.block_mut(key);
+        let mut upper = block.split_off(middle);
+        let moved = upper.len();
+        if place > middle {
+            upper.insert(place - middle, value);
+            self.note(key, 0, moved);
+        } else {
+            block.insert(place, value);
+            self.note(key, 1, moved);
+        }
+        if let Some(first) = upper.front() {
+            self.add(*first, upper);
+        }
+    }
+
     /// Puts the values of a block with few together with those of its neighbours, if these have few too.
     fn gather(&mut self, key: Option<T>) {
-        if self.rest.is_empty() {
-            shrink(&mut self.first);
-            return;
-        }
         self.take_next(key);
-        if let Some(key) = key {
-            self.rest.get_mut(&key).map(shrink);
-            let before = self.rest.range(..key).next_back();
+        // The first one goes soon if there are others: the next one takes its place.
+        if key.is_some() || self.rest.is_none() {
+            shrink(self.block_mut(key));
+        }
+        if let Some((rest, key)) = self.rest.as_ref().zip(key) {
+            let before = rest.blocks.range(..key).next_back();
             let before = before.map(|(key, _)| *key);
             self.take_next(before);
         }
     }
 
-    /// Puts the values of the next block into a block, if they are few together or the block has none.
+    /// Puts the values of the next block into a block, if they are few together or one has none.
     fn take_next(&mut self, key: Option<T>) {
-        let later = (key.map_or(Unbounded, Excluded), Unbounded);
-        let next = self.rest.range(later).next();
-        let Some((next, length)) = next.map(|(next, block)| (*next, block.len())) else {
+        let own = self.block_mut(key).len();
+        let few = self.length_max() / 2;
+        let is_taken = |length| own == 0 || length == 0 || own + length <= few;
+        let Some(values) = self.take_behind(key, is_taken) else {
             return;
         };
-        let own = self.block_mut(key).len();
-        if own > 0 && length > 0 && own + length > self.length_max / 2 {
-            return;
-        }
-        if let Some(values) = self.rest.remove(&next) {
-            let block = self.block_mut(key);
-            if block.is_empty() {
-                *block = values;
-            } else {
-                block.extend(values);
-            }
+        self.note(key, values.len(), 0);
+        let block = self.block_mut(key);
+        if block.is_empty() {
+            *block = values;
+        } else {
+            block.extend(values);
         }
     }
 }
@@ -200,23 +252,26 @@ mod tests {
     use super::*;
 
     impl<T: Ord + Copy + std::fmt::Debug> Ordered<T> {
+        fn blocks(&self) -> impl Iterator<Item = (&T, &VecDeque<T>)> {
+            self.rest.iter().flat_map(|rest| &rest.blocks)
+        }
+
         fn check(&self) {
             assert!(self.iter().is_sorted());
-            assert_eq!(self.iter().count(), self.count);
-            assert!(!self.first.is_empty() || self.rest.is_empty());
-            let blocks = self.rest.iter();
-            assert!(blocks.clone().all(|(_, block)| !block.is_empty()));
+            assert_eq!(self.iter().count(), self.len());
+            let rest = self.rest.as_ref();
+            assert!(rest.is_none_or(|rest| !rest.blocks.is_empty() && !self.first.is_empty()));
             let mut before = self.first.back();
-            for (key, block) in blocks {
+            for (key, block) in self.blocks() {
                 assert!(before < Some(key) && block.front() >= Some(key));
+                assert!(block.len() <= self.length_max());
                 before = block.back();
             }
-            let lengths = self.rest.values().map(VecDeque::len);
-            assert!(lengths.chain([self.first.len()]).max() <= Some(self.length_max));
+            assert!(self.first.len() <= self.length_max());
         }
 
         fn room(&self) -> usize {
-            let rest = self.rest.values().map(VecDeque::capacity);
+            let rest = self.blocks().map(|(_, block)| block.capacity());
             rest.sum::<usize>() + self.first.capacity()
         }
     }
@@ -264,7 +319,7 @@ mod tests {
     fn values_in_rising_order_take_no_more_than_their_room() {
         let mut set = Ordered::new(1024);
         (0..10_000).for_each(|value| assert!(set.insert(value)));
-        assert!(set.room() < 10_000 + LENGTH_MAX);
+        assert!(set.room() < 10_000 + usize::from(LENGTH_MAX));
         // However few are left, they lie together.
         (0..10_000).filter(|it| it % 50 != 0).for_each(|value| {
             set.remove(&value);
@@ -276,7 +331,7 @@ mod tests {
             set.room(),
             set.len()
         );
-        assert!(set.rest.len() <= 200 / 32);
+        assert!(set.blocks().count() <= 200 / 32);
     }
 
     #[test]
@@ -287,7 +342,7 @@ mod tests {
         set.check();
         assert!(set.room() < 50_000 * 3 / 2, "{}", set.room());
         values().for_each(|value| assert!(set.remove(&value)));
-        assert!(set.room() == 0 && set.rest.is_empty());
+        assert!(set.room() == 0 && set.rest.is_none());
     }
 
     /// Falling values would make blocks of one value each if each began a new one.
@@ -298,6 +353,10 @@ mod tests {
             .rev()
             .for_each(|value| assert!(set.insert(value)));
         set.check();
-        assert!(set.room() < 2 * 10_000 + LENGTH_MAX, "{}", set.room());
+        assert!(
+            set.room() < 2 * 10_000 + usize::from(LENGTH_MAX),
+            "{}",
+            set.room()
+        );
     }
 }
