@@ -3,6 +3,7 @@
 //! They lie densely in blocks of 36 slots. So a run takes as much memory as its messages need, however few are left
 //! and wherever they are, and a change moves at most 35 records.
 
+use super::length::RunLength;
 use super::record::Record;
 
 /// 36 records take 2,016 bytes, and the allocator gives 2,048. For 64 records, which are 3,584 bytes, it would give
@@ -52,18 +53,30 @@ impl Block {
     }
 
     /// Makes room for one more record.
-    fn reserve(&mut self) {
-        let length = self.records.len();
-        if length == self.records.capacity() {
-            let room = ROOMS.into_iter().find(|room| *room > length);
-            let more = room.unwrap_or_default().saturating_sub(length);
-            self.records.reserve_exact(more.max(1));
+    fn reserve(&mut self, length: RunLength) {
+        let count = self.records.len();
+        if count == self.records.capacity() {
+            let room = room_for(count + 1).min(slots_of(self.index, length));
+            let more = room.saturating_sub(count);
+            self.records.reserve_exact(more);
         }
     }
 
     fn is_full(&self) -> bool {
         self.records.len() == SLOTS_PER_BLOCK
     }
+}
+
+/// The room that a block gets for so many records.
+fn room_for(count: usize) -> usize {
+    let room = ROOMS.into_iter().find(|room| *room >= count);
+    room.unwrap_or(SLOTS_PER_BLOCK)
+}
+
+/// How many slots a block has in runs of a length. The last one has fewer: 16 of 1,024, and 20 of 128.
+fn slots_of(index: usize, length: RunLength) -> usize {
+    let rest = length.slots().saturating_sub(index * SLOTS_PER_BLOCK);
+    rest.min(SLOTS_PER_BLOCK)
 }
 
 fn bit(slot: usize) -> u64 {
@@ -84,16 +97,16 @@ impl Records {
         block.records.get_mut(place)
     }
 
-    /// Puts a record into a slot that has none.
-    pub(super) fn put(&mut self, slot: usize, record: Record) {
+    /// Puts a record into a slot that has none, in a run of a length.
+    pub(super) fn put(&mut self, slot: usize, record: Record, length: RunLength) {
         let at = self.find(slot).unwrap_or_else(|at| {
-            self.blocks.insert(at, self.block_for(slot, at));
+            self.blocks.insert(at, self.block_for(slot, at, length));
             at
         });
         if let Some(block) = self.blocks.get_mut(at) {
             let place = block.place(slot);
             block.live |= bit(slot);
-            block.reserve();
+            block.reserve(length);
             block.records.insert(place, record);
         }
     }
@@ -113,7 +126,7 @@ impl Records {
             self.blocks.remove(at);
         } else if block.records.len() <= block.records.capacity() / 4 {
             // Half of the room stays: the next changes move no memory.
-            block.records.shrink_to(2 * block.records.len());
+            block.records.shrink_to(room_for(2 * block.records.len()));
         }
     }
 
@@ -142,15 +155,16 @@ impl Records {
     }
 
     /// A block that comes after a full one will be full too. Others are those of a short queue.
-    fn block_for(&self, slot: usize, at: usize) -> Block {
+    fn block_for(&self, slot: usize, at: usize, length: RunLength) -> Block {
+        let index = slot / SLOTS_PER_BLOCK;
         let before = at.checked_sub(1).and_then(|before| self.blocks.get(before));
         let room = if before.is_some_and(Block::is_full) {
-            SLOTS_PER_BLOCK
+            slots_of(index, length)
         } else {
             0
         };
         Block {
-            index: slot / SLOTS_PER_BLOCK,
+            index,
             live: 0,
             records: Vec::with_capacity(room),
         }
