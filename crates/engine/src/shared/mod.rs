@@ -9,6 +9,7 @@
 //!
 //! An ordered set is here too. No snapshot has one: it follows from what a snapshot has.
 
+mod block_length;
 mod deque;
 mod entities;
 mod map;
@@ -17,6 +18,7 @@ mod waste;
 
 use std::sync::Arc;
 
+pub(crate) use self::block_length::BlockLength;
 pub(crate) use self::deque::{Block, SharedBlocks, SharedDeque};
 pub(crate) use self::entities::{Entities, Share};
 pub(crate) use self::map::{Chunk, SharedMap};

@@ -1,24 +1,24 @@
 //! An ordered set of small values, in blocks.
 //!
-//! It takes little more than the bytes of its values: a block that values come behind gets full, and others are half
-//! full at least when they are split. A change moves the values of one block. The first block lies by itself, so that
-//! a small set has one allocation.
+//! It takes little more than the bytes of its values: a block that values come behind gets full, and so does one that
+//! values come into near its end. Others are half full at least when they are split. Of two neighbours after removals,
+//! one is more than half full, or both together have more than five eighths of a block. A change moves the values of
+//! one block, and a few of the next one. The first block lies by itself, so that a small set has one allocation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
-/// How many values a block has at most.
-const LENGTH_MAX: u8 = 128;
+use super::BlockLength;
 
-/// How many it has at most in tests, at least.
-const LENGTH_MIN: u8 = 4;
+/// A block with values keeps room for so many: the next changes allocate nothing.
+const ROOM_MIN: usize = 4;
 
 /// A set of values in rising order.
 ///
 /// Invariant: the first block is empty only if all is.
 #[derive(Clone, Debug)]
 pub(crate) struct Ordered<T> {
-    length_max: u8,
+    length: BlockLength,
     first: VecDeque<T>,
     /// Nearly all sets have none.
     rest: Option<Box<Rest<T>>>,
@@ -46,16 +46,11 @@ impl<T: Ord + Copy> Eq for Ordered<T> {}
 impl<T: Ord + Copy> Ordered<T> {
     /// An empty set. With short runs its blocks are short too, so that tests see their edges.
     pub(crate) fn new(run_length: u64) -> Self {
-        let length_max = u8::try_from(run_length).unwrap_or(LENGTH_MAX);
         Self {
-            length_max: length_max.clamp(LENGTH_MIN, LENGTH_MAX),
+            length: BlockLength::new(run_length),
             first: VecDeque::new(),
             rest: None,
         }
-    }
-
-    fn length_max(&self) -> usize {
-        self.length_max.into()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -87,18 +82,15 @@ impl<T: Ord + Copy> Ordered<T> {
 
     /// Adds a value. Returns false if it was there.
     pub(crate) fn insert(&mut self, value: T) -> bool {
-        let length_max = self.length_max();
+        let length_max = self.length.max();
         let (key, block) = self.block_of(&value);
         let Err(place) = find(block, &value) else {
             return false;
         };
         if block.len() < length_max {
+            make_room(block, 1, length_max);
             block.insert(place, value);
             self.note(key, 1, 0);
-        } else if place == length_max && self.is_last(key) {
-            let mut block = VecDeque::with_capacity(length_max);
-            block.push_back(value);
-            self.add(value, block);
         } else {
             self.split(key, place, value);
         }
@@ -107,13 +99,13 @@ impl<T: Ord + Copy> Ordered<T> {
 
     /// Removes a value. Returns false if it was not there.
     pub(crate) fn remove(&mut self, value: &T) -> bool {
-        let few = self.length_max() / 4;
+        let length = self.length;
         let (key, block) = self.block_of(value);
         let Ok(place) = find(block, value) else {
             return false;
         };
         block.remove(place);
-        let has_few = block.len() <= few;
+        let has_few = length.is_few(block.len());
         self.note(key, 0, 1);
         if has_few {
             self.gather(key);
@@ -130,10 +122,15 @@ impl<T: Ord + Copy> Ordered<T> {
         }
     }
 
+    /// The block of a key that there is.
     fn block_mut(&mut self, key: Option<T>) -> &mut VecDeque<T> {
-        let rest = self.rest.as_mut().zip(key);
-        let block = rest.and_then(|(rest, key)| rest.blocks.get_mut(&key));
-        block.unwrap_or(&mut self.first)
+        let Some(key) = key else {
+            return &mut self.first;
+        };
+        let rest = self.rest.as_mut();
+        let block = rest.and_then(|rest| rest.blocks.get_mut(&key));
+        // A key comes from a look at the blocks, and only blocks behind it went since then.
+        block.expect("a key has a block")
     }
 
     /// Counts values that came into a block, or left it.
@@ -141,12 +138,6 @@ impl<T: Ord + Copy> Ordered<T> {
         if let Some((rest, _)) = self.rest.as_mut().zip(key) {
             rest.count = rest.count + came - left;
         }
-    }
-
-    fn is_last(&self, key: Option<T>) -> bool {
-        let rest = self.rest.as_ref();
-        let last = rest.and_then(|rest| rest.blocks.last_key_value());
-        last.map(|(last, _)| *last) == key
     }
 
     /// Adds a block.
@@ -177,21 +168,37 @@ impl<T: Ord + Copy> Ordered<T> {
         Some(block)
     }
 
-    /// Makes two blocks of a full one, and adds a value at a place of the old one.
+    /// Makes two blocks of a full one, and adds a value at a place of the old one. If the next block has room for the
+    /// upper values, they go there.
     fn split(&mut self, key: Option<T>, place: usize, value: T) {
-        let middle = self.length_max() / 2;
+        let length_max = self.length.max();
+        let at = self.length.split_at(place);
         let block = self.block_mut(key);
-        let mut upper = block.split_off(middle);
+        let mut upper = block.split_off(at);
         let moved = upper.len();
-        if place > middle {
-            upper.insert(place - middle, value);
-            self.note(key, 0, moved);
-        } else {
+        if place <= at && at < length_max {
             block.insert(place, value);
             self.note(key, 1, moved);
+        } else {
+            make_room(&mut upper, 1, length_max);
+            upper.insert(place - at, value);
+            self.note(key, 0, moved);
         }
-        if let Some(first) = upper.front() {
-            self.add(*first, upper);
+        let Some(first) = upper.front().copied() else {
+            return;
+        };
+        let added = upper.len();
+        let fits = |length| length + added <= length_max;
+        if let Some(mut next) = self.take_behind(key, fits) {
+            make_room(&mut next, added, length_max);
+            upper.into_iter().rev().for_each(|it| next.push_front(it));
+            self.add(first, next);
+        } else {
+            if place == length_max {
+                // What comes behind a full block is likely to fill the next one.
+                upper.reserve_exact(length_max - added);
+            }
+            self.add(first, upper);
         }
     }
 
@@ -212,8 +219,8 @@ impl<T: Ord + Copy> Ordered<T> {
     /// Puts the values of the next block into a block, if they are few together or one has none.
     fn take_next(&mut self, key: Option<T>) {
         let own = self.block_mut(key).len();
-        let few = self.length_max() / 2;
-        let is_taken = |length| own == 0 || length == 0 || own + length <= few;
+        let length = self.length;
+        let is_taken = |next| own == 0 || next == 0 || length.fits_one(own + next);
         let Some(values) = self.take_behind(key, is_taken) else {
             return;
         };
@@ -222,15 +229,28 @@ impl<T: Ord + Copy> Ordered<T> {
         if block.is_empty() {
             *block = values;
         } else {
+            make_room(block, values.len(), length.max());
             block.extend(values);
         }
     }
 }
 
-/// Gives back room, if few values are left. Half of the room stays: the next changes move no memory.
+/// Makes room for more values, twice as much as there was, but not for more than a block has.
+fn make_room<T>(block: &mut VecDeque<T>, more: usize, length_max: usize) {
+    let count = block.len() + more;
+    if count > block.capacity() {
+        let room = (2 * block.capacity()).min(length_max).max(ROOM_MIN);
+        block.reserve_exact(room.max(count) - block.len());
+    }
+}
+
+/// Gives back room, if half of it is empty. A part of that stays: the next changes move no memory.
 fn shrink<T>(block: &mut VecDeque<T>) {
-    if block.len() <= block.capacity() / 4 {
-        block.shrink_to(2 * block.len());
+    let count = block.len();
+    if count == 0 {
+        block.shrink_to(0);
+    } else if count <= block.capacity() / 2 {
+        block.shrink_to((count + count / 2).max(ROOM_MIN));
     }
 }
 
@@ -264,10 +284,10 @@ mod tests {
             let mut before = self.first.back();
             for (key, block) in self.blocks() {
                 assert!(before < Some(key) && block.front() >= Some(key));
-                assert!(block.len() <= self.length_max());
+                assert!(block.len() <= self.length.max());
                 before = block.back();
             }
-            assert!(self.first.len() <= self.length_max());
+            assert!(self.first.len() <= self.length.max());
         }
 
         fn room(&self) -> usize {
@@ -319,7 +339,7 @@ mod tests {
     fn values_in_rising_order_take_no_more_than_their_room() {
         let mut set = Ordered::new(1024);
         (0..10_000).for_each(|value| assert!(set.insert(value)));
-        assert!(set.room() < 10_000 + usize::from(LENGTH_MAX));
+        assert!(set.room() < 10_000 + BlockLength::new(1024).max());
         // However few are left, they lie together.
         (0..10_000).filter(|it| it % 50 != 0).for_each(|value| {
             set.remove(&value);
@@ -331,7 +351,7 @@ mod tests {
             set.room(),
             set.len()
         );
-        assert!(set.blocks().count() <= 200 / 32);
+        assert!(set.blocks().count() <= 200 / 40);
     }
 
     #[test]
@@ -345,16 +365,56 @@ mod tests {
         assert!(set.room() == 0 && set.rest.is_none());
     }
 
+    /// One message that is scheduled for next year costs those before it nothing.
+    #[test]
+    fn rising_values_before_a_late_one_fill_their_blocks() {
+        for late in [1, 3, 200] {
+            let mut set = Ordered::new(1024);
+            (0..late).for_each(|it| assert!(set.insert(1_000_000 + it)));
+            (0..10_000).for_each(|value| assert!(set.insert(value)));
+            set.check();
+            let room = set.room();
+            assert!(room < 10_000 * 41 / 40 + 3 * 128, "{room} for {late} late");
+        }
+    }
+
+    /// However the values left, few blocks are left too.
+    #[test]
+    fn blocks_with_few_values_are_put_together() {
+        for left in [5, 10, 30, 50, 64] {
+            let mut set = Ordered::new(1024);
+            (0..12_800).for_each(|value| assert!(set.insert(value)));
+            let gone = (0..12_800).filter(|value| value % 128 >= left);
+            gone.for_each(|value| assert!(set.remove(&value)));
+            set.check();
+            let (count, blocks) = (set.len(), set.blocks().count() + 1);
+            assert!(count > (blocks - 1) * 40, "{count} in {blocks} blocks");
+            assert!(set.room() <= 2 * count, "{} for {count}", set.room());
+        }
+    }
+
+    #[test]
+    fn a_set_that_stays_small_keeps_its_room() {
+        let mut set = Ordered::new(1024);
+        assert!(set.insert(0));
+        for value in 1..100 {
+            assert!(set.insert(value));
+            assert!(set.remove(&(value - 1)));
+            assert_eq!(set.room(), 4);
+        }
+    }
+
     /// Falling values would make blocks of one value each if each began a new one.
     #[test]
     fn values_in_falling_order_share_blocks() {
         let mut set = Ordered::new(1024);
-        (0..10_000)
-            .rev()
-            .for_each(|value| assert!(set.insert(value)));
+        assert!(set.insert(1_000_000));
+        (0..200).for_each(|value| assert!(set.insert(value)));
+        let falling = (200..10_000).rev();
+        falling.for_each(|value| assert!(set.insert(value)));
         set.check();
         assert!(
-            set.room() < 2 * 10_000 + usize::from(LENGTH_MAX),
+            set.room() < 2 * 10_000 + BlockLength::new(1024).max(),
             "{}",
             set.room()
         );
