@@ -14,6 +14,8 @@ mod orders {
     pub(crate) mod time;
 }
 
+use std::str::FromStr;
+
 use kew_engine::Timestamp;
 use kew_engine::bus::{BusQueueOptions, ReceiveMode};
 
@@ -27,8 +29,52 @@ static GLOBAL: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// How many messages come in one command.
 const AT_ONCE: usize = 1000;
 
-const STATES: &str =
-    "storage, storage-leased, ready, ttl, scheduled, locked, deferred, session, sessions, ids";
+/// What the messages of a queue are when it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In Queue Storage.
+    Storage,
+    /// Likewise, and received.
+    StorageLeased,
+    /// In Service Bus, as all that follow.
+    Ready,
+    /// With a time to live.
+    Lasting,
+    Scheduled,
+    Locked,
+    Deferred,
+    /// All of one session.
+    Session,
+    /// Ten of each session.
+    Sessions,
+    /// With an id to detect duplicates.
+    Ids,
+}
+
+const STATES: [(&str, State); 10] = [
+    ("storage", State::Storage),
+    ("storage-leased", State::StorageLeased),
+    ("ready", State::Ready),
+    ("ttl", State::Lasting),
+    ("scheduled", State::Scheduled),
+    ("locked", State::Locked),
+    ("deferred", State::Deferred),
+    ("session", State::Session),
+    ("sessions", State::Sessions),
+    ("ids", State::Ids),
+];
+
+impl FromStr for State {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Self, Failure> {
+        let found = STATES.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, state)| state).ok_or_else(|| {
+            let names = STATES.map(|(name, _)| name).join(", ");
+            format!("{text:?} is no state; there are {names}").into()
+        })
+    }
+}
 
 /// The resident memory of this process, in bytes.
 fn resident_bytes() -> Result<usize, Failure> {
@@ -38,13 +84,13 @@ fn resident_bytes() -> Result<usize, Failure> {
 }
 
 /// Fills a queue with messages in a state.
-fn fill(p: &mut Partition, state: &str, count: usize) -> Result<(), Failure> {
-    if state.starts_with("storage") {
+fn fill(p: &mut Partition, state: State, count: usize) -> Result<(), Failure> {
+    if let State::Storage | State::StorageLeased = state {
         storage::create(p)?;
         for _ in 0..count {
             storage::send(p)?;
         }
-        if state == "storage-leased" {
+        if state == State::StorageLeased {
             for _ in 0..count.div_ceil(32) {
                 storage::receive(p, 32)?;
                 p.pass();
@@ -55,29 +101,37 @@ fn fill(p: &mut Partition, state: &str, count: usize) -> Result<(), Failure> {
     let day_ms = 86_400_000;
     let options = BusQueueOptions {
         size_bytes_max: 1 << 50,
-        requires_session: state.starts_with("session"),
-        duplicate_window_ms: (state == "ids").then_some(day_ms),
+        requires_session: matches!(state, State::Session | State::Sessions),
+        duplicate_window_ms: (state == State::Ids).then_some(day_ms),
         ..BusQueueOptions::default()
     };
     bus::create(p, options)?;
-    let sessions = if state == "sessions" { count / 10 } else { 1 };
+    let sessions = if state == State::Sessions {
+        count / 10
+    } else {
+        1
+    };
     for first in (0..count).step_by(AT_ONCE) {
         let numbers = first..count.min(first + AT_ONCE);
         let messages = numbers.map(|number| {
             let mut message = bus::message();
             match state {
-                "ttl" => message.time_to_live_ms = Some(day_ms),
+                State::Lasting => message.time_to_live_ms = Some(day_ms),
                 // Not in the order of their times.
-                "scheduled" => {
+                State::Scheduled => {
                     let later_ms = day_ms + (number as u64 * 611_953) % day_ms;
                     message.scheduled_at = Some(p.now().plus_ms(later_ms));
                 }
-                "session" | "sessions" => {
+                State::Session | State::Sessions => {
                     let session = number % sessions.max(1);
                     message.session = Some(format!("session-{session}").into());
                 }
-                "ids" => message.message_id = Some(format!("message {number}").into()),
-                _ => {}
+                State::Ids => message.message_id = Some(format!("message {number}").into()),
+                State::Storage
+                | State::StorageLeased
+                | State::Ready
+                | State::Locked
+                | State::Deferred => {}
             }
             message
         });
@@ -85,10 +139,10 @@ fn fill(p: &mut Partition, state: &str, count: usize) -> Result<(), Failure> {
         bus::send(p, messages)?;
         p.pass();
     }
-    if let "locked" | "deferred" = state {
+    if let State::Locked | State::Deferred = state {
         for _ in 0..count.div_ceil(AT_ONCE) {
             let locks = bus::receive(p, AT_ONCE, ReceiveMode::PeekLock, None)?;
-            if state == "deferred" {
+            if state == State::Deferred {
                 bus::settle(
                     p,
                     locks,
@@ -106,21 +160,18 @@ fn main() -> Result<(), Failure> {
     let what = arguments.next();
     match what.as_deref() {
         Some("memory") => {
-            let state = arguments.next().ok_or(STATES)?;
+            let name = arguments.next().unwrap_or_default();
+            let state = name.parse()?;
             let count = arguments.next().map_or(Ok(1_000_000), |it| it.parse())?;
             let mut p = Partition::new(Timestamp::from_ms(1_000_000), false)?;
             let before = resident_bytes()?;
-            fill(&mut p, &state, count)?;
+            fill(&mut p, state, count)?;
             p.trim();
             let grown = resident_bytes()?.saturating_sub(before);
-            assert_eq!(
-                p.message_count(),
-                count as u64,
-                "a state that is not known: {STATES}"
-            );
+            assert_eq!(p.message_count(), count as u64);
             let each = grown as f64 / count.max(1) as f64;
             println!(
-                "{state}: {each:.1} bytes a message, {:.1} MB",
+                "{name}: {each:.1} bytes a message, {:.1} MB",
                 grown as f64 / 1e6
             );
         }
