@@ -272,7 +272,7 @@ impl<P: Profile> Backlog<P> {
         if is_timed(state) {
             self.timed.remove(&(until, number));
         }
-        self.profile.leave(number, state, was.session);
+        self.profile.uncount(state);
     }
 
     /// Gives a message a body, or a change to its properties, in another place, if it is in the old one. Returns

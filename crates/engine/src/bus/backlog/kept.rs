@@ -130,8 +130,7 @@ impl Profile for Kept {
         }
     }
 
-    /// In its session, it is what it was until it enters another order.
-    fn leave(&mut self, _number: SequenceNumber, state: BusMessageState, _session: u32) {
+    fn uncount(&mut self, state: BusMessageState) {
         match state {
             BusMessageState::Ready | BusMessageState::Locked { .. } => {}
             BusMessageState::Scheduled => {
