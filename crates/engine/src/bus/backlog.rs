@@ -16,7 +16,9 @@ use crate::queues;
 use crate::table::{Entry, RunLength};
 use crate::vocabulary::{SequenceNumber, Timestamp};
 
-/// How many expired messages a receiver passes over at most before a tick has removed them.
+/// How many expired messages a receiver passes over at most before a tick has removed them. In a session, up to 128
+/// numbers are looked at for each, because a block says only how many of its messages are ready: at worst two million
+/// numbers of 4 bytes. The looks themselves are not counted: how blocks lie depends on the past, and a decision must not.
 const SCAN_MAX: usize = 16 * 1024;
 
 pub(crate) type Backlog = queues::Backlog<Kept>;
@@ -281,6 +283,7 @@ impl Backlog {
         self.table().check(is_ready, message::expiry);
         fresh.uncount_live(&mut live);
         assert_eq!(live.size_bytes(), 0, "each body is counted once");
+        self.sessions.check();
         for (session, _) in self.sessions.iter() {
             let walked = self.walk(Some(session), SequenceNumber::default());
             let own = self.messages().filter(|it| it.session == session);

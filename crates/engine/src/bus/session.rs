@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 pub(crate) use self::messages::{Mark, SessionMessages};
 use crate::effect::BusSession;
-use crate::shared::{Chunk, Ordered, SharedMap};
+use crate::shared::{BlockLength, Chunk, Ordered, SharedMap};
 use crate::table::{Live, MESSAGE_OVERHEAD_BYTES, RunLength, Spread};
 use crate::vocabulary::{BodyLocation, BodyMove, LeaseGeneration, SequenceNumber, Timestamp};
 
@@ -88,7 +88,7 @@ pub(crate) struct Sessions {
     locks: Ordered<(Timestamp, u32)>,
     last_number: u32,
     /// How many messages a block of a session has at most.
-    block_length: u8,
+    block_length: BlockLength,
     /// The sum of what all states count for.
     states_size_bytes: u64,
     /// The bytes of all ids.
@@ -101,12 +101,8 @@ pub(crate) struct Sessions {
 /// location of its state.
 const SNAPSHOT_SIZE_BYTES_MAX: u64 = 48;
 
-/// How many messages a block of a session has at most. With short runs there are fewer, so that tests see its edges.
-const BLOCK_LENGTH_MAX: u8 = 128;
-
 impl Sessions {
     pub(crate) fn new(length: RunLength) -> Self {
-        let block_length = u8::try_from(length.as_u64()).unwrap_or(BLOCK_LENGTH_MAX);
         Self {
             by_number: SharedMap::new(length.as_u64()),
             messages: SharedMap::new(length.as_u64()),
@@ -114,7 +110,7 @@ impl Sessions {
             available: Ordered::new(length.as_u64()),
             locks: Ordered::new(length.as_u64()),
             last_number: 0,
-            block_length: block_length.clamp(4, BLOCK_LENGTH_MAX),
+            block_length: BlockLength::new(length.as_u64()),
             states_size_bytes: 0,
             ids_size_bytes: 0,
             spread: Spread::default(),
@@ -251,13 +247,13 @@ impl Sessions {
 
     /// Adds a message to a session, or changes what it is to receivers. Nothing happens if there is no such session.
     pub(crate) fn put_message(&mut self, session: u32, number: SequenceNumber, mark: Mark) {
-        let length_max = self.block_length.into();
+        let length_max = self.block_length.max();
         self.change_messages(session, |it| it.put(number, mark, length_max));
     }
 
     /// Takes a message out of a session, and forgets the session if nothing else keeps it.
     pub(crate) fn remove_message(&mut self, session: u32, number: SequenceNumber) {
-        let length_max = self.block_length.into();
+        let length_max = self.block_length.max();
         self.change_messages(session, |it| it.remove(number, length_max));
     }
 
@@ -414,5 +410,13 @@ impl Sessions {
     /// When the next lock ends.
     pub(crate) fn next_lock_end(&self) -> Option<Timestamp> {
         self.locks.first().map(|(until, _)| *until)
+    }
+}
+
+#[cfg(test)]
+impl Sessions {
+    /// Asserts that what is known of each session's messages is what they say one by one.
+    pub(crate) fn check(&self) {
+        self.messages.iter().for_each(|(_, it)| it.check());
     }
 }

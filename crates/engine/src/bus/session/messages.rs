@@ -45,11 +45,15 @@ struct Many {
     locked_count: usize,
 }
 
-/// How they lie depends on the past. Only the messages count.
+/// How they lie depends on the past. Only the messages count, and what is known of them: a set that is wrong makes
+/// two states unequal.
 impl PartialEq for SessionMessages {
     fn eq(&self, other: &Self) -> bool {
         let all = |it: &Self| it.0.from(0).flat_map(Block::marked).collect::<Vec<_>>();
         all(self) == all(other)
+            && self.ready().eq(other.ready())
+            && self.locked().eq(other.locked())
+            && self.locked_count() == other.locked_count()
     }
 }
 
@@ -185,9 +189,8 @@ impl Many {
 
     /// Adds a block that has numbers.
     fn add(&mut self, block: Block) {
-        let Some(first) = block.first() else {
-            return;
-        };
+        // A split block has two numbers at least, and others have got one.
+        let first = block.first().expect("a block that is added has numbers");
         self.locked_count += block.locked_count();
         self.note(first, &block);
         self.blocks.insert(first, block);
@@ -307,6 +310,28 @@ impl Many {
                 .and_then(|key| self.take(key))
                 .unwrap_or_default(),
         )
+    }
+}
+
+#[cfg(test)]
+impl SessionMessages {
+    /// Asserts that counts and sets say what the marks say.
+    pub(crate) fn check(&self) {
+        self.0.from(0).for_each(Block::check);
+        let Blocks::Many(many) = &self.0 else {
+            return;
+        };
+        let (mut end, mut locked_count) = (0, 0);
+        for (key, block) in &many.blocks {
+            assert!(*key >= end && block.first() >= Some(*key));
+            end = block.last().expect("a block has numbers") + 1;
+            assert_eq!(many.ready.contains(key), block.ready_count() > 0);
+            assert_eq!(many.locked.contains(key), block.locked_count() > 0);
+            locked_count += block.locked_count();
+        }
+        let all = many.ready.union(&many.locked);
+        assert!(all.into_iter().all(|key| many.blocks.contains_key(key)));
+        assert_eq!(many.locked_count, locked_count);
     }
 }
 

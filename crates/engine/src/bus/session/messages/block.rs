@@ -183,6 +183,14 @@ impl Block {
         entries.map(|entry| (self.number(*entry), mark_of(*entry)))
     }
 
+    /// Asserts that the counts are those of the marks.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let count = |mark| self.marked().filter(|(_, it)| *it == mark).count();
+        assert_eq!(self.ready_count(), count(Mark::Ready));
+        assert_eq!(self.locked_count(), count(Mark::Locked));
+    }
+
     #[cfg(test)]
     pub(super) fn room(&self) -> usize {
         self.entries.capacity()
