@@ -254,10 +254,25 @@ impl Many {
             self.add(upper);
             self.put(number, mark, length_max);
         } else {
-            let mut block = Block::default();
-            block.put(number, mark, length_max);
-            self.add(block);
+            self.put_between(key, number, mark, length_max);
         }
+    }
+
+    /// Adds a number that fits into no block: at the beginning of the next one if it can, or else in a new one.
+    /// Otherwise falling numbers would make blocks of one each.
+    fn put_between(&mut self, key: Option<u64>, number: u64, mark: Mark, length_max: usize) {
+        let later = (key.map_or(Unbounded, Excluded), Unbounded);
+        let next = self.blocks.range(later).next().map(|(next, _)| *next);
+        if let Some(mut block) = next.and_then(|next| self.take(next)) {
+            let is_put = block.put_below(number, mark, length_max);
+            self.add(block);
+            if is_put {
+                return;
+            }
+        }
+        let mut block = Block::default();
+        block.put(number, mark, length_max);
+        self.add(block);
     }
 
     fn remove(&mut self, number: u64, length_max: usize) {

@@ -95,6 +95,21 @@ impl Block {
         }
     }
 
+    /// Makes room for a number below the base, and adds it. Returns false if it does not fit.
+    pub(super) fn put_below(&mut self, number: u64, mark: Mark, length_max: usize) -> bool {
+        let Some((lower, last)) = self.base.checked_sub(number).zip(self.last()) else {
+            return self.put(number, mark, length_max);
+        };
+        if self.entries.len() >= length_max || last - number >= SPAN {
+            return false;
+        }
+        // The last number is that far above at least, so all of this fits.
+        let more = u32::try_from(lower).unwrap_or_default() << MARK_BITS;
+        self.entries.iter_mut().for_each(|entry| *entry += more);
+        self.base = number;
+        self.put(number, mark, length_max)
+    }
+
     /// Removes a number, if it is there.
     pub(super) fn remove(&mut self, number: u64) {
         let found = self.distance(number).map(|distance| self.find(distance));

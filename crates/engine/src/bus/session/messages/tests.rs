@@ -161,3 +161,27 @@ fn few_messages_take_little_room_however_many_there_were() {
     messages.remove(number(0), 128);
     assert!(messages.is_empty() && messages.room() == 0);
 }
+
+/// Falling numbers would make blocks of one number each if each began a new one.
+#[test]
+fn falling_numbers_share_blocks() {
+    let mut messages = SessionMessages::default();
+    let mut model = Model::new();
+    let far = (1 << 34)..(1 << 34) + 3;
+    let all = far.chain(0..200).chain((200..10_000).rev());
+    for at in all {
+        let mark = if at % 3 == 0 {
+            Mark::Ready
+        } else {
+            Mark::Locked
+        };
+        messages.put(number(at), mark, 128);
+        model.insert(at, mark);
+    }
+    messages.check_is(&model, 128);
+    assert!(
+        messages.blocks() <= 10_000 / 64 + 2,
+        "{}",
+        messages.blocks()
+    );
+}
