@@ -330,6 +330,11 @@ impl Many {
 
 #[cfg(test)]
 impl SessionMessages {
+    /// How many blocks a receiver visits to find all that it can receive.
+    pub(crate) fn visited_by_receiver(&self) -> usize {
+        self.0.named(|many| &many.ready).count()
+    }
+
     /// Asserts that counts and sets say what the marks say.
     pub(crate) fn check(&self) {
         self.0.from(0).for_each(Block::check);

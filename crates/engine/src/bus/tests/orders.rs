@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::random::{Client, step};
 use super::*;
 
-/// So many that a walk over all of them for each receive would take this test minutes.
+/// They take many runs, and many blocks of a session.
 const MANY: usize = 100_000;
 
 fn queue_with(requires_session: bool) -> Partition {
@@ -57,9 +57,20 @@ impl Partition {
         lock
     }
 
+    /// How many runs, or blocks of the only session, a receiver looks into.
+    fn visited_by_receiver(&self) -> usize {
+        let queue = self.state.bus.values().find(|it| it.backlog.count() > 0);
+        let backlog = &queue.unwrap().backlog;
+        match backlog.sessions.iter().next() {
+            Some((_, session)) => session.messages.visited_by_receiver(),
+            None => backlog.table().visited_by_receiver(),
+        }
+    }
+
     fn find_many(&mut self, message: &BusMessage, lock: Option<Token>) {
         for _ in 0..1000 {
             let number = self.send(message.clone()).unwrap();
+            assert_eq!(self.visited_by_receiver(), 1);
             let [received] = &self.receive_from(&jobs(), lock)[..] else {
                 panic!("one message is ready");
             };

@@ -5,6 +5,9 @@ use super::Mark;
 /// The bits of an entry that hold its mark.
 const MARK_BITS: u32 = 2;
 
+/// A block with numbers keeps room for so many.
+const ROOM_MIN: usize = 4;
+
 /// Numbers are less than this apart in a block.
 const SPAN: u64 = 1 << (u32::BITS - MARK_BITS);
 
@@ -118,9 +121,15 @@ impl Block {
         };
         let entry = self.entries.remove(place);
         self.note(None, Some(mark_of(entry)));
-        if self.entries.len() <= self.entries.capacity() / 4 {
-            // Half of the room stays: the next changes move no memory.
-            self.entries.shrink_to(2 * self.entries.len());
+        let count = self.entries.len();
+        if count <= self.entries.capacity() / 4 {
+            // Half of the room stays, and that of four: the next changes move no memory.
+            let room = if count == 0 {
+                0
+            } else {
+                ROOM_MIN.max(2 * count)
+            };
+            self.entries.shrink_to(room);
         }
     }
 

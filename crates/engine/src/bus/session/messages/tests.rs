@@ -185,3 +185,14 @@ fn falling_numbers_share_blocks() {
         messages.blocks()
     );
 }
+
+#[test]
+fn a_short_session_keeps_its_room() {
+    let mut messages = SessionMessages::default();
+    for at in 0..100 {
+        messages.put(number(at), Mark::Ready, 128);
+        messages.put(number(at + 1), Mark::Ready, 128);
+        messages.remove(number(at), 128);
+        assert_eq!(messages.room(), 4);
+    }
+}
