@@ -90,7 +90,7 @@ impl Queues {
         }
         let session = entity.backlog.sessions.get(session)?;
         let awaited = match session.locked_until {
-            _ if session.messages.ready.is_empty() => return None,
+            _ if !session.messages.has_ready() => return None,
             RELEASING => return None,
             Timestamp::ZERO => Awaited::Session,
             _ => Awaited::OfSession(session.id()),
@@ -149,7 +149,7 @@ impl Queues {
                     .open(TokenKind::SessionLock, lock)?;
                 let number = u32::try_from(place.sequence_number.as_u64()).ok()?;
                 let session = backlog.sessions.get(number)?;
-                let has_ready = place.incarnation == queue && !session.messages.ready.is_empty();
+                let has_ready = place.incarnation == queue && session.messages.has_ready();
                 has_ready.then(|| (queue, Awaited::OfSession(session.id())))
             }
         }
@@ -163,5 +163,5 @@ impl Queues {
 }
 
 fn is_available(session: WholeSession<'_>) -> bool {
-    session.locked_until == Timestamp::ZERO && !session.messages.ready.is_empty()
+    session.locked_until == Timestamp::ZERO && session.messages.has_ready()
 }

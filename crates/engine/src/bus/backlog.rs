@@ -2,7 +2,7 @@
 //!
 //! Order is the sequence number: a message that comes back takes its old place.
 //!
-//! Invariants: a message of a session is in `ready` of its session exactly if its state says so;
+//! Invariants: a message of a session is to receivers of its session what its state says;
 //! `snapshot_size_bytes` is a sum over all messages.
 
 mod kept;
@@ -16,7 +16,9 @@ use crate::queues;
 use crate::table::{Entry, RunLength, Seen};
 use crate::vocabulary::{SequenceNumber, Timestamp};
 
-/// How many expired messages a receiver passes over at most before a tick has removed them.
+/// How many expired messages a receiver passes over at most before a tick has removed them. In a session, up to 128
+/// numbers are looked at for each, because a block says only how many of its messages are ready: at worst two million
+/// numbers of 4 bytes. The looks themselves are not counted: how blocks lie depends on the past, and a decision must not.
 const SCAN_MAX: usize = 16 * 1024;
 
 pub(crate) type Backlog = queues::Backlog<Kept>;
@@ -135,8 +137,8 @@ impl Backlog {
         let alone = (session == 0).then(|| self.table().ready(now));
         let alone = alone.into_iter().flatten();
         let of_session = self.sessions.get(session).into_iter();
-        let of_session = of_session.flat_map(|session| &session.messages.ready);
-        let of_session = of_session.filter_map(|number| self.table().get(*number));
+        let of_session = of_session.flat_map(|session| session.messages.ready());
+        let of_session = of_session.filter_map(|number| self.table().get(number));
         let all = alone.chain(of_session).take(SCAN_MAX);
         let there = all.filter(move |entry: &Entry<'_>| !entry.record.expires_at.has_passed(now));
         there.map(|entry| entry.number)
@@ -311,6 +313,7 @@ impl Backlog {
         self.table().check(is_ready, message::expiry);
         fresh.uncount_live(&mut live);
         assert_eq!(live.size_bytes(), 0, "each body is counted once");
+        self.sessions.check();
         for (session, _) in self.sessions.iter() {
             let walked = self.walk(Some(session), SequenceNumber::default());
             let own = self.messages().filter(|it| it.session == session);

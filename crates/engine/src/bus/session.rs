@@ -1,11 +1,14 @@
 //! Sessions of a bus queue.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod messages;
+
+use std::collections::BTreeMap;
 use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
+pub(crate) use self::messages::{Mark, SessionMessages};
 use crate::effect::BusSession;
-use crate::shared::{Chunk, SharedMap};
+use crate::shared::{BlockLength, Chunk, Ordered, SharedMap};
 use crate::table::{Live, MESSAGE_OVERHEAD_BYTES, RunLength, Spread};
 use crate::vocabulary::{BodyLocation, BodyMove, LeaseGeneration, SequenceNumber, Timestamp};
 
@@ -21,19 +24,6 @@ pub(crate) struct Session {
     pub(crate) locked_until: Timestamp,
     pub(crate) state: Option<BodyLocation>,
     pub(crate) state_set_at: Timestamp,
-}
-
-/// The messages of a session. They follow from the messages of the queue.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct SessionMessages {
-    /// Those that can be received.
-    pub(crate) ready: BTreeSet<SequenceNumber>,
-    /// The locked ones. They are released with the session.
-    pub(crate) locked: BTreeSet<SequenceNumber>,
-    /// The others: scheduled and deferred ones. If messages are not received session by session, all of them.
-    pub(crate) others: BTreeSet<SequenceNumber>,
-    /// All of them, in any state.
-    pub(crate) count: u64,
 }
 
 /// A session with its messages.
@@ -70,30 +60,11 @@ impl Session {
     }
 }
 
-impl SessionMessages {
-    /// Their numbers, from one on, in order.
-    pub(crate) fn numbers_from(
-        &self,
-        first: SequenceNumber,
-    ) -> impl Iterator<Item = SequenceNumber> + '_ {
-        let parts = [&self.ready, &self.locked, &self.others];
-        let mut parts = parts.map(|part| part.range(first..).copied().peekable());
-        std::iter::from_fn(move || {
-            let firsts = parts.iter_mut().filter_map(|part| {
-                let first = part.peek().copied()?;
-                Some((first, part))
-            });
-            // Each message is in one of the three sets.
-            firsts.min_by_key(|(first, _)| *first)?.1.next()
-        })
-    }
-}
-
 impl WholeSession<'_> {
     /// Whether nothing keeps the session. A generation that starts again makes no old token valid, because
     /// the session's number is not used again.
     fn is_forgettable(&self) -> bool {
-        self.messages.count == 0 && self.state.is_none() && self.locked_until == Timestamp::ZERO
+        self.messages.is_empty() && self.state.is_none() && self.locked_until == Timestamp::ZERO
     }
 }
 
@@ -109,12 +80,15 @@ pub(crate) type SharedSessions = Vec<Arc<Chunk<Session>>>;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Sessions {
     by_number: SharedMap<Session>,
-    messages: BTreeMap<u32, SessionMessages>,
+    /// Each session's, likewise. No snapshot has them.
+    messages: SharedMap<SessionMessages>,
     by_id: BTreeMap<Arc<str>, u32>,
     /// The first ready message of each free session, with the session.
-    available: BTreeSet<(SequenceNumber, u32)>,
-    locks: BTreeSet<(Timestamp, u32)>,
+    available: Ordered<(SequenceNumber, u32)>,
+    locks: Ordered<(Timestamp, u32)>,
     last_number: u32,
+    /// How many messages a block of a session has at most.
+    block_length: BlockLength,
     /// The sum of what all states count for.
     states_size_bytes: u64,
     /// The bytes of all ids.
@@ -131,11 +105,12 @@ impl Sessions {
     pub(crate) fn new(length: RunLength) -> Self {
         Self {
             by_number: SharedMap::new(length.as_u64()),
-            messages: BTreeMap::new(),
+            messages: SharedMap::new(length.as_u64()),
             by_id: BTreeMap::new(),
-            available: BTreeSet::new(),
-            locks: BTreeSet::new(),
+            available: Ordered::new(length.as_u64()),
+            locks: Ordered::new(length.as_u64()),
             last_number: 0,
+            block_length: BlockLength::new(length.as_u64()),
             states_size_bytes: 0,
             ids_size_bytes: 0,
             spread: Spread::default(),
@@ -169,7 +144,8 @@ impl Sessions {
         let id: Arc<str> = id.into();
         self.ids_size_bytes += id.len() as u64;
         self.by_id.insert(id.clone(), number);
-        self.messages.insert(number, SessionMessages::default());
+        self.messages
+            .get_or_insert_with(number.into(), SessionMessages::default);
         self.by_number
             .get_or_insert_with(number.into(), || Session {
                 id,
@@ -236,7 +212,7 @@ impl Sessions {
     pub(crate) fn get(&self, number: u32) -> Option<WholeSession<'_>> {
         Some(WholeSession {
             session: self.by_number.get(number.into())?,
-            messages: self.messages.get(&number)?,
+            messages: self.messages.get(number.into())?,
         })
     }
 
@@ -245,7 +221,10 @@ impl Sessions {
         let sessions = self.by_number.iter();
         sessions
             .zip(messages)
-            .map(|((_, session), (number, messages))| (*number, WholeSession { session, messages }))
+            .filter_map(|((number, session), (_, messages))| {
+                let number = u32::try_from(number).ok()?;
+                Some((number, WholeSession { session, messages }))
+            })
     }
 
     /// The sessions in the order of their ids, from an id on.
@@ -266,18 +245,49 @@ impl Sessions {
         }
     }
 
-    /// Likewise, for changes to what there is of its messages.
-    pub(crate) fn change_messages(
-        &mut self,
-        number: u32,
-        change: impl FnOnce(&mut SessionMessages),
-    ) {
-        if self.unindex(number) {
-            if let Some(messages) = self.messages.get_mut(&number) {
-                change(messages);
-            }
-            self.index(number);
+    /// Adds a message to a session, or changes what it is to receivers. Nothing happens if there is no such session.
+    pub(crate) fn put_message(&mut self, session: u32, number: SequenceNumber, mark: Mark) {
+        let length_max = self.block_length.max();
+        self.change_messages(session, |it| it.put(number, mark, length_max));
+    }
+
+    /// Takes a message out of a session, and forgets the session if nothing else keeps it.
+    pub(crate) fn remove_message(&mut self, session: u32, number: SequenceNumber) {
+        let length_max = self.block_length.max();
+        self.change_messages(session, |it| it.remove(number, length_max));
+    }
+
+    fn change_messages(&mut self, number: u32, change: impl FnOnce(&mut SessionMessages)) {
+        let Some(messages) = self.messages.get_mut(number.into()) else {
+            return;
+        };
+        let before = messages.first_ready();
+        change(messages);
+        let (after, is_empty) = (messages.first_ready(), messages.is_empty());
+        if before == after && !is_empty {
+            return;
         }
+        let session = self.by_number.get(number.into());
+        if session.is_some_and(|session| session.locked_until == Timestamp::ZERO) {
+            before.map(|first| self.available.remove(&(first, number)));
+            after.map(|first| self.available.insert((first, number)));
+        }
+        if is_empty {
+            self.forget(number);
+        }
+    }
+
+    /// Forgets a session if nothing keeps it.
+    fn forget(&mut self, number: u32) {
+        let session = self.get(number);
+        let Some(session) = session.filter(WholeSession::is_forgettable) else {
+            return;
+        };
+        let id = session.id.clone();
+        self.ids_size_bytes -= id.len() as u64;
+        self.by_id.remove(&id);
+        self.by_number.remove(number.into());
+        self.messages.remove(number.into());
     }
 
     /// Takes a session out of the indexes. Returns false if there is none.
@@ -285,14 +295,12 @@ impl Sessions {
         let Some(session) = self.get(number) else {
             return false;
         };
-        let (first, lock) = (
-            session.messages.ready.first().copied(),
-            session.locked_until,
-        );
-        if let Some(first) = first {
+        let (first, lock) = (session.messages.first_ready(), session.locked_until);
+        if lock > Timestamp::ZERO {
+            self.locks.remove(&(lock, number));
+        } else if let Some(first) = first {
             self.available.remove(&(first, number));
         }
-        self.locks.remove(&(lock, number));
         true
     }
 
@@ -300,21 +308,13 @@ impl Sessions {
         let Some(session) = self.get(number) else {
             return;
         };
-        let (first, lock) = (
-            session.messages.ready.first().copied(),
-            session.locked_until,
-        );
-        if session.is_forgettable() {
-            let id = session.id.clone();
-            self.ids_size_bytes -= id.len() as u64;
-            self.by_id.remove(&id);
-            self.by_number.remove(number.into());
-            self.messages.remove(&number);
-        } else if lock > Timestamp::ZERO {
+        let (first, lock) = (session.messages.first_ready(), session.locked_until);
+        if lock > Timestamp::ZERO {
             self.locks.insert((lock, number));
         } else if let Some(first) = first {
             self.available.insert((first, number));
         }
+        self.forget(number);
     }
 
     /// Replaces a session's state, which was at `was` until now.
@@ -410,5 +410,13 @@ impl Sessions {
     /// When the next lock ends.
     pub(crate) fn next_lock_end(&self) -> Option<Timestamp> {
         self.locks.first().map(|(until, _)| *until)
+    }
+}
+
+#[cfg(test)]
+impl Sessions {
+    /// Asserts that what is known of each session's messages is what they say one by one.
+    pub(crate) fn check(&self) {
+        self.messages.iter().for_each(|(_, it)| it.check());
     }
 }

@@ -6,6 +6,7 @@ mod effects;
 mod forwarding;
 mod messages;
 mod operate;
+mod orders;
 mod overview;
 mod queues;
 mod quota;

@@ -46,7 +46,7 @@ impl<P: Profile> Backlog<P> {
     pub(crate) fn of(profile: P, length: RunLength, next: SequenceNumber) -> Self {
         Self {
             table: Table::new(length, next),
-            timed: Timed::default(),
+            timed: Timed::new(length),
             profile,
         }
     }
@@ -249,9 +249,9 @@ impl<P: Profile> Backlog<P> {
         if from < until && self.table.is_within(from, until) {
             self.uncount_live(live);
             let next = self.next().max(until);
-            let fresh = Table::new(self.table.length(), next);
-            let table = std::mem::replace(&mut self.table, fresh);
-            let timed = std::mem::take(&mut self.timed);
+            let length = self.table.length();
+            let table = std::mem::replace(&mut self.table, Table::new(length, next));
+            let timed = std::mem::replace(&mut self.timed, Timed::new(length));
             self.waste().push((table, timed));
         } else {
             self.table.remove_runs(from, until, live);
@@ -270,7 +270,7 @@ impl<P: Profile> Backlog<P> {
         if is_timed(state) {
             self.timed.remove(&(until, number));
         }
-        self.profile.leave(number, state, was.session);
+        self.profile.uncount(state);
     }
 
     /// Gives a message a body, or a change to its properties, in another place, if it is in the old one. Returns

@@ -54,17 +54,17 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     /// name.
     fn came(&mut self, _number: SequenceNumber, _session: u32, _more: (usize, Option<u32>)) {}
 
-    /// Notes that it is gone.
+    /// Notes that it is gone, from its session too.
     fn left(&mut self, _number: SequenceNumber, _session: u32, _more: (usize, Option<u32>)) {}
 
     /// Notes one more change to a message's properties.
     fn changed(&mut self) {}
 
-    /// Puts a message into the orders of its state.
+    /// Puts a message into the orders of its state, in place of those that it was in, and counts it.
     fn enter(&mut self, _number: SequenceNumber, _state: MessageState, _session: u32) {}
 
-    /// Takes a message out of the orders of its state.
-    fn leave(&mut self, _number: SequenceNumber, _state: MessageState, _session: u32) {}
+    /// Counts a message of that state no longer. It enters the orders of another one, or has left.
+    fn uncount(&mut self, _state: MessageState) {}
 
     /// Ends a session's lock, before its messages are released.
     fn begin_release(&mut self, _session: &str) {}

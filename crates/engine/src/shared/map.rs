@@ -125,6 +125,9 @@ impl<T: Clone> SharedMap<T> {
         self.count -= 1;
         if chunk.is_empty() {
             self.chunks.remove(&key);
+        } else if chunk.len() <= chunk.capacity() / 4 {
+            // Half of the room stays: the next changes move no memory.
+            chunk.shrink_to(2 * chunk.len());
         }
         Some(removed)
     }
@@ -232,6 +235,16 @@ mod tests {
                 prop_assert_eq!(flat(&chunks), model.into_iter().collect::<Vec<_>>());
             }
         }
+    }
+
+    #[test]
+    fn a_chunk_gives_back_the_room_that_is_not_needed() {
+        let mut map = SharedMap::new(64);
+        (0..6400).for_each(|number| *map.get_or_insert_with(number, || 0_u8).unwrap() = 1);
+        let gone = (0..6400).filter(|number| number % 64 != 0);
+        gone.for_each(|number| assert!(map.remove(number).is_some()));
+        let room: usize = map.chunks.values().map(|chunk| chunk.capacity()).sum();
+        assert!(room <= 4 * map.len(), "{room} for {}", map.len());
     }
 
     #[test]

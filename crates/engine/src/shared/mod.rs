@@ -6,17 +6,23 @@
 //!
 //! Sharing never changes a value. Whether something was copied is counted, because copying takes time, and is no
 //! part of the state.
+//!
+//! An ordered set is here too. No snapshot has one: it follows from what a snapshot has.
 
+mod block_length;
 mod deque;
 mod entities;
 mod map;
+mod ordered;
 mod waste;
 
 use std::sync::Arc;
 
+pub(crate) use self::block_length::BlockLength;
 pub(crate) use self::deque::{Block, SharedBlocks, SharedDeque};
 pub(crate) use self::entities::{Entities, Share};
 pub(crate) use self::map::{Chunk, SharedMap};
+pub(crate) use self::ordered::Ordered;
 pub use self::waste::Waste;
 
 /// The value, to change it: a copy of its own if a snapshot still has the value. Adds `steps` to `copied` then.

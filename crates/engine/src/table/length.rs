@@ -32,6 +32,11 @@ impl RunLength {
         self.0.into()
     }
 
+    /// How many slots a run has.
+    pub(super) fn slots(self) -> usize {
+        self.0.into()
+    }
+
     /// The run of a number.
     pub(crate) fn run_of(self, number: u64) -> u64 {
         number >> self.0.trailing_zeros()

@@ -478,6 +478,12 @@ impl Table {
         }
     }
 
+    /// How many runs a receiver visits to find all that it can receive.
+    #[cfg(test)]
+    pub(crate) fn visited_by_receiver(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Asserts that the spreads are those of the bodies, and that nothing else is counted.
     #[cfg(test)]
     pub(crate) fn check_spreads(&self, live: &Live) {

@@ -148,7 +148,7 @@ impl Run {
         if self.live.contains(slot) {
             return false;
         }
-        self.records.put(slot, record);
+        self.records.put(slot, record, self.length);
         self.live.insert(slot);
         self.live_count += 1;
         self.expires_last = self.expires_last.max(record.expires_at);

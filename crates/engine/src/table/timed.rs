@@ -4,9 +4,8 @@
 //! So visible messages are counted as time passes them, once for each time that a message is added. The
 //! count is not part of the state: two values that differ only in it are equal.
 
-use std::collections::BTreeSet;
-use std::ops::Bound::{Excluded, Included};
-
+use super::RunLength;
+use crate::shared::Ordered;
 use crate::vocabulary::{SequenceNumber, Timestamp};
 
 /// Above the number of any message.
@@ -16,20 +15,10 @@ type Key = (Timestamp, SequenceNumber);
 
 #[derive(Debug)]
 pub(crate) struct Timed {
-    keys: BTreeSet<Key>,
+    keys: Ordered<Key>,
     /// Every message up to here was passed, and `shown` of them are still in the set.
     passed: Key,
     shown: u64,
-}
-
-impl Default for Timed {
-    fn default() -> Self {
-        Self {
-            keys: BTreeSet::new(),
-            passed: (Timestamp::ZERO, SequenceNumber::new(0)),
-            shown: 0,
-        }
-    }
 }
 
 impl PartialEq for Timed {
@@ -41,6 +30,14 @@ impl PartialEq for Timed {
 impl Eq for Timed {}
 
 impl Timed {
+    pub(crate) fn new(length: RunLength) -> Self {
+        Self {
+            keys: Ordered::new(length.as_u64()),
+            passed: (Timestamp::ZERO, SequenceNumber::new(0)),
+            shown: 0,
+        }
+    }
+
     pub(crate) fn insert(&mut self, key: Key) {
         if self.keys.insert(key) && key <= self.passed {
             self.shown += 1;
@@ -72,7 +69,8 @@ impl Timed {
         if last <= self.passed {
             return true;
         }
-        for key in self.keys.range((Excluded(self.passed), Included(last))) {
+        let later = self.keys.iter_after(self.passed);
+        for key in later.take_while(|key| **key <= last) {
             if *budget == 0 {
                 return false;
             }
@@ -106,7 +104,7 @@ mod tests {
             steps in proptest::collection::vec((any::<bool>(), 0_u64..20, 0_u64..5, 0_u64..3), 1..200),
             budget in 1_u32..4,
         ) {
-            let mut timed = Timed::default();
+            let mut timed = Timed::new(RunLength::TINY);
             let mut now = 0;
             for (is_insert, at, number, elapsed) in steps {
                 if is_insert {

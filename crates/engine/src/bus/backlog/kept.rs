@@ -4,7 +4,7 @@
 use super::{Kept, Oldest};
 use crate::bus::BusMessageState;
 use crate::bus::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
-use crate::bus::session::{RELEASING, Sessions};
+use crate::bus::session::{Mark, RELEASING, Sessions};
 use crate::bus::snapshot::{kind, message, put_message};
 use crate::effect::{BusSession, Standing};
 use crate::queues::Profile;
@@ -24,20 +24,10 @@ impl Kept {
         }
     }
 
-    /// Keeps a message of its session that cannot be received from it.
-    fn set_aside(&mut self, number: SequenceNumber, session: u32) {
-        if self.by_session {
-            self.sessions.change_messages(session, |messages| {
-                messages.others.insert(number);
-            });
-        }
-    }
-
-    fn take_back(&mut self, number: SequenceNumber, session: u32) {
-        if self.by_session {
-            self.sessions.change_messages(session, |messages| {
-                messages.others.remove(&number);
-            });
+    /// Keeps a message in its session, if messages are received session by session.
+    fn keep(&mut self, number: SequenceNumber, session: u32, mark: Mark) {
+        if self.by_session && session != 0 {
+            self.sessions.put_message(session, number, mark);
         }
     }
 }
@@ -98,13 +88,10 @@ impl Profile for Kept {
         (overlays, source_length): (usize, Option<u32>),
     ) {
         self.snapshot_size_bytes += snapshot_size_bytes_max(overlays, source_length);
-        let by_session = self.by_session;
-        self.sessions.change_messages(session, |messages| {
-            messages.count += 1;
-            if !by_session {
-                messages.others.insert(number);
-            }
-        });
+        // Otherwise its state says what it is in the session.
+        if !self.by_session && session != 0 {
+            self.sessions.put_message(session, number, Mark::Other);
+        }
     }
 
     fn left(
@@ -115,10 +102,9 @@ impl Profile for Kept {
     ) {
         let bytes = snapshot_size_bytes_max(overlays, source_length);
         self.snapshot_size_bytes = self.snapshot_size_bytes.saturating_sub(bytes);
-        self.sessions.change_messages(session, |messages| {
-            messages.count = messages.count.saturating_sub(1);
-            messages.others.remove(&number);
-        });
+        if session != 0 {
+            self.sessions.remove_message(session, number);
+        }
     }
 
     fn changed(&mut self) {
@@ -126,51 +112,32 @@ impl Profile for Kept {
     }
 
     fn enter(&mut self, number: SequenceNumber, state: BusMessageState, session: u32) {
-        match state {
-            // The table has the order of the others.
-            BusMessageState::Ready if self.is_in_order(state, session) => {}
-            BusMessageState::Ready => self.sessions.change_messages(session, |messages| {
-                messages.ready.insert(number);
-            }),
-            BusMessageState::Locked { .. } if self.by_session => {
-                self.sessions.change_messages(session, |messages| {
-                    messages.locked.insert(number);
-                });
-            }
-            BusMessageState::Locked { .. } => {}
+        let mark = match state {
+            BusMessageState::Ready => Mark::Ready,
+            BusMessageState::Locked { .. } => Mark::Locked,
             BusMessageState::Scheduled => {
                 self.scheduled_count += 1;
-                self.set_aside(number, session);
+                Mark::Other
             }
             BusMessageState::Deferred => {
                 self.deferred_count += 1;
-                self.set_aside(number, session);
+                Mark::Other
             }
-        }
+        };
+        self.keep(number, session, mark);
         if state != BusMessageState::Scheduled {
             self.oldest.0 = self.oldest.0.min(number);
         }
     }
 
-    fn leave(&mut self, number: SequenceNumber, state: BusMessageState, session: u32) {
+    fn uncount(&mut self, state: BusMessageState) {
         match state {
-            BusMessageState::Ready if self.is_in_order(state, session) => {}
-            BusMessageState::Ready => self.sessions.change_messages(session, |messages| {
-                messages.ready.remove(&number);
-            }),
-            BusMessageState::Locked { .. } if self.by_session => {
-                self.sessions.change_messages(session, |messages| {
-                    messages.locked.remove(&number);
-                });
-            }
-            BusMessageState::Locked { .. } => {}
+            BusMessageState::Ready | BusMessageState::Locked { .. } => {}
             BusMessageState::Scheduled => {
                 self.scheduled_count = self.scheduled_count.saturating_sub(1);
-                self.take_back(number, session);
             }
             BusMessageState::Deferred => {
                 self.deferred_count = self.deferred_count.saturating_sub(1);
-                self.take_back(number, session);
             }
         }
     }
@@ -185,7 +152,7 @@ impl Profile for Kept {
 
     fn has_locked(&self, session: &str) -> Option<bool> {
         let (_, session) = self.sessions.find(session)?;
-        Some(!session.messages.locked.is_empty())
+        Some(session.messages.locked_count() > 0)
     }
 
     fn absorb(&mut self, other: &Self, live: &mut Live) {

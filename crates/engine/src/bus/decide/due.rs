@@ -260,7 +260,7 @@ impl Turn<'_> {
 /// one frees the session.
 fn next_to_free(backlog: &Backlog, number: u32) -> Due {
     let session = backlog.sessions.get(number);
-    let locked = session.and_then(|session| session.messages.locked.first().copied());
+    let locked = session.and_then(|session| session.messages.locked().next());
     let is_releasing = session.is_some_and(|session| session.locked_until == RELEASING);
     match locked {
         Some(locked) if is_releasing => Due::Release(locked),

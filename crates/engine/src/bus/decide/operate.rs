@@ -81,7 +81,7 @@ impl Turn<'_> {
                 cleared.next = Some(session.id());
                 break;
             }
-            let is_in_use = session.messages.count > 0 && !is_planted(Bug::BusStateInUseCleared);
+            let is_in_use = !session.messages.is_empty() && !is_planted(Bug::BusStateInUseCleared);
             if session.state.is_some() && !is_in_use {
                 ids.push(session.id());
             }

@@ -123,14 +123,8 @@ impl Turn<'_> {
         let id = session.id();
         let is_releasing = session.locked_until == RELEASING;
         let count = released_at_once(self.due_budget());
-        let released: Vec<_> = session
-            .messages
-            .locked
-            .iter()
-            .take(count)
-            .copied()
-            .collect();
-        let is_freed = released.len() == session.messages.locked.len();
+        let released: Vec<_> = session.messages.locked().take(count).collect();
+        let is_freed = released.len() == session.messages.locked_count();
         if !is_freed && !is_releasing {
             let session = id.clone();
             self.emit_bus_effect(Effect::SessionReleasing { queue, session });
@@ -242,7 +236,7 @@ impl Turn<'_> {
             }
             let is_meant = match state_set_after {
                 Some(after) => session.state.is_some() && session.state_set_at > after,
-                None => session.messages.count > 0 || session.state.is_some(),
+                None => !session.messages.is_empty() || session.state.is_some(),
             };
             if is_meant && listed.skipped < skip {
                 listed.skipped += 1;

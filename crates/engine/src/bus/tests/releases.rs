@@ -62,7 +62,7 @@ impl Partition {
         let sessions = &self.state.bus[&queue].backlog.sessions;
         sessions
             .find("s")
-            .map_or(0, |(_, it)| it.messages.locked.len())
+            .map_or(0, |(_, it)| it.messages.locked_count())
     }
 
     /// Until the session is free nobody gets it; then all its messages are there, in order.

@@ -225,11 +225,11 @@ fn session_released(state: &State, queue: Incarnation, session: Box<str>) -> Fac
     let found = entity.and_then(|entity| entity.backlog.sessions.find(&session));
     let locked = found
         .into_iter()
-        .flat_map(|(_, session)| &session.messages.locked);
+        .flat_map(|(_, session)| session.messages.locked());
     let released = locked.filter_map(|number| {
         let at = Place {
             entity: queue,
-            number: *number,
+            number,
         };
         let (_, message) = find(state, at)?;
         Some(message.leased(at, message.released(Release::Unseen), None))
