@@ -153,8 +153,8 @@ impl Backlog {
         let alone = (session == 0).then(|| self.table().ready_seen(now));
         let alone = alone.into_iter().flatten();
         let of_session = self.sessions.get(session).into_iter();
-        let of_session = of_session.flat_map(|session| &session.messages.ready);
-        let of_session = of_session.filter_map(|number| self.table().seen(*number));
+        let of_session = of_session.flat_map(|session| session.messages.ready());
+        let of_session = of_session.filter_map(|number| self.table().seen(number));
         alone.chain(of_session).take(SCAN_MAX)
     }
 

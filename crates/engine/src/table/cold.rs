@@ -244,7 +244,7 @@ impl Run {
         let mut run = self.without_records(Cold::clone(cold));
         for slot in cold.changed.iter_from(0) {
             if let Some(record) = self.records.get(slot) {
-                run.records.put(slot, *record);
+                run.records.put(slot, *record, self.length);
             }
             if let Some(side) = self.sides.get(&slot) {
                 run.sides.insert(slot, side.clone());
@@ -284,7 +284,7 @@ impl Run {
                 patch.lay_over(&mut record, &mut side);
                 cold.changed.insert(slot);
             }
-            self.records.put(slot, record);
+            self.records.put(slot, record, self.length);
             if !side.is_empty() {
                 self.sides.insert(slot, side);
             }

@@ -100,9 +100,9 @@ impl Turn<'_> {
         let (backlog, now, budget) = (&queue.backlog, self.now(), budget as usize);
         let ended = backlog.sessions.ended_lock(now);
         let ended = ended.and_then(|session| backlog.sessions.get(session));
-        let locked = ended.into_iter().flat_map(|it| &it.messages.locked);
+        let locked = ended.into_iter().flat_map(|it| it.messages.locked());
         for number in locked.take(budget) {
-            backlog.ask(entity, *number, &mut missing);
+            backlog.ask(entity, number, &mut missing);
         }
         let timed = backlog.timed().iter();
         let due = timed.take_while(|(at, _)| at.has_passed(now)).take(budget);
@@ -339,9 +339,9 @@ impl Turn<'_> {
         if let Some(Asked { entity, queue }) = self.cold(queue) {
             let sessions = &queue.backlog.sessions;
             let session = session(sessions).and_then(|number| sessions.get(number));
-            let locked = session.into_iter().flat_map(|it| &it.messages.locked);
+            let locked = session.into_iter().flat_map(|it| it.messages.locked());
             for number in locked.take(released_at_once(self.due_budget())) {
-                queue.backlog.ask(entity, *number, missing);
+                queue.backlog.ask(entity, number, missing);
             }
         }
     }
