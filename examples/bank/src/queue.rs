@@ -22,8 +22,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may take to be made.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// The longest lease that new messages ask for, however many leases are lost.
-const LEASE_MAX: Duration = Duration::from_mins(5);
+/// The longest lease that new messages ask for, in times of the worker timeout, however many leases are lost: so long a
+/// message waits for another worker if its own one is killed.
+const LEASE_TIMES_MAX: u32 = 3;
 
 /// The time to live of a message of Queue Storage that never expires.
 const NEVER: i64 = -1;
@@ -149,7 +150,7 @@ impl Queue {
             service,
             name: name.to_owned(),
             worker_timeout,
-            lease_hint: LeaseHint::new(worker_timeout, LEASE_MAX.max(worker_timeout)),
+            lease_hint: LeaseHint::new(worker_timeout, worker_timeout * LEASE_TIMES_MAX),
             sender: Arc::default(),
         }
     }

@@ -38,13 +38,15 @@ impl Azurite {
             .args(["--silent", "--disableTelemetry"])
             .spawn()
             .unwrap();
-        let azurite = Self {
+        let mut azurite = Self {
             process,
             port,
             _location: location,
         };
         let began = std::time::Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            let ended = azurite.process.try_wait().unwrap();
+            assert!(ended.is_none(), "Azurite has ended: {ended:?}");
             assert!(
                 began.elapsed() < Duration::from_secs(60),
                 "it does not start"

@@ -12,7 +12,7 @@ use crate::error::Error;
 
 /// A message, and its [`Lock`]: nobody else gets it, until the lock ends or it is settled.
 ///
-/// To drop it settles nothing. What it means to drop a future says [`Lock`].
+/// To drop it settles nothing. [`Lock`] says what it means to drop a future.
 #[derive(Debug)]
 pub struct Locked {
     message: Received,

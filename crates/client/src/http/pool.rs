@@ -1,14 +1,13 @@
 //! Connections over HTTP/1.1: made when they are needed, kept for the next request, and bounded.
 
 use std::future::ready;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::select;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::answer::Answer;
 use super::exchange::Open;
@@ -26,23 +25,17 @@ pub(crate) struct Pool {
     idle: Arc<Mutex<Idle>>,
 }
 
-/// A connection, and the timer of its requests: to move a timer to a later time costs less than to set another one.
-struct Kept {
-    open: Open,
-    timer: Pin<Box<Sleep>>,
-}
-
 /// Connections that wait for a request, and since when. The one that was used last is at the end, and is taken first.
 #[derive(Default)]
 struct Idle {
-    open: Vec<(Kept, Instant)>,
+    open: Vec<(Open, Instant)>,
     /// The task that closes old ones. It may have ended with its runtime.
     closer: Option<AbortHandle>,
 }
 
 impl Idle {
     fn close_old(&mut self, now: Instant) {
-        let is_old = |(_, since): &(Kept, Instant)| now - *since >= IDLE_MAX;
+        let is_old = |(_, since): &(Open, Instant)| now - *since >= IDLE_MAX;
         let old = self.open.partition_point(is_old);
         self.open.drain(..old);
     }
@@ -93,7 +86,7 @@ impl Pool {
                 "the request could not be sent within {seconds:.1} s"
             ))
         };
-        // If one is free, nobody waits for it.
+        // A place that is free needs no timer.
         let place = match self.places.try_acquire() {
             Ok(place) => Ok(place),
             Err(_) => timeout_at(deadline, self.places.acquire())
@@ -101,8 +94,8 @@ impl Pool {
                 .map_err(|_| not_in_time())?,
         };
         let _place = place.map_err(|_| Error::later("the client was closed"))?;
-        let mut kept = match self.take(asked) {
-            Some(kept) => kept,
+        let mut open = match self.take(asked) {
+            Some(open) => open,
             None => {
                 let connecting = self.route.connect(|stream| ready(Ok(Open::new(stream))));
                 let connected = timeout_at(deadline, connecting).await;
@@ -110,42 +103,38 @@ impl Pool {
                 if !open.is_usable() {
                     return Err(Error::later("the service closed a new connection"));
                 }
-                Kept {
-                    open,
-                    timer: Box::pin(sleep_until(deadline)),
-                }
+                open
             }
         };
         let began = Instant::now();
-        kept.timer.as_mut().reset(deadline);
         let exchanged = select! {
             biased;
-            exchanged = kept.open.exchange(request) => exchanged,
-            () = &mut kept.timer => return Err(Error::no_answer_within(effect, began.elapsed())),
+            exchanged = open.exchange(request) => exchanged,
+            () = sleep_until(deadline) => return Err(Error::no_answer_within(effect, began.elapsed())),
         };
         let (answer, is_kept) = exchanged.map_err(|broken| Error::no_answer(effect, &broken))?;
         if is_kept {
-            self.give_back(kept);
+            self.give_back(open);
         }
         Ok(answer)
     }
 
     /// A connection that was kept, and is open as far as is known.
-    fn take(&self, now: Instant) -> Option<Kept> {
+    fn take(&self, now: Instant) -> Option<Open> {
         loop {
             let mut idle = lock(&self.idle);
             idle.close_old(now);
-            let (mut kept, _) = idle.open.pop()?;
+            let (mut open, _) = idle.open.pop()?;
             drop(idle);
-            if kept.open.is_usable() {
-                return Some(kept);
+            if open.is_usable() {
+                return Some(open);
             }
         }
     }
 
-    fn give_back(&self, kept: Kept) {
+    fn give_back(&self, open: Open) {
         let mut idle = lock(&self.idle);
-        idle.open.push((kept, Instant::now()));
+        idle.open.push((open, Instant::now()));
         if idle.closer.as_ref().is_none_or(AbortHandle::is_finished) {
             let closer = tokio::spawn(close_old(Arc::downgrade(&self.idle)));
             idle.closer = Some(closer.abort_handle());

@@ -48,7 +48,7 @@ fn orders_are_booked() {
 }
 
 #[test]
-fn pipelined_sends_are_faster() {
+fn sends_are_measured() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     if is_child() {
         return runtime.block_on(pipelining::run(None)).unwrap();
@@ -56,6 +56,6 @@ fn pipelined_sends_are_faster() {
     let kew = runtime.block_on(kew());
     let string = kew.fact("KEW_BUS_CONNECTION_STRING").unwrap();
     let name = "SERVICEBUS_CONNECTION_STRING";
-    let printed = run_apart("examples::pipelined_sends_are_faster", name, string);
+    let printed = run_apart("examples::sends_are_measured", name, string);
     assert!(printed.contains("100 sends, 10 in flight"), "{printed}");
 }

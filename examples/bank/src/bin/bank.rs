@@ -153,10 +153,17 @@ async fn replay_one(args: &ReplayArgs, chance: &mut Chance) -> Result<Vec<Confir
     let web = &args.web;
     let client = Client::new(web).with_context(|| format!("{web} is not http://HOST:PORT"))?;
     // Callers repeat each call forever, so this is found out before.
+    let no_bank = || {
+        format!(
+            "no bank answers at {web}: start it with examples/bank/start, or set BANK_WEB to its address"
+        )
+    };
     let answer = client.call(Method::GET, "/state", None, "").await;
-    answer.with_context(|| {
-        format!("no bank answers at {web}: start it with examples/bank/start, or set BANK_WEB to its address")
-    })?;
+    let answer = answer.with_context(no_bank)?;
+    let state: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
+    if answer.status != 200 || state.is_none_or(|it| it.get("queue").is_none()) {
+        bail!("{}", no_bank());
+    }
     let path = args.journal.path(&args.places);
     let cannot_write = || format!("cannot write {}", path.display());
     let mut journal = open_journal(&path).with_context(cannot_write)?;

@@ -360,7 +360,7 @@ pub(super) async fn report_loss(
 
 pub(super) async fn losses(store: &PostgresStore, since_ms: i64) -> Result<Vec<Loss>, StoreError> {
     let query = "SELECT sequence, lease_s FROM lost_leases
-        WHERE reported_at_ms > $1 ORDER BY sequence DESC LIMIT 100";
+        WHERE reported_at_ms > $1 ORDER BY sequence DESC LIMIT 1";
     let read = |row: &SqlRow| {
         Ok(Loss {
             sequence: row.try_get(0)?,

@@ -282,7 +282,7 @@ pub(super) async fn losses(store: &SqliteStore, since_ms: i64) -> Result<Vec<Los
             lease_s: row.get(1)?,
         })
     };
-    rows(store, query, [100, since_ms], read).await
+    rows(store, query, [1, since_ms], read).await
 }
 
 /// The rows of a query with two numbers, the first of which is the limit.

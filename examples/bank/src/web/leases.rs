@@ -44,10 +44,7 @@ impl Bank {
             read.newest = newest.sequence;
             let lease_s = u64::try_from(newest.lease_s).unwrap_or(0);
             let lease = hint.lengthen(Duration::from_secs(lease_s));
-            tracing::warn!(
-                ?lease,
-                "workers lose leases: new messages ask for longer ones"
-            );
+            tracing::warn!(?lease, "workers lose leases: they need longer ones");
         }
         Ok(())
     }

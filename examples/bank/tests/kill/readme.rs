@@ -64,6 +64,7 @@ impl Place {
         let settings = vec![
             ("PATH", std::env::var("PATH").unwrap()),
             ("KEW_QUEUE_LISTEN", kew.to_string()),
+            ("KEW_BUS_LISTEN", "none".to_owned()),
             ("BANK_QUEUE_SERVICE", queue_service.clone()),
             ("BANK_LISTEN", web.to_string()),
             ("BANK_WEB", format!("http://{web}")),
