@@ -15,7 +15,7 @@ use crate::replay::{Ignore, Replay};
 use crate::segment::Segment;
 use crate::snapshot;
 use crate::storage::{self, IoFailure, Storage};
-use crate::survey::{self, Survey};
+use crate::survey::{self, Opened, Survey};
 
 /// What to copy, and up to where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,15 +126,18 @@ pub fn check_file(
     end: LogPosition,
 ) -> Result<Vec<Damage>, OpenError> {
     let checked = match names::parse(name) {
-        Name::Segment(number) => survey::open_segment(storage, name.to_owned(), number)
-            .and_then(|segment| Ok(damage_before(&segment, end)?)),
+        Name::Segment(number) => match survey::open_segment(storage, name.to_owned(), number) {
+            Ok(Opened::Segment(segment)) => Ok(damage_before(&segment, end)?),
+            Ok(Opened::Blank(_)) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        },
         Name::Snapshot(position) => {
             let position = LogPosition::new(position);
             snapshot::read(storage, position, &mut Ignore)
                 .map(|_| Vec::new())
                 .map_err(|error| recovery::snapshot_error(position, error))
         }
-        Name::Temporary | Name::Ballast | Name::SetAside | Name::Foreign => {
+        Name::Temporary | Name::Ballast | Name::Proof | Name::SetAside | Name::Foreign => {
             Err(not_in_a_backup(name))
         }
     };
@@ -151,7 +154,7 @@ pub fn identity(storage: &dyn Storage, name: &str) -> Result<u32, OpenError> {
     let at = match names::parse(name) {
         Name::Segment(_) => SEGMENT_HEADER_SIZE as u64 - 4,
         Name::Snapshot(_) => storage::len(&*file, name)?.saturating_sub(4),
-        Name::Temporary | Name::Ballast | Name::SetAside | Name::Foreign => {
+        Name::Temporary | Name::Ballast | Name::Proof | Name::SetAside | Name::Foreign => {
             return Err(not_in_a_backup(name));
         }
     };

@@ -100,15 +100,15 @@ fn a_newer_format_and_a_damaged_manifest_are_refused() {
     };
     let message = with("format = 4\nshards = [1, 2]\n");
     assert!(
-        message.ends_with("has format 4, and this version of Kew reads formats up to 1"),
+        message.ends_with("has format 4, and this version of Kew reads formats up to 2"),
         "{message}"
     );
     for damaged in [
         "",
-        "format = 1\n",
+        "format = 2\n",
         "format = 0\nid = \"00000000000000000000000000000000\"\n",
-        "format = 1\nid = \"short\"\n",
-        "format = 1\nid = \"00000000000000000000000000000000\"\nmore = 1\n",
+        "format = 2\nid = \"short\"\n",
+        "format = 2\nid = \"00000000000000000000000000000000\"\nmore = 1\n",
         "format",
         "\u{0}\u{0}\u{0}\u{0}",
     ] {

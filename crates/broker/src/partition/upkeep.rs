@@ -68,7 +68,7 @@ impl<T> Partition<T> {
             self.snapshot_with(live);
         }
         if can_free {
-            self.log.force_mark();
+            self.log.beat();
         }
     }
 

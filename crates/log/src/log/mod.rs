@@ -19,12 +19,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ballast::Ballast;
+use crate::format::FIRST_POSITION;
 use crate::job::{Commit, Job, JobOutcome, Outcome, Task, Write};
+use crate::proof::{Proof, WriteClaim};
 use crate::reader::body::RecentBatches;
 use crate::recovery::{self, FoundBallast, OpenError, Recovered, Recovery};
+use crate::replay::Ignore;
 use crate::segment::{Recycled, Salts, Segment};
 use crate::storage::{IoFailure, Storage};
-use crate::{Epoch, LogOptions, LogPosition, Replay};
+use crate::{Epoch, LogId, LogOptions, LogPosition, Replay};
 
 pub use backup::{BeginBackupError, PinId};
 use drain::Drain;
@@ -37,20 +40,26 @@ pub use room::Reservation;
 /// One writer's log: batches go in, become durable in order, and are replayed by the next open.
 pub struct Log {
     options: LogOptions,
+    id: LogId,
     epoch: Epoch,
     salts: Salts,
     failed: Option<LogFailed>,
 
-    /// By base. The last one is appended to.
+    /// By the position of the first record. The last one is appended to.
     segments: BTreeMap<LogPosition, Arc<Segment>>,
     active: Arc<Segment>,
     /// Where the next record goes.
     end: LogPosition,
-    /// Checksum of the record before `end`.
+    /// Content checksum of the batch before `end`.
     chain: u32,
+    /// The last time that a batch had, in milliseconds.
+    time_ms: u64,
     durable: LogPosition,
-    /// Whether a record that is not a mark was appended since the last mark.
+    /// Whether anything was appended since the last mark.
     unmarked: bool,
+    proof: Proof,
+    /// The mark that the next commit writes, unless it has records to write.
+    staged_claim: Option<WriteClaim>,
     staged: Vec<Write>,
     /// The end of the commit under way.
     committing: Option<LogPosition>,
@@ -85,8 +94,22 @@ impl Log {
     ) -> Result<(Self, Recovery), OpenError> {
         options.check().map_err(OpenError::Options)?;
         let salts = Salts::new(entropy);
-        let recovered = recovery::recover(storage, &options, salts, replay)?;
+        let recovered = recovery::recover(storage, &options, salts, FIRST_POSITION, replay)?;
         Ok(Self::resume(options, salts, recovered))
+    }
+
+    /// Creates a log that begins at this position, which is no beginning of a history: without a snapshot it does
+    /// not open. The directory must be empty. Blocks.
+    pub fn create(
+        storage: &dyn Storage,
+        options: LogOptions,
+        entropy: u64,
+        first: LogPosition,
+    ) -> Result<Self, OpenError> {
+        options.check().map_err(OpenError::Options)?;
+        let salts = Salts::new(entropy);
+        let recovered = recovery::recover(storage, &options, salts, first, &mut Ignore)?;
+        Ok(Self::resume(options, salts, recovered).0)
     }
 
     fn resume(options: LogOptions, salts: Salts, recovered: Recovered) -> (Self, Recovery) {
@@ -99,23 +122,29 @@ impl Log {
             snapshots_damaged,
             bytes_since_snapshot,
             ballast,
+            log: id,
+            proof,
             recovery,
         } = recovered;
         let active = Arc::clone(segments.last().expect("recovery always makes a segment"));
         let log = Self {
             options,
+            id,
             epoch: recovery.epoch,
             salts,
             failed: None,
             segments: segments
                 .into_iter()
-                .map(|segment| (segment.base(), segment))
+                .map(|segment| (segment.first(), segment))
                 .collect(),
             active,
             end,
             chain,
+            time_ms: recovery.time_ms,
             durable: end,
             unmarked: false,
+            proof,
+            staged_claim: None,
             staged: Vec::new(),
             committing: None,
             recent: RecentBatches::new(options.recent_bytes_max),
@@ -231,6 +260,11 @@ impl Log {
         }
     }
 
+    /// Which log it is.
+    pub fn id(&self) -> LogId {
+        self.id
+    }
+
     /// The epoch that began with this open.
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -253,7 +287,7 @@ impl Log {
 
     /// Whether something is staged that no commit has taken yet.
     pub fn has_staged(&self) -> bool {
-        !self.staged.is_empty()
+        !self.staged.is_empty() || self.staged_claim.is_some()
     }
 
     /// Whether a commit is under way.
@@ -269,12 +303,13 @@ impl Log {
     }
 
     fn next_commit(&mut self) -> Option<Commit> {
-        if self.failed.is_some() || self.committing.is_some() || self.staged.is_empty() {
+        if self.failed.is_some() || self.committing.is_some() || !self.has_staged() {
             return None;
         }
         self.committing = Some(self.end);
         Some(Commit {
             writes: std::mem::take(&mut self.staged),
+            claim: self.staged_claim.take(),
             end: self.end,
         })
     }

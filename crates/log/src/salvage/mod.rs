@@ -14,21 +14,23 @@ mod header;
 mod parts;
 mod rebuild;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::format::SEGMENT_HEADER_BLOCK_SIZE;
+use crate::format::FIRST_POSITION;
 use crate::format::names::{self, Name};
 use crate::inspect::Damage;
+use crate::proof::FoundProof;
 use crate::reader::body::Body;
 use crate::recovery::{self, OpenError};
 use crate::replay::{Ignore, Replay};
-use crate::segment::Segment;
+use crate::segment::{Blank, Segment};
 use crate::snapshot::{self, ReadError, SnapshotHeader};
 use crate::storage::{self, Storage};
-use crate::survey::{self, Survey};
-use crate::{BodyLocation, LogPosition};
+use crate::survey::{self, Opened, Survey};
+use crate::{BodyLocation, LogId, LogPosition};
 
 pub use rebuild::Rebuilt;
 
@@ -75,6 +77,14 @@ pub struct Salvage<'a> {
     /// All segments whose place in the log is known, in order of position.
     chain: Vec<Arc<Segment>>,
     superseded: Vec<Arc<Segment>>,
+    /// Segments without records.
+    blanks: Vec<Blank>,
+    /// Everything before this position was durable, as headers of segments, names of snapshots and the proof say.
+    proven: LogPosition,
+    /// Which log it is, as the newest segment says.
+    log: LogId,
+    /// The last time that was read, in milliseconds.
+    time_ms: Cell<u64>,
     /// Segments whose restored headers differ from their files.
     restored: Vec<String>,
     /// The damaged segments whose files end too early.
@@ -99,6 +109,10 @@ impl<'a> Salvage<'a> {
             storage,
             chain: Vec::new(),
             superseded: Vec::new(),
+            blanks: Vec::new(),
+            proven: LogPosition::default(),
+            log: LogId::default(),
+            time_ms: Cell::new(0),
             restored: Vec::new(),
             short: Vec::new(),
             unreadable: Vec::new(),
@@ -137,13 +151,14 @@ impl<'a> Salvage<'a> {
             Source::Snapshot(header) => {
                 snapshot::read(self.storage, base.position, rescue)
                     .map_err(|error| recovery::snapshot_error(base.position, error))?;
+                self.note_time(header.time_ms);
                 Some(header.chain)
             }
             Source::DamagedSnapshot => {
                 gaps = parts::read(self.storage, base.position, rescue)?;
                 None
             }
-            Source::Beginning => (base.is_whole).then_some(0),
+            Source::Beginning => (base.is_whole).then(|| self.log.chain_start()),
         };
         chain::read(self, base, crc, rescue, &mut gaps)?;
         Ok(gaps)
@@ -162,12 +177,16 @@ impl<'a> Salvage<'a> {
         body.read().map_err(|error| error.to_string())
     }
 
+    fn note_time(&self, time_ms: u64) {
+        self.time_ms.set(self.time_ms.get().max(time_ms));
+    }
+
     fn segment_at(&self, record: LogPosition) -> Option<&Arc<Segment>> {
         let after = self
             .chain
             .partition_point(|segment| segment.first() <= record);
         let segment = self.chain.get(after.checked_sub(1)?)?;
-        (record < segment.header.limit()).then_some(segment)
+        (record < segment.limit()).then_some(segment)
     }
 
     fn find_segments(&mut self) -> Result<(), OpenError> {
@@ -177,7 +196,8 @@ impl<'a> Salvage<'a> {
             match names::parse(&name) {
                 Name::Segment(number) => {
                     match survey::open_segment(self.storage, name.clone(), number) {
-                        Ok(segment) => segments.push(segment),
+                        Ok(Opened::Segment(segment)) => segments.push(segment),
+                        Ok(Opened::Blank(blank)) => self.blanks.push(blank),
                         Err(error @ OpenError::Corrupt { .. }) => {
                             self.damage.extend(to_damage(&error));
                             damaged.push((name, number));
@@ -187,11 +207,27 @@ impl<'a> Salvage<'a> {
                 }
                 Name::Snapshot(position) => self.snapshots.push(LogPosition::new(position)),
                 Name::SetAside => self.set_aside.push(name),
+                Name::Proof => {
+                    let proof = FoundProof::read(self.storage)?;
+                    self.proven = self.proven.max(proof.durable);
+                    let damage = proof
+                        .damage
+                        .map(|(at, it)| survey::format_error(&name, at, it));
+                    self.damage.extend(damage.as_ref().and_then(to_damage));
+                }
                 Name::Temporary | Name::Ballast | Name::Foreign => {}
             }
         }
+        let headers = || segments.iter().map(|segment| &segment.header);
+        let headers = || headers().chain(self.blanks.iter().map(|blank| &blank.header));
+        let durable = headers().map(|header| header.durable);
+        let proven = durable.chain(self.snapshots.iter().copied()).max();
+        self.proven = self.proven.max(proven.unwrap_or_default());
+        if let Some(newest) = headers().max_by_key(|header| header.number) {
+            self.log = newest.log;
+        }
         for (name, number) in damaged {
-            match header::restore(self.storage, &name, number, &segments)? {
+            match header::restore(self.storage, &name, (self.log, number), &segments)? {
                 Some(segment) => {
                     let size_bytes = storage::len(&*segment.file, &name)?;
                     if size_bytes < segment.header.capacity_bytes {
@@ -203,6 +239,13 @@ impl<'a> Salvage<'a> {
                 None => self.unreadable.push(name),
             }
         }
+        let lost: Vec<String> = (self.blanks.iter())
+            .filter(|blank| survey::has_lost_records(blank, &segments))
+            .map(|blank| blank.name.clone())
+            .collect();
+        self.blanks.retain(|blank| !lost.contains(&blank.name));
+        self.unreadable.extend(lost);
+        self.unreadable.sort_unstable();
         let mut contradictions = Vec::new();
         (self.chain, self.superseded) = survey::link(segments, &mut contradictions);
         self.damage
@@ -236,11 +279,11 @@ impl<'a> Salvage<'a> {
             }
         }
         let first = self.chain.first();
-        let is_whole = first.is_some_and(|segment| segment.base() == LogPosition::default());
+        let is_whole = first.is_some_and(|segment| segment.first() == FIRST_POSITION);
         // Without any other base, the beginning of the log.
         if is_whole || self.bases.is_empty() {
             let base = Base {
-                position: LogPosition::new(SEGMENT_HEADER_BLOCK_SIZE),
+                position: FIRST_POSITION,
                 is_whole,
                 source: Source::Beginning,
             };

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::Salvage;
 use crate::format::names::{self, Name};
-use crate::format::{RECORD_HEADER_SIZE, SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, seal_record};
+use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, seal_again};
 use crate::inspect::damage_in;
 use crate::reader::records::RecordReader;
 use crate::recovery::OpenError;
@@ -98,13 +98,9 @@ impl Salvage<'_> {
     }
 
     fn unused_position(&self) -> LogPosition {
-        let ends = self.all_segments().map(|s| s.header.limit());
-        let highest = ends
-            .chain(self.all_segments().map(|s| s.header.durable))
-            .chain(self.snapshots.iter().copied())
-            .max()
-            .unwrap_or_default();
-        let past = highest.as_u64() + POSITIONS_SKIPPED + SEGMENT_HEADER_BLOCK_SIZE;
+        let ends = self.all_segments().map(|segment| segment.limit());
+        let highest = ends.max().unwrap_or_default().max(self.proven);
+        let past = highest.as_u64() + POSITIONS_SKIPPED;
         LogPosition::new(past.next_multiple_of(1 << 20))
     }
 
@@ -115,7 +111,8 @@ impl Salvage<'_> {
             _ => 0,
         });
         let known = self.all_segments().map(|segment| segment.header.number);
-        known.chain(unreadable).max().unwrap_or(0) + 1
+        let blank = self.blanks.iter().map(|blank| blank.header.number);
+        known.chain(blank).chain(unreadable).max().unwrap_or(0) + 1
     }
 }
 
@@ -147,7 +144,9 @@ impl Work<'_> {
             set_aside: Vec::new(),
         };
         for (name, segment) in &self.needed {
-            if !self.salvage.restored.contains(name) && damage_in(segment)?.is_empty() {
+            if !self.salvage.restored.contains(name)
+                && damage_in(segment, self.next_of(segment))?.is_empty()
+            {
                 continue;
             }
             self.rewrite(segment)?;
@@ -157,18 +156,26 @@ impl Work<'_> {
         self.prepare_segment()?;
         storage::sync_dir(storage)?;
         let header = SnapshotHeader {
-            partition: 0,
+            log: self.salvage.log,
             position: self.position,
-            chain: 0,
+            chain: self.salvage.log.chain_start(),
+            time_ms: self.salvage.time_ms.get(),
             part_count: 0,
             begins_anew: true,
         };
-        match snapshot::write_as(storage, header, content) {
+        match snapshot::write(storage, header, content) {
             Ok(_) => Ok(prepared),
             Err(SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure)) => {
                 Err(failure)
             }
         }
+    }
+
+    /// The segment behind one in the chain.
+    fn next_of(&self, segment: &Segment) -> Option<&Segment> {
+        let chain = &self.salvage.chain;
+        let behind = chain.partition_point(|other| other.first() <= segment.first());
+        chain.get(behind).map(|next| &**next)
     }
 
     /// Removes prepared files. Best effort: the first failure matters more.
@@ -192,6 +199,7 @@ impl Work<'_> {
             salt: self.salts.of(segment.header.epoch, segment.header.number),
             // Its records prove nothing any more: the snapshot replaces them.
             durable: LogPosition::default(),
+            first: Some(segment.first()),
             ..segment.header
         };
         let name = names::segment_in_preparation(header.number);
@@ -238,7 +246,8 @@ impl Work<'_> {
         let snapshots = salvage.snapshots.iter();
         let snapshots = snapshots.map(|position| names::snapshot(position.as_u64()));
         let unreadable = salvage.unreadable.iter().cloned();
-        for name in segments.chain(snapshots).chain(unreadable) {
+        let blank = salvage.blanks.iter().map(|blank| blank.name.clone());
+        for name in segments.chain(snapshots).chain(unreadable).chain(blank) {
             if !self.needed.contains_key(&name) {
                 let aside = names::set_aside(self.repair, &name);
                 storage::rename(storage, &name, &aside)?;
@@ -257,12 +266,13 @@ impl Work<'_> {
     /// Writes the segment in which the log continues, under its temporary name.
     fn prepare_segment(&self) -> Result<(), IoFailure> {
         let epochs = self.salvage.all_segments().map(|s| s.header.epoch);
-        let epoch = epochs.max().unwrap_or_default().next();
+        let blank = self.salvage.blanks.iter().map(|blank| blank.header.epoch);
+        let epoch = epochs.chain(blank).max().unwrap_or_default().next();
         let header = SegmentHeader {
-            partition: 0,
+            log: self.salvage.log,
             number: self.number,
             epoch,
-            base: LogPosition::new(self.position.as_u64() - SEGMENT_HEADER_BLOCK_SIZE),
+            first: Some(self.position),
             capacity_bytes: self.capacity_bytes,
             salt: self.salts.of(epoch, self.number),
             durable: self.position,
@@ -295,7 +305,7 @@ fn copy(
     Ok(())
 }
 
-/// Seals every valid record for the new header, one after the other.
+/// Seals every valid record for the new header. Its content stays.
 fn reseal(
     segment: &Segment,
     header: &SegmentHeader,
@@ -304,18 +314,15 @@ fn reseal(
 ) -> Result<(), IoFailure> {
     let mut reader = RecordReader::new(segment);
     let mut at = segment.first();
-    let mut chain = 0;
     while let Some(found) = reader.find_from(at)? {
         let Ok(record) = reader.read(found)? else {
             at = found.plus(8);
             continue;
         };
-        at = record.end();
-        let mut buffer = vec![0; RECORD_HEADER_SIZE];
-        buffer.extend_from_slice(record.payload);
-        let (kind, nothing) = (record.header.kind, LogPosition::default());
-        chain = seal_record(&mut buffer, header.seal(), found, kind, chain, nothing);
-        storage::write_all_at(to, name, &buffer, segment.offset_of(found))?;
+        at = record.behind();
+        let mut head = record.head;
+        seal_again(&mut head, header.seal(), LogPosition::default());
+        storage::write_all_at(to, name, &head, segment.offset_of(found))?;
     }
     Ok(())
 }

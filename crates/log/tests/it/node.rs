@@ -275,7 +275,7 @@ impl Node {
 
     pub(crate) fn live_segments(&self) -> BTreeSet<LogPosition> {
         let live = self.messages.live.iter();
-        live.map(|(_, at)| self.log.segment_of(at.record).unwrap().base)
+        live.map(|(_, at)| self.log.segment_of(at.record).unwrap().first)
             .collect()
     }
 

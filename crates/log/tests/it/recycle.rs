@@ -90,7 +90,7 @@ fn a_segment_with_a_live_body_stays() {
     node.send(1, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     let (id, location) = node.messages.live[0];
-    let kept = node.log.segment_of(location.record).unwrap().base;
+    let kept = node.log.segment_of(location.record).unwrap().first;
     for _ in 0..30 {
         node.send(5, &mut told).unwrap();
         node.snapshot(&mut told).unwrap();
@@ -99,7 +99,7 @@ fn a_segment_with_a_live_body_stays() {
     assert!(node.log.segment_of(location.record).is_none());
 
     let (id_kept, location_kept) = node.messages.live[0];
-    let also = node.log.segment_of(location_kept.record).unwrap().base;
+    let also = node.log.segment_of(location_kept.record).unwrap().first;
     assert_ne!(kept, also);
     for _ in 0..30 {
         node.send(5, &mut told).unwrap();
@@ -125,13 +125,13 @@ fn a_segment_that_took_over_stays_as_long_as_the_one_before_it() {
         node.send(1, &mut told).unwrap();
         node.commit(&mut told).unwrap();
     }
-    let kept = node.log.segments().next().unwrap().base;
+    let kept = node.log.segments().next().unwrap().first;
     // The next run continues within that segment, behind the first record.
     let mut node = Node::open(&storage).unwrap();
     node.send(2, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     let (id, location) = *node.messages.live.back().unwrap();
-    assert_ne!(node.log.segment_of(location.record).unwrap().base, kept);
+    assert_ne!(node.log.segment_of(location.record).unwrap().first, kept);
     for _ in 0..20 {
         node.send(5, &mut told).unwrap();
         node.commit(&mut told).unwrap();

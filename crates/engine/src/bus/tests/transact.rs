@@ -379,6 +379,26 @@ fn a_transaction_has_bounds() {
     assert_eq!(p.counts().active, 104);
 }
 
+/// A log takes batches of 8 MiB at most, with what is due in the same turn.
+#[test]
+fn the_largest_transaction_fits_into_a_batch() {
+    let p = Partition::with(BusQueueOptions::default());
+    let message = BusMessage {
+        body: vec![0; 41_900].into(),
+        ..of_session("a", &"s".repeat(128))
+    };
+    let mut parts = vec![sends(&jobs(), vec![message; TRANSACTION_MESSAGES_MAX])];
+    let moves = || {
+        let disposition = Disposition::DeadLetter { overlay: None };
+        settles(&jobs(), Token::from_bytes([0; 16]), disposition)
+    };
+    parts.extend((0..TRANSACTION_ENDED_MAX).map(|_| moves()));
+    let command = Command::Bus(BusCommand::Transact { parts });
+    let size_bytes = command.describe().writes.size_bytes_max(&p.state);
+    assert!(size_bytes > 4 << 20, "{size_bytes}");
+    assert!(size_bytes <= 7 << 20, "{size_bytes}");
+}
+
 #[test]
 fn settlements_of_dead_letters_keep_their_queue_from_going() {
     let idle_ms = 600_000;
