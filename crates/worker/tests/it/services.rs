@@ -74,7 +74,7 @@ async fn every_codec_works_over_queue_storage() {
     }
 }
 
-/// A front end that was told of lost leases, and a worker that knows of it by the message alone.
+/// The front end and the worker share nothing but the message.
 #[tokio::test]
 async fn the_first_lease_is_as_long_as_the_sender_asks() {
     let kew = Kew::start().await;
