@@ -18,6 +18,7 @@ mod job;
 mod log;
 mod options;
 mod position;
+mod proof;
 mod reader;
 mod recovery;
 mod replay;
@@ -27,21 +28,22 @@ mod segment;
 mod snapshot;
 mod storage;
 mod survey;
+mod v1;
 mod walk;
 
 pub use backup::{
     BackupPlan, PlannedSegment, ReplayEnd, check_file, identity, plan_backup, remove, replay,
 };
 pub use batch::BatchBuilder;
-pub use data_dir::{DataDir, DataDirError, Inspection, Restoring};
+pub use data_dir::{DataDir, DataDirError, Inspection, Migrating, Restoring};
 pub use inspect::{Damage, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify};
 pub use job::{Job, JobKind, JobOutcome};
 pub use log::{
     AppendError, BeginBackupError, BeginSnapshotError, Log, LogFailed, LogSpace, PinId,
     Reservation, ReserveError, SegmentSpan,
 };
-pub use options::LogOptions;
-pub use position::{BodyLocation, Epoch, LogPosition};
+pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
+pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, Replay};
@@ -52,3 +54,4 @@ pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,
     StorageFile, create_directory,
 };
+pub use v1::{FirstFormatBody, FirstFormatLog};
