@@ -280,7 +280,7 @@ pub(crate) enum LogCommand {
     /// List what the scrub of a running server has found damaged: places in files, messages, and session states.
     ///
     /// The scrub reads everything that is durable, at a bounded rate (kew serve --scrub-rate). Exit codes: 0 if
-    /// nothing is damaged, otherwise 1.
+    /// nothing is damaged, otherwise 1, also if the server has no scrub.
     Damage(DirectoryArgs),
     /// List what a damaged log has lost; with --accept-loss, repair it.
     ///

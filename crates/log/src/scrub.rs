@@ -2,7 +2,8 @@
 //!
 //! Files of a pass are the snapshots that are kept and the segments that nothing is appended to any more. The
 //! log only names the next file: it is read on another thread, which waits between two pieces. A segment that is
-//! retired meanwhile is read to its end, because its file is not used again before that.
+//! retired meanwhile is read to its end, because its file is not used again before that. A damaged header of a segment is
+//! written again. Nothing else is changed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use std::sync::Arc;
 use crate::LogPosition;
 use crate::batch::{Entries, Entry};
 use crate::format::{
-    FormatError, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE, SEGMENT_HEADER_SIZE,
+    FormatError, RECORD_ALIGNMENT, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE,
     SegmentHeader, body_crc, names,
 };
 use crate::reader::records::{Record, RecordReader};
-use crate::segment::Segment;
+use crate::segment::{self, Segment};
 use crate::snapshot::{PartReader, ReadError};
 use crate::storage::{self, IoFailure, Storage};
 
@@ -45,6 +46,8 @@ pub struct ScrubDamage {
     /// kept, or in one that a repair has rewritten, which leaves what it could not read as it was. Bodies there may
     /// still be damaged since.
     pub is_certain: bool,
+    /// Whether it was written again as it was, and is not damaged any more: the header of a segment.
+    pub is_repaired: bool,
 }
 
 /// The result of reading one file.
@@ -182,28 +185,31 @@ impl Scrub {
     /// Reads a segment's header, which the next start needs. Returns where its records begin.
     fn read_header(&mut self, segment: &Segment) -> Option<LogPosition> {
         self.is_proven |= segment.header.durable > LogPosition::new(0);
-        segment.file.forget_cached(0, SEGMENT_HEADER_SIZE as u64);
-        let mut bytes = [0; SEGMENT_HEADER_SIZE];
-        let read = storage::read_at(&*segment.file, &segment.name, &mut bytes, 0);
-        let what = match read {
-            Ok(_) => match SegmentHeader::decode(&bytes) {
-                Ok(header) if header == segment.header => return Some(segment.first()),
-                Ok(_) => "the header is that of another segment".into(),
-                Err(error) => error.to_string(),
-            },
+        let what = match header_damage(segment) {
+            Ok(None) => return Some(segment.first()),
+            Ok(Some(what)) => what,
             Err(failure) if failure.is_no_descriptor() => {
                 self.is_skipped = true;
                 return None;
             }
             Err(failure) => failure.to_string(),
         };
-        // The start and the end of a record depend on it, but it is in memory.
+        // All of it is in memory, and nothing else writes to a segment that is durable and complete.
+        let (is_repaired, what) = match rewrite_header(segment) {
+            Ok(None) => (true, what),
+            Ok(Some(_)) => (false, what),
+            Err(failure) => (
+                false,
+                format!("{what}; to write it again failed: {failure}"),
+            ),
+        };
         self.damage.push(ScrubDamage {
             file: segment.name.clone(),
             offset: 0,
             what,
             positions: Some(segment.first()..segment.first()),
             is_certain: true,
+            is_repaired,
         });
         Some(segment.first())
     }
@@ -218,15 +224,22 @@ impl Scrub {
         let offset = segment.offset_of(from);
         // From the disk and not from memory, where the bytes may be better.
         segment.file.forget_cached(offset, 2 * STEP_BYTES);
-        let next = match self.try_read_records(segment, from, limit) {
+        let mut at = from;
+        let next = match self.try_read_records(segment, &mut at, limit) {
             Ok(next) => next,
             Err(failure) if failure.is_no_descriptor() => {
                 self.is_skipped = true;
                 None
             }
             Err(failure) => {
-                self.note_records(segment, from..limit, failure.to_string());
-                None
+                // What lies behind a bad sector may be whole. The next step looks for a record behind the read.
+                let begun = failure.offset.unwrap_or(0).max(segment.offset_of(at));
+                let skipped = begun - segment.offset_of(at) + STEP_BYTES;
+                let end = at
+                    .plus(skipped.next_multiple_of(RECORD_ALIGNMENT))
+                    .min(limit);
+                self.note_records(segment, at..end, failure.to_string());
+                (end < limit).then_some(end)
             }
         };
         // The cache is for what clients read.
@@ -234,17 +247,17 @@ impl Scrub {
         next
     }
 
+    /// `at` is where the step begins, and how far it has come.
     fn try_read_records(
         &mut self,
         segment: &Segment,
-        from: LogPosition,
+        at: &mut LogPosition,
         limit: LogPosition,
     ) -> Result<Option<LogPosition>, IoFailure> {
         let mut reader = RecordReader::new(segment);
-        let step_end = from.plus(STEP_BYTES).min(limit);
-        let mut at = from;
-        while at < step_end {
-            let hole: FormatError = match reader.read(at)? {
+        let step_end = at.plus(STEP_BYTES).min(limit);
+        while *at < step_end {
+            let hole: FormatError = match reader.read(*at)? {
                 Ok(record) => {
                     self.is_proven |= record.header.durable > LogPosition::new(0);
                     self.durable = self.durable.max(record.header.durable);
@@ -252,21 +265,21 @@ impl Scrub {
                     if record.header.kind == RecordKind::Roll {
                         return Ok(None);
                     }
-                    at = record.end();
+                    *at = record.end();
                     continue;
                 }
                 Err(error) => error,
             };
             let found = reader.find_from(at.plus(1))?;
             let next = found.filter(|found| *found < limit);
-            let positions = at..next.unwrap_or(limit);
+            let positions = *at..next.unwrap_or(limit);
             self.note_records(segment, positions, hole.to_string());
             match next {
-                Some(next) => at = next,
+                Some(next) => *at = next,
                 None => return Ok(None),
             }
         }
-        Ok(Some(at))
+        Ok(Some(*at))
     }
 
     /// A body has a checksum of its own, which was computed earlier than that of its record.
@@ -294,17 +307,27 @@ impl Scrub {
                 what,
                 positions: Some(record.position..record.end()),
                 is_certain: true,
+                is_repaired: false,
             });
         }
     }
 
+    /// Notes records that cannot be read. What follows on such records belongs to the same hole.
     fn note_records(&mut self, segment: &Segment, positions: Range<LogPosition>, what: String) {
+        let before = self.damage.last_mut().filter(|it| !it.is_certain);
+        if let Some(hole) = before.and_then(|it| it.positions.as_mut())
+            && hole.end == positions.start
+        {
+            hole.end = positions.end;
+            return;
+        }
         self.damage.push(ScrubDamage {
             file: segment.name.clone(),
             offset: segment.offset_of(positions.start),
             what,
             positions: Some(positions),
             is_certain: false,
+            is_repaired: false,
         });
     }
 
@@ -353,7 +376,45 @@ impl Scrub {
             what,
             positions: None,
             is_certain: true,
+            is_repaired: false,
         });
         Some(0)
     }
+}
+
+/// What is wrong with the first block of a segment on the disk, if anything is.
+fn header_damage(segment: &Segment) -> Result<Option<String>, IoFailure> {
+    let expected = first_block(segment);
+    segment.file.forget_cached(0, SEGMENT_HEADER_BLOCK_SIZE);
+    let mut bytes = vec![0; expected.len()];
+    let read = storage::read_at(&*segment.file, &segment.name, &mut bytes, 0)?;
+    bytes.truncate(read);
+    if bytes == expected {
+        return Ok(None);
+    }
+    let header = bytes.first_chunk().map(SegmentHeader::decode);
+    Ok(Some(match header {
+        Some(Err(error)) => error.to_string(),
+        Some(Ok(header)) if header != segment.header => {
+            "the header is that of another segment".into()
+        }
+        Some(Ok(_)) => "the block of the header is not as it was written".into(),
+        None => "the file ends within its header".into(),
+    }))
+}
+
+/// Writes the first block again. Returns what is still wrong with it.
+fn rewrite_header(segment: &Segment) -> Result<Option<String>, IoFailure> {
+    let written = storage::write_all_at(&*segment.file, &segment.name, &first_block(segment), 0)
+        .and_then(|()| storage::sync_data(&*segment.file, &segment.name));
+    let damage = written.and_then(|()| header_damage(segment));
+    // It counts as a file that is only read again.
+    segment.file.release();
+    damage
+}
+
+/// Where its records begin lies behind the header, unless that says it.
+fn first_block(segment: &Segment) -> Vec<u8> {
+    let beginning = segment.header.first.is_none().then(|| segment.first());
+    segment::header_block(&segment.header, beginning)
 }

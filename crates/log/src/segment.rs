@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, Seal, SegmentHeader, names};
+use crate::format::{
+    BEGINNING_OFFSET, SEGMENT_HEADER_BLOCK_SIZE, Seal, SegmentHeader, encode_beginning, names,
+};
 use crate::storage::{self, IoFailure, Storage, StorageFile};
 use crate::{Epoch, LogId, LogPosition};
 
@@ -167,11 +169,21 @@ fn fill(
         fill_with_zeros(file, name, 0, header.capacity_bytes)?;
     }
     storage::write_all_at(file, name, records, SEGMENT_HEADER_BLOCK_SIZE)?;
+    storage::write_all_at(file, name, &header_block(header, None), 0)?;
+    storage::sync_data(file, name)
+}
+
+/// The first block of a segment's file. `first` is where its records begin, if there are any.
+pub(crate) fn header_block(header: &SegmentHeader, first: Option<LogPosition>) -> Vec<u8> {
     let mut block = vec![0; memory_size(SEGMENT_HEADER_BLOCK_SIZE)];
     let bytes = header.encode();
     block[..bytes.len()].copy_from_slice(&bytes);
-    storage::write_all_at(file, name, &block, 0)?;
-    storage::sync_data(file, name)
+    if let Some(first) = first {
+        let beginning = encode_beginning(header.seal(), first);
+        let at = memory_size(BEGINNING_OFFSET);
+        block[at..at + beginning.len()].copy_from_slice(&beginning);
+    }
+    block
 }
 
 /// Writes zeros from an offset on, up to a size.

@@ -1,8 +1,8 @@
 //! Scrub: which file is read next, whose bytes are damaged, and snapshots that make damage harmless for a start.
 //!
 //! A pass reads every file once ([`kew_log::Scrub`]). Damaged records may have bytes of messages: those are read one
-//! by one, because each has a checksum of its own, and many of a damaged batch are whole. Nothing is changed: a
-//! damaged message stays, and reading it has the result that it always had.
+//! by one, because each has a checksum of its own, and many of a damaged batch are whole. No message is changed: a
+//! damaged one stays, and reading it has the result that it always had.
 //!
 //! A start replays the log from a snapshot. If records behind it are damaged, or a snapshot is, the partition writes
 //! snapshots until no start needs what is damaged.
@@ -31,6 +31,8 @@ const BODIES_AT_ONCE: usize = 64;
 /// What a scrub has found, as far as it was not repaired since.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
+    /// Whether there is a scrub at all: its rate can be 0.
+    pub is_on: bool,
     /// How many passes have ended since the start.
     pub passes: u64,
     /// When the last of them ended.
@@ -293,7 +295,8 @@ impl<T> Partition<T> {
         let damaged = places.iter().filter_map(|place| place.positions.clone());
         let damaged: Vec<_> = damaged.collect();
         self.suspect(&damaged);
-        for place in places.into_iter().filter(|place| place.is_certain) {
+        let lasting = |place: &ScrubDamage| place.is_certain && !place.is_repaired;
+        for place in places.into_iter().filter(lasting) {
             let avoided = match &place.positions {
                 Some(positions) => positions.end,
                 None => {
@@ -351,6 +354,7 @@ impl<T> Partition<T> {
     pub fn scrub_report(&self) -> ScrubReport {
         let scrub = &self.scrub;
         let mut report = ScrubReport {
+            is_on: self.options.scrub_bytes_per_second > 0,
             passes: scrub.passes,
             ended_at: scrub.ended_at,
             read_bytes: scrub.read_bytes,

@@ -41,7 +41,12 @@ fn pause_after(read_bytes: u64, bytes_per_second: u64) -> Duration {
 fn tell(outcome: &ScrubOutcome) {
     for place in outcome.places().iter().filter(|it| it.is_certain) {
         let (file, offset, what) = (&place.file, place.offset, &place.what);
-        tracing::error!("the scrub found damage: {file} at byte {offset}: {what}");
+        match place.is_repaired {
+            true => tracing::warn!(
+                "the scrub found damage and repaired it: {file} at byte {offset}: {what}"
+            ),
+            false => tracing::error!("the scrub found damage: {file} at byte {offset}: {what}"),
+        }
     }
     for body in outcome.bodies() {
         let (queue, file, offset) = (&body.needed.queue, &body.file, body.offset);

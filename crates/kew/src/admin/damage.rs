@@ -9,6 +9,8 @@ use super::Failure;
 /// Everything that is known to be damaged.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Damage {
+    /// Whether the server reads to find damage at all.
+    pub(crate) scrub: bool,
     /// How often everything was read since the start of the server.
     pub(crate) passes: u64,
     pub(crate) read_bytes: u64,
@@ -59,6 +61,7 @@ impl From<ScrubReport> for Damage {
             what: place.what,
         });
         Self {
+            scrub: report.is_on,
             passes: report.passes,
             read_bytes: report.read_bytes,
             places: places.collect(),

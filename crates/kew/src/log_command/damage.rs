@@ -10,7 +10,7 @@ use crate::flags::DirectoryArgs;
 use crate::tls_command::quoted;
 use crate::{safe_json, settings};
 
-/// Fails if anything is damaged, like `kew log verify`.
+/// Fails if anything is damaged, like `kew log verify`, and if the server looks for nothing.
 pub(super) fn run(args: &DirectoryArgs) -> Result<()> {
     let socket = match (&args.of.data_dir, &args.admin_socket) {
         (_, Some(socket)) => socket.clone(),
@@ -41,6 +41,10 @@ pub(super) fn run(args: &DirectoryArgs) -> Result<()> {
         false => print(&damage),
     }
     match (damage.places_count, damage.messages_count) {
+        (0, 0) if !damage.scrub => bail!(
+            "the server does not look for damage: its scrub is off (--scrub-rate 0), or its messages are in memory. \
+             With a data directory, stop the server and check everything with: kew log verify"
+        ),
         (0, 0) => Ok(()),
         (places, messages) => bail!(
             "{places} damaged places and {messages} damaged messages or session states, listed above; see \
@@ -64,6 +68,9 @@ fn print(damage: &Damage) {
             "DAMAGED {of} of {} queue {} of {}: {} at byte {}",
             message.service, message.queue, message.account, message.file, message.offset
         ));
+    }
+    if !damage.scrub {
+        return;
     }
     let mib = damage.read_bytes.div_ceil(1 << 20);
     print_line(&format!(

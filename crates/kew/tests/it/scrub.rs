@@ -108,6 +108,7 @@ fn a_flipped_bit_is_listed_and_the_other_messages_are_served() {
     let found = block_on(served(&client));
     let expected: BTreeSet<u64> = (0..COUNT).filter(|number| *number != 3).collect();
     assert_eq!(found, expected);
+    assert_eq!(damage["scrub"], true);
     // Once the message is gone, nothing is listed but the place.
     block_on(async { client.clear(QUEUE).await.expect("cleared") });
     let (_, damage) = listed(&data_dir);
@@ -119,8 +120,9 @@ async fn fill_with(server: &Server) {
     fill(&server.queue_client()).await;
 }
 
+/// An empty list says nothing if nobody looks.
 #[test]
-fn a_whole_log_has_no_damage_and_no_scrub_without_a_rate() {
+fn a_server_without_a_scrub_says_so() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let data_dir = place.path().join("data");
     let server = Server::start_with(|command| {
@@ -128,11 +130,29 @@ fn a_whole_log_has_no_damage_and_no_scrub_without_a_rate() {
         command.args(["--queue-listen", "127.0.0.1:0", "--scrub-rate", "0"]);
     });
     let (code, damage) = listed(&data_dir);
-    assert_eq!(code, Some(0));
+    assert_eq!((code, &damage["scrub"]), (Some(1), &Value::Bool(false)));
     assert_eq!(damage["read_bytes"], 0);
     assert_eq!(damage["passes"], 0);
+    let (ended, printed) = kew(&["log", "damage"], &data_dir);
+    assert_eq!((ended.status.code(), printed.as_str()), (Some(1), ""));
+    assert!(ended.log.contains("--scrub-rate 0"), "{}", ended.log);
     server.terminate();
     let (ended, _) = kew(&["log", "damage"], &data_dir);
     assert_eq!(ended.status.code(), Some(1));
     assert!(ended.log.contains("no server answers"), "{}", ended.log);
+}
+
+#[test]
+fn a_whole_log_has_no_damage() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let data_dir = place.path().join("data");
+    let server = Server::start(&data_dir);
+    let begun = Instant::now();
+    while listed(&data_dir).1["passes"] == 0 {
+        assert!(begun.elapsed() < PATIENCE, "no pass ends");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (code, damage) = listed(&data_dir);
+    assert_eq!((code, &damage["scrub"]), (Some(0), &Value::Bool(true)));
+    server.terminate();
 }

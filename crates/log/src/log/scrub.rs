@@ -30,8 +30,10 @@ impl Log {
         let limit = end;
         // A log that was rebuilt begins far behind the segments that it has kept.
         let taken_over = (end == next.first()).then_some(end);
+        // The roll that leaves a segment may not be written yet.
+        let is_left = self.left.iter().any(|(_, left)| Arc::ptr_eq(left, segment));
         let scrub = || Scrub::of_segment(Arc::clone(segment), limit, taken_over, cursor);
-        (end <= self.durable).then(scrub)
+        (end <= self.durable && !is_left).then(scrub)
     }
 
     /// The older of the two newest snapshots: every start replays from there or later, so everything before it is

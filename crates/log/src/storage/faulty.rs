@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Storage, StorageFile};
@@ -218,6 +219,17 @@ impl FaultyStorage {
         self.corrupt(name, offset, &[content[index] ^ mask]);
     }
 
+    /// Makes a range of a file unreadable for good: each read that touches it fails.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such file.
+    pub fn spoil(&self, name: &str, range: Range<u64>) {
+        let mut disk = self.disk();
+        let number = disk.names[name];
+        disk.inode(number).spoiled.push(range);
+    }
+
     /// Cuts a file behind the log's back, durably.
     ///
     /// # Panics
@@ -337,7 +349,13 @@ impl StorageFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut disk = self.disk();
         disk.begin(Operation::Read)?;
-        Ok(disk.inode(self.number).read(buffer, offset))
+        let inode = disk.inode(self.number);
+        let end = offset + buffer.len() as u64;
+        let is_touched = |it: &Range<u64>| it.start < end && offset < it.end;
+        match inode.spoiled.iter().any(is_touched) {
+            true => Err(os_error(Fault::Eio)),
+            false => Ok(inode.read(buffer, offset)),
+        }
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
@@ -530,6 +548,8 @@ struct Inode {
     sectors: BTreeMap<u64, Sector>,
     /// What a sync would write.
     dirty: BTreeSet<u64>,
+    /// What cannot be read.
+    spoiled: Vec<Range<u64>>,
     /// Shared with every open handle.
     open: Arc<()>,
 }

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kew_log::{FaultyStorage, LogPosition, ScrubCursor, ScrubDamage, Storage};
+use kew_log::{
+    BatchBuilder, Fault, FaultyStorage, Log, LogOptions, LogPosition, Repeat, Scrub, ScrubCursor,
+    ScrubDamage, Scrubbed, Storage,
+};
 
-use crate::node::{Node, Told};
+use crate::node::{Messages, Node, Told};
 
 /// A log with some segments, of which the last one is written to, and two snapshots.
 fn filled(disk: &FaultyStorage, told: &mut Told) -> Node {
@@ -79,14 +82,20 @@ fn every_flipped_bit_is_found_and_named() {
     let mut count = 0;
     for (name, size) in used(&node, &whole) {
         for at in (0..size).step_by(13) {
-            // The rest of the first block is not used.
-            if name.starts_with("segment-") && (84..4096).contains(&at) {
+            // The rest of the first block is not used, but it is known.
+            if name.starts_with("segment-") && (84..4096).contains(&at) && at % 512 > 12 {
                 continue;
             }
             let at = at as u64;
+            let before = whole.content(&name);
             whole.flip(&name, at, 0x10);
             let (damage, _) = pass(&node, &whole);
-            whole.flip(&name, at, 0x10);
+            let is_header = name.starts_with("segment-") && at < 4096;
+            if is_header {
+                assert_eq!(whole.content(&name), before, "the header was written again");
+            } else {
+                whole.flip(&name, at, 0x10);
+            }
             if damage.is_empty() {
                 // Bytes that no checksum covers mean nothing: padding behind a record.
                 assert_eq!(
@@ -101,6 +110,7 @@ fn every_flipped_bit_is_found_and_named() {
             assert_eq!(found.file, name);
             assert!(found.offset <= at, "{name} at {at}: {found:?}");
             assert!(found.is_certain, "{found:?}");
+            assert_eq!(found.is_repaired, is_header, "{found:?}");
             let positions = found.positions.as_ref();
             assert_eq!(positions.is_none(), name.starts_with("snapshot-"));
         }
@@ -139,4 +149,107 @@ fn a_pass_goes_on_behind_damage() {
     disk.truncate(name, 5000);
     let (damage, _) = pass(&node, &disk);
     assert!(damage.iter().any(|damage| damage.file == *name));
+}
+
+/// A header that cannot be written again stays damaged, and the rest of the file is read.
+#[test]
+fn a_header_that_cannot_be_written_stays_damaged() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let node = filled(&disk, &mut told);
+    let files = used(&node, &disk);
+    let mut segments = files
+        .iter()
+        .filter(|(name, _)| name.starts_with("segment-"));
+    let (name, _) = segments.next().unwrap();
+    disk.flip(name, 8, 1);
+    disk.flip(name, 4096 + 200, 1);
+    disk.fail_after(0, Fault::Enospc, Repeat::Sticky);
+    let (damage, _) = pass(&node, &disk);
+    let found: Vec<_> = damage
+        .iter()
+        .map(|it| (it.offset, it.is_repaired))
+        .collect();
+    assert!(found[0] == (0, false) && found.len() == 2, "{damage:?}");
+}
+
+/// Where a segment begins lies behind its header. It is written again too.
+#[test]
+fn a_lost_beginning_is_written_again() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let node = filled(&disk, &mut told);
+    let files = used(&node, &disk);
+    let segments = files
+        .iter()
+        .filter(|(name, _)| name.starts_with("segment-"));
+    let mut count = 0;
+    for (name, _) in segments {
+        let before = disk.content(name);
+        if before.as_ref().unwrap()[512..524] == [0; 12] {
+            continue;
+        }
+        disk.corrupt(name, 512, &[0; 12]);
+        let (damage, _) = pass(&node, &disk);
+        assert!(damage.len() == 1 && damage[0].is_repaired, "{damage:?}");
+        assert_eq!(disk.content(name), before);
+        count += 1;
+    }
+    assert!(count > 2, "{count}");
+}
+
+/// A sector that cannot be read hides what lies near it, and nothing else of its segment.
+#[test]
+fn a_pass_goes_on_behind_a_bad_sector() {
+    let disk = FaultyStorage::new();
+    let options = LogOptions::default();
+    let (mut log, _) = Log::open(&disk, options, 1, &mut Messages::default()).unwrap();
+    let mut records = Vec::new();
+    for _ in 0..40 {
+        let at = log.reserve().unwrap();
+        let mut batch = BatchBuilder::at(at.position);
+        batch.push_body(&[7; 100_000]);
+        batch.push_event(b"sent");
+        records.push(log.append(at.epoch, at.position, batch).unwrap());
+        log.run_commit().unwrap();
+        while let Some(job) = log.next_job() {
+            log.complete(job.run(&disk)).unwrap();
+        }
+    }
+    let segment = log.segments().nth(1).unwrap();
+    let of_segment = records
+        .iter()
+        .filter(|at| (segment.first..segment.end).contains(*at));
+    let inside: Vec<_> = of_segment.copied().collect();
+    assert!(inside.len() > 8, "{inside:?}");
+    // The last record is damaged too, and found in the same pass.
+    let last = *inside.last().unwrap();
+    let name = format!("segment-{:020}", segment.number);
+    let offset = 4096 + last.as_u64() - segment.first.as_u64();
+    disk.flip(&name, offset + 5000, 1);
+
+    // A sector in the fourth record.
+    let spoiled = 4096 + inside[3].as_u64() - segment.first.as_u64() + 50_000;
+    disk.spoil(&name, spoiled..spoiled + 512);
+    let first = log.next_scrub(ScrubCursor::default()).unwrap();
+    let second = log.next_scrub(run(first, &disk).next).unwrap();
+    let damage = run(second, &disk).damage;
+    assert_eq!(damage.len(), 2, "{damage:?}");
+    let holes: Vec<_> = damage
+        .iter()
+        .map(|it| it.positions.clone().unwrap())
+        .collect();
+    let hidden = inside.iter().filter(|at| holes[0].contains(at));
+    assert!((1..7).contains(&hidden.count()), "{holes:?}");
+    assert!(
+        holes[0].contains(&inside[3]) && !holes[0].contains(&inside[0]),
+        "{holes:?}"
+    );
+    assert_eq!(holes[1].start, last);
+    assert!(damage.iter().all(|it| it.is_certain), "{damage:?}");
+}
+
+fn run(mut scrub: Scrub, storage: &dyn Storage) -> Scrubbed {
+    while scrub.step(storage).is_some() {}
+    scrub.finish()
 }
