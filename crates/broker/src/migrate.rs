@@ -98,9 +98,9 @@ impl OldPartition {
     /// Replays the log as the version did that wrote it. Changes nothing.
     pub fn read(old: &dyn Storage, options: &PartitionOptions) -> Result<Self, OpenError> {
         let unit = CountUnit::at_most(options.log.segment_size_first_bytes / 16);
-        let mut replayed = Replayed(State::counting_in(unit));
+        let mut replayed = Replayed::new(State::counting_in(unit));
         let log = FirstFormatLog::read(old, &mut replayed)?;
-        let state = replayed.0;
+        let state = replayed.state;
         Ok(Self { log, state })
     }
 
@@ -186,9 +186,9 @@ impl OldPartition {
 
 /// Reads the new log as a start does: afterwards the old one is removed.
 fn check_whole(new: &dyn Storage, unit: CountUnit, migrated: Migrated) -> Result<(), MigrateError> {
-    let mut replayed = Replayed(State::counting_in(unit));
+    let mut replayed = Replayed::new(State::counting_in(unit));
     replay(new, &mut replayed)?;
-    let found = replayed.0.counts();
+    let found = replayed.state.counts();
     match found == (migrated.queues, migrated.messages) {
         true => Ok(()),
         false => Err(MigrateError::NotWhole {

@@ -14,6 +14,7 @@ mod lanes;
 mod loads;
 mod maintenance;
 mod opening;
+mod replaying;
 mod reply;
 mod reservation;
 mod scrub;
@@ -36,12 +37,13 @@ use self::lanes::{Candidate, Lanes};
 use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
-pub(crate) use self::opening::Replayed;
+pub(crate) use self::replaying::Replayed;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
 use self::scrub::Scrubbing;
 pub use self::scrub::{DamagedBody, ScrubJob, ScrubOutcome, ScrubReport};
 pub(crate) use self::snapshots::Content;
+use self::snapshots::EffectCounts;
 use self::space::{SETTLEMENT_TICK_BUDGET, Space};
 use self::stirred::{PassedOver, Stirred, Taking};
 use self::upkeep::SPACE_RETRY_INTERVAL_MS;
@@ -60,15 +62,18 @@ const TURN_COMMANDS_MAX: usize = 4096;
 pub struct PartitionOptions {
     /// The log's own options.
     pub log: LogOptions,
-    /// A snapshot is due after this many bytes of log, or after four times the last snapshot's
-    /// size if that is more.
+    /// A snapshot is due after this many bytes of log, but not before four times the last snapshot's size.
     pub snapshot_after_bytes: u64,
+    /// Or after this many effects, whatever comes first: small ones are many in few bytes, and a start applies each.
+    pub snapshot_after_effects: u64,
     /// How many due events one turn may add before it decides commands.
     pub tick_budget: u32,
     /// How many sequence numbers share a run in a partition that is new. An old one keeps its own length.
     pub run_length: RunLength,
     /// How much of a snapshot is gathered at once, in steps of 20 ns.
     pub gather_steps: u64,
+    /// Whether a start reads the log on a thread of its own, beside the one that calls. The result is the same.
+    pub replays_beside: bool,
     /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
     pub scrub_bytes_per_second: u64,
 }
@@ -78,9 +83,11 @@ impl Default for PartitionOptions {
         Self {
             log: LogOptions::default(),
             snapshot_after_bytes: 64 * 1024 * 1024,
+            snapshot_after_effects: 100_000,
             tick_budget: 256,
             run_length: RunLength::DEFAULT,
             gather_steps: 25_000,
+            replays_beside: true,
             scrub_bytes_per_second: 8 << 20,
         }
     }
@@ -104,6 +111,7 @@ pub struct Partition<T> {
     last_record: Option<LogPosition>,
     options: PartitionOptions,
     last_snapshot_bytes: u64,
+    effects: EffectCounts,
     /// The most bytes of the snapshot that is being written, computed in tests alone.
     snapshot_bound_bytes: u64,
     /// An upper bound of a snapshot's size when it was last computed, and an upper bound of its growth since
@@ -295,6 +303,7 @@ impl<T> Partition<T> {
         }
         self.stirred.append(&mut batch.stirred);
         self.growth_bytes = self.growth_bytes.saturating_add(batch.growth_bytes);
+        self.effects.all += batch.effect_count;
         if batch.touches_catalogue {
             self.catalogue_record = Some(reservation.position);
         }

@@ -30,9 +30,9 @@ impl Restore {
             let old = OldPartition::read(storage, &PartitionOptions::default())?;
             return Ok(Self(Read::Old(old)));
         }
-        let mut replayed = Replayed(State::new());
+        let mut replayed = Replayed::new(State::new());
         let end = replay(storage, &mut replayed)?;
-        let state = replayed.0;
+        let state = replayed.state;
         Ok(Self(Read::Current { state, end }))
     }
 

@@ -46,7 +46,7 @@ pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
 pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};
-pub use replay::{BoxError, Replay};
+pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
 pub use snapshot::SnapshotContent;

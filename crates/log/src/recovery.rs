@@ -171,11 +171,16 @@ pub(crate) fn replay_log(
     replay: &mut dyn Replay,
 ) -> Result<(FoundSnapshots, End), OpenError> {
     let (found, start) = load_snapshot(storage, survey, replay)?;
-    if survey.is_new() {
-        return Ok((found, End::of_new_log(start)));
-    }
-    let end = walk::walk(survey, start, replay)?;
-    Ok((found, end))
+    let end = match survey.is_new() {
+        true => Ok(End::of_new_log(start)),
+        false => walk::walk(survey, start, replay),
+    };
+    // What was passed on lies before the place where a walk has failed.
+    replay.end().map_err(|late| OpenError::Replay {
+        position: late.record.unwrap_or(start.position),
+        source: late.source,
+    })?;
+    Ok((found, end?))
 }
 
 fn load_snapshot(

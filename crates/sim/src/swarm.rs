@@ -25,6 +25,7 @@ pub(crate) struct Swarm {
     pub(crate) batch_size_max_bytes: u64,
     pub(crate) ballast_size_bytes: u64,
     pub(crate) snapshot_after_bytes: u64,
+    pub(crate) snapshot_after_effects: u64,
     pub(crate) gather_steps: u64,
     /// How many sources the commands come from. One keeps the order of all.
     pub(crate) sources: u64,
@@ -97,6 +98,8 @@ impl Swarm {
             segment_size_first_bytes: [16 * 1024, 32 * 1024, 64 * 1024][r.index(3)],
             batch_size_max_bytes: [6 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
             snapshot_after_bytes: [4 * 1024, 16 * 1024, 48 * 1024][r.index(3)],
+            snapshot_after_effects: [40, 300, u64::MAX]
+                [Stream::new(seed, "snapshot swarm").index(3)],
             ballast_size_bytes: [0, 16 * 1024, 64 * 1024][r.index(3)],
             gather_steps: [1, 100, 25_000][gathering.index(3)],
             sources: [1, 2, 5][sources.index(3)],
@@ -146,9 +149,12 @@ impl Swarm {
                 ..LogOptions::default()
             },
             snapshot_after_bytes: self.snapshot_after_bytes,
+            snapshot_after_effects: self.snapshot_after_effects,
             tick_budget: 4,
             run_length: self.run_length,
             gather_steps: self.gather_steps,
+            // Planted bugs and faults concern the thread of the simulation.
+            replays_beside: false,
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
         }

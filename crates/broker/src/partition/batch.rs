@@ -24,6 +24,8 @@ pub(super) struct Batch {
     pub(super) touches_catalogue: bool,
     /// An upper bound of how much a snapshot grows because of this batch.
     pub(super) growth_bytes: u64,
+    /// How many effects its events have.
+    pub(super) effect_count: u64,
     /// The bodies that only move, with their events.
     pub(super) moved: Moved,
 }
@@ -46,6 +48,7 @@ impl Batch {
             stirred: Vec::new(),
             touches_catalogue: false,
             growth_bytes: 0,
+            effect_count: 0,
             moved: Moved::default(),
         }
     }
@@ -98,7 +101,9 @@ impl Batch {
     fn record(&mut self, event: &Event) {
         let before = self.builder.len_bytes();
         self.builder.push_event_with(|out| event.encode(out));
-        let implied_bytes = GROWTH_BYTES * event.effect_count() as u64;
+        let effect_count = event.effect_count() as u64;
+        self.effect_count += effect_count;
+        let implied_bytes = GROWTH_BYTES * effect_count;
         self.growth_bytes += (self.builder.len_bytes() - before) as u64 + implied_bytes;
         self.touches_catalogue |= event.shows_in_catalogue();
         for entity in event.entities() {

@@ -1,13 +1,10 @@
 //! Opening a partition: its log is replayed, or a new partition is initialized.
 
 use std::collections::HashMap;
+use std::io;
 
-use kew_engine::{Command, CountUnit, State, Timestamp, Turn};
-use kew_log::{
-    AppendError, BoxError, Log, LogFailed, LogPosition, OpenError, Recovery, Replay, ReserveError,
-    Storage,
-};
-use kew_planted::{Seam, pass};
+use kew_engine::{Command, CountUnit, Timestamp, Turn};
+use kew_log::{AppendError, Log, LogFailed, OpenError, Recovery, Replay, ReserveError, Storage};
 use thiserror::Error;
 
 use super::batch::{Batch, Writing};
@@ -15,8 +12,9 @@ use super::lanes::Lanes;
 use super::loads::Loads;
 use super::maintenance::Maintenance;
 use super::scrub::Scrubbing;
+use super::snapshots::EffectCounts;
 use super::stirred::PassedOver;
-use super::{Partition, PartitionOptions};
+use super::{Partition, PartitionOptions, replaying};
 use crate::waiters::Waiters;
 
 /// Why a partition could not be opened.
@@ -25,6 +23,9 @@ pub enum OpenPartitionError {
     /// The storage holds no log that this version can continue.
     #[error(transparent)]
     Log(#[from] OpenError),
+    /// There was no thread to read the log on.
+    #[error("the system gave no thread to read the log on")]
+    Thread(#[source] io::Error),
     /// There was no room for a new partition's secret.
     #[error("a new partition could not be initialized")]
     Reserve(#[from] ReserveError),
@@ -50,10 +51,15 @@ impl<T> Partition<T> {
     ) -> Result<(Self, Recovery), OpenPartitionError> {
         // A unit that lies in two segments keeps both. So it is much smaller than the smallest segment.
         let unit = CountUnit::at_most(options.log.segment_size_first_bytes / 16);
-        let mut replayed = Replayed(State::counting_in(unit));
-        let (log, recovery) = Log::open(storage, options.log, entropy, &mut replayed)?;
+        let open = |replay: &mut dyn Replay| Log::open(storage, options.log, entropy, replay);
+        let (opened, replayed) = match options.replays_beside {
+            true => replaying::beside(unit, open).map_err(OpenPartitionError::Thread)?,
+            false => replaying::alone(unit, open),
+        };
+        let (log, recovery) = opened?;
+        let last_snapshot_bytes = log.last_snapshot_size_bytes().unwrap_or_default();
         let mut partition = Self {
-            state: replayed.0,
+            state: replayed.state,
             log,
             waiters: Waiters::new(),
             stirred: Vec::new(),
@@ -62,7 +68,8 @@ impl<T> Partition<T> {
             catalogue_record: None,
             last_record: None,
             options,
-            last_snapshot_bytes: 0,
+            last_snapshot_bytes,
+            effects: EffectCounts::after_replay(replayed.effect_count),
             snapshot_bound_bytes: 0,
             state_size_bytes: 0,
             growth_bytes: u64::MAX,
@@ -123,26 +130,5 @@ impl<T> Partition<T> {
         self.log
             .append(reservation.epoch, reservation.position, batch.builder)?;
         Ok(self.log.run_commit()?)
-    }
-}
-
-/// Rebuilds a state from the log.
-pub(crate) struct Replayed(pub(crate) State);
-
-impl Replay for Replayed {
-    fn begin(&mut self) {
-        self.0 = State::counting_in(self.0.count_unit());
-    }
-
-    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
-        Ok(self.0.restore(part)?)
-    }
-
-    fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
-        let read = (record, self.0.read_event(event)?);
-        pass(Seam::Replayed, read, |(_, event)| self.0.apply(event));
-        // Nobody waits for a replay: what was cleared must not stay until its end.
-        drop(self.0.take_waste());
-        Ok(())
     }
 }

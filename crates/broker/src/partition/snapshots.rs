@@ -35,17 +35,43 @@ impl SnapshotContent for Content {
     }
 }
 
+/// How many effects there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EffectCounts {
+    /// Since the snapshot that this start has used.
+    pub(super) all: u64,
+    /// Up to the last snapshot that is durable, and up to the one that is being written.
+    in_last: u64,
+    in_next: u64,
+}
+
+impl EffectCounts {
+    pub(super) fn after_replay(effect_count: u64) -> Self {
+        Self {
+            all: effect_count,
+            ..Self::default()
+        }
+    }
+
+    /// Those that a start would apply now.
+    fn since_snapshot(self) -> u64 {
+        self.all - self.in_last
+    }
+}
+
 impl<T> Partition<T> {
     /// Writes a snapshot if one is due and no write is on its way to the disk. The partition calls this
     /// itself after each commit.
     pub fn snapshot_if_due(&mut self) {
-        let after = self.last_snapshot_bytes.saturating_mul(4);
-        let after = if self.log.is_draining() {
-            self.log.drain_interval_bytes()
+        let written_bytes = self.log.bytes_since_snapshot();
+        let is_due = if self.log.is_draining() {
+            written_bytes >= self.log.drain_interval_bytes()
         } else {
-            after.max(self.options.snapshot_after_bytes)
+            let is_long = written_bytes >= self.options.snapshot_after_bytes
+                || self.effects.since_snapshot() >= self.options.snapshot_after_effects;
+            // A fifth of all bytes at most, unless each snapshot is much larger than the one before.
+            is_long && written_bytes >= self.last_snapshot_bytes.saturating_mul(4)
         };
-        let is_due = self.log.bytes_since_snapshot() >= after;
         if is_due && self.snapshot_retry_at.has_passed(self.now) && self.is_snapshot_possible() {
             self.snapshot_with(self.live_segments());
         }
@@ -84,6 +110,7 @@ impl<T> Partition<T> {
         if cfg!(debug_assertions) {
             self.snapshot_bound_bytes = self.state.snapshot_size_bytes_max();
         }
+        self.effects.in_next = self.effects.all;
         self.state.begin_snapshot();
         self.gather(self.options.gather_steps);
     }
@@ -109,7 +136,8 @@ impl<T> Partition<T> {
 
     /// Notes that a snapshot was written.
     pub(super) fn snapshot_written(&mut self) {
-        self.last_snapshot_bytes = self.log.space().snapshot_size_bytes.unwrap_or_default();
+        self.effects.in_last = self.effects.in_next;
+        self.last_snapshot_bytes = self.log.last_snapshot_size_bytes().unwrap_or_default();
         debug_assert!(
             self.last_snapshot_bytes <= self.snapshot_bound_bytes,
             "what is kept for draining bounds a snapshot"

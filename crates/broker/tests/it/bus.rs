@@ -17,7 +17,7 @@ use crate::partition::Driver;
 
 const MIB: usize = 1024 * 1024;
 
-fn named(name: &str) -> EntityName {
+pub(crate) fn named(name: &str) -> EntityName {
     EntityName {
         service: Service::ServiceBus,
         account: "ns".into(),

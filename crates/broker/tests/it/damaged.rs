@@ -30,9 +30,11 @@ impl Sizes {
             },
             // Only when the test asks for one.
             snapshot_after_bytes: u64::MAX / 8,
+            snapshot_after_effects: u64::MAX,
             tick_budget: 4,
             run_length: RunLength::TINY,
             gather_steps: 1,
+            replays_beside: true,
             scrub_bytes_per_second: 1,
         }
     }

@@ -14,6 +14,7 @@ mod first_format;
 mod first_version;
 mod maintenance;
 mod metrics;
+mod opening;
 mod partition;
 mod repair;
 mod scrub;

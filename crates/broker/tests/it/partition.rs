@@ -29,17 +29,23 @@ pub(crate) fn options() -> PartitionOptions {
             ..LogOptions::default()
         },
         snapshot_after_bytes: 16 * 1024,
+        snapshot_after_effects: u64::MAX,
         tick_budget: 16,
         run_length: RunLength::TINY,
         gather_steps: 1,
+        replays_beside: true,
         scrub_bytes_per_second: 1,
     }
 }
 
 impl Driver {
     pub(crate) fn on(storage: FaultyStorage) -> Self {
+        Self::with(storage, options())
+    }
+
+    pub(crate) fn with(storage: FaultyStorage, options: PartitionOptions) -> Self {
         let now = Timestamp::from_ms(1_000_000);
-        let (partition, _) = Partition::open(&storage, options(), 1, [1; 16], now).unwrap();
+        let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now).unwrap();
         Self {
             storage,
             partition,

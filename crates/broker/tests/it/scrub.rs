@@ -54,6 +54,7 @@ fn quiet() -> Driver {
     let (storage, now) = (FaultyStorage::new(), Timestamp::from_ms(1_000_000));
     let options = PartitionOptions {
         snapshot_after_bytes: u64::MAX,
+        snapshot_after_effects: u64::MAX,
         ..options()
     };
     let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now).unwrap();

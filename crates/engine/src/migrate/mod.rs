@@ -14,10 +14,18 @@ use crate::table::RunLength;
 use crate::vocabulary::Timestamp;
 use crate::vocabulary::codec::{DecodeError, Reader};
 
+impl Event {
+    /// Whether these bytes are an event of an earlier version: what it means depends on the state before it, and only
+    /// [`State::read_event`] can read it. Others can be decoded ahead of the state.
+    pub fn needs_state(bytes: &[u8]) -> bool {
+        bytes.first().is_some_and(|kind| OldFact::is_kind(*kind))
+    }
+}
+
 impl State {
     /// Reads the event after all those that have made this state, which any version up to this one wrote.
     pub fn read_event(&self, bytes: &[u8]) -> Result<Event, DecodeError> {
-        if !bytes.first().is_some_and(|kind| OldFact::is_kind(*kind)) {
+        if !Event::needs_state(bytes) {
             return Event::decode(bytes);
         }
         let mut r = Reader::new(bytes);

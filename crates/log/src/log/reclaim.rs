@@ -247,6 +247,12 @@ impl Log {
         surplus > 0
     }
 
+    /// The size of the newest snapshot's file, also if it was written before the open.
+    pub fn last_snapshot_size_bytes(&self) -> Option<u64> {
+        let newest = self.reclaim.snapshots.last()?;
+        self.reclaim.snapshot_sizes.get(newest).copied()
+    }
+
     /// The snapshots that are kept, oldest first. Up to two, and more only before the first one of this open.
     pub(super) fn kept_snapshots(&self) -> impl DoubleEndedIterator<Item = LogPosition> {
         self.reclaim.snapshots.iter().copied()

@@ -11,6 +11,9 @@ use crate::storage::{self, IoFailure, StorageFile};
 /// How much is read ahead at once.
 const WINDOW_SIZE: usize = 256 * 1024;
 
+/// How many bytes are compared with zero at once: some vectors.
+const ZEROS_AT_ONCE: usize = 256;
+
 /// A valid record: its checksums hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
@@ -202,14 +205,16 @@ impl<'a> RecordReader<'a> {
             let Some(last) = window.len().checked_sub(RECORD_HEADER_SIZE) else {
                 return Ok(None);
             };
-            for at in (0..=last).step_by(memory_size(RECORD_ALIGNMENT)) {
-                let Some(head) = window[at..].first_chunk() else {
-                    break;
-                };
+            let mut at = 0;
+            while let Some(head) = window[at..].first_chunk() {
                 if RecordHeader::is_possible(head)
                     && let Ok(header) = RecordHeader::decode(head, seal)
                 {
                     return Ok(Some((offset + at as u64, header)));
+                }
+                at += memory_size(RECORD_ALIGNMENT).max(without_header(&window[at..]));
+                if at > last {
+                    break;
                 }
             }
             offset += (last as u64 + 1).next_multiple_of(RECORD_ALIGNMENT);
@@ -236,4 +241,16 @@ impl<'a> RecordReader<'a> {
         let read = read?;
         Ok(&self.window[..count.min(read)])
     }
+}
+
+/// At how many bytes no header begins, because all of it would be zero: a segment is full of zeros where it was never
+/// written to.
+fn without_header(bytes: &[u8]) -> usize {
+    if !bytes.starts_with(&[0; 8]) {
+        return 0;
+    }
+    let blocks = bytes.chunks_exact(ZEROS_AT_ONCE);
+    let zero = blocks.take_while(|block| block.iter().fold(0, |or, byte| or | byte) == 0);
+    let zero_bytes = zero.count() * ZEROS_AT_ONCE;
+    zero_bytes.saturating_sub(RECORD_HEADER_SIZE)
 }

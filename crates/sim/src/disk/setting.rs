@@ -131,9 +131,12 @@ impl Setting {
                 ..LogOptions::default()
             },
             snapshot_after_bytes: u64::MAX,
+            snapshot_after_effects: u64::MAX,
             tick_budget: 4,
             run_length: RunLength::TINY,
             gather_steps: 1,
+            // Planted bugs and faults concern the thread of the simulation.
+            replays_beside: false,
             scrub_bytes_per_second: 1,
         }
     }

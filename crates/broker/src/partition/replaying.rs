@@ -1,0 +1,227 @@
+//! Rebuilds a state from what a log holds.
+//!
+//! A start has two halves of about the same length: to read, check and decode what lies on the disk, and to restore and
+//! apply it. [`beside`] does them on two threads. Both ways come to the same state, because everything is applied in the
+//! order of the log.
+
+use std::io;
+use std::mem;
+use std::panic::resume_unwind;
+use std::sync::mpsc;
+use std::thread;
+
+use kew_engine::{CountUnit, Event, State};
+use kew_log::{BoxError, LateError, LogPosition, Replay};
+use kew_planted::{Seam, pass};
+use thiserror::Error;
+
+/// How many events are passed on at once at most, and about how many bytes of the log.
+const STEP_EVENTS: usize = 1024;
+const STEP_SIZE_BYTES: usize = 128 * 1024;
+
+/// How many steps are read ahead: 16 MiB with events of small messages, which take half a kilobyte each when they are
+/// decoded. A part of a snapshot is a step, and so is an event that is longer than a step.
+const STEPS_AHEAD: usize = 32;
+
+/// Rebuilds a state, on the thread that reads.
+pub(crate) struct Replayed {
+    pub(crate) state: State,
+    /// How many effects came after the snapshot.
+    pub(crate) effect_count: u64,
+}
+
+impl Replayed {
+    pub(crate) fn new(state: State) -> Self {
+        Self {
+            state,
+            effect_count: 0,
+        }
+    }
+
+    fn restore(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        Ok(self.state.restore(part)?)
+    }
+
+    fn apply(&mut self, record: LogPosition, event: Event) {
+        self.effect_count += event.effect_count() as u64;
+        pass(Seam::Replayed, (record, event), |(_, event)| {
+            self.state.apply(event);
+        });
+        // Nobody waits for a replay: what was cleared must not stay until its end.
+        drop(self.state.take_waste());
+    }
+}
+
+impl Replay for Replayed {
+    fn begin(&mut self) {
+        *self = Self::new(State::counting_in(self.state.count_unit()));
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        self.restore(part)
+    }
+
+    fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        // A log of the format before can hold events of earlier versions.
+        let event = self.state.read_event(event)?;
+        self.apply(record, event);
+        Ok(())
+    }
+}
+
+/// What the thread that reads has read.
+enum Step {
+    Begin,
+    Part(Vec<u8>),
+    Events(Vec<(LogPosition, Told)>),
+    /// Asks how it went so far.
+    End(mpsc::SyncSender<Result<(), LateError>>),
+}
+
+enum Told {
+    Event(Event),
+    /// Of an earlier version.
+    Bytes(Vec<u8>),
+}
+
+/// Carries out `read`, and rebuilds the state that it reads.
+pub(crate) fn alone<R>(unit: CountUnit, read: impl FnOnce(&mut dyn Replay) -> R) -> (R, Replayed) {
+    let mut replayed = Replayed::new(State::counting_in(unit));
+    let result = read(&mut replayed);
+    (result, replayed)
+}
+
+/// The same, but `read` is carried out on another thread.
+pub(crate) fn beside<R: Send>(
+    unit: CountUnit,
+    read: impl FnOnce(&mut dyn Replay) -> R + Send,
+) -> io::Result<(R, Replayed)> {
+    let mut replayed = Replayed::new(State::counting_in(unit));
+    let (to, steps) = mpsc::sync_channel(STEPS_AHEAD);
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("kew-opening".into());
+        let reader = thread.spawn_scoped(scope, move || read(&mut Ahead::new(to)))?;
+        rebuild(&mut replayed, steps);
+        let result = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
+        Ok((result, replayed))
+    })
+}
+
+/// Takes all steps, also after one that failed: the thread that reads hears of it at the end.
+fn rebuild(replayed: &mut Replayed, steps: mpsc::Receiver<Step>) {
+    let mut failed = None;
+    for step in steps {
+        match step {
+            Step::Begin => {
+                replayed.begin();
+                failed = None;
+            }
+            Step::Part(part) if failed.is_none() => {
+                let restored = replayed.restore(&part);
+                let late = |source| LateError {
+                    record: None,
+                    source,
+                };
+                failed = restored.err().map(late);
+            }
+            Step::Events(events) if failed.is_none() => failed = replayed.take(events).err(),
+            Step::Part(_) | Step::Events(_) => {}
+            Step::End(answer) => {
+                // If nobody waits for it, the thread that reads is gone.
+                let _ = answer.send(failed.take().map_or(Ok(()), Err));
+            }
+        }
+    }
+}
+
+impl Replayed {
+    fn take(&mut self, events: Vec<(LogPosition, Told)>) -> Result<(), LateError> {
+        for (record, told) in events {
+            let event = match told {
+                Told::Event(event) => event,
+                Told::Bytes(bytes) => {
+                    let read = self.state.read_event(&bytes);
+                    read.map_err(|error| LateError {
+                        record: Some(record),
+                        source: error.into(),
+                    })?
+                }
+            };
+            self.apply(record, event);
+        }
+        Ok(())
+    }
+}
+
+/// What the thread that reads passes on.
+struct Ahead {
+    to: mpsc::SyncSender<Step>,
+    events: Vec<(LogPosition, Told)>,
+    /// How long these events are in the log.
+    size_bytes: usize,
+}
+
+/// The other thread has ended before this one: it has panicked.
+#[derive(Debug, Error)]
+#[error("the state is not rebuilt any more")]
+struct NobodyTakesIt;
+
+impl Ahead {
+    fn new(to: mpsc::SyncSender<Step>) -> Self {
+        Self {
+            to,
+            events: Vec::new(),
+            size_bytes: 0,
+        }
+    }
+
+    fn send(&self, step: Step) -> Result<(), BoxError> {
+        Ok(self.to.send(step).map_err(|_| NobodyTakesIt)?)
+    }
+
+    fn flush(&mut self) -> Result<(), BoxError> {
+        if self.events.is_empty() {
+            return Ok(());
+        }
+        self.size_bytes = 0;
+        let events = mem::take(&mut self.events);
+        self.send(Step::Events(events))
+    }
+}
+
+impl Replay for Ahead {
+    fn begin(&mut self) {
+        self.events.clear();
+        self.size_bytes = 0;
+        // If nobody takes it, the next one says so.
+        let _ = self.send(Step::Begin);
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        self.send(Step::Part(part.to_vec()))
+    }
+
+    fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        let told = match Event::needs_state(event) {
+            true => Told::Bytes(event.to_vec()),
+            false => Told::Event(Event::decode(event)?),
+        };
+        self.events.push((record, told));
+        self.size_bytes += event.len();
+        let is_enough = self.size_bytes >= STEP_SIZE_BYTES || self.events.len() == STEP_EVENTS;
+        if is_enough { self.flush() } else { Ok(()) }
+    }
+
+    fn end(&mut self) -> Result<(), LateError> {
+        let asked = self.flush().and_then(|()| {
+            let (answer, result) = mpsc::sync_channel(1);
+            self.send(Step::End(answer))?;
+            Ok(result.recv()?)
+        });
+        let late = |source| LateError {
+            record: None,
+            source,
+        };
+        asked.map_err(late)?
+    }
+}

@@ -1,0 +1,215 @@
+//! A start reads the log on one thread and applies it on another. It comes to the same as on one thread, also if something
+//! is wrong with the log.
+
+use bytes::Bytes;
+use kew_broker::{OpenPartitionError, Partition, PartitionOptions};
+use kew_engine::bus::{BusCommand, BusQueueOptions};
+use kew_engine::{Command, Timestamp};
+use kew_log::{BatchBuilder, BoxError, FaultyStorage, Log, LogPosition, OpenError, Replay};
+
+use crate::bus::named;
+use crate::partition::{Driver, options};
+use crate::support::{create, send};
+
+/// Opens a copy of the files as a start after a kill does, both ways. Both must say the same.
+fn open(storage: &FaultyStorage) -> Result<(Vec<Vec<u8>>, u64), OpenPartitionError> {
+    let [alone, beside] = [false, true].map(|replays_beside| {
+        let options = PartitionOptions {
+            replays_beside,
+            ..options()
+        };
+        let (storage, now) = (storage.kill(), Timestamp::from_ms(2_000_000));
+        let before = storage.fingerprint();
+        let opened = Partition::<u32>::open(&storage, options, 1, [1; 16], now);
+        let opened = opened.map(|(partition, recovery)| {
+            let mut parts = Vec::new();
+            partition.state().snapshot(|part| parts.push(part.to_vec()));
+            (parts, recovery.events_replayed)
+        });
+        assert!(opened.is_ok() || storage.fingerprint() == before);
+        opened
+    });
+    assert_eq!(format!("{alone:?}"), format!("{beside:?}"));
+    beside
+}
+
+fn create_bus_queue(name: &str) -> Command {
+    Command::Bus(BusCommand::CreateQueue {
+        queue: named(name),
+        options: BusQueueOptions::default(),
+    })
+}
+
+/// A partition with more than a reader passes on at once, in a snapshot and behind it.
+fn filled(options: PartitionOptions) -> Driver {
+    let mut driver = Driver::with(FaultyStorage::new(), options);
+    driver.ask(create()).unwrap();
+    for number in 0..40 {
+        driver.ask(send("a".repeat(3000))).unwrap();
+        if number % 4 == 0 {
+            driver
+                .ask(create_bus_queue(&format!("queue-{number}")))
+                .unwrap();
+        }
+    }
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
+    for number in 0..4000 {
+        driver.ask(send(format!("b{number}"))).unwrap();
+    }
+    driver
+}
+
+fn snapshots(storage: &FaultyStorage) -> Vec<(String, LogPosition)> {
+    let files = storage.files().into_iter();
+    let mut found: Vec<_> = files
+        .filter_map(|(name, _)| {
+            let position = name.strip_prefix("snapshot-")?.parse().ok()?;
+            Some((name, LogPosition::new(position)))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn both_ways_to_start_come_to_the_same_state() {
+    let options = PartitionOptions {
+        // The log is long.
+        snapshot_after_bytes: u64::MAX / 8,
+        ..options()
+    };
+    let driver = filled(options);
+    let (parts, events) = open(&driver.storage).unwrap();
+    assert!(events >= 4000, "{events}");
+    let mut expected = Vec::new();
+    driver
+        .partition
+        .state()
+        .snapshot(|part| expected.push(part.to_vec()));
+    assert!(parts == expected, "the state is not what it was");
+}
+
+/// What was restored from a snapshot before its damage was found does not stay.
+#[test]
+fn a_start_begins_anew_after_a_damaged_snapshot() {
+    let driver = filled(options());
+    let whole = open(&driver.storage).unwrap();
+    let found = snapshots(&driver.storage);
+    assert_eq!(found.len(), 2, "{found:?}");
+    let storage = driver.storage.kill();
+    let (newest, _) = &found[1];
+    let size_bytes = storage.content(newest).unwrap().len() as u64;
+    // Near the end, behind many parts.
+    storage.flip(newest, size_bytes - 40, 1);
+    let (parts, events) = open(&storage).unwrap();
+    assert!(parts == whole.0, "the state is not what it was");
+    assert!(events > whole.1, "the older snapshot was not used");
+}
+
+/// A log whose contents the engine cannot read.
+struct Foreign;
+
+impl Replay for Foreign {
+    fn begin(&mut self) {}
+
+    fn snapshot_part(&mut self, _part: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn event(&mut self, _record: LogPosition, _event: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+}
+
+fn foreign_log(storage: &FaultyStorage, events: &[&str]) -> (Log, Vec<LogPosition>) {
+    let (mut log, _) = Log::open(storage, options().log, 1, &mut Foreign).unwrap();
+    let positions = events.iter().map(|event| append(&mut log, event)).collect();
+    (log, positions)
+}
+
+fn append(log: &mut Log, event: &str) -> LogPosition {
+    let at = log.reserve().unwrap();
+    let mut batch = BatchBuilder::at(at.position);
+    batch.push_event(event.as_bytes());
+    log.append(at.epoch, at.position, batch).unwrap();
+    log.run_commit().unwrap();
+    at.position
+}
+
+#[test]
+fn an_event_that_cannot_be_read_is_named() {
+    let storage = FaultyStorage::new();
+    let (_, positions) = foreign_log(&storage, &["no event"]);
+    match open(&storage) {
+        Err(OpenPartitionError::Log(OpenError::Replay { position, .. })) => {
+            assert_eq!(position, positions[0]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The thread that reads goes on to the log before the other one has found the error. The snapshot is named all the same.
+#[test]
+fn a_snapshot_that_cannot_be_restored_is_named() {
+    let storage = FaultyStorage::new();
+    let (mut log, _) = foreign_log(&storage, &["no event"]);
+    let parts: Vec<_> = (0..100).map(|_| Bytes::from_static(b"no part")).collect();
+    assert!(log.begin_snapshot(Default::default()).unwrap());
+    log.write_snapshot(parts);
+    while let Some(job) = log.next_job() {
+        log.complete(job.run(&storage)).unwrap();
+    }
+    append(&mut log, "no event");
+    drop(log);
+    let found = snapshots(&storage);
+    assert_eq!(found.len(), 1);
+    match open(&storage) {
+        Err(OpenPartitionError::Log(OpenError::Replay { position, source })) => {
+            assert_eq!(position, found[0].1);
+            assert!(source.to_string().contains("not known"), "{source}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Small events are many in few bytes, and a start applies each.
+#[test]
+fn a_snapshot_is_due_after_so_many_effects() {
+    let options = PartitionOptions {
+        snapshot_after_bytes: u64::MAX / 8,
+        snapshot_after_effects: 500,
+        ..options()
+    };
+    let driver = filled(options);
+    let (_, events) = open(&driver.storage).unwrap();
+    // And no sooner than four times the bytes of the last one are written.
+    assert!((1..2000).contains(&events), "{events}");
+}
+
+/// And not before four times the bytes of the last snapshot are written, also if an earlier start wrote that one.
+#[test]
+fn a_snapshot_waits_for_four_times_the_last_one() {
+    let options = PartitionOptions {
+        snapshot_after_bytes: u64::MAX / 8,
+        snapshot_after_effects: 10,
+        ..options()
+    };
+    let mut driver = filled(options.clone());
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
+    let mut driver = Driver::with(driver.storage.kill(), options);
+    let before = snapshots(&driver.storage);
+    let last = driver.storage.content(&before.last().unwrap().0).unwrap();
+    let mut written = 0;
+    while snapshots(&driver.storage) == before {
+        driver.ask(send("a".repeat(1000))).unwrap();
+        written += 1000;
+        assert!(written < 10 * last.len(), "no snapshot is written");
+    }
+    assert!(
+        written > 3 * last.len(),
+        "{written} bytes, and the last one had {}",
+        last.len()
+    );
+}
