@@ -127,9 +127,13 @@ async fn a_refused_commit_names_the_operation_and_does_nothing() {
         .await;
     let refused = client.discharge(coordinator, &id, false).await;
     let text = error_of(&refused).description.unwrap();
+    // The connection may hear of the deletion before the commit comes. Then the link has ended with its operations.
+    let told = [
+        "operation 2, on 'steps': amqp:not-found",
+        "an operation was refused: amqp:not-found: The messaging entity 'steps'",
+    ];
     assert!(
-        text.as_str()
-            .contains("operation 2, on 'steps': amqp:not-found"),
+        told.iter().any(|told| text.as_str().contains(told)),
         "{text}"
     );
     assert_eq!(held(&server, "jobs").await, (1, 0));
