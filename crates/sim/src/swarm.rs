@@ -32,6 +32,8 @@ pub(crate) struct Swarm {
     pub(crate) share: Share,
     /// How many numbers share a run. Nearly always few, so that messages reach the edges of runs.
     pub(crate) run_length: RunLength,
+    /// How many due events of a bus queue a command on it carries out first.
+    pub(crate) due_budget: u32,
     /// How often records of messages are taken out of memory, per mille of turns.
     pub(crate) cold_per_mille: u32,
     /// The settings for bus queues, if there are any.
@@ -106,6 +108,7 @@ impl Swarm {
                 steps: [8, 3125][sources.index(2)],
             },
             run_length: draw_run_length(seed),
+            due_budget: [2, 64][Stream::new(seed, "due budget").index(2)],
             cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
             bus: None,
         }
@@ -147,6 +150,7 @@ impl Swarm {
             },
             snapshot_after_bytes: self.snapshot_after_bytes,
             tick_budget: 4,
+            due_budget: self.due_budget,
             run_length: self.run_length,
             gather_steps: self.gather_steps,
             // Suites of the disk carry it out.

@@ -404,6 +404,7 @@ impl World {
             self.turns.decided(*id)?;
         }
         let ids = self.decided(&waited, &taken, replies)?;
+        self.check_tries()?;
         let decided = ids.len();
         for id in &ids {
             self.order.push_back(*id);
@@ -520,7 +521,7 @@ impl World {
             if operation.until == Timestamp::NEVER {
                 // What it waited for could not be read, or the process ends: nothing was done for it.
                 self.order.push_back(id);
-                let is_unread = matches!(seen, Seen::Answered(Err(Rejection::Unreadable)));
+                let is_unread = matches!(seen, Seen::Answered(Err(Rejection::ReadFailed)));
                 self.report.rare.note_if(is_unread, Rare::ReadFailed);
             }
             operation.until = operation.until.min(self.now);
@@ -555,10 +556,10 @@ impl World {
     /// What the client reads in an answer.
     fn read(&mut self, answered: &Answered) -> Seen {
         let mut bodies = Vec::with_capacity(answered.bodies.len());
-        for body in &answered.bodies {
-            let from_file = body.in_memory().is_none();
-            self.report.rare.note_if(from_file, Rare::BodyReadFromFile);
-            match body.read() {
+        let from_file = answered.bodies.is_any_in_file();
+        self.report.rare.note_if(from_file, Rare::BodyReadFromFile);
+        for body in answered.bodies.clone().read() {
+            match body {
                 Ok(body) => bodies.push(body),
                 // The front end cannot answer, and the client does not learn the outcome.
                 Err(BodyError::Io(_)) if self.call_may_fail || self.death().is_some() => {

@@ -31,6 +31,7 @@ impl Sizes {
             // Only when the test asks for one.
             snapshot_after_bytes: u64::MAX / 8,
             tick_budget: 4,
+            due_budget: 64,
             run_length: RunLength::TINY,
             gather_steps: 1,
             scrub_bytes_per_second: 1,

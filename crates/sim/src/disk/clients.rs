@@ -269,7 +269,7 @@ fn read(answered: Answered) -> Read {
         damaged: Vec::new(),
         has_failed: false,
     };
-    let mut results = answered.bodies.into_iter().map(|body| body.read());
+    let mut results = answered.bodies.read().into_iter();
     let mut keep = |token: Token| match results.next() {
         Some(Ok(body)) => {
             read.bodies.push(body);

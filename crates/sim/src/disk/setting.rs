@@ -133,6 +133,7 @@ impl Setting {
             snapshot_after_bytes: u64::MAX,
             tick_budget: 4,
             run_length: RunLength::TINY,
+            due_budget: 64,
             gather_steps: 1,
             scrub_bytes_per_second: 1,
         }

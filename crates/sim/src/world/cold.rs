@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use kew_broker::{Rejection, Reply, Target};
-use kew_engine::{Class, Command, Sealing};
+use kew_broker::{Rejection, Reply};
+use kew_engine::{Class, EntityName, Sealing, Touches};
 
 use super::World;
 use crate::checker::{Violation, promise, violated};
 use crate::rare::Rare;
+
+/// How often a command is tried at most.
+const TRIES_MAX: u32 = 1000;
 
 impl World {
     /// Takes records out of memory, from time to time: of each run, or of none.
@@ -28,6 +31,26 @@ impl World {
     /// The commands that wait for a read, in the order in which they came.
     pub(super) fn waiting(&self) -> Vec<u64> {
         self.partition.waiting().copied().collect()
+    }
+
+    /// Due work holds no command back for long: a command is tried a bounded number of times, also if work becomes due
+    /// faster than it is read.
+    pub(super) fn check_tries(&self) -> Result<(), Violation> {
+        for (id, tries) in self.partition.tries() {
+            if std::env::var_os("KEW_SIM_TRIES").is_some() && tries > 8 {
+                println!(
+                    "TRIES {tries} budget {} of {:?}",
+                    self.swarm.due_budget,
+                    self.history
+                        .get(id)
+                        .map(|it| it.operation.command.describe().class)
+                );
+            }
+            if tries > TRIES_MAX {
+                return violated!(promise::LIVENESS, "operation {id} was tried {tries} times");
+            }
+        }
+        Ok(())
     }
 
     /// The commands that a turn has decided, in order: those that had waited come first. None of those that wait was
@@ -56,13 +79,16 @@ impl World {
             self.report
                 .rare
                 .note_if(!before.is_empty(), Rare::PassedWhileWaiting);
-            // A refusal for want of room changes nothing.
-            let is_full =
-                |(of, reply): &(u64, Reply)| of == id && matches!(reply, Err(Rejection::Full));
-            let own = self.writes_to(*id).filter(|_| !replies.iter().any(is_full));
-            if own.is_some()
-                && let Some(passed) = before.iter().find(|it| self.writes_to(**it) == own)
-            {
+            // Such a rejection changes nothing.
+            let is_rejected = |(of, reply): &(u64, Reply)| {
+                of == id && matches!(reply, Err(Rejection::Full | Rejection::ReadFailed))
+            };
+            let own = match replies.iter().any(is_rejected) {
+                true => BTreeSet::new(),
+                false => self.writes_to(*id),
+            };
+            let meets = |it: &&u64| !self.writes_to(**it).is_disjoint(&own);
+            if let Some(passed) = before.iter().find(meets) {
                 return violated!(
                     promise::ORDER,
                     "operation {id} was decided before {passed}, which came first"
@@ -72,9 +98,33 @@ impl World {
         Ok(decided)
     }
 
-    /// The queue that an operation may write to first.
-    fn writes_to(&self, id: u64) -> Option<Target> {
-        let command: &Command = &self.history.get(&id)?.operation.command;
-        (command.describe().class != Class::Read).then(|| Target::of(command))
+    /// The queues that an operation may write to, those of all parts of a transaction.
+    fn writes_to(&self, id: u64) -> BTreeSet<EntityName> {
+        let Some(asked) = self.history.get(&id) else {
+            return BTreeSet::new();
+        };
+        let description = asked.operation.command.describe();
+        if description.class == Class::Read {
+            return BTreeSet::new();
+        }
+        let queue_of = |name: &EntityName| {
+            let queue = name.name.split("/$").next().unwrap_or_default();
+            EntityName {
+                name: queue.into(),
+                ..name.clone()
+            }
+        };
+        match description.touches {
+            Touches::Queue(name) => BTreeSet::from([queue_of(name)]),
+            Touches::Transfer { from, to } => {
+                let to = to.map(|to| EntityName {
+                    name: to.into(),
+                    ..from.clone()
+                });
+                [queue_of(from)].into_iter().chain(to).collect()
+            }
+            Touches::Queues(names) => names.into_iter().map(queue_of).collect(),
+            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => BTreeSet::new(),
+        }
     }
 }
