@@ -2,7 +2,7 @@
 //! off, so that rare combinations occur.
 
 use kew_broker::{AdmissionLimits, PartitionOptions, Share};
-use kew_engine::RunLength;
+use kew_engine::{DUE_BUDGET, RunLength};
 use kew_log::LogOptions;
 
 use crate::bus::BusSwarm;
@@ -108,7 +108,7 @@ impl Swarm {
                 steps: [8, 3125][sources.index(2)],
             },
             run_length: draw_run_length(seed),
-            due_budget: [2, 64][Stream::new(seed, "due budget").index(2)],
+            due_budget: [2, DUE_BUDGET, DUE_BUDGET][Stream::new(seed, "due budget").index(3)],
             cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
             bus: None,
         }
@@ -156,6 +156,12 @@ impl Swarm {
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
         }
+    }
+
+    /// Whether a command carries out everything that is due in its queue first. Otherwise it does so for as much as on
+    /// a full disk.
+    pub(crate) fn carries_out_all_due(&self) -> bool {
+        self.due_budget >= DUE_BUDGET
     }
 
     pub(crate) fn admission_limits(&self) -> AdmissionLimits {

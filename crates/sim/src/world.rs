@@ -140,6 +140,8 @@ pub(crate) struct World {
     dies_after: Option<(u64, Crash)>,
     /// A call was made to fail, and may have failed.
     call_may_fail: bool,
+    /// Reads of records may fail.
+    reads_fail: bool,
     /// The disk has a limit now.
     is_full: bool,
     /// The disk does nothing before this step.
@@ -216,6 +218,7 @@ impl World {
             storage,
             dies_after: None,
             call_may_fail: false,
+            reads_fail: true,
             is_full: false,
             slow_until: 0,
             damaged_snapshots: Vec::new(),
@@ -411,7 +414,8 @@ impl World {
             if let Some(asked) = self.history.get_mut(id) {
                 let operation = &mut asked.operation;
                 (operation.from, operation.until) = (self.now, self.now);
-                operation.had_room = !self.partition.is_out_of_space();
+                operation.had_room =
+                    !self.partition.is_out_of_space() && self.swarm.carries_out_all_due();
             }
         }
         let rare = &mut self.report.rare;

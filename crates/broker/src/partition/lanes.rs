@@ -157,6 +157,11 @@ impl<T> Lanes<T> {
         !self.ready.is_empty()
     }
 
+    /// Whether a command was tried too often.
+    pub(super) fn is_any_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
     /// The queues of commands that were tried too often: due work has changed again and again what they need.
     pub(super) fn late_queues(&self) -> BTreeSet<&EntityName> {
         self.late.values().flatten().collect()

@@ -235,6 +235,11 @@ impl<T> Partition<T> {
         self.lanes.tickets()
     }
 
+    /// Whether due work of an entity waits for a read.
+    pub fn is_due_work_waiting(&self) -> bool {
+        self.loads.rests.is_any_reading()
+    }
+
     /// How often each of them was tried.
     pub fn tries(&self) -> impl Iterator<Item = (&T, u32)> {
         self.lanes.tries()

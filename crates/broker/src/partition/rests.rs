@@ -25,6 +25,16 @@ impl Rests {
         }
     }
 
+    /// Whether an entity rests until a read is done, or tried again.
+    pub(super) fn is_any_reading(&self) -> bool {
+        !self.reading.is_empty()
+    }
+
+    /// Whether an entity rests for the sake of a late command.
+    pub(super) fn is_any_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
     /// When a read is tried again.
     pub(super) fn retry_at(&self) -> Option<Timestamp> {
         self.retry_at

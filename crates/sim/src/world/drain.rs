@@ -94,8 +94,13 @@ impl World {
             self.turn_and_note(u64::MAX, &mut nothing)?;
             self.end_step();
             let due = self.partition.state().next_deadline();
-            if due.is_none_or(|due| !due.has_passed(self.now)) {
+            let is_due = due.is_some_and(|due| due.has_passed(self.now));
+            if !is_due && !self.partition.is_due_work_waiting() {
                 return Ok(());
+            }
+            if !is_due {
+                // It waits for a read, which is tried again after a second if it has failed.
+                self.pass_time(|_| 1_000)?;
             }
         }
         violated!(promise::LIVENESS, "something stays due forever")
@@ -234,6 +239,7 @@ impl World {
     /// No more faults, and everything in progress ends.
     fn settle_down(&mut self) -> Result<(), Violation> {
         self.faults.stop();
+        self.reads_fail = false;
         let unsettled = self.dies_after.is_some() || self.call_may_fail;
         self.free_disk();
         self.slow_until = 0;
