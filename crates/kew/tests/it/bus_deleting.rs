@@ -2,14 +2,14 @@
 //! and through ends of the server.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kew_client::{BusClient, Message, Received, ReceiverOptions};
 
 use crate::bus_load::{Door, peek_all};
 use crate::repair::block_on;
-use crate::server::{PATIENCE, Server};
+use crate::server::{PATIENCE, Server, show};
 
 const ORDERS: &str = "orders";
 const CONFIG: &str = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
@@ -107,7 +107,12 @@ fn a_backlog_on_the_disk_is_received_and_deleted_in_order_through_ends_of_the_se
         let left = peek_all(&client, ORDERS).await;
         let left: Vec<u64> = left.iter().map(number_of).collect();
         assert_eq!(left, (next..MESSAGES).collect::<Vec<_>>());
-        take(&client, 100, MESSAGES - next, &mut next).await;
+        let (begun, count) = (Instant::now(), MESSAGES - next);
+        take(&client, 100, count, &mut next).await;
+        let took = begun.elapsed();
+        show(&format!(
+            "receive and delete: {count} messages of 8 KiB from the disk in {took:?}"
+        ));
         assert_eq!(next, MESSAGES);
         let options = ReceiverOptions::default();
         let receiver = client.deleting_receiver(ORDERS, options).await;
