@@ -108,7 +108,7 @@ impl Swarm {
                 steps: [8, 3125][sources.index(2)],
             },
             run_length: draw_run_length(seed),
-            due_budget: [2, DUE_BUDGET, DUE_BUDGET][Stream::new(seed, "due budget").index(3)],
+            due_budget: [8, DUE_BUDGET, DUE_BUDGET][Stream::new(seed, "due budget").index(3)],
             cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
             bus: None,
         }

@@ -1,13 +1,24 @@
 //! Records of messages that are not in memory: which of them, and in which order commands wait for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use kew_broker::{Rejection, Reply};
-use kew_engine::{Class, EntityName, Sealing, Touches};
+use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions};
+use kew_engine::{Class, Command, EntityName, RunLength, Sealing, SequenceNumber, Touches};
 
 use super::World;
+use crate::bus::checker::life::Part;
+use crate::bus::named;
 use crate::checker::{Violation, promise, violated};
 use crate::rare::Rare;
+use crate::seam::{self, Disk};
+
+/// How many messages become due one after the other, a millisecond each, while a command waits for four of them at a
+/// time to be read.
+const DUE_MESSAGES: u64 = 200;
+
+/// How many turns the command may take: eight tries in which a tick is faster, and some of its own.
+const TURNS_OF_ONE: u32 = 20;
 
 /// How often a command is tried at most. Each try waits for a read: of what is due before the command, or of its own.
 const TRIES_MAX: u32 = 200;
@@ -117,6 +128,79 @@ impl World {
             }
             Touches::Queues(names) => names.into_iter().map(queue_of).collect(),
             Touches::Catalogue | Touches::Account(_) | Touches::Bodies => BTreeSet::new(),
+        }
+    }
+
+    /// Messages of a queue become due faster than they are read, and a command on it is decided all the same: what is
+    /// due before it has a budget, which counts over all of its tries. No checker follows these commands.
+    pub(super) fn check_nothing_held_back(&mut self) -> Result<(), Violation> {
+        if self.bus.is_none()
+            || self.swarm.run_length != RunLength::TINY
+            || self.swarm.carries_out_all_due()
+        {
+            return Ok(());
+        }
+        let queue = EntityName {
+            name: "held-back".into(),
+            ..named(0, Part::Queue)
+        };
+        let options = BusQueueOptions::default();
+        let first_due = self.now.plus_ms(10_000);
+        let message = |nth| BusMessage {
+            body: "due".into(),
+            message_id: None,
+            session: None,
+            time_to_live_ms: None,
+            scheduled_at: Some(first_due.plus_ms(nth)),
+        };
+        let create = BusCommand::CreateQueue {
+            queue: queue.clone(),
+            options,
+        };
+        let send = BusCommand::Send {
+            queue: queue.clone(),
+            messages: (0..DUE_MESSAGES).map(message).collect(),
+        };
+        for command in [create, send] {
+            self.turn_alone(Some(command))?;
+        }
+        self.pass_time(|_| 10_000_000)?;
+        self.partition.seal(|_| Sealing::Write);
+        let peek = BusCommand::Peek {
+            queue,
+            from: SequenceNumber::default(),
+            count: 1,
+            session: None,
+        };
+        let mut is_answered = self.turn_alone(Some(peek))?;
+        for _ in 0..TURNS_OF_ONE {
+            if is_answered {
+                return Ok(());
+            }
+            // The next run is due, and not in memory.
+            self.pass_time(|_| 4_000)?;
+            is_answered = self.turn_alone(None)?;
+        }
+        violated!(promise::LIVENESS, "due work holds a command back")
+    }
+
+    /// A turn with a command that no client has asked, and all jobs. Returns whether something was answered.
+    fn turn_alone(&mut self, command: Option<BusCommand>) -> Result<bool, Violation> {
+        let commands = command.map(|command| (u64::MAX, Command::Bus(command)));
+        let mut commands: VecDeque<(u64, Command)> = commands.into_iter().collect();
+        let mut replies = Vec::new();
+        loop {
+            self.partition.turn(self.now, &mut commands, &mut replies);
+            while let Some(job) = self.partition.next_job() {
+                let outcome = seam::carry_out(job, &Disk(&self.storage));
+                let completed = self.partition.complete(outcome, &mut replies);
+                if let Err(error) = completed {
+                    return violated!(promise::LIVENESS, "the log failed without a fault: {error}");
+                }
+            }
+            if commands.is_empty() {
+                return Ok(!replies.is_empty());
+            }
         }
     }
 }

@@ -32,9 +32,10 @@ impl World {
         }
         self.checker.check_drained(self.now)?;
         match &self.bus {
-            Some(bus) => self.drain_bus(bus.swarm.queues),
-            None => Ok(()),
+            Some(bus) => self.drain_bus(bus.swarm.queues)?,
+            None => {}
         }
+        self.check_nothing_held_back()
     }
 
     /// The size of the segments in the unit in which the log ends: they stay until it goes on.
