@@ -31,9 +31,8 @@ impl World {
             self.drain_queue(queue)?;
         }
         self.checker.check_drained(self.now)?;
-        match &self.bus {
-            Some(bus) => self.drain_bus(bus.swarm.queues)?,
-            None => {}
+        if let Some(bus) = &self.bus {
+            self.drain_bus(bus.swarm.queues)?;
         }
         self.check_nothing_held_back()
     }

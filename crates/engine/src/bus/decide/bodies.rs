@@ -36,7 +36,7 @@ impl Turn<'_> {
     }
 
     /// The messages that the decision is going to hand out and remove.
-    fn to_hand_out(&mut self, command: &BusCommand) -> Option<(Incarnation, Vec<SequenceNumber>)> {
+    fn to_hand_out(&self, command: &BusCommand) -> Option<(Incarnation, Vec<SequenceNumber>)> {
         let find = |turn: &Self, name: &EntityName| {
             let found = turn.catalogue().find(name);
             found.filter(|queue| turn.queues().contains_key(queue))
