@@ -9,6 +9,7 @@
 //! any more.
 
 mod batch;
+mod bodies;
 mod evacuation;
 mod lanes;
 mod loads;
@@ -17,6 +18,7 @@ mod opening;
 mod replaying;
 mod reply;
 mod reservation;
+mod rests;
 mod scrub;
 mod snapshots;
 mod space;
@@ -25,7 +27,9 @@ mod upkeep;
 
 use std::collections::HashMap;
 
-use kew_engine::{BodyLocation, Incarnation, Overview, RunLength, State, Timestamp, Turn, Waste};
+use kew_engine::{
+    BodyLocation, DUE_BUDGET, Incarnation, Overview, RunLength, State, Timestamp, Turn, Waste,
+};
 use kew_log::{
     BackupPlan, BeginBackupError, Job, JobOutcome, Log, LogFailed, LogOptions, LogPosition, PinId,
     Reservation,
@@ -38,6 +42,7 @@ use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub(crate) use self::replaying::Replayed;
+use self::reply::Decided;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
 use self::scrub::Scrubbing;
@@ -48,7 +53,7 @@ use self::space::{SETTLEMENT_TICK_BUDGET, Space};
 use self::stirred::{PassedOver, Stirred, Taking};
 use self::upkeep::SPACE_RETRY_INTERVAL_MS;
 use crate::waiters::Waiters;
-use crate::{Cost, Source, Unread, Waiting, Wake};
+use crate::{Cost, Source, Waiting, Wake};
 
 /// How many messages, sessions or queues the commands of one turn look at, at most, unless the first one looks
 /// at more: about a millisecond. What a turn copies because a snapshot has it counts too.
@@ -68,6 +73,8 @@ pub struct PartitionOptions {
     pub snapshot_after_effects: u64,
     /// How many due events one turn may add before it decides commands.
     pub tick_budget: u32,
+    /// How many due events of a bus queue a command on it carries out first.
+    pub due_budget: u32,
     /// How many sequence numbers share a run in a partition that is new. An old one keeps its own length.
     pub run_length: RunLength,
     /// How much of a snapshot is gathered at once, in steps of 20 ns.
@@ -85,6 +92,7 @@ impl Default for PartitionOptions {
             snapshot_after_bytes: 64 * 1024 * 1024,
             snapshot_after_effects: 100_000,
             tick_budget: 256,
+            due_budget: DUE_BUDGET,
             run_length: RunLength::DEFAULT,
             gather_steps: 25_000,
             replays_beside: true,
@@ -176,20 +184,21 @@ impl<T> Partition<T> {
         let mut batch = Batch::at(reservation.position, now);
         let room = reservation.room_bytes;
         let room_left = |batch: &Batch| room.saturating_sub(batch.builder.len_bytes() as u64);
+        self.let_rest();
         let mut journal = Writing {
             batch: &mut batch,
             log: &self.log,
+            bodies: None,
         };
         let mut turn = Turn::new(&mut self.state, now, &mut journal);
         let tick_budget = match space {
-            _ if self.lanes.is_any_late() => 0,
-            Space::Plenty => self.options.tick_budget,
+            Space::Plenty { .. } => self.options.tick_budget,
             // Expired messages are removed on a full disk too: nothing else would make room for them.
             Space::SettlementOnly { .. } => self.options.tick_budget.min(SETTLEMENT_TICK_BUDGET),
             Space::None => 0,
         };
         let ticked = turn.tick(tick_budget);
-        self.loads.note_ticked(&ticked);
+        self.loads.note_ticked(&ticked.missing, now);
         let room_bytes = room_left(&batch);
         self.move_bodies(now, &mut batch, space, room_bytes);
         let mut decided = Vec::new();
@@ -220,36 +229,40 @@ impl<T> Partition<T> {
             count_left -= 1;
             steps_left = steps_left.saturating_sub(cost.steps);
             let taking = Taking::of(&description);
-            let unread = Unread::of(&description);
-            let Some((mut candidate, source)) = self.take_next(commands, cost) else {
+            let has_bodies = description.needs_bodies;
+            let Some((mut candidate, source)) = self.take_next(commands, cost, has_bodies) else {
                 break;
             };
             if !is_admitted {
-                self.lanes.leave(&mut candidate);
+                self.leave(&mut candidate, replies);
                 replies.push((candidate.ticket, Err(Rejection::Full)));
                 continue;
             }
             let mut journal = Writing {
                 batch: &mut batch,
                 log: &self.log,
+                bodies: Some(&self.loads.bodies),
             };
             let mut turn =
                 Turn::new(&mut self.state, now, &mut journal).with_due_budget(space.due_budget());
             if !self.lanes.is_empty() && self.lanes.hold_back(source, &candidate) {
                 let missing = turn.look_ahead(&candidate.command);
-                self.wait_for(candidate, source, missing);
+                self.wait_behind(candidate, source, missing);
                 continue;
             }
             let missing = turn.prepare(&candidate.command, &mut candidate.tries);
             if !missing.is_empty() {
-                self.wait_for(candidate, source, missing);
+                self.wait_for(candidate, source, missing, replies);
                 continue;
             }
-            self.lanes.leave(&mut candidate);
+            let left = self.lanes.leave(&mut candidate);
             let Candidate {
                 ticket, command, ..
             } = candidate;
             let decision = turn.decide(command);
+            if let Some(id) = left {
+                self.release_bodies(id, replies);
+            }
             steps_left = steps_left.saturating_sub(self.state.take_copied());
             if let Some(taking) = taking {
                 let (left, passed_over) = taking.look_back(&decision.result, &self.state);
@@ -259,7 +272,11 @@ impl<T> Partition<T> {
                     batch.looked.push(entity);
                 }
             }
-            decided.push((ticket, decision, unread));
+            decided.push(Decided {
+                ticket,
+                has_bodies,
+                decision,
+            });
         }
         commands.end_turn();
         self.loads.end_turn();
@@ -267,8 +284,8 @@ impl<T> Partition<T> {
         self.note(&reservation, &mut batch);
         self.uncover(&batch, now);
         self.append(&reservation, batch);
-        for (ticket, decision, unread) in decided {
-            self.answer((ticket, unread), decision, &pinned, replies);
+        for decided in decided {
+            self.answer(decided, &pinned, replies);
         }
         if commands.is_empty() && !self.lanes.has_ready() {
             TurnEnd::Done
@@ -282,15 +299,17 @@ impl<T> Partition<T> {
         &mut self,
         commands: &mut impl Waiting<T>,
         cost: Cost,
+        needs_bodies: bool,
     ) -> Option<(Candidate<T>, Source)> {
         if let Some(candidate) = self.lanes.take_front() {
             // It has its lanes.
             return Some((candidate, Source::ALONE));
         }
         // Nobody asks where a command comes from that cannot wait: to find out costs as much as to take it.
-        let source = match self.lanes.is_empty() && !self.state.may_be_cold() {
-            true => Source::ALONE,
-            false => commands.front_source(),
+        let may_wait = needs_bodies || !self.lanes.is_empty() || self.state.may_be_cold();
+        let source = match may_wait {
+            true => commands.front_source(),
+            false => Source::ALONE,
         };
         let (ticket, command) = commands.take(cost)?;
         Some((Candidate::new(ticket, command), source))

@@ -10,6 +10,9 @@ pub(crate) mod missing;
 mod moves;
 mod tick;
 
+use std::any::Any;
+use std::collections::BTreeSet;
+
 use kew_planted::{Seam, pass};
 
 pub use self::journal::Journal;
@@ -24,7 +27,7 @@ use crate::outcome::{Outcome, Refusal};
 use crate::state::State;
 use crate::storage;
 use crate::table::RunLength;
-use crate::vocabulary::Timestamp;
+use crate::vocabulary::{BodyLocation, Timestamp};
 
 /// The answer to a command, and its scope.
 pub type Decision = catalogue::Decision<Outcome, Refusal>;
@@ -43,6 +46,8 @@ pub struct Turn<'a> {
     due_budget: u32,
     /// Whether what is due before the command was carried out.
     is_due_done: bool,
+    /// Bodies that the command needs and that are damaged.
+    damaged: BTreeSet<BodyLocation>,
     /// Effects that are applied and not recorded yet.
     effects: Vec<Effect>,
 }
@@ -61,6 +66,7 @@ impl<'a> Turn<'a> {
             journal,
             due_budget: DUE_BUDGET,
             is_due_done: false,
+            damaged: BTreeSet::new(),
             effects: Vec::new(),
         }
     }
@@ -72,11 +78,12 @@ impl<'a> Turn<'a> {
         Self { due_budget, ..self }
     }
 
-    /// Decides a command. If records may not be in memory, [`Turn::prepare`] comes first.
+    /// Decides a command. If records or bodies may not be in memory, [`Turn::prepare`] comes first.
     pub fn decide(&mut self, command: Command) -> Decision {
         let decision = self.decide_command(command);
         self.record_effects();
         self.is_due_done = false;
+        self.damaged.clear();
         decision
     }
 
@@ -124,7 +131,7 @@ impl<'a> Turn<'a> {
         );
         self.record_effects();
         let event = Event { at: self.now, fact };
-        pass(Seam::Decided, event, |event| {
+        decided(event, |event| {
             self.journal.record(&event);
             self.state.apply(event);
         });
@@ -137,7 +144,7 @@ impl<'a> Turn<'a> {
             "the state is not as this says: {effect:?}"
         );
         *self.state.last_event_at = self.now;
-        pass(Seam::Decided, effect, |effect| {
+        decided(effect, |effect| {
             let (bus, catalogue) = (&mut self.state.bus, &mut self.state.catalogue);
             bus.apply_effects(catalogue, self.now, std::slice::from_ref(&effect));
             self.effects.push(effect);
@@ -161,6 +168,11 @@ impl<'a> Turn<'a> {
             self.effects.clear();
         }
     }
+}
+
+/// Does something with what was decided, before it changes the state.
+fn decided<T: Any>(value: T, work: impl FnMut(T)) {
+    pass(Seam::Decided, value, work);
 }
 
 fn in_catalogue(result: Result<Outcome, Refusal>) -> Decision {

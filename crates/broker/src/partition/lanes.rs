@@ -6,7 +6,8 @@
 //! moment of its decision, which lies between the request and the answer. A command enters all of its lanes at once, in
 //! the order of arrival, and is decided when it is the first in all of them. So there is no cycle.
 //!
-//! If nothing waits there are no lanes, and a command pays one look.
+//! If nothing waits there are no lanes, and a command pays one look. Otherwise only those are looked at that may have
+//! become the first of a lane.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -55,6 +56,8 @@ enum Lane {
 }
 
 struct Keys {
+    /// The queues that it touches. What it needs of them stays in memory, also if it has no lanes.
+    queues: BTreeSet<EntityName>,
     lanes: Vec<Lane>,
     writes: bool,
     /// Whether it waits for all, and all writers for it: it is about a whole account, or about all of them.
@@ -74,60 +77,59 @@ impl Keys {
     fn of(source: Source, command: &Command) -> Self {
         let description = command.describe();
         let writes = description.class != Class::Read;
-        let mut names: BTreeSet<EntityName> = BTreeSet::new();
+        let mut queues: BTreeSet<EntityName> = BTreeSet::new();
         let mut is_about_all = false;
         match description.touches {
-            Touches::Queue(name) => names.extend([queue_of(name)]),
+            Touches::Queue(name) => queues.extend([queue_of(name)]),
             Touches::Transfer { from, to } => {
-                names.insert(queue_of(from));
-                names.extend(to.map(|to| EntityName {
+                queues.insert(queue_of(from));
+                queues.extend(to.map(|to| EntityName {
                     name: to.into(),
                     ..from.clone()
                 }));
             }
-            Touches::Queues(all) => names.extend(all.into_iter().map(queue_of)),
+            Touches::Queues(all) => queues.extend(all.into_iter().map(queue_of)),
             Touches::Catalogue | Touches::Account(_) | Touches::Bodies => is_about_all = writes,
         }
         let mut lanes = Vec::new();
-        for name in names {
+        for queue in &queues {
             if writes {
-                lanes.push(Lane::Writers(name.clone()));
+                lanes.push(Lane::Writers(queue.clone()));
             }
             if source != Source::ALONE {
-                lanes.push(Lane::Of(source, name));
+                lanes.push(Lane::Of(source, queue.clone()));
             }
         }
         Self {
+            queues,
             lanes,
             writes,
             is_about_all,
         }
-    }
-
-    /// The queues.
-    fn queues(&self) -> impl Iterator<Item = &EntityName> {
-        self.lanes.iter().map(|lane| match lane {
-            Lane::Writers(name) | Lane::Of(_, name) => name,
-        })
     }
 }
 
 /// A command that waits.
 struct Held<T> {
     candidate: Candidate<T>,
-    /// What is not read yet.
-    missing: Missing,
+    /// The records that are not read yet.
+    groups: BTreeSet<Group>,
+    /// Whether bodies are not read yet.
+    awaits_bodies: bool,
 }
 
 /// The commands that wait, in the order of arrival.
 pub(super) struct Lanes<T> {
     held: BTreeMap<u64, Held<T>>,
+    /// Those in each lane. The one that is being decided is still in its lanes.
     lanes: HashMap<Lane, BTreeSet<u64>>,
     about_all: BTreeSet<u64>,
+    /// Which commands wait for a group.
+    awaiting: HashMap<Group, BTreeSet<u64>>,
     /// Those that can be decided.
     ready: BTreeSet<u64>,
     /// Those that were tried too often.
-    late: BTreeSet<u64>,
+    late: BTreeMap<u64, BTreeSet<EntityName>>,
     next: u64,
 }
 
@@ -137,8 +139,9 @@ impl<T> Default for Lanes<T> {
             held: BTreeMap::new(),
             lanes: HashMap::new(),
             about_all: BTreeSet::new(),
+            awaiting: HashMap::new(),
             ready: BTreeSet::new(),
-            late: BTreeSet::new(),
+            late: BTreeMap::new(),
             next: 0,
         }
     }
@@ -154,9 +157,14 @@ impl<T> Lanes<T> {
         !self.ready.is_empty()
     }
 
-    /// Whether due work must rest, because it has changed again and again what a command needs.
+    /// Whether a command was tried too often.
     pub(super) fn is_any_late(&self) -> bool {
         !self.late.is_empty()
+    }
+
+    /// The queues of commands that were tried too often: due work has changed again and again what they need.
+    pub(super) fn late_queues(&self) -> BTreeSet<&EntityName> {
+        self.late.values().flatten().collect()
     }
 
     /// The tickets of those that wait, in the order of arrival.
@@ -164,11 +172,19 @@ impl<T> Lanes<T> {
         self.held.values().map(|held| &held.candidate.ticket)
     }
 
+    /// How often each was tried.
+    pub(super) fn tries(&self) -> impl Iterator<Item = (&T, u32)> {
+        self.held.values().map(|held| {
+            let tries = held.candidate.place.as_ref().map_or(0, |place| place.tries);
+            (&held.candidate.ticket, tries)
+        })
+    }
+
     /// The queues of those that wait.
     pub(super) fn queues(&self) -> BTreeSet<&EntityName> {
-        let keys = self.held.values();
-        let keys = keys.filter_map(|held| held.candidate.place.as_ref());
-        keys.flat_map(|place| place.keys.queues()).collect()
+        let places = self.held.values();
+        let places = places.filter_map(|held| held.candidate.place.as_ref());
+        places.flat_map(|place| &place.keys.queues).collect()
     }
 
     /// The first command that can be decided.
@@ -179,8 +195,23 @@ impl<T> Lanes<T> {
 
     /// Takes it. It keeps its lanes until it is [done](Lanes::leave) or waits again.
     pub(super) fn take_front(&mut self) -> Option<Candidate<T>> {
-        let id = self.ready.pop_first()?;
-        Some(self.held.remove(&id)?.candidate)
+        let id = *self.ready.first()?;
+        self.take(id)
+    }
+
+    /// Takes a command that waits. It keeps its lanes until it is [done](Lanes::leave) or waits again.
+    pub(super) fn take(&mut self, id: u64) -> Option<Candidate<T>> {
+        self.ready.remove(&id);
+        let held = self.held.remove(&id)?;
+        for group in &held.groups {
+            if let Some(all) = self.awaiting.get_mut(group) {
+                all.remove(&id);
+                if all.is_empty() {
+                    self.awaiting.remove(group);
+                }
+            }
+        }
+        Some(held.candidate)
     }
 
     /// Whether a command has to wait behind others, and is not one of those yet.
@@ -195,20 +226,35 @@ impl<T> Lanes<T> {
             || keys.lanes.iter().any(is_taken)
     }
 
-    /// Lets a command wait for what is missing, and for those before it in its lanes.
-    pub(super) fn wait(&mut self, mut candidate: Candidate<T>, source: Source, missing: Missing) {
+    /// Lets a command wait for what is missing, and for those before it in its lanes. Returns its number.
+    pub(super) fn wait(
+        &mut self,
+        mut candidate: Candidate<T>,
+        source: Source,
+        missing: &Missing,
+    ) -> u64 {
         let mut place = match candidate.place.take() {
             Some(place) => place,
             None => Box::new(self.enter(Keys::of(source, &candidate.command))),
         };
         place.tries += 1;
         let id = place.id;
-        if place.tries > TRIES_MAX && self.late.insert(id) {
+        if place.tries > TRIES_MAX && !self.late.contains_key(&id) {
             self.let_nothing_pass(&mut place);
         }
         candidate.place = Some(place);
-        self.held.insert(id, Held { candidate, missing });
-        self.find_ready();
+        for group in &missing.groups {
+            self.awaiting.entry(*group).or_default().insert(id);
+        }
+        let held = Held {
+            candidate,
+            groups: missing.groups.clone(),
+            awaits_bodies: !missing.bodies.is_empty(),
+        };
+        self.held.insert(id, held);
+        self.look_at(id);
+        self.look_at_all_behind(id);
+        id
     }
 
     fn enter(&mut self, keys: Keys) -> Place {
@@ -225,41 +271,68 @@ impl<T> Lanes<T> {
 
     /// Makes a reader that was tried too often a writer: nothing of its queues changes until it was decided.
     fn let_nothing_pass(&mut self, place: &mut Place) {
-        let queues: BTreeSet<EntityName> = place.keys.queues().cloned().collect();
-        for queue in queues {
-            let lane = Lane::Writers(queue);
+        let id = place.id;
+        self.late.insert(id, place.keys.queues.clone());
+        for queue in &place.keys.queues {
+            let lane = Lane::Writers(queue.clone());
             if !place.keys.lanes.contains(&lane) {
-                self.lanes.entry(lane.clone()).or_default().insert(place.id);
+                let all = self.lanes.entry(lane.clone()).or_default();
+                // It came before these.
+                for behind in all.range(id..) {
+                    self.ready.remove(behind);
+                }
+                all.insert(id);
                 place.keys.lanes.push(lane);
             }
         }
     }
 
-    /// Ends the wait of a command, if it has waited.
-    pub(super) fn leave(&mut self, candidate: &mut Candidate<T>) {
-        let Some(place) = candidate.place.take() else {
-            return;
-        };
-        let Place { id, keys, .. } = *place;
+    /// Ends the wait of a command, if it has waited. Returns its number.
+    pub(super) fn leave(&mut self, candidate: &mut Candidate<T>) -> Option<u64> {
+        let Place { id, keys, .. } = *candidate.place.take()?;
+        let mut next = BTreeSet::new();
         for lane in keys.lanes {
             if let Some(all) = self.lanes.get_mut(&lane) {
                 all.remove(&id);
-                if all.is_empty() {
-                    self.lanes.remove(&lane);
+                match all.first() {
+                    Some(first) => drop(next.insert(*first)),
+                    None => drop(self.lanes.remove(&lane)),
                 }
             }
         }
-        self.about_all.remove(&id);
         self.late.remove(&id);
-        self.find_ready();
+        if self.about_all.remove(&id) {
+            // All writers may have waited for it.
+            next.extend(self.held.keys());
+        }
+        for id in next {
+            self.look_at(id);
+        }
+        self.look_at_all_behind(id);
+        Some(id)
     }
 
-    fn find_ready(&mut self) {
-        let ready = self.held.iter().filter(|(id, held)| {
+    /// Looks whether a command can be decided.
+    fn look_at(&mut self, id: u64) {
+        let is_ready = self.held.get(&id).is_some_and(|held| {
             let place = held.candidate.place.as_deref();
-            held.missing.is_empty() && place.is_some_and(|place| self.is_first(**id, place))
+            let has_all = held.groups.is_empty() && !held.awaits_bodies;
+            has_all && place.is_some_and(|place| self.is_first(id, place))
         });
-        self.ready = ready.map(|(id, _)| *id).collect();
+        if is_ready {
+            self.ready.insert(id);
+        } else {
+            self.ready.remove(&id);
+        }
+    }
+
+    /// Looks at the first command that waits for all, after another one came back or was decided.
+    fn look_at_all_behind(&mut self, id: u64) {
+        if let Some(all) = self.about_all.first().copied()
+            && all > id
+        {
+            self.look_at(all);
+        }
     }
 
     fn is_first(&self, id: u64, place: &Place) -> bool {
@@ -275,24 +348,24 @@ impl<T> Lanes<T> {
             && (!keys.is_about_all || is_behind_all)
     }
 
-    /// Notes that a group was read, or is gone. If it could not be read, returns the tickets of those that need it:
-    /// nothing was done for them, and the next command that needs it tries again.
-    pub(super) fn note_read(&mut self, group: Group, is_read: bool) -> Vec<T> {
-        let mut failed = Vec::new();
-        for (id, held) in &mut self.held {
-            if held.missing.groups.remove(&group) && !is_read {
-                failed.push(*id);
+    /// Notes that a group was read, is gone, or could not be read. Returns those that have waited for it.
+    pub(super) fn note_read(&mut self, group: Group) -> BTreeSet<u64> {
+        let waited = self.awaiting.remove(&group).unwrap_or_default();
+        for id in &waited {
+            if let Some(held) = self.held.get_mut(id) {
+                held.groups.remove(&group);
             }
+            self.look_at(*id);
         }
-        let failed = failed.into_iter().filter_map(|id| self.held.remove(&id));
-        let failed: Vec<_> = failed.map(|held| held.candidate).collect();
-        let tickets = failed.into_iter().map(|mut candidate| {
-            self.leave(&mut candidate);
-            candidate.ticket
-        });
-        let tickets = tickets.collect();
-        self.find_ready();
-        tickets
+        waited
+    }
+
+    /// Notes that the bodies are in memory that a command waits for.
+    pub(super) fn note_bodies(&mut self, id: u64) {
+        if let Some(held) = self.held.get_mut(&id) {
+            held.awaits_bodies = false;
+            self.look_at(id);
+        }
     }
 
     /// Takes all of them.
@@ -301,3 +374,6 @@ impl<T> Lanes<T> {
         all.held.into_values().map(|held| held.candidate.ticket)
     }
 }
+
+#[cfg(test)]
+mod tests;

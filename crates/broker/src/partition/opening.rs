@@ -120,6 +120,7 @@ impl<T> Partition<T> {
         let mut journal = Writing {
             batch: &mut batch,
             log: &self.log,
+            bodies: None,
         };
         let command = Command::Initialize {
             secret,

@@ -67,7 +67,7 @@ impl Taking {
                 Some(Self::Messages(queue.clone(), session))
             }
             Some(Receives::Session { queue }) => Some(Self::Session(queue.clone())),
-            Some(Receives::Deferred { .. }) | None => None,
+            None => None,
         }
     }
 

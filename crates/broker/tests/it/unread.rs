@@ -1,18 +1,16 @@
-//! Messages that are received and deleted after they were read.
+//! Messages that are received and deleted, and whose bodies are not in memory.
 
-use std::io;
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::collections::VecDeque;
 
-use bytes::Bytes;
-use kew_broker::{AdmissionLimits, Answers, Broker, BrokerOptions, Rejection, Reply};
+use kew_broker::{Rejection, Reply, Rotation, Source};
 use kew_engine::bus::{
     BusCommand, BusMessage, BusOutcome, BusQueueOptions, ReceiveMode, SessionChoice, SessionLock,
 };
 use kew_engine::{Command, EntityName, Outcome, Service};
-use kew_log::{MemoryStorage, Storage, StorageFile};
+use kew_log::{Fault, FaultyStorage, Job, JobKind, Repeat};
 
-use crate::bus::{create, damage, forgetful, receive, receive_and_delete, send, take};
+use crate::bus::{damage, damaged, driver, forgetful, receive_and_delete, received, send};
+use crate::partition::Driver;
 
 fn steps() -> EntityName {
     EntityName {
@@ -73,7 +71,7 @@ async fn a_damaged_message_does_not_block_its_session() {
         };
         match ask(receive(&session)).await {
             Ok(answer) => break answer.bodies,
-            Err(rejection) => assert_eq!(rejection, Rejection::Unreadable),
+            Err(rejection) => assert_eq!(rejection, damaged(1)),
         }
         failed += 1;
         assert!(failed <= 3, "it is never counted");
@@ -96,137 +94,260 @@ async fn a_damaged_message_does_not_block_its_session() {
     broker.stop();
 }
 
-#[tokio::test]
-async fn a_read_message_waits_for_a_busy_broker_to_be_deleted() {
-    let disk = Arc::new(StuckDisk::default());
-    let mut options = BrokerOptions {
-        admission: AdmissionLimits {
-            commands_max: 4,
-            ..AdmissionLimits::default()
-        },
-        ..BrokerOptions::default()
+/// Bodies of a backlog that is larger than what the partition keeps in memory.
+fn backlog(count: u32) -> Driver {
+    let mut driver = driver();
+    for number in 0..count {
+        driver.ask(send(body_of(number))).unwrap();
+    }
+    // Nothing is in memory any more.
+    driver.reopened()
+}
+
+fn body_of(number: u32) -> Vec<u8> {
+    format!("{number:05}{}", "x".repeat(900)).into_bytes()
+}
+
+/// A partition whose reads wait until the test lets them go.
+struct Reading {
+    driver: Driver,
+    commands: Rotation<u32>,
+    loads: VecDeque<Job>,
+    answers: Vec<(u32, Reply)>,
+    /// How many calls of the disk the reads took.
+    calls: u64,
+}
+
+impl Reading {
+    fn of(driver: Driver) -> Self {
+        Self {
+            driver,
+            commands: Rotation::default(),
+            loads: VecDeque::new(),
+            answers: Vec::new(),
+            calls: 0,
+        }
+    }
+
+    fn ask(&mut self, source: u64, ticket: u32, command: Command) {
+        self.commands
+            .push(Source::numbered(source), ticket, command);
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        let Driver {
+            partition,
+            storage,
+            now,
+        } = &mut self.driver;
+        loop {
+            partition.turn(*now, &mut self.commands, &mut self.answers);
+            while let Some(job) = partition.next_job() {
+                if job.kind() == JobKind::Load {
+                    self.loads.push_back(job);
+                } else {
+                    let outcome = job.run(storage);
+                    partition.complete(outcome, &mut self.answers).unwrap();
+                }
+            }
+            if self.commands.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Carries out the next read.
+    fn read(&mut self) {
+        self.read_with(|_| ());
+    }
+
+    /// Carries out the next read, with an error of the disk.
+    fn fail_to_read(&mut self) {
+        self.read_with(|storage| storage.fail_after(0, Fault::Eio, Repeat::Sticky));
+    }
+
+    fn read_with(&mut self, prepare: impl FnOnce(&FaultyStorage)) {
+        let job = self.loads.pop_front().expect("something is to be read");
+        let storage = &self.driver.storage;
+        let before = storage.calls();
+        prepare(storage);
+        let outcome = job.run(storage);
+        storage.clear_faults();
+        self.calls += storage.calls() - before;
+        let partition = &mut self.driver.partition;
+        partition.complete(outcome, &mut self.answers).unwrap();
+        self.turn();
+    }
+
+    /// The tickets of the answers since the last call, with the first bytes of the bodies.
+    fn answered(&mut self) -> Vec<(u32, Result<Vec<String>, Rejection>)> {
+        let answers = self.answers.drain(..);
+        let bodies = |reply: Reply| {
+            let answered = reply?;
+            let Outcome::Bus(BusOutcome::Received(_)) = &answered.outcome else {
+                return Ok(Vec::new());
+            };
+            let bodies = received(answered).1.into_iter();
+            let first =
+                bodies.map(|body| String::from_utf8_lossy(&body[..body.len().min(5)]).into());
+            Ok(first.collect())
+        };
+        answers
+            .map(|(ticket, reply)| (ticket, bodies(reply)))
+            .collect()
+    }
+}
+
+fn names(numbers: std::ops::Range<u32>) -> Vec<String> {
+    numbers.map(|number| format!("{number:05}")).collect()
+}
+
+/// A receiver and those behind it wait for the disk once, and for few calls.
+#[test]
+fn bodies_that_lie_together_are_read_together_and_ahead() {
+    let mut r = Reading::of(backlog(40));
+    r.ask(1, 1, receive_and_delete(10));
+    assert_eq!(r.answered(), [], "nothing is deleted that was not read");
+    assert_eq!(r.driver.partition.state().counts().1, 40);
+    r.read();
+    assert_eq!(r.answered(), [(1, Ok(names(0..10)))]);
+    assert!(r.calls <= 3, "{} calls for ten bodies", r.calls);
+    // The others were read behind it.
+    r.read();
+    assert!(r.calls <= 8, "{} calls for forty bodies", r.calls);
+    r.ask(1, 2, receive_and_delete(1));
+    r.ask(1, 3, receive_and_delete(50));
+    assert_eq!(
+        r.answered(),
+        [(2, Ok(names(10..11))), (3, Ok(names(11..40)))]
+    );
+    assert!(r.loads.is_empty());
+    assert_eq!(r.driver.partition.state().counts().1, 0);
+}
+
+/// What is read ahead is given back when nobody comes for it.
+#[test]
+fn what_was_read_ahead_does_not_stay() {
+    let mut r = Reading::of(backlog(20));
+    r.ask(1, 1, receive_and_delete(1));
+    r.read();
+    r.read();
+    assert_eq!(r.answered(), [(1, Ok(names(0..1)))]);
+    r.driver.now = r.driver.now.plus_ms(150);
+    r.turn();
+    r.ask(1, 2, receive_and_delete(1));
+    assert_eq!(r.answered(), [], "it is read again");
+    r.read();
+    assert_eq!(r.answered(), [(2, Ok(names(1..2)))]);
+}
+
+#[test]
+fn writers_wait_behind_a_receiver_that_waits_for_bodies() {
+    let mut r = Reading::of(backlog(4));
+    r.ask(1, 1, receive_and_delete(2));
+    r.ask(2, 2, send("new"));
+    r.ask(3, 3, receive_and_delete(5));
+    assert_eq!(r.answered(), []);
+    while !r.loads.is_empty() {
+        r.read();
+    }
+    let mut rest = names(2..4);
+    rest.push("new".into());
+    let answered = r.answered();
+    assert_eq!(answered[0], (1, Ok(names(0..2))));
+    assert_eq!(answered[1], (2, Ok(Vec::new())));
+    let Ok(taken) = &answered[2].1 else {
+        panic!("{answered:?}");
     };
-    options.partition.log.recent_bytes_max = 0;
-    let (broker, _) = Broker::start(disk.clone(), options).unwrap();
-    broker.submit(create()).await.unwrap();
-    broker.submit(send("body")).await.unwrap();
-    let answers = Arc::<Answers>::default();
-    let asked = std::iter::once((1, receive_and_delete(1)));
-    broker.submit_among(asked, &answers, |_, rejection| panic!("{rejection}"));
-    let answered = first(&answers).await.unwrap();
-
-    // All possible jobs in progress wait for the disk.
-    disk.gate.set_open(false);
-    let mut is_busy = false;
-    while !is_busy {
-        let more = [(2, send("more")), (3, receive(1))];
-        broker.submit_among(more.into_iter(), &answers, |key, rejection| {
-            assert_eq!(rejection, Rejection::Busy);
-            is_busy |= key == 3;
-        });
-    }
-    tokio::time::pause();
-    let mut read = std::pin::pin!(broker.read(answered));
-    let waited = tokio::time::timeout(Duration::from_secs(1), &mut read).await;
-    assert!(waited.is_err(), "{waited:?}");
-    tokio::time::resume();
-    disk.gate.set_open(true);
-    let read = take(read.await.unwrap());
-    assert_eq!(read, [(1, Bytes::from("body"))]);
-    broker.stop();
+    assert_eq!(taken[..2], rest[..2]);
+    assert_eq!(taken.len(), 3, "the new one came before");
 }
 
-async fn first(answers: &Answers) -> Reply {
-    let mut came = Vec::new();
-    while came.is_empty() {
-        answers.ready().await;
-        answers.take(&mut came);
-    }
-    came.remove(0).1
+/// A failing disk is no damage: nothing changes, and clients try again.
+#[test]
+fn a_read_that_fails_changes_nothing_and_is_tried_again_after_a_pause() {
+    let mut r = Reading::of(backlog(3));
+    r.ask(1, 1, receive_and_delete(2));
+    r.fail_to_read();
+    assert_eq!(r.answered(), [(1, Err(Rejection::ReadFailed))]);
+    r.loads.clear();
+    // Not in the same moment: the disk is left in peace.
+    r.ask(1, 2, receive_and_delete(2));
+    assert_eq!(r.answered(), [(2, Err(Rejection::ReadFailed))]);
+    assert!(r.loads.is_empty());
+    r.driver.now = r.driver.now.plus_ms(1000);
+    r.ask(1, 3, receive_and_delete(2));
+    r.read();
+    assert_eq!(r.answered(), [(3, Ok(names(0..2)))]);
+    assert_eq!(r.driver.partition.state().counts().1, 1);
 }
 
-/// A disk whose syncs can be made to wait.
-#[derive(Default)]
-struct StuckDisk {
-    disk: MemoryStorage,
-    gate: Arc<Gate>,
+/// A bad sector is an error forever. It must not keep all messages behind it back.
+#[test]
+fn a_body_that_cannot_be_read_again_and_again_counts_as_damaged() {
+    let mut r = Reading::of(backlog(1));
+    for ticket in 1..=3 {
+        r.ask(1, ticket, receive_and_delete(1));
+        r.fail_to_read();
+        r.driver.now = r.driver.now.plus_ms(1000);
+    }
+    let failed = |ticket| (ticket, Err(Rejection::ReadFailed));
+    assert_eq!(r.answered(), [failed(1), failed(2), (3, Err(damaged(1)))]);
+    // For a while it is not read again.
+    r.ask(1, 4, receive_and_delete(1));
+    assert_eq!(r.answered(), [(4, Err(damaged(1)))]);
+    // The disk is well again.
+    r.driver.now = r.driver.now.plus_ms(60_000);
+    r.ask(1, 5, receive_and_delete(1));
+    r.read();
+    assert_eq!(r.answered(), [(5, Ok(names(0..1)))]);
 }
 
-#[derive(Default)]
-struct Gate {
-    is_closed: Mutex<bool>,
-    changed: Condvar,
+#[test]
+fn a_stop_rejects_receivers_that_wait_for_bodies() {
+    let mut r = Reading::of(backlog(3));
+    r.ask(1, 1, receive_and_delete(2));
+    r.driver.partition.reject_waiting(&mut r.answers);
+    assert_eq!(r.answered(), [(1, Err(Rejection::Stopped))]);
+    r.read();
+    assert_eq!(r.answered(), []);
+    assert_eq!(r.driver.partition.state().counts().1, 3);
 }
 
-impl Gate {
-    fn set_open(&self, is_open: bool) {
-        *self.is_closed.lock().unwrap() = !is_open;
-        self.changed.notify_all();
+/// A backlog is drained in order through restarts, and nothing comes twice.
+#[test]
+fn a_backlog_is_drained_in_order_through_restarts() {
+    let mut driver = backlog(200);
+    let mut next = 0;
+    for round in 0.. {
+        let count = 1 + round % 11;
+        let (_, bodies) = received(driver.ask(receive_and_delete(count)).unwrap());
+        if bodies.is_empty() {
+            break;
+        }
+        for body in bodies {
+            assert_eq!(body, body_of(next));
+            next += 1;
+        }
+        if round % 5 == 4 {
+            driver = driver.reopened();
+        }
     }
-
-    fn pass(&self) {
-        let is_closed = self.is_closed.lock().unwrap();
-        drop(self.changed.wait_while(is_closed, |is_closed| *is_closed));
-    }
+    assert_eq!(next, 200);
 }
 
-impl StuckDisk {
-    fn gated(&self, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
-        let gate = Arc::clone(&self.gate);
-        Arc::new(StuckFile { file, gate })
-    }
-}
-
-impl Storage for StuckDisk {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.disk.create(name).map(|file| self.gated(file))
-    }
-
-    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.disk.open(name).map(|file| self.gated(file))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.disk.remove(name)
-    }
-
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.disk.list()
-    }
-
-    fn sync_dir(&self) -> io::Result<()> {
-        self.disk.sync_dir()
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        self.disk.free_bytes()
-    }
-}
-
-struct StuckFile {
-    file: Arc<dyn StorageFile>,
-    gate: Arc<Gate>,
-}
-
-impl StorageFile for StuckFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        self.file.write_at(bytes, offset)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.gate.pass();
-        self.file.sync_data()
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
+/// A message of the same turn is not on the disk yet, and is whole.
+#[test]
+fn a_message_is_received_and_deleted_in_the_turn_of_its_send() {
+    let mut driver = driver();
+    let mut commands = VecDeque::from([(1, send("body")), (2, receive_and_delete(1))]);
+    let mut replies = Vec::new();
+    let now = driver.now;
+    driver.partition.turn(now, &mut commands, &mut replies);
+    driver.jobs(&mut replies);
+    let (_, reply) = replies.pop().unwrap();
+    assert_eq!(received(reply.unwrap()).1, ["body"]);
+    let (messages, _) = received(driver.ask(receive_and_delete(1)).unwrap());
+    assert_eq!(messages, []);
 }

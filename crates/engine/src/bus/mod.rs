@@ -36,7 +36,6 @@ pub use command::{
     SessionChoice, TransactionPart, TransactionWork,
 };
 pub(crate) use decide::{DueSpent, DueStep, Ground, Turn};
-pub(crate) use describe::Adjustable;
 pub use event::BusFact;
 pub(crate) use message::{Message, Release, sent};
 pub use options::{BusQueueOptions, EntityStatus, InvalidOption};

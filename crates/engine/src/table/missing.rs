@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::vocabulary::Incarnation;
+use crate::vocabulary::{BodyLocation, Incarnation};
 
 /// Messages that are read together from a page: 128 consecutive numbers of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,11 +20,15 @@ pub struct Group {
 pub struct Missing {
     /// Messages.
     pub groups: BTreeSet<Group>,
+    /// Bodies: all that the decision needs, if one of them is missing. So the others are kept until then.
+    pub bodies: BTreeSet<BodyLocation>,
+    /// Bodies that a later decision is likely to need. This one does not wait for them.
+    pub ahead: Vec<BodyLocation>,
 }
 
 impl Missing {
     /// Whether everything is there.
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
+        self.groups.is_empty() && self.bodies.is_empty()
     }
 }

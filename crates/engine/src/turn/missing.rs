@@ -23,12 +23,16 @@ impl Turn<'_> {
     /// Says what is missing to decide a command; if nothing is, decide it next. What is due may have been carried out,
     /// also if something is missing: it follows from time, and not from the command.
     pub fn prepare(&mut self, command: &Command, tries: &mut Tries) -> Missing {
-        if !self.state.may_be_cold() || command.describe().refusal.is_some() {
+        let description = command.describe();
+        let may_miss = self.state.may_be_cold() || description.needs_bodies;
+        if !may_miss || description.refusal.is_some() {
             return Missing::default();
         }
         let missing = self.collect(command, tries);
-        self.record_effects();
         self.is_due_done = missing.is_empty();
+        if !missing.is_empty() {
+            self.record_effects();
+        }
         missing
     }
 

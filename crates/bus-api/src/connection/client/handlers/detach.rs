@@ -58,7 +58,10 @@ impl Client {
         self.load.forget();
         self.tasks.spawn(async move {
             let answer = submitted.answer().await;
-            if matches!(answer, Err(Rejection::Busy | Rejection::Full)) {
+            if matches!(
+                answer,
+                Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)
+            ) {
                 // There is no client left to inform.
                 let _ = submit_again(&broker, command).await;
             }
