@@ -11,14 +11,13 @@ mod moves;
 mod tick;
 
 use std::any::Any;
-use std::collections::BTreeSet;
 
 use kew_planted::{Seam, pass};
 
 pub use self::journal::Journal;
 pub use self::missing::Tries;
 pub use self::tick::Ticked;
-use crate::bus::{self, BusFact};
+use crate::bus::{self, BusFact, HandOut};
 use crate::catalogue::{self, Scope};
 use crate::command::Command;
 use crate::effect::{Effect, Effects};
@@ -27,7 +26,7 @@ use crate::outcome::{Outcome, Refusal};
 use crate::state::State;
 use crate::storage;
 use crate::table::RunLength;
-use crate::vocabulary::{BodyLocation, Timestamp};
+use crate::vocabulary::Timestamp;
 
 /// The answer to a command, and its scope.
 pub type Decision = catalogue::Decision<Outcome, Refusal>;
@@ -46,8 +45,8 @@ pub struct Turn<'a> {
     due_budget: u32,
     /// Whether what is due before the command was carried out.
     is_due_done: bool,
-    /// Bodies that the command needs and that are damaged.
-    damaged: BTreeSet<BodyLocation>,
+    /// What the command hands out and removes.
+    hand_out: HandOut,
     /// Effects that are applied and not recorded yet.
     effects: Vec<Effect>,
 }
@@ -66,7 +65,7 @@ impl<'a> Turn<'a> {
             journal,
             due_budget: DUE_BUDGET,
             is_due_done: false,
-            damaged: BTreeSet::new(),
+            hand_out: HandOut::default(),
             effects: Vec::new(),
         }
     }
@@ -83,13 +82,22 @@ impl<'a> Turn<'a> {
         let decision = self.decide_command(command);
         self.record_effects();
         self.is_due_done = false;
-        self.damaged.clear();
+        self.hand_out.clear();
         decision
     }
 
     fn decide_command(&mut self, command: Command) -> Decision {
-        if let Some(refusal) = command.describe().refusal {
+        let description = command.describe();
+        let needs_bodies = description.needs_bodies;
+        if let Some(refusal) = description.refusal {
             return in_catalogue(Err(refusal));
+        }
+        if needs_bodies && !self.is_due_done {
+            let missing = self.prepare(&command, &mut Tries::default());
+            assert!(
+                missing.is_empty(),
+                "a command was not prepared, and misses {missing:?}"
+            );
         }
         match command {
             Command::Initialize { secret, run_length } => self.initialize(secret, run_length),

@@ -3,7 +3,11 @@
 //! A command that misses bodies asks for all that it needs. They are read together, and stay in memory until it was
 //! decided. All commands that wait hold a bounded number of bytes. One that would go beyond it waits for its turn,
 //! except the oldest: so commands that hold a part of what they need cannot block each other. Behind a receiver some
-//! more bodies are read ahead, which the next receivers find.
+//! more bodies are [read ahead](Ahead), which the next receivers find. That is done by one job at a time, while nothing
+//! is read that is needed.
+
+mod ahead;
+mod failing;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,34 +15,23 @@ use bytes::Bytes;
 use kew_engine::{BodyLocation, Missing, Timestamp};
 use kew_log::{Body, BodyError, Log};
 
-use super::loads::RETRY_INTERVAL_MS;
+use self::ahead::{AHEAD_SIZE_BYTES_MAX, Ahead};
+use self::failing::Failing;
 use super::to_log;
+use crate::Target;
 
 /// The most bytes that the commands which wait hold together, unless the oldest needs more.
 const HELD_SIZE_BYTES_MAX: u64 = 16 << 20;
 
-/// The most bytes that are read ahead and not used yet.
-const AHEAD_SIZE_BYTES_MAX: u64 = 4 << 20;
-
 /// The most bytes that one job reads, unless one body is larger.
 const JOB_SIZE_BYTES: u64 = 1 << 20;
-
-/// A body that cannot be read so often, with pauses between the tries, is as good as damaged: a bad sector is an error
-/// forever, and must not be in the way of all messages behind it.
-const FAILURES_MAX: u32 = 3;
-
-/// How long it counts as damaged before it is read again.
-const DAMAGED_INTERVAL_MS: u64 = 60_000;
-
-/// How many bodies that cannot be read are remembered.
-const FAILING_MAX: usize = 1000;
 
 /// A body in memory.
 struct Held {
     /// `None` if it is damaged.
     bytes: Option<Bytes>,
-    /// Its place among those that were read ahead, if no command has asked for it.
-    ahead: Option<u64>,
+    /// The queue for which it was read ahead, if no command has asked for it.
+    ahead: Option<Target>,
 }
 
 /// What a command waits for.
@@ -51,18 +44,11 @@ struct Wanted {
     unread: usize,
 }
 
-/// Tries to read a body.
-#[derive(Clone, Copy, Debug)]
-struct Failing {
-    count: u32,
-    until: Timestamp,
-}
-
-impl Failing {
-    /// Whether it counts as damaged.
-    fn is_over(&self) -> bool {
-        self.count >= FAILURES_MAX
-    }
+/// What a job is to read.
+pub(super) struct ToRead {
+    pub(super) bodies: Vec<(BodyLocation, Body)>,
+    /// Whether no command needs it yet.
+    pub(super) is_ahead: bool,
 }
 
 /// What a job has read.
@@ -80,10 +66,6 @@ pub(super) struct Ended {
 #[derive(Default)]
 pub(super) struct Bodies {
     held: HashMap<BodyLocation, Held>,
-    /// Those that were read ahead, oldest first.
-    ahead: BTreeMap<u64, BodyLocation>,
-    ahead_bytes: u64,
-    next_ahead: u64,
     /// By the number of the command, so in the order of arrival.
     wanted: BTreeMap<u64, Wanted>,
     /// Those that are not admitted.
@@ -93,28 +75,43 @@ pub(super) struct Bodies {
     unread: BTreeSet<(BodyLocation, u64)>,
     /// What is to be read, in the order of the log.
     asked: BTreeSet<BodyLocation>,
-    asked_ahead: BTreeSet<BodyLocation>,
-    under_way: BTreeSet<BodyLocation>,
-    failing: BTreeMap<BodyLocation, Failing>,
+    /// What is being read. What is read ahead, for its queue.
+    under_way: BTreeMap<BodyLocation, Option<Target>>,
+    ahead: Ahead,
+    failing: Failing,
     now: Timestamp,
 }
 
 impl Bodies {
+    /// Begins a turn.
+    pub(super) fn begin_turn(&mut self, now: Timestamp) {
+        self.now = now;
+        self.failing.begin_turn(now);
+    }
+
+    /// Whether a turn is to begin soon.
+    pub(super) fn awaits_turn(&self) -> bool {
+        self.failing.begins_pauses()
+    }
+
     /// A body in memory: `Some(None)` if it is damaged.
     pub(super) fn get(&self, body: BodyLocation) -> Option<Option<&Bytes>> {
         Some(self.held.get(&body)?.bytes.as_ref())
     }
 
     /// Whether something of this could not be read a moment ago.
-    pub(super) fn is_failing(&self, bodies: &BTreeSet<BodyLocation>, now: Timestamp) -> bool {
-        let rests = |it: &Failing| !it.is_over() && !it.until.has_passed(now);
-        let mut failing = self.failing.iter().filter(|(_, it)| rests(it));
-        failing.any(|(body, _)| bodies.contains(body))
+    pub(super) fn is_failing(&self, bodies: &BTreeSet<BodyLocation>) -> bool {
+        let rests = |body: &BodyLocation| self.failing.rests(*body, self.now);
+        !self.failing.is_empty() && bodies.iter().any(rests)
+    }
+
+    /// How many bytes may be read ahead for a queue now.
+    pub(super) fn room_ahead(&self, target: Target) -> u64 {
+        self.ahead.room(target)
     }
 
     /// Asks for the bodies that a command needs. One that has asked before keeps what it holds of them.
-    pub(super) fn ask(&mut self, command: u64, missing: &Missing, now: Timestamp) -> Ended {
-        self.now = now;
+    pub(super) fn ask(&mut self, command: u64, missing: &Missing) -> Ended {
         let before = self.withdraw(command);
         let wanted = Wanted {
             bodies: missing.bodies.iter().copied().collect(),
@@ -134,20 +131,20 @@ impl Bodies {
             }
         }
         self.admit_parked(&mut ended);
-        for body in &missing.ahead {
-            self.ask_ahead(*body);
-        }
         ended
     }
 
-    fn ask_ahead(&mut self, body: BodyLocation) {
-        let is_known = self.held.contains_key(&body)
-            || self.under_way.contains(&body)
-            || self.asked.contains(&body)
-            || self.failing.contains_key(&body);
-        if !is_known {
-            self.asked_ahead.insert(body);
+    /// Asks for bodies behind those that a command needs, once that is admitted.
+    pub(super) fn ask_ahead(&mut self, command: u64, target: Target, behind: Vec<BodyLocation>) {
+        let Some(wanted) = self.wanted.get(&command).filter(|it| it.is_admitted) else {
+            return;
+        };
+        if let Some(first) = wanted.bodies.first() {
+            for body in self.ahead.before(target, *first) {
+                self.forget(body);
+            }
         }
+        self.ahead.ask(target, behind, self.now);
     }
 
     /// Lets commands hold what they need, in the order of arrival, as far as the bound allows.
@@ -170,25 +167,18 @@ impl Bodies {
         wanted.is_admitted = true;
         self.admitted_bytes += wanted.size_bytes;
         for body in &wanted.bodies {
-            let failing = self.failing.get(body);
-            if failing.is_some_and(|it| it.is_over() && !it.until.has_passed(self.now)) {
-                let damaged = Held {
-                    bytes: None,
-                    ahead: None,
-                };
-                self.held.insert(*body, damaged);
+            if self.failing.is_damaged(*body, self.now) {
+                leave_ahead(self.held.get_mut(body), *body, &mut self.ahead, self.now);
+                let (bytes, ahead) = (None, None);
+                self.held.insert(*body, Held { bytes, ahead });
             }
             if let Some(held) = self.held.get_mut(body) {
-                if let Some(place) = held.ahead.take() {
-                    self.ahead.remove(&place);
-                    self.ahead_bytes -= u64::from(body.length);
-                }
+                leave_ahead(Some(held), *body, &mut self.ahead, self.now);
                 continue;
             }
             wanted.unread += 1;
             self.unread.insert((*body, command));
-            self.asked_ahead.remove(body);
-            if !self.under_way.contains(body) {
+            if !self.under_way.contains_key(body) {
                 self.asked.insert(*body);
             }
         }
@@ -199,43 +189,89 @@ impl Bodies {
 
     /// The next bodies to read, with their places in the log. One whose message has gone may be in no segment: then the
     /// command sees that when it is tried again.
-    pub(super) fn next(&mut self, log: &Log) -> Vec<(BodyLocation, Body)> {
+    ///
+    /// `is_reading` says that other things are read that are needed.
+    pub(super) fn next(&mut self, log: &Log, is_reading: bool) -> ToRead {
         let (mut to_read, mut size_bytes) = (Vec::new(), 0);
-        let is_needed = !self.asked.is_empty();
-        while size_bytes < JOB_SIZE_BYTES {
-            let asked = match is_needed {
-                true => &mut self.asked,
-                false => &mut self.asked_ahead,
-            };
-            let Some(body) = asked.pop_first() else {
-                break;
-            };
+        while size_bytes < JOB_SIZE_BYTES
+            && let Some(body) = self.asked.pop_first()
+        {
             let found = log.body(to_log(body));
             let found = found.unwrap_or_else(|| Body::gone(to_log(body)));
             size_bytes += found.len_bytes();
-            self.under_way.insert(body);
+            self.under_way.insert(body, None);
             to_read.push((body, found));
         }
-        to_read
+        if to_read.is_empty() && !is_reading && self.under_way.is_empty() {
+            return ToRead {
+                bodies: self.next_ahead(log),
+                is_ahead: true,
+            };
+        }
+        ToRead {
+            bodies: to_read,
+            is_ahead: false,
+        }
+    }
+
+    /// What is read ahead next, for one queue. The job after it may be one that is needed.
+    fn next_ahead(&mut self, log: &Log) -> Vec<(BodyLocation, Body)> {
+        if self.ahead.has_asked() && self.ahead.size_bytes() > AHEAD_SIZE_BYTES_MAX / 2 {
+            for body in self.ahead.unused(self.now) {
+                self.forget(body);
+            }
+        }
+        while let Some((target, asked, mut room_bytes)) = self.ahead.next() {
+            let mut to_read = Vec::new();
+            for body in asked {
+                if self.held.contains_key(&body) || self.failing.has(body) {
+                    continue;
+                }
+                let Some(found) = log.body(to_log(body)) else {
+                    continue;
+                };
+                if found.len_bytes() > room_bytes {
+                    break;
+                }
+                room_bytes -= found.len_bytes();
+                self.under_way.insert(body, Some(target));
+                to_read.push((body, found));
+            }
+            if !to_read.is_empty() {
+                return to_read;
+            }
+            self.ahead.end_read(target);
+        }
+        Vec::new()
     }
 
     /// Takes what a job has read.
-    pub(super) fn take(&mut self, read: ReadBodies, now: Timestamp) -> Ended {
-        self.now = now;
+    pub(super) fn take(&mut self, read: ReadBodies) -> Ended {
         let mut ended = Ended::default();
+        let mut read_ahead = None;
         for (body, read) in read {
-            self.under_way.remove(&body);
+            let ahead = self.under_way.remove(&body).flatten();
+            read_ahead = read_ahead.or(ahead);
+            let is_needed = !self.owners(body).is_empty();
             match read {
                 Ok(bytes) => {
-                    self.failing.remove(&body);
-                    self.hold(body, Some(bytes));
+                    self.failing.forget(body);
+                    if is_needed {
+                        self.hold(body, Some(bytes));
+                    } else if let Some(target) = ahead {
+                        self.hold_ahead(target, body, bytes);
+                    }
                 }
+                // It is not tried again at once.
+                Err(BodyError::Io(_)) if !is_needed => {
+                    self.failing.note(body, false, self.now);
+                }
+                Err(_) if !is_needed => {}
                 Err(BodyError::Damaged { .. } | BodyError::Gone(_)) => self.hold(body, None),
-                Err(BodyError::Io(_)) if self.owners(body).is_empty() => continue,
                 Err(BodyError::Io(failure)) => {
                     // To have no descriptor says nothing of the body.
                     let counts = !failure.is_no_descriptor();
-                    if !self.note_failure(body, counts) {
+                    if !self.failing.note(body, counts, self.now) {
                         ended.failed.extend(self.owners(body));
                         continue;
                     }
@@ -244,8 +280,22 @@ impl Bodies {
             }
             self.note_there(body, &mut ended);
         }
-        self.trim_ahead(AHEAD_SIZE_BYTES_MAX);
+        if let Some(target) = read_ahead {
+            self.end_ahead(target);
+        }
         ended
+    }
+
+    /// A job that reads ahead has come to its end. What it has not read, and is needed by now, is asked for.
+    fn end_ahead(&mut self, target: Target) {
+        let unread = self.under_way.extract_if(.., |_, ahead| ahead.is_some());
+        let unread: Vec<BodyLocation> = unread.map(|(body, _)| body).collect();
+        let needed = unread
+            .into_iter()
+            .filter(|body| !self.owners(*body).is_empty());
+        let needed: Vec<BodyLocation> = needed.collect();
+        self.asked.extend(needed);
+        self.ahead.end_read(target);
     }
 
     fn owners(&self, body: BodyLocation) -> Vec<u64> {
@@ -253,35 +303,17 @@ impl Bodies {
         owners.map(|(_, command)| *command).collect()
     }
 
-    /// Notes that a body could not be read. Returns whether it counts as damaged now.
-    fn note_failure(&mut self, body: BodyLocation, counts: bool) -> bool {
-        let now = self.now;
-        if self.failing.len() >= FAILING_MAX {
-            self.failing.retain(|_, it| !it.until.has_passed(now));
-        }
-        let failing = self.failing.entry(body).or_insert(Failing {
-            count: 0,
-            until: now,
-        });
-        failing.count += u32::from(counts);
-        let pause_ms = match failing.is_over() {
-            true => DAMAGED_INTERVAL_MS,
-            false => RETRY_INTERVAL_MS,
-        };
-        failing.until = now.plus_ms(pause_ms);
-        failing.is_over()
-    }
-
     fn hold(&mut self, body: BodyLocation, bytes: Option<Bytes>) {
         self.forget(body);
-        let is_ahead = self.owners(body).is_empty();
-        let ahead = is_ahead.then(|| {
-            self.next_ahead += 1;
-            self.ahead.insert(self.next_ahead, body);
-            self.ahead_bytes += u64::from(body.length);
-            self.next_ahead
-        });
-        self.held.insert(body, Held { bytes, ahead });
+        self.held.insert(body, Held { bytes, ahead: None });
+    }
+
+    fn hold_ahead(&mut self, target: Target, body: BodyLocation, bytes: Bytes) {
+        if !self.held.contains_key(&body) && self.ahead.hold(target, body) {
+            let ahead = Some(target);
+            let bytes = Some(bytes);
+            self.held.insert(body, Held { bytes, ahead });
+        }
     }
 
     /// Notes for the commands that wait for a body that it was read.
@@ -298,29 +330,28 @@ impl Bodies {
     }
 
     /// Forgets a body: its message was handed out.
-    pub(super) fn forget(&mut self, body: BodyLocation) {
+    pub(super) fn use_up(&mut self, body: BodyLocation) {
         if !self.held.is_empty()
-            && let Some(held) = self.held.remove(&body)
-            && let Some(place) = held.ahead
+            && let Some(mut held) = self.held.remove(&body)
         {
-            self.ahead.remove(&place);
-            self.ahead_bytes -= u64::from(body.length);
+            leave_ahead(Some(&mut held), body, &mut self.ahead, self.now);
         }
     }
 
-    /// Drops what was read ahead first, beyond so many bytes.
-    fn trim_ahead(&mut self, size_bytes_max: u64) {
-        while self.ahead_bytes > size_bytes_max
-            && let Some(body) = self.ahead.values().next().copied()
+    fn forget(&mut self, body: BodyLocation) {
+        if let Some(held) = self.held.remove(&body)
+            && let Some(target) = held.ahead
         {
-            self.forget(body);
+            self.ahead.leave(target, body);
         }
     }
 
     /// Drops everything that no command waits for.
     pub(super) fn forget_ahead(&mut self) {
-        self.asked_ahead.clear();
-        self.trim_ahead(0);
+        self.ahead.forget_asked();
+        for body in self.ahead.all() {
+            self.forget(body);
+        }
     }
 
     /// Ends the wait of a command, if it waits for bodies: what it held is dropped.
@@ -352,15 +383,13 @@ impl Bodies {
 
     /// Ends all waits.
     pub(super) fn release_all(&mut self) {
-        while let Some((command, _)) = self.wanted.pop_first() {
-            self.parked.remove(&command);
-        }
+        self.wanted.clear();
+        self.parked.clear();
         self.admitted_bytes = 0;
         self.unread.clear();
         self.asked.clear();
+        self.forget_ahead();
         self.held.clear();
-        self.ahead.clear();
-        self.ahead_bytes = 0;
     }
 
     /// How many bytes are in memory.
@@ -371,11 +400,40 @@ impl Bodies {
     }
 }
 
-/// Reads bodies: those that lie beside each other together.
-pub(super) fn read(bodies: Vec<(BodyLocation, Body)>) -> ReadBodies {
+/// A command makes use of a body that was read ahead, if it was.
+fn leave_ahead(held: Option<&mut Held>, body: BodyLocation, ahead: &mut Ahead, now: Timestamp) {
+    if let Some(target) = held.and_then(|held| held.ahead.take()) {
+        ahead.note_use(target, body, now);
+        ahead.leave(target, body);
+    }
+}
+
+/// How many bodies are read ahead before it is looked whether the disk fails. That can take seconds for each.
+const AHEAD_AT_ONCE: usize = 32;
+
+/// Reads bodies: those that lie beside each other together. What no command needs is read as long as the disk does not
+/// fail.
+pub(super) fn read(bodies: Vec<(BodyLocation, Body)>, is_ahead: bool) -> ReadBodies {
+    let at_once = match is_ahead {
+        true => AHEAD_AT_ONCE,
+        false => bodies.len(),
+    };
     let (places, bodies): (Vec<_>, Vec<_>) = bodies.into_iter().unzip();
-    let read = Body::read_all(&bodies).into_iter();
-    let read = read.inspect(|read| match read {
+    let mut read = Vec::with_capacity(bodies.len());
+    for bodies in bodies.chunks(at_once.max(1)) {
+        let results = Body::read_all(bodies);
+        let has_failed = results.iter().any(|it| matches!(it, Err(BodyError::Io(_))));
+        results.iter().for_each(tell);
+        read.extend(results);
+        if is_ahead && has_failed {
+            break;
+        }
+    }
+    places.into_iter().zip(read).collect()
+}
+
+fn tell(read: &Result<Bytes, BodyError>) {
+    match read {
         Ok(_) => {}
         Err(error @ BodyError::Damaged { .. }) => {
             tracing::error!(%error, "a message body is damaged: the message is not deleted");
@@ -387,8 +445,7 @@ pub(super) fn read(bodies: Vec<(BodyLocation, Body)>) -> ReadBodies {
         Err(error @ BodyError::Io(_)) => {
             tracing::warn!(%error, "a message body cannot be read: commands that need it are to be tried again");
         }
-    });
-    places.into_iter().zip(read).collect()
+    }
 }
 
 #[cfg(test)]

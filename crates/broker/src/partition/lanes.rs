@@ -6,11 +6,16 @@
 //! moment of its decision, which lies between the request and the answer. A command enters all of its lanes at once, in
 //! the order of arrival, and is decided when it is the first in all of them. So there is no cycle.
 //!
+//! A command that takes messages from the head of a queue, and misses nothing but their bodies, only holds back others
+//! that take from there. Sends go behind the messages that it waits for, and settlements and renewals are about others.
+//! It chooses again when the bodies are there.
+//!
 //! If nothing waits there are no lanes, and a command pays one look. Otherwise only those are looked at that may have
 //! become the first of a lane.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use kew_engine::bus::Receives;
 use kew_engine::{Class, Command, EntityName, Group, Missing, Touches, Tries};
 use kew_planted::{Bug, is_planted};
 
@@ -37,12 +42,19 @@ impl<T> Candidate<T> {
             place: None,
         }
     }
+
+    /// Whether it was tried before.
+    pub(super) fn has_waited(&self) -> bool {
+        self.place.is_some()
+    }
 }
 
 /// The place of a command among those that wait.
 struct Place {
     id: u64,
     keys: Keys,
+    /// The lanes that it is in.
+    lanes: Vec<Lane>,
     tries: u32,
 }
 
@@ -51,6 +63,8 @@ struct Place {
 enum Lane {
     /// Those that may write to a queue.
     Writers(EntityName),
+    /// Those that take messages from the head of a queue.
+    Takers(EntityName),
     /// What a source asks of a queue.
     Of(Source, EntityName),
 }
@@ -58,8 +72,11 @@ enum Lane {
 struct Keys {
     /// The queues that it touches. What it needs of them stays in memory, also if it has no lanes.
     queues: BTreeSet<EntityName>,
+    /// Its lanes without those of writers.
     lanes: Vec<Lane>,
     writes: bool,
+    /// Whether it takes messages from the head of its queue.
+    takes: bool,
     /// Whether it waits for all, and all writers for it: it is about a whole account, or about all of them.
     is_about_all: bool,
 }
@@ -77,6 +94,8 @@ impl Keys {
     fn of(source: Source, command: &Command) -> Self {
         let description = command.describe();
         let writes = description.class != Class::Read;
+        let receives = matches!(description.receives, Some(Receives::Messages { .. }));
+        let takes = writes && (description.needs_bodies || receives);
         let mut queues: BTreeSet<EntityName> = BTreeSet::new();
         let mut is_about_all = false;
         match description.touches {
@@ -93,8 +112,8 @@ impl Keys {
         }
         let mut lanes = Vec::new();
         for queue in &queues {
-            if writes {
-                lanes.push(Lane::Writers(queue.clone()));
+            if takes {
+                lanes.push(Lane::Takers(queue.clone()));
             }
             if source != Source::ALONE {
                 lanes.push(Lane::Of(source, queue.clone()));
@@ -104,8 +123,19 @@ impl Keys {
             queues,
             lanes,
             writes,
+            takes,
             is_about_all,
         }
+    }
+
+    /// The lanes of writers of its queues.
+    fn of_writers(&self) -> impl Iterator<Item = Lane> {
+        self.queues.iter().map(|queue| Lane::Writers(queue.clone()))
+    }
+
+    /// Whether it holds all writers back while it waits for this.
+    fn holds_writers_back(&self, missing: &Missing) -> bool {
+        self.writes && (!self.takes || !missing.groups.is_empty())
     }
 }
 
@@ -131,6 +161,9 @@ pub(super) struct Lanes<T> {
     /// Those that were tried too often.
     late: BTreeMap<u64, BTreeSet<EntityName>>,
     next: u64,
+    /// How often a command was looked at.
+    #[cfg(test)]
+    looks: u64,
 }
 
 impl<T> Default for Lanes<T> {
@@ -143,6 +176,8 @@ impl<T> Default for Lanes<T> {
             ready: BTreeSet::new(),
             late: BTreeMap::new(),
             next: 0,
+            #[cfg(test)]
+            looks: 0,
         }
     }
 }
@@ -220,10 +255,14 @@ impl<T> Lanes<T> {
             return false;
         }
         let keys = Keys::of(source, &candidate.command);
-        let is_taken = |lane: &Lane| self.lanes.contains_key(lane);
         keys.is_about_all
             || keys.writes && !self.about_all.is_empty()
-            || keys.lanes.iter().any(is_taken)
+            || keys.lanes.iter().any(|lane| self.is_taken(lane))
+            || keys.writes && keys.of_writers().any(|lane| self.is_taken(&lane))
+    }
+
+    fn is_taken(&self, lane: &Lane) -> bool {
+        self.lanes.contains_key(lane)
     }
 
     /// Lets a command wait for what is missing, and for those before it in its lanes. Returns its number.
@@ -234,13 +273,18 @@ impl<T> Lanes<T> {
         missing: &Missing,
     ) -> u64 {
         let mut place = match candidate.place.take() {
-            Some(place) => place,
-            None => Box::new(self.enter(Keys::of(source, &candidate.command))),
+            Some(mut place) => {
+                self.change_lanes(&mut place, missing);
+                place
+            }
+            None => Box::new(self.enter(Keys::of(source, &candidate.command), missing)),
         };
         place.tries += 1;
         let id = place.id;
         if place.tries > TRIES_MAX && !self.late.contains_key(&id) {
-            self.let_nothing_pass(&mut place);
+            // Nothing of its queues changes until it was decided.
+            self.late.insert(id, place.keys.queues.clone());
+            self.hold_writers_back(&mut place);
         }
         candidate.place = Some(place);
         for group in &missing.groups {
@@ -257,41 +301,58 @@ impl<T> Lanes<T> {
         id
     }
 
-    fn enter(&mut self, keys: Keys) -> Place {
+    fn enter(&mut self, keys: Keys, missing: &Missing) -> Place {
         let id = self.next;
         self.next += 1;
-        for lane in &keys.lanes {
+        let mut lanes = keys.lanes.clone();
+        let waits_for_writers = || keys.of_writers().any(|lane| self.is_taken(&lane));
+        if keys.holds_writers_back(missing) || keys.writes && waits_for_writers() {
+            lanes.extend(keys.of_writers());
+        }
+        for lane in &lanes {
             self.lanes.entry(lane.clone()).or_default().insert(id);
         }
         if keys.is_about_all {
             self.about_all.insert(id);
         }
-        Place { id, keys, tries: 0 }
+        Place {
+            id,
+            keys,
+            lanes,
+            tries: 0,
+        }
     }
 
-    /// Makes a reader that was tried too often a writer: nothing of its queues changes until it was decided.
-    fn let_nothing_pass(&mut self, place: &mut Place) {
+    /// Lets a command that was tried hold writers back, or not any more, by what it misses now.
+    fn change_lanes(&mut self, place: &mut Place, missing: &Missing) {
+        if place.keys.holds_writers_back(missing) {
+            self.hold_writers_back(place);
+        } else if !self.late.contains_key(&place.id) {
+            let is_kept = |lane: &mut Lane| matches!(lane, Lane::Takers(_) | Lane::Of(..));
+            let left: Vec<Lane> = place.lanes.extract_if(.., |lane| !is_kept(lane)).collect();
+            self.leave_lanes(place.id, left);
+        }
+    }
+
+    /// Makes a command a writer of its queues, also if it reads.
+    fn hold_writers_back(&mut self, place: &mut Place) {
         let id = place.id;
-        self.late.insert(id, place.keys.queues.clone());
-        for queue in &place.keys.queues {
-            let lane = Lane::Writers(queue.clone());
-            if !place.keys.lanes.contains(&lane) {
+        for lane in place.keys.of_writers() {
+            if !place.lanes.contains(&lane) {
                 let all = self.lanes.entry(lane.clone()).or_default();
                 // It came before these.
                 for behind in all.range(id..) {
                     self.ready.remove(behind);
                 }
                 all.insert(id);
-                place.keys.lanes.push(lane);
+                place.lanes.push(lane);
             }
         }
     }
 
-    /// Ends the wait of a command, if it has waited. Returns its number.
-    pub(super) fn leave(&mut self, candidate: &mut Candidate<T>) -> Option<u64> {
-        let Place { id, keys, .. } = *candidate.place.take()?;
+    fn leave_lanes(&mut self, id: u64, lanes: Vec<Lane>) {
         let mut next = BTreeSet::new();
-        for lane in keys.lanes {
+        for lane in lanes {
             if let Some(all) = self.lanes.get_mut(&lane) {
                 all.remove(&id);
                 match all.first() {
@@ -300,13 +361,22 @@ impl<T> Lanes<T> {
                 }
             }
         }
-        self.late.remove(&id);
-        if self.about_all.remove(&id) {
-            // All writers may have waited for it.
-            next.extend(self.held.keys());
-        }
         for id in next {
             self.look_at(id);
+        }
+    }
+
+    /// Ends the wait of a command, if it has waited. Returns its number.
+    pub(super) fn leave(&mut self, candidate: &mut Candidate<T>) -> Option<u64> {
+        let Place { id, lanes, .. } = *candidate.place.take()?;
+        self.late.remove(&id);
+        self.leave_lanes(id, lanes);
+        if self.about_all.remove(&id) {
+            // All writers may have waited for it.
+            let all: Vec<u64> = self.held.keys().copied().collect();
+            for id in all {
+                self.look_at(id);
+            }
         }
         self.look_at_all_behind(id);
         Some(id)
@@ -314,6 +384,10 @@ impl<T> Lanes<T> {
 
     /// Looks whether a command can be decided.
     fn look_at(&mut self, id: u64) {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
         let is_ready = self.held.get(&id).is_some_and(|held| {
             let place = held.candidate.place.as_deref();
             let has_all = held.groups.is_empty() && !held.awaits_bodies;
@@ -338,7 +412,7 @@ impl<T> Lanes<T> {
     fn is_first(&self, id: u64, place: &Place) -> bool {
         let keys = &place.keys;
         let is_first_of = |all: &BTreeSet<u64>| all.first().is_none_or(|first| *first >= id);
-        let mut lanes = keys.lanes.iter().filter_map(|lane| self.lanes.get(lane));
+        let mut lanes = place.lanes.iter().filter_map(|lane| self.lanes.get(lane));
         let is_behind_all = self
             .held
             .first_key_value()

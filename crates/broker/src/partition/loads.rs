@@ -5,14 +5,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_engine::{Group, GroupRead, GroupToRead, Incarnation, Missing, Sealing, Timestamp};
+use kew_engine::bus::Behind;
+use kew_engine::{
+    BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, Sealing, Timestamp,
+    Turn,
+};
 use kew_log::Job;
 
-use super::bodies::{self, Bodies, Ended, ReadBodies};
+use super::bodies::{self, Bodies, Ended, ReadBodies, ToRead};
 use super::lanes::Candidate;
 use super::rests::Rests;
 use super::{Partition, Rejection, Reply};
-use crate::Source;
+use crate::{Source, Target};
 
 /// The most groups that one job reads: 8,192 messages.
 const GROUPS_AT_ONCE: usize = 64;
@@ -27,6 +31,9 @@ pub(super) struct Loads {
     under_way: BTreeSet<Group>,
     /// What could not be read, and until when it is not asked for again.
     failing: BTreeMap<Group, Timestamp>,
+    /// What could not be read since the last turn. The next one knows the time.
+    failed: Vec<Group>,
+    now: Timestamp,
     /// The entities of what was read since the last turn: it stays in memory until the next one has used it.
     read: BTreeSet<Incarnation>,
     pub(super) bodies: Bodies,
@@ -41,6 +48,49 @@ pub(super) enum Loaded {
 }
 
 impl Loads {
+    /// Begins a turn, and the pauses of what failed since the last one: a read may take longer than a pause before it
+    /// fails.
+    pub(super) fn begin_turn(&mut self, now: Timestamp) {
+        self.now = now;
+        self.bodies.begin_turn(now);
+        let until = now.plus_ms(RETRY_INTERVAL_MS);
+        for group in std::mem::take(&mut self.failed) {
+            self.failing.insert(group, until);
+            self.rests.put_off(group.entity, until);
+        }
+    }
+
+    /// Whether a pause begins with the next turn.
+    pub(super) fn awaits_turn(&self) -> bool {
+        !self.failed.is_empty() || self.bodies.awaits_turn()
+    }
+
+    /// Whether something of this could not be read a moment ago.
+    fn is_failing(&self, missing: &Missing) -> bool {
+        let rests = |group: &Group| {
+            let until = self.failing.get(group);
+            until.is_some_and(|until| !until.has_passed(self.now))
+        };
+        self.bodies.is_failing(&missing.bodies)
+            || !self.failing.is_empty() && missing.groups.iter().any(rests)
+    }
+
+    /// Looks for bodies behind those that a command misses, if there is room to read them ahead.
+    pub(super) fn look_behind(
+        &self,
+        turn: &mut Turn<'_>,
+        command: &Command,
+        missing: &Missing,
+    ) -> Behind {
+        if missing.bodies.is_empty() || self.is_failing(missing) {
+            return Behind::default();
+        }
+        match self.bodies.room_ahead(Target::of(command)) {
+            0 => Behind::default(),
+            room_bytes => turn.bodies_behind(command, room_bytes),
+        }
+    }
+
     /// Asks for what is not read yet. Returns until when something of it is not asked for, because it could not be read.
     pub(super) fn ask(&mut self, missing: &Missing, now: Timestamp) -> Option<Timestamp> {
         self.failing.retain(|_, until| !until.has_passed(now));
@@ -81,23 +131,30 @@ impl Loads {
 
 impl<T> Partition<T> {
     /// Lets a command wait until what is missing was read. It is rejected if that could not be read a moment ago.
+    ///
+    /// `behind` are bodies that the next commands on its queue are likely to need.
     pub(super) fn wait_for(
         &mut self,
         mut candidate: Candidate<T>,
         source: Source,
         missing: Missing,
+        behind: Vec<BodyLocation>,
         replies: &mut Vec<(T, Reply)>,
     ) {
-        let is_failing = self.loads.ask(&missing, self.now).is_some()
-            || self.loads.bodies.is_failing(&missing.bodies, self.now);
+        let is_failing = self.loads.is_failing(&missing);
+        self.loads.ask(&missing, self.now);
         if is_failing {
             self.leave(&mut candidate, replies);
             replies.push((candidate.ticket, Err(Rejection::ReadFailed)));
             return;
         }
+        let target = Target::of(&candidate.command);
         let id = self.lanes.wait(candidate, source, &missing);
         if !missing.bodies.is_empty() {
-            let ended = self.loads.bodies.ask(id, &missing, self.now);
+            let ended = self.loads.bodies.ask(id, &missing);
+            if !behind.is_empty() {
+                self.loads.bodies.ask_ahead(id, target, behind);
+            }
             self.note_bodies(ended, replies);
         }
     }
@@ -170,15 +227,19 @@ impl<T> Partition<T> {
     }
 
     fn next_body_load(&mut self) -> Option<Job> {
-        let to_read = self.loads.bodies.next(&self.log);
-        (!to_read.is_empty()).then(|| Job::load(move || Loaded::Bodies(bodies::read(to_read))))
+        let is_reading = !self.loads.under_way.is_empty();
+        let to_read = self.loads.bodies.next(&self.log, is_reading);
+        let is_empty = to_read.bodies.is_empty();
+        let ToRead { bodies, is_ahead } = to_read;
+        let read = move || Loaded::Bodies(bodies::read(bodies, is_ahead));
+        (!is_empty).then(|| Job::load(read))
     }
 
     /// Takes what a job has read.
     pub(super) fn take_read(&mut self, loaded: Loaded, replies: &mut Vec<(T, Reply)>) {
         match loaded {
             Loaded::Bodies(read) => {
-                let ended = self.loads.bodies.take(read, self.now);
+                let ended = self.loads.bodies.take(read);
                 self.note_bodies(ended, replies);
             }
             Loaded::Groups(read) => {
@@ -202,9 +263,8 @@ impl<T> Partition<T> {
     }
 
     fn put_off(&mut self, group: Group, replies: &mut Vec<(T, Reply)>) {
-        let until = self.now.plus_ms(RETRY_INTERVAL_MS);
-        self.loads.failing.insert(group, until);
-        self.loads.rests.put_off(group.entity, until);
+        self.loads.failing.insert(group, Timestamp::NEVER);
+        self.loads.failed.push(group);
         for id in self.lanes.note_read(group) {
             self.reject_unread(id, replies);
         }

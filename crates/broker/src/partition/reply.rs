@@ -111,7 +111,7 @@ impl<T> Partition<T> {
         pinned: &HashMap<BodyLocation, Bytes>,
     ) -> AnswerBodies {
         let bodies = outcome.bodies().into_iter().map(|location| {
-            self.loads.bodies.forget(location);
+            self.loads.bodies.use_up(location);
             let pinned = pinned.get(&location).cloned();
             // A body of the same turn is in memory, because its batch is not on the disk yet.
             let body = pinned.or_else(|| self.log.body(to_log(location))?.in_memory());

@@ -99,7 +99,8 @@ impl<T> Partition<T> {
         let due = due.filter(|_| !self.is_without_room);
         // A turn ends the rest of entities that a late command needed as they were.
         let is_rest_over = self.loads.rests.is_any_late() && !self.lanes.is_any_late();
-        let ready = self.lanes.has_ready().then_some(self.now);
+        let is_begun = self.lanes.has_ready() || self.loads.awaits_turn();
+        let ready = is_begun.then_some(self.now);
         // The rest of a snapshot is gathered soon, also if nothing else happens.
         let gather = self.is_gathering().then_some(self.now);
         let all = [

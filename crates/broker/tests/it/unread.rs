@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 
 use kew_broker::{Rejection, Reply, Rotation, Source};
 use kew_engine::bus::{
-    BusCommand, BusMessage, BusOutcome, BusQueueOptions, ReceiveMode, SessionChoice, SessionLock,
+    BusCommand, BusMessage, BusOutcome, BusQueueOptions, Disposition, ReceiveMode, SessionChoice,
+    SessionLock,
 };
 use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_log::{Fault, FaultyStorage, Job, JobKind, Repeat};
 
-use crate::bus::{damage, damaged, driver, forgetful, receive_and_delete, received, send};
+use crate::bus::{
+    damage, damaged, driver, forgetful, named, orders, receive, receive_and_delete, received, send,
+    settle,
+};
 use crate::partition::Driver;
 
 fn steps() -> EntityName {
@@ -242,26 +246,136 @@ fn what_was_read_ahead_does_not_stay() {
     assert_eq!(r.answered(), [(2, Ok(names(1..2)))]);
 }
 
+/// Senders, settlements and renewals of its queue do not wait for the disk with it. Receivers do.
 #[test]
-fn writers_wait_behind_a_receiver_that_waits_for_bodies() {
-    let mut r = Reading::of(backlog(4));
+fn receivers_alone_wait_behind_a_receiver_that_waits_for_bodies() {
+    let mut driver = driver();
+    driver.ask(send(body_of(9))).unwrap();
+    let (locked, _) = received(driver.ask(receive(1)).unwrap());
+    for number in 0..4 {
+        driver.ask(send(body_of(number))).unwrap();
+    }
+    let mut r = Reading::of(driver.reopened());
     r.ask(1, 1, receive_and_delete(2));
     r.ask(2, 2, send("new"));
     r.ask(3, 3, receive_and_delete(5));
-    assert_eq!(r.answered(), []);
+    r.ask(4, 4, receive(1));
+    let renewed = Command::Bus(BusCommand::RenewLocks {
+        queue: orders(),
+        locks: vec![locked[0].lock.unwrap()],
+    });
+    r.ask(5, 5, renewed);
+    r.ask(6, 6, settle(&locked, &Disposition::Complete));
+    // Its own source keeps its order.
+    r.ask(1, 7, send("own"));
+    let gone_on: Vec<u32> = r.answered().into_iter().map(|(ticket, _)| ticket).collect();
+    assert_eq!(gone_on, [2, 5, 6]);
     while !r.loads.is_empty() {
         r.read();
     }
+    let answered = r.answered();
     let mut rest = names(2..4);
     rest.push("new".into());
-    let answered = r.answered();
     assert_eq!(answered[0], (1, Ok(names(0..2))));
-    assert_eq!(answered[1], (2, Ok(Vec::new())));
-    let Ok(taken) = &answered[2].1 else {
+    let of_third = answered.iter().find(|(ticket, _)| *ticket == 3).unwrap();
+    let Ok(taken) = &of_third.1 else {
         panic!("{answered:?}");
     };
-    assert_eq!(taken[..2], rest[..2]);
-    assert_eq!(taken.len(), 3, "the new one came before");
+    assert_eq!(taken[..3], rest);
+    assert_eq!(answered.len(), 4);
+}
+
+/// Its client has given up and comes again: the first command must not delete what nobody gets.
+#[test]
+fn a_receiver_that_has_gone_while_it_waited_deletes_nothing() {
+    let mut driver = backlog(3);
+    driver.partition.ask_who_waits(|ticket| *ticket != 1);
+    let mut r = Reading::of(driver);
+    r.ask(1, 1, receive_and_delete(2));
+    r.read();
+    assert_eq!(r.answered(), [(1, Err(Rejection::Busy))]);
+    assert_eq!(r.driver.partition.state().counts().1, 3);
+    r.ask(1, 2, receive_and_delete(3));
+    while !r.loads.is_empty() {
+        r.read();
+    }
+    assert_eq!(r.answered(), [(2, Ok(names(0..3)))]);
+}
+
+/// Receivers of many queues take one message at a time. What is read ahead is bounded, and is used.
+#[test]
+fn many_queues_read_ahead_without_reading_again() {
+    const QUEUES: u32 = 20;
+    const MESSAGES: u32 = 40;
+    let mut driver = Driver::new();
+    let queue = |number: u32| named(&format!("queue{number}"));
+    for number in 0..QUEUES {
+        let create = BusCommand::CreateQueue {
+            queue: queue(number),
+            options: BusQueueOptions::default(),
+        };
+        driver.ask(Command::Bus(create)).unwrap();
+        for message in 0..MESSAGES {
+            let message = BusMessage {
+                body: vec![b'x'; 16 << 10].into(),
+                message_id: Some(message.to_string().into()),
+                session: None,
+                time_to_live_ms: None,
+                scheduled_at: None,
+            };
+            let send = BusCommand::Send {
+                queue: queue(number),
+                messages: vec![message],
+            };
+            driver.ask(Command::Bus(send)).unwrap();
+        }
+    }
+    let mut r = Reading::of(driver.reopened());
+    for round in 0..MESSAGES {
+        for number in 0..QUEUES {
+            let take = Command::Bus(BusCommand::Receive {
+                queue: queue(number),
+                count: 1,
+                mode: ReceiveMode::ReceiveAndDelete,
+                session: None,
+            });
+            r.ask(u64::from(number) + 1, round * QUEUES + number, take);
+        }
+        // Nothing that is needed waits behind more than one job.
+        assert!(r.loads.len() <= QUEUES as usize + 1, "{}", r.loads.len());
+        while !r.loads.is_empty() {
+            r.read();
+        }
+    }
+    assert_eq!(r.answered().len(), (QUEUES * MESSAGES) as usize);
+    assert_eq!(r.driver.partition.state().counts().1, 0);
+    let calls_max = u64::from(3 * QUEUES * MESSAGES);
+    assert!(r.calls <= calls_max, "{} calls of the disk", r.calls);
+}
+
+/// While nobody needs anything, one job reads ahead. Then the needed ones come first.
+#[test]
+fn one_job_reads_ahead_at_a_time() {
+    let mut r = Reading::of(backlog(100));
+    r.ask(1, 1, receive_and_delete(1));
+    assert_eq!(r.loads.len(), 1, "it is needed");
+    r.read();
+    assert_eq!(r.loads.len(), 1, "it reads ahead");
+    r.turn();
+    assert_eq!(r.loads.len(), 1);
+}
+
+/// A read that takes longer than the pause before it fails is followed by a pause all the same.
+#[test]
+fn a_pause_begins_at_the_end_of_a_read() {
+    let mut r = Reading::of(backlog(1));
+    r.ask(1, 1, receive_and_delete(1));
+    r.driver.now = r.driver.now.plus_ms(5000);
+    r.fail_to_read();
+    r.ask(1, 2, receive_and_delete(1));
+    let failed = |ticket| (ticket, Err(Rejection::ReadFailed));
+    assert_eq!(r.answered(), [failed(1), failed(2)]);
+    assert!(r.loads.is_empty());
 }
 
 /// A failing disk is no damage: nothing changes, and clients try again.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::vocabulary::{BodyLocation, Incarnation};
 
 /// Messages that are read together from a page: 128 consecutive numbers of an entity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
     /// The entity.
     pub entity: Incarnation,
@@ -22,8 +22,6 @@ pub struct Missing {
     pub groups: BTreeSet<Group>,
     /// Bodies: all that the decision needs, if one of them is missing. So the others are kept until then.
     pub bodies: BTreeSet<BodyLocation>,
-    /// Bodies that a later decision is likely to need. This one does not wait for them.
-    pub ahead: Vec<BodyLocation>,
 }
 
 impl Missing {

@@ -66,13 +66,17 @@ impl bus::Ground for Turn<'_> {
     fn read_body(&mut self, body: BodyLocation) -> BodyRead {
         let read = self.journal.body(body);
         if read == BodyRead::Damaged {
-            self.damaged.insert(body);
+            self.hand_out.note_damaged(body);
         }
         read
     }
 
-    fn is_damaged(&self, body: BodyLocation) -> bool {
-        self.damaged.contains(&body)
+    fn hand_out(&self) -> &bus::HandOut {
+        &self.hand_out
+    }
+
+    fn hand_out_mut(&mut self) -> &mut bus::HandOut {
+        &mut self.hand_out
     }
 
     fn raise_expiry(&mut self, queue: Incarnation, run: u64) {

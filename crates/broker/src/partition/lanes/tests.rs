@@ -1,3 +1,4 @@
+use kew_engine::bus::{BusCommand, ReceiveMode};
 use kew_engine::storage::{Metadata, StorageCommand};
 
 use super::*;
@@ -178,4 +179,95 @@ fn many_that_wait_behind_one_are_not_looked_at_for_each_that_comes() {
     assert!(!w.lanes.has_ready());
     w.there(0);
     assert_eq!(w.decide().len(), 20_000);
+    assert!(w.lanes.looks <= 2 * 20_000 + 1, "{} looks", w.lanes.looks);
+}
+
+fn of_bus(name: &str) -> EntityName {
+    EntityName {
+        service: kew_engine::Service::ServiceBus,
+        account: "ns".into(),
+        name: name.into(),
+    }
+}
+
+fn receive(name: &str, mode: ReceiveMode) -> Command {
+    Command::Bus(BusCommand::Receive {
+        queue: of_bus(name),
+        count: 1,
+        mode,
+        session: None,
+    })
+}
+
+fn take(name: &str) -> Command {
+    receive(name, ReceiveMode::ReceiveAndDelete)
+}
+
+fn settle(name: &str) -> Command {
+    Command::Bus(BusCommand::Settle {
+        queue: of_bus(name),
+        settlements: Vec::new(),
+    })
+}
+
+/// One that waits for bodies alone holds back those that take from the same queue, and its own source.
+#[test]
+fn a_receiver_that_waits_for_bodies_holds_back_receivers_alone() {
+    let mut w = Waiting::default();
+    w.enter(1, 1, take("a"), true);
+    assert!(w.is_held_back(2, take("a")));
+    assert!(w.is_held_back(2, take("a/$deadletterqueue")));
+    assert!(w.is_held_back(2, receive("a", ReceiveMode::PeekLock)));
+    assert!(w.is_held_back(1, settle("a")));
+    assert!(!w.is_held_back(2, settle("a")));
+    assert!(!w.is_held_back(2, take("b")));
+    // A receiver that waits behind it holds back no more than that.
+    w.enter(2, 2, receive("a", ReceiveMode::PeekLock), false);
+    assert!(!w.is_held_back(3, settle("a")));
+    assert!(w.is_held_back(2, settle("a")));
+    w.there(1);
+    assert_eq!(w.decide(), [1, 2]);
+    assert!(w.lanes.is_empty());
+}
+
+/// Records decide what a command may take, so nothing of its queue changes while it waits for them.
+#[test]
+fn a_receiver_that_misses_records_too_holds_writers_back() {
+    let mut w = Waiting::default();
+    w.enter(1, 1, take("a"), true);
+    w.enter(1, 2, settle("b"), false);
+    w.there(1);
+    let first = w.lanes.take_front().unwrap();
+    let mut missing = Missing::default();
+    let group = Group::default();
+    missing.groups.insert(group);
+    w.lanes.wait(first, Source::numbered(1), &missing);
+    assert!(w.is_held_back(2, settle("a")));
+    w.enter(2, 3, settle("a"), false);
+    assert_eq!(w.decide(), [2]);
+    w.lanes.note_read(group);
+    // Its records are there. It misses bodies again, and writers go on.
+    let first = w.lanes.take_front().unwrap();
+    let mut missing = Missing::default();
+    missing.bodies.insert(kew_engine::BodyLocation::default());
+    w.lanes.wait(first, Source::numbered(1), &missing);
+    assert!(!w.is_held_back(2, settle("b")));
+    assert_eq!(w.decide(), [3]);
+    w.there(1);
+    assert_eq!(w.decide(), [1]);
+    assert!(w.lanes.is_empty());
+}
+
+/// A receiver that came behind a writer stays behind it.
+#[test]
+fn a_receiver_waits_behind_writers_that_came_first() {
+    let mut w = Waiting::default();
+    w.enter(1, 1, settle("a"), true);
+    assert!(w.is_held_back(2, take("a")));
+    w.enter(2, 2, take("a"), false);
+    w.enter(3, 3, settle("a"), false);
+    assert_eq!(w.decide(), []);
+    w.there(1);
+    assert_eq!(w.decide(), [1, 2, 3]);
+    assert!(w.lanes.is_empty());
 }

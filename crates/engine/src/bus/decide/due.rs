@@ -189,12 +189,17 @@ impl Turn<'_> {
         let max = entity.options.max_delivery_count;
         let message = entity.backlog.get(sequence_number);
         let is_last = message.is_some_and(|message| message.deliveries.saturating_add(1) >= max);
-        if is_last && entity.role == Role::Queue {
+        if is_last && self.buries(queue) {
             let cause = DeadLetterCause::MaxDeliveryCountExceeded;
             self.bury(queue, sequence_number, cause, overlay);
         } else {
             self.release(queue, sequence_number, Release::Failed, overlay);
         }
+    }
+
+    /// Whether messages that cannot be delivered become dead letters. Those of sub-queues stay.
+    pub(super) fn buries(&self, queue: Incarnation) -> bool {
+        self.bus(queue).role == Role::Queue
     }
 
     /// Ends a message's time to live.

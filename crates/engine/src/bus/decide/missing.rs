@@ -11,8 +11,10 @@ use super::super::message::{self, Message};
 use super::super::room::{ITEMS_MAX, LOOKED_AT_MAX, released_at_once};
 use super::super::session::Sessions;
 use super::super::{
-    BreakTarget, BusCommand, BusMessageState, BusQueue, Purge, TransactionPart, TransactionWork,
+    BreakTarget, BusCommand, BusMessageState, BusQueue, Purge, ReceiveMode, TransactionPart,
+    TransactionWork,
 };
+use super::bodies::PASSED_OVER_MAX;
 use super::{DueStep, Turn};
 use crate::catalogue::Touches;
 use crate::queues::Walk;
@@ -50,20 +52,36 @@ impl Asking {
 impl Turn<'_> {
     /// Carries out what is due before a command, as far as its records are in memory, and says what of it is missing;
     /// then what the decision misses.
-    pub(crate) fn prepare(&mut self, command: &BusCommand, spent: &mut DueSpent) -> Missing {
+    ///
+    /// `may_be_cold` says whether any records may not be in memory. Otherwise only bodies can be missing.
+    pub(crate) fn prepare(
+        &mut self,
+        command: &BusCommand,
+        spent: &mut DueSpent,
+        may_be_cold: bool,
+    ) -> Missing {
         let mut missing = Missing::default();
         let description = command.describe();
-        let names: Vec<&EntityName> = match description.touches {
-            Touches::Queue(name) | Touches::Transfer { from: name, .. } => vec![name],
+        let name_alone;
+        let names: &[&EntityName] = match &description.touches {
+            Touches::Queue(name) | Touches::Transfer { from: name, .. } => {
+                name_alone = [*name];
+                &name_alone
+            }
             // They are in order, each once.
             Touches::Queues(names) => names,
-            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => Vec::new(),
+            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => &[],
         };
         if description.due_in > 0 {
             let budget = self.due_budget_for(names.len());
-            for name in &names {
+            for name in names {
                 if let Some(queue) = self.catalogue().find(name) {
-                    let spent = spent.0.entry(queue).or_default();
+                    // What is in memory is done at once, and holds nothing back.
+                    let mut spent_at_once = 0;
+                    let spent = match may_be_cold {
+                        true => spent.0.entry(queue).or_default(),
+                        false => &mut spent_at_once,
+                    };
                     if is_planted(Bug::DueHoldsBack) {
                         *spent = 0;
                     }
@@ -77,7 +95,7 @@ impl Turn<'_> {
                 }
             }
         }
-        if missing.is_empty() {
+        if missing.is_empty() && may_be_cold {
             self.ask_for(command, &mut missing);
         }
         if missing.is_empty() && description.needs_bodies {
@@ -174,9 +192,9 @@ impl Turn<'_> {
             BusCommand::Receive {
                 queue,
                 count,
+                mode,
                 session,
-                ..
-            } => self.ask_received(queue, *count, *session, missing),
+            } => self.ask_received(queue, (*count, *mode), *session, missing),
             BusCommand::Settle { queue, settlements } => {
                 self.ask_locked(queue, settlements.iter().map(|(lock, _)| *lock), missing);
             }
@@ -296,7 +314,7 @@ impl Turn<'_> {
     fn ask_received(
         &self,
         name: &EntityName,
-        count: u32,
+        (count, mode): (u32, ReceiveMode),
         session: Option<Token>,
         missing: &mut Missing,
     ) {
@@ -304,7 +322,10 @@ impl Turn<'_> {
             && self.check_receivable(entity).is_ok()
             && let Ok(session) = self.session_of_receiver(entity, session)
         {
-            let count = ITEMS_MAX.min(count as usize);
+            let mut count = ITEMS_MAX.min(count as usize);
+            if mode == ReceiveMode::ReceiveAndDelete && !self.buries(entity) {
+                count += PASSED_OVER_MAX;
+            }
             self.ask_ready(entity, queue, session, count, missing);
         }
     }

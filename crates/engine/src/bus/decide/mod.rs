@@ -17,6 +17,8 @@ mod transact;
 
 use bytes::Bytes;
 
+pub use self::bodies::Behind;
+pub(crate) use self::bodies::HandOut;
 pub(crate) use self::due::DueStep;
 pub(crate) use self::missing::DueSpent;
 use super::backlog::Backlog;
@@ -49,8 +51,10 @@ pub(crate) trait Ground {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation;
     /// What is known of a stored body that a decision is going to hand out and remove.
     fn read_body(&mut self, body: BodyLocation) -> BodyRead;
-    /// Whether a body that was asked for is damaged.
-    fn is_damaged(&self, body: BodyLocation) -> bool;
+    /// The messages that the decision is going to hand out and remove.
+    fn hand_out(&self) -> &HandOut;
+    /// The same, to be changed.
+    fn hand_out_mut(&mut self) -> &mut HandOut;
     /// Corrects the bound of when a run's messages expire. It is no part of the state.
     fn raise_expiry(&mut self, queue: Incarnation, run: u64);
     /// Forgets some ids of a queue that are older than its window. No event says so.

@@ -124,7 +124,7 @@ impl Turn<'_> {
                 return Err(BusRefusal::SessionRequired);
             }
         }
-        if mode == ReceiveMode::ReceiveAndDelete && self.is_damaged(message) {
+        if mode == ReceiveMode::ReceiveAndDelete && self.is_damaged(&message) {
             return Err(is_damaged(number));
         }
         let delivered = self.deliver(queue, number, mode);

@@ -6,9 +6,10 @@ use super::super::room::{AnswerRoom, TakenRoom};
 use super::super::{
     BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ITEMS_MAX, ReceiveMode,
 };
+use super::bodies::PASSED_OVER_MAX;
 use super::messages::not_found;
 use super::{Answer, Turn};
-use crate::vocabulary::{BodyRead, Incarnation, SequenceNumber, Timestamp, Token};
+use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp, Token};
 
 /// Why deferred messages cannot be received.
 pub(super) enum NotChosen {
@@ -34,13 +35,33 @@ impl Turn<'_> {
     ) -> Answer {
         self.check_receivable(queue)?;
         let session = self.session_of_receiver(queue, session)?;
-        let mut damaged = None;
-        let mut delivered = Vec::new();
-        for number in self.choose_ready(queue, count, mode, session) {
-            if mode == ReceiveMode::ReceiveAndDelete && self.is_damaged_at(queue, number) {
-                // As if its receiver had failed: in the end it is a dead letter, and not in the way any more.
-                self.fail_delivery(queue, number, None);
+        match mode {
+            ReceiveMode::PeekLock => {
+                let chosen = self.choose_ready(queue, count, mode, session).into_iter();
+                let delivered = chosen.map(|number| self.deliver(queue, number, mode));
+                Ok(BusOutcome::Received(delivered.collect()))
+            }
+            ReceiveMode::ReceiveAndDelete => self.receive_and_delete(queue, count, session),
+        }
+    }
+
+    fn receive_and_delete(&mut self, queue: Incarnation, count: u32, session: u32) -> Answer {
+        let mode = ReceiveMode::ReceiveAndDelete;
+        let is_any_damaged = self.0.hand_out().is_any_damaged();
+        let chosen = match is_any_damaged && self.buries(queue) {
+            // These take more room, so that fewer are handed out.
+            true => self.choose_ready(queue, count, mode, session),
+            false => self.0.hand_out().chosen(),
+        };
+        let mut damaged = self.0.hand_out().passed_over();
+        let mut delivered = Vec::with_capacity(chosen.len());
+        for number in chosen {
+            if is_any_damaged && self.is_damaged_at(queue, number) {
                 damaged = damaged.or(Some(number));
+                // As if its receiver had failed: in the end it is a dead letter, and not in the way any more.
+                if self.buries(queue) {
+                    self.fail_delivery(queue, number, None);
+                }
             } else {
                 delivered.push(self.deliver(queue, number, mode));
             }
@@ -66,11 +87,14 @@ impl Turn<'_> {
             ReceiveMode::PeekLock => None,
             ReceiveMode::ReceiveAndDelete => Some(TakenRoom::of_receiver(count)),
         };
+        let passes_over =
+            taken_room.is_some() && self.0.hand_out().is_any_damaged() && !self.buries(queue);
+        let mut passed_over = 0;
         let mut takes = |number: &SequenceNumber| {
             let message = backlog.get(*number);
             message.is_some_and(|message| {
                 let fits = match &mut taken_room {
-                    Some(room) if self.is_damaged(message) => {
+                    Some(room) if self.is_damaged(&message) => {
                         room.has(self.failed_size_bytes_max(queue, &message))
                     }
                     Some(room) => room.takes(&message),
@@ -80,13 +104,14 @@ impl Turn<'_> {
             })
         };
         let ready = backlog.ready(session, self.now());
+        let ready = ready.filter(|number| {
+            let is_passed_over =
+                passes_over && passed_over < PASSED_OVER_MAX && self.is_damaged_at(queue, *number);
+            passed_over += usize::from(is_passed_over);
+            !is_passed_over
+        });
         // The one after the last is not looked at.
         ready.take(count).take_while(|it| takes(it)).collect()
-    }
-
-    fn is_damaged_at(&self, queue: Incarnation, number: SequenceNumber) -> bool {
-        let message = self.bus_backlog(queue).get(number);
-        message.is_some_and(|message| self.is_damaged(message))
     }
 
     /// Source: Service Bus, *Message deferral*.
@@ -100,6 +125,7 @@ impl Turn<'_> {
         })?;
         // All or none.
         if read.mode == ReceiveMode::ReceiveAndDelete
+            && self.0.hand_out().is_any_damaged()
             && let Some(number) = numbers.iter().find(|it| self.is_damaged_at(queue, **it))
         {
             return Err(is_damaged(*number));
@@ -175,8 +201,9 @@ impl Turn<'_> {
         let lock_duration_ms = entity.options.lock_duration_ms;
         if mode == ReceiveMode::ReceiveAndDelete {
             let mut bodies = std::iter::once(&delivered.body).chain(&delivered.overlays);
-            debug_assert!(
-                bodies.all(|body| self.0.read_body(*body) == BodyRead::Whole),
+            let hand_out = self.0.hand_out_mut();
+            assert!(
+                hand_out.may_remove(sequence_number) && bodies.all(|it| !hand_out.is_damaged(*it)),
                 "{sequence_number:?} is removed, and its bytes were not read"
             );
             self.remove(queue, sequence_number);

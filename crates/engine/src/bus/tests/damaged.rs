@@ -5,7 +5,11 @@ use super::*;
 
 impl Partition {
     fn damage(&mut self, number: u64) {
-        let queue = self.state.catalogue.find(&jobs()).unwrap();
+        self.damage_in(&jobs(), number);
+    }
+
+    fn damage_in(&mut self, queue: &EntityName, number: u64) {
+        let queue = self.state.catalogue.find(queue).unwrap();
         let backlog = &self.state.bus[&queue].backlog;
         let message = backlog.get(SequenceNumber::new(number)).unwrap();
         let body = *message.bodies().collect::<Vec<_>>().last().unwrap();
@@ -20,8 +24,17 @@ impl Partition {
         count: u32,
         session: Option<Token>,
     ) -> Result<Vec<u64>, BusRefusal> {
+        self.take_from(jobs(), count, session)
+    }
+
+    fn take_from(
+        &mut self,
+        queue: EntityName,
+        count: u32,
+        session: Option<Token>,
+    ) -> Result<Vec<u64>, BusRefusal> {
         let outcome = self.ask(BusCommand::Receive {
-            queue: jobs(),
+            queue,
             count,
             mode: ReceiveMode::ReceiveAndDelete,
             session,
@@ -62,6 +75,48 @@ fn a_damaged_message_fails_its_delivery_and_keeps_no_other_back() {
     assert_eq!(p.take_messages(10, None), Ok(vec![]));
     assert_eq!(p.counts().dead_letters, 2);
     assert_eq!(p.replayed(), p.state);
+}
+
+/// A damaged dead letter has nowhere to go, and those behind it are received all the same.
+#[test]
+fn a_damaged_dead_letter_does_not_keep_those_behind_it_back() {
+    let mut p = Partition::with(BusQueueOptions::default());
+    for body in ["one", "two", "three", "four"] {
+        p.send(text(body)).unwrap();
+    }
+    for lock in locks(&p.receive()) {
+        p.settle(lock, Disposition::DeadLetter { overlay: None });
+    }
+    p.damage_in(&dead(), 1);
+    p.damage_in(&dead(), 3);
+    assert_eq!(p.take_from(dead(), 1, None), Ok(vec![2]));
+    assert_eq!(p.take_from(dead(), 1, None), Ok(vec![4]));
+    let events = p.log.events.len();
+    for _ in 0..20 {
+        assert_eq!(p.take_from(dead(), 1, None), Err(damaged(1)));
+    }
+    assert_eq!(p.log.events.len(), events, "nothing has changed");
+    assert_eq!(p.counts().dead_letters, 2);
+}
+
+/// A receiver passes over a bounded number of them.
+#[test]
+fn many_damaged_dead_letters_are_told_of() {
+    let mut p = Partition::with(BusQueueOptions::default());
+    let count = 70;
+    for _ in 0..count {
+        p.send(text("body")).unwrap();
+    }
+    for _ in 0..count / 10 {
+        for lock in locks(&p.receive()) {
+            p.settle(lock, Disposition::DeadLetter { overlay: None });
+        }
+    }
+    for number in 1..=66 {
+        p.damage_in(&dead(), number);
+    }
+    assert_eq!(p.take_from(dead(), 1, None), Err(damaged(1)));
+    assert_eq!(p.take_from(dead(), 3, None), Ok(vec![67]));
 }
 
 /// A change to its properties is damaged, and the sent body is whole.
