@@ -46,9 +46,8 @@ pub(crate) fn unauthorized(entity: &EntityName, right: impl Display) -> Error {
 pub(crate) const UNREADABLE: &str = "The message is damaged on the server's disk, and was not deleted. \
      The server's log names the file.";
 
-/// The error text for messages that cannot be read now. The condition is that of a busy server, so that SDKs retry.
-pub(crate) const READ_FAILED: &str =
-    "Messages cannot be read from the disk of the server now. Please wait and try again.";
+/// Why messages cannot be read now. The condition is that of a busy server, so that SDKs retry.
+pub(crate) const READ_FAILED: &str = "Messages cannot be read from the disk of the server now.";
 
 /// The error of a rejection.
 pub(crate) fn error_of(rejection: &Rejection) -> Error {
@@ -65,7 +64,10 @@ pub(crate) fn error_of(rejection: &Rejection) -> Error {
             | Refusal::Storage(_)),
         ) => Error::new(condition::NOT_ALLOWED, refusal.to_string()),
         Rejection::Busy => busy(),
-        Rejection::ReadFailed => Error::new(bus::SERVER_BUSY, READ_FAILED),
+        Rejection::ReadFailed => {
+            let text = format!("{READ_FAILED} Please wait and try again.");
+            Error::new(bus::SERVER_BUSY, text)
+        }
         Rejection::Full => Error::new(bus::SERVER_BUSY, FULL),
         Rejection::Stopped => Error::new(
             bus::SERVER_BUSY,

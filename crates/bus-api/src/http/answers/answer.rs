@@ -319,6 +319,14 @@ mod tests {
         assert!(xml.len() < 5000, "{}", xml.len());
     }
 
+    #[test]
+    fn a_busy_answer_asks_once_to_wait() {
+        for rejection in [Rejection::Busy, Rejection::Stopped, Rejection::ReadFailed] {
+            let text = HttpError::from(rejection).detail;
+            assert_eq!(text.matches("try again").count(), 1, "{text}");
+        }
+    }
+
     #[tokio::test]
     async fn an_error_is_xml_and_escapes_client_text() {
         let answer = HttpError::not_found("a<b&").into_answer();

@@ -39,7 +39,12 @@ impl Client {
     pub(super) fn forget(&mut self, link: LinkId) {
         self.stirred.forget(link, &mut self.links);
         match self.links.remove(link) {
-            Some(Link::Receiver(receiver)) => self.close_receiver(*receiver),
+            Some(Link::Receiver(receiver)) => {
+                if receiver.receiving.is_some() {
+                    self.orders.give_up_receives(link);
+                }
+                self.close_receiver(*receiver);
+            }
             Some(Link::Opening(opening)) => {
                 self.load.forget();
                 opening.give_up();
