@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use kew_engine::{BodyLocation, BodyRead, Event, Incarnation, Journal, Timestamp};
 use kew_log::{BatchBuilder, Log, LogPosition};
-use kew_planted::{Seam, pass_ref};
+use kew_planted::{Bug, Seam, is_planted, pass_ref};
 
 use super::bodies::Bodies;
 use super::evacuation::Moved;
@@ -60,7 +60,7 @@ impl Batch {
 pub(super) struct Writing<'a> {
     pub(super) batch: &'a mut Batch,
     pub(super) log: &'a Log,
-    /// What was read for commands that waited. `None` if no command waits.
+    /// What was read for commands that waited. `None` for ticks, moves and the opening, which hand nothing out.
     pub(super) bodies: Option<&'a Bodies>,
 }
 
@@ -90,7 +90,8 @@ impl Journal for Writing<'_> {
             Some(None) => return BodyRead::Damaged,
             None => {
                 let found = self.log.body(to_log(body));
-                found.and_then(|found| found.in_memory())
+                let bytes = found.and_then(|found| found.in_memory());
+                bytes.or_else(|| is_planted(Bug::UnreadRemoved).then(Bytes::new))
             }
         };
         match bytes {

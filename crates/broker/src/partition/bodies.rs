@@ -105,6 +105,11 @@ impl Bodies {
         !self.failing.is_empty() && bodies.iter().any(rests)
     }
 
+    /// Whether a command waits for bodies.
+    pub(super) fn is_any_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     /// How many bytes may be read ahead for a queue now.
     pub(super) fn room_ahead(&self, target: Target) -> u64 {
         self.ahead.room(target)

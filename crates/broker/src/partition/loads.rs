@@ -290,6 +290,11 @@ impl<T> Partition<T> {
         self.lanes.tickets()
     }
 
+    /// Whether a command waits for bodies.
+    pub fn is_body_awaited(&self) -> bool {
+        self.loads.bodies.is_any_wanted()
+    }
+
     /// Whether due work of an entity waits for a read.
     pub fn is_due_work_waiting(&self) -> bool {
         self.loads.rests.is_any_reading()

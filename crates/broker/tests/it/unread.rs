@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use kew_broker::{Rejection, Reply, Rotation, Source};
+use kew_broker::{Rejection, Reply, Rotation, Source, Wake};
 use kew_engine::bus::{
-    BusCommand, BusMessage, BusOutcome, BusQueueOptions, Disposition, ReceiveMode, SessionChoice,
-    SessionLock,
+    Awaited, BusCommand, BusMessage, BusOutcome, BusQueueOptions, Disposition, ReceiveMode,
+    SessionChoice, SessionLock,
 };
 use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_log::{Fault, FaultyStorage, Job, JobKind, Repeat};
@@ -449,6 +449,34 @@ fn a_backlog_is_drained_in_order_through_restarts() {
         }
     }
     assert_eq!(next, 200);
+}
+
+/// One that is told of a damaged message has left the others. Nothing may come to its queue to wake the next receiver.
+#[test]
+fn a_receiver_that_is_told_of_damage_wakes_the_next_one() {
+    let mut driver = Driver::new();
+    let create = BusCommand::CreateQueue {
+        queue: orders(),
+        options: BusQueueOptions {
+            max_delivery_count: 1,
+            ..BusQueueOptions::default()
+        },
+    };
+    driver.ask(Command::Bus(create)).unwrap();
+    let read = BusCommand::ReadQueue { queue: orders() };
+    let queue = match driver.ask(Command::Bus(read)).unwrap().outcome {
+        Outcome::Bus(BusOutcome::Queue(view)) => view.incarnation,
+        other => panic!("{other:?}"),
+    };
+    driver.ask(send("damaged body")).unwrap();
+    driver.ask(send("whole body")).unwrap();
+    let mut driver = driver.reopened();
+    damage(&driver.storage, b"damaged body");
+    driver.partition.take_wakes().count();
+    let refused = driver.ask(receive_and_delete(1)).unwrap_err();
+    assert_eq!(refused, damaged(1));
+    let mut wakes = driver.partition.take_wakes();
+    assert!(wakes.any(|wake| wake == Wake::One(queue, Awaited::Message)));
 }
 
 /// A message of the same turn is not on the disk yet, and is whole.

@@ -94,7 +94,8 @@ pub const OF_STORAGE: [Planted; 37] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 41] = [
+pub const OF_BUS: [Planted; 42] = [
+    Planted::line("UnreadRemoved", Bug::UnreadRemoved),
     Planted::line("DueHoldsBack", Bug::DueHoldsBack),
     Planted::line("BusSessionShared", Bug::BusSessionShared),
     Planted::line("BusFreedLockSettles", Bug::BusFreedLockSettles),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use kew_broker::{Rejection, Reply};
-use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions};
+use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, Receives};
 use kew_engine::{Class, Command, EntityName, RunLength, Sealing, SequenceNumber, Touches};
 
 use super::World;
@@ -57,7 +57,8 @@ impl World {
     }
 
     /// The commands that a turn has decided, in order: those that had waited come first. None of those that wait was
-    /// passed by a later one that may write to the same queue.
+    /// passed by a later one that may write to the same queue. One that takes messages and may wait for their bodies
+    /// alone was not passed by a later one that takes messages too.
     pub(super) fn decided(
         &mut self,
         waited: &[u64],
@@ -69,6 +70,11 @@ impl World {
             return Ok(taken.to_vec());
         }
         self.report.rare.note(Rare::WaitedForRead);
+        if self.partition.is_body_awaited()
+            && let Some(bus) = &mut self.bus
+        {
+            bus.checker.note("a command waited for bodies");
+        }
         let waits: BTreeSet<u64> = waiting.iter().copied().collect();
         let came = waited.iter().chain(taken);
         let mut before: Vec<u64> = Vec::new();
@@ -90,7 +96,11 @@ impl World {
                 true => BTreeSet::new(),
                 false => self.writes_to(*id),
             };
-            let meets = |it: &&u64| !self.writes_to(**it).is_disjoint(&own);
+            let takes = self.takes(*id);
+            let meets = |it: &&u64| {
+                let may_be_passed = self.takes(**it) && !takes;
+                !may_be_passed && !self.writes_to(**it).is_disjoint(&own)
+            };
             if let Some(passed) = before.iter().find(meets) {
                 return violated!(
                     promise::ORDER,
@@ -99,6 +109,16 @@ impl World {
             }
         }
         Ok(decided)
+    }
+
+    /// Whether an operation takes messages from the head of a queue, or hands out and removes others.
+    fn takes(&self, id: u64) -> bool {
+        let Some(asked) = self.history.get(&id) else {
+            return false;
+        };
+        let description = asked.operation.command.describe();
+        let receives = matches!(description.receives, Some(Receives::Messages { .. }));
+        description.class != Class::Read && (description.needs_bodies || receives)
     }
 
     /// The queues that an operation may write to, those of all parts of a transaction.
