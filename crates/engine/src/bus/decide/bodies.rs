@@ -263,3 +263,27 @@ impl Turn<'_> {
         message.is_some_and(|message| self.is_damaged(&message))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_read_may_be_removed_and_each_once() {
+        let numbers = [1, 2, 3, 4].map(SequenceNumber::new);
+        let mut hand_out = HandOut {
+            chosen: numbers[..3].to_vec(),
+            ..HandOut::default()
+        };
+        assert!(!hand_out.may_remove(numbers[0]), "it was not read");
+        (hand_out.is_read, hand_out.next) = (true, 0);
+        assert!(hand_out.may_remove(numbers[0]));
+        assert!(!hand_out.may_remove(numbers[0]), "it was removed");
+        assert!(!hand_out.may_remove(numbers[3]), "it was not chosen");
+        // One that is damaged is left out.
+        assert!(hand_out.may_remove(numbers[2]));
+        assert!(!hand_out.may_remove(numbers[1]));
+        hand_out.clear();
+        assert!(!hand_out.may_remove(numbers[2]));
+    }
+}

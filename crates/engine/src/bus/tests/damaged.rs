@@ -220,3 +220,33 @@ fn many_damaged_messages_become_dead_letters_a_few_at_a_time() {
     assert_eq!(refused, 4);
     assert_eq!(p.counts().dead_letters, 14);
 }
+
+/// A log of which nothing was read.
+struct Unread;
+
+impl Journal for Unread {
+    fn store_body(&mut self, _: &[u8]) -> BodyLocation {
+        BodyLocation::default()
+    }
+
+    fn record(&mut self, _: &Event) {}
+
+    fn body(&mut self, _: BodyLocation) -> BodyRead {
+        BodyRead::Missing
+    }
+}
+
+/// A caller that does not look at what is missing must not lose messages.
+#[test]
+#[should_panic(expected = "a command was not prepared")]
+fn nothing_is_removed_whose_bytes_were_not_read() {
+    let mut p = Partition::with(BusQueueOptions::default());
+    p.send(text("one")).unwrap();
+    let take = BusCommand::Receive {
+        queue: jobs(),
+        count: 1,
+        mode: ReceiveMode::ReceiveAndDelete,
+        session: None,
+    };
+    Turn::new(&mut p.state, p.now, &mut Unread).decide(Command::Bus(take));
+}
