@@ -17,6 +17,7 @@ mod inspect;
 mod job;
 mod log;
 mod options;
+mod pages;
 mod position;
 mod reader;
 mod recovery;
@@ -41,6 +42,11 @@ pub use log::{
     Reservation, ReserveError, SegmentSpan,
 };
 pub use options::LogOptions;
+pub use pages::{
+    ManifestContent, ManifestError, ManifestPlan, PageAppender, PageContent, PageDamage, PageError,
+    PageFiles, PageNumber, PageOptions, PagePlace, PageReader, PageTable, PagesIdentity,
+    PlannedManifest, ReadManifest, ReadPage, Restored, TablePage, read_manifest, write_manifest,
+};
 pub use position::{BodyLocation, Epoch, LogPosition};
 pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};

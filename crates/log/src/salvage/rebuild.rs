@@ -162,6 +162,7 @@ impl Work<'_> {
             chain: 0,
             part_count: 0,
             begins_anew: true,
+            has_pages: false,
         };
         match snapshot::write_as(storage, header, content) {
             Ok(_) => Ok(prepared),
