@@ -43,9 +43,10 @@ pub use log::{
 };
 pub use options::LogOptions;
 pub use pages::{
-    ManifestContent, ManifestError, ManifestPlan, PageAppender, PageContent, PageDamage, PageError,
-    PageFiles, PageNumber, PageOptions, PagePlace, PageReader, PageTable, PagesIdentity,
-    PlannedManifest, ReadManifest, ReadPage, Restored, TablePage, read_manifest, write_manifest,
+    ManifestContent, ManifestError, PageAppender, PageContent, PageDamage, PageError, PageNumber,
+    PageOptions, PagePlace, PageReader, PageStore, PageTable, PagesIdentity, PlannedManifest,
+    ReadManifest, ReadPage, Restored, TablePage, WriteManifest, WrittenManifest, read_manifest,
+    read_table,
 };
 pub use position::{BodyLocation, Epoch, LogPosition};
 pub use reader::body::{Body, BodyError};

@@ -1,5 +1,6 @@
 //! Appends pages to a pair of files that this start has made.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::format::{ALIGNMENT, BLOCK_SIZE, Copy, FileHeader, Seal, name, page_size, put_page};
@@ -21,6 +22,8 @@ pub struct PageAppender {
     next_pair: u32,
     next_number: PageNumber,
     open: Option<OpenPair>,
+    /// The sizes of the files that it made or appended to.
+    made: BTreeMap<u32, u64>,
 }
 
 /// The pair that pages are appended to.
@@ -52,6 +55,7 @@ impl PageAppender {
             next_pair,
             next_number,
             open: None,
+            made: BTreeMap::new(),
         }
     }
 
@@ -73,6 +77,11 @@ impl PageAppender {
     /// The number of the next page.
     pub fn next_number(&self) -> PageNumber {
         self.next_number
+    }
+
+    /// The pairs that were made or appended to since the last call, with the sizes of their files.
+    pub(super) fn take_made(&mut self) -> BTreeMap<u32, u64> {
+        std::mem::take(&mut self.made)
     }
 
     /// Leaves the pair: the next page begins a new one.
@@ -133,6 +142,7 @@ impl PageAppender {
         if open.buffer.len() >= WRITE_SIZE {
             open.flush()?;
         }
+        self.made.insert(open.pair, open.end().into());
         self.open = Some(open);
         Ok(place)
     }
@@ -155,6 +165,7 @@ impl PageAppender {
         let pair = self.next_pair;
         // Also if it fails: its name may be there.
         self.next_pair += 1;
+        self.made.insert(pair, BLOCK_SIZE.into());
         let salt = self.salts.of(Epoch::default(), pair.into());
         let create = |copy: Copy| {
             let name = name(pair, copy);

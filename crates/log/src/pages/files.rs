@@ -9,7 +9,7 @@ use crate::storage::{self, IoFailure, Storage};
 
 /// The pairs of files in a directory, and what the kept manifests name in them.
 #[derive(Debug, Default)]
-pub struct PageFiles {
+pub(super) struct PageFiles {
     /// The size of the longer file of each pair.
     pairs: BTreeMap<u32, u64>,
     /// The bytes that each kept manifest names in each pair, of one copy.
@@ -18,7 +18,7 @@ pub struct PageFiles {
 
 impl PageFiles {
     /// The files of a directory. No manifest is noted yet.
-    pub fn find(storage: &dyn Storage) -> Result<Self, IoFailure> {
+    pub(super) fn find(storage: &dyn Storage) -> Result<Self, IoFailure> {
         let mut files = Self::default();
         for name in storage::list(storage)? {
             if let Some(pair) = pair_of(&name) {
@@ -30,33 +30,33 @@ impl PageFiles {
     }
 
     /// The next pair that no file is of.
-    pub fn next_pair(&self) -> u32 {
+    pub(super) fn next_pair(&self) -> u32 {
         self.pairs.last_key_value().map_or(0, |(last, _)| last + 1)
     }
 
     /// Notes a pair, and the size of a file of it.
-    pub fn note_pair(&mut self, pair: u32, size_bytes: u64) {
+    pub(super) fn note_pair(&mut self, pair: u32, size_bytes: u64) {
         let known = self.pairs.entry(pair).or_default();
         *known = size_bytes.max(*known);
     }
 
     /// Notes what a manifest names, instead of what one at the same position named.
-    pub fn note_manifest(&mut self, position: LogPosition, table: &PageTable) {
+    pub(super) fn note_manifest(&mut self, position: LogPosition, table: &PageTable) {
         self.named.insert(position, table.bytes_by_pair());
     }
 
     /// Forgets a manifest that is not kept any more.
-    pub fn forget_manifest(&mut self, position: LogPosition) {
+    pub(super) fn forget_manifest(&mut self, position: LogPosition) {
         self.named.remove(&position);
     }
 
     /// The size of all files.
-    pub fn size_bytes(&self) -> u64 {
+    pub(super) fn size_bytes(&self) -> u64 {
         self.pairs.values().map(|size_bytes| 2 * size_bytes).sum()
     }
 
     /// The pairs in which no noted manifest names a page, without the one that is appended to.
-    pub fn unneeded(&self, open: Option<u32>) -> Vec<u32> {
+    pub(super) fn unneeded(&self, open: Option<u32>) -> Vec<u32> {
         let is_named = |pair: u32| self.named.values().any(|named| named.contains_key(&pair));
         let pairs = self.pairs.keys().copied();
         pairs
@@ -68,7 +68,7 @@ impl PageFiles {
     /// names, if all have too much that it does not, or if there are too many pairs.
     ///
     /// Pairs in which it names nothing go by themselves, so they are not among them.
-    pub fn to_empty(&self, options: &PageOptions, open: Option<u32>) -> BTreeSet<u32> {
+    pub(super) fn to_empty(&self, options: &PageOptions, open: Option<u32>) -> BTreeSet<u32> {
         let Some((_, newest)) = self.named.last_key_value() else {
             return BTreeSet::new();
         };
@@ -90,21 +90,24 @@ impl PageFiles {
         emptiest.into_iter().map(|(pair, _)| *pair).collect()
     }
 
-    /// Removes files. They are gone for good after the directory was synced, which this does; removing them again is
-    /// harmless.
-    pub fn remove(&mut self, storage: &dyn Storage, pairs: &[u32]) -> Result<(), IoFailure> {
+    /// Forgets pairs whose files are removed.
+    pub(super) fn forget_pairs(&mut self, pairs: &[u32]) {
         for pair in pairs {
-            for copy in Copy::BOTH {
-                storage::remove(storage, &name(*pair, copy))?;
-            }
-        }
-        if !pairs.is_empty() {
-            storage::sync_dir(storage)?;
-        }
-        pairs.iter().for_each(|pair| {
             self.pairs.remove(pair);
-        });
-        Ok(())
+        }
+    }
+}
+
+/// Removes the files of pairs, durably. Removing them again is harmless.
+pub(super) fn remove_pairs(storage: &dyn Storage, pairs: &[u32]) -> Result<(), IoFailure> {
+    for pair in pairs {
+        for copy in Copy::BOTH {
+            storage::remove(storage, &name(*pair, copy))?;
+        }
+    }
+    match pairs {
+        [] => Ok(()),
+        _ => storage::sync_dir(storage),
     }
 }
 

@@ -50,15 +50,15 @@ pub trait ManifestContent: Send {
 
 /// What is written, and what is there.
 #[derive(Debug)]
-pub struct ManifestPlan<'a> {
+pub(super) struct ManifestPlan<'a> {
     /// The state includes all records before this position, and no later ones.
-    pub position: LogPosition,
+    pub(super) position: LogPosition,
     /// Checksum of the record before that position.
-    pub chain: u32,
+    pub(super) chain: u32,
     /// The pages that the newest manifest names.
-    pub newest: &'a PageTable,
+    pub(super) newest: &'a PageTable,
     /// The pairs of files whose pages are to lie elsewhere.
-    pub to_empty: &'a BTreeSet<u32>,
+    pub(super) to_empty: &'a BTreeSet<u32>,
 }
 
 /// Why a manifest was not written, or cannot be read.
@@ -104,7 +104,7 @@ impl From<PageError> for ManifestError {
 
 /// Writes a manifest, and the pages that it needs and that are not there. When this returns, all of it is durable, and
 /// the content has been told its pages. Returns them, and the size of the manifest's file.
-pub fn write_manifest(
+pub(super) fn write_manifest(
     storage: &dyn Storage,
     appender: &mut PageAppender,
     plan: &ManifestPlan<'_>,
@@ -268,6 +268,14 @@ pub fn read_manifest(
     }
     read.damage.extend_from_slice(reader.damage());
     Ok(read)
+}
+
+/// Reads the table of a manifest that is kept, and not its pages.
+pub fn read_table(
+    storage: &dyn Storage,
+    position: LogPosition,
+) -> Result<ReadManifest, ManifestError> {
+    read_file(storage, position, &mut |_| Ok(()))
 }
 
 /// Reads the file alone, and passes on its parts.

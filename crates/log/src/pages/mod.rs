@@ -15,15 +15,18 @@ mod files;
 mod format;
 mod manifest;
 mod reader;
+mod store;
 mod table;
 
 pub use self::appender::PageAppender;
-pub use self::files::PageFiles;
+use self::files::PageFiles;
 pub use self::manifest::{
-    ManifestContent, ManifestError, ManifestPlan, PlannedManifest, ReadManifest, Restored,
-    read_manifest, write_manifest,
+    ManifestContent, ManifestError, PlannedManifest, ReadManifest, Restored, read_manifest,
+    read_table,
 };
+use self::manifest::{ManifestPlan, write_manifest};
 pub use self::reader::{PageDamage, PageError, PageReader, ReadPage};
+pub use self::store::{PageStore, WriteManifest, WrittenManifest};
 pub use self::table::{PageTable, TablePage};
 
 /// Which log a page file belongs to.

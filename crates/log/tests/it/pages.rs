@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use kew_log::{
-    Fault, FaultyStorage, LogPosition, ManifestContent, ManifestError, ManifestPlan, PageAppender,
-    PageContent, PageError, PageFiles, PageNumber, PageOptions, PagePlace, PageReader, PageTable,
-    PagesIdentity, PlannedManifest, Repeat, Restored, Storage, read_manifest, write_manifest,
+    Fault, FaultyStorage, LogPosition, ManifestContent, ManifestError, PageAppender, PageContent,
+    PageError, PageNumber, PageOptions, PagePlace, PageReader, PageStore, PagesIdentity,
+    PlannedManifest, ReadManifest, Repeat, Restored, Storage, read_manifest, read_table,
 };
 
 use crate::random::Random;
@@ -261,66 +261,40 @@ impl ManifestContent for Content {
 struct Writer {
     storage: FaultyStorage,
     pieces: Pieces,
-    appender: PageAppender,
-    files: PageFiles,
-    newest: PageTable,
+    store: PageStore,
     kept: Vec<LogPosition>,
     position: u64,
 }
 
 impl Writer {
-    /// Starts with the newest manifest that can be read, or with none.
+    /// Starts with the newest manifest, or with none.
     fn start(storage: &FaultyStorage, entropy: u64) -> Result<Self, ManifestError> {
-        let mut files = PageFiles::find(storage).map_err(ManifestError::Io)?;
-        let names = storage.list();
-        let names =
-            names.map_err(|error| ManifestError::Restore(LogPosition::new(0), error.into()))?;
-        let positions = names
-            .iter()
-            .filter_map(|name| name.strip_prefix("snapshot-"));
-        let mut positions: Vec<u64> = positions.map(|it| it.parse().unwrap()).collect();
-        positions.sort_unstable();
-        let mut writer = Self {
-            storage: storage.clone(),
-            pieces: Pieces::default(),
-            appender: appender(entropy, (files.next_pair(), 1)),
-            files: PageFiles::default(),
-            newest: PageTable::default(),
-            kept: Vec::new(),
-            position: positions.last().copied().unwrap_or(0),
-        };
-        for position in positions {
-            let position = LogPosition::new(position);
-            let mut pieces = Pieces::default();
-            let mut keys = Vec::new();
-            let read = read_manifest(storage, IDENTITY, position, &mut |restored| {
-                match restored {
-                    Restored::Part(part) => keys = part.to_vec(),
-                    Restored::Page(number, page) => {
-                        let content = page.group(0).unwrap().to_vec();
-                        pieces.0.insert(page.kind, (content, Some(number)));
-                    }
-                }
-                Ok(())
-            })?;
-            assert!(keys.iter().eq(pieces.0.keys()));
-            files.note_manifest(position, &read.table);
-            writer.newest = read.table;
-            writer.pieces = pieces;
-            writer.kept.push(position);
-            let next = (files.next_pair(), read.next_number.as_u64());
-            writer.appender = appender(entropy, next);
+        let mut pieces = Pieces::default();
+        let mut kept = Vec::new();
+        let positions = positions(storage)?;
+        for (index, position) in positions.iter().enumerate() {
+            let read = match index + 1 == positions.len() {
+                true => restore(storage, *position, &mut pieces)?,
+                false => read_table(storage, *position)?,
+            };
+            kept.push((*position, read));
         }
-        writer.files = files;
-        Ok(writer)
+        let store = PageStore::open(storage, IDENTITY, OPTIONS, entropy, kept);
+        Ok(Self {
+            storage: storage.clone(),
+            pieces,
+            store: store.map_err(ManifestError::Io)?,
+            position: positions.last().map_or(0, |it| it.as_u64()),
+            kept: positions,
+        })
     }
 
     fn put(&mut self, key: u8, value: &[u8]) {
         self.pieces.0.insert(key, (value.to_vec(), None));
     }
 
-    /// Writes a manifest, and removes what is not needed any more. Returns how many bytes were written.
-    fn write(&mut self) -> Result<u64, ManifestError> {
+    /// Writes a manifest, and removes what is not needed any more.
+    fn write(&mut self) -> Result<(), ManifestError> {
         self.position += 1;
         let position = LogPosition::new(self.position);
         let kept = Arc::new(Mutex::default());
@@ -328,47 +302,28 @@ impl Writer {
             pieces: self.pieces.clone(),
             kept: Arc::clone(&kept),
         };
-        let to_empty = self.files.to_empty(&OPTIONS, self.appender.open_pair());
-        let plan = ManifestPlan {
-            position,
-            chain: 0,
-            newest: &self.newest,
-            to_empty: &to_empty,
-        };
-        let written = write_manifest(&self.storage, &mut self.appender, &plan, &mut content);
-        self.files = self.found_files()?;
-        let (table, size_bytes) = written?;
+        let job = self.store.begin(position, 0).unwrap();
+        assert!(self.store.begin(position, 0).is_none() && self.store.unneeded().is_empty());
+        let written = job.run(&self.storage, &mut content);
+        self.store.complete(written)?;
         for (key, page) in kept.lock().unwrap().iter() {
             self.pieces.0.get_mut(key).unwrap().1 = Some(*page);
         }
-        self.files.note_manifest(position, &table);
-        self.newest = table;
         self.kept.push(position);
-        self.retire()?;
-        Ok(size_bytes)
-    }
-
-    /// Files as they are, with what the kept manifests name.
-    fn found_files(&self) -> Result<PageFiles, ManifestError> {
-        let mut files = PageFiles::find(&self.storage).map_err(ManifestError::Io)?;
-        for position in &self.kept {
-            let read = read_manifest(&self.storage, IDENTITY, *position, &mut |_| Ok(()))?;
-            files.note_manifest(*position, &read.table);
-        }
-        Ok(files)
+        self.retire()
     }
 
     fn retire(&mut self) -> Result<(), ManifestError> {
         while self.kept.len() > 2 {
             let oldest = self.kept.remove(0);
-            self.files.forget_manifest(oldest);
             let name = format!("snapshot-{:020}", oldest.as_u64());
             let removed = self.storage.remove(&name);
             let synced = removed.and_then(|()| self.storage.sync_dir());
             synced.map_err(|error| ManifestError::Restore(oldest, error.into()))?;
+            self.store.forget(oldest);
         }
-        let unneeded = self.files.unneeded(self.appender.open_pair());
-        let removed = self.files.remove(&self.storage, &unneeded);
+        let unneeded = self.store.unneeded();
+        let removed = self.store.remove(&self.storage, &unneeded);
         removed.map_err(ManifestError::Io)
     }
 
@@ -380,8 +335,48 @@ impl Writer {
     }
 
     fn numbers(&self) -> BTreeSet<PageNumber> {
-        self.newest.pages().iter().map(|page| page.number).collect()
+        let pages = self.store.newest().pages().iter();
+        pages.map(|page| page.number).collect()
     }
+
+    /// The size of the files as they are.
+    fn size_bytes(&self) -> u64 {
+        let files = self.storage.files().into_iter();
+        let pages = files.filter(|(name, _)| name.starts_with("pages-"));
+        pages.map(|(_, size_bytes)| size_bytes).sum()
+    }
+}
+
+/// The manifests in a directory, oldest first.
+fn positions(storage: &FaultyStorage) -> Result<Vec<LogPosition>, ManifestError> {
+    let names = storage.list();
+    let names = names.map_err(|error| ManifestError::Restore(LogPosition::new(0), error.into()))?;
+    let positions = names
+        .iter()
+        .filter_map(|name| name.strip_prefix("snapshot-"));
+    let positions = positions.map(|it| LogPosition::new(it.parse().unwrap()));
+    let positions: BTreeSet<LogPosition> = positions.collect();
+    Ok(positions.into_iter().collect())
+}
+
+fn restore(
+    storage: &FaultyStorage,
+    position: LogPosition,
+    pieces: &mut Pieces,
+) -> Result<ReadManifest, ManifestError> {
+    let mut keys = Vec::new();
+    let read = read_manifest(storage, IDENTITY, position, &mut |restored| {
+        match restored {
+            Restored::Part(part) => keys = part.to_vec(),
+            Restored::Page(number, page) => {
+                let content = page.group(0).unwrap().to_vec();
+                pieces.0.insert(page.kind, (content, Some(number)));
+            }
+        }
+        Ok(())
+    })?;
+    assert!(keys.iter().eq(pieces.0.keys()));
+    Ok(read)
 }
 
 #[test]
@@ -407,10 +402,11 @@ fn only_what_changed_is_written_and_a_start_reads_all_of_it() {
     again.write().unwrap();
     let new: Vec<_> = again.numbers().difference(&before).copied().collect();
     assert_eq!(new.len(), 1);
-    let place = again.newest.places()[&new[0]];
+    let place = again.store.newest().places()[&new[0]];
     assert!(
         writer
-            .newest
+            .store
+            .newest()
             .pages()
             .iter()
             .all(|page| page.place.pair < place.pair)
@@ -424,7 +420,7 @@ fn a_damaged_page_damages_a_manifest_only_with_its_copy() {
     writer.put(1, b"one");
     writer.put(2, b"two");
     writer.write().unwrap();
-    let page = writer.newest.pages()[1];
+    let page = writer.store.newest().pages()[1];
     let at = u64::from(page.place.offset) + 41;
     let damaged = storage.kill();
     damaged.flip("pages-00000000000000000000", at, 8);
@@ -443,6 +439,39 @@ fn a_damaged_page_damages_a_manifest_only_with_its_copy() {
         let read = read_manifest(&damaged, IDENTITY, position, &mut |_| Ok(()));
         assert!(read.is_err(), "byte {offset} of {name}");
     }
+}
+
+#[test]
+fn the_pages_of_a_file_with_damage_are_written_again_elsewhere() {
+    let storage = FaultyStorage::new();
+    let mut writer = Writer::start(&storage, 1).unwrap();
+    for key in 0..12 {
+        writer.put(key, &[key; 300]);
+    }
+    writer.write().unwrap();
+    writer.write().unwrap();
+    let before = writer.numbers();
+    let page = writer.store.newest().pages()[5];
+    storage.flip(
+        "pages-00000000000000000001",
+        u64::from(page.place.offset) + 50,
+        1,
+    );
+    // A start reads the first copy and sees nothing. Whoever reads both says so.
+    let mut writer = Writer::start(&storage, 2).unwrap();
+    let mut reader = PageReader::new(&storage, IDENTITY);
+    assert!(!reader.verify(page.number, page.place).unwrap());
+    writer.store.note_damage(&reader.damage()[0]);
+    // 2000 bytes are copied at a time.
+    for _ in 0..4 {
+        writer.write().unwrap();
+    }
+    assert_eq!(writer.numbers(), before);
+    let mut pairs = writer.store.newest().pages().iter().map(|it| it.place.pair);
+    assert!(pairs.all(|pair| pair > 0));
+    assert!(storage.content("pages-00000000000000000001").is_none());
+    let again = Writer::start(&storage, 3).unwrap();
+    assert_eq!(again.values(), writer.values());
 }
 
 /// Random changes, manifests and starts. Returns the values of the newest manifest that was acknowledged, and of one
@@ -534,9 +563,9 @@ fn files_do_not_grow_without_bound() {
         if step % 50 == 49 {
             writer = Writer::start(&storage, step).unwrap();
         }
-        largest = largest.max(writer.files.size_bytes());
+        largest = largest.max(writer.size_bytes());
     }
-    let live: u64 = writer.newest.bytes_by_pair().values().sum();
+    let live: u64 = writer.store.newest().bytes_by_pair().values().sum();
     assert_eq!(live, 8 * 340 + 40 * 60);
     assert!(largest < 4 * live + 12 * 9000, "{largest} for {live}");
     let again = Writer::start(&storage, 7).unwrap();
