@@ -264,7 +264,7 @@ impl Run {
     }
 
     /// The message of a live slot. A reader has asked for it before, or the run is not cold.
-    fn entry(&self, slot: usize) -> Option<Entry<'_>> {
+    pub(super) fn entry(&self, slot: usize) -> Option<Entry<'_>> {
         let entry = self.entry_here(slot);
         assert!(
             entry.is_some(),

@@ -100,8 +100,14 @@ struct Packing {
 impl Packing {
     /// Without exceptions, or with those that make it smallest.
     fn of(values: &[u64]) -> Self {
-        let least = values.iter().copied().min().unwrap_or_default();
-        let most = values.iter().copied().max().unwrap_or_default();
+        let first = values.first().copied().unwrap_or_default();
+        let mut rest = values.iter();
+        let (least, most) = match rest.all(|value| *value == first) {
+            true => (first, first),
+            false => values.iter().fold((first, first), |(least, most), value| {
+                (least.min(*value), most.max(*value))
+            }),
+        };
         let base_size = varint_size(least);
         if least == most {
             return Self {

@@ -13,7 +13,7 @@ use super::super::paged::RecordsAt;
 use super::super::record::{Record, Side};
 use super::super::run::Run;
 use super::super::spread::{CountUnit, Spread};
-use super::super::{RunLength, codec};
+use super::super::{Entry, RunLength, codec};
 use super::group::{ToPage, messages, put_messages};
 use super::{Paged, SLOTS_PER_GROUP};
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
@@ -77,16 +77,21 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
         RecordsAt::Page(_, changed) => changed,
         RecordsAt::NewPage => Bits::default(),
     };
-    put_records(out, run, |slot| here.contains(slot));
+    put_records(out, run, &here);
 }
 
-fn put_records(out: &mut Vec<u8>, run: &Run, is_here: impl Fn(usize) -> bool) {
-    let whole = run.whole();
-    let entries = whole
-        .entries()
-        .map(|it| (run.slot(it.number), it.record, it.side));
-    let entries: Vec<ToPage<'_>> = entries.filter(|(slot, ..)| is_here(*slot)).collect();
-    put_messages(out, &entries);
+/// Puts the records of these slots.
+fn put_records(out: &mut Vec<u8>, run: &Run, slots: &Bits) {
+    let whole = match slots.is_empty() {
+        true => run,
+        false => run.whole(),
+    };
+    let entries = slots.iter_from(0).filter_map(|slot| whole.entry(slot));
+    put_messages(out, &entries.map(|it| to_page(run, it)).collect::<Vec<_>>());
+}
+
+fn to_page<'a>(run: &Run, entry: Entry<'a>) -> ToPage<'a> {
+    (run.slot(entry.number), entry.record, entry.side)
 }
 
 /// Which words have bits, then these.
@@ -170,6 +175,9 @@ fn run(r: &mut Reader<'_>, length: RunLength) -> Result<PagedRun, DecodeError> {
     let (expires_first, expires_last) = (time(r)?, time(r)?);
     let spread = Spread::read(r)?;
     let here = messages(r)?;
+    if here.len() > length.changes_max() {
+        return Err(r.error("more records than fit beside a run's page"));
+    }
     let has_page = live.count() > length.changes_max();
     Ok(PagedRun {
         index,
@@ -217,10 +225,16 @@ pub(crate) fn run_page(head: PageHead, run: &Run) -> Vec<Vec<u8>> {
     let mut first = Vec::new();
     head.put(&mut first);
     put_varint(&mut first, run.index());
+    let entries = run.whole().entries().map(|entry| to_page(run, entry));
+    let entries: Vec<ToPage<'_>> = entries.collect();
+    let mut rest = entries.as_slice();
     let groups = head.length.slots().div_ceil(SLOTS_PER_GROUP);
-    let groups = (0..groups).map(|group| {
+    let groups = (1..=groups).map(|group| {
+        let end = rest.partition_point(|(slot, ..)| *slot < group * SLOTS_PER_GROUP);
+        let (here, later) = rest.split_at(end);
+        rest = later;
         let mut out = Vec::new();
-        put_records(&mut out, run, |slot| slot / SLOTS_PER_GROUP == group);
+        put_messages(&mut out, here);
         out
     });
     std::iter::once(first).chain(groups).collect()
