@@ -13,6 +13,7 @@ mod fairness;
 mod first_version;
 mod maintenance;
 mod metrics;
+mod pages;
 mod partition;
 mod repair;
 mod scrub;
