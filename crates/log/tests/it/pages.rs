@@ -545,6 +545,64 @@ fn a_power_cut_at_any_call_leaves_a_manifest_with_all_its_pages() {
 }
 
 #[test]
+fn a_manifest_that_cannot_be_written_costs_nothing() {
+    for fault in [Fault::Eio, Fault::Enospc, Fault::ShortWrite, Fault::Eintr] {
+        for calls in 0.. {
+            let storage = FaultyStorage::new();
+            let mut writer = Writer::start(&storage, 1).unwrap();
+            for key in 0..9 {
+                writer.put(key, &[key; 900]);
+            }
+            writer.write().unwrap();
+            writer.put(3, b"changed");
+            writer.put(7, &[7; 1000]);
+            let before = storage.calls();
+            storage.fail_after(calls, fault, Repeat::Once);
+            let _ = writer.write();
+            let needed = storage.calls() - before;
+            storage.clear_faults();
+            writer.put(4, b"changed too");
+            writer.write().unwrap();
+            writer.write().unwrap();
+            let again = Writer::start(&storage.crash(&mut |bound| bound - 1), 2).unwrap();
+            assert_eq!(again.values(), writer.values(), "{fault:?} {calls}");
+            if needed < calls {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn on_a_full_disk_the_pages_of_a_failed_manifest_give_their_space_back() {
+    let storage = FaultyStorage::new();
+    let mut writer = Writer::start(&storage, 1).unwrap();
+    for key in 0..9 {
+        writer.put(key, &[key; 900]);
+    }
+    writer.write().unwrap();
+    writer.write().unwrap();
+    let used_bytes = storage.used_bytes();
+    storage.set_capacity_bytes(Some(used_bytes + 20_000));
+    for key in 0..9 {
+        writer.put(key, &[!key; 2000]);
+    }
+    for _ in 0..5 {
+        assert!(matches!(writer.write(), Err(ManifestError::Io(failure)) if failure.is_no_space()));
+        let unneeded = writer.store.unneeded();
+        writer.store.remove(&storage, &unneeded).unwrap();
+        assert!(
+            storage.used_bytes() <= used_bytes + 9000,
+            "a pair that is appended to may stay"
+        );
+    }
+    storage.set_capacity_bytes(None);
+    writer.write().unwrap();
+    let again = Writer::start(&storage, 2).unwrap();
+    assert_eq!(again.values(), writer.values());
+}
+
+#[test]
 fn files_do_not_grow_without_bound() {
     let storage = FaultyStorage::new();
     let mut writer = Writer::start(&storage, 1).unwrap();
