@@ -474,6 +474,29 @@ fn the_pages_of_a_file_with_damage_are_written_again_elsewhere() {
     assert_eq!(again.values(), writer.values());
 }
 
+#[test]
+fn a_page_of_which_both_copies_are_damaged_is_made_again() {
+    let storage = FaultyStorage::new();
+    let mut writer = Writer::start(&storage, 1).unwrap();
+    writer.put(1, b"one");
+    writer.put(2, b"two");
+    writer.write().unwrap();
+    let before = writer.numbers();
+    let page = writer.store.newest().pages()[0];
+    let mut reader = PageReader::new(&storage, IDENTITY);
+    for file in 0..2 {
+        let at = u64::from(page.place.offset) + 41;
+        storage.flip(&format!("pages-{file:020}"), at, 1);
+    }
+    assert!(reader.read(page.number, page.place).is_err());
+    assert_eq!(reader.damage().len(), 2);
+    writer.store.note_damage(&reader.damage()[0]);
+    writer.write().unwrap();
+    assert_eq!(writer.numbers().intersection(&before).count(), 1);
+    let again = Writer::start(&storage, 2);
+    assert_eq!(again.unwrap().values(), writer.values());
+}
+
 /// Random changes, manifests and starts. Returns the values of the newest manifest that was acknowledged, and of one
 /// that may be there, when the storage fails.
 fn history(storage: &FaultyStorage, seed: u64, steps: usize) -> Told {
