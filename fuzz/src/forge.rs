@@ -4,7 +4,15 @@
 //! directory.
 
 const SEGMENT_HEADER_BLOCK_SIZE: usize = 4096;
-const RECORD_HEADER_SIZE: usize = 24;
+const RECORD_HEADER_SIZE: usize = 48;
+
+/// The cluster of every forged log. Its partition is 0.
+const CLUSTER: u128 = 0x1234;
+
+/// The checksum that the first batch of a log continues.
+pub fn chain_start() -> u32 {
+    crc(&[&CLUSTER.to_le_bytes(), &0_u32.to_le_bytes()])
+}
 
 /// `crc(a, b, …)` of the document.
 fn crc(parts: &[&[u8]]) -> u32 {
@@ -24,8 +32,8 @@ pub struct Header {
     pub number: u64,
     /// The epoch that made it.
     pub epoch: u64,
-    /// The position of the file's first byte.
-    pub base: u64,
+    /// The position of the first record.
+    pub first: u64,
     /// Size of the file.
     pub capacity: u64,
     /// A random number.
@@ -45,9 +53,9 @@ pub struct Segment {
 /// The fields of a record's header, besides its checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// 1 batch, 2 mark, 3 roll.
+    /// 1 batch, 3 roll.
     pub kind: u8,
-    /// 1.
+    /// 2.
     pub version: u8,
     /// Everything before this was durable before this record was written.
     pub durable: u64,
@@ -65,9 +73,8 @@ impl Segment {
 
     /// The position of the next record.
     pub fn position(&self) -> u64 {
-        let offset = SEGMENT_HEADER_BLOCK_SIZE + self.records.len();
         // A header may have any values.
-        self.header.base.wrapping_add(offset as u64)
+        self.header.first.wrapping_add(self.records.len() as u64)
     }
 
     /// How many bytes of payload fit.
@@ -77,23 +84,29 @@ impl Segment {
         capacity.saturating_sub(used)
     }
 
-    /// Adds a record, and returns its checksum.
+    /// Adds a record, and returns the checksum that the next batch repeats.
     pub fn push(&mut self, record: Record, payload: &[u8]) -> u32 {
-        let seal: Vec<u8> = [self.header.epoch, self.header.salt, self.position()]
+        let seal: Vec<u8> = [self.header.epoch, self.header.salt]
             .iter()
             .flat_map(|number| number.to_le_bytes())
             .collect();
         let mut head = [0; RECORD_HEADER_SIZE];
         let length = u32::try_from(payload.len()).expect("it fits into a segment");
-        head[4..8].copy_from_slice(&length.to_le_bytes());
         head[8..12].copy_from_slice(&self.chain.to_le_bytes());
-        head[12] = record.kind;
-        head[13] = record.version;
-        head[16..24].copy_from_slice(&record.durable.to_le_bytes());
-        let check = crc(&[&seal, &head[4..14], &head[16..24]]);
-        head[14..16].copy_from_slice(&check.to_le_bytes()[..2]);
-        self.chain = crc(&[&seal, &head[4..24], payload]);
-        head[0..4].copy_from_slice(&self.chain.to_le_bytes());
+        head[12..16].copy_from_slice(&length.to_le_bytes());
+        head[16..24].copy_from_slice(&self.position().to_le_bytes());
+        head[24..32].copy_from_slice(&1_000_u64.to_le_bytes());
+        head[32..38].copy_from_slice(&self.header.epoch.to_le_bytes()[..6]);
+        head[38] = record.kind;
+        head[39] = record.version;
+        head[40..48].copy_from_slice(&record.durable.to_le_bytes());
+        let content = crc_from(chain_start(), &[&head[8..40], payload]);
+        head[4..8].copy_from_slice(&content.to_le_bytes());
+        let local = crc(&[&seal, &head[4..48]]);
+        head[0..4].copy_from_slice(&local.to_le_bytes());
+        if record.kind == 1 {
+            self.chain = content;
+        }
         self.records.extend_from_slice(&head);
         self.records.extend_from_slice(payload);
         self.records
@@ -104,11 +117,11 @@ impl Segment {
     /// The whole file.
     pub fn finish(self) -> Vec<u8> {
         let header = self.header;
-        let mut file = b"KEWSEGM\0\x01\0\0\0\0\0\0\0".to_vec();
+        let mut file = b"KEWSEGM\0\x02\0\0\0\0\0\0\0".to_vec();
         for number in [
             header.number,
             header.epoch,
-            header.base,
+            header.first,
             header.capacity,
             header.salt,
             header.durable,
@@ -116,6 +129,9 @@ impl Segment {
             file.extend_from_slice(&number.to_le_bytes());
         }
         let check = crc(&[&file]);
+        file.extend_from_slice(&check.to_le_bytes());
+        file.extend_from_slice(&CLUSTER.to_le_bytes());
+        let check = crc_from(check, &[&CLUSTER.to_le_bytes()]);
         file.extend_from_slice(&check.to_le_bytes());
         file.resize(SEGMENT_HEADER_BLOCK_SIZE, 0);
         file.extend_from_slice(&self.records);
@@ -127,13 +143,17 @@ impl Segment {
 
 /// A whole snapshot file.
 pub fn snapshot(position: u64, chain: u32, parts: &[&[u8]]) -> Vec<u8> {
-    let mut file = b"KEWSNAP\0\x01\0\0\0\0\0\0\0".to_vec();
+    let mut file = b"KEWSNAP\0\x02\0\0\0\0\0\0\0".to_vec();
     file.extend_from_slice(&position.to_le_bytes());
     file.extend_from_slice(&chain.to_le_bytes());
     let count = u32::try_from(parts.len()).expect("few");
     file.extend_from_slice(&count.to_le_bytes());
     file.extend_from_slice(&[0; 4]);
-    let mut check = crc(&[&file]);
+    let check = crc(&[&file]);
+    file.extend_from_slice(&check.to_le_bytes());
+    let more = [&CLUSTER.to_le_bytes()[..], &1_000_u64.to_le_bytes()].concat();
+    file.extend_from_slice(&more);
+    let mut check = crc_from(check, &[&more]);
     file.extend_from_slice(&check.to_le_bytes());
     for part in parts {
         let length = u32::try_from(part.len()).expect("short");

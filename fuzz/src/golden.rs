@@ -17,16 +17,30 @@ pub fn options() -> LogOptions {
 }
 
 macro_rules! golden {
-    ($($name:literal),* $(,)?) => {
+    ($version:literal: $($name:literal),* $(,)?) => {
         [$((
             $name,
-            include_bytes!(concat!("../../crates/log/tests/golden/v1/partition-0/", $name)) as &[u8],
+            include_bytes!(concat!("../../crates/log/tests/golden/", $version, "/partition-0/", $name))
+                as &[u8],
         )),*]
     };
 }
 
 /// The files of the golden data directory's log.
-pub const LOG_FILES: [(&str, &[u8]); 6] = golden![
+pub const LOG_FILES: [(&str, &[u8]); 7] = golden![
+    "v2":
+    "segment-00000000000000000001",
+    "segment-00000000000000000002",
+    "segment-00000000000000000004",
+    "segment-00000000000000000005",
+    "snapshot-00000000000000008752",
+    "snapshot-00000000000000009288",
+    "proof",
+];
+
+/// Those of the golden directory of the format before.
+pub const FIRST_FORMAT_FILES: [(&str, &[u8]); 6] = golden![
+    "v1":
     "segment-00000000000000000001",
     "segment-00000000000000000002",
     "segment-00000000000000000004",
@@ -36,7 +50,7 @@ pub const LOG_FILES: [(&str, &[u8]); 6] = golden![
 ];
 
 /// The manifest of the golden data directory.
-pub const MANIFEST: &str = include_str!("../../crates/log/tests/golden/v1/MANIFEST");
+pub const MANIFEST: &str = include_str!("../../crates/log/tests/golden/v2/MANIFEST");
 
 /// A disk with the golden log.
 pub fn log() -> FaultyStorage {

@@ -20,6 +20,7 @@ mod broker;
 mod changes;
 mod clock;
 mod metrics;
+mod migrate;
 mod overview;
 mod partition;
 mod repair;
@@ -36,6 +37,7 @@ pub use backup::{BackupPin, BackupRefused};
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use changes::ChangeWatch;
 pub use clock::{Clock, ClockReading};
+pub use migrate::{MigrateError, Migrated, OldPartition};
 pub use partition::{
     Answered, DamagedBody, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply,
     ScrubJob, ScrubOutcome, ScrubReport, TurnEnd,

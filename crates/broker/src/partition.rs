@@ -110,6 +110,8 @@ pub struct Partition<T> {
     /// then.
     state_size_bytes: u64,
     growth_bytes: u64,
+    /// The last time that the log had when it was opened.
+    opened_at: Timestamp,
     /// The time of the latest turn.
     now: Timestamp,
     /// When a command was last decided.
@@ -147,7 +149,7 @@ impl<T> Partition<T> {
         commands: &mut impl Waiting<T>,
         replies: &mut Vec<(T, Reply)>,
     ) -> TurnEnd {
-        let now = now.max(self.state.last_event_at());
+        let now = now.max(self.recorded_at());
         if self.stopped {
             while let Some((ticket, _)) = commands.take(Cost::default()) {
                 replies.push((ticket, Err(Rejection::Stopped)));
@@ -163,7 +165,7 @@ impl<T> Partition<T> {
             Ok(reserved) => reserved,
             Err(WaitForJob) => return TurnEnd::WaitForJob,
         };
-        let mut batch = Batch::at(reservation.position);
+        let mut batch = Batch::at(reservation.position, now);
         let room = reservation.room_bytes;
         let room_left = |batch: &Batch| room.saturating_sub(batch.builder.len_bytes() as u64);
         let mut journal = Writing {
@@ -447,6 +449,11 @@ impl<T> Partition<T> {
     /// The time of the latest turn.
     pub fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// The last time in the log: a clock begins there.
+    pub fn recorded_at(&self) -> Timestamp {
+        self.opened_at.max(self.state.last_event_at())
     }
 
     /// The state, for checkers and counts.

@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use self::reading::Reading;
 use crate::partition::{Content, to_log};
-use crate::{OpenPartitionError, Partition, PartitionOptions};
+use crate::{MigrateError, OpenPartitionError, Partition, PartitionOptions};
 
 /// The losses of a damaged partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +89,9 @@ pub enum RepairError {
     /// The new log could not be opened.
     #[error("the repaired partition could not be opened")]
     Open(#[from] OpenPartitionError),
+    /// A log of the format before could not be brought to the present one.
+    #[error(transparent)]
+    Migrate(#[from] MigrateError),
     /// The new log could not be written to.
     #[error("the repaired partition could not be opened")]
     Commit(#[from] LogFailed),

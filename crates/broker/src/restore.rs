@@ -5,55 +5,85 @@
 //! restored log begins anew, as after a repair, with numbers far beyond.
 
 use kew_engine::{Skip, State};
-use kew_log::{LogPosition, OpenError, ReplayEnd, Salvage, Storage, replay};
+use kew_log::{FirstFormatLog, LogPosition, OpenError, ReplayEnd, Salvage, Storage, replay};
 
+use crate::migrate::OldPartition;
 use crate::partition::{Content, Replayed, to_log};
 use crate::{Partition, PartitionOptions, RepairError};
 
 /// The state in a backup.
-pub struct Restore {
-    state: State,
-    end: ReplayEnd,
+pub struct Restore(Read);
+
+enum Read {
+    Current {
+        state: State,
+        end: ReplayEnd,
+    },
+    /// A backup of a log of the format before.
+    Old(OldPartition),
 }
 
 impl Restore {
     /// Reads the state as a start would, and changes nothing.
     pub fn read(storage: &dyn Storage) -> Result<Self, OpenError> {
+        if FirstFormatLog::is_in(storage)? {
+            let old = OldPartition::read(storage, &PartitionOptions::default())?;
+            return Ok(Self(Read::Old(old)));
+        }
         let mut replayed = Replayed(State::new());
         let end = replay(storage, &mut replayed)?;
-        Ok(Self {
-            state: replayed.0,
-            end,
-        })
+        let state = replayed.0;
+        Ok(Self(Read::Current { state, end }))
     }
 
     /// Where the log ends that was read.
     pub fn position(&self) -> LogPosition {
-        self.end.position
+        match &self.0 {
+            Read::Current { end, .. } => end.position,
+            Read::Old(old) => old.end(),
+        }
     }
 
     /// How many queues and messages there are.
     pub fn counts(&self) -> (usize, u64) {
-        self.state.counts()
+        match &self.0 {
+            Read::Current { state, .. } => state.counts(),
+            Read::Old(old) => old.state().counts(),
+        }
+    }
+
+    /// Whether a new log is written of the one that was read. Otherwise it needs the files of that one.
+    pub fn is_copying(&self) -> bool {
+        matches!(&self.0, Read::Old(_))
     }
 
     /// Lets a log begin anew with this state. `storage` holds the log that was read, or a copy of it.
     ///
+    /// Of a log of the format before, a new one is written into a storage that must be empty.
+    ///
     /// `entropy` seeds the segment salts. `secret` is for a log that was empty. Old segments without bodies, and
     /// old snapshots, are removed. A crash leaves a directory that must not be used.
     pub fn carry_out(
-        mut self,
+        self,
         storage: &dyn Storage,
         options: PartitionOptions,
         entropy: u64,
         secret: [u8; 16],
     ) -> Result<(), RestoreError> {
-        self.state.skip_numbers(Skip::BACKUP);
-        let mut content = Content::Shared(self.state.share());
-        let live: Vec<_> = self.state.bodies().map(to_log).collect();
+        let mut state = match self.0 {
+            Read::Current { state, .. } => state,
+            Read::Old(mut old) => {
+                old.state_mut().skip_numbers(Skip::BACKUP);
+                old.write_to(storage, &options, entropy)?;
+                return Ok(());
+            }
+        };
+        state.skip_numbers(Skip::BACKUP);
+        let mut content = Content::Shared(state.share());
+        let live: Vec<_> = state.bodies().map(to_log).collect();
         let salvage = Salvage::look(storage)?;
         let rebuilt = salvage.rebuild(&options.log, &mut content, live, entropy)?;
-        let wall = self.state.last_event_at();
+        let wall = state.last_event_at();
         Partition::<()>::open_repaired(storage, options, entropy, secret, wall)?;
         Ok(kew_log::remove(storage, &rebuilt.set_aside).map_err(OpenError::from)?)
     }

@@ -65,7 +65,7 @@ pub(crate) fn start(
     let began = Instant::now();
     let scrub_rate = options.partition.scrub_bytes_per_second;
     let (partition, recovery) = Partition::open(&*storage, options.partition, salt, secret, wall)?;
-    let clock = Clock::start(reading, partition.state().last_event_at());
+    let clock = Clock::start(reading, partition.recorded_at());
     let instruments = Instruments::new(began.elapsed(), &recovery, partition.state());
     let shared = Arc::new(Shared::new(options.admission, instruments));
     let (segment_jobs, segment_work) = mpsc::channel();

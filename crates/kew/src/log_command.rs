@@ -8,7 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use kew_log::{
-    DataDir, DataDirError, Inspection, Report, SegmentReport, SegmentState, SnapshotReport,
+    DataDir, DataDirError, Inspection, LogPosition, Report, SegmentReport, SegmentState,
+    SnapshotReport,
 };
 
 use crate::cli::{LogArgs, LogCommand, print_line, print_table};
@@ -109,12 +110,11 @@ fn print_segments(segments: &[SegmentReport]) {
         ("segment", Align::Left),
         ("state", Align::Left),
         ("epoch", Align::Right),
-        ("base", Align::Right),
+        ("first", Align::Right),
         ("size KiB", Align::Right),
         ("records", Align::Right),
         ("events", Align::Right),
         ("bodies", Align::Right),
-        ("marks", Align::Right),
         ("end", Align::Right),
     ];
     let row = |segment: &SegmentReport| {
@@ -126,16 +126,16 @@ fn print_segments(segments: &[SegmentReport]) {
         };
         let mut row = vec![segment.file.clone(), state.to_owned()];
         let numbers = [
-            segment.epoch.as_u64(),
-            segment.base.as_u64(),
-            segment.size_bytes / 1024,
-            segment.records,
-            segment.events,
-            segment.bodies,
-            segment.marks,
-            segment.end.as_u64(),
+            Some(segment.epoch.as_u64()),
+            segment.first.map(LogPosition::as_u64),
+            Some(segment.size_bytes / 1024),
+            Some(segment.records),
+            Some(segment.events),
+            Some(segment.bodies),
+            segment.end.map(LogPosition::as_u64),
         ];
-        row.extend(numbers.map(|number| number.to_string()));
+        let shown = |number: Option<u64>| number.map_or_else(|| "-".into(), |it| it.to_string());
+        row.extend(numbers.map(shown));
         row
     };
     let rows: Vec<_> = segments.iter().map(row).collect();

@@ -21,6 +21,7 @@ mod input;
 mod issuer_keys;
 mod log_command;
 mod logs;
+mod migration;
 mod open_files;
 mod operate;
 mod operate_args;

@@ -30,9 +30,11 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<()> {
         )
     };
     let meter = Meter::new(args.json, "restored", backup.manifest().size_bytes());
-    backup
-        .copy_to(&restoring.log_path(), &metered(meter))
-        .with_context(unfinished)?;
+    if !restore.is_copying() {
+        backup
+            .copy_to(&restoring.log_path(), &metered(meter))
+            .with_context(unfinished)?;
+    }
     let counts = restore.counts();
     begin_anew(restore, &restoring).with_context(unfinished)?;
     restoring.finish().with_context(unfinished)?;

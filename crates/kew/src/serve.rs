@@ -27,6 +27,7 @@ use crate::bus;
 use crate::cli::print_line;
 use crate::holders;
 use crate::issuer_keys::KeyKeeper;
+use crate::migration::migrate_if_old;
 use crate::open_files;
 use crate::serve_args::ServeArgs;
 use crate::settings::tls::{PlainHttp, TlsSettings};
@@ -137,6 +138,7 @@ fn open_storage(place: &Place) -> Result<(Option<DataDir>, Arc<dyn Storage>)> {
     match place {
         Place::Memory => Ok((None, Arc::new(MemoryStorage::new()))),
         Place::Directory(path) => {
+            migrate_if_old(path)?;
             let data_dir = DataDir::open(path)
                 .map_err(holders::of_data_dir)
                 .with_context(|| format!("cannot use the data directory {}", path.display()))?;

@@ -1,7 +1,7 @@
 //! Makes the golden data directory of the current format.
 //!
 //! ```text
-//! cargo run -p kew-log --example golden -- crates/log/tests/golden/v1
+//! cargo run -p kew-log --example golden -- crates/log/tests/golden/v2
 //! ```
 //!
 //! Run it once for a new format version, into a new directory, and keep those of all earlier

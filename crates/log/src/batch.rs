@@ -19,6 +19,7 @@ const VARINT_SIZE_MAX: usize = 5;
 #[derive(Debug)]
 pub struct BatchBuilder {
     position: LogPosition,
+    time_ms: u64,
     buffer: Vec<u8>,
     has_bodies: bool,
 }
@@ -35,9 +36,15 @@ impl BatchBuilder {
         buffer.resize(RECORD_HEADER_SIZE, 0);
         Self {
             position,
+            time_ms: 0,
             buffer,
             has_bodies: false,
         }
+    }
+
+    /// Says the partition's time of the batch, in milliseconds. Times in the log never go back.
+    pub fn set_time_ms(&mut self, time_ms: u64) {
+        self.time_ms = time_ms;
     }
 
     /// Adds a body, and says where it will lie.
@@ -46,13 +53,26 @@ impl BatchBuilder {
     ///
     /// If body and batch together exceed 4 GiB.
     pub fn push_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.push_framed(body, |crc| crc)
+    }
+
+    /// Adds what is left of a damaged body, with a checksum that it does not match. So a reader is told of it.
+    ///
+    /// # Panics
+    ///
+    /// If body and batch together exceed 4 GiB.
+    pub fn push_damaged_body(&mut self, body: &[u8]) -> BodyLocation {
+        self.push_framed(body, |crc| !crc)
+    }
+
+    fn push_framed(&mut self, body: &[u8], stated: impl FnOnce(u32) -> u32) -> BodyLocation {
         let length = u32::try_from(body.len()).expect("a body is far below 4 GiB");
         self.has_bodies = true;
         self.buffer.push(TAG_BODY);
         push_varint(&mut self.buffer, length);
         let offset =
             u32::try_from(self.len_bytes() + BODY_CRC_SIZE).expect("a batch is far below 4 GiB");
-        let crc = body_crc(self.position, offset, body);
+        let crc = stated(body_crc(self.position, offset, body));
         self.buffer.extend_from_slice(&crc.to_le_bytes());
         self.buffer.extend_from_slice(body);
         BodyLocation {
@@ -117,6 +137,10 @@ impl BatchBuilder {
     /// The most that a body of `length` bytes adds to [`len_bytes`](Self::len_bytes).
     pub const fn body_size_bytes_max(length: usize) -> usize {
         1 + VARINT_SIZE_MAX + BODY_CRC_SIZE + length
+    }
+
+    pub(crate) fn time_ms(&self) -> u64 {
+        self.time_ms
     }
 
     /// Whether a body was added.

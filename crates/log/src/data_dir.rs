@@ -4,6 +4,7 @@
 //! manifest belongs to something else, and is left alone.
 
 mod last_backup;
+mod migrating;
 mod restoring;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -17,13 +18,19 @@ use thiserror::Error;
 use crate::storage::FileStorage;
 use crate::storage::{create_directory, sync_directory};
 
+pub use migrating::Migrating;
 pub use restoring::Restoring;
 
-const FORMAT: u32 = 1;
+/// The format that this version reads and writes.
+const FORMAT: u32 = 2;
+/// The one before it, which a start brings to the present one.
+const OLD_FORMAT: u32 = 1;
 const LOCK: &str = "lock";
 const MANIFEST: &str = "MANIFEST";
 const MANIFEST_IN_PREPARATION: &str = "MANIFEST.new";
 const PARTITION: &str = "partition-0";
+/// The log in the present format, while and just after it is made of an old one.
+const MIGRATED: &str = "migrated-0";
 /// Certificates and keys, which may exist before any data. Nothing here reads them.
 const TLS: &str = "tls";
 /// Entries that file systems put into the root of a new volume.
@@ -126,6 +133,39 @@ pub enum DataDirError {
         /// The newest format that can be read.
         supported: u32,
     },
+    /// An older Kew has written here, and no start of this version has brought the directory to its format.
+    #[error(
+        "the data directory {} has format {found}: start kew serve with it once, which brings it to format {current}",
+        path.display()
+    )]
+    OldFormat {
+        /// The data directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+        /// The format that this version writes.
+        current: u32,
+    },
+    /// It is not known which of two logs counts.
+    #[error(
+        "the data directory {} holds two logs of format {FORMAT}, {PARTITION} and {MIGRATED}: \
+         move the one that does not count out of it",
+        path.display()
+    )]
+    TwoLogs {
+        /// The data directory.
+        path: PathBuf,
+    },
+    /// A log cannot be replaced by another one.
+    #[error(
+        "{} must be a directory of the same file system as the directory that holds it: \
+         move its files there first",
+        path.display()
+    )]
+    NotMovable {
+        /// The directory of the log.
+        path: PathBuf,
+    },
     /// The manifest is not one that Kew writes.
     #[error("{} is damaged: {what}", path.display())]
     DamagedManifest {
@@ -144,10 +184,11 @@ impl DataDir {
         // Checked before anything is created, so that a wrong path leaves no trace.
         refuse_foreign(&path)?;
         let lock = lock(&path)?;
-        let id = match read_manifest(&path)? {
+        let id = match read_current_manifest(&path)? {
             Some(id) => id,
             None => create_manifest(&path)?,
         };
+        migrating::tidy(&path)?;
         let partition = path.join(PARTITION);
         create_directory(&partition).map_err(failed("create", &partition))?;
         Ok(Self {
@@ -160,7 +201,7 @@ impl DataDir {
     /// Opens and locks a data directory that exists.
     pub fn open_existing(path: impl Into<PathBuf>) -> Result<Self, DataDirError> {
         let path = path.into();
-        match read_manifest(&path)? {
+        match read_current_manifest(&path)? {
             Some(_) => Self::open(path),
             None => Err(DataDirError::Missing { path }),
         }
@@ -181,13 +222,14 @@ impl DataDir {
     /// Opens a data directory's log to inspect it; changes nothing. Refused while a server uses the
     /// directory, because a log that is being written to looks damaged.
     pub fn inspect(path: &Path) -> Result<Inspection, DataDirError> {
-        if read_manifest(path)?.is_none() {
+        if read_current_manifest(path)?.is_none() {
             return Err(DataDirError::Missing {
                 path: path.to_owned(),
             });
         }
         let lock = lock_to_look(path)?;
-        let partition = path.join(PARTITION);
+        migrating::refuse_two_logs(path)?;
+        let partition = migrating::log_path(path);
         let storage = FileStorage::read_only(&partition).map_err(failed("open", &partition))?;
         Ok(Inspection {
             storage,
@@ -200,12 +242,12 @@ impl DataDir {
         let missing = || DataDirError::Missing {
             path: path.to_owned(),
         };
-        read_manifest(path)?.ok_or_else(missing)
+        read_current_manifest(path)?.ok_or_else(missing)
     }
 
     /// The directory with a data directory's log. Names of its files are relative to it.
     pub fn log_path(path: &Path) -> PathBuf {
-        path.join(PARTITION)
+        migrating::log_path(path)
     }
 
     /// The file that the process using a data directory locks.
@@ -301,8 +343,26 @@ struct Manifest {
     id: String,
 }
 
-/// The directory's id, or `None` if there is no manifest.
-fn read_manifest(directory: &Path) -> Result<Option<String>, DataDirError> {
+/// What a manifest says.
+struct Found {
+    format: u32,
+    id: String,
+}
+
+/// The directory's id, or `None` if there is no manifest. An older format is refused.
+fn read_current_manifest(directory: &Path) -> Result<Option<String>, DataDirError> {
+    match read_manifest(directory)? {
+        Some(Found { format, .. }) if format < FORMAT => Err(DataDirError::OldFormat {
+            path: directory.to_owned(),
+            found: format,
+            current: FORMAT,
+        }),
+        found => Ok(found.map(|found| found.id)),
+    }
+}
+
+/// The manifest of any format up to the present one, or `None` if there is none.
+fn read_manifest(directory: &Path) -> Result<Option<Found>, DataDirError> {
     let path = directory.join(MANIFEST);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
@@ -333,7 +393,7 @@ fn read_manifest(directory: &Path) -> Result<Option<String>, DataDirError> {
             2 * ID_SIZE
         )));
     }
-    Ok(Some(id))
+    Ok(Some(Found { format, id }))
 }
 
 fn create_manifest(directory: &Path) -> Result<String, DataDirError> {
@@ -341,6 +401,12 @@ fn create_manifest(directory: &Path) -> Result<String, DataDirError> {
     getrandom::fill(&mut random)
         .map_err(|error| failed("make an id for", directory)(io::Error::other(error)))?;
     let id: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    write_manifest(directory, &id)?;
+    Ok(id)
+}
+
+/// Says that the directory has the present format, in one step.
+fn write_manifest(directory: &Path, id: &str) -> Result<(), DataDirError> {
     let text = format!(
         "# Kew wrote this file. It says how to read the directory.\nformat = {FORMAT}\nid = \"{id}\"\n"
     );
@@ -348,8 +414,7 @@ fn create_manifest(directory: &Path) -> Result<String, DataDirError> {
     let path = directory.join(MANIFEST);
     write_durably(&temporary, text.as_bytes()).map_err(failed("write", &temporary))?;
     fs::rename(&temporary, &path).map_err(failed("create", &path))?;
-    sync_directory(directory).map_err(failed("sync", directory))?;
-    Ok(id)
+    sync_directory(directory).map_err(failed("sync", directory))
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {

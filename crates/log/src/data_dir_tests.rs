@@ -1,6 +1,7 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use super::*;
+use crate::Storage as _;
 
 fn temporary() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
@@ -100,15 +101,15 @@ fn a_newer_format_and_a_damaged_manifest_are_refused() {
     };
     let message = with("format = 4\nshards = [1, 2]\n");
     assert!(
-        message.ends_with("has format 4, and this version of Kew reads formats up to 1"),
+        message.ends_with("has format 4, and this version of Kew reads formats up to 2"),
         "{message}"
     );
     for damaged in [
         "",
-        "format = 1\n",
+        "format = 2\n",
         "format = 0\nid = \"00000000000000000000000000000000\"\n",
-        "format = 1\nid = \"short\"\n",
-        "format = 1\nid = \"00000000000000000000000000000000\"\nmore = 1\n",
+        "format = 2\nid = \"short\"\n",
+        "format = 2\nid = \"00000000000000000000000000000000\"\nmore = 1\n",
         "format",
         "\u{0}\u{0}\u{0}\u{0}",
     ] {
@@ -174,4 +175,168 @@ fn the_time_of_the_last_backup_is_kept() {
     assert_eq!(DataDir::last_backup(place.path()).unwrap(), Some(at));
     fs::write(place.path().join("LAST_BACKUP"), "damaged").unwrap();
     assert_eq!(DataDir::last_backup(place.path()).unwrap(), None);
+}
+
+/// The beginning of a segment, of which magic and version have their places in all formats.
+fn segment(version: u8) -> Vec<u8> {
+    [b"KEWSEGM\0", &[version, 0, 0, 0, 0, 0, 0, 0][..]].concat()
+}
+
+const OLD: &str = "segment-00000000000000000001";
+const NEW: &str = "segment-00000000000000000002";
+const SET_ASIDE: &str = "damaged-1-segment-00000000000000000001";
+
+/// A directory of the format before, with files that stand for its log.
+fn old_directory(path: &Path) {
+    fs::create_dir_all(path.join(PARTITION)).unwrap();
+    fs::write(path.join(PARTITION).join(SET_ASIDE), "damaged").unwrap();
+    fs::write(path.join(PARTITION).join("ballast"), "0").unwrap();
+    let id = "0123456789abcdef0123456789abcdef";
+    fs::write(path.join(MANIFEST), format!("format = 1\nid = \"{id}\"\n")).unwrap();
+    fs::write(path.join(PARTITION).join(OLD), segment(1)).unwrap();
+}
+
+/// What stands for the new log.
+fn new_log(path: &Path) {
+    fs::create_dir_all(path.join(MIGRATED)).unwrap();
+    fs::write(path.join(MIGRATED).join(NEW), segment(2)).unwrap();
+}
+
+fn log_files(path: &Path) -> Vec<String> {
+    names_in(&path.join(PARTITION)).unwrap()
+}
+
+#[test]
+fn an_old_format_is_refused_by_everything_but_a_migration() {
+    let place = temporary();
+    let path = place.path().join("data");
+    old_directory(&path);
+    for refused in [
+        DataDir::open(&path).err(),
+        DataDir::open_existing(&path).err(),
+        DataDir::inspect(&path).err(),
+        DataDir::id_of(&path).err(),
+    ] {
+        let refused = refused.unwrap().to_string();
+        assert!(
+            refused.contains("has format 1: start kew serve"),
+            "{refused}"
+        );
+    }
+    let migrating = Migrating::begin(&path).unwrap().unwrap();
+    let busy = Migrating::begin(&path);
+    assert!(matches!(busy, Err(DataDirError::InUse { .. })), "{busy:?}");
+    assert!(migrating.old_storage().unwrap().create("x").is_err());
+    new_log(&path);
+    drop(migrating);
+    // It was given up: its space is free again.
+    assert_eq!(
+        names_in(&path).unwrap(),
+        ["MANIFEST", "lock", "partition-0"]
+    );
+    assert_eq!(log_files(&path), ["ballast", SET_ASIDE, OLD]);
+
+    let migrating = Migrating::begin(&path).unwrap().unwrap();
+    new_log(&path);
+    migrating.finish().unwrap();
+    assert_eq!(
+        names_in(&path).unwrap(),
+        ["MANIFEST", "lock", "partition-0"]
+    );
+    // What a repair has set aside is nobody's log.
+    assert_eq!(log_files(&path), [SET_ASIDE, NEW]);
+    assert!(Migrating::begin(&path).unwrap().is_none());
+    let directory = DataDir::open(&path).unwrap();
+    assert_eq!(directory.id(), "0123456789abcdef0123456789abcdef");
+}
+
+#[test]
+fn a_migration_that_is_cut_off_leaves_one_log_or_the_other() {
+    let place = temporary();
+    /// Its name, whether the manifest says the new format then, and what was done until then.
+    type Moment = (&'static str, bool, fn(&Path));
+    let moments: [Moment; 6] = [
+        ("half of the new log", false, |_| {}),
+        ("a manifest in preparation", false, |path| {
+            fs::write(path.join(MANIFEST_IN_PREPARATION), "format = 2").unwrap();
+        }),
+        ("the switch", true, |_| {}),
+        ("half of the old log removed", true, |path| {
+            fs::remove_file(path.join(PARTITION).join(OLD)).unwrap();
+        }),
+        ("all of the old log removed", true, |path| {
+            fs::remove_dir_all(path.join(PARTITION)).unwrap();
+        }),
+        ("the new log has its name", true, |path| {
+            fs::remove_dir_all(path.join(PARTITION)).unwrap();
+            fs::rename(path.join(MIGRATED), path.join(PARTITION)).unwrap();
+        }),
+    ];
+    for (number, (moment, is_switched, act)) in moments.into_iter().enumerate() {
+        let path = place.path().join(number.to_string());
+        old_directory(&path);
+        new_log(&path);
+        if is_switched {
+            write_manifest(&path, "0123456789abcdef0123456789abcdef").unwrap();
+        }
+        act(&path);
+        match Migrating::begin(&path).unwrap() {
+            Some(migrating) => {
+                assert!(!is_switched, "{moment}");
+                assert_eq!(log_files(&path), ["ballast", SET_ASIDE, OLD], "{moment}");
+                let new = names_in(&path.join(MIGRATED)).unwrap();
+                assert!(new.is_empty(), "{moment}: {new:?}");
+                drop(migrating);
+                assert!(DataDir::open(&path).is_err());
+            }
+            None => {
+                assert!(is_switched, "{moment}");
+                let looked = DataDir::inspect(&path).unwrap();
+                let files = looked.storage().list().unwrap();
+                assert_eq!(files, [NEW], "{moment}");
+                drop(looked);
+                DataDir::open(&path).unwrap();
+                assert!(log_files(&path).contains(&NEW.to_owned()), "{moment}");
+                assert!(!log_files(&path).contains(&OLD.to_owned()), "{moment}");
+                assert!(!path.join(MIGRATED).exists(), "{moment}");
+            }
+        }
+    }
+}
+
+#[test]
+fn two_logs_of_the_present_format_are_both_left_alone() {
+    let place = temporary();
+    let path = place.path();
+    drop(DataDir::open(path).unwrap());
+    fs::write(path.join(PARTITION).join(NEW), segment(2)).unwrap();
+    new_log(path);
+    let inspected = DataDir::inspect(path).err();
+    for refused in [DataDir::open(path).err(), inspected] {
+        let refused = refused.unwrap();
+        assert!(matches!(refused, DataDirError::TwoLogs { .. }), "{refused}");
+    }
+    assert_eq!(log_files(path), [NEW]);
+    assert!(path.join(MIGRATED).join(NEW).exists());
+    fs::remove_dir_all(path.join(MIGRATED)).unwrap();
+    DataDir::open(path).unwrap();
+}
+
+#[test]
+fn a_log_that_cannot_be_replaced_is_not_migrated() {
+    let place = temporary();
+    let path = place.path().join("data");
+    old_directory(&path);
+    let elsewhere = place.path().join("elsewhere");
+    fs::rename(path.join(PARTITION), &elsewhere).unwrap();
+    symlink(&elsewhere, path.join(PARTITION)).unwrap();
+    let refused = Migrating::begin(&path).unwrap_err();
+    assert!(
+        matches!(refused, DataDirError::NotMovable { .. }),
+        "{refused}"
+    );
+    // A first start that was killed has made no log.
+    fs::remove_file(path.join(PARTITION)).unwrap();
+    Migrating::begin(&path).unwrap().unwrap().finish().unwrap();
+    assert!(log_files(&path).is_empty());
 }

@@ -6,38 +6,40 @@
 use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
-use crate::{Epoch, LogPosition};
+use crate::{Epoch, LogId, LogPosition};
 
 /// The newest version of the format that this code reads, and the one that it writes.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// The size of the header at a segment's start. Records begin after it.
 pub(crate) const SEGMENT_HEADER_BLOCK_SIZE: u64 = 4096;
-/// The part of the header block in use, including the checksum.
-pub(crate) const SEGMENT_HEADER_SIZE: usize = 68;
+/// The part of the header block in use, including the checksums.
+pub(crate) const SEGMENT_HEADER_SIZE: usize = 88;
 /// The size of the header before each record's payload.
-pub(crate) const RECORD_HEADER_SIZE: usize = 24;
+pub(crate) const RECORD_HEADER_SIZE: usize = 48;
 /// Records begin at multiples of this.
 pub(crate) const RECORD_ALIGNMENT: u64 = 8;
-/// The unit that a disk loses at once.
-pub(crate) const PAGE_SIZE: u64 = 4096;
-/// The smallest mark: a header and nothing more.
-pub(crate) const MARK_RECORD_SIZE: u64 = RECORD_HEADER_SIZE as u64;
+/// The smallest batch: a header and nothing more.
+pub(crate) const BEAT_RECORD_SIZE: u64 = RECORD_HEADER_SIZE as u64;
 /// A roll in full: a header and the number of the next segment.
 pub(crate) const ROLL_RECORD_SIZE: u64 = RECORD_HEADER_SIZE as u64 + 8;
+/// The position of a log's first record. So 0 is before everything.
+pub(crate) const FIRST_POSITION: LogPosition = LogPosition::new(4096);
 
 const SEGMENT_MAGIC: [u8; 8] = *b"KEWSEGM\0";
+/// The first position of a segment that was made before it was known.
+const UNKNOWN: u64 = u64::MAX;
 /// The low byte of the format version.
 const RECORD_VERSION: u8 = FORMAT_VERSION.to_le_bytes()[0];
+/// Epochs in records have six bytes.
+const EPOCH_SIZE: usize = 6;
 
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
-    /// Entries: events and bodies.
+    /// Entries: events and bodies. It has positions, and is equal in all copies of the log.
     Batch,
-    /// A mark: everything before it is durable.
-    Mark,
-    /// The last record of a full segment. The log continues in the next one.
+    /// The last record of a full segment. The log continues in the next one. It has no position of its own.
     Roll,
 }
 
@@ -45,7 +47,6 @@ impl RecordKind {
     const fn to_byte(self) -> u8 {
         match self {
             Self::Batch => 1,
-            Self::Mark => 2,
             Self::Roll => 3,
         }
     }
@@ -53,7 +54,6 @@ impl RecordKind {
     const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
             1 => Some(Self::Batch),
-            2 => Some(Self::Mark),
             3 => Some(Self::Roll),
             _ => None,
         }
@@ -74,11 +74,12 @@ pub(crate) enum FormatError {
 /// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    pub(crate) partition: u32,
+    pub(crate) log: LogId,
     pub(crate) number: u64,
     pub(crate) epoch: Epoch,
-    /// The position of the file's first byte.
-    pub(crate) base: LogPosition,
+    /// The position of the first record. `None` in a segment that was made before that was known: then its
+    /// records say it.
+    pub(crate) first: Option<LogPosition>,
     pub(crate) capacity_bytes: u64,
     /// Random, so that no message body can contain a valid record.
     pub(crate) salt: u64,
@@ -87,17 +88,10 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// Position of the first record.
-    pub(crate) const fn first(&self) -> LogPosition {
-        self.base.plus(SEGMENT_HEADER_BLOCK_SIZE)
-    }
-
-    /// The position after the last byte of the file.
-    pub(crate) const fn limit(&self) -> LogPosition {
-        self.base.plus(self.capacity_bytes)
-    }
-
     pub(crate) fn seal(&self) -> Seal {
+        if is_planted(Bug::OldRecordsTrusted) {
+            return Seal(0);
+        }
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.epoch.as_u64().to_le_bytes());
         bytes[8..].copy_from_slice(&self.salt.to_le_bytes());
@@ -105,18 +99,23 @@ impl SegmentHeader {
     }
 
     pub(crate) fn encode(&self) -> [u8; SEGMENT_HEADER_SIZE] {
+        let first = self.first.map_or(UNKNOWN, LogPosition::as_u64);
         let mut bytes = [0; SEGMENT_HEADER_SIZE];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.partition.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.log.partition.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.epoch.as_u64().to_le_bytes());
-        bytes[32..40].copy_from_slice(&self.base.as_u64().to_le_bytes());
+        bytes[32..40].copy_from_slice(&first.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.capacity_bytes.to_le_bytes());
         bytes[48..56].copy_from_slice(&self.salt.to_le_bytes());
         bytes[56..64].copy_from_slice(&self.durable.as_u64().to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..64]);
-        bytes[64..].copy_from_slice(&crc.to_le_bytes());
+        bytes[64..68].copy_from_slice(&crc.to_le_bytes());
+        bytes[68..84].copy_from_slice(&self.log.cluster.to_le_bytes());
+        // It continues the first one, and does not cover it: a checksum over bytes and their checksum is a constant.
+        let crc = crc32c::crc32c_append(crc, &bytes[68..84]);
+        bytes[84..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
@@ -124,37 +123,51 @@ impl SegmentHeader {
         if bytes[..8] != SEGMENT_MAGIC {
             return Err(FormatError::Damaged("the segment header has no magic"));
         }
+        let damaged = FormatError::Damaged("the segment header does not match its checksum");
         if read_u32(bytes, 64) != crc32c::crc32c(&bytes[..64]) {
-            return Err(FormatError::Damaged(
-                "the segment header does not match its checksum",
-            ));
+            return Err(damaged);
         }
         check_version(read_u32(bytes, 8))?;
-        let header = Self {
-            partition: read_u32(bytes, 12),
+        let crc = crc32c::crc32c_append(read_u32(bytes, 64), &bytes[68..84]);
+        if read_u32(bytes, 84) != crc {
+            return Err(damaged);
+        }
+        let header = Self::read(bytes);
+        header.check()?;
+        Ok(header)
+    }
+
+    /// The fields, which may make no sense.
+    pub(crate) fn read(bytes: &[u8; SEGMENT_HEADER_SIZE]) -> Self {
+        let first = read_u64(bytes, 32);
+        Self {
+            log: LogId {
+                cluster: read_u128(bytes, 68),
+                partition: read_u32(bytes, 12),
+            },
             number: read_u64(bytes, 16),
             epoch: Epoch::new(read_u64(bytes, 24)),
-            base: LogPosition::new(read_u64(bytes, 32)),
+            first: (first != UNKNOWN).then_some(LogPosition::new(first)),
             capacity_bytes: read_u64(bytes, 40),
             salt: read_u64(bytes, 48),
             durable: LogPosition::new(read_u64(bytes, 56)),
-        };
-        header.check()?;
-        Ok(header)
+        }
     }
 
     /// Refuses values that no Kew writes, so that arithmetic on positions, numbers and epochs cannot
     /// overflow.
     pub(crate) fn check(&self) -> Result<(), FormatError> {
         let highest = 1 << 62;
+        let is_position = |position: LogPosition| {
+            position.as_u64() < highest && position.as_u64().is_multiple_of(RECORD_ALIGNMENT)
+        };
         let sane = self.number < highest
-            && self.epoch.as_u64() < highest
-            && self.base.as_u64() < highest
-            && self.base.as_u64().is_multiple_of(RECORD_ALIGNMENT)
+            && self.epoch.as_u64() < 1 << (8 * EPOCH_SIZE - 1)
+            && self.first.is_none_or(is_position)
             && self.capacity_bytes < highest
             && self.capacity_bytes > SEGMENT_HEADER_BLOCK_SIZE
             && self.capacity_bytes.is_multiple_of(RECORD_ALIGNMENT)
-            && self.durable <= self.limit();
+            && is_position(self.durable);
         if sane {
             Ok(())
         } else {
@@ -163,75 +176,114 @@ impl SegmentHeader {
     }
 }
 
+/// Where a segment that was made before its first position was known says it, once it has a record. In a sector of
+/// its own, so that a torn write leaves the header.
+pub(crate) const BEGINNING_OFFSET: u64 = 512;
+pub(crate) const BEGINNING_SIZE: usize = 12;
+
+/// The bytes at [`BEGINNING_OFFSET`].
+pub(crate) fn encode_beginning(seal: Seal, first: LogPosition) -> [u8; BEGINNING_SIZE] {
+    let mut bytes = [0; BEGINNING_SIZE];
+    bytes[..8].copy_from_slice(&first.as_u64().to_le_bytes());
+    let crc = crc32c::crc32c_append(seal.0, &bytes[..8]);
+    bytes[8..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// The first position in these bytes, if they are whole.
+pub(crate) fn decode_beginning(seal: Seal, bytes: &[u8; BEGINNING_SIZE]) -> Option<LogPosition> {
+    let first = LogPosition::new(read_u64(bytes, 0));
+    let is_whole = *bytes == encode_beginning(seal, first);
+    (is_whole && first.as_u64() < 1 << 62).then_some(first)
+}
+
 /// Accepts the versions that this code reads.
 pub(crate) fn check_version(version: u32) -> Result<(), FormatError> {
     match version {
         FORMAT_VERSION => Ok(()),
         0 => Err(FormatError::Damaged("there is no format version 0")),
+        // Its files are read by `v1` alone, and never lie among those of this format.
+        1 => Err(FormatError::Damaged("it has format version 1")),
         newer => Err(FormatError::Newer(newer)),
     }
 }
 
-/// A segment's epoch and salt, folded: the start value of every checksum in it.
+/// A segment's epoch and salt, folded: the start value of every local checksum in it.
 ///
 /// Data written to another segment, or to this file before it was recycled, has another seal and is not
 /// valid here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seal(u32);
 
-impl Seal {
-    fn at(self, position: LogPosition) -> u32 {
-        if is_planted(Bug::OldRecordsTrusted) {
-            return 0;
-        }
-        crc32c::crc32c_append(self.0, &position.as_u64().to_le_bytes())
-    }
-}
-
 /// The header before a payload.
+///
+/// Its *content* checksum covers what is equal in all copies of a log: the log's identity, this header without
+/// what is local, and the payload. The *local* one covers the whole header under the segment's seal, so a
+/// header that validates tells the truth, and a payload is whole if the content checksum matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
-    pub(crate) crc: u32,
-    pub(crate) payload_length: u32,
-    /// The checksum of the record before this one.
+    /// The content checksum.
+    pub(crate) content: u32,
+    /// The content checksum of the batch before this record.
     pub(crate) previous: u32,
+    pub(crate) payload_length: u32,
+    /// Of a roll, where the next batch begins.
+    pub(crate) position: LogPosition,
+    /// The partition's time when it was appended, in milliseconds.
+    pub(crate) time_ms: u64,
+    /// The epoch that appended it.
+    pub(crate) epoch: Epoch,
     pub(crate) kind: RecordKind,
     pub(crate) version: u8,
-    /// Everything before this position was on stable storage before this record was written.
+    /// Everything before this position was on stable storage before this record was written. Local.
     pub(crate) durable: LogPosition,
 }
 
+/// The part of a record's header that the content checksum covers.
+const CONTENT: std::ops::Range<usize> = 8..40;
+
 impl RecordHeader {
-    /// How much of the log the record takes, padding included.
+    /// How much of the file the record takes, padding included.
     pub(crate) fn record_size_bytes(&self) -> u64 {
         record_size_bytes(u64::from(self.payload_length))
     }
 
-    /// Reads a header and accepts it only if its short check holds.
+    /// Where the next batch begins.
+    pub(crate) fn end(&self) -> LogPosition {
+        match self.kind {
+            RecordKind::Batch => self.position.plus(self.record_size_bytes()),
+            RecordKind::Roll => self.position,
+        }
+    }
+
+    /// Reads a header and accepts it only if its local checksum holds.
     ///
-    /// The check makes the search for records in damaged space fast, even if message bodies are full of
-    /// look-alikes: without the salt, no sender can write one that passes.
+    /// Without the salt, no sender of a message can write one that does.
     pub(crate) fn decode(
         bytes: &[u8; RECORD_HEADER_SIZE],
         seal: Seal,
-        position: LogPosition,
     ) -> Result<Self, FormatError> {
-        let Some(kind) = RecordKind::from_byte(bytes[12]) else {
+        let Some(kind) = RecordKind::from_byte(bytes[38]) else {
             return Err(FormatError::Damaged("no record begins here"));
         };
-        if read_u16(bytes, 14) != header_check(bytes, seal, position) {
+        let header = Self {
+            content: read_u32(bytes, 4),
+            previous: read_u32(bytes, 8),
+            payload_length: read_u32(bytes, 12),
+            position: LogPosition::new(read_u64(bytes, 16)),
+            time_ms: read_u64(bytes, 24),
+            epoch: Epoch::new(read_u64(bytes, 32) & ((1 << (8 * EPOCH_SIZE)) - 1)),
+            kind,
+            version: bytes[39],
+            durable: LogPosition::new(read_u64(bytes, 40)),
+        };
+        // Arithmetic on positions must not overflow, whatever the bytes are.
+        if read_u32(bytes, 0) != local_crc(bytes, seal) || header.position.as_u64() >= 1 << 62 {
             return Err(FormatError::Damaged(
-                "the record header does not match its check",
+                "the record header does not match its checksum",
             ));
         }
-        Ok(Self {
-            crc: read_u32(bytes, 0),
-            payload_length: read_u32(bytes, 4),
-            previous: read_u32(bytes, 8),
-            kind,
-            version: bytes[13],
-            durable: LogPosition::new(read_u64(bytes, 16)),
-        })
+        Ok(header)
     }
 
     /// Refuses a record of a newer version, once its checksum has shown that it is whole.
@@ -240,60 +292,75 @@ impl RecordHeader {
     }
 
     /// Whether bytes could begin a record at all. Cheap, for the search over a whole segment.
-    pub(crate) fn is_possible(kind: u8, version: u8) -> bool {
-        RecordKind::from_byte(kind).is_some() && version == RECORD_VERSION
+    pub(crate) fn is_possible(bytes: &[u8]) -> bool {
+        bytes[39] == RECORD_VERSION && RecordKind::from_byte(bytes[38]).is_some()
     }
 }
 
-/// How much of the log a record with such a payload takes, padding included.
+/// How much of a file a record with such a payload takes, padding included.
 pub(crate) const fn record_size_bytes(payload_length: u64) -> u64 {
     (RECORD_HEADER_SIZE as u64 + payload_length).next_multiple_of(RECORD_ALIGNMENT)
 }
 
-/// Completes a record in place: `buffer` holds room for the header, then the payload.
-///
-/// Returns the record's checksum, which the next record repeats.
-pub(crate) fn seal_record(
-    buffer: &mut Vec<u8>,
-    seal: Seal,
-    position: LogPosition,
-    kind: RecordKind,
-    previous: u32,
-    durable: LogPosition,
-) -> u32 {
-    let payload_length = u32::try_from(buffer.len() - RECORD_HEADER_SIZE)
-        .expect("a batch is bounded by its segment, far below 4 GiB");
-    buffer[4..8].copy_from_slice(&payload_length.to_le_bytes());
-    buffer[8..12].copy_from_slice(&previous.to_le_bytes());
-    buffer[12] = kind.to_byte();
-    buffer[13] = RECORD_VERSION;
-    buffer[16..24].copy_from_slice(&durable.as_u64().to_le_bytes());
-    let check = header_check(buffer, seal, position);
-    buffer[14..16].copy_from_slice(&check.to_le_bytes());
-    let crc = crc32c::crc32c_append(seal.at(position), &buffer[4..]);
-    buffer[..4].copy_from_slice(&crc.to_le_bytes());
-    let padded = buffer.len().next_multiple_of(8);
-    buffer.resize(padded, 0);
-    crc
+/// What a record is sealed with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sealing {
+    /// Of the log: [`LogId::chain_start`].
+    pub(crate) chain_start: u32,
+    pub(crate) seal: Seal,
+    pub(crate) kind: RecordKind,
+    pub(crate) previous: u32,
+    pub(crate) position: LogPosition,
+    pub(crate) time_ms: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) durable: LogPosition,
 }
 
-/// The checksum that a record must have, from its header as it was read and its payload.
-pub(crate) fn record_crc(
+/// Completes a record in place: `buffer` holds room for the header, then the payload.
+///
+/// Returns the record's content checksum, which the next record repeats.
+pub(crate) fn seal_record(buffer: &mut Vec<u8>, sealing: Sealing) -> u32 {
+    let (header, payload) = buffer
+        .split_first_chunk_mut::<RECORD_HEADER_SIZE>()
+        .expect("a buffer has room for the header");
+    let payload_length =
+        u32::try_from(payload.len()).expect("a batch is bounded by its segment, far below 4 GiB");
+    header[8..12].copy_from_slice(&sealing.previous.to_le_bytes());
+    header[12..16].copy_from_slice(&payload_length.to_le_bytes());
+    header[16..24].copy_from_slice(&sealing.position.as_u64().to_le_bytes());
+    header[24..32].copy_from_slice(&sealing.time_ms.to_le_bytes());
+    let epoch = sealing.epoch.as_u64().to_le_bytes();
+    header[32..32 + EPOCH_SIZE].copy_from_slice(&epoch[..EPOCH_SIZE]);
+    header[38] = sealing.kind.to_byte();
+    header[39] = RECORD_VERSION;
+    let content = content_crc(header, payload, sealing.chain_start);
+    header[4..8].copy_from_slice(&content.to_le_bytes());
+    seal_again(header, sealing.seal, sealing.durable);
+    let padded = buffer.len().next_multiple_of(8);
+    buffer.resize(padded, 0);
+    content
+}
+
+/// Seals the header of a record for another segment, or with another durable position. Its content stays.
+pub(crate) fn seal_again(header: &mut [u8; RECORD_HEADER_SIZE], seal: Seal, durable: LogPosition) {
+    header[40..].copy_from_slice(&durable.as_u64().to_le_bytes());
+    let local = local_crc(header, seal);
+    header[..4].copy_from_slice(&local.to_le_bytes());
+}
+
+/// The content checksum that a record must have. It reads the payload once, and local checksums do not read it.
+pub(crate) fn content_crc(
     header: &[u8; RECORD_HEADER_SIZE],
     payload: &[u8],
-    seal: Seal,
-    position: LogPosition,
+    chain_start: u32,
 ) -> u32 {
-    let crc = crc32c::crc32c_append(seal.at(position), &header[4..]);
+    let crc = crc32c::crc32c_append(chain_start, &header[CONTENT]);
     crc32c::crc32c_append(crc, payload)
 }
 
-/// Sixteen bits over all of the header but its two checks. `bytes` holds at least a header.
-fn header_check(bytes: &[u8], seal: Seal, position: LogPosition) -> u16 {
-    let crc = crc32c::crc32c_append(seal.at(position), &bytes[4..14]);
-    let crc = crc32c::crc32c_append(crc, &bytes[16..RECORD_HEADER_SIZE]);
-    let [low, high, ..] = crc.to_le_bytes();
-    u16::from_le_bytes([low, high])
+/// The local checksum that a header must have.
+pub(crate) fn local_crc(header: &[u8; RECORD_HEADER_SIZE], seal: Seal) -> u32 {
+    crc32c::crc32c_append(seal.0, &header[4..])
 }
 
 /// The checksum before a body. It covers the body's place, so that a stale or misdirected block is noticed
@@ -316,6 +383,10 @@ pub(crate) fn read_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from(read_u32(bytes, at)) | u64::from(read_u32(bytes, at + 4)) << 32
 }
 
+pub(crate) fn read_u128(bytes: &[u8], at: usize) -> u128 {
+    u128::from(read_u64(bytes, at)) | u128::from(read_u64(bytes, at + 8)) << 64
+}
+
 /// The names of files in a log's directory.
 pub(crate) mod names {
     /// The meaning of a name.
@@ -328,6 +399,8 @@ pub(crate) mod names {
         Temporary,
         /// Space reserved for a full disk.
         Ballast,
+        /// What says up to where the log was durable.
+        Proof,
         /// A file that a repair set aside.
         SetAside,
         Foreign,
@@ -372,6 +445,9 @@ pub(crate) mod names {
         }
         if name == crate::ballast::NAME {
             return Name::Ballast;
+        }
+        if name == crate::proof::NAME {
+            return Name::Proof;
         }
         if set_aside_number(name).is_some() {
             return Name::SetAside;

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use crate::batch::{Entries, Entry};
 use crate::format::{RECORD_HEADER_SIZE, RecordKind, body_crc, names};
+use crate::proof;
 use crate::reader::records::{Record, RecordReader};
 use crate::recovery::{self, OpenError};
 use crate::replay::Ignore;
-use crate::segment::Segment;
+use crate::segment::{Blank, Segment};
 use crate::snapshot;
 use crate::storage::{self, IoFailure, Storage};
 use crate::survey::{Survey, format_error};
@@ -58,22 +59,37 @@ pub struct SegmentReport {
     pub number: u64,
     /// The epoch that made it.
     pub epoch: Epoch,
-    /// The position of the file's first byte.
-    pub base: LogPosition,
+    /// The position of its first record; `None` if it has no record and was made before that was known.
+    pub first: Option<LogPosition>,
     /// Size of the file.
     pub size_bytes: u64,
     /// Its role.
     pub state: SegmentState,
-    /// The position after the last valid record.
-    pub end: LogPosition,
-    /// How many valid records it holds.
+    /// The position after the last valid record; `None` like the first.
+    pub end: Option<LogPosition>,
+    /// How many batches it holds.
     pub records: u64,
-    /// How many of them are marks.
-    pub marks: u64,
     /// How many events they hold.
     pub events: u64,
     /// How many bodies they hold.
     pub bodies: u64,
+}
+
+impl SegmentReport {
+    fn of_blank(blank: &Blank, state: SegmentState) -> Self {
+        Self {
+            file: blank.name.clone(),
+            number: blank.header.number,
+            epoch: blank.header.epoch,
+            first: None,
+            size_bytes: blank.header.capacity_bytes,
+            state,
+            end: None,
+            records: 0,
+            events: 0,
+            bodies: 0,
+        }
+    }
 }
 
 /// The role of a segment.
@@ -175,6 +191,9 @@ fn examine(
             Err(error) => findings.add(error)?,
         }
     }
+    if let Some((offset, error)) = survey.proof.damage.take() {
+        findings.add(format_error(proof::NAME, offset, error))?;
+    }
     for (index, segment) in survey.chain.iter().enumerate() {
         let state = match index.cmp(&active) {
             Ordering::Less => SegmentState::Sealed,
@@ -182,13 +201,28 @@ fn examine(
             Ordering::Greater => SegmentState::Prepared,
         };
         let next = survey.chain.get(index + 1).map(|next| &**next);
-        let mut limit = segment.end_before(next).min(segment.header.limit());
+        let mut limit = segment.end_before(next);
         if report.end > segment.first() {
             limit = limit.min(report.end);
         }
-        let scan = scan(segment, limit, bodies, &mut findings)?;
+        let durable = match state {
+            SegmentState::Sealed => durable_by(segment, next),
+            _ => LogPosition::default(),
+        };
+        let scan = scan(segment, limit, durable, bodies, &mut findings)?;
         report.segments.push(scan.report(segment, state));
     }
+    let last = survey.chain.last().map_or(0, |last| last.header.number);
+    let state_of = |blank: &Blank| match blank.header.number > last {
+        true => SegmentState::Prepared,
+        false => SegmentState::Superseded,
+    };
+    let blanks = survey.blanks.iter();
+    let mut blanks: Vec<_> = blanks
+        .map(|it| SegmentReport::of_blank(it, state_of(it)))
+        .collect();
+    blanks.sort_by_key(|blank| (blank.state == SegmentState::Superseded, blank.number));
+    report.segments.append(&mut blanks);
     for segment in &survey.superseded {
         let scan = Scan::nothing_in(segment);
         let state = SegmentState::Superseded;
@@ -280,12 +314,11 @@ impl Scan {
             file: segment.name.clone(),
             number: segment.header.number,
             epoch: segment.header.epoch,
-            base: segment.base(),
+            first: Some(segment.first()),
             size_bytes: segment.header.capacity_bytes,
             state,
-            end: self.end,
+            end: Some(self.end),
             records: self.counts.records,
-            marks: self.counts.marks,
             events: self.counts.events,
             bodies: self.counts.bodies,
         }
@@ -298,13 +331,12 @@ impl Scan {
         bodies: Bodies,
         findings: &mut Findings,
     ) -> Result<(), IoFailure> {
-        self.counts.records += 1;
         self.end = record.end();
         self.durable = self.durable.max(record.header.durable);
         match record.header.kind {
-            RecordKind::Mark => self.counts.marks += 1,
             RecordKind::Roll => {}
             RecordKind::Batch => {
+                self.counts.records += 1;
                 for entry in Entries::new(record.payload) {
                     let Ok(entry) = entry else { break };
                     self.pass_entry(segment, record.position, entry, bodies, findings)?;
@@ -337,10 +369,11 @@ impl Scan {
 }
 
 /// Reads all records of one segment up to a position, and continues after damage. This also covers segments
-/// that no start reads, because they lie before the snapshot and hold bodies only.
+/// that no start reads, because they lie before the snapshot and hold bodies only. `durable` is known from elsewhere.
 fn scan(
     segment: &Segment,
     limit: LogPosition,
+    durable: LogPosition,
     bodies: Bodies,
     findings: &mut Findings,
 ) -> Result<Scan, IoFailure> {
@@ -359,17 +392,19 @@ fn scan(
             }
             Err(error) => {
                 let found = reader.find_from(at)?;
-                let Some(found) = found.filter(|found| *found < limit) else {
-                    break;
-                };
                 holes.push((at, error));
-                at = found;
+                match found.filter(|found| *found < limit) {
+                    Some(found) => at = found,
+                    None => break,
+                }
             }
         }
     }
+    // A repair leaves nothing that proves anything in a segment that it has rewritten, with what it could not read.
+    let is_proven = scan.durable > LogPosition::default();
     for (position, error) in holes {
         // After the last proven position, a hole is part of a torn tail.
-        if position < scan.durable {
+        if position < scan.durable || (is_proven && position < durable) {
             let offset = segment.offset_of(position);
             findings.add(format_error(&segment.name, offset, error))?;
         }
@@ -377,15 +412,39 @@ fn scan(
     Ok(scan)
 }
 
-/// The damage in one segment, inspected by itself.
-pub(crate) fn damage_in(segment: &Segment) -> Result<Vec<Damage>, IoFailure> {
-    damage_before(segment, segment.header.limit())
+/// Where the next segment goes on, everything before was durable. A log that was rebuilt begins far behind.
+fn durable_by(segment: &Segment, next: Option<&Segment>) -> LogPosition {
+    let end = segment.end_before(next);
+    let goes_on = next.is_some_and(|next| next.first() == end);
+    if goes_on { end } else { LogPosition::default() }
 }
 
-/// The damage in one segment before a position.
+/// The damage in one segment, which the next one follows.
+pub(crate) fn damage_in(
+    segment: &Segment,
+    next: Option<&Segment>,
+) -> Result<Vec<Damage>, IoFailure> {
+    let durable = durable_by(segment, next);
+    damage_until(segment, segment.limit(), durable)
+}
+
+/// The damage in one segment before a position up to which a backup has its records.
 pub(crate) fn damage_before(segment: &Segment, end: LogPosition) -> Result<Vec<Damage>, IoFailure> {
+    let limit = segment.limit();
+    // There is always room for a roll. Only the end of a log before a repair is not known, and then it is the file's.
+    let durable = match end < limit {
+        true => end,
+        false => LogPosition::default(),
+    };
+    damage_until(segment, end.min(limit), durable)
+}
+
+fn damage_until(
+    segment: &Segment,
+    limit: LogPosition,
+    durable: LogPosition,
+) -> Result<Vec<Damage>, IoFailure> {
     let mut findings = Findings::default();
-    let limit = end.min(segment.header.limit());
-    scan(segment, limit, Bodies::Check, &mut findings)?;
+    scan(segment, limit, durable, Bodies::Check, &mut findings)?;
     Ok(findings.damage)
 }

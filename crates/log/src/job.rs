@@ -9,8 +9,9 @@ use bytes::Bytes;
 use crate::LogPosition;
 use crate::ballast::{self, MadeBallast};
 use crate::format::{SegmentHeader, names};
-use crate::segment::{self, MakeError, Recycled, Segment, Source};
-use crate::snapshot::{self, SnapshotContent, SnapshotError};
+use crate::proof::WriteClaim;
+use crate::segment::{self, Blank, MakeError, Recycled, Segment, Source};
+use crate::snapshot::{self, SnapshotContent, SnapshotError, SnapshotHeader};
 use crate::storage::{self, IoFailure, Storage};
 use crate::{Body, BodyError};
 
@@ -183,7 +184,8 @@ impl fmt::Debug for JobOutcome {
 /// One record on its way to its file.
 pub(crate) struct Write {
     pub(crate) segment: Arc<Segment>,
-    pub(crate) position: LogPosition,
+    /// Where in the file.
+    pub(crate) offset: u64,
     pub(crate) record: Bytes,
 }
 
@@ -191,6 +193,8 @@ pub(crate) struct Write {
 pub(crate) struct Commit {
     /// In order of position.
     pub(crate) writes: Vec<Write>,
+    /// A claim that everything before is durable. Only if there is nothing to write: a record says it too.
+    pub(crate) claim: Option<WriteClaim>,
     /// Everything up to here is durable when the commit is done.
     pub(crate) end: LogPosition,
 }
@@ -205,10 +209,13 @@ impl Commit {
         {
             let segment = &writes[0].segment;
             for write in writes {
-                let offset = segment.offset_of(write.position);
-                storage::write_all_at(&*segment.file, &segment.name, &write.record, offset)?;
+                let (name, record) = (&segment.name, &write.record);
+                storage::write_all_at(&*segment.file, name, record, write.offset)?;
             }
             storage::sync_data(&*segment.file, &segment.name)?;
+        }
+        if let Some(claim) = self.claim {
+            claim.run()?;
         }
         Ok(self.end)
     }
@@ -224,14 +231,14 @@ pub(crate) struct Prepare {
 
 /// The result of preparing a segment.
 pub(crate) struct Prepared {
-    pub(crate) result: Result<Arc<Segment>, MakeError>,
+    pub(crate) result: Result<Blank, MakeError>,
     /// Whether the ballast had to make room for it.
     pub(crate) took_ballast: bool,
 }
 
 impl Prepare {
     fn run(self, storage: &dyn Storage) -> Prepared {
-        let make = |source| segment::make(storage, self.header, source, &[]).map(Arc::new);
+        let make = |source| segment::make(storage, self.header, source, &[]);
         let result = make(self.source);
         if let Err(MakeError::Unfinished(failure)) = &result
             && failure.is_no_space()
@@ -256,8 +263,7 @@ impl Prepare {
 }
 
 pub(crate) struct WriteSnapshot {
-    pub(crate) position: LogPosition,
-    pub(crate) chain: u32,
+    pub(crate) header: SnapshotHeader,
     pub(crate) content: Box<dyn SnapshotContent>,
     /// Whether it may use the space of the ballast.
     pub(crate) may_take_ballast: bool,
@@ -274,7 +280,7 @@ pub(crate) struct WrittenSnapshot {
 impl WriteSnapshot {
     fn run(self, storage: &dyn Storage) -> WrittenSnapshot {
         let mut content = self.content;
-        let mut write = || snapshot::write(storage, self.position, self.chain, &mut *content);
+        let mut write = || snapshot::write(storage, self.header, &mut *content);
         let mut took_ballast = false;
         let mut result = write();
         if let Err(SnapshotError::Unfinished(failure)) = &result

@@ -19,6 +19,7 @@ mod log;
 mod options;
 mod pages;
 mod position;
+mod proof;
 mod reader;
 mod recovery;
 mod replay;
@@ -28,27 +29,27 @@ mod segment;
 mod snapshot;
 mod storage;
 mod survey;
+mod v1;
 mod walk;
 
 pub use backup::{
     BackupPlan, PlannedSegment, ReplayEnd, check_file, identity, plan_backup, remove, replay,
 };
 pub use batch::BatchBuilder;
-pub use data_dir::{DataDir, DataDirError, Inspection, Restoring};
+pub use data_dir::{DataDir, DataDirError, Inspection, Migrating, Restoring};
 pub use inspect::{Damage, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify};
 pub use job::{Job, JobKind, JobOutcome};
 pub use log::{
     AppendError, BeginBackupError, BeginSnapshotError, Log, LogFailed, LogSpace, PinId,
     Reservation, ReserveError, SegmentSpan,
 };
-pub use options::LogOptions;
+pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
 pub use pages::{
     ManifestContent, ManifestError, PageAppender, PageContent, PageDamage, PageError, PageNumber,
-    PageOptions, PagePlace, PageReader, PageStore, PageTable, PagesIdentity, PlannedManifest,
-    ReadManifest, ReadPage, Restored, TablePage, WriteManifest, WrittenManifest, read_manifest,
-    read_table,
+    PageOptions, PagePlace, PageReader, PageStore, PageTable, PlannedManifest, ReadManifest,
+    ReadPage, Restored, TablePage, WriteManifest, WrittenManifest, read_manifest, read_table,
 };
-pub use position::{BodyLocation, Epoch, LogPosition};
+pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, Replay};
@@ -59,3 +60,4 @@ pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,
     StorageFile, create_directory,
 };
+pub use v1::{FirstFormatBody, FirstFormatLog};

@@ -1,6 +1,6 @@
 //! The sizes of a log.
 
-use crate::format::{MARK_RECORD_SIZE, RECORD_HEADER_SIZE, ROLL_RECORD_SIZE};
+use crate::format::{RECORD_HEADER_SIZE, ROLL_RECORD_SIZE};
 use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, record_size_bytes};
 
 /// A segment's size is a multiple of this.
@@ -8,6 +8,9 @@ const SEGMENT_SIZE_UNIT_BYTES: u64 = 4096;
 const SEGMENT_SIZE_BYTES_MAX: u64 = 1 << 30;
 /// The least room that a turn with settlements only needs.
 const SETTLEMENT_TURN_BYTES: u64 = 4096;
+
+/// No batch is larger, whatever the options are. It holds for every kind of log, and is known before a decision.
+pub const BATCH_SIZE_BYTES_MAX: u64 = 16 << 20;
 
 /// Sizes and bounds. All may change between two opens of the same log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +20,7 @@ pub struct LogOptions {
     /// No segment is larger than this. The exceptions are a recovery's segment, which holds the records it
     /// copies, and a segment for one large batch.
     pub segment_size_max_bytes: u64,
-    /// Bounds the payload of one batch, unless more room was reserved for it.
+    /// Bounds the payload of one batch, unless more room was reserved for it, up to [`BATCH_SIZE_BYTES_MAX`].
     pub batch_size_max_bytes: u64,
     /// The least room for a batch. With less, the log continues in the next segment.
     pub turn_space_min_bytes: u64,
@@ -70,6 +73,12 @@ impl LogOptions {
                 self.turn_space_min_bytes, self.batch_size_max_bytes
             ));
         }
+        if self.batch_size_max_bytes > BATCH_SIZE_BYTES_MAX {
+            return Err(format!(
+                "a batch size of {} bytes is above the maximum of {BATCH_SIZE_BYTES_MAX} bytes",
+                self.batch_size_max_bytes
+            ));
+        }
         let room = room_bytes(first - first.min(SEGMENT_HEADER_BLOCK_SIZE));
         let needed = self.turn_space_min_bytes + self.settlement_reserve_bytes;
         if room < needed {
@@ -89,7 +98,6 @@ impl LogOptions {
         let needed = SEGMENT_HEADER_BLOCK_SIZE
             + records_bytes
             + record_size_bytes(self.turn_space_min_bytes + self.settlement_reserve_bytes)
-            + MARK_RECORD_SIZE
             + ROLL_RECORD_SIZE;
         let mut size = self.segment_size_first_bytes;
         while size < needed {
@@ -99,8 +107,8 @@ impl LogOptions {
     }
 }
 
-/// The largest payload for which `free_bytes` of a segment are enough. There is always room for a mark and a
-/// roll after each batch.
+/// The largest payload for which `free_bytes` of a segment are enough. There is always room for a roll after each
+/// batch.
 pub(crate) fn room_bytes(free_bytes: u64) -> u64 {
-    free_bytes.saturating_sub(MARK_RECORD_SIZE + ROLL_RECORD_SIZE + RECORD_HEADER_SIZE as u64)
+    free_bytes.saturating_sub(ROLL_RECORD_SIZE + RECORD_HEADER_SIZE as u64)
 }

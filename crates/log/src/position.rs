@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A logical byte address in the log: it only grows, and there are gaps between segments.
+/// A logical byte address in the log: it counts the bytes of batches, and only grows.
 ///
+/// It is the same in every copy of the log: files, marks and the way from one segment to the next do not move it.
 /// A position stays the same as long as its record or body exists, even if recovery copies the record into
 /// another file.
 #[derive(
@@ -39,6 +40,25 @@ impl LogPosition {
 impl fmt::Display for LogPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Which log it is: records of one never count as records of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LogId {
+    /// The cluster that it belongs to. A single server is a cluster, with a number of its own.
+    pub cluster: u128,
+    /// The number of the partition in it.
+    pub partition: u32,
+}
+
+impl LogId {
+    /// What the content checksum of the first record continues.
+    pub(crate) fn chain_start(self) -> u32 {
+        let mut bytes = [0; 20];
+        bytes[..16].copy_from_slice(&self.cluster.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.partition.to_le_bytes());
+        crc32c::crc32c(&bytes)
     }
 }
 

@@ -12,17 +12,16 @@ use std::sync::Arc;
 use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
-use crate::format::{
-    FormatError, RECORD_HEADER_SIZE, SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, names, seal_record,
-};
+use crate::format::{FIRST_POSITION, FormatError, SegmentHeader, names, seal_again};
+use crate::proof::{self, Proof};
 use crate::reader::records::RecordReader;
 use crate::replay::{BoxError, Replay};
-use crate::segment::{self, MakeError, Salts, Segment, Source};
+use crate::segment::{self, Blank, MakeError, Salts, Segment, Source};
 use crate::snapshot::{self, ReadError};
 use crate::storage::{self, IoFailure, Storage};
 use crate::survey::{Survey, format_error};
 use crate::walk::{self, End, Start};
-use crate::{Epoch, LogOptions, LogPosition, ballast};
+use crate::{Epoch, LogId, LogOptions, LogPosition, ballast};
 
 /// Why a log cannot be opened. Nothing in its directory was modified, unless the storage failed.
 #[derive(Debug, Error)]
@@ -94,6 +93,8 @@ pub struct Recovery {
     pub events_replayed: u64,
     /// Where the log ends.
     pub end: LogPosition,
+    /// The last time that was recorded, in milliseconds: an owner's clock begins there.
+    pub time_ms: u64,
     /// How many records were not proven to be durable, and were copied to make them durable.
     pub records_copied: u64,
     /// Records that were begun and never became durable, as far as they can be made out.
@@ -126,6 +127,8 @@ pub(crate) struct Recovered {
     pub(crate) snapshots_damaged: Vec<LogPosition>,
     pub(crate) bytes_since_snapshot: u64,
     pub(crate) ballast: FoundBallast,
+    pub(crate) log: LogId,
+    pub(crate) proof: Proof,
     pub(crate) recovery: Recovery,
 }
 
@@ -133,6 +136,7 @@ pub(crate) fn recover(
     storage: &dyn Storage,
     options: &LogOptions,
     salts: Salts,
+    first: LogPosition,
     replay: &mut dyn Replay,
 ) -> Result<Recovered, OpenError> {
     // The previous process may have been killed between a rename and the sync after it. The rest of recovery
@@ -142,8 +146,15 @@ pub(crate) fn recover(
     if !survey.damage.is_empty() {
         return Err(survey.damage.swap_remove(0));
     }
-    let (found, end) = replay_log(storage, &survey, replay)?;
-    adopt(storage, options, salts, survey, found, end)
+    // A log that is new gets a number of its own.
+    let newest = survey.snapshots.last();
+    let of_snapshot = || newest.and_then(|at| snapshot::log_of(storage, *at));
+    let log = (survey.log().or_else(of_snapshot)).unwrap_or_else(|| salts.new_log());
+    let (found, mut end) = replay_log(storage, &survey, replay)?;
+    if survey.is_new() {
+        (end.position, end.durable) = (first, first);
+    }
+    adopt(storage, options, (log, salts), survey, found, end)
 }
 
 /// The state of the snapshots.
@@ -160,10 +171,10 @@ pub(crate) fn replay_log(
     replay: &mut dyn Replay,
 ) -> Result<(FoundSnapshots, End), OpenError> {
     let (found, start) = load_snapshot(storage, survey, replay)?;
-    if survey.chain.is_empty() && survey.snapshots.is_empty() {
+    if survey.is_new() {
         return Ok((found, End::of_new_log(start)));
     }
-    let end = walk::walk(&survey.chain, start, replay)?;
+    let end = walk::walk(survey, start, replay)?;
     Ok((found, end))
 }
 
@@ -173,9 +184,10 @@ fn load_snapshot(
     replay: &mut dyn Replay,
 ) -> Result<(FoundSnapshots, Start), OpenError> {
     let mut start = Start {
-        position: LogPosition::new(SEGMENT_HEADER_BLOCK_SIZE),
-        chain: 0,
-        durable: proven_by_names(survey),
+        position: FIRST_POSITION,
+        chain: survey.log().unwrap_or_default().chain_start(),
+        time_ms: 0,
+        durable: survey.proven(),
         begins_anew: false,
     };
     let mut found = FoundSnapshots {
@@ -186,10 +198,16 @@ fn load_snapshot(
     while let Some(position) = found.valid.last().copied() {
         replay.begin();
         match snapshot::read(storage, position, replay) {
+            Ok(header) if survey.log().is_some_and(|log| log != header.log) => {
+                let file = names::snapshot(position.as_u64());
+                let what = "the snapshot is of another log than the newest segment";
+                return Err(OpenError::corrupt(&file, 0, what));
+            }
             Ok(header) => {
                 found.used = Some(position);
                 start.position = position;
                 start.chain = header.chain;
+                start.time_ms = header.time_ms;
                 start.begins_anew = header.begins_anew;
                 return Ok((found, start));
             }
@@ -208,22 +226,12 @@ fn load_snapshot(
     let is_complete = survey
         .chain
         .first()
-        .is_some_and(|s| s.base() == LogPosition::default());
+        .is_some_and(|s| s.first() == FIRST_POSITION);
     match found.damaged.len() {
         0 => Ok((found, start)),
         1 if is_complete => Ok((found, start)),
         _ => Err(found.damaged.remove(0).1),
     }
-}
-
-/// Snapshots and segments get their names only after the data they describe is durable.
-fn proven_by_names(survey: &Survey) -> LogPosition {
-    let segments = survey.chain.iter().chain(&survey.superseded);
-    segments
-        .map(|segment| segment.header.durable)
-        .chain(survey.snapshots.iter().copied())
-        .max()
-        .unwrap_or_default()
 }
 
 pub(crate) fn snapshot_error(position: LogPosition, error: ReadError) -> OpenError {
@@ -240,7 +248,7 @@ pub(crate) fn snapshot_error(position: LogPosition, error: ReadError) -> OpenErr
 fn adopt(
     storage: &dyn Storage,
     options: &LogOptions,
-    salts: Salts,
+    (log, salts): (LogId, Salts),
     survey: Survey,
     found: FoundSnapshots,
     end: End,
@@ -254,31 +262,40 @@ fn adopt(
     }
     let epoch = survey.epoch_max().next();
     let number = survey.number_max() + 1;
-    let first = end.tail.front().map_or(end.position, |(first, _)| *first);
+    let first = end.tail.front().copied().unwrap_or(end.position);
     let tail_bytes = end.position.as_u64() - first.as_u64();
     let header = SegmentHeader {
-        partition: 0,
+        log,
         number,
         epoch,
-        base: LogPosition::new(first.as_u64() - SEGMENT_HEADER_BLOCK_SIZE),
+        first: Some(first),
         capacity_bytes: options.segment_size_for(tail_bytes),
         salt: salts.of(epoch, number),
         durable: end.position,
     };
-    let (records, chain) = copy_tail(&survey, &end, &header)?;
-    let (new, ballast) = make_segment(storage, options, header, &records, survey.ballast_bytes)?;
+    let chain = match survey.is_new() {
+        true => log.chain_start(),
+        false => end.chain,
+    };
+    let records = copy_tail(&survey, &end, &header)?;
+    let (new, proof, ballast) = make_segment(storage, options, header, &records, &survey)?;
+    let new = new.beginning_at(first);
 
     let recovery = Recovery {
         epoch,
         snapshot: found.used,
         events_replayed: end.counts.events,
         end: end.position,
+        time_ms: end.time_ms,
         records_copied: end.tail.len() as u64,
         tail_cut: end.cut.map(|cut| cut.report(&survey.chain)),
         warnings: warnings(&survey, &found),
     };
     let mut segments = survey.chain;
     let mut superseded = survey.superseded;
+    // Where they begin does not matter: they are only removed.
+    let blanks = survey.blanks.into_iter();
+    superseded.extend(blanks.map(|blank| Arc::new(blank.beginning_at(end.position))));
     while let Some(last) = segments.pop_if(|last| last.first() >= new.first()) {
         superseded.push(last);
     }
@@ -292,6 +309,8 @@ fn adopt(
         snapshots_damaged: found.damaged.iter().map(|(at, _)| *at).collect(),
         bytes_since_snapshot: end.counts.size_bytes,
         ballast,
+        log,
+        proof,
         recovery,
     })
 }
@@ -325,10 +344,15 @@ fn make_segment(
     options: &LogOptions,
     header: SegmentHeader,
     records: &[u8],
-    ballast_bytes: Option<u64>,
-) -> Result<(Segment, FoundBallast), OpenError> {
-    let make = || segment::make(storage, header, Source::Fresh, records);
-    let mut found = match ballast_bytes {
+    survey: &Survey,
+) -> Result<(Blank, Proof, FoundBallast), OpenError> {
+    let make = || {
+        let proof = survey.proof.adopt(storage, header.log, header.epoch);
+        let proof = proof.map_err(MakeError::Unfinished)?;
+        let segment = segment::make(storage, header, Source::Fresh, records)?;
+        Ok((segment, proof))
+    };
+    let mut found = match survey.ballast_bytes {
         // The options ask for none.
         Some(_) if options.ballast_size_bytes == 0 => {
             ballast::release(storage)?;
@@ -347,7 +371,7 @@ fn make_segment(
         made = make();
     }
     match made {
-        Ok(segment) => Ok((segment, found)),
+        Ok((segment, proof)) => Ok((segment, proof, found)),
         Err(error) => {
             let source = error.into_failure();
             Err(if source.is_no_space() {
@@ -362,30 +386,24 @@ fn make_segment(
     }
 }
 
-/// The records of the tail as they are in the new segment, and the checksum of the last one.
-fn copy_tail(
-    survey: &Survey,
-    end: &End,
-    header: &SegmentHeader,
-) -> Result<(Vec<u8>, u32), OpenError> {
+/// The records of the tail as they are in the new segment. Their content stays, and so do their checksums of it.
+fn copy_tail(survey: &Survey, end: &End, header: &SegmentHeader) -> Result<Vec<u8>, OpenError> {
     let mut records = Vec::new();
-    let Some((_, before)) = end.tail.front() else {
-        return Ok((records, end.chain));
+    let Some(segment) = survey.chain.get(end.tail_segment) else {
+        return Ok(records);
     };
-    let mut chain = *before;
-    let segment = &survey.chain[end.tail_segment];
     let mut reader = RecordReader::new(segment);
-    for (position, _) in &end.tail {
+    for position in &end.tail {
         let record = reader
             .read(*position)?
             .map_err(|error| format_error(&segment.name, segment.offset_of(*position), error))?;
-        let mut buffer = vec![0; RECORD_HEADER_SIZE];
-        buffer.extend_from_slice(record.payload);
-        let (kind, durable) = (record.header.kind, record.header.durable);
-        chain = seal_record(&mut buffer, header.seal(), *position, kind, chain, durable);
-        records.append(&mut buffer);
+        let mut head = record.head;
+        seal_again(&mut head, header.seal(), record.header.durable);
+        records.extend_from_slice(&head);
+        records.extend_from_slice(record.payload);
+        records.resize(records.len().next_multiple_of(8), 0);
     }
-    Ok((records, chain))
+    Ok(records)
 }
 
 fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
@@ -393,11 +411,16 @@ fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
         .damaged
         .iter()
         .map(|(_, error)| format!("a snapshot was passed over: {error}"));
+    let proof = survey
+        .proof
+        .damage
+        .as_ref()
+        .map(|(offset, error)| format!("{} is damaged at byte {offset}: {error}", proof::NAME));
     let foreign = survey
         .foreign
         .iter()
         .map(|name| format!("{name} is not a file of the log and was ignored"));
-    damaged.chain(foreign).collect()
+    damaged.chain(proof).chain(foreign).collect()
 }
 
 #[cfg(test)]

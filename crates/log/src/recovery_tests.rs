@@ -1,7 +1,7 @@
 //! What a newer Kew has written is not damage: it is refused, also by a repair.
 
 use super::*;
-use crate::format::{RecordHeader, SEGMENT_HEADER_SIZE, record_crc};
+use crate::format::{RECORD_HEADER_SIZE, RecordHeader, SEGMENT_HEADER_SIZE, content_crc};
 use crate::replay::Ignore;
 use crate::{BatchBuilder, FaultyStorage, Log, Salvage};
 
@@ -28,30 +28,21 @@ fn written() -> (FaultyStorage, Vec<u64>) {
     (storage, positions)
 }
 
-/// Makes a record one that version 2 wrote, whole in every respect.
+/// Makes a record one that version 3 wrote, whole in every respect.
 fn make_newer(storage: &FaultyStorage, position: u64) {
     let content = storage.content(SEGMENT).unwrap();
     let header: &[u8; SEGMENT_HEADER_SIZE] = content.first_chunk().unwrap();
-    let seal = SegmentHeader::decode(header).unwrap().seal();
+    let header = SegmentHeader::decode(header).unwrap();
     let at = usize::try_from(position).unwrap();
-    let position = LogPosition::new(position);
     let mut bytes: [u8; RECORD_HEADER_SIZE] = *content[at..].first_chunk().unwrap();
-    bytes[13] = 2;
-    // Sixteen bits, found by trying, without knowing how they are computed.
-    let check = (0..=u16::MAX)
-        .find(|check| {
-            bytes[14..16].copy_from_slice(&check.to_le_bytes());
-            RecordHeader::decode(&bytes, seal, position).is_ok()
-        })
-        .unwrap();
-    bytes[14..16].copy_from_slice(&check.to_le_bytes());
-    let length = RecordHeader::decode(&bytes, seal, position)
-        .unwrap()
-        .payload_length;
-    let payload = &content[at + RECORD_HEADER_SIZE..][..usize::try_from(length).unwrap()];
-    let crc = record_crc(&bytes, payload, seal, position);
-    bytes[..4].copy_from_slice(&crc.to_le_bytes());
-    storage.corrupt(SEGMENT, position.as_u64(), &bytes);
+    let found = RecordHeader::decode(&bytes, header.seal()).unwrap();
+    bytes[39] = 3;
+    let length = usize::try_from(found.payload_length).unwrap();
+    let payload = &content[at + RECORD_HEADER_SIZE..][..length];
+    let crc = content_crc(&bytes, payload, header.log.chain_start());
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    seal_again(&mut bytes, header.seal(), found.durable);
+    storage.corrupt(SEGMENT, position, &bytes);
 }
 
 #[test]
@@ -67,11 +58,11 @@ fn a_record_of_a_newer_version_is_refused_in_any_place() {
         assert_eq!(
             error.to_string(),
             format!(
-                "{SEGMENT} has format version 2, and this version of Kew reads versions up to 1"
+                "{SEGMENT} has format version 3, and this version of Kew reads versions up to 2"
             )
         );
         let error = Salvage::look(&disk).err().unwrap();
-        assert!(matches!(error, OpenError::NewerFormat { found: 2, .. }));
+        assert!(matches!(error, OpenError::NewerFormat { found: 3, .. }));
         assert_eq!(disk.files(), before);
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use crate::LogPosition;
 use crate::batch::{Entries, Entry};
 use crate::format::{
-    FormatError, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_SIZE, SegmentHeader, body_crc,
-    names,
+    FormatError, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE, SEGMENT_HEADER_SIZE,
+    SegmentHeader, body_crc, names,
 };
 use crate::reader::records::{Record, RecordReader};
 use crate::segment::Segment;
@@ -26,7 +26,7 @@ const STEP_BYTES: u64 = 256 * 1024;
 pub struct ScrubCursor {
     /// All snapshots up to here were read.
     pub(crate) snapshot: Option<LogPosition>,
-    /// All segments up to the one with this base were read.
+    /// All segments up to the one with this first position were read.
     pub(crate) segment: Option<LogPosition>,
 }
 
@@ -96,7 +96,7 @@ impl Scrub {
         cursor: ScrubCursor,
     ) -> Self {
         let next = ScrubCursor {
-            segment: Some(segment.base()),
+            segment: Some(segment.first()),
             ..cursor
         };
         let file = File::Segment {
@@ -138,16 +138,19 @@ impl Scrub {
     pub fn step(&mut self, storage: &dyn Storage) -> Option<u64> {
         let read_bytes = match std::mem::replace(&mut self.file, File::Done) {
             File::Segment { segment, at, limit } => {
-                let begin = at.unwrap_or(segment.base());
                 let end = match at {
                     None => self.read_header(&segment),
                     Some(at) => self.read_records(&segment, at, limit),
+                };
+                let read_bytes = match at {
+                    None => SEGMENT_HEADER_BLOCK_SIZE,
+                    Some(at) => end.unwrap_or(limit).as_u64().saturating_sub(at.as_u64()),
                 };
                 if let Some(at) = end.filter(|end| *end < limit) {
                     let at = Some(at);
                     self.file = File::Segment { segment, at, limit };
                 }
-                end.unwrap_or(limit).as_u64().saturating_sub(begin.as_u64())
+                read_bytes
             }
             File::Snapshot { position, parts } => self.read_part(storage, position, parts)?,
             File::Done => return None,
@@ -312,11 +315,11 @@ impl Scrub {
         position: LogPosition,
         parts: Option<PartReader>,
     ) -> Option<u64> {
+        let before = parts.as_ref().map_or(0, PartReader::offset);
         let mut parts = match parts.map_or_else(|| PartReader::open(storage, position), Ok) {
             Ok(parts) => parts,
             Err(error) => return self.note_snapshot(position, error),
         };
-        let before = parts.offset();
         parts.forget_cached(STEP_BYTES);
         match parts.next_part() {
             Ok(Some(_)) => {

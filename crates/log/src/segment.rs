@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, names};
+use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, Seal, SegmentHeader, names};
 use crate::storage::{self, IoFailure, Storage, StorageFile};
-use crate::{Epoch, LogPosition};
+use crate::{Epoch, LogId, LogPosition};
 
 /// Zeros are written in pieces of this size.
 const FILL_SIZE: usize = 1024 * 1024;
@@ -15,28 +15,59 @@ const FILL_SYNC_EVERY_BYTES: u64 = 8 * FILL_SIZE as u64;
 /// holder is gone.
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
+    pub(crate) seal: Seal,
+    first: LogPosition,
     pub(crate) name: String,
     pub(crate) file: Arc<dyn StorageFile>,
 }
 
 impl Segment {
+    /// Position of the first record.
     pub(crate) fn first(&self) -> LogPosition {
-        self.header.first()
+        self.first
     }
 
-    pub(crate) fn base(&self) -> LogPosition {
-        self.header.base
+    /// The position after the last byte of the file.
+    pub(crate) fn limit(&self) -> LogPosition {
+        self.first
+            .plus(self.header.capacity_bytes - SEGMENT_HEADER_BLOCK_SIZE)
     }
 
     pub(crate) fn offset_of(&self, position: LogPosition) -> u64 {
-        position.as_u64() - self.header.base.as_u64()
+        SEGMENT_HEADER_BLOCK_SIZE + position.as_u64() - self.first.as_u64()
     }
 
-    /// The position after this file's last byte, or where a newer segment takes over.
+    /// Where the next segment goes on, or the position after this file's last byte.
     pub(crate) fn end_before(&self, next: Option<&Self>) -> LogPosition {
-        // A successor's base lies at the end of the file, and its first record a header later.
-        let own = self.header.limit().plus(SEGMENT_HEADER_BLOCK_SIZE);
+        let own = self.limit();
         next.map_or(own, |next| own.min(next.first()))
+    }
+
+    /// Whether a recovery made this segment, which goes on within an older one. The older one may have records
+    /// behind that place, which do not count any more.
+    pub(crate) fn took_over_within(&self, older: &Self) -> bool {
+        self.header.epoch > older.header.epoch && self.first < older.limit()
+    }
+}
+
+/// A segment without records, whose first position is not known yet.
+pub(crate) struct Blank {
+    pub(crate) header: SegmentHeader,
+    pub(crate) name: String,
+    pub(crate) file: Arc<dyn StorageFile>,
+}
+
+impl Blank {
+    /// The segment, once it is known where its records begin.
+    pub(crate) fn beginning_at(self, first: LogPosition) -> Segment {
+        let Self { header, name, file } = self;
+        Segment {
+            header,
+            seal: header.seal(),
+            first,
+            name,
+            file,
+        }
     }
 }
 
@@ -64,7 +95,7 @@ pub(crate) fn make(
     header: SegmentHeader,
     source: Source,
     records: &[u8],
-) -> Result<Segment, MakeError> {
+) -> Result<Blank, MakeError> {
     let (temporary, file) = match source {
         Source::Fresh => {
             let name = names::segment_in_preparation(header.number);
@@ -84,7 +115,7 @@ pub(crate) fn make(
         return Err(MakeError::Unfinished(failure));
     }
     storage::sync_dir(storage).map_err(MakeError::Unsure)?;
-    Ok(Segment { header, name, file })
+    Ok(Blank { header, name, file })
 }
 
 /// Writes a segment without records under its temporary name. Returns that name.
@@ -175,6 +206,15 @@ pub(crate) struct Salts(u64);
 impl Salts {
     pub(crate) fn new(entropy: u64) -> Self {
         Self(entropy)
+    }
+
+    /// The identity of a log that is new: the only partition of a cluster with a number of its own.
+    pub(crate) fn new_log(self) -> LogId {
+        let half = |which| u128::from(mix(mix(self.0 ^ which)));
+        LogId {
+            cluster: half(1) << 64 | half(2),
+            partition: 0,
+        }
     }
 
     pub(crate) fn of(self, epoch: Epoch, number: u64) -> u64 {

@@ -8,18 +8,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::LogPosition;
-use crate::format::{FORMAT_VERSION, FormatError, check_version, names, read_u32, read_u64};
+use crate::format::{
+    FORMAT_VERSION, FormatError, check_version, names, read_u32, read_u64, read_u128,
+};
 use crate::replay::Replay;
 use crate::segment::{create_anew, memory_size};
 use crate::storage::{self, IoFailure, Storage, StorageFile};
+use crate::{LogId, LogPosition};
 
 const MAGIC: [u8; 8] = *b"KEWSNAP\0";
 const TRAILER_MAGIC: [u8; 4] = *b"DONE";
 /// Bits in the flags of the header.
 const FLAG_BEGINS_ANEW: u32 = 1;
 const FLAG_HAS_PAGES: u32 = 2;
-pub(crate) const HEADER_SIZE: usize = 40;
+pub(crate) const HEADER_SIZE: usize = 68;
 pub(crate) const PART_HEADER_SIZE: usize = 16;
 pub(crate) const TRAILER_SIZE: usize = 16;
 const WRITE_SIZE: usize = 256 * 1024;
@@ -27,11 +29,13 @@ const WRITE_SIZE: usize = 256 * 1024;
 /// The header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotHeader {
-    pub(crate) partition: u32,
+    pub(crate) log: LogId,
     /// The state includes all records before this position, and no later ones.
     pub(crate) position: LogPosition,
-    /// Checksum of the record before that position.
+    /// Content checksum of the batch before that position.
     pub(crate) chain: u32,
+    /// The partition's time at that position, in milliseconds.
+    pub(crate) time_ms: u64,
     pub(crate) part_count: u32,
     /// A repair made it: the log continues at its position, even if no segment holds it yet.
     pub(crate) begins_anew: bool,
@@ -44,7 +48,7 @@ impl SnapshotHeader {
         let mut bytes = [0; HEADER_SIZE];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.partition.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.log.partition.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.position.as_u64().to_le_bytes());
         bytes[24..28].copy_from_slice(&self.chain.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.part_count.to_le_bytes());
@@ -52,7 +56,11 @@ impl SnapshotHeader {
         let flags = flag(self.begins_anew, FLAG_BEGINS_ANEW) | flag(self.has_pages, FLAG_HAS_PAGES);
         bytes[32..36].copy_from_slice(&flags.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..36]);
-        bytes[36..].copy_from_slice(&crc.to_le_bytes());
+        bytes[36..40].copy_from_slice(&crc.to_le_bytes());
+        bytes[40..56].copy_from_slice(&self.log.cluster.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.time_ms.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc, &bytes[40..64]);
+        bytes[64..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
@@ -60,16 +68,23 @@ impl SnapshotHeader {
         if bytes[..8] != MAGIC {
             return Err(FormatError::Damaged("the snapshot has no magic"));
         }
+        let damaged = FormatError::Damaged("the snapshot header does not match its checksum");
         if read_u32(bytes, 36) != crc32c::crc32c(&bytes[..36]) {
-            return Err(FormatError::Damaged(
-                "the snapshot header does not match its checksum",
-            ));
+            return Err(damaged);
         }
         check_version(read_u32(bytes, 8))?;
+        let crc = crc32c::crc32c_append(read_u32(bytes, 36), &bytes[40..64]);
+        if read_u32(bytes, HEADER_SIZE - 4) != crc {
+            return Err(damaged);
+        }
         Ok(Self {
-            partition: read_u32(bytes, 12),
+            log: LogId {
+                cluster: read_u128(bytes, 40),
+                partition: read_u32(bytes, 12),
+            },
             position: LogPosition::new(read_u64(bytes, 16)),
             chain: read_u32(bytes, 24),
+            time_ms: read_u64(bytes, 56),
             part_count: read_u32(bytes, 28),
             begins_anew: read_u32(bytes, 32) & FLAG_BEGINS_ANEW != 0,
             has_pages: read_u32(bytes, 32) & FLAG_HAS_PAGES != 0,
@@ -97,26 +112,9 @@ impl SnapshotContent for Vec<Bytes> {
     }
 }
 
-/// Writes a snapshot; when this returns it is durable under its name. Returns its size.
+/// Writes a snapshot; when this returns it is durable under its name. Returns its size. `header` has all fields
+/// but the number of parts.
 pub(crate) fn write(
-    storage: &dyn Storage,
-    position: LogPosition,
-    chain: u32,
-    content: &mut dyn SnapshotContent,
-) -> Result<u64, SnapshotError> {
-    let header = SnapshotHeader {
-        partition: 0,
-        position,
-        chain,
-        part_count: 0,
-        begins_anew: false,
-        has_pages: false,
-    };
-    write_as(storage, header, content)
-}
-
-/// Likewise, with all fields of the header but the number of parts.
-pub(crate) fn write_as(
     storage: &dyn Storage,
     header: SnapshotHeader,
     content: &mut dyn SnapshotContent,
@@ -168,7 +166,7 @@ fn write_file(
         offset: 0,
     };
     let bytes = header.encode();
-    let mut crc = read_u32(&bytes, 36);
+    let mut crc = read_u32(&bytes, HEADER_SIZE - 4);
     writer.push(&bytes)?;
     let mut part = Vec::new();
     for index in 0..memory_size(header.part_count.into()) {
@@ -273,6 +271,12 @@ pub(crate) fn read(
     Ok(parts.header)
 }
 
+/// Which log a snapshot is of, if its header is whole.
+pub(crate) fn log_of(storage: &dyn Storage, position: LogPosition) -> Option<LogId> {
+    let parts = PartReader::open(storage, position).ok()?;
+    Some(parts.header.log)
+}
+
 /// Reads a snapshot part by part.
 pub(crate) struct PartReader {
     reader: Reader,
@@ -305,7 +309,7 @@ impl PartReader {
         Ok(Self {
             reader,
             header,
-            crc: read_u32(&bytes, 36),
+            crc: read_u32(&bytes, HEADER_SIZE - 4),
             parts_left: header.part_count,
             part: Vec::new(),
         })

@@ -27,9 +27,19 @@ const POSITION: LogPosition = LogPosition::new(4096);
 fn written(parts: &[Vec<u8>]) -> FaultyStorage {
     let storage = FaultyStorage::new();
     let mut parts: Vec<Bytes> = parts.iter().cloned().map(Bytes::from).collect();
-    let size = write(&storage, POSITION, 0x0102_0304, &mut parts)
-        .ok()
-        .unwrap();
+    let header = SnapshotHeader {
+        log: LogId {
+            cluster: 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff,
+            partition: 0,
+        },
+        position: POSITION,
+        chain: 0x0102_0304,
+        time_ms: 1_700_000_000_000,
+        part_count: 0,
+        begins_anew: false,
+        has_pages: false,
+    };
+    let size = write(&storage, header, &mut parts).ok().unwrap();
     assert_eq!(storage.files(), [(names::snapshot(4096), size)]);
     storage
 }
@@ -45,11 +55,12 @@ fn golden_snapshot() {
     let storage = written(&[b"part".to_vec(), Vec::new()]);
     let content = storage.content(&names::snapshot(4096)).unwrap();
     let hex: String = content.iter().map(|byte| format!("{byte:02x}")).collect();
-    let expected = "4b455753 4e415000 01000000 00000000 00100000 00000000 04030201 02000000 \
-                    00000000 1b9ee173 \
-                    00100000 00000000 04000000 5fe3d0e4 70617274 \
-                    00100000 00000000 00000000 540b3209 \
-                    444f4e45 5c000000 00000000 2bb65c96";
+    let expected = "4b455753 4e415000 02000000 00000000 00100000 00000000 04030201 02000000 \
+                    00000000 b6753390 ffeeddcc bbaa9988 77665544 33221100 0068e5cf 8b010000 \
+                    fc62c33f \
+                    00100000 00000000 04000000 647f140d 70617274 \
+                    00100000 00000000 00000000 9fb0d90a \
+                    444f4e45 78000000 00000000 03890085";
     assert_eq!(hex, expected.replace(' ', ""));
 }
 

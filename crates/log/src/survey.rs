@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::LogPosition;
 use crate::format::names::{self, Name};
-use crate::format::{FORMAT_VERSION, FormatError, SEGMENT_HEADER_SIZE, SegmentHeader};
+use crate::format::{
+    FORMAT_VERSION, FormatError, SEGMENT_HEADER_BLOCK_SIZE, SEGMENT_HEADER_SIZE, SegmentHeader,
+};
+use crate::proof::FoundProof;
+use crate::reader::records::RecordReader;
 use crate::recovery::OpenError;
-use crate::segment::Segment;
+use crate::segment::{Blank, Segment};
 use crate::storage::{self, IoFailure, Storage};
+use crate::{LogId, LogPosition};
 
 /// The contents of a directory.
 pub(crate) struct Survey {
@@ -15,6 +19,8 @@ pub(crate) struct Survey {
     pub(crate) chain: Vec<Arc<Segment>>,
     /// Segments whose positions a newer segment covers.
     pub(crate) superseded: Vec<Arc<Segment>>,
+    /// Segments without records, made before it was known where they begin.
+    pub(crate) blanks: Vec<Blank>,
     /// Positions of all snapshots by name, oldest first.
     pub(crate) snapshots: Vec<LogPosition>,
     pub(crate) temporaries: Vec<String>,
@@ -23,6 +29,8 @@ pub(crate) struct Survey {
     pub(crate) set_aside: Vec<String>,
     /// Size of the ballast, if there is one.
     pub(crate) ballast_bytes: Option<u64>,
+    /// What it says of what was durable.
+    pub(crate) proof: FoundProof,
     /// Why some segments are not in the lists above.
     pub(crate) damage: Vec<OpenError>,
 }
@@ -31,16 +39,18 @@ impl Survey {
     /// Lists the directory and reads the header of every segment.
     pub(crate) fn of(storage: &dyn Storage) -> Result<Self, IoFailure> {
         let mut damage = Vec::new();
-        let mut segments = Vec::new();
+        let (mut segments, mut blanks) = (Vec::new(), Vec::new());
         let mut snapshots = Vec::new();
         let mut temporaries = Vec::new();
         let mut foreign = Vec::new();
         let mut set_aside = Vec::new();
         let mut ballast_bytes = None;
+        let mut proof = FoundProof::default();
         for name in storage::list(storage)? {
             match names::parse(&name) {
                 Name::Segment(number) => match open_segment(storage, name, number) {
-                    Ok(segment) => segments.push(segment),
+                    Ok(Opened::Segment(segment)) => segments.push(segment),
+                    Ok(Opened::Blank(blank)) => blanks.push(blank),
                     Err(error) => damage.push(error),
                 },
                 Name::Snapshot(position) => snapshots.push(LogPosition::new(position)),
@@ -48,34 +58,86 @@ impl Survey {
                 Name::Foreign => foreign.push(name),
                 Name::SetAside => set_aside.push(name),
                 Name::Ballast => ballast_bytes = size_of(storage, &name)?,
+                Name::Proof => match FoundProof::read(storage) {
+                    Ok(found) => proof = found,
+                    Err(error) => damage.push(error),
+                },
             }
         }
+        let headers = segments.iter().map(|segment| &segment.header);
+        let headers = headers.chain(blanks.iter().map(|blank| &blank.header));
+        let headers: Vec<_> = headers.collect();
+        let log = log_of(headers.iter().copied());
+        damage.extend(headers.iter().filter(|it| Some(it.log) != log).map(|it| {
+            let what = "the segment is of another log than the newest one";
+            OpenError::corrupt(&names::segment(it.number), 0, what)
+        }));
+        let proof = proof.of_log(log);
+        let lost = blanks.iter().filter(|it| has_lost_records(it, &segments));
+        damage.extend(lost.map(|blank| {
+            let what = "the segment has no records, and the log went on behind it";
+            OpenError::corrupt(&blank.name, SEGMENT_HEADER_BLOCK_SIZE, what)
+        }));
         let (chain, superseded) = link(segments, &mut damage);
         Ok(Self {
             chain,
             superseded,
+            blanks,
             snapshots,
             temporaries,
             foreign,
             set_aside,
             ballast_bytes,
+            proof,
             damage,
         })
     }
 
     /// The highest number of any segment, 0 if there is none.
     pub(crate) fn number_max(&self) -> u64 {
-        let all = self.chain.iter().chain(&self.superseded);
-        all.map(|segment| segment.header.number).max().unwrap_or(0)
+        let numbers = self.headers().map(|header| header.number);
+        numbers.max().unwrap_or(0)
     }
 
     /// The highest epoch of any segment, 0 if there is none.
     pub(crate) fn epoch_max(&self) -> crate::Epoch {
-        let all = self.chain.iter().chain(&self.superseded);
-        all.map(|segment| segment.header.epoch)
-            .max()
-            .unwrap_or_default()
+        let epochs = self.headers().map(|header| header.epoch);
+        epochs.max().unwrap_or_default()
     }
+
+    /// Which log it is. `None` if there is no segment.
+    pub(crate) fn log(&self) -> Option<LogId> {
+        log_of(self.headers())
+    }
+
+    /// Whether nothing was ever written to the log, and nothing was lost.
+    pub(crate) fn is_new(&self) -> bool {
+        self.chain.is_empty()
+            && self.blanks.is_empty()
+            && self.snapshots.is_empty()
+            && self.proof.durable == LogPosition::default()
+    }
+
+    /// Everything before this position was durable: segments and snapshots get their names, and the proof its
+    /// claims, only after the data they describe is durable.
+    pub(crate) fn proven(&self) -> LogPosition {
+        let headers = self.headers().map(|header| header.durable);
+        let proven = headers.chain(self.snapshots.iter().copied()).max();
+        proven.unwrap_or_default().max(self.proof.durable)
+    }
+
+    /// The headers of all segments.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &SegmentHeader> {
+        let segments = self.chain.iter().chain(&self.superseded);
+        let blanks = self.blanks.iter().map(|blank| &blank.header);
+        segments.map(|segment| &segment.header).chain(blanks)
+    }
+}
+
+/// Which log it is, as the newest segment says.
+pub(crate) fn log_of<'a>(headers: impl Iterator<Item = &'a SegmentHeader>) -> Option<LogId> {
+    let newest = headers.max_by_key(|header| header.number);
+    newest.map(|header| header.log)
 }
 
 /// A file's size; `None` if a running server has removed it since it was listed.
@@ -87,11 +149,17 @@ fn size_of(storage: &dyn Storage, name: &str) -> Result<Option<u64>, IoFailure> 
     }
 }
 
+/// A file with the name of a segment.
+pub(crate) enum Opened {
+    Segment(Arc<Segment>),
+    Blank(Blank),
+}
+
 pub(crate) fn open_segment(
     storage: &dyn Storage,
     name: String,
     number: u64,
-) -> Result<Arc<Segment>, OpenError> {
+) -> Result<Opened, OpenError> {
     let file = storage::open(storage, &name)?;
     let mut bytes = [0; SEGMENT_HEADER_SIZE];
     storage::read_at(&*file, &name, &mut bytes, 0)?;
@@ -109,7 +177,23 @@ pub(crate) fn open_segment(
         );
         return Err(OpenError::corrupt(&name, size_bytes, what));
     }
-    Ok(Arc::new(Segment { header, name, file }))
+    let blank = Blank { header, name, file };
+    let first = match header.first {
+        Some(first) => Some(first),
+        None => RecordReader::first_of(&blank)?,
+    };
+    Ok(match first {
+        Some(first) => Opened::Segment(Arc::new(blank.beginning_at(first))),
+        None => Opened::Blank(blank),
+    })
+}
+
+/// Whether a segment without records had some: the same process has written to a segment behind it, which it does only
+/// once the segments before it are synced.
+pub(crate) fn has_lost_records(blank: &Blank, segments: &[Arc<Segment>]) -> bool {
+    let (number, epoch) = (blank.header.number, blank.header.epoch);
+    let mut headers = segments.iter().map(|segment| &segment.header);
+    headers.any(|it| it.number > number && it.epoch == epoch && it.first.is_none())
 }
 
 pub(crate) fn format_error(file: &str, offset: u64, error: FormatError) -> OpenError {

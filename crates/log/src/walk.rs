@@ -5,31 +5,34 @@
 //! have been durable decides:
 //!
 //! - the `durable` field of every valid record, including records after the damage;
-//! - any valid record of a segment proves everything before that segment, because a segment is written to
+//! - any valid record of a segment, and what says where it begins, proves everything before that segment, because a segment is written to
 //!   only after the one before it was synced;
 //! - every segment's header states what was durable when the file got its name, for a recovery's segment
-//!   everything copied into it; and a snapshot's name proves its position.
-//!   segment all that was copied into it; and a snapshot's name proves its position.
+//!   everything copied into it; a snapshot's name proves its position, and the proof what it claims.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::LogPosition;
 use crate::batch::{Entries, Entry, MalformedEntry};
-use crate::format::{FormatError, RECORD_HEADER_SIZE, RecordKind, names, read_u64};
+use crate::format::{
+    FormatError, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE, names, read_u64,
+};
 use crate::reader::records::{Record, RecordReader};
 use crate::recovery::{OpenError, TailCut};
 use crate::replay::Replay;
 use crate::segment::Segment;
-use crate::survey::format_error;
+use crate::survey::{Survey, format_error};
 
 /// Where a walk begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) position: LogPosition,
-    /// Checksum of the record before.
+    /// Content checksum of the batch before.
     pub(crate) chain: u32,
-    /// Proven by the names of snapshots and the headers of segments.
+    /// The partition's time there, in milliseconds.
+    pub(crate) time_ms: u64,
+    /// Proven by the names of snapshots, the headers of segments and the proof.
     pub(crate) durable: LogPosition,
     /// No segment need hold the position yet: a repair was interrupted after its snapshot.
     pub(crate) begins_anew: bool,
@@ -43,9 +46,11 @@ pub(crate) struct End {
     pub(crate) chain: u32,
     /// Everything before this position is proven to have been durable.
     pub(crate) durable: LogPosition,
-    /// The records from `durable` on, all in one segment, with the checksum before each.
-    pub(crate) tail: VecDeque<(LogPosition, u32)>,
-    /// The index in the chain of the segment that holds the tail.
+    /// The last time that any record has, in milliseconds.
+    pub(crate) time_ms: u64,
+    /// The positions of the batches from `durable` on, all in one segment.
+    pub(crate) tail: VecDeque<LogPosition>,
+    /// The index in the chain of the segment that holds the tail, or else in which the log ends.
     pub(crate) tail_segment: usize,
     /// Records after the end that were begun, as far as they can be made out.
     pub(crate) cut: Option<Cut>,
@@ -58,6 +63,7 @@ impl End {
         Self {
             position: start.position,
             chain: start.chain,
+            time_ms: start.time_ms,
             durable: start.position,
             tail: VecDeque::new(),
             tail_segment: 0,
@@ -89,7 +95,6 @@ impl Cut {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) records: u64,
-    pub(crate) marks: u64,
     pub(crate) events: u64,
     pub(crate) bodies: u64,
     pub(crate) size_bytes: u64,
@@ -100,14 +105,15 @@ pub(crate) struct Counts {
 /// The checksums of bodies are not checked: the record's checksum covers the bodies, and their own are for
 /// reading a body without its record.
 pub(crate) fn walk(
-    chain: &[Arc<Segment>],
+    survey: &Survey,
     start: Start,
     replay: &mut dyn Replay,
 ) -> Result<End, OpenError> {
+    let chain = &*survey.chain;
     let Some(first) = chain
         .iter()
         .rposition(|segment| segment.first() <= start.position)
-        .filter(|index| start.position < chain[*index].header.limit())
+        .filter(|index| start.position < chain[*index].limit())
     else {
         let is_last = chain
             .last()
@@ -118,18 +124,20 @@ pub(crate) fn walk(
         return Err(missing_start(chain, start));
     };
     let mut walker = Walker {
+        survey,
         chain,
         index: first,
         at: start.position,
         crc: start.chain,
+        time_ms: start.time_ms,
         durable: start.durable,
         tail: VecDeque::new(),
-        roll: None,
+        tail_segment: first,
         counts: Counts::default(),
         replay,
     };
-    let what = walker.follow()?;
-    walker.finish(what)
+    let stop = walker.follow()?;
+    walker.finish(stop)
 }
 
 fn missing_start(chain: &[Arc<Segment>], start: Start) -> OpenError {
@@ -144,16 +152,17 @@ fn missing_start(chain: &[Arc<Segment>], start: Start) -> OpenError {
 }
 
 struct Walker<'a> {
+    survey: &'a Survey,
     chain: &'a [Arc<Segment>],
     /// The segment that covers `at`.
     index: usize,
     at: LogPosition,
     crc: u32,
     durable: LogPosition,
-    tail: VecDeque<(LogPosition, u32)>,
-    /// The roll that led into this segment: its position, and the checksum before it. Forgotten
-    /// at the first record behind it.
-    roll: Option<(LogPosition, u32)>,
+    time_ms: u64,
+    tail: VecDeque<LogPosition>,
+    /// The segment that holds it.
+    tail_segment: usize,
     counts: Counts,
     replay: &'a mut dyn Replay,
 }
@@ -162,42 +171,42 @@ struct Walker<'a> {
 enum Step {
     /// The position right after it.
     On(LogPosition),
-    /// The segment with this number.
-    Roll(u64),
+    /// The beginning of a segment with this number, which has no records yet.
+    Blank(u64),
+}
+
+/// Why there is no further record.
+enum Stop {
+    Invalid(FormatError),
+    /// The log goes on in the segment with this number, which has no records.
+    Blank(u64),
 }
 
 impl Walker<'_> {
     /// Passes all valid records. Returns why it stopped.
-    fn follow(&mut self) -> Result<FormatError, OpenError> {
+    fn follow(&mut self) -> Result<Stop, OpenError> {
         let chain = self.chain;
         loop {
             let segment = &*chain[self.index];
             let mut reader = RecordReader::new(segment);
-            loop {
-                if self.takes_over() {
-                    self.index += 1;
-                    break;
-                }
-                let at = self.at;
-                let record = match reader.read(at)? {
+            while !self.takes_over() {
+                let record = match reader.read(self.at)? {
                     Ok(record) => record,
-                    Err(FormatError::Newer(found)) => {
-                        return Err(self.corrupt_or_newer(FormatError::Newer(found)));
+                    Err(newer @ FormatError::Newer(_)) => {
+                        return Err(self.corrupt_or_newer(newer));
                     }
-                    Err(error) => return Ok(error),
+                    Err(error) => return Ok(Stop::Invalid(error)),
                 };
                 match self.pass(&record)? {
                     Step::On(position) => self.at = position,
-                    Step::Roll(number) => {
-                        self.enter(number, at)?;
-                        break;
-                    }
+                    Step::Blank(number) => return Ok(Stop::Blank(number)),
                 }
             }
+            self.index += 1;
         }
     }
 
-    /// Whether the next segment covers this position: a recovery continued there.
+    /// Whether the next segment covers this position: the log rolled, or a recovery continued there.
     fn takes_over(&self) -> bool {
         self.chain
             .get(self.index + 1)
@@ -210,33 +219,31 @@ impl Walker<'_> {
             return Err(self.corrupt("the record does not follow the one before it"));
         }
         let takeover = self.chain.get(self.index + 1).map(|next| next.first());
-        if record.header.durable > self.at || takeover.is_some_and(|next| record.end() > next) {
+        let epoch = self.chain[self.index].header.epoch;
+        if record.header.epoch > epoch
+            || record.header.durable > self.at
+            || takeover.is_some_and(|next| record.end() > next)
+        {
             return Err(self.corrupt("the record contradicts its place in the log"));
         }
         self.prove(self.chain[self.index].first());
         self.prove(record.header.durable);
-        self.roll = None;
-        let step = match record.header.kind {
-            RecordKind::Batch => {
-                self.pass_entries(record)?;
-                Step::On(record.end())
-            }
-            RecordKind::Mark => {
-                self.counts.marks += 1;
-                Step::On(record.end())
-            }
+        match record.header.kind {
+            RecordKind::Batch => {}
             RecordKind::Roll if record.payload.len() == 8 => {
-                self.roll = Some((self.at, self.crc));
-                Step::Roll(read_u64(record.payload, 0))
+                return self.roll(read_u64(record.payload, 0));
             }
             RecordKind::Roll => return Err(self.corrupt("the roll names no segment")),
-        };
-        self.tail.push_back((self.at, self.crc));
+        }
+        self.pass_entries(record)?;
+        self.tail.push_back(self.at);
+        self.tail_segment = self.index;
         self.drop_proven();
-        self.crc = record.header.crc;
+        self.crc = record.header.content;
+        self.time_ms = self.time_ms.max(record.header.time_ms);
         self.counts.records += 1;
         self.counts.size_bytes += record.header.record_size_bytes();
-        Ok(step)
+        Ok(Step::On(record.end()))
     }
 
     fn pass_entries(&mut self, record: &Record<'_>) -> Result<(), OpenError> {
@@ -258,52 +265,58 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Continues after a roll, in the segment that it names or in one that took that segment's place.
-    fn enter(&mut self, number: u64, roll: LogPosition) -> Result<(), OpenError> {
-        let first = self.chain[self.index].end_before(None);
-        let next = self.chain.get(self.index + 1);
-        let follows = next.is_some_and(|next| {
-            next.first() == first
-                && (next.header.number == number
-                    || next.header.epoch > self.chain[self.index].header.epoch)
-        });
-        if !follows {
-            self.at = roll;
-            let what = format!(
-                "the log continues in {}, which is missing",
-                names::segment(number)
-            );
-            return Err(self.corrupt(what));
+    /// A roll is the last record of its segment. The log goes on in the segment that it names, or in one that took
+    /// that segment's place: [`Self::takes_over`] looks first. If that one has no records, the log ends here.
+    fn roll(&self, number: u64) -> Result<Step, OpenError> {
+        let mut blanks = self.survey.blanks.iter();
+        let is_there = blanks.any(|blank| blank.header.number == number);
+        match is_there {
+            true => Ok(Step::Blank(number)),
+            false => {
+                let mut chain = self.chain.iter();
+                let problem = match chain.any(|segment| segment.header.number == number) {
+                    true => "begins elsewhere",
+                    false => "is missing",
+                };
+                let file = names::segment(number);
+                Err(self.corrupt(format!("the log continues in {file}, which {problem}")))
+            }
         }
-        self.index += 1;
-        self.at = first;
-        Ok(())
     }
 
     /// Judges the end.
-    fn finish(mut self, error: FormatError) -> Result<End, OpenError> {
+    fn finish(mut self, stop: Stop) -> Result<End, OpenError> {
         self.prove_by_later_segments()?;
-        let cut = self.look_behind()?;
+        let cut = match stop {
+            Stop::Invalid(_) => self.look_behind()?,
+            // Nothing lies behind a roll.
+            Stop::Blank(_) => None,
+        };
         if self.at < self.durable {
-            return Err(self.corrupt_or_newer(error));
-        }
-        // A roll that is not proven to be durable does not count. The next append begins in its place, and
-        // the segment it led to is not needed.
-        if let Some((position, crc)) = self.roll
-            && position >= self.durable
-        {
-            self.index -= 1;
-            self.at = position;
-            self.crc = crc;
-            self.tail.pop_back();
+            return Err(match stop {
+                Stop::Invalid(error) => self.corrupt_or_newer(error),
+                Stop::Blank(number) => {
+                    let what = format!(
+                        "the segment has no records, and all before {} was durable",
+                        self.durable
+                    );
+                    let offset = SEGMENT_HEADER_BLOCK_SIZE;
+                    OpenError::corrupt(&names::segment(number), offset, what)
+                }
+            });
         }
         self.drop_proven();
+        let tail_segment = match self.tail.is_empty() {
+            true => self.index,
+            false => self.tail_segment,
+        };
         Ok(End {
             position: self.at,
             chain: self.crc,
+            time_ms: self.time_ms,
             durable: self.durable,
             tail: self.tail,
-            tail_segment: self.index,
+            tail_segment,
             cut,
             counts: self.counts,
         })
@@ -314,8 +327,9 @@ impl Walker<'_> {
         let epoch = chain[self.index].header.epoch;
         // A segment of a newer epoch was made by a recovery or after one: its header is enough proof.
         for later in &chain[self.index + 1..] {
+            let is_begun = later.header.first.is_none();
             if later.header.epoch == epoch
-                && RecordReader::new(later).find_from(later.first())?.is_some()
+                && (is_begun || RecordReader::new(later).find_from(later.first())?.is_some())
             {
                 self.prove(later.first());
             }
@@ -334,7 +348,7 @@ impl Walker<'_> {
             self.prove(segment.first());
             if let Ok(record) = reader.read(found)? {
                 self.prove(record.header.durable);
-                from = record.end();
+                from = record.behind();
                 end = Some(from);
             } else {
                 from = found.plus(8);
@@ -352,7 +366,7 @@ impl Walker<'_> {
     }
 
     fn drop_proven(&mut self) {
-        while let Some((position, _)) = self.tail.front()
+        while let Some(position) = self.tail.front()
             && *position < self.durable
         {
             self.tail.pop_front();

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kew_engine::State;
 use kew_fuzz::forge::{self, Header, Record, Segment};
 use kew_fuzz::gauge;
-use kew_fuzz::golden::{self, EVENTS, LOG_FILES, SNAPSHOT_PARTS};
+use kew_fuzz::golden::{self, EVENTS, FIRST_FORMAT_FILES, LOG_FILES, SNAPSHOT_PARTS};
 use kew_fuzz::mutate::{Input, changes};
 use kew_log::{
-    BoxError, FaultyStorage, Log, LogOptions, LogPosition, OpenError, Replay, inspect, verify,
+    BodyLocation, BoxError, FaultyStorage, FirstFormatLog, Log, LogOptions, LogPosition, OpenError,
+    Replay, inspect, verify,
 };
 
 use crate::{INPUT_SIZE_MAX, INPUTS};
@@ -106,6 +107,42 @@ fn golden_directory_damaged() {
     assert!(OPENED.load(Relaxed) > 0 && REFUSED.load(Relaxed) > 0);
 }
 
+/// A start reads a log of the format before, too.
+#[test]
+fn golden_directory_of_the_first_format_damaged() {
+    static READ: AtomicU64 = AtomicU64::new(0);
+    static REFUSED: AtomicU64 = AtomicU64::new(0);
+    bolero::check!()
+        .with_iterations(INPUTS / 10)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            let mut input = Input::new(bytes);
+            let storage = FaultyStorage::new();
+            for (name, content) in FIRST_FORMAT_FILES {
+                storage.put(name, content);
+            }
+            for _ in 0..=input.byte() % 3 {
+                let at = usize::from(input.byte()) % FIRST_FORMAT_FILES.len();
+                let (name, content) = FIRST_FORMAT_FILES[at];
+                let mut content = content.to_vec();
+                changes(&mut content, &mut input);
+                storage.put(name, &content);
+            }
+            let outcome = gauge::within(MEMORY_MAX_BYTES, || {
+                let log = FirstFormatLog::read(&storage, &mut Owner::default())?;
+                // A place that the owner of the events knows. Its bytes may be any.
+                log.body(BodyLocation {
+                    record: LogPosition::new(input.number()),
+                    offset: 7,
+                    length: 700,
+                })
+            });
+            let outcome = if outcome.is_ok() { &READ } else { &REFUSED };
+            outcome.fetch_add(1, Relaxed);
+        });
+    assert!(READ.load(Relaxed) + REFUSED.load(Relaxed) > 0);
+}
+
 /// Records of any kind and content, each with right checksums, or nearly.
 #[test]
 fn forged_records() {
@@ -123,7 +160,7 @@ fn header() -> Header {
     Header {
         number: 1,
         epoch: 1,
-        base: 0,
+        first: 4096,
         capacity: 8 << 10,
         salt: 7,
         durable: 0,
@@ -136,17 +173,17 @@ fn forge_segment(bytes: &[u8]) -> Vec<u8> {
     if input.byte().is_multiple_of(8) {
         match input.byte() % 5 {
             0 => header.number = input.number(),
-            1 => header.base = input.number(),
+            1 => header.first = input.number(),
             2 => header.durable = input.number(),
             3 => header.epoch = input.number(),
             _ => header.capacity = 4096 + (input.number() % (1 << 16)),
         }
     }
-    let mut segment = Segment::new(header, 0);
+    let mut segment = Segment::new(header, forge::chain_start());
     while !input.is_empty() {
         let mut record = Record {
             kind: 1,
-            version: 1,
+            version: 2,
             durable: segment.position(),
         };
         let mut payload = Vec::new();
@@ -154,14 +191,15 @@ fn forge_segment(bytes: &[u8]) -> Vec<u8> {
             0 => payload.extend_from_slice(input.piece()),
             1 => {
                 record.kind = input.byte();
-                record.version = input.byte() % 3;
+                record.version = input.byte() % 4;
                 payload.extend_from_slice(input.piece());
             }
             2 => {
                 record.kind = 3;
                 payload.extend_from_slice(&input.number().to_le_bytes());
             }
-            3 => record.kind = 2,
+            // A batch without entries.
+            3 => {}
             4 => {
                 record.durable = input.number();
                 forge::push_event(&mut payload, input.piece());
@@ -205,11 +243,11 @@ fn forged_snapshot() {
         .with_max_len(INPUT_SIZE_MAX)
         .for_each(|bytes| {
             let mut input = Input::new(bytes);
-            let mut segment = Segment::new(header(), 0);
+            let mut segment = Segment::new(header(), forge::chain_start());
             let chain = segment.push(
                 Record {
-                    kind: 2,
-                    version: 1,
+                    kind: 1,
+                    version: 2,
                     durable: 4096,
                 },
                 &[],
@@ -245,7 +283,7 @@ fn forged_snapshot() {
 /// The forger and the log agree on the document: its files are accepted.
 #[test]
 fn well_forged_directories_open() {
-    let mut segment = Segment::new(header(), 0);
+    let mut segment = Segment::new(header(), forge::chain_start());
     let mut payload = Vec::new();
     for event in EVENTS {
         forge::push_event(&mut payload, event);
@@ -253,12 +291,12 @@ fn well_forged_directories_open() {
     forge::push_body(&mut payload, segment.position(), b"a body");
     let record = |kind, durable| Record {
         kind,
-        version: 1,
+        version: 2,
         durable,
     };
     let chain = segment.push(record(1, 4096), &payload);
     let position = segment.position();
-    segment.push(record(2, position), &[]);
+    segment.push(record(1, position), &[]);
     let file = segment.finish();
 
     let storage = FaultyStorage::new();

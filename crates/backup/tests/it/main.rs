@@ -77,7 +77,7 @@ impl Place {
                 .unwrap();
             log.run_commit().unwrap();
         }
-        let live = log.segments().map(|segment| segment.base).collect();
+        let live = log.segments().map(|segment| segment.first).collect();
         let part = (count.0 + events).to_le_bytes().to_vec();
         log.snapshot(vec![part.into()], live).unwrap();
         while let Some(job) = log.next_background_job() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kew_engine::{BodyLocation, Event, Incarnation, Journal};
+use kew_engine::{BodyLocation, Event, Incarnation, Journal, Timestamp};
 use kew_log::{BatchBuilder, Body, Log, LogPosition};
 use kew_planted::{Seam, pass_ref};
 
@@ -33,9 +33,12 @@ pub(super) struct Batch {
 const GROWTH_BYTES: u64 = 72;
 
 impl Batch {
-    pub(super) fn at(position: LogPosition) -> Self {
+    /// A batch for a position, with the time of its turn.
+    pub(super) fn at(position: LogPosition, now: Timestamp) -> Self {
+        let mut builder = BatchBuilder::at(position);
+        builder.set_time_ms(now.as_ms());
         Self {
-            builder: BatchBuilder::at(position),
+            builder,
             position,
             pinned: HashMap::new(),
             entities: Vec::new(),

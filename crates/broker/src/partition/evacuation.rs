@@ -86,7 +86,7 @@ pub(super) struct Evacuation {
 
 #[derive(Debug)]
 struct Victim {
-    base: LogPosition,
+    first: LogPosition,
     /// The units that the segment touches, and those before it that keep it.
     positions: Range<u64>,
     /// Where the search continues. `None` once it has seen everything.
@@ -174,8 +174,8 @@ impl Evacuation {
     }
 
     /// What the events of moves take beyond the live bytes of a segment.
-    pub(super) fn beyond_bytes(&self, base: LogPosition, live_bytes: u64) -> u64 {
-        let moved = self.moved.get(&base).copied();
+    pub(super) fn beyond_bytes(&self, first: LogPosition, live_bytes: u64) -> u64 {
+        let moved = self.moved.get(&first).copied();
         moved.unwrap_or_default().beyond_bytes(live_bytes)
     }
 }
@@ -195,9 +195,9 @@ impl<T> Partition<T> {
             true => IDLE_EXCESS_PER_MILLE,
             false => BUSY_EXCESS_PER_MILLE,
         };
-        let known = |base: &LogPosition| look.segments.contains_key(base);
+        let known = |first: &LogPosition| look.segments.contains_key(first);
         let evacuation = &mut self.maintenance.evacuation;
-        evacuation.moved.retain(|base, _| known(base));
+        evacuation.moved.retain(|first, _| known(first));
         evacuation.unreadable.retain(known);
         evacuation.excess_per_mille = excess_per_mille;
         let is_too_much = is_full || excess_per_mille > most_per_mille;
@@ -224,18 +224,18 @@ impl<T> Partition<T> {
         let open_unit = self.state.units_around(&(end..end + 1));
         let evacuation = &self.maintenance.evacuation;
         let candidates = look.segments.values().filter_map(|seen| {
-            let base = seen.base;
+            let first = seen.first;
             let positions = self.state.units_around(&seen.records);
             // What moves goes into the open unit, and must not keep the victim.
             let is_victim = seen.live_bytes > 0
                 && positions.end <= open_unit.start
-                && !evacuation.unreadable.contains(&base)
+                && !evacuation.unreadable.contains(&first)
                 && self.is_worth_moving(seen, is_full);
-            is_victim.then(|| (share_per_mille(seen), base, positions))
+            is_victim.then(|| (share_per_mille(seen), first, positions))
         });
-        let (_, base, positions) = candidates.min_by_key(|(share, base, _)| (*share, *base))?;
+        let (_, first, positions) = candidates.min_by_key(|(share, first, _)| (*share, *first))?;
         Some(Victim {
-            base,
+            first,
             positions,
             cursor: Some(BodyCursor::default()),
             has_moved: false,
@@ -330,7 +330,7 @@ impl<T> Partition<T> {
             return;
         }
         if !is_empty {
-            evacuation.unreadable.insert(victim.base);
+            evacuation.unreadable.insert(victim.first);
         }
         evacuation.victim = None;
         self.maintenance.look_now(now);
@@ -437,7 +437,7 @@ impl<T> Partition<T> {
         if moved.written_bytes > 0
             && let Some(active) = self.log.segment_of(self.log.end())
         {
-            evacuation.moved.entry(active.base).or_default().add(moved);
+            evacuation.moved.entry(active.first).or_default().add(moved);
         }
         if evacuation.victim.is_some() {
             let size_bytes = size_bytes.saturating_sub(moved.written_bytes);

@@ -42,7 +42,7 @@ pub(super) struct Maintenance {
 /// seen together with those before it that keep it.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    pub(super) base: LogPosition,
+    pub(super) first: LogPosition,
     /// The positions of its records and of those before it.
     pub(super) records: Range<u64>,
     /// The live bytes in the units that these touch.
@@ -51,15 +51,15 @@ pub(super) struct Seen {
     pub(super) beyond_bytes: u64,
     /// What would go if all of these bodies moved.
     pub(super) frees_bytes: u64,
-    /// Where its file ends.
-    limit: u64,
+    /// The segment itself.
+    last: SegmentSpan,
 }
 
 /// What a look has seen.
 pub(super) struct Look {
-    /// The segments by base.
+    /// The segments by first position.
     pub(super) segments: BTreeMap<LogPosition, Seen>,
-    /// The bases of those that are needed for their bodies.
+    /// The first positions of those that are needed for their bodies.
     live: BTreeSet<LogPosition>,
     /// What two snapshots would free.
     pub(super) freeable_bytes: u64,
@@ -92,13 +92,13 @@ impl<T> Partition<T> {
         let first = over.as_ref().map_or(records.start, |it| it.records.start);
         let before = |of: fn(&Seen) -> u64| over.as_ref().map_or(0, of);
         let evacuation = &self.maintenance.evacuation;
-        let beyond_bytes = evacuation.beyond_bytes(span.base, own_bytes);
+        let beyond_bytes = evacuation.beyond_bytes(span.first, own_bytes);
         Seen {
-            base: span.base,
+            first: span.first,
             live_bytes: self.state.live_bytes_in(first..records.end),
             beyond_bytes: before(|it| it.beyond_bytes) + beyond_bytes,
             frees_bytes: before(|it| it.frees_bytes) + used_bytes(span),
-            limit: span.base.as_u64() + span.size_bytes,
+            last: *span,
             records: first..records.end,
         }
     }
@@ -146,13 +146,13 @@ impl<T> Partition<T> {
         for span in self.log.segments() {
             let own_bytes = self.state.live_bytes_in(span.records());
             if own_bytes > 0 {
-                live.insert(span.base);
+                live.insert(span.first);
             }
-            let over = kept.filter(|kept| span.first.as_u64() < kept.limit);
+            let over = kept.filter(|kept| span.took_over_within(&kept.last));
             let is_kept = own_bytes > 0 || over.is_some();
             let seen = self.see(&span, own_bytes, over);
             kept = is_kept.then(|| seen.clone());
-            segments.insert(span.base, seen);
+            segments.insert(span.first, seen);
         }
         let units = self.log.space().used_bytes / self.state.count_unit().size_bytes();
         self.maintenance.rest_ms = 100 * units / UNITS_PER_MS;
@@ -177,9 +177,9 @@ impl<T> Partition<T> {
         if !is_quiet || !from.has_passed(now) {
             return true;
         }
-        // The mark makes the second snapshot differ from the first.
+        // The beat makes the second snapshot differ from the first.
         if self.log.bytes_since_snapshot() == 0 {
-            return self.log.force_mark();
+            return self.log.beat();
         }
         self.snapshot_to_free(now, look.live);
         true

@@ -66,6 +66,7 @@ impl<T> Partition<T> {
             snapshot_bound_bytes: 0,
             state_size_bytes: 0,
             growth_bytes: u64::MAX,
+            opened_at: Timestamp::from_ms(recovery.time_ms),
             now: Timestamp::ZERO,
             active_at: Timestamp::ZERO,
             is_marked: false,
@@ -81,7 +82,7 @@ impl<T> Partition<T> {
             stopped: false,
         };
         if !partition.state.is_initialized() {
-            partition.initialize(secret, wall)?;
+            partition.initialize(secret, wall.max(partition.opened_at))?;
         }
         Ok((partition, recovery))
     }
@@ -96,18 +97,19 @@ impl<T> Partition<T> {
         wall: Timestamp,
     ) -> Result<(), OpenPartitionError> {
         let (mut partition, _) = Self::open(storage, options, entropy, secret, wall)?;
-        partition.log.force_mark();
+        partition.log.beat();
         partition.log.run_commit()?;
         partition.snapshot();
         while let Some(job) = partition.log.next_job() {
             partition.log.complete(job.run(storage))?;
         }
-        Ok(())
+        partition.log.mark();
+        Ok(partition.log.run_commit()?)
     }
 
     fn initialize(&mut self, secret: [u8; 16], wall: Timestamp) -> Result<(), OpenPartitionError> {
         let reservation = self.log.reserve()?;
-        let mut batch = Batch::at(reservation.position);
+        let mut batch = Batch::at(reservation.position, wall);
         let mut journal = Writing {
             batch: &mut batch,
             log: &self.log,

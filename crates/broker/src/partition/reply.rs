@@ -105,7 +105,7 @@ impl<T> Partition<T> {
                 let pinned = pinned.get(&location).cloned();
                 pinned
                     .or_else(|| self.log.body(to_log(location)))
-                    .expect("a body that the state refers to is in the log")
+                    .unwrap_or_else(|| Body::gone(to_log(location)))
             })
             .collect();
         let unread = unread.filter(|_| has_locks(&outcome));

@@ -34,6 +34,8 @@ impl<T> Partition<T> {
             Space::Plenty.needed_bytes(&command.describe(), &self.state)
         });
         let first = first.max(self.moves_size_bytes());
+        // One that needs more is refused.
+        let first = first.min(Space::Plenty.turn_bytes());
         let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
         let reserved = self.log.reserve_room(first + due_bytes);
         match reserved {

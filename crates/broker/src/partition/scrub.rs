@@ -89,6 +89,7 @@ impl ScrubJob {
                 let (file, offset) = match body.read() {
                     Ok(_) => return Some(body.len_bytes()),
                     Err(BodyError::Damaged { file, offset }) => (file, offset),
+                    Err(BodyError::Gone(position)) => ("a lost segment".into(), position.as_u64()),
                     // The next pass finds it again.
                     Err(BodyError::Io(failure)) if failure.is_no_descriptor() => return Some(0),
                     Err(BodyError::Io(failure)) => (failure.file, failure.offset.unwrap_or(0)),
@@ -339,8 +340,8 @@ impl<T> Partition<T> {
             return;
         }
         if self.log.last_snapshot() == Some(self.log.end()) {
-            // The second one must be another one. What the mark needs is room in the segment.
-            self.log.force_mark();
+            // The second one must be another one. What the beat needs is room in the segment.
+            self.log.beat();
         } else {
             self.snapshot_with(self.live_segments());
         }

@@ -116,12 +116,11 @@ impl<T> Partition<T> {
         );
     }
 
-    /// The bases of the segments with bodies that are still needed. A unit in which bytes are counted may lie in two
+    /// The first positions of the segments with bodies that are still needed. A unit in which bytes are counted may lie in two
     /// segments: then it keeps both.
     pub(super) fn live_segments(&self) -> BTreeSet<LogPosition> {
         let segments = self.log.segments();
-        // No record begins in the header of the next segment, where positions go on.
         let live = segments.filter(|segment| self.state.is_any_live_in(segment.records()));
-        live.map(|segment| segment.base).collect()
+        live.map(|segment| segment.first).collect()
     }
 }

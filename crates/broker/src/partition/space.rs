@@ -1,7 +1,7 @@
 //! What a turn may write: with plenty of space, on a full disk, and with no space at all.
 
 use kew_engine::{Class, Command, DUE_BUDGET, Description, State};
-use kew_log::Log;
+use kew_log::{BATCH_SIZE_BYTES_MAX, Log};
 
 /// How many due events a turn may add on a full disk.
 pub(super) const SETTLEMENT_TICK_BUDGET: u32 = 16;
@@ -61,10 +61,12 @@ impl Space {
         }
     }
 
-    /// The room that every turn has for its first command.
+    /// The room that every turn has for its first command. No turn has more, whatever the disk has: the largest batch
+    /// is known before a decision, and is the same for every kind of log.
     pub(super) fn turn_bytes(self) -> u64 {
         match self {
-            Self::Plenty => u64::MAX,
+            // The rest is for what is due.
+            Self::Plenty => BATCH_SIZE_BYTES_MAX / 8 * 7,
             Self::SettlementOnly { size_bytes_max, .. } => size_bytes_max,
             Self::None => 0,
         }

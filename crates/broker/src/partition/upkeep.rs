@@ -61,14 +61,14 @@ impl<T> Partition<T> {
         }
     }
 
-    /// Frees the space of drained messages, which takes two snapshots behind them. The mark makes the second
+    /// Frees the space of drained messages, which takes two snapshots behind them. The beat makes the second
     /// snapshot differ from the first.
     fn make_space(&mut self, live: BTreeSet<LogPosition>, can_free: bool) {
         if self.is_snapshot_possible() {
             self.snapshot_with(live);
         }
         if can_free {
-            self.log.force_mark();
+            self.log.beat();
         }
     }
 

@@ -1,13 +1,14 @@
-//! A data directory of the first version, which logged no effects: it opens, and is what it was.
+//! A data directory of the first version, which logged no effects, in format 1: a migration makes a log of it that is
+//! what it was.
 //!
 //! `tests/golden/1` was written by that version with [`history`]. Never write it again.
 
-use kew_broker::{PartitionOptions, Reply};
+use kew_broker::{MigrateError, Migrated, OldPartition, PartitionOptions, Reply};
 use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
 use kew_engine::{
     BodyEncoding, Command, EntityName, Outcome, RunLength, Timestamp, VisibilityTimeout,
 };
-use kew_log::FaultyStorage;
+use kew_log::{Fault, FaultyStorage, LogPosition, Repeat, verify};
 
 use crate::damaged::{Bench, Sizes};
 
@@ -232,18 +233,37 @@ fn on(storage: FaultyStorage, now: Timestamp) -> Teller {
     Teller { bench, sent: 1000 }
 }
 
-/// Opens the directory, with its snapshot or from its first event on.
-fn check(is_whole_log: bool) {
-    let mut told = on(FaultyStorage::new(), Timestamp::from_ms(1_000_000));
-    let held = history(&mut told);
-    let now = told.bench.now;
-
+/// The files, with the snapshot or without it.
+fn golden(is_whole_log: bool) -> FaultyStorage {
     let storage = FaultyStorage::new();
     for (name, content) in FILES {
         if !(is_whole_log && name.starts_with("snapshot")) {
             storage.put(name, content);
         }
     }
+    storage
+}
+
+fn migrate(old: &FaultyStorage, new: &FaultyStorage) -> Result<Migrated, MigrateError> {
+    OldPartition::read(old, &options())?.write_to(new, &options(), 11)
+}
+
+/// Opens what was made of the directory, with its snapshot or from its first event on.
+fn check(is_whole_log: bool) {
+    let mut told = on(FaultyStorage::new(), Timestamp::from_ms(1_000_000));
+    let held = history(&mut told);
+    let now = told.bench.now;
+
+    let old = golden(is_whole_log);
+    let storage = FaultyStorage::new();
+    let before = old.fingerprint();
+    let migrated = migrate(&old, &storage).unwrap();
+    assert_eq!(before, old.fingerprint(), "the old log is as it was");
+    assert!(
+        migrated.bodies > 50 && migrated.damaged == 0,
+        "{migrated:?}"
+    );
+    verify(&storage).unwrap();
     let mut opened = on(storage, now);
     let seen = examine(&mut opened, &held);
     assert_eq!(seen, examine(&mut told, &held));
@@ -266,4 +286,102 @@ fn a_directory_of_the_first_version_is_what_it_was() {
 #[test]
 fn every_event_of_the_first_version_means_what_it_meant() {
     check(true);
+}
+
+/// What a checker can see of a directory without changing it.
+fn contents(storage: &FaultyStorage) -> Vec<String> {
+    let teller = on(storage.kill(), Timestamp::from_ms(2_000_000));
+    let state = teller.bench.partition.state();
+    let messages = state.messages().map(|message| {
+        let body = teller.bench.partition.log().body(kew_log::BodyLocation {
+            record: LogPosition::new(message.body.record),
+            offset: message.body.offset,
+            length: message.body.length,
+        });
+        format!(
+            "{:?} {:?} {:?}",
+            message.queue_name,
+            message.sequence_number,
+            body.unwrap().read()
+        )
+    });
+    messages.collect()
+}
+
+/// The switch comes after the last call. So before it nothing counts, and then all of it is durable.
+#[test]
+fn a_power_cut_in_any_call_of_a_migration_costs_nothing() {
+    let old = golden(false);
+    let whole = FaultyStorage::new();
+    migrate(&old, &whole).unwrap();
+    let expected = contents(&whole);
+    assert!(expected.len() > 50);
+    let before = old.fingerprint();
+    for call in 0..whole.calls() {
+        let new = FaultyStorage::new();
+        new.crash_after(call);
+        assert!(migrate(&old, &new).is_err(), "call {call}");
+    }
+    // The next start removes what is there, and begins anew with what it began with.
+    assert_eq!(before, old.fingerprint());
+    for seed in 0..100_u32 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9) | 1;
+        let after = whole.crash(&mut |below| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 16) % below
+        });
+        verify(&after).unwrap();
+        assert_eq!(contents(&after), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_migration_that_fails_says_why_and_changes_nothing() {
+    let old = golden(false);
+    let before = old.fingerprint();
+    let full = FaultyStorage::new();
+    full.set_capacity_bytes(Some(20 << 10));
+    let error = migrate(&old, &full).unwrap_err();
+    assert!(matches!(error, MigrateError::NoSpace { .. }), "{error}");
+    assert!(full.files().is_empty());
+    for count in [0, 3, 10, 30] {
+        let new = FaultyStorage::new();
+        new.fail_after(count, Fault::Eio, Repeat::Once);
+        assert!(migrate(&old, &new).is_err());
+    }
+    assert_eq!(before, old.fingerprint());
+    // Damage to what was durable.
+    old.flip(FILES[0].0, 9512 + 60, 1);
+    let error = migrate(&old, &FaultyStorage::new()).unwrap_err();
+    assert!(error.to_string().contains("is damaged at byte"), "{error}");
+}
+
+#[test]
+fn a_damaged_body_is_copied_with_its_damage() {
+    let old = golden(false);
+    // A body that the replay does not read, because the snapshot has its message.
+    let content = old.content(FILES[0].0).unwrap();
+    let at = content
+        .windows(9)
+        .position(|it| it == b"body 1020")
+        .unwrap();
+    old.flip(FILES[0].0, at as u64, 1);
+    let new = FaultyStorage::new();
+    let migrated = migrate(&old, &new).unwrap();
+    assert_eq!(migrated.damaged, 1);
+    let seen = contents(&new);
+    let damaged = seen.iter().filter(|it| it.contains("Damaged"));
+    assert_eq!(damaged.count(), 1, "{seen:#?}");
+}
+
+/// Clocks go on where the old log has come to, whatever the machine says.
+#[test]
+fn time_goes_on_behind_a_migration_and_behind_every_open() {
+    let new = FaultyStorage::new();
+    migrate(&golden(false), &new).unwrap();
+    let opened = on(new, Timestamp::ZERO);
+    let recorded_at = opened.bench.partition.recorded_at();
+    assert!(recorded_at > Timestamp::from_ms(1_000_000));
+    let again = on(opened.bench.storage.kill(), Timestamp::ZERO);
+    assert_eq!(again.bench.partition.recorded_at(), recorded_at);
 }

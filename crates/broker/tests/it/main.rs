@@ -10,6 +10,7 @@ mod bus_repair;
 mod cold;
 mod damaged;
 mod fairness;
+mod first_format;
 mod first_version;
 mod maintenance;
 mod metrics;

@@ -12,12 +12,12 @@ use kew_engine::{
     RunLength, Service, SnapshotPages, State, Timestamp, Token, Turn, VisibilityTimeout,
 };
 use kew_log::{
-    BoxError, FaultyStorage, LogPosition, ManifestContent, ManifestError, PageContent, PageNumber,
-    PageOptions, PageStore, PagesIdentity, PlannedManifest, ReadManifest, Restored, Storage,
+    BoxError, FaultyStorage, LogId, LogPosition, ManifestContent, ManifestError, PageContent,
+    PageNumber, PageOptions, PageStore, PlannedManifest, ReadManifest, Restored, Storage,
     read_manifest, read_table,
 };
 
-const IDENTITY: PagesIdentity = PagesIdentity {
+const IDENTITY: LogId = LogId {
     cluster: 3,
     partition: 0,
 };
@@ -332,7 +332,7 @@ impl Partition {
         told.begun = Some(self.parts());
         self.state.begin_snapshot();
         let snapshot = self.state.gather(u64::MAX).unwrap();
-        let job = self.store.begin(position, 0).unwrap();
+        let job = self.store.begin(position, 0, 0).unwrap();
         for _ in 0..self.random.below(4) {
             self.act();
         }

@@ -361,6 +361,40 @@ fn a_segment_with_a_damaged_header_loses_nothing() {
     }
 }
 
+/// Which log it is, in the header of a segment.
+fn identity(disk: &FaultyStorage, segment: &str) -> Vec<u8> {
+    disk.content(segment).unwrap()[68..84].to_vec()
+}
+
+/// Then only other files say which log it is: a segment that is prepared, or the proof.
+#[test]
+fn the_only_segment_with_records_loses_nothing_with_its_header() {
+    let mut driver = Driver::new();
+    driver.send_many(0, 6);
+    driver.bench.mark();
+    let storage = driver.bench.storage.kill();
+    let segments = names(&storage, "segment-");
+    assert_eq!(segments.len(), 2, "one is prepared");
+    for lost in ["", &*segments[1], "proof"] {
+        for zeros in [8..9, 12..16, 48..56, 68..84, 0..88, 0..4096] {
+            let disk = storage.kill();
+            let story = format!("bytes {zeros:?} of the header, without {lost}");
+            let count = zeros.end - zeros.start;
+            let at = u64::try_from(zeros.start).unwrap();
+            disk.corrupt(&segments[0], at, &vec![0xa5; count]);
+            disk.lose_file(lost);
+            let losses = repair(&disk, &driver.alive, &driver.sent, &story);
+            assert_eq!(losses.messages, [], "{story}");
+            assert_eq!(losses.gaps, [], "{story}");
+            assert_eq!(missing(&disk, &driver.alive), 0, "{story}");
+            for segment in names(&disk, "segment-") {
+                let found = identity(&disk, &segment);
+                assert_eq!(found, identity(&storage, &segments[0]), "{story}");
+            }
+        }
+    }
+}
+
 #[test]
 fn two_damaged_snapshots_make_up_for_each_other() {
     let (storage, alive, sent) = snapshotted();

@@ -55,6 +55,13 @@ pub struct FoundBody {
     pub event_size_bytes: u64,
 }
 
+impl FoundBody {
+    /// The most bytes of a batch that its move takes.
+    pub fn moved_size_bytes(&self) -> u64 {
+        moved_size_bytes(self.event_size_bytes, u64::from(self.at.length))
+    }
+}
+
 /// A part of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FoundBodies {
@@ -83,13 +90,14 @@ impl Search<'_> {
 
     fn note(&mut self, holder: &Holder, at: BodyLocation, event_size_bytes: u64) {
         if self.positions.contains(&at.record) {
-            let size_bytes = moved_size_bytes(event_size_bytes, u64::from(at.length));
-            self.size_bytes_left = self.size_bytes_left.saturating_sub(size_bytes);
-            self.found.push(FoundBody {
+            let found = FoundBody {
                 holder: holder.clone(),
                 at,
                 event_size_bytes,
-            });
+            };
+            let size_bytes = found.moved_size_bytes();
+            self.size_bytes_left = self.size_bytes_left.saturating_sub(size_bytes);
+            self.found.push(found);
         }
     }
 

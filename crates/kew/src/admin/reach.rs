@@ -14,6 +14,7 @@ use super::account::Endpoint;
 use super::client::Connection;
 use super::rule::BusEndpoint;
 use super::{Act, Administered, Answer, Failure, carry_out};
+use crate::migration::migrate_if_old;
 use crate::settings;
 use crate::{holders, start_error};
 
@@ -46,6 +47,7 @@ pub(crate) fn ask(
 
 /// Carries out an act on a data directory that no server uses.
 fn in_directory(path: &Path, act: Act) -> Result<Result<Answer, Failure>> {
+    migrate_if_old(path)?;
     let data_dir = DataDir::open_existing(path).map_err(|error| {
         let why = match &error {
             DataDirError::InUse { .. } => {

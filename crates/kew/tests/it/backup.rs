@@ -351,7 +351,8 @@ fn a_killed_backup_continues_and_a_later_one_copies_little() {
     let second = place.take();
     assert!(second["position"].as_u64() > first["position"].as_u64());
     assert!(second["copied_bytes"].as_u64() < Some(2 << 20), "{second}");
-    assert!(second["reused_bytes"].as_u64() > Some(3 << 20), "{second}");
+    // Two segments of 1 and 2 MiB, without what is not used at their ends.
+    assert!(second["reused_bytes"].as_u64() > Some(5 << 19), "{second}");
     // Nothing of the first one is left that the second one does not have.
     assert_eq!(
         place.stored().len() as u64,
@@ -420,9 +421,10 @@ fn damage_at_the_source_is_named_and_the_earlier_backup_stays() {
     let server = Server::start(&place.data());
     block_on(async { fill(&server.queue_client(), 24, 8).await });
     server.terminate();
+    // The newest one: in an older one a checksum may end with a 2, before the text of number 5.
     let segment = files(&place.data(), "segment-")
         .into_iter()
-        .find(|segment| {
+        .rfind(|segment| {
             let content = std::fs::read(segment).expect("readable");
             content.windows(7).any(|window| window == b"25 xxxx")
         });

@@ -32,6 +32,7 @@ mod limits_page;
 mod load;
 mod many;
 mod memory_limit;
+mod migration;
 mod names;
 mod observe;
 mod open_files;

@@ -27,15 +27,15 @@ const BUS_CUTS_DEFAULT: u64 = 5;
 const ROUNDS_TO_A_CUT_START: u64 = 3;
 
 /// A directory on a disk that loses unsynced data.
-struct Disk {
-    place: tempfile::TempDir,
+pub(crate) struct Disk {
+    pub(crate) place: tempfile::TempDir,
     library: PathBuf,
     undone: u64,
 }
 
 impl Disk {
     /// `None` if this machine cannot build the library.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let place = tempfile::tempdir().expect("a temporary directory");
         let library = preload::build("unsynced", place.path())?;
         fs::create_dir(place.path().join("trash")).expect("writable");
@@ -50,12 +50,20 @@ impl Disk {
         self.place.path().join("journal")
     }
 
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.place.path().join("data")
+    }
+
     fn arrange(&self, command: &mut Command, seed: u64) {
-        let data_dir = self.place.path().join("data");
-        command.arg("serve").arg("--data-dir").arg(&data_dir);
+        command.arg("serve").arg("--data-dir").arg(self.data_dir());
         command.args(["--queue-listen", "127.0.0.1:0"]);
+        self.put_under(command, seed);
+    }
+
+    /// Puts the disk under a command.
+    pub(crate) fn put_under(&self, command: &mut Command, seed: u64) {
         command.env("LD_PRELOAD", &self.library);
-        command.env("UNSYNCED_UNDER", data_dir);
+        command.env("UNSYNCED_UNDER", self.data_dir());
         command.env("UNSYNCED_JOURNAL", self.journal());
         command.env("UNSYNCED_TRASH", self.place.path().join("trash"));
         command.env("UNSYNCED_SEED", seed.to_string());
@@ -65,10 +73,14 @@ impl Disk {
         Server::start_with(|command| self.arrange(command, seed))
     }
 
-    /// Cuts the power: the process has ended, and names return to their synced state, or part of
-    /// the way.
+    /// Cuts the power.
     fn cut(&mut self, server: Server, random: &mut Random) {
         server.kill();
+        self.lose_names(random);
+    }
+
+    /// The process has ended: names return to their synced state, or part of the way.
+    pub(crate) fn lose_names(&mut self, random: &mut Random) {
         let Ok(journal) = fs::read_to_string(self.journal()) else {
             // It ended during its first instructions.
             return;
@@ -98,28 +110,41 @@ impl Disk {
 
 /// A line of the journal.
 enum Name<'a> {
-    Created { path: &'a Path },
-    Renamed { from: &'a Path, to: &'a Path },
-    Removed { path: &'a Path, kept: &'a Path },
-    Synced { directory: &'a Path },
+    Created {
+        path: &'a Path,
+    },
+    /// `kept` is what had the new name before, or nothing.
+    Renamed {
+        from: &'a Path,
+        to: &'a Path,
+        kept: &'a Path,
+    },
+    Removed {
+        path: &'a Path,
+        kept: &'a Path,
+    },
+    Synced {
+        directory: &'a Path,
+    },
 }
 
 impl<'a> Name<'a> {
     fn parse(line: &'a str) -> Self {
         let parts: Vec<&str> = line.split('\t').collect();
         match parts[..] {
-            ["created", path, _] => Self::Created {
+            ["created", path, ..] => Self::Created {
                 path: Path::new(path),
             },
-            ["renamed", from, to] => Self::Renamed {
+            ["renamed", from, to, kept] => Self::Renamed {
                 from: Path::new(from),
                 to: Path::new(to),
+                kept: Path::new(kept),
             },
-            ["removed", path, kept] => Self::Removed {
+            ["removed", path, kept, _] => Self::Removed {
                 path: Path::new(path),
                 kept: Path::new(kept),
             },
-            ["synced", directory, _] => Self::Synced {
+            ["synced", directory, ..] => Self::Synced {
                 directory: Path::new(directory),
             },
             _ => panic!("not a line of the journal: {line}"),
@@ -139,7 +164,13 @@ impl<'a> Name<'a> {
     fn undo(&self) {
         match self {
             Self::Created { path } if path.exists() => fs::remove_file(path),
-            Self::Renamed { from, to } if to.exists() && !from.exists() => fs::rename(to, from),
+            Self::Renamed { from, to, kept } if to.exists() && !from.exists() => {
+                let back = fs::rename(to, from);
+                match kept.exists() {
+                    true => back.and_then(|()| fs::hard_link(kept, to)),
+                    false => back,
+                }
+            }
             Self::Removed { path, kept } if kept.exists() && !path.exists() => {
                 fs::hard_link(kept, path)
             }

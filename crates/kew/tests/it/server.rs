@@ -218,6 +218,19 @@ impl Server {
         self.judge(ending);
     }
 
+    /// Waits until a command has ended by itself, or was killed by what is between it and the system. Returns whether it
+    /// was killed.
+    pub(crate) fn ends_killed(mut self) -> bool {
+        self.wait();
+        let status = self.child.wait().expect("our own child");
+        let is_killed = status.code().is_none();
+        self.judge(match is_killed {
+            true => Ending::By(Signal::KILL),
+            false => Ending::InOrder,
+        });
+        is_killed
+    }
+
     /// Asks the server to stop, waits until it has ended cleanly, and returns its log.
     pub(crate) fn terminate(self) -> String {
         self.stop(Signal::TERM)

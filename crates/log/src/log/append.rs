@@ -1,4 +1,4 @@
-//! Records: batches, marks, and rolls, which lead from a segment to the next.
+//! Records: batches, and rolls, which lead from a segment to the next. And marks, which are no records.
 //!
 //! They are staged here. A commit writes and syncs them.
 
@@ -7,10 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::format::{
-    MARK_RECORD_SIZE, PAGE_SIZE, RECORD_HEADER_SIZE, ROLL_RECORD_SIZE, RecordKind, seal_record,
+    BEAT_RECORD_SIZE, BEGINNING_OFFSET, RECORD_HEADER_SIZE, ROLL_RECORD_SIZE, RecordKind, Sealing,
+    encode_beginning, seal_record,
 };
 use crate::job::Write;
-use crate::segment::memory_size;
+use crate::options::BATCH_SIZE_BYTES_MAX;
 use crate::{BatchBuilder, Epoch, LogPosition};
 
 use super::prepare::Successor;
@@ -39,7 +40,7 @@ impl Log {
             }
         }
         let size_bytes = batch.len_bytes() as u64;
-        let room_bytes = self.active_room_bytes();
+        let room_bytes = self.active_room_bytes().min(BATCH_SIZE_BYTES_MAX);
         if size_bytes > room_bytes {
             return Err(AppendError::TooLarge {
                 size_bytes,
@@ -53,65 +54,44 @@ impl Log {
             self.note_bodies();
         }
         let position = self.end;
+        let time_ms = batch.time_ms();
         let mut buffer = batch.into_buffer();
         // Readers may keep the buffer for a while, and most of a nearly empty buffer is wasted.
         if buffer.capacity() > 2 * buffer.len() {
             buffer.shrink_to(buffer.len().next_multiple_of(8));
         }
         let held_bytes = buffer.capacity();
-        let record = self.stage(RecordKind::Batch, buffer);
+        let record = self.stage_batch(buffer, time_ms);
         self.recent.push(position, record, held_bytes);
         self.recent.trim(self.durable);
-        self.unmarked = true;
         Ok(self.end)
     }
 
-    /// Stages a mark, which lets recovery know that everything before it was durable. Returns whether it
-    /// did.
+    /// Stages a mark, which lets recovery know that everything before it was durable. Returns whether it did.
     ///
     /// Call it when the log is idle and at shutdown. It does nothing while any record is not durable yet, or
-    /// if nothing was appended since the last mark.
+    /// if nothing was appended since the last mark. It has no position: it is written beside the segments.
     pub fn mark(&mut self) -> bool {
         let is_due = self.failed.is_none() && self.unmarked && self.durable == self.end;
         if is_due {
-            self.stage_marks();
+            self.is_mark_staged = true;
             self.unmarked = false;
         }
         is_due
     }
 
-    /// Stages a mark even if nothing was appended, so that the log's end moves and a snapshot there differs
-    /// from the last one. Returns whether it did. It does nothing if the segment has no room.
+    /// Stages a batch without entries, so that the log's end moves and a snapshot there differs from the last
+    /// one. Returns whether it did. It does nothing if the segment has no room.
     ///
-    /// Used on a full disk: a segment is freed only when two snapshots lie behind it.
-    pub fn force_mark(&mut self) -> bool {
-        let free_bytes = self.active.header.limit().as_u64() - self.end.as_u64();
-        // Keep room for the mark of the last batch, if it has none yet, and for a roll.
-        let owed = if self.unmarked { MARK_RECORD_SIZE } else { 0 };
-        let has_room = free_bytes >= MARK_RECORD_SIZE + owed + ROLL_RECORD_SIZE;
+    /// A segment is freed only when two snapshots lie behind it.
+    pub fn beat(&mut self) -> bool {
+        let free_bytes = self.active.limit().as_u64() - self.end.as_u64();
+        let has_room = free_bytes >= BEAT_RECORD_SIZE + ROLL_RECORD_SIZE;
         let is_due = self.failed.is_none() && self.durable == self.end && has_room;
         if is_due {
-            self.stage(RecordKind::Mark, vec![0; RECORD_HEADER_SIZE]);
-            self.unmarked = false;
+            self.stage_batch(vec![0; RECORD_HEADER_SIZE], self.time_ms);
         }
         is_due
-    }
-
-    /// Stages a mark and, if there is room, a second one in the next page of the disk. So the loss of any
-    /// one page never takes both the last batch and its proof.
-    fn stage_marks(&mut self) {
-        let end = self.active.offset_of(self.end) + MARK_RECORD_SIZE;
-        let padding = end.next_multiple_of(PAGE_SIZE) - end;
-        // Do not use the room kept for settlements: on a full disk each settlement can be followed by an
-        // idle moment, and pages of padding would leave nothing to drain the disk with.
-        let room_bytes = self.free_room(self.options.settlement_reserve_bytes);
-        if padding + MARK_RECORD_SIZE <= room_bytes {
-            self.stage(
-                RecordKind::Mark,
-                vec![0; RECORD_HEADER_SIZE + memory_size(padding)],
-            );
-        }
-        self.stage(RecordKind::Mark, vec![0; RECORD_HEADER_SIZE]);
     }
 
     /// Continues in the prepared segment.
@@ -123,36 +103,64 @@ impl Log {
                 let mut buffer = vec![0; RECORD_HEADER_SIZE];
                 buffer.extend_from_slice(&next.header.number.to_le_bytes());
                 self.stage(RecordKind::Roll, buffer);
-                let left_at = self.end;
-                self.end = next.first();
-                self.segments.insert(next.base(), Arc::clone(&next));
+                let next = Arc::new(next.beginning_at(self.end));
+                let passed = self.segments.insert(next.first(), Arc::clone(&next));
+                // It was too small for a batch, and has nothing but a roll, which leads here.
+                self.passed.extend(passed);
                 let left = std::mem::replace(&mut self.active, next);
-                self.left.push((left_at, left));
+                self.left.push((self.end, left));
             }
             other => self.successor = other,
         }
     }
 
-    /// Completes a record and queues it for the next commit.
-    fn stage(&mut self, kind: RecordKind, mut buffer: Vec<u8>) -> Bytes {
+    /// Completes a batch and queues it for the next commit.
+    fn stage_batch(&mut self, buffer: Vec<u8>, time_ms: u64) -> Bytes {
+        self.time_ms = self.time_ms.max(time_ms);
+        let (record, content) = self.stage(RecordKind::Batch, buffer);
+        let size_bytes = record.len() as u64;
+        self.chain = content;
+        self.end = self.end.plus(size_bytes);
+        self.reclaim.bytes_since_snapshot += size_bytes;
+        self.unmarked = true;
+        // Its record proves the same.
+        self.is_mark_staged = false;
+        record
+    }
+
+    /// Completes a record and queues it for the next commit. Returns it with its content checksum.
+    fn stage(&mut self, kind: RecordKind, mut buffer: Vec<u8>) -> (Bytes, u32) {
         let position = self.end;
-        // A record staged now is written only after the commit under way has succeeded.
-        let durable = self.committing.unwrap_or(self.durable);
-        let seal = self.active.header.seal();
-        self.chain = seal_record(&mut buffer, seal, position, kind, self.chain, durable);
-        let size_bytes = buffer.len() as u64;
-        self.end = position.plus(size_bytes);
+        let sealing = Sealing {
+            chain_start: self.chain_start,
+            seal: self.active.seal,
+            kind,
+            previous: self.chain,
+            position,
+            time_ms: self.time_ms,
+            epoch: self.epoch,
+            // A record staged now is written only after the commit under way has succeeded.
+            durable: self.committing.unwrap_or(self.durable),
+        };
+        let content = seal_record(&mut buffer, sealing);
         assert!(
-            self.end <= self.active.header.limit(),
+            position.plus(buffer.len() as u64) <= self.active.limit(),
             "a record fits its segment"
         );
-        self.reclaim.bytes_since_snapshot += size_bytes;
+        if position == self.active.first() && self.active.header.first.is_none() {
+            let beginning = encode_beginning(self.active.seal, position).to_vec();
+            self.stage_write(BEGINNING_OFFSET, beginning.into());
+        }
         let record = Bytes::from(buffer);
+        self.stage_write(self.active.offset_of(position), record.clone());
+        (record, content)
+    }
+
+    fn stage_write(&mut self, offset: u64, record: Bytes) {
         self.staged.push(Write {
             segment: Arc::clone(&self.active),
-            position,
-            record: record.clone(),
+            offset,
+            record,
         });
-        record
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Pins {
 struct Pin {
     id: PinId,
     snapshot: Option<LogPosition>,
-    /// Bases of segments.
+    /// The first positions of segments.
     segments: BTreeSet<LogPosition>,
 }
 
@@ -56,7 +56,7 @@ impl Pins {
     pub(super) fn is_segment_pinned(&self, segment: &Segment) -> bool {
         self.pin
             .as_ref()
-            .is_some_and(|pin| pin.segments.contains(&segment.base()))
+            .is_some_and(|pin| pin.segments.contains(&segment.first()))
     }
 
     /// Takes the files that no pin holds.
@@ -121,7 +121,10 @@ impl Log {
         pins.pin = Some(Pin {
             id,
             snapshot: plan.snapshot,
-            segments: segments.iter().map(|(segment, _)| segment.base()).collect(),
+            segments: segments
+                .iter()
+                .map(|(segment, _)| segment.first())
+                .collect(),
         });
         Ok((id, plan))
     }
@@ -149,9 +152,9 @@ impl Log {
         let next = self.segments.values().skip(1).map(Some);
         let next = next.chain(std::iter::once(None));
         let all = self.segments.values().zip(next);
-        // A segment that begins at the durable end belongs to it: the roll that leads there is durable.
+        // A segment that begins at the durable end belongs to it, unless nothing is in it yet.
         all.filter(|(segment, _)| segment.first() <= self.durable)
-            .filter(|(segment, _)| !unneeded.contains(&segment.base()))
+            .filter(|(segment, _)| !unneeded.contains(&segment.first()))
             .map(|(segment, next)| (Arc::clone(segment), next.cloned()))
             .collect()
     }

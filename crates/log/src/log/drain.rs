@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 
 use super::Log;
 use super::prepare::Successor;
-use super::room::SPARE_MARKS_BYTES;
+use super::room::SPARE_BEATS_BYTES;
 use crate::ballast::{Ballast, MadeBallast};
 use crate::format::SEGMENT_HEADER_BLOCK_SIZE;
 use crate::job::MakeBallast;
@@ -101,13 +101,13 @@ impl Log {
         let with_bodies = &self.drain.with_bodies;
         !self.drain.is_draining
             || with_bodies.len() < SEGMENTS_WITH_BODIES_MAX
-            || with_bodies.contains(&self.active.base())
+            || with_bodies.contains(&self.active.first())
     }
 
     /// Whether bodies that only move may go into the active segment, so that one segment is left for settlements.
     pub fn takes_moved_bodies(&self) -> bool {
         let with_bodies = &self.drain.with_bodies;
-        let is_only_one = with_bodies.len() == 1 && with_bodies.contains(&self.active.base());
+        let is_only_one = with_bodies.len() == 1 && with_bodies.contains(&self.active.first());
         !self.drain.is_draining || with_bodies.is_empty() || is_only_one
     }
 
@@ -131,7 +131,7 @@ impl Log {
     /// The largest batch of settlements that is accepted while draining.
     pub fn settlement_size_bytes_max(&self) -> u64 {
         let capacity_bytes = self.options.segment_size_first_bytes - SEGMENT_HEADER_BLOCK_SIZE;
-        room_bytes(capacity_bytes).saturating_sub(SPARE_MARKS_BYTES)
+        room_bytes(capacity_bytes).saturating_sub(SPARE_BEATS_BYTES)
     }
 
     /// Size of the file that reserves space for draining.
@@ -219,14 +219,14 @@ impl Log {
 
     pub(super) fn note_bodies(&mut self) {
         if self.drain.is_draining {
-            self.drain.with_bodies.insert(self.active.base());
+            self.drain.with_bodies.insert(self.active.first());
         }
     }
 
     pub(super) fn forget_retired_bodies(&mut self) {
         let segments = &self.segments;
         let with_bodies = &mut self.drain.with_bodies;
-        with_bodies.retain(|base| segments.contains_key(base));
+        with_bodies.retain(|first| segments.contains_key(first));
     }
 }
 

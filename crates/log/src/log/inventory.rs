@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::format::SEGMENT_HEADER_BLOCK_SIZE;
 use crate::reader::body::Body;
 use crate::segment::Segment;
-use crate::{BodyLocation, LogPosition};
+use crate::{BodyLocation, Epoch, LogPosition};
 
 use super::Log;
 use super::prepare::Successor;
@@ -13,11 +14,11 @@ use super::prepare::Successor;
 /// A segment and the positions it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentSpan {
-    /// Identifies the segment among the segments in use.
-    pub base: LogPosition,
     /// Its number, which is part of its file's name.
     pub number: u64,
-    /// Position of its first record.
+    /// The epoch that made it.
+    pub epoch: Epoch,
+    /// Position of its first record. It identifies the segment among those in use.
     pub first: LogPosition,
     /// The next position belongs to another segment, or to no record yet.
     pub end: LogPosition,
@@ -53,11 +54,19 @@ pub struct LogSpace {
 }
 
 impl SegmentSpan {
-    /// The positions at which its records can begin. Its end may lie behind its last byte, where the next segment's
-    /// header would be.
+    /// The positions at which its records can begin.
     pub fn records(&self) -> Range<u64> {
-        let limit = self.base.plus(self.size_bytes);
-        self.first.as_u64()..self.end.min(limit).as_u64()
+        self.first.as_u64()..self.end.as_u64()
+    }
+
+    /// Whether a recovery made this segment, which goes on within an older one. It stays as long as that one does.
+    pub fn took_over_within(&self, older: &Self) -> bool {
+        self.epoch > older.epoch && self.first < older.limit()
+    }
+
+    /// The position after the last byte of its file.
+    pub fn limit(&self) -> LogPosition {
+        self.first.plus(self.size_bytes - SEGMENT_HEADER_BLOCK_SIZE)
     }
 }
 
@@ -94,7 +103,7 @@ impl Log {
             Successor::Ready(segment) => segment.header.capacity_bytes,
             _ => 0,
         };
-        let segments = self.segments.values();
+        let segments = self.segments.values().chain(&self.passed);
         let recycled = self.recycled.iter();
         let used_bytes = segments.map(|s| s.header.capacity_bytes).sum::<u64>() + successor;
         let size_bytes = used_bytes + recycled.map(|r| r.capacity_bytes).sum::<u64>();
@@ -115,23 +124,21 @@ impl Log {
     }
 
     fn segment_at(&self, record: LogPosition) -> Option<&Arc<Segment>> {
-        let address = record.as_u64();
-        let base = address.checked_sub(crate::format::SEGMENT_HEADER_BLOCK_SIZE)?;
-        let mut older = self.segments.range(..=LogPosition::new(base));
+        let mut older = self.segments.range(..=record);
         let (_, segment) = older.next_back()?;
-        (record < segment.header.limit()).then_some(segment)
+        (record < segment.limit()).then_some(segment)
     }
 
     fn span(&self, segment: &Arc<Segment>) -> SegmentSpan {
         use std::ops::Bound::{Excluded, Unbounded};
-        let mut newer = self.segments.range((Excluded(segment.base()), Unbounded));
+        let mut newer = self.segments.range((Excluded(segment.first()), Unbounded));
         let end = match newer.next() {
             Some((_, next)) => segment.end_before(Some(next)),
             None => self.end,
         };
         SegmentSpan {
-            base: segment.base(),
             number: segment.header.number,
+            epoch: segment.header.epoch,
             first: segment.first(),
             end,
             size_bytes: segment.header.capacity_bytes,

@@ -19,12 +19,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::ballast::Ballast;
+use crate::format::FIRST_POSITION;
 use crate::job::{Commit, Job, JobOutcome, Outcome, Task, Write};
+use crate::proof::Proof;
 use crate::reader::body::RecentBatches;
 use crate::recovery::{self, FoundBallast, OpenError, Recovered, Recovery};
+use crate::replay::Ignore;
 use crate::segment::{Recycled, Salts, Segment};
 use crate::storage::{IoFailure, Storage};
-use crate::{Epoch, LogOptions, LogPosition, Replay};
+use crate::{Epoch, LogId, LogOptions, LogPosition, Replay};
 
 pub use backup::{BeginBackupError, PinId};
 use drain::Drain;
@@ -37,20 +40,28 @@ pub use room::Reservation;
 /// One writer's log: batches go in, become durable in order, and are replayed by the next open.
 pub struct Log {
     options: LogOptions,
+    id: LogId,
+    /// Of that log, for the checksums of its records.
+    chain_start: u32,
     epoch: Epoch,
     salts: Salts,
     failed: Option<LogFailed>,
 
-    /// By base. The last one is appended to.
+    /// By the position of the first record. The last one is appended to.
     segments: BTreeMap<LogPosition, Arc<Segment>>,
     active: Arc<Segment>,
     /// Where the next record goes.
     end: LogPosition,
-    /// Checksum of the record before `end`.
+    /// Content checksum of the batch before `end`.
     chain: u32,
+    /// The last time that a batch had, in milliseconds.
+    time_ms: u64,
     durable: LogPosition,
-    /// Whether a record that is not a mark was appended since the last mark.
+    /// Whether anything was appended since the last mark.
     unmarked: bool,
+    proof: Proof,
+    /// Whether the next commit writes a mark. It does not if it has batches to write.
+    is_mark_staged: bool,
     staged: Vec<Write>,
     /// The end of the commit under way.
     committing: Option<LogPosition>,
@@ -58,6 +69,8 @@ pub struct Log {
     /// Segments that are not appended to any more, with their last records' ends. They may have records that are not
     /// durable.
     left: Vec<(LogPosition, Arc<Segment>)>,
+    /// Segments that cover no position, and lead to the next one. They stay until that one has a batch.
+    passed: Vec<Arc<Segment>>,
 
     successor: Successor,
     recycled: Vec<Recycled>,
@@ -85,8 +98,24 @@ impl Log {
     ) -> Result<(Self, Recovery), OpenError> {
         options.check().map_err(OpenError::Options)?;
         let salts = Salts::new(entropy);
-        let recovered = recovery::recover(storage, &options, salts, replay)?;
+        let recovered = recovery::recover(storage, &options, salts, FIRST_POSITION, replay)?;
         Ok(Self::resume(options, salts, recovered))
+    }
+
+    /// Creates a log that begins at this position, which is no beginning of a history: without a snapshot it does
+    /// not open. The directory must be empty. `time_ms` is the last time of the history before. Blocks.
+    pub fn create(
+        storage: &dyn Storage,
+        options: LogOptions,
+        entropy: u64,
+        first: LogPosition,
+        time_ms: u64,
+    ) -> Result<Self, OpenError> {
+        options.check().map_err(OpenError::Options)?;
+        let salts = Salts::new(entropy);
+        let mut recovered = recovery::recover(storage, &options, salts, first, &mut Ignore)?;
+        recovered.recovery.time_ms = time_ms;
+        Ok(Self::resume(options, salts, recovered).0)
     }
 
     fn resume(options: LogOptions, salts: Salts, recovered: Recovered) -> (Self, Recovery) {
@@ -99,27 +128,35 @@ impl Log {
             snapshots_damaged,
             bytes_since_snapshot,
             ballast,
+            log: id,
+            proof,
             recovery,
         } = recovered;
         let active = Arc::clone(segments.last().expect("recovery always makes a segment"));
         let log = Self {
             options,
+            id,
+            chain_start: id.chain_start(),
             epoch: recovery.epoch,
             salts,
             failed: None,
             segments: segments
                 .into_iter()
-                .map(|segment| (segment.base(), segment))
+                .map(|segment| (segment.first(), segment))
                 .collect(),
             active,
             end,
             chain,
+            time_ms: recovery.time_ms,
             durable: end,
             unmarked: false,
+            proof,
+            is_mark_staged: false,
             staged: Vec::new(),
             committing: None,
             recent: RecentBatches::new(options.recent_bytes_max),
             left: Vec::new(),
+            passed: Vec::new(),
             successor: Successor::Wanted,
             recycled: Vec::new(),
             is_short_of_descriptors: false,
@@ -231,6 +268,11 @@ impl Log {
         }
     }
 
+    /// Which log it is.
+    pub fn id(&self) -> LogId {
+        self.id
+    }
+
     /// The epoch that began with this open.
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -253,7 +295,7 @@ impl Log {
 
     /// Whether something is staged that no commit has taken yet.
     pub fn has_staged(&self) -> bool {
-        !self.staged.is_empty()
+        !self.staged.is_empty() || self.is_mark_staged
     }
 
     /// Whether a commit is under way.
@@ -269,12 +311,14 @@ impl Log {
     }
 
     fn next_commit(&mut self) -> Option<Commit> {
-        if self.failed.is_some() || self.committing.is_some() || self.staged.is_empty() {
+        if self.failed.is_some() || self.committing.is_some() || !self.has_staged() {
             return None;
         }
         self.committing = Some(self.end);
+        let is_marked = std::mem::take(&mut self.is_mark_staged);
         Some(Commit {
             writes: std::mem::take(&mut self.staged),
+            claim: is_marked.then(|| self.proof.claim(self.durable)),
             end: self.end,
         })
     }
@@ -297,5 +341,7 @@ impl Log {
         let durable = self.durable;
         let released = self.left.extract_if(.., |(end, _)| *end <= durable);
         released.for_each(|(_, segment)| segment.file.release());
+        let passed = self.passed.extract_if(.., |it| it.first() < durable);
+        self.reclaim.retire_passed(passed);
     }
 }

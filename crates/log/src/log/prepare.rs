@@ -1,10 +1,8 @@
 //! The next segment, which is prepared before the log needs it.
 
-use std::sync::Arc;
-
 use crate::format::{SegmentHeader, record_size_bytes};
 use crate::job::{Prepare, Prepared};
-use crate::segment::{MakeError, Segment, Source};
+use crate::segment::{Blank, MakeError, Source};
 use crate::storage::IoFailure;
 
 use super::Log;
@@ -16,7 +14,7 @@ pub(super) enum Successor {
     Preparing {
         may_take_ballast: bool,
     },
-    Ready(Arc<Segment>),
+    Ready(Blank),
     /// The disk is full.
     NoSpace,
 }
@@ -37,14 +35,12 @@ impl Log {
             Source::Fresh => self.next_capacity_bytes(),
         };
         let number = self.active.header.number + 1;
-        // The successor's positions begin at the end of this file, so that it can be made before it is known
-        // where the log leaves this file.
-        let base = self.active.header.limit();
         let header = SegmentHeader {
-            partition: 0,
+            log: self.id,
             number,
             epoch: self.epoch,
-            base,
+            // It is made before it is known where the log leaves the active one.
+            first: None,
             capacity_bytes,
             salt: self.salts.of(self.epoch, number),
             durable: self.durable,

@@ -8,7 +8,7 @@ use super::{BeginSnapshotError, Log};
 use crate::LogPosition;
 use crate::job::{Retire, Retired, Unneeded, WriteSnapshot};
 use crate::segment::{Recycled, Segment};
-use crate::snapshot::{SnapshotContent, SnapshotError};
+use crate::snapshot::{SnapshotContent, SnapshotError, SnapshotHeader};
 use crate::storage::IoFailure;
 
 /// Two snapshots are kept, so that damage to one does not lose the log.
@@ -38,10 +38,8 @@ pub(super) struct Reclaim {
 }
 
 struct PendingSnapshot {
-    position: LogPosition,
-    /// Checksum of the record before that position.
-    chain: u32,
-    /// Bases of segments that are needed for their bodies.
+    header: SnapshotHeader,
+    /// The first positions of segments that are needed for their bodies.
     live: BTreeSet<LogPosition>,
     /// The bytes counted when the snapshot was begun. Counted again if it cannot be written.
     bytes_before: u64,
@@ -131,6 +129,11 @@ impl Reclaim {
         self.live.as_ref()
     }
 
+    /// Retires segments that cover no position and lead nowhere any more.
+    pub(super) fn retire_passed(&mut self, passed: impl Iterator<Item = Arc<Segment>>) {
+        self.unneeded.segments.extend(passed);
+    }
+
     pub(super) fn retire_surplus(&mut self, recycled: &mut Vec<Recycled>) {
         self.unneeded.surplus.append(recycled);
     }
@@ -153,7 +156,7 @@ impl Log {
     /// Begins a snapshot of the state at the log's end. Returns false if nothing was appended since the last
     /// one. Its content may follow later, when more was appended: see [`Log::write_snapshot`].
     ///
-    /// `live` are the bases of the segments with bodies that are still needed. Every other segment is
+    /// `live` are the first positions of the segments with bodies that are still needed. Every other segment is
     /// removed once two snapshots lie behind it.
     pub fn begin_snapshot(
         &mut self,
@@ -175,8 +178,15 @@ impl Log {
             return Ok(false);
         }
         self.reclaim.pending = Some(PendingSnapshot {
-            position,
-            chain: self.chain,
+            header: SnapshotHeader {
+                log: self.id,
+                position,
+                chain: self.chain,
+                time_ms: self.time_ms,
+                part_count: 0,
+                begins_anew: false,
+                has_pages: false,
+            },
             live,
             bytes_before: std::mem::take(&mut self.reclaim.bytes_since_snapshot),
             content: None,
@@ -210,17 +220,17 @@ impl Log {
         self.reclaim.bytes_since_snapshot
     }
 
-    /// Whether two more snapshots would free segments. `live` are the bases of the segments with bodies that
+    /// Whether two more snapshots would free segments. `live` are the first positions of the segments with bodies that
     /// are still needed.
     pub fn can_free_segments(&self, live: &BTreeSet<LogPosition>) -> bool {
         !self.unneeded(self.end, live).is_empty()
     }
 
-    /// The size of the segments that two more snapshots would free. `live` are the bases of the segments with bodies
+    /// The size of the segments that two more snapshots would free. `live` are the first positions of the segments with bodies
     /// that are still needed.
     pub fn freeable_bytes(&self, live: &BTreeSet<LogPosition>) -> u64 {
-        let bases = self.unneeded(self.end, live).into_iter();
-        let segments = bases.filter_map(|base| self.segments.get(&base));
+        let firsts = self.unneeded(self.end, live).into_iter();
+        let segments = firsts.filter_map(|first| self.segments.get(&first));
         segments.map(|segment| segment.header.capacity_bytes).sum()
     }
 
@@ -268,8 +278,7 @@ impl Log {
         let may_take_ballast = self.is_draining();
         let pending = self.reclaim.pending.as_mut()?;
         Some(WriteSnapshot {
-            position: pending.position,
-            chain: pending.chain,
+            header: pending.header,
             content: pending.content.take()?,
             may_take_ballast,
         })
@@ -282,14 +291,13 @@ impl Log {
         self.reclaim.snapshot_error = None;
         self.reclaim.retry_retire();
         self.reclaim.snapshot_size_bytes = Some(size_bytes);
-        self.reclaim.snapshots.push(pending.position);
-        self.reclaim
-            .snapshot_sizes
-            .insert(pending.position, size_bytes);
+        let position = pending.header.position;
+        self.reclaim.snapshots.push(position);
+        self.reclaim.snapshot_sizes.insert(position, size_bytes);
         // The snapshot has replaced a damaged file at the same position.
         self.reclaim
             .snapshots_damaged
-            .retain(|damaged| *damaged != pending.position);
+            .retain(|damaged| *damaged != position);
         self.retire_before_snapshots(&pending.live);
         self.reclaim.live = Some(pending.live);
     }
@@ -346,14 +354,14 @@ impl Log {
         retired.sort_unstable();
         let (sizes, pins) = (&mut reclaim.snapshot_sizes, &reclaim.pins);
         sizes.retain(|position, _| *position >= older || pins.is_snapshot_pinned(*position));
-        for base in self.unneeded(older, live) {
-            let removed = self.segments.remove(&base);
+        for first in self.unneeded(older, live) {
+            let removed = self.segments.remove(&first);
             self.reclaim.unneeded.segments.extend(removed);
         }
         self.forget_retired_bodies();
     }
 
-    /// Bases of the segments before a position without live bodies.
+    /// The first positions of segments before a position, without live bodies.
     pub(super) fn unneeded(
         &self,
         before: LogPosition,
@@ -365,14 +373,14 @@ impl Log {
         while let Some(segment) = segments.next() {
             let next = segments.peek().map(|next| &***next);
             // A segment that took over within another one stays as long as that one does. Otherwise the
-            // older one would seem to cover the positions after the takeover.
-            let limits_kept = kept_before.is_some_and(|kept| segment.first() < kept.header.limit());
+            // older one would seem to cover the positions after the takeover. Nothing lies behind a roll.
+            let limits_kept = kept_before.is_some_and(|kept| segment.took_over_within(kept));
             if next.is_some()
                 && segment.end_before(next) <= before
-                && !live.contains(&segment.base())
+                && !live.contains(&segment.first())
                 && !limits_kept
             {
-                unneeded.push(segment.base());
+                unneeded.push(segment.first());
                 kept_before = None;
             } else {
                 kept_before = Some(segment);

@@ -1,8 +1,8 @@
 //! Room for a batch: in the active segment, or in the next one once it is prepared.
 
 use crate::ballast::Ballast;
-use crate::format::MARK_RECORD_SIZE;
-use crate::options::room_bytes;
+use crate::format::BEAT_RECORD_SIZE;
+use crate::options::{BATCH_SIZE_BYTES_MAX, room_bytes};
 use crate::{Epoch, LogPosition};
 
 use super::prepare::Successor;
@@ -19,14 +19,14 @@ pub struct Reservation {
     pub room_bytes: u64,
 }
 
-/// The room that settlements leave in a full segment, for some [forced marks](Log::force_mark).
-pub(super) const SPARE_MARKS_BYTES: u64 = 4 * MARK_RECORD_SIZE;
+/// The room that settlements leave in a full segment, for some [beats](Log::beat).
+pub(super) const SPARE_BEATS_BYTES: u64 = 4 * BEAT_RECORD_SIZE;
 
 impl Log {
     /// Reserves room for one batch. Continues in the next segment if this one is nearly full.
     ///
     /// There is no room while the space for draining is not reserved. The reservation holds until the next
-    /// call that appends, marks or reserves.
+    /// call that appends or reserves.
     pub fn reserve(&mut self) -> Result<Reservation, ReserveError> {
         self.check_reserve()?;
         let kept = self.options.settlement_reserve_bytes;
@@ -34,10 +34,12 @@ impl Log {
     }
 
     /// Like [`reserve`](Self::reserve), for a batch of `least` bytes, which may exceed the usual bound of a
-    /// batch. If it needs a larger segment, one is made for it.
+    /// batch. If it needs a larger segment, one is made for it. There is never more room than
+    /// [`BATCH_SIZE_BYTES_MAX`].
     pub fn reserve_room(&mut self, least: u64) -> Result<Reservation, ReserveError> {
         self.check_reserve()?;
         let least = least.max(self.options.turn_space_min_bytes);
+        let least = least.min(BATCH_SIZE_BYTES_MAX);
         let kept = self.options.settlement_reserve_bytes;
         let reserved = self.reserve_with(least, kept);
         self.wanted_room_bytes = match reserved {
@@ -52,7 +54,7 @@ impl Log {
     pub fn reserve_for_settlement(&mut self, least: u64) -> Result<Reservation, ReserveError> {
         let least = least.max(self.options.settlement_turn_bytes());
         let least = least.min(self.settlement_size_bytes_max());
-        let reserved = self.reserve_with(least, SPARE_MARKS_BYTES);
+        let reserved = self.reserve_with(least, SPARE_BEATS_BYTES);
         if let Err(ReserveError::NotPrepared) = reserved {
             self.want_segment_for_settlements();
         }
@@ -97,7 +99,8 @@ impl Log {
             position: self.end,
             room_bytes: self
                 .free_room(kept)
-                .min(self.options.batch_size_max_bytes.max(least)),
+                .min(self.options.batch_size_max_bytes.max(least))
+                .min(BATCH_SIZE_BYTES_MAX),
         })
     }
 
@@ -113,7 +116,7 @@ impl Log {
     }
 
     pub(super) fn active_room_bytes(&self) -> u64 {
-        let limit = self.active.header.limit().as_u64();
+        let limit = self.active.limit().as_u64();
         room_bytes(limit.saturating_sub(self.end.as_u64()))
     }
 }

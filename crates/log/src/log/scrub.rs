@@ -27,7 +27,7 @@ impl Log {
         let (_, segment) = segments.next()?;
         let (_, next) = segments.next()?;
         let end = segment.end_before(Some(next));
-        let limit = end.min(segment.header.limit());
+        let limit = end;
         // A log that was rebuilt begins far behind the segments that it has kept.
         let taken_over = (end == next.first()).then_some(end);
         let scrub = || Scrub::of_segment(Arc::clone(segment), limit, taken_over, cursor);
@@ -56,7 +56,7 @@ impl Log {
                 let mut segments = self.segments.values();
                 segments.any(|segment| segment.header.number == number)
             }
-            Name::Temporary | Name::Ballast | Name::SetAside | Name::Foreign => false,
+            Name::Temporary | Name::Ballast | Name::Proof | Name::SetAside | Name::Foreign => false,
         }
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::format::{ALIGNMENT, BLOCK_SIZE, Copy, FileHeader, Seal, name, page_size, put_page};
-use super::{PageContent, PageNumber, PageOptions, PagePlace, PagesIdentity};
+use super::{PageContent, PageNumber, PageOptions, PagePlace};
 use crate::segment::{Salts, create_anew};
 use crate::storage::{self, IoFailure, Storage, StorageFile};
-use crate::{Epoch, LogPosition};
+use crate::{Epoch, LogId, LogPosition};
 
 /// Pages are gathered until there are so many bytes of them.
 const WRITE_SIZE: usize = 256 * 1024;
@@ -16,7 +16,7 @@ const WRITE_SIZE: usize = 256 * 1024;
 ///
 /// After an error nothing more is appended to the files that it had: the next page begins a new pair.
 pub struct PageAppender {
-    identity: PagesIdentity,
+    identity: LogId,
     options: PageOptions,
     salts: Salts,
     next_pair: u32,
@@ -43,7 +43,7 @@ impl PageAppender {
     /// An appender for pairs from `next_pair` on, which no file is of, and pages from `next_number` on, which no kept
     /// manifest names. `entropy` is random, or from the seed of a simulation.
     pub fn new(
-        identity: PagesIdentity,
+        identity: LogId,
         options: PageOptions,
         entropy: u64,
         (next_pair, next_number): (u32, PageNumber),
@@ -60,7 +60,7 @@ impl PageAppender {
     }
 
     /// The log that its files belong to.
-    pub fn identity(&self) -> PagesIdentity {
+    pub fn identity(&self) -> LogId {
         self.identity
     }
 

@@ -2,9 +2,9 @@
 //!
 //! Decoding never panics, and uses no length before it was compared with what is there.
 
-use super::{PageContent, PageNumber, PagesIdentity};
-use crate::LogPosition;
-use crate::format::{FORMAT_VERSION, FormatError, check_version, read_u32, read_u64};
+use super::{PageContent, PageNumber};
+use crate::format::{FORMAT_VERSION, FormatError, check_version, read_u32, read_u64, read_u128};
+use crate::{LogId, LogPosition};
 
 /// Pages begin behind so many bytes. The next page after a sync begins at a multiple of it: a disk loses that much at
 /// once.
@@ -56,7 +56,7 @@ pub(super) fn pair_of(name: &str) -> Option<u32> {
 /// The header of a page file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileHeader {
-    pub(super) identity: PagesIdentity,
+    pub(super) identity: LogId,
     /// Of the file, and not of its pair.
     pub(super) number: u64,
     /// Random, and the same in both files of a pair.
@@ -87,11 +87,9 @@ impl FileHeader {
             ));
         }
         check_version(read_u32(bytes, 8))?;
-        let mut cluster = [0; 16];
-        cluster.copy_from_slice(&bytes[16..32]);
         Ok(Self {
-            identity: PagesIdentity {
-                cluster: u128::from_le_bytes(cluster),
+            identity: LogId {
+                cluster: read_u128(bytes, 16),
                 partition: read_u32(bytes, 12),
             },
             number: read_u64(bytes, 32),
@@ -309,7 +307,7 @@ mod tests {
     #[test]
     fn a_file_says_what_it_is() {
         let header = FileHeader {
-            identity: PagesIdentity {
+            identity: LogId {
                 cluster: 3,
                 partition: 4,
             },

@@ -11,15 +11,14 @@ use thiserror::Error;
 use super::table::{Varints, put_varint};
 use super::{
     PageAppender, PageContent, PageDamage, PageError, PageNumber, PagePlace, PageReader, PageTable,
-    PagesIdentity,
 };
-use crate::LogPosition;
 use crate::format::names;
 use crate::replay::BoxError;
 use crate::snapshot::{
     self, PartReader, ReadError, SnapshotContent, SnapshotError, SnapshotHeader,
 };
 use crate::storage::{IoFailure, Storage};
+use crate::{LogId, LogPosition};
 
 /// How many parts and pages a manifest has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +52,10 @@ pub trait ManifestContent: Send {
 pub(super) struct ManifestPlan<'a> {
     /// The state includes all records before this position, and no later ones.
     pub(super) position: LogPosition,
-    /// Checksum of the record before that position.
+    /// Content checksum of the batch before that position.
     pub(super) chain: u32,
+    /// The partition's time at that position, in milliseconds.
+    pub(super) time_ms: u64,
     /// The pages that the newest manifest names.
     pub(super) newest: &'a PageTable,
     /// The pairs of files whose pages are to lie elsewhere.
@@ -114,9 +115,10 @@ pub(super) fn write_manifest(
     let table = write_pages(storage, appender, plan, planned.pages, content)?;
     appender.sync(storage)?;
     let header = SnapshotHeader {
-        partition: appender.identity().partition,
+        log: appender.identity(),
         position: plan.position,
         chain: plan.chain,
+        time_ms: plan.time_ms,
         part_count: 0,
         begins_anew: false,
         has_pages: true,
@@ -126,7 +128,7 @@ pub(super) fn write_manifest(
         rest: planned.parts,
         content,
     };
-    let size_bytes = snapshot::write_as(storage, header, &mut file)?;
+    let size_bytes = snapshot::write(storage, header, &mut file)?;
     for (index, page) in table.pages().iter().enumerate() {
         content.keep(index, page.number);
     }
@@ -241,7 +243,7 @@ pub enum Restored<'a> {
 /// What was read of a manifest.
 #[derive(Debug)]
 pub struct ReadManifest {
-    /// Checksum of the record before its position.
+    /// Content checksum of the batch before its position.
     pub chain: u32,
     /// Its pages.
     pub table: PageTable,
@@ -255,11 +257,11 @@ pub struct ReadManifest {
 /// error; what was passed on before an error must be discarded.
 pub fn read_manifest(
     storage: &dyn Storage,
-    identity: PagesIdentity,
+    identity: LogId,
     position: LogPosition,
     restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
 ) -> Result<ReadManifest, ManifestError> {
-    let mut read = read_file(storage, position, restore)?;
+    let mut read = read_file(storage, Some(identity), position, restore)?;
     let mut reader = PageReader::new(storage, identity);
     for page in read.table.pages() {
         let content = reader.read(page.number, page.place)?.content;
@@ -275,12 +277,13 @@ pub fn read_table(
     storage: &dyn Storage,
     position: LogPosition,
 ) -> Result<ReadManifest, ManifestError> {
-    read_file(storage, position, &mut |_| Ok(()))
+    read_file(storage, None, position, &mut |_| Ok(()))
 }
 
 /// Reads the file alone, and passes on its parts.
 fn read_file(
     storage: &dyn Storage,
+    identity: Option<LogId>,
     position: LogPosition,
     restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
 ) -> Result<ReadManifest, ManifestError> {
@@ -299,6 +302,9 @@ fn read_file(
     };
     let mut parts = PartReader::open(storage, position).map_err(failed)?;
     let header = parts.header();
+    if identity.is_some_and(|identity| identity != header.log) {
+        return Err(damaged(0, "the manifest is one of another log"));
+    }
     let mut first = FirstParts::new(header.has_pages);
     loop {
         let at = parts.offset();

@@ -29,15 +29,6 @@ pub use self::reader::{PageDamage, PageError, PageReader, ReadPage};
 pub use self::store::{PageStore, WriteManifest, WrittenManifest};
 pub use self::table::{PageTable, TablePage};
 
-/// Which log a page file belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PagesIdentity {
-    /// The cluster that the partition is of.
-    pub cluster: u128,
-    /// The partition.
-    pub partition: u32,
-}
-
 /// The number of a page. It is never used again in the life of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageNumber(u64);

@@ -9,11 +9,11 @@ use super::format::{
     Copy, FILE_HEADER_SIZE, FileHeader, GroupHeader, PAGE_HEADER_SIZE, PageHeader, Seal,
     header_size_in, is_group, name,
 };
-use super::{PageContent, PageNumber, PagePlace, PagesIdentity};
-use crate::LogPosition;
+use super::{PageContent, PageNumber, PagePlace};
 use crate::format::FormatError;
 use crate::segment::memory_size;
 use crate::storage::{self, IoFailure, Storage, StorageFile};
+use crate::{LogId, LogPosition};
 
 /// So many files are open at most.
 const OPEN_MAX: usize = 8;
@@ -52,7 +52,7 @@ pub struct ReadPage {
 /// Reads pages of one log. It keeps a few files open, and notes the copies that are damaged.
 pub struct PageReader<'a> {
     storage: &'a dyn Storage,
-    identity: PagesIdentity,
+    identity: LogId,
     open: BTreeMap<String, OpenFile>,
     damage: Vec<PageDamage>,
 }
@@ -92,7 +92,7 @@ struct At<'a> {
 
 impl<'a> PageReader<'a> {
     /// A reader of the pages of this log.
-    pub fn new(storage: &'a dyn Storage, identity: PagesIdentity) -> Self {
+    pub fn new(storage: &'a dyn Storage, identity: LogId) -> Self {
         Self {
             storage,
             identity,

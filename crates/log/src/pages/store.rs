@@ -9,10 +9,10 @@ use super::files::remove_pairs;
 use super::format::pair_of;
 use super::{
     ManifestContent, ManifestError, ManifestPlan, PageAppender, PageDamage, PageFiles, PageNumber,
-    PageOptions, PageTable, PagesIdentity, ReadManifest, write_manifest,
+    PageOptions, PageTable, ReadManifest, write_manifest,
 };
-use crate::LogPosition;
 use crate::storage::{IoFailure, Storage};
+use crate::{LogId, LogPosition};
 
 /// The pages of an open log.
 pub struct PageStore {
@@ -30,7 +30,7 @@ impl PageStore {
     /// Begins with the manifests that are kept, oldest first. `entropy` is random, or from the seed of a simulation.
     pub fn open(
         storage: &dyn Storage,
-        identity: PagesIdentity,
+        identity: LogId,
         options: PageOptions,
         entropy: u64,
         kept: Vec<(LogPosition, ReadManifest)>,
@@ -74,9 +74,14 @@ impl PageStore {
         }
     }
 
-    /// Begins a manifest of the state at a position; `chain` is the checksum of the record before it. `None` while
-    /// another one is written.
-    pub fn begin(&mut self, position: LogPosition, chain: u32) -> Option<WriteManifest> {
+    /// Begins a manifest of the state at a position; `chain` is the content checksum of the batch before it, and
+    /// `time_ms` the partition's time there. `None` while another one is written.
+    pub fn begin(
+        &mut self,
+        position: LogPosition,
+        chain: u32,
+        time_ms: u64,
+    ) -> Option<WriteManifest> {
         let mut appender = self.appender.take()?;
         if appender
             .open_pair()
@@ -89,6 +94,7 @@ impl PageStore {
         Some(WriteManifest {
             position,
             chain,
+            time_ms,
             appender,
             newest: Arc::clone(&self.newest),
             to_empty,
@@ -141,6 +147,7 @@ impl PageStore {
 pub struct WriteManifest {
     position: LogPosition,
     chain: u32,
+    time_ms: u64,
     appender: PageAppender,
     newest: Arc<PageTable>,
     to_empty: BTreeSet<u32>,
@@ -161,6 +168,7 @@ impl WriteManifest {
         let plan = ManifestPlan {
             position: self.position,
             chain: self.chain,
+            time_ms: self.time_ms,
             newest: &self.newest,
             to_empty: &self.to_empty,
         };

@@ -26,9 +26,16 @@ pub(super) enum Place {
         segment: Arc<Segment>,
         location: BodyLocation,
     },
+    /// No segment holds it.
+    Gone(BodyLocation),
 }
 
 impl Body {
+    /// A body that no segment holds: [`Log::body`](crate::Log::body) has none. Reading it fails.
+    pub fn gone(location: BodyLocation) -> Self {
+        Self(Place::Gone(location))
+    }
+
     pub(crate) fn in_segment(segment: Arc<Segment>, location: BodyLocation) -> Option<Self> {
         let offset = body_offset(&segment, location);
         let end = offset + u64::from(location.length);
@@ -39,20 +46,20 @@ impl Body {
     pub fn in_memory(&self) -> Option<Bytes> {
         match &self.0 {
             Place::Memory(bytes) => Some(bytes.clone()),
-            Place::File { .. } => None,
+            Place::File { .. } | Place::Gone(_) => None,
         }
     }
 
-    /// Whether the bytes must be read from a file.
+    /// Whether the bytes must be read from a file, which may fail.
     pub fn is_in_file(&self) -> bool {
-        matches!(self.0, Place::File { .. })
+        matches!(self.0, Place::File { .. } | Place::Gone(_))
     }
 
     /// Size of the body.
     pub fn len_bytes(&self) -> u64 {
         match &self.0 {
             Place::Memory(bytes) => bytes.len() as u64,
-            Place::File { location, .. } => u64::from(location.length),
+            Place::File { location, .. } | Place::Gone(location) => u64::from(location.length),
         }
     }
 
@@ -61,6 +68,7 @@ impl Body {
         match &self.0 {
             Place::Memory(bytes) => Ok(bytes.clone()),
             Place::File { segment, location } => read(segment, *location),
+            Place::Gone(location) => Err(BodyError::Gone(location.record)),
         }
     }
 }
@@ -72,6 +80,7 @@ impl fmt::Debug for Body {
             Place::File { segment, location } => {
                 write!(f, "Body({location:?} in {})", segment.name)
             }
+            Place::Gone(location) => write!(f, "Body({location:?} in no segment)"),
         }
     }
 }
@@ -107,6 +116,9 @@ pub enum BodyError {
     /// The storage failed.
     #[error(transparent)]
     Io(#[from] IoFailure),
+    /// No segment holds the body: the one that did was lost.
+    #[error("no segment of the log holds the body at log position {0}")]
+    Gone(LogPosition),
     /// The bytes in the file are not the bytes that were written.
     #[error("the body in {file} at byte {offset} does not match its checksum")]
     Damaged {

@@ -2,32 +2,45 @@
 
 use crate::LogPosition;
 use crate::format::{
-    FormatError, RECORD_ALIGNMENT, RECORD_HEADER_SIZE, RecordHeader, SEGMENT_HEADER_BLOCK_SIZE,
-    record_crc,
+    BEGINNING_OFFSET, BEGINNING_SIZE, FormatError, RECORD_ALIGNMENT, RECORD_HEADER_SIZE,
+    RecordHeader, SEGMENT_HEADER_BLOCK_SIZE, Seal, SegmentHeader, content_crc, decode_beginning,
 };
-use crate::segment::{Segment, memory_size};
-use crate::storage::{self, IoFailure};
+use crate::segment::{Blank, Segment, memory_size};
+use crate::storage::{self, IoFailure, StorageFile};
 
 /// How much is read ahead at once.
 const WINDOW_SIZE: usize = 256 * 1024;
 
-/// A valid record: its checksum holds.
+/// A valid record: its checksums hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
     pub(crate) position: LogPosition,
     pub(crate) header: RecordHeader,
+    /// The header as it was read.
+    pub(crate) head: [u8; RECORD_HEADER_SIZE],
     pub(crate) payload: &'a [u8],
 }
 
 impl Record<'_> {
+    /// Where the next batch begins.
     pub(crate) fn end(&self) -> LogPosition {
+        self.header.end()
+    }
+
+    /// Where the next record of the file would begin.
+    pub(crate) fn behind(&self) -> LogPosition {
         self.position.plus(self.header.record_size_bytes())
     }
 }
 
 /// Reads records of one segment. Takes memory for one record, and never more than the file's size.
 pub(crate) struct RecordReader<'a> {
-    segment: &'a Segment,
+    header: &'a SegmentHeader,
+    seal: Seal,
+    chain_start: u32,
+    file: &'a dyn StorageFile,
+    name: &'a str,
+    first: LogPosition,
     window: Vec<u8>,
     /// Offset in the file of the window's first byte.
     window_offset: u64,
@@ -36,10 +49,56 @@ pub(crate) struct RecordReader<'a> {
 impl<'a> RecordReader<'a> {
     pub(crate) fn new(segment: &'a Segment) -> Self {
         Self {
-            segment,
+            header: &segment.header,
+            seal: segment.seal,
+            chain_start: segment.header.log.chain_start(),
+            file: &*segment.file,
+            name: &segment.name,
+            first: segment.first(),
             window: Vec::new(),
             window_offset: 0,
         }
+    }
+
+    /// Where the records of a segment begin, from what it or they say. `None` if it was never written to.
+    pub(crate) fn first_of(blank: &'a Blank) -> Result<Option<LogPosition>, IoFailure> {
+        let seal = blank.header.seal();
+        let mut bytes = [0; BEGINNING_SIZE];
+        storage::read_at(&*blank.file, &blank.name, &mut bytes, BEGINNING_OFFSET)?;
+        if let Some(first) = decode_beginning(seal, &bytes) {
+            return Ok(Some(first));
+        }
+        let mut reader = Self {
+            header: &blank.header,
+            seal,
+            chain_start: blank.header.log.chain_start(),
+            file: &*blank.file,
+            name: &blank.name,
+            first: LogPosition::default(),
+            window: Vec::new(),
+            window_offset: 0,
+        };
+        let begin = SEGMENT_HEADER_BLOCK_SIZE;
+        if let Ok((header, _)) = reader.header_at(begin)? {
+            // The record may be torn, but its header tells the truth.
+            return Ok(Some(header.position));
+        }
+        let mut from = begin;
+        while let Some((offset, header)) = reader.find_header(from)? {
+            let into = offset - begin;
+            if let Some(first) = header.position.as_u64().checked_sub(into) {
+                reader.first = LogPosition::new(first);
+                if reader.read(header.position)?.is_ok() {
+                    return Ok(Some(reader.first));
+                }
+            }
+            from = offset + RECORD_ALIGNMENT;
+        }
+        Ok(None)
+    }
+
+    fn offset_of(&self, position: LogPosition) -> u64 {
+        SEGMENT_HEADER_BLOCK_SIZE + position.as_u64() - self.first.as_u64()
     }
 
     /// The record at a position, or why there is none.
@@ -47,29 +106,29 @@ impl<'a> RecordReader<'a> {
         &mut self,
         position: LogPosition,
     ) -> Result<Result<Record<'_>, FormatError>, IoFailure> {
-        let offset = self.segment.offset_of(position);
-        let seal = self.segment.header.seal();
-        let Some(bytes) = self.bytes(offset, RECORD_HEADER_SIZE)?.first_chunk() else {
-            return Ok(Err(FormatError::Damaged("the segment ends here")));
-        };
-        let bytes: [u8; RECORD_HEADER_SIZE] = *bytes;
-        let header = match RecordHeader::decode(&bytes, seal, position) {
-            Ok(header) => header,
+        let offset = self.offset_of(position);
+        let (header, head) = match self.header_at(offset)? {
+            Ok(found) => found,
             Err(error) => return Ok(Err(error)),
         };
-        let size = header.record_size_bytes();
-        if size > self.segment.header.capacity_bytes - offset {
+        if header.position != position {
+            return Ok(Err(FormatError::Damaged(
+                "the record belongs to another position",
+            )));
+        }
+        if header.record_size_bytes() > self.header.capacity_bytes - offset {
             return Ok(Err(FormatError::Damaged(
                 "the record reaches beyond its segment",
             )));
         }
+        let chain_start = self.chain_start;
         let payload_length = header.payload_length as usize;
         let record = self.bytes(offset, RECORD_HEADER_SIZE + payload_length)?;
         let Some(payload) = record.get(RECORD_HEADER_SIZE..RECORD_HEADER_SIZE + payload_length)
         else {
             return Ok(Err(FormatError::Damaged("the file ends within the record")));
         };
-        if record_crc(&bytes, payload, seal, position) != header.crc {
+        if content_crc(&head, payload, chain_start) != header.content {
             return Ok(Err(FormatError::Damaged(
                 "the record does not match its checksum",
             )));
@@ -77,8 +136,20 @@ impl<'a> RecordReader<'a> {
         Ok(header.check_version().map(|()| Record {
             position,
             header,
+            head,
             payload,
         }))
+    }
+
+    fn header_at(
+        &mut self,
+        offset: u64,
+    ) -> Result<Result<(RecordHeader, [u8; RECORD_HEADER_SIZE]), FormatError>, IoFailure> {
+        let seal = self.seal;
+        let Some(head) = self.bytes(offset, RECORD_HEADER_SIZE)?.first_chunk() else {
+            return Ok(Err(FormatError::Damaged("the segment ends here")));
+        };
+        Ok(RecordHeader::decode(head, seal).map(|header| (header, *head)))
     }
 
     /// The end of a record that was begun at a position, if its header is valid.
@@ -86,12 +157,13 @@ impl<'a> RecordReader<'a> {
         &mut self,
         position: LogPosition,
     ) -> Result<Option<LogPosition>, IoFailure> {
-        let offset = self.segment.offset_of(position);
-        let seal = self.segment.header.seal();
-        let bytes = self.bytes(offset, RECORD_HEADER_SIZE)?.first_chunk();
-        let header = bytes.and_then(|bytes| RecordHeader::decode(bytes, seal, position).ok());
-        let limit = self.segment.header.limit();
-        Ok(header.map(|header| position.plus(header.record_size_bytes()).min(limit)))
+        let offset = self.offset_of(position);
+        let limit = self
+            .first
+            .plus(self.header.capacity_bytes - SEGMENT_HEADER_BLOCK_SIZE);
+        let begun = self.header_at(offset)?.ok();
+        let begun = begun.filter(|(header, _)| header.position == position);
+        Ok(begun.map(|(header, _)| position.plus(header.record_size_bytes()).min(limit)))
     }
 
     /// The first valid record at or after a position, wherever it begins.
@@ -101,27 +173,43 @@ impl<'a> RecordReader<'a> {
         &mut self,
         position: LogPosition,
     ) -> Result<Option<LogPosition>, IoFailure> {
-        let mut offset = self
-            .segment
-            .offset_of(position)
+        let mut from = self.offset_of(position);
+        // Candidates are read through a window of their own, so that this one can continue.
+        let mut candidates = Self {
+            window: Vec::new(),
+            window_offset: 0,
+            ..*self
+        };
+        while let Some((offset, header)) = self.find_header(from)? {
+            let position = self.first.plus(offset - SEGMENT_HEADER_BLOCK_SIZE);
+            if header.position == position && candidates.read(position)?.is_ok() {
+                return Ok(Some(position));
+            }
+            from = offset + RECORD_ALIGNMENT;
+        }
+        Ok(None)
+    }
+
+    /// The first valid header at or behind an offset in the file.
+    fn find_header(&mut self, from: u64) -> Result<Option<(u64, RecordHeader)>, IoFailure> {
+        let seal = self.seal;
+        let capacity_bytes = self.header.capacity_bytes;
+        let mut offset = from
             .max(SEGMENT_HEADER_BLOCK_SIZE)
             .next_multiple_of(RECORD_ALIGNMENT);
-        let base = self.segment.header.base;
-        // Candidates are read through a window of their own, so that this one can continue.
-        let mut candidates = Self::new(self.segment);
-        while offset < self.segment.header.capacity_bytes {
+        while offset < capacity_bytes {
             let window = self.bytes(offset, WINDOW_SIZE)?;
-            if window.len() < RECORD_HEADER_SIZE {
+            let Some(last) = window.len().checked_sub(RECORD_HEADER_SIZE) else {
                 return Ok(None);
-            }
-            let last = window.len() - RECORD_HEADER_SIZE;
+            };
             for at in (0..=last).step_by(memory_size(RECORD_ALIGNMENT)) {
-                if !RecordHeader::is_possible(window[at + 12], window[at + 13]) {
-                    continue;
-                }
-                let candidate = base.plus(offset + at as u64);
-                if candidates.read(candidate)?.is_ok() {
-                    return Ok(Some(candidate));
+                let Some(head) = window[at..].first_chunk() else {
+                    break;
+                };
+                if RecordHeader::is_possible(head)
+                    && let Ok(header) = RecordHeader::decode(head, seal)
+                {
+                    return Ok(Some((offset + at as u64, header)));
                 }
             }
             offset += (last as u64 + 1).next_multiple_of(RECORD_ALIGNMENT);
@@ -131,7 +219,7 @@ impl<'a> RecordReader<'a> {
 
     /// The bytes from `offset` on: `count` of them unless the segment ends before.
     fn bytes(&mut self, offset: u64, count: usize) -> Result<&[u8], IoFailure> {
-        let rest = memory_size(self.segment.header.capacity_bytes.saturating_sub(offset));
+        let rest = memory_size(self.header.capacity_bytes.saturating_sub(offset));
         let count = count.min(rest);
         let held = offset
             .checked_sub(self.window_offset)
@@ -141,8 +229,7 @@ impl<'a> RecordReader<'a> {
             return Ok(&self.window[at..at + count]);
         }
         self.window.resize(count.max(WINDOW_SIZE.min(rest)), 0);
-        let segment = self.segment;
-        let read = storage::read_at(&*segment.file, &segment.name, &mut self.window, offset);
+        let read = storage::read_at(self.file, self.name, &mut self.window, offset);
         // After a failed read, the contents of the window are unknown.
         self.window.truncate(*read.as_ref().unwrap_or(&0));
         self.window_offset = offset;

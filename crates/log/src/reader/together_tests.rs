@@ -3,8 +3,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
 use crate::format::SegmentHeader;
+use crate::segment::Blank;
 use crate::storage::StorageFile;
-use crate::{BatchBuilder, Epoch, LogPosition};
+use crate::{BatchBuilder, Epoch, LogId, LogPosition};
 
 /// A file in memory that counts what is read of it.
 struct Probe {
@@ -60,15 +61,15 @@ impl Written {
     /// The same with a wrong byte in one of them.
     fn damaged(sizes: &[usize], event_size: usize, damaged: Option<usize>) -> Self {
         let header = SegmentHeader {
-            partition: 0,
+            log: LogId::default(),
             number: 1,
             epoch: Epoch::new(1),
-            base: LogPosition::new(1 << 20),
+            first: Some(LogPosition::new(1 << 20)),
             capacity_bytes: 16 << 20,
             salt: 7,
             durable: LogPosition::new(1 << 20),
         };
-        let first = header.first();
+        let first = LogPosition::new(1 << 20);
         let mut batch = BatchBuilder::at(first);
         let contents: Vec<Vec<u8>> = (0..).zip(sizes).map(|(id, &size)| vec![id; size]).collect();
         let written = contents.iter().map(|content| {
@@ -88,11 +89,12 @@ impl Written {
             reads: AtomicUsize::new(0),
             is_cached: AtomicBool::new(true),
         });
-        let segment = Arc::new(Segment {
+        let blank = Blank {
             header,
             name: "segment".into(),
             file: probe.clone(),
-        });
+        };
+        let segment = Arc::new(blank.beginning_at(first));
         let bodies = locations.into_iter().map(|location| {
             let segment = Arc::clone(&segment);
             Body::in_segment(segment, location).expect("it lies in the segment")

@@ -6,7 +6,7 @@
 use super::{Base, Gap, Rescue, Salvage, Source};
 use crate::LogPosition;
 use crate::batch::{Entries, Entry};
-use crate::format::{FormatError, RecordKind, names};
+use crate::format::{FormatError, RecordKind, names, read_u64};
 use crate::reader::records::{Record, RecordReader};
 use crate::recovery::OpenError;
 use crate::segment::Segment;
@@ -20,15 +20,15 @@ pub(super) fn read(
     gaps: &mut Vec<Gap>,
 ) -> Result<(), OpenError> {
     let chain = &salvage.chain;
-    let inside = chain.iter().rposition(|segment| {
-        segment.first() <= base.position && base.position < segment.header.limit()
-    });
+    let inside = chain
+        .iter()
+        .rposition(|segment| segment.first() <= base.position && base.position < segment.limit());
     let after = chain.partition_point(|segment| segment.first() <= base.position);
     let mut reading = Reading {
         salvage,
         at: base.position,
         crc,
-        durable: proven(salvage),
+        durable: salvage.proven,
         rolled: false,
         gaps,
         rescue,
@@ -44,16 +44,6 @@ pub(super) fn read(
     let begins_anew = matches!(&base.source, Source::Snapshot(header) if header.begins_anew);
     reading.end(inside.is_some() || begins_anew);
     Ok(())
-}
-
-/// The positions that the names of snapshots and the headers of segments prove to have been durable.
-fn proven(salvage: &Salvage<'_>) -> LogPosition {
-    let segments = salvage.chain.iter().chain(&salvage.superseded);
-    segments
-        .map(|segment| segment.header.durable)
-        .chain(salvage.snapshots.iter().copied())
-        .max()
-        .unwrap_or_default()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,7 +84,7 @@ impl Reading<'_, '_> {
         let segment = &*chain[index];
         let next = chain.get(index + 1).map(|next| &**next);
         let takeover = next.map(Segment::first);
-        let limit = segment.end_before(next).min(segment.header.limit());
+        let limit = segment.end_before(next);
         let mut reader = RecordReader::new(segment);
         loop {
             if takeover == Some(self.at) {
@@ -102,13 +92,11 @@ impl Reading<'_, '_> {
             }
             let failure = match reader.read(self.at)? {
                 Ok(record) if record.end() <= takeover.unwrap_or(record.end()) => {
-                    let (end, kind) = (record.end(), record.header.kind);
+                    let end = record.end();
                     self.pass(segment, &record)?;
-                    self.rolled = false;
                     self.at = end;
-                    if kind == RecordKind::Roll {
-                        self.at = segment.end_before(next);
-                        self.rolled = true;
+                    self.rolled = self.leads_to_nothing(&record);
+                    if record.header.kind == RecordKind::Roll {
                         return Ok(Way::On);
                     }
                     continue;
@@ -139,17 +127,28 @@ impl Reading<'_, '_> {
         }
     }
 
+    /// Whether a record is a roll to a segment that is not there, or that cannot be read.
+    fn leads_to_nothing(&self, record: &Record<'_>) -> bool {
+        if record.header.kind != RecordKind::Roll || record.payload.len() != 8 {
+            return false;
+        }
+        let number = read_u64(record.payload, 0);
+        let mut blanks = self.salvage.blanks.iter();
+        !blanks.any(|blank| blank.header.number == number)
+    }
+
     fn pass(&mut self, segment: &Segment, record: &Record<'_>) -> Result<(), OpenError> {
         if self.crc.is_some_and(|crc| crc != record.header.previous) {
             let offset = segment.offset_of(record.position);
             let what = "the record does not follow the one before it".to_owned();
             self.gap(&segment.name, offset, record.position, what);
         }
-        self.crc = Some(record.header.crc);
         self.durable = self.durable.max(record.header.durable);
         if record.header.kind != RecordKind::Batch {
             return Ok(());
         }
+        self.crc = Some(record.header.content);
+        self.salvage.note_time(record.header.time_ms);
         for entry in Entries::new(record.payload) {
             if let Ok(Entry::Event(event)) = entry {
                 let position = record.position;
@@ -173,7 +172,7 @@ impl Reading<'_, '_> {
                 break;
             };
             self.durable = self.durable.max(record.header.durable);
-            from = record.end();
+            from = record.behind();
         }
         for later in &chain[index + 1..] {
             if RecordReader::new(later).find_from(later.first())?.is_some() {

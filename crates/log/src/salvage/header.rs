@@ -1,29 +1,28 @@
 //! Restores the header of a segment from other knowledge, and from its records.
 //!
-//! A reader needs only two fields of a header: the position of the file's first byte, and the seal. For any
-//! position, the seal follows from the first record: a checksum is an affine function of its start value, so
-//! it can be solved for the seal. The records cannot show whether the position was right, because the seal
-//! compensates for it. But the checksums of bodies cover their position and no seal, and the durable
-//! position in a record lies just before its own.
+//! A reader needs two fields of a header: the seal, and which log it is. Records say where they lie. The log is
+//! that of the other files. The seal follows from the first record: a checksum is an affine function of its
+//! start value, so it can be solved for the seal. The content checksum, which has no seal, shows that the record
+//! is one.
 
 use std::sync::Arc;
 
-use crate::batch::{Entries, Entry};
 use crate::format::{
-    RECORD_HEADER_SIZE, RecordHeader, RecordKind, SEGMENT_HEADER_BLOCK_SIZE, SEGMENT_HEADER_SIZE,
-    SegmentHeader, body_crc, read_u32, read_u64, record_crc,
+    RECORD_HEADER_SIZE, RecordHeader, SEGMENT_HEADER_BLOCK_SIZE, SEGMENT_HEADER_SIZE,
+    SegmentHeader, local_crc, read_u32,
 };
 use crate::reader::records::RecordReader;
 use crate::recovery::OpenError;
-use crate::segment::{Segment, memory_size};
-use crate::storage::{self, Storage, StorageFile};
-use crate::{Epoch, LogPosition};
+use crate::segment::{Blank, Segment};
+use crate::storage::{self, Storage};
+use crate::{Epoch, LogId, LogPosition};
 
 /// A segment with a header under which its records are valid, if there is one.
 pub(super) fn restore(
     storage: &dyn Storage,
     name: &str,
     number: u64,
+    known: &[LogId],
     others: &[Arc<Segment>],
 ) -> Result<Option<Segment>, OpenError> {
     let file = storage::open(storage, name)?;
@@ -34,89 +33,68 @@ pub(super) fn restore(
     }
     let mut bytes = [0; SEGMENT_HEADER_SIZE];
     storage::read_at(&*file, name, &mut bytes, 0)?;
+    let found = SegmentHeader::read(&bytes);
     let written = SegmentHeader {
-        partition: 0,
         number,
-        epoch: Epoch::new(read_u64(&bytes, 24)),
-        base: LogPosition::new(read_u64(&bytes, 32)),
-        capacity_bytes: read_u64(&bytes, 40),
-        salt: read_u64(&bytes, 48),
+        // Records say it.
+        first: None,
         // Nothing is accepted that no record confirms.
         durable: LogPosition::default(),
+        ..found
     };
-    let candidate = |header| Segment {
+    let candidate = |header| Blank {
         header,
         name: name.to_owned(),
         file: Arc::clone(&file),
     };
+    let logs: Vec<_> = known.iter().copied().chain([found.log]).collect();
     // The damage may not affect any field that matters.
-    for capacity_bytes in [written.capacity_bytes, size_bytes] {
-        let header = SegmentHeader {
-            capacity_bytes,
-            ..written
-        };
-        if header.check().is_ok() && holds_records(&candidate(header))? {
-            return Ok(Some(candidate(header)));
+    for log in &logs {
+        for capacity_bytes in [written.capacity_bytes, size_bytes] {
+            let header = SegmentHeader {
+                log: *log,
+                capacity_bytes,
+                ..written
+            };
+            if let Some(segment) = confirmed(candidate(header))? {
+                return Ok(Some(segment));
+            }
         }
     }
-    let first = first_record(&*file, name, size_bytes)?;
-    for base in likely_bases(written.base, number, size_bytes, others) {
-        let mut header = SegmentHeader {
-            base,
-            capacity_bytes: size_bytes,
-            epoch: likely_epoch(written.epoch, number, others),
-            ..written
+    let mut head = [0; RECORD_HEADER_SIZE];
+    storage::read_at(&*file, name, &mut head, SEGMENT_HEADER_BLOCK_SIZE)?;
+    let header = SegmentHeader {
+        epoch: likely_epoch(written.epoch, number, others),
+        capacity_bytes: size_bytes,
+        ..written
+    };
+    let Some(salt) = solve(&head, header) else {
+        return Ok(None);
+    };
+    for log in logs {
+        let header = SegmentHeader {
+            log,
+            salt,
+            ..header
         };
-        if header.check().is_err() {
-            continue;
-        }
-        let Some(salt) = first.as_ref().and_then(|first| first.solve(header)) else {
-            continue;
-        };
-        header.salt = salt;
-        if records_agree(&candidate(header))? {
-            return Ok(Some(candidate(header)));
+        if let Some(segment) = confirmed(candidate(header))? {
+            return Ok(Some(segment));
         }
     }
     Ok(None)
 }
 
-/// How many records are searched for a body.
-const RECORDS_TRIED: usize = 1000;
-
-fn holds_records(segment: &Segment) -> Result<bool, OpenError> {
-    let found = RecordReader::new(segment).find_from(segment.first())?;
-    Ok(found.is_some())
-}
-
-/// Whether the records confirm the positions of this header.
-fn records_agree(segment: &Segment) -> Result<bool, OpenError> {
-    let mut reader = RecordReader::new(segment);
-    let mut at = segment.first();
-    let mut durable = LogPosition::default();
-    for _ in 0..RECORDS_TRIED {
-        let Ok(record) = reader.read(at)? else {
-            break;
-        };
-        if record.header.durable > at {
-            return Ok(false);
-        }
-        durable = durable.max(record.header.durable);
-        if record.header.kind == RecordKind::Batch {
-            for entry in Entries::new(record.payload) {
-                match entry {
-                    Ok(Entry::Body { offset, crc, body }) => {
-                        return Ok(crc == body_crc(at, offset, body));
-                    }
-                    Ok(Entry::Event(_)) => {}
-                    Err(_) => return Ok(false),
-                }
-            }
-        }
-        at = record.end();
+/// The segment, if some of its records are whole under this header.
+fn confirmed(blank: Blank) -> Result<Option<Segment>, OpenError> {
+    if blank.header.check().is_err() {
+        return Ok(None);
     }
-    // Without any body: every commit after the first knows that the first is durable.
-    Ok(durable > segment.first())
+    let Some(first) = RecordReader::first_of(&blank)? else {
+        return Ok(None);
+    };
+    let segment = blank.beginning_at(first);
+    let found = RecordReader::new(&segment).find_from(first)?;
+    Ok(found.is_some().then_some(segment))
 }
 
 /// The epoch only orders segments: any fitting value is enough.
@@ -135,63 +113,16 @@ fn likely_epoch(written: Epoch, number: u64, others: &[Arc<Segment>]) -> Epoch {
     }
 }
 
-fn likely_bases(
-    written: LogPosition,
-    number: u64,
-    size_bytes: u64,
-    others: &[Arc<Segment>],
-) -> Vec<LogPosition> {
-    let mut bases = vec![written];
-    for other in others {
-        if other.header.number + 1 == number {
-            bases.push(other.header.limit());
-        }
-        if other.header.number == number + 1
-            && let Some(base) = other.base().as_u64().checked_sub(size_bytes)
-        {
-            bases.push(LogPosition::new(base));
-        }
-    }
-    if number == 1 {
-        bases.push(LogPosition::default());
-    }
-    bases
-}
-
-struct FirstRecord {
-    header: [u8; RECORD_HEADER_SIZE],
-    payload: Vec<u8>,
-}
-
-fn first_record(
-    file: &dyn StorageFile,
-    name: &str,
-    size_bytes: u64,
-) -> Result<Option<FirstRecord>, OpenError> {
-    let mut header = [0; RECORD_HEADER_SIZE];
-    let offset = SEGMENT_HEADER_BLOCK_SIZE + RECORD_HEADER_SIZE as u64;
-    let count = storage::read_at(file, name, &mut header, SEGMENT_HEADER_BLOCK_SIZE)?;
-    let length = u64::from(read_u32(&header, 4));
-    if count < RECORD_HEADER_SIZE || length > size_bytes.saturating_sub(offset) {
-        return Ok(None);
-    }
-    let mut payload = vec![0; memory_size(length)];
-    let count = storage::read_at(file, name, &mut payload, offset)?;
-    Ok((count == payload.len()).then_some(FirstRecord { header, payload }))
-}
-
-impl FirstRecord {
-    /// The salt under which the record is valid.
-    fn solve(&self, header: SegmentHeader) -> Option<u64> {
-        let seal_of = |salt: u32| {
-            let salt = u64::from(salt);
-            SegmentHeader { salt, ..header }.seal()
-        };
-        let crc = |salt| record_crc(&self.header, &self.payload, seal_of(salt), header.first());
-        let salt = solve_affine(crc, read_u32(&self.header, 0))?;
-        RecordHeader::decode(&self.header, seal_of(salt), header.first()).ok()?;
-        Some(u64::from(salt))
-    }
+/// The salt under which the header of a record is valid.
+fn solve(head: &[u8; RECORD_HEADER_SIZE], header: SegmentHeader) -> Option<u64> {
+    let seal_of = |salt: u32| {
+        let salt = u64::from(salt);
+        SegmentHeader { salt, ..header }.seal()
+    };
+    let crc = |salt| local_crc(head, seal_of(salt));
+    let salt = solve_affine(crc, read_u32(head, 0))?;
+    RecordHeader::decode(head, seal_of(salt)).ok()?;
+    Some(u64::from(salt))
 }
 
 /// The argument for which an affine function over single bits has a value.

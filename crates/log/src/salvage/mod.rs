@@ -14,21 +14,23 @@ mod header;
 mod parts;
 mod rebuild;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::format::SEGMENT_HEADER_BLOCK_SIZE;
+use crate::format::FIRST_POSITION;
 use crate::format::names::{self, Name};
 use crate::inspect::Damage;
+use crate::proof::FoundProof;
 use crate::reader::body::Body;
 use crate::recovery::{self, OpenError};
 use crate::replay::{Ignore, Replay};
-use crate::segment::Segment;
+use crate::segment::{Blank, Segment};
 use crate::snapshot::{self, ReadError, SnapshotHeader};
 use crate::storage::{self, Storage};
-use crate::survey::{self, Survey};
-use crate::{BodyLocation, LogPosition};
+use crate::survey::{self, Opened, Survey};
+use crate::{BodyLocation, LogId, LogPosition};
 
 pub use rebuild::Rebuilt;
 
@@ -75,6 +77,14 @@ pub struct Salvage<'a> {
     /// All segments whose place in the log is known, in order of position.
     chain: Vec<Arc<Segment>>,
     superseded: Vec<Arc<Segment>>,
+    /// Segments without records.
+    blanks: Vec<Blank>,
+    /// Everything before this position was durable, as headers of segments, names of snapshots and the proof say.
+    proven: LogPosition,
+    /// Which log it is, as most files say.
+    log: Option<LogId>,
+    /// The last time that was read, in milliseconds.
+    time_ms: Cell<u64>,
     /// Segments whose restored headers differ from their files.
     restored: Vec<String>,
     /// The damaged segments whose files end too early.
@@ -99,6 +109,10 @@ impl<'a> Salvage<'a> {
             storage,
             chain: Vec::new(),
             superseded: Vec::new(),
+            blanks: Vec::new(),
+            proven: LogPosition::default(),
+            log: None,
+            time_ms: Cell::new(0),
             restored: Vec::new(),
             short: Vec::new(),
             unreadable: Vec::new(),
@@ -137,13 +151,14 @@ impl<'a> Salvage<'a> {
             Source::Snapshot(header) => {
                 snapshot::read(self.storage, base.position, rescue)
                     .map_err(|error| recovery::snapshot_error(base.position, error))?;
+                self.note_time(header.time_ms);
                 Some(header.chain)
             }
             Source::DamagedSnapshot => {
                 gaps = parts::read(self.storage, base.position, rescue)?;
                 None
             }
-            Source::Beginning => (base.is_whole).then_some(0),
+            Source::Beginning => self.log.filter(|_| base.is_whole).map(LogId::chain_start),
         };
         chain::read(self, base, crc, rescue, &mut gaps)?;
         Ok(gaps)
@@ -162,22 +177,28 @@ impl<'a> Salvage<'a> {
         body.read().map_err(|error| error.to_string())
     }
 
+    fn note_time(&self, time_ms: u64) {
+        self.time_ms.set(self.time_ms.get().max(time_ms));
+    }
+
     fn segment_at(&self, record: LogPosition) -> Option<&Arc<Segment>> {
         let after = self
             .chain
             .partition_point(|segment| segment.first() <= record);
         let segment = self.chain.get(after.checked_sub(1)?)?;
-        (record < segment.header.limit()).then_some(segment)
+        (record < segment.limit()).then_some(segment)
     }
 
     fn find_segments(&mut self) -> Result<(), OpenError> {
         let mut segments = Vec::new();
         let mut damaged = Vec::new();
+        let mut proof = FoundProof::default();
         for name in storage::list(self.storage)? {
             match names::parse(&name) {
                 Name::Segment(number) => {
                     match survey::open_segment(self.storage, name.clone(), number) {
-                        Ok(segment) => segments.push(segment),
+                        Ok(Opened::Segment(segment)) => segments.push(segment),
+                        Ok(Opened::Blank(blank)) => self.blanks.push(blank),
                         Err(error @ OpenError::Corrupt { .. }) => {
                             self.damage.extend(to_damage(&error));
                             damaged.push((name, number));
@@ -187,27 +208,88 @@ impl<'a> Salvage<'a> {
                 }
                 Name::Snapshot(position) => self.snapshots.push(LogPosition::new(position)),
                 Name::SetAside => self.set_aside.push(name),
+                Name::Proof => {
+                    proof = FoundProof::read(self.storage)?;
+                }
                 Name::Temporary | Name::Ballast | Name::Foreign => {}
             }
         }
+        let known = self.logs_named(&segments, &proof);
+        self.log = known.first().copied();
+        self.set_others_aside(&mut segments);
+        let proof = proof.of_log(self.log);
+        let damage = proof
+            .damage
+            .map(|(at, it)| survey::format_error(crate::proof::NAME, at, it));
+        self.damage.extend(damage.as_ref().and_then(to_damage));
+        let headers = segments.iter().map(|segment| &segment.header);
+        let headers = headers.chain(self.blanks.iter().map(|blank| &blank.header));
+        let durable = headers.map(|header| header.durable);
+        let proven = durable.chain(self.snapshots.iter().copied()).max();
+        self.proven = proven.unwrap_or_default().max(proof.durable);
         for (name, number) in damaged {
-            match header::restore(self.storage, &name, number, &segments)? {
+            match header::restore(self.storage, &name, number, &known, &segments)? {
                 Some(segment) => {
                     let size_bytes = storage::len(&*segment.file, &name)?;
                     if size_bytes < segment.header.capacity_bytes {
                         self.short.push(name.clone());
                     }
                     self.restored.push(name);
+                    self.log.get_or_insert(segment.header.log);
                     segments.push(Arc::new(segment));
                 }
                 None => self.unreadable.push(name),
             }
         }
+        let lost: Vec<String> = (self.blanks.iter())
+            .filter(|blank| survey::has_lost_records(blank, &segments))
+            .map(|blank| blank.name.clone())
+            .collect();
+        self.blanks.retain(|blank| !lost.contains(&blank.name));
+        self.unreadable.extend(lost);
+        self.unreadable.sort_unstable();
         let mut contradictions = Vec::new();
         (self.chain, self.superseded) = survey::link(segments, &mut contradictions);
         self.damage
             .extend(contradictions.iter().filter_map(to_damage));
         Ok(())
+    }
+
+    /// The logs that intact headers name, the one that most name first, and of equals the one of the newest file.
+    fn logs_named(&self, segments: &[Arc<Segment>], proof: &FoundProof) -> Vec<LogId> {
+        let headers = segments.iter().map(|segment| &segment.header);
+        let headers = headers.chain(self.blanks.iter().map(|blank| &blank.header));
+        let mut headers: Vec<_> = headers.collect();
+        headers.sort_by_key(|header| std::cmp::Reverse(header.number));
+        let snapshots = self.snapshots.iter().rev();
+        let snapshots = snapshots.filter_map(|at| snapshot::log_of(self.storage, *at));
+        let named: Vec<_> = (headers.into_iter().map(|header| header.log))
+            .chain(snapshots)
+            .chain(proof.log)
+            .collect();
+        let mut logs: Vec<LogId> = Vec::new();
+        for log in &named {
+            if !logs.contains(log) {
+                logs.push(*log);
+            }
+        }
+        logs.sort_by_key(|log| std::cmp::Reverse(named.iter().filter(|it| *it == log).count()));
+        logs
+    }
+
+    /// Takes segments of another log out of those that are read.
+    fn set_others_aside(&mut self, segments: &mut Vec<Arc<Segment>>) {
+        let log = self.log;
+        let others = segments.extract_if(.., |it| Some(it.header.log) != log);
+        let others = others.map(|it| it.name.clone());
+        let blanks = (self.blanks).extract_if(.., |it| Some(it.header.log) != log);
+        let others: Vec<_> = others.chain(blanks.map(|it| it.name)).collect();
+        self.damage.extend(others.iter().map(|name| Damage {
+            file: name.clone(),
+            offset: 0,
+            what: "the segment is of another log than most files".to_owned(),
+        }));
+        self.unreadable.extend(others);
     }
 
     fn find_bases(&mut self) -> Result<(), OpenError> {
@@ -236,11 +318,11 @@ impl<'a> Salvage<'a> {
             }
         }
         let first = self.chain.first();
-        let is_whole = first.is_some_and(|segment| segment.base() == LogPosition::default());
+        let is_whole = first.is_some_and(|segment| segment.first() == FIRST_POSITION);
         // Without any other base, the beginning of the log.
         if is_whole || self.bases.is_empty() {
             let base = Base {
-                position: LogPosition::new(SEGMENT_HEADER_BLOCK_SIZE),
+                position: FIRST_POSITION,
                 is_whole,
                 source: Source::Beginning,
             };

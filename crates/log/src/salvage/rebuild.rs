@@ -13,19 +13,19 @@
 //!    and all other files get names under which they are never read. A damaged header refuses the start until
 //!    it is replaced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Salvage;
 use crate::format::names::{self, Name};
-use crate::format::{RECORD_HEADER_SIZE, SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, seal_record};
+use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, seal_again};
 use crate::inspect::damage_in;
 use crate::reader::records::RecordReader;
 use crate::recovery::OpenError;
 use crate::segment::{self, Salts, Segment, create_anew, memory_size};
 use crate::snapshot::{self, SnapshotContent, SnapshotError, SnapshotHeader};
 use crate::storage::{self, IoFailure, StorageFile};
-use crate::{BodyLocation, LogOptions, LogPosition, ballast};
+use crate::{BodyLocation, LogId, LogOptions, LogPosition, ballast};
 
 /// Above the highest known position, by as much as any lost segment may have reached.
 const POSITIONS_SKIPPED: u64 = 1 << 30;
@@ -56,20 +56,16 @@ impl Salvage<'_> {
         entropy: u64,
     ) -> Result<Rebuilt, OpenError> {
         options.check().map_err(OpenError::Options)?;
-        let mut needed = BTreeMap::new();
-        for location in live {
-            if let Some(segment) = self.segment_at(location.record) {
-                needed.insert(segment.name.clone(), Arc::clone(segment));
-            }
-        }
+        let salts = Salts::new(entropy);
         let work = Work {
             repair: self.next_repair(),
             position: self.unused_position(),
             number: self.next_number(),
             capacity_bytes: options.segment_size_for(0),
-            salts: Salts::new(entropy),
+            log: self.log.unwrap_or_else(|| salts.new_log()),
+            salts,
             salvage: &self,
-            needed,
+            needed: self.needed(live),
         };
         let mut prepared = work.prepare(content);
         if let Err(failure) = &prepared
@@ -87,6 +83,27 @@ impl Salvage<'_> {
         }
     }
 
+    /// The segments with these bodies, by name. One that took over within another one stays with it: otherwise the
+    /// older one would seem to cover the positions behind.
+    fn needed(
+        &self,
+        live: impl IntoIterator<Item = BodyLocation>,
+    ) -> BTreeMap<String, Arc<Segment>> {
+        let at = live.into_iter().filter_map(|it| self.segment_at(it.record));
+        let with_bodies: BTreeSet<_> = at.map(|segment| segment.first()).collect();
+        let mut needed = BTreeMap::new();
+        let mut kept: Option<&Segment> = None;
+        for segment in &self.chain {
+            let is_behind_kept = kept.is_some_and(|kept| segment.took_over_within(kept));
+            let is_needed = with_bodies.contains(&segment.first()) || is_behind_kept;
+            kept = is_needed.then_some(&**segment);
+            if is_needed {
+                needed.insert(segment.name.clone(), Arc::clone(segment));
+            }
+        }
+        needed
+    }
+
     fn next_repair(&self) -> u64 {
         let before = self.set_aside.iter();
         let numbers = before.filter_map(|name| names::set_aside_number(name));
@@ -98,13 +115,9 @@ impl Salvage<'_> {
     }
 
     fn unused_position(&self) -> LogPosition {
-        let ends = self.all_segments().map(|s| s.header.limit());
-        let highest = ends
-            .chain(self.all_segments().map(|s| s.header.durable))
-            .chain(self.snapshots.iter().copied())
-            .max()
-            .unwrap_or_default();
-        let past = highest.as_u64() + POSITIONS_SKIPPED + SEGMENT_HEADER_BLOCK_SIZE;
+        let ends = self.all_segments().map(|segment| segment.limit());
+        let highest = ends.max().unwrap_or_default().max(self.proven);
+        let past = highest.as_u64() + POSITIONS_SKIPPED;
         LogPosition::new(past.next_multiple_of(1 << 20))
     }
 
@@ -115,19 +128,21 @@ impl Salvage<'_> {
             _ => 0,
         });
         let known = self.all_segments().map(|segment| segment.header.number);
-        known.chain(unreadable).max().unwrap_or(0) + 1
+        let blank = self.blanks.iter().map(|blank| blank.header.number);
+        known.chain(blank).chain(unreadable).max().unwrap_or(0) + 1
     }
 }
 
 struct Work<'a> {
     salvage: &'a Salvage<'a>,
     repair: u64,
+    log: LogId,
     position: LogPosition,
     /// The number of the segment in which the log continues.
     number: u64,
     capacity_bytes: u64,
     salts: Salts,
-    /// The segments that hold live bodies.
+    /// The segments that stay.
     needed: BTreeMap<String, Arc<Segment>>,
 }
 
@@ -147,7 +162,9 @@ impl Work<'_> {
             set_aside: Vec::new(),
         };
         for (name, segment) in &self.needed {
-            if !self.salvage.restored.contains(name) && damage_in(segment)?.is_empty() {
+            if !self.salvage.restored.contains(name)
+                && damage_in(segment, self.next_of(segment))?.is_empty()
+            {
                 continue;
             }
             self.rewrite(segment)?;
@@ -157,19 +174,27 @@ impl Work<'_> {
         self.prepare_segment()?;
         storage::sync_dir(storage)?;
         let header = SnapshotHeader {
-            partition: 0,
+            log: self.log,
             position: self.position,
-            chain: 0,
+            chain: self.log.chain_start(),
+            time_ms: self.salvage.time_ms.get(),
             part_count: 0,
             begins_anew: true,
             has_pages: false,
         };
-        match snapshot::write_as(storage, header, content) {
+        match snapshot::write(storage, header, content) {
             Ok(_) => Ok(prepared),
             Err(SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure)) => {
                 Err(failure)
             }
         }
+    }
+
+    /// The segment behind one in the chain.
+    fn next_of(&self, segment: &Segment) -> Option<&Segment> {
+        let chain = &self.salvage.chain;
+        let behind = chain.partition_point(|other| other.first() <= segment.first());
+        chain.get(behind).map(|next| &**next)
     }
 
     /// Removes prepared files. Best effort: the first failure matters more.
@@ -193,6 +218,7 @@ impl Work<'_> {
             salt: self.salts.of(segment.header.epoch, segment.header.number),
             // Its records prove nothing any more: the snapshot replaces them.
             durable: LogPosition::default(),
+            first: Some(segment.first()),
             ..segment.header
         };
         let name = names::segment_in_preparation(header.number);
@@ -239,7 +265,8 @@ impl Work<'_> {
         let snapshots = salvage.snapshots.iter();
         let snapshots = snapshots.map(|position| names::snapshot(position.as_u64()));
         let unreadable = salvage.unreadable.iter().cloned();
-        for name in segments.chain(snapshots).chain(unreadable) {
+        let blank = salvage.blanks.iter().map(|blank| blank.name.clone());
+        for name in segments.chain(snapshots).chain(unreadable).chain(blank) {
             if !self.needed.contains_key(&name) {
                 let aside = names::set_aside(self.repair, &name);
                 storage::rename(storage, &name, &aside)?;
@@ -258,12 +285,13 @@ impl Work<'_> {
     /// Writes the segment in which the log continues, under its temporary name.
     fn prepare_segment(&self) -> Result<(), IoFailure> {
         let epochs = self.salvage.all_segments().map(|s| s.header.epoch);
-        let epoch = epochs.max().unwrap_or_default().next();
+        let blank = self.salvage.blanks.iter().map(|blank| blank.header.epoch);
+        let epoch = epochs.chain(blank).max().unwrap_or_default().next();
         let header = SegmentHeader {
-            partition: 0,
+            log: self.log,
             number: self.number,
             epoch,
-            base: LogPosition::new(self.position.as_u64() - SEGMENT_HEADER_BLOCK_SIZE),
+            first: Some(self.position),
             capacity_bytes: self.capacity_bytes,
             salt: self.salts.of(epoch, self.number),
             durable: self.position,
@@ -296,7 +324,7 @@ fn copy(
     Ok(())
 }
 
-/// Seals every valid record for the new header, one after the other.
+/// Seals every valid record for the new header. Its content stays.
 fn reseal(
     segment: &Segment,
     header: &SegmentHeader,
@@ -305,18 +333,15 @@ fn reseal(
 ) -> Result<(), IoFailure> {
     let mut reader = RecordReader::new(segment);
     let mut at = segment.first();
-    let mut chain = 0;
     while let Some(found) = reader.find_from(at)? {
         let Ok(record) = reader.read(found)? else {
             at = found.plus(8);
             continue;
         };
-        at = record.end();
-        let mut buffer = vec![0; RECORD_HEADER_SIZE];
-        buffer.extend_from_slice(record.payload);
-        let (kind, nothing) = (record.header.kind, LogPosition::default());
-        chain = seal_record(&mut buffer, header.seal(), found, kind, chain, nothing);
-        storage::write_all_at(to, name, &buffer, segment.offset_of(found))?;
+        at = record.behind();
+        let mut head = record.head;
+        seal_again(&mut head, header.seal(), LogPosition::default());
+        storage::write_all_at(to, name, &head, segment.offset_of(found))?;
     }
     Ok(())
 }

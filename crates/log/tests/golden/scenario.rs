@@ -1,6 +1,6 @@
 //! The content of a golden data directory: a fixed history, with fixed entropy, on any storage.
 //!
-//! The history is short and contains every kind of record and file: batches, marks, a roll, a
+//! The history is short and contains every kind of record and file: batches, a mark, a roll, a
 //! recovery that copies a tail, two snapshots, a prepared segment.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use kew_log::{
 };
 
 /// The manifest that belongs to it.
-pub(crate) const MANIFEST: &str = "# Kew wrote this file. It says how to read the directory.\nformat = 1\nid = \"6b657720676f6c64656e206469726563\"\n";
+pub(crate) const MANIFEST: &str = "# Kew wrote this file. It says how to read the directory.\nformat = 2\nid = \"6b657720676f6c64656e206469726563\"\n";
 
 /// Small segments, so that few bytes show much.
 pub(crate) fn options() -> LogOptions {
@@ -113,7 +113,7 @@ fn append(log: &mut Log, expected: &mut Expected, event: &str, body_length: usiz
 fn snapshot(log: &mut Log, storage: &dyn Storage, expected: &Expected) {
     let parts = expected.words.0.iter();
     let parts: Vec<_> = parts.map(|word| Bytes::from(word.clone())).collect();
-    let live: BTreeSet<LogPosition> = log.segments().map(|span| span.base).collect();
+    let live: BTreeSet<LogPosition> = log.segments().map(|span| span.first).collect();
     log.snapshot(parts, live).expect("all is durable");
     jobs(log, storage);
 }

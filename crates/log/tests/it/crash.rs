@@ -55,6 +55,25 @@ const HISTORIES: &[&[Step]] = &[
         Reopen,
         Reopen,
     ],
+    // Segments that are too small for a batch are passed, with nothing in them.
+    &[
+        Background,
+        SendTogether(30),
+        Send(1),
+        Commit,
+        Background,
+        SendTogether(60),
+        Commit,
+        Background,
+        Send(3),
+        Snapshot,
+        Background,
+        SendTogether(120),
+        Snapshot,
+        Background,
+        Send(3),
+        Commit,
+    ],
     // Segments are retired and used again.
     &[
         Background,

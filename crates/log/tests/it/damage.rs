@@ -7,8 +7,8 @@ use crate::random::Random;
 
 const SEGMENT_1: &str = "segment-00000000000000000001";
 
-/// A log of one segment in which every message is proven durable, with the offsets of its records:
-/// three batches and the mark behind them.
+/// A log of one segment in which every message is proven durable, with the offsets of its three records and of its
+/// end.
 fn marked() -> (FaultyStorage, Told, Vec<u64>) {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
@@ -78,16 +78,66 @@ fn damage_before_a_mark_is_refused_with_file_and_offset() {
 fn padding(storage: &FaultyStorage, record: u64, at: u64) -> bool {
     let content = storage.content(SEGMENT_1).unwrap();
     let header = usize::try_from(record).unwrap();
-    let length = u32::from_le_bytes(content[header + 4..header + 8].try_into().unwrap());
-    at >= record + 24 + u64::from(length)
+    let length = u32::from_le_bytes(content[header + 12..header + 16].try_into().unwrap());
+    at >= record + 48 + u64::from(length)
 }
 
 #[test]
 fn a_damaged_mark_costs_nothing() {
-    let (storage, mut told, offsets) = marked();
-    storage.flip(SEGMENT_1, offsets[3] + 5, 0x40);
-    let node = Node::open_checked(&storage, &mut told);
+    let (storage, told, _) = marked();
+    // The first claim is in the second slot.
+    for at in [4096, 4096 + 12, 4096 + 44, 4096 + 48] {
+        let disk = storage.kill();
+        disk.flip("proof", at, 0x40);
+        assert!(verify(&disk).is_err());
+        let node = Node::open_checked(&disk, &mut told.clone());
+        assert_eq!(node.recovery.records_copied, 1);
+        let warnings = &node.recovery.warnings;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("proof is damaged at byte 4096"));
+        // The start has made another one.
+        verify(&disk).unwrap();
+    }
+    // Without the mark, nothing proves the last batch.
+    storage.lose_file("proof");
+    let node = Node::open_checked(&storage, &mut told.clone());
     assert_eq!(node.recovery.records_copied, 1);
+}
+
+#[test]
+fn neither_marks_nor_rolls_move_a_position() {
+    let mut ends = Vec::new();
+    // One log in small segments, with a mark after each batch, and one in a large one.
+    for options in [
+        small(),
+        LogOptions {
+            segment_size_first_bytes: 1 << 20,
+            segment_size_max_bytes: 1 << 20,
+            ..small()
+        },
+    ] {
+        let storage = FaultyStorage::new();
+        let mut told = Told::default();
+        let mut node = Node::open_with(&storage, options, 7).unwrap();
+        let mut seen = Vec::new();
+        for _ in 0..12 {
+            node.send(4, &mut told).unwrap();
+            node.commit(&mut told).unwrap();
+            node.background().unwrap();
+            let end = node.log.end();
+            if options == small() {
+                assert!(node.log.mark());
+                node.commit(&mut told).unwrap();
+                assert_eq!(node.log.end(), end);
+            }
+            seen.push(end);
+        }
+        ends.push((node.log.segments().count(), seen));
+        let node = Node::open_checked(&storage, &mut told);
+        assert_eq!(Some(&node.log.end()), ends.last().unwrap().1.last());
+    }
+    assert!(ends[0].0 >= 3 && ends[1].0 == 1, "{ends:?}");
+    assert_eq!(ends[0].1, ends[1].1);
 }
 
 #[test]
@@ -107,12 +157,12 @@ fn damage_before_a_later_record_is_refused_without_any_mark() {
         assert_eq!((&*file, offset), (SEGMENT_1, 4096));
     }
     // The last record has none behind it: damage there looks like a torn tail.
-    storage.flip(SEGMENT_1, second + 30, 1);
+    storage.flip(SEGMENT_1, second + 60, 1);
     let node = Node::open(&storage).unwrap();
     assert_eq!(node.messages.count, 2);
     let cut = node.recovery.tail_cut.unwrap();
     assert_eq!((&*cut.file, cut.offset), (SEGMENT_1, second));
-    assert!(cut.size_bytes > 24);
+    assert!(cut.size_bytes > 48);
 }
 
 #[test]
@@ -151,7 +201,7 @@ fn a_look_alike_inside_a_body_proves_nothing() {
     let (source, _, offsets) = marked();
     let content = source.content(SEGMENT_1).unwrap();
     let from = usize::try_from(offsets[1]).unwrap();
-    let to = usize::try_from(offsets[3]).unwrap() + 24;
+    let to = usize::try_from(offsets[3]).unwrap() + 48;
     let stolen = &content[from..to];
 
     let storage = FaultyStorage::new();
@@ -182,7 +232,7 @@ fn a_damaged_header_is_refused_also_in_a_segment_without_records() {
         .collect();
     assert!(segments.len() >= 3);
     for segment in segments {
-        for at in [0, 8, 17, 30, 40, 50, 60, 66] {
+        for at in [0, 8, 17, 30, 40, 50, 60, 66, 70, 86] {
             let disk = storage.kill();
             disk.flip(&segment, at, 4);
             let (file, offset, _) = refused(&disk);
@@ -199,7 +249,7 @@ fn a_truncated_segment_is_refused() {
         disk.truncate(SEGMENT_1, size);
         let (file, offset, _) = refused(&disk);
         assert_eq!(file, SEGMENT_1);
-        assert_eq!(offset, if size < 68 { 0 } else { size });
+        assert_eq!(offset, if size < 88 { 0 } else { size });
     }
 }
 
@@ -254,20 +304,52 @@ fn segments_of_two_histories_do_not_mix() {
     node.send(20, &mut told).unwrap();
     node.close(&mut told).unwrap();
     let second = "segment-00000000000000000002";
+    let end = inspect(&storage).unwrap().segments[0].end.unwrap().as_u64();
     storage.put(second, &other.content(second).unwrap());
     let (file, offset, what) = refused(&storage);
-    assert_eq!((&*file, offset), (second, 4096));
-    assert_eq!(what, "the record does not follow the one before it");
+    assert_eq!((&*file, offset), (SEGMENT_1, end));
+    assert_eq!(
+        what,
+        format!("the log continues in {second}, which begins elsewhere")
+    );
 }
 
 #[test]
-fn a_damaged_roll_is_refused_because_of_the_next_segment() {
+fn a_roll_shows_that_a_segment_is_missing_and_is_not_needed_otherwise() {
+    let (storage, told) = long();
+    let report = inspect(&storage).unwrap();
+    let segments: Vec<_> = report.segments.iter().filter(|it| it.records > 0).collect();
+    let [.., before, last] = &segments[..] else {
+        panic!("{segments:?}");
+    };
+    let end = before.end.unwrap().as_u64() - before.first.unwrap().as_u64() + 4096;
+    // The next segment begins where this one ends.
+    let disk = storage.kill();
+    disk.flip(&before.file, end + 2, 1);
+    Node::open_checked(&disk, &mut told.clone());
+    let disk = storage.kill();
+    disk.lose_file(&last.file);
+    let (file, offset, what) = refused(&disk);
+    assert_eq!((file, offset), (before.file.clone(), end));
+    assert_eq!(
+        what,
+        format!("the log continues in {}, which is missing", last.file)
+    );
+}
+
+#[test]
+fn a_segment_that_has_lost_all_its_records_is_refused() {
     let (storage, _) = long();
     let report = inspect(&storage).unwrap();
-    let roll = report.segments[0].end.as_u64() - 32;
-    storage.flip(SEGMENT_1, roll + 2, 1);
-    let (file, offset, _) = refused(&storage);
-    assert_eq!((&*file, offset), (SEGMENT_1, roll));
+    let segments = report.segments.iter().filter(|it| it.records > 0);
+    for segment in segments.skip(1) {
+        let disk = storage.kill();
+        let size = disk.content(&segment.file).unwrap().len();
+        disk.corrupt(&segment.file, 4096, &vec![0; size - 4096]);
+        let (file, offset, what) = refused(&disk);
+        assert_eq!((file, offset), (segment.file.clone(), 4096));
+        assert!(what.contains("was durable"), "{what}");
+    }
 }
 
 /// A log with two snapshots and messages behind each of them.
@@ -317,7 +399,7 @@ fn a_damaged_snapshot_falls_back_to_the_older_one() {
 #[test]
 fn snapshots_are_kept_in_pairs_again_after_one_was_damaged() {
     let (storage, mut told, snapshots) = snapshotted();
-    storage.flip(&snapshots[1], 50, 1);
+    storage.flip(&snapshots[1], 78, 1);
     let mut node = Node::open_checked(&storage, &mut told);
     for _ in 0..2 {
         node.send(9, &mut told).unwrap();
@@ -335,10 +417,10 @@ fn snapshots_are_kept_in_pairs_again_after_one_was_damaged() {
 fn without_a_snapshot_that_is_whole_the_log_is_refused() {
     let (storage, _, snapshots) = snapshotted();
     for snapshot in &snapshots {
-        storage.flip(snapshot, 45, 1);
+        storage.flip(snapshot, 73, 1);
     }
     let (file, offset, what) = refused(&storage);
-    assert_eq!((file, offset), (snapshots[1].clone(), 40));
+    assert_eq!((file, offset), (snapshots[1].clone(), 68));
     assert_eq!(what, "a part of the snapshot does not match its checksum");
 }
 
@@ -353,7 +435,7 @@ fn the_only_snapshot_is_not_needed_while_the_log_is_complete() {
     let position = node.log.last_snapshot().unwrap();
     drop(node);
     let name = format!("snapshot-{:020}", position.as_u64());
-    storage.flip(&name, 45, 1);
+    storage.flip(&name, 73, 1);
     let mut node = Node::open_checked(&storage, &mut told);
     assert_eq!(node.recovery.snapshot, None);
     assert_eq!(node.recovery.events_replayed, 20);
@@ -377,7 +459,7 @@ fn events_in_a_snapshot_count_as_durable() {
     let position = node.log.last_snapshot().unwrap().as_u64();
     drop(node);
     // Both the snapshot and the only record before it: neither error may hide the other.
-    storage.flip(&format!("snapshot-{position:020}"), 45, 1);
+    storage.flip(&format!("snapshot-{position:020}"), 73, 1);
     storage.flip(SEGMENT_1, 4100, 1);
     let (file, offset, _) = refused(&storage);
     assert_eq!((&*file, offset), (SEGMENT_1, 4096));
@@ -392,7 +474,7 @@ fn a_damaged_body_costs_that_body_and_verify_names_it() {
     node.send(4, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     let (id, location) = *node.messages.live.back().unwrap();
-    let offset = location.record.as_u64() + 24 + u64::from(location.offset);
+    let offset = location.record.as_u64() + 48 + u64::from(location.offset);
     // Two snapshots behind it: a start does not read it.
     for _ in 0..2 {
         node.send(1, &mut told).unwrap();
@@ -439,17 +521,6 @@ fn random_damage_is_never_silent() {
     };
     let (snapshotted, told, _) = snapshotted_with(options);
     let logs = [long_with(options, 20), (snapshotted, told)];
-    for (storage, _) in &logs {
-        // Two marks in two pages: damage to one page cannot destroy both, with the records that
-        // they prove.
-        let marks = inspect(storage)
-            .unwrap()
-            .segments
-            .iter()
-            .map(|s| s.marks)
-            .sum::<u64>();
-        assert_eq!(marks, 2);
-    }
     for seed in 0..3000 {
         let mut random = Random::new(seed);
         let (storage, told) = &logs[usize::try_from(random.below(2)).unwrap()];
@@ -477,7 +548,12 @@ fn random_damage_is_never_silent() {
                 let used = node.recovery.snapshot;
                 assert_eq!(node.messages.count, told.acknowledged, "seed {seed}");
                 for (id, location) in &node.messages.live {
-                    if let Ok(body) = node.log.body(*location).unwrap().read() {
+                    let Some(body) = node.log.body(*location) else {
+                        // No start reads it, so nothing says that there was a file.
+                        assert!(disk.content(file).is_none(), "seed {seed}");
+                        continue;
+                    };
+                    if let Ok(body) = body.read() {
                         assert_eq!(body, body_of(*id), "seed {seed}");
                     } else {
                         assert!(!whole, "seed {seed}: verify saw nothing, used {used:?}");
@@ -494,4 +570,96 @@ fn random_damage_is_never_silent() {
 
 fn sector_size(size: u64, sector: u64) -> usize {
     usize::try_from((size - sector).min(512)).unwrap()
+}
+
+/// A segment that no start replays is read for its bodies alone. Without its records, it still knows its positions.
+#[test]
+fn a_body_in_a_segment_that_has_lost_all_its_records_is_damaged_there() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    for count in [9, 60] {
+        node.send(count, &mut told).unwrap();
+        node.snapshot(&mut told).unwrap();
+        node.background().unwrap();
+    }
+    node.close(&mut told).unwrap();
+    let node = Node::open_checked(&storage.kill(), &mut told.clone());
+    let spans: Vec<_> = node.log.segments().collect();
+    let [older @ .., _] = &spans[..] else {
+        panic!("{spans:?}");
+    };
+    assert!(older.len() > 1);
+    for span in older {
+        let disk = storage.kill();
+        let name = format!("segment-{:020}", span.number);
+        let size = disk.content(&name).unwrap().len();
+        disk.corrupt(&name, 4096, &vec![0; size - 4096]);
+        match Node::open(&disk) {
+            Ok(node) => {
+                assert_eq!(node.log.segment_of(span.first).unwrap().number, span.number);
+            }
+            Err(OpenError::Corrupt { file, .. }) => assert_eq!(file, name),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A small log has one segment with records, and one that is prepared.
+#[test]
+fn a_log_whose_only_segment_is_lost_is_not_a_new_one() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    node.background().unwrap();
+    node.send(2, &mut told).unwrap();
+    node.close(&mut told).unwrap();
+    let files: Vec<String> = storage.files().into_iter().map(|(name, _)| name).collect();
+    let segments = files.iter().filter(|name| name.starts_with("segment-"));
+    assert_eq!(segments.count(), 2, "{files:?}");
+    // What is left of it: the prepared segment, or the proof, or both.
+    for also_lost in ["", "segment-00000000000000000002", "proof"] {
+        let disk = storage.kill();
+        disk.lose_file(SEGMENT_1);
+        disk.lose_file(also_lost);
+        let (file, offset, what) = refused(&disk);
+        assert_eq!((&*file, offset), (SEGMENT_1, 0), "without {also_lost}");
+        assert!(what.ends_with("is missing"), "{what}");
+    }
+}
+
+#[test]
+fn files_of_another_log_are_refused() {
+    let (storage, _, snapshots) = snapshotted();
+    let mut told = Told::default();
+    let other = FaultyStorage::new();
+    let mut node = Node::open_with(&other, small(), 8).unwrap();
+    node.send(20, &mut told).unwrap();
+    node.close(&mut told).unwrap();
+    let newest = storage.files().into_iter().map(|(name, _)| name);
+    let newest = newest.filter(|name| name.starts_with("segment-")).max();
+    let disk = storage.kill();
+    let stray = "segment-00000000000000000001";
+    disk.put(stray, &other.content(stray).unwrap());
+    assert!(newest.as_deref() > Some(stray));
+    let (file, offset, what) = refused(&disk);
+    assert_eq!((&*file, offset), (stray, 0));
+    assert_eq!(what, "the segment is of another log than the newest one");
+
+    // A snapshot of the same place in another log.
+    let other = FaultyStorage::new();
+    let mut node = Node::open_with(&other, small(), 8).unwrap();
+    for _ in 0..2 {
+        node.send(9, &mut told).unwrap();
+        node.snapshot(&mut told).unwrap();
+        node.background().unwrap();
+    }
+    let stray = &snapshots[1];
+    storage.put(stray, &other.content(stray).unwrap());
+    let (file, _, what) = refused(&storage);
+    assert_eq!(&file, stray);
+    assert_eq!(
+        what,
+        "the snapshot is of another log than the newest segment"
+    );
 }

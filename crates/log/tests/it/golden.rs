@@ -4,15 +4,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kew_log::{DataDir, FaultyStorage, Log, OpenError, Storage, verify};
+use kew_log::{
+    DataDir, FaultyStorage, FirstFormatBody, FirstFormatLog, Log, LogPosition, OpenError, Storage,
+    verify,
+};
 
 #[path = "../golden/scenario.rs"]
 mod scenario;
 
 use scenario::Words;
 
-/// Every golden directory, by the version of its format.
-const VERSIONS: &[u32] = &[1];
+/// Every golden directory of the present format, by its version.
+const VERSIONS: &[u32] = &[2];
 
 fn golden(version: u32) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -50,6 +53,72 @@ fn every_golden_directory_opens_with_its_content() {
     }
 }
 
+/// The places of the history's bodies in the golden directory of format 1: record, offset and length.
+const FIRST_FORMAT_BODIES: [(u64, u32, u32); 10] = [
+    (4096, 7, 700),
+    (4848, 7, 700),
+    (5600, 7, 700),
+    (6352, 7, 700),
+    (12288, 7, 700),
+    (13040, 7, 700),
+    (13792, 6, 10),
+    (13856, 7, 300),
+    (14208, 6, 0),
+    (14256, 6, 100),
+];
+
+/// The same history, as format 1 had it.
+#[test]
+fn a_golden_directory_of_the_first_format_is_read() {
+    let expected = scenario::write(&FaultyStorage::new());
+    for lost in ["", "snapshot-00000000000000014256"] {
+        let storage = load(1);
+        let files = storage.files();
+        if !lost.is_empty() {
+            storage.lose_file(lost);
+        }
+        let mut words = Words::default();
+        let log = FirstFormatLog::read(&storage, &mut words).unwrap();
+        assert_eq!(words, expected.words);
+        let mut bodies = Vec::new();
+        for (position, offset, length) in FIRST_FORMAT_BODIES {
+            let location = kew_log::BodyLocation {
+                record: LogPosition::new(position),
+                offset,
+                length,
+            };
+            match log.body(location).unwrap() {
+                FirstFormatBody::Whole(body) => bodies.push(body.to_vec()),
+                FirstFormatBody::Damaged(_) => panic!("{location:?} is damaged"),
+            }
+        }
+        let expected = expected.bodies.iter().map(|(_, body)| body.clone());
+        assert_eq!(bodies, expected.collect::<Vec<_>>());
+        assert!(lost.is_empty() == (storage.files() == files));
+    }
+}
+
+/// Damage to what was durable refuses the migration, as it refused a start; what was never acknowledged is cut.
+#[test]
+fn damage_in_a_directory_of_the_first_format_is_named() {
+    let read = |storage: &FaultyStorage| FirstFormatLog::read(storage, &mut Words::default());
+    let files: Vec<_> = load(1).files();
+    for (name, size) in &files {
+        for at in (0..*size).step_by(97) {
+            let storage = load(1);
+            storage.flip(name, at, 0x10);
+            match read(&storage) {
+                Ok(log) => assert_eq!(log.end(), read(&load(1)).unwrap().end(), "{name} {at}"),
+                Err(OpenError::Corrupt { file, offset, .. }) => {
+                    assert_eq!(&file, name);
+                    assert!(offset <= at, "{name} {at}: {offset}");
+                }
+                Err(error) => panic!("{name} {at}: {error}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn a_golden_directory_is_a_data_directory() {
     for version in VERSIONS {
@@ -75,7 +144,7 @@ fn a_golden_directory_is_a_data_directory() {
 fn the_same_history_is_written_in_the_same_bytes() {
     let storage = FaultyStorage::new();
     scenario::write(&storage);
-    let stored = load(1);
+    let stored = load(2);
     assert_eq!(storage.files(), stored.files());
     for (name, size) in storage.files() {
         assert_eq!(
@@ -88,14 +157,14 @@ fn the_same_history_is_written_in_the_same_bytes() {
 
 #[test]
 fn a_newer_format_is_refused_and_both_versions_are_named() {
-    let files: Vec<String> = load(1).files().into_iter().map(|(name, _)| name).collect();
+    let files: Vec<String> = load(2).files().into_iter().map(|(name, _)| name).collect();
     let newest_snapshot = files.iter().rfind(|name| name.starts_with("snapshot-"));
     let segments = files.iter().filter(|name| name.starts_with("segment-"));
     for (name, crc_at) in segments
         .map(|name| (name, 64))
         .chain(newest_snapshot.map(|name| (name, 36)))
     {
-        let storage = load(1);
+        let storage = load(2);
         let mut header = storage.content(name).unwrap()[..crc_at].to_vec();
         header[8] = 7;
         let crc = crc32c::crc32c(&header);
@@ -104,7 +173,7 @@ fn a_newer_format_is_refused_and_both_versions_are_named() {
         let error = open(&storage).err().unwrap();
         assert_eq!(
             error.to_string(),
-            format!("{name} has format version 7, and this version of Kew reads versions up to 1")
+            format!("{name} has format version 7, and this version of Kew reads versions up to 2")
         );
     }
 }

@@ -84,7 +84,7 @@ fn places_that_no_segment_holds_have_no_body() {
     let error = body(4096, 100).unwrap().read().unwrap_err().to_string();
     assert_eq!(
         error,
-        "the body in segment-00000000000000000001 at byte 4129 does not match its checksum"
+        "the body in segment-00000000000000000001 at byte 4153 does not match its checksum"
     );
 }
 

@@ -38,7 +38,7 @@ fn a_report_names_the_purpose_of_every_file() {
     assert_eq!(
         states,
         [
-            (3, 2, SegmentState::Active, 4),
+            (3, 2, SegmentState::Active, 3),
             (4, 2, SegmentState::Prepared, 0),
             (2, 1, SegmentState::Superseded, 0),
             (1, 1, SegmentState::Superseded, 0),

@@ -199,6 +199,25 @@ impl Node {
         Ok(())
     }
 
+    /// Sends in one batch.
+    pub(crate) fn send_together(&mut self, count: u64, told: &mut Told) -> Result<(), Stop> {
+        let end = self.messages.count + count;
+        let message_bytes =
+            BatchBuilder::body_size_bytes_max(701) + BatchBuilder::event_size_bytes_max(EVENT_SIZE);
+        let least = count * message_bytes as u64;
+        let reservation = loop {
+            match self.log.reserve_room(least) {
+                Ok(reservation) => break reservation,
+                Err(ReserveError::NotPrepared) => self.background()?,
+                Err(ReserveError::NoSpace) => return Err(Stop::NoSpace),
+                Err(ReserveError::Failed(failed)) => return Err(failed.into()),
+            }
+        };
+        self.send_in(reservation, end, told);
+        assert_eq!(self.messages.count, end);
+        Ok(())
+    }
+
     /// Sends messages up to number `end`, as far as there is room.
     pub(crate) fn send_in(&mut self, reservation: Reservation, end: u64, told: &mut Told) {
         let mut batch = BatchBuilder::at(reservation.position);
@@ -275,7 +294,7 @@ impl Node {
 
     pub(crate) fn live_segments(&self) -> BTreeSet<LogPosition> {
         let live = self.messages.live.iter();
-        live.map(|(_, at)| self.log.segment_of(at.record).unwrap().base)
+        live.map(|(_, at)| self.log.segment_of(at.record).unwrap().first)
             .collect()
     }
 
@@ -306,6 +325,8 @@ impl Node {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Send(u64),
+    /// Sends in one batch, which may need a segment of its own.
+    SendTogether(u64),
     Commit,
     Overlap(u64),
     Mark,
@@ -324,6 +345,7 @@ pub(crate) fn run(storage: &FaultyStorage, steps: &[Step], told: &mut Told) -> R
     for step in steps {
         match step {
             Step::Send(count) => node.send(*count, told)?,
+            Step::SendTogether(count) => node.send_together(*count, told)?,
             Step::Commit => node.commit(told)?,
             Step::Overlap(count) => node.overlap(*count, told)?,
             Step::Mark => {

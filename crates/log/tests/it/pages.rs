@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use kew_log::{
-    Fault, FaultyStorage, LogPosition, ManifestContent, ManifestError, PageAppender, PageContent,
-    PageError, PageNumber, PageOptions, PagePlace, PageReader, PageStore, PagesIdentity,
+    Fault, FaultyStorage, LogId, LogPosition, ManifestContent, ManifestError, PageAppender,
+    PageContent, PageError, PageNumber, PageOptions, PagePlace, PageReader, PageStore,
     PlannedManifest, ReadManifest, Repeat, Restored, Storage, read_manifest, read_table,
 };
 
 use crate::random::Random;
 
-const IDENTITY: PagesIdentity = PagesIdentity {
+const IDENTITY: LogId = LogId {
     cluster: 7,
     partition: 0,
 };
@@ -74,7 +74,7 @@ fn pages_and_single_groups_are_read_as_they_were_written() {
 fn a_page_is_not_taken_for_another_one() {
     let storage = FaultyStorage::new();
     let (at, _) = three_pages(&storage);
-    let other = PagesIdentity {
+    let other = LogId {
         cluster: 8,
         ..IDENTITY
     };
@@ -302,8 +302,8 @@ impl Writer {
             pieces: self.pieces.clone(),
             kept: Arc::clone(&kept),
         };
-        let job = self.store.begin(position, 0).unwrap();
-        assert!(self.store.begin(position, 0).is_none() && self.store.unneeded().is_empty());
+        let job = self.store.begin(position, 0, 0).unwrap();
+        assert!(self.store.begin(position, 0, 0).is_none() && self.store.unneeded().is_empty());
         let written = job.run(&self.storage, &mut content);
         self.store.complete(written)?;
         for (key, page) in kept.lock().unwrap().iter() {

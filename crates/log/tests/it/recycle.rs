@@ -64,6 +64,27 @@ fn space_is_bounded_while_messages_come_and_go() {
 }
 
 #[test]
+fn a_segment_that_is_too_small_for_a_batch_is_not_left_behind() {
+    let storage = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&storage).unwrap();
+    for count in [30, 60, 120] {
+        node.background().unwrap();
+        // The active one has no batch, and the prepared one is too small.
+        node.send_together(count, &mut told).unwrap();
+        node.commit(&mut told).unwrap();
+        node.background().unwrap();
+        let space = node.log.space();
+        let prepared = usize::from(space.is_prepared);
+        assert_eq!(names(&storage, "segment-").len(), space.segments + prepared);
+        assert_eq!(names(&storage, "recycled-").len(), space.recycled);
+    }
+    let storage = node.close(&mut told).unwrap();
+    check_whole(&storage);
+    Node::open_checked(&storage, &mut told);
+}
+
+#[test]
 fn a_reader_keeps_its_segment_from_being_used_again() {
     let storage = FaultyStorage::new();
     let mut told = Told::default();
@@ -90,7 +111,7 @@ fn a_segment_with_a_live_body_stays() {
     node.send(1, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     let (id, location) = node.messages.live[0];
-    let kept = node.log.segment_of(location.record).unwrap().base;
+    let kept = node.log.segment_of(location.record).unwrap().first;
     for _ in 0..30 {
         node.send(5, &mut told).unwrap();
         node.snapshot(&mut told).unwrap();
@@ -99,7 +120,7 @@ fn a_segment_with_a_live_body_stays() {
     assert!(node.log.segment_of(location.record).is_none());
 
     let (id_kept, location_kept) = node.messages.live[0];
-    let also = node.log.segment_of(location_kept.record).unwrap().base;
+    let also = node.log.segment_of(location_kept.record).unwrap().first;
     assert_ne!(kept, also);
     for _ in 0..30 {
         node.send(5, &mut told).unwrap();
@@ -125,13 +146,13 @@ fn a_segment_that_took_over_stays_as_long_as_the_one_before_it() {
         node.send(1, &mut told).unwrap();
         node.commit(&mut told).unwrap();
     }
-    let kept = node.log.segments().next().unwrap().base;
+    let kept = node.log.segments().next().unwrap().first;
     // The next run continues within that segment, behind the first record.
     let mut node = Node::open(&storage).unwrap();
     node.send(2, &mut told).unwrap();
     node.commit(&mut told).unwrap();
     let (id, location) = *node.messages.live.back().unwrap();
-    assert_ne!(node.log.segment_of(location.record).unwrap().base, kept);
+    assert_ne!(node.log.segment_of(location.record).unwrap().first, kept);
     for _ in 0..20 {
         node.send(5, &mut told).unwrap();
         node.commit(&mut told).unwrap();

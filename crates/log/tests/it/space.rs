@@ -15,8 +15,8 @@ fn without_ballast() -> LogOptions {
 #[test]
 fn a_full_disk_refuses_new_work_keeps_settling_and_recovers() {
     let storage = FaultyStorage::new();
-    // Room for the first segment but not for the second.
-    storage.set_capacity_bytes(Some(15 << 10));
+    // Room for the proof and the first segment, but not for the second.
+    storage.set_capacity_bytes(Some(23 << 10));
     let mut told = Told::default();
     let mut node = Node::open_with(&storage, without_ballast(), 7).unwrap();
     assert!(!node.log.space().is_full);
@@ -29,7 +29,7 @@ fn a_full_disk_refuses_new_work_keeps_settling_and_recovers() {
     assert!(matches!(stop, Stop::NoSpace));
     assert!(node.log.space().is_full);
     // The half-written segment does not take space.
-    assert_eq!(storage.files().len(), 1);
+    assert_eq!(storage.files().len(), 2);
 
     let mut settled = 0;
     while let Ok(reservation) = node.log.reserve_for_settlement(0) {
@@ -197,7 +197,7 @@ fn options_that_contradict_each_other_are_refused() {
     };
     assert_eq!(
         refused(narrow),
-        "a first segment of 8192 bytes has room for 4016 bytes, and a turn with the settlement \
+        "a first segment of 8192 bytes has room for 3992 bytes, and a turn with the settlement \
          reserve needs 5024"
     );
     let long = LogOptions {
@@ -316,7 +316,7 @@ fn a_power_cut_at_any_call_around_the_ballast_costs_nothing() {
             Err(stop) => return Err(stop),
             Ok(()) => panic!("a message got the reserved space"),
         }
-        node.log.force_mark();
+        node.log.beat();
         node.commit(told)
     };
     let whole = FaultyStorage::new();
@@ -376,14 +376,14 @@ fn a_forced_mark_lets_a_second_snapshot_free_drained_space() {
     for _ in 0..2 {
         node.snapshot(&mut told).unwrap();
         node.background().unwrap();
-        assert!(node.log.force_mark());
+        assert!(node.log.beat());
         node.commit(&mut told).unwrap();
     }
     assert!(node.log.segments().count() < before);
     let live = node.live_segments();
     assert!(!node.log.can_free_segments(&live));
     // Never more than fit into the segment, with its roll.
-    while node.log.force_mark() {
+    while node.log.beat() {
         node.commit(&mut told).unwrap();
     }
     node.send(9, &mut told).unwrap();

@@ -279,7 +279,7 @@ fn read(answered: Answered) -> Read {
             read.damaged.push((token, file, offset));
             false
         }
-        Some(Err(BodyError::Io(_))) => {
+        Some(Err(BodyError::Io(_) | BodyError::Gone(_))) => {
             read.has_failed = true;
             false
         }

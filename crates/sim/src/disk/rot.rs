@@ -1,7 +1,7 @@
 //! Bit rot: damage to every kind of file of a partition that was closed cleanly.
 //!
-//! Worlds are closed with marks that have room for two pages, so that no single damage destroys the
-//! last batch together with all proof of it. Without such marks the format declares one case
+//! Worlds are closed with a mark, which lies in a file of its own, so that no single damage destroys the
+//! last batch together with all proof of it. Without a mark the format declares one case
 //! ambiguous: only [`damage_tail`] shows that.
 
 use std::collections::BTreeMap;
@@ -24,8 +24,10 @@ use crate::random::Stream;
 
 const SECTOR_SIZE: usize = 512;
 const PAGE_SIZE: usize = 4096;
+/// The file with the marks.
+const PROOF: &str = "proof";
 
-/// How much of the log before the marks counts as its last acknowledged batches.
+/// How much of the log before its end counts as its last acknowledged batches.
 const LAST_BATCHES_BYTES: usize = 5000;
 
 /// What was injected, and the results.
@@ -47,7 +49,7 @@ pub struct RotCounts {
     pub misdirected: u64,
     /// The same, and the other place has older content.
     pub misdirected_away: u64,
-    /// Of all these, in the last acknowledged batches and the marks behind them.
+    /// Of all these, in the last acknowledged batches.
     pub in_last_batches: u64,
     /// In segments, in snapshots, and in other files.
     pub in_segments: u64,
@@ -177,7 +179,7 @@ struct Closed {
     past: Vec<Contents>,
     clients: Clients,
     now: Timestamp,
-    /// The segment with the marks, and the range of its last batches, including marks.
+    /// The last segment, and the range of its last batches.
     last_segment: String,
     last_batches: Range<usize>,
     /// The segment before it, if a new one was just begun, and the range of its last batch and the
@@ -262,7 +264,7 @@ impl Closed {
         Self::close(host, setting, past, random)
     }
 
-    /// Closes a partition with marks in two pages, and half of the time with a snapshot.
+    /// Closes a partition with a mark, and half of the time with a snapshot.
     fn close(
         mut host: Host,
         setting: Setting,
@@ -284,8 +286,7 @@ impl Closed {
                 let begin = end.saturating_sub(LAST_BATCHES_BYTES / 2).max(PAGE_SIZE);
                 segment_end = Some((file, begin..end + SECTOR_SIZE / 8));
             }
-            let room = host.partition().log().space().active_room_bytes;
-            if room >= 3 * PAGE_SIZE as u64 && (segment_end.is_some() || !goes_on) {
+            if segment_end.is_some() || !goes_on {
                 break;
             }
         }
@@ -294,11 +295,6 @@ impl Closed {
         }
         let (last_segment, batches_end) = end_of(&host);
         host.end(true)?;
-        let (_, marks_end) = end_of(&host);
-        assert!(
-            marks_end / PAGE_SIZE > batches_end / PAGE_SIZE,
-            "the second mark lies in a page of its own"
-        );
         let begin = batches_end
             .saturating_sub(LAST_BATCHES_BYTES)
             .max(PAGE_SIZE);
@@ -311,7 +307,7 @@ impl Closed {
             clients: host.known()?,
             now: host.now(),
             last_segment,
-            last_batches: begin..marks_end,
+            last_batches: begin..batches_end,
             segment_end,
         })
     }
@@ -375,10 +371,10 @@ impl Closed {
                 vec![place(&file, offset, Some(&bytes[..count]))]
             }
             Kind::MisdirectedAway => {
-                // The block is missing where it should have been written. It goes to another file,
-                // so that the proof for the missing one still exists.
+                // The block is missing where it should have been written. It goes to another file, and
+                // neither is the proof, so that the proof for the missing one still exists.
                 let (other, offset) = self.target(random);
-                if other == file {
+                if file == PROOF || other == PROOF || other == file {
                     return None;
                 }
                 let (from, once) = self.once(&file, at, size, random)?;
@@ -533,7 +529,7 @@ impl Closed {
 fn end_of(host: &Host) -> (String, usize) {
     let log = host.partition().log();
     let span = log.segments().last().expect("a log has a segment");
-    let offset = log.end().as_u64() - span.base.as_u64();
+    let offset = PAGE_SIZE as u64 + log.end().as_u64() - span.first.as_u64();
     let offset = usize::try_from(offset).expect("an offset in memory");
     (format!("segment-{:020}", span.number), offset)
 }

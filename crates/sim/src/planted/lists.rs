@@ -36,6 +36,9 @@ pub const BELOW_THE_PARTITION: [Planted; 10] = [
 /// A bug that only bit rot shows.
 pub const OF_SCRUB: Planted = Planted::line("SegmentNotScrubbed", Bug::SegmentNotScrubbed);
 
+/// Another one, of the proof.
+pub const OF_PROOF: Planted = Planted::seams("MarkNotWritten", disk::mark_not_written);
+
 /// What each family of bugs does without a bug. No suite may notice any of these, or what it notices of the others
 /// is not their bug.
 pub const CONTROLS: [Planted; 5] = [

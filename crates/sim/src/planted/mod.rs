@@ -15,7 +15,7 @@ mod storage;
 
 use kew_planted::{Bug, Hook};
 
-pub use lists::{BELOW_THE_PARTITION, CONTROLS, OF_BUS, OF_SCRUB, OF_STORAGE};
+pub use lists::{BELOW_THE_PARTITION, CONTROLS, OF_BUS, OF_PROOF, OF_SCRUB, OF_STORAGE};
 
 /// A realistic bug.
 #[derive(Clone, Copy)]

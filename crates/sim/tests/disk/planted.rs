@@ -3,7 +3,7 @@
 use kew_sim::disk::{
     Cut, Failure, Setting, WorkloadKind, cut_power, fail_every_call, rot, sequences,
 };
-use kew_sim::planted::{BELOW_THE_PARTITION, OF_SCRUB};
+use kew_sim::planted::{BELOW_THE_PARTITION, OF_PROOF, OF_SCRUB};
 
 use crate::support::seed;
 
@@ -38,6 +38,17 @@ fn a_scrub_that_misses_a_segment_is_caught() {
     let failure = caught.expect("the bug is missed");
     let promise = failure.violation.promise;
     assert_eq!(promise, "a scrub finds every damaged message", "{failure}");
+}
+
+/// Without marks, nothing tells a damaged last batch from a torn one.
+#[test]
+fn a_mark_that_is_not_written_is_caught() {
+    let caught = OF_PROOF.plant(|| {
+        let mut worlds = 0..100;
+        worlds.find_map(|world| rot(seed(), world, 100, false).err())
+    });
+    let failure = caught.expect("the bug is missed");
+    println!("{failure}");
 }
 
 fn power() -> Option<Box<Failure>> {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::random::{Client, Step, step};
 use super::*;
+use crate::turn::DUE_BUDGET;
 
 fn part(queue: &EntityName, work: TransactionWork) -> TransactionPart {
     TransactionPart {
@@ -377,6 +378,37 @@ fn a_transaction_has_bounds() {
     p.transact(parts).unwrap();
     assert_eq!(p.transact(Vec::new()), Ok(BusOutcome::Transacted));
     assert_eq!(p.counts().active, 104);
+}
+
+/// A log takes batches of 16 MiB at most, with what is due in the same turn.
+#[test]
+fn the_largest_commands_fit_into_a_batch() {
+    let p = Partition::with(BusQueueOptions::default());
+    let message = BusMessage {
+        body: vec![0; 41_900].into(),
+        ..of_session("a", &"s".repeat(128))
+    };
+    let mut parts = vec![sends(&jobs(), vec![message; TRANSACTION_MESSAGES_MAX])];
+    let moves = || {
+        let disposition = Disposition::DeadLetter { overlay: None };
+        settles(&jobs(), Token::from_bytes([0; 16]), disposition)
+    };
+    parts.extend((0..TRANSACTION_ENDED_MAX).map(|_| moves()));
+    let transaction = BusCommand::Transact { parts };
+    let overlay = Some(vec![0; (1 << 20) / ITEMS_MAX].into());
+    let settlement = (Token::from_bytes([0; 16]), Disposition::Abandon { overlay });
+    let settlements = BusCommand::Settle {
+        queue: jobs(),
+        settlements: vec![settlement; ITEMS_MAX],
+    };
+    for (command, least_mib) in [(transaction, 4), (settlements, 7)] {
+        let command = Command::Bus(command);
+        let described = command.describe();
+        let size_bytes = described.room_size_bytes_max(&p.state, DUE_BUDGET);
+        assert!(size_bytes > least_mib << 20, "{size_bytes}");
+        // The rest is for what else is due.
+        assert!(size_bytes <= 14 << 20, "{size_bytes}");
+    }
 }
 
 #[test]

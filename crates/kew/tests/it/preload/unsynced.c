@@ -14,6 +14,8 @@
  *   UNSYNCED_TRASH    an existing directory of the same file system, for removed files
  *   UNSYNCED_SEED     determines which writes reach the disk early
  *   UNSYNCED_LIES     if set, a sync claims success and does nothing, as bad disks do
+ *   UNSYNCED_CALLS    if set, so many calls happen, and then the process is killed. Directories count, too: they are
+ *                     made and removed at once, and so are the files that leave with them
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,6 +23,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -49,6 +52,7 @@ static uint64_t chance = 1;
 static int journal = -1;
 static unsigned removed_count;
 static const char *under, *trash, *lies;
+static unsigned long calls_left;
 
 static ssize_t (*real_pwrite)(int, const void *, size_t, off64_t);
 static ssize_t (*real_pread)(int, void *, size_t, off64_t);
@@ -57,6 +61,8 @@ static int (*real_fsync)(int);
 static int (*real_open)(const char *, int, ...);
 static int (*real_rename)(const char *, const char *);
 static int (*real_unlink)(const char *);
+static int (*real_unlinkat)(int, const char *, int);
+static int (*real_mkdir)(const char *, mode_t);
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -67,6 +73,8 @@ __attribute__((constructor)) static void begin(void)
     real_open = dlsym(RTLD_NEXT, "open64");
     real_rename = dlsym(RTLD_NEXT, "rename");
     real_unlink = dlsym(RTLD_NEXT, "unlink");
+    real_unlinkat = dlsym(RTLD_NEXT, "unlinkat");
+    real_mkdir = dlsym(RTLD_NEXT, "mkdir");
     under = getenv("UNSYNCED_UNDER");
     trash = getenv("UNSYNCED_TRASH");
     lies = getenv("UNSYNCED_LIES");
@@ -75,6 +83,8 @@ __attribute__((constructor)) static void begin(void)
         fprintf(stderr, "unsynced: the environment does not say what to do\n");
         abort();
     }
+    const char *calls = getenv("UNSYNCED_CALLS");
+    calls_left = calls ? strtoul(calls, NULL, 10) + 1 : 0;
     chance = strtoull(seed, NULL, 10) * 0x9E3779B97F4A7C15u | 1;
     journal = real_open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (journal < 0)
@@ -87,6 +97,13 @@ static unsigned below(unsigned limit)
     chance ^= chance >> 7;
     chance ^= chance << 17;
     return (unsigned)((chance >> 11) % limit);
+}
+
+/* The lock is held. */
+static void count_call(void)
+{
+    if (calls_left && --calls_left == 0)
+        kill(getpid(), SIGKILL);
 }
 
 static int is_ours(const char *path)
@@ -107,12 +124,18 @@ static int path_of(int fd, char *path)
     return is_ours(path);
 }
 
-static void note(const char *what, const char *first, const char *second)
+static void note(const char *what, const char *first, const char *second, const char *third)
 {
-    char line[3 * PATH_MAX];
-    int length = snprintf(line, sizeof line, "%s\t%s\t%s\n", what, first, second);
+    char line[4 * PATH_MAX];
+    int length = snprintf(line, sizeof line, "%s\t%s\t%s\t%s\n", what, first, second, third);
     if (write(journal, line, (size_t)length) != length)
         abort();
+}
+
+/* A name for a file that loses its own. The lock is held. */
+static void keep(char *kept)
+{
+    snprintf(kept, PATH_MAX, "%s/%d-%u", trash, getpid(), removed_count++);
 }
 
 static struct file *file_of(int fd, int create)
@@ -168,6 +191,7 @@ ssize_t pwrite64(int fd, const void *bytes, size_t size, off64_t offset)
     if (!path_of(fd, path) || fstat(fd, &status))
         return real_pwrite(fd, bytes, size, offset);
     pthread_mutex_lock(&lock);
+    count_call();
     struct file *file = file_of(fd, 1);
     struct change *change = malloc(sizeof *change + size);
     if (!file || !change)
@@ -233,10 +257,13 @@ static int sync_file(int fd, int (*real)(int))
         return real(fd);
     if (lies)
         return 0;
+    pthread_mutex_lock(&lock);
+    count_call();
+    pthread_mutex_unlock(&lock);
     if (!fstat(fd, &status) && S_ISDIR(status.st_mode)) {
         take_time(20000);
         pthread_mutex_lock(&lock);
-        note("synced", path, "");
+        note("synced", path, "", "");
         pthread_mutex_unlock(&lock);
         return 0;
     }
@@ -271,9 +298,10 @@ int open64(const char *path, int flags, ...)
     if (!(flags & O_CREAT) || !is_ours(path))
         return real_open(path, flags, mode);
     pthread_mutex_lock(&lock);
+    count_call();
     int is_new = access(path, F_OK) != 0;
     if (is_new)
-        note("created", path, "");
+        note("created", path, "", "");
     int fd = real_open(path, flags, mode);
     struct file *file = fd >= 0 && is_new ? file_of(fd, 0) : NULL;
     if (file)
@@ -287,7 +315,14 @@ int rename(const char *from, const char *to)
     if (!is_ours(from))
         return real_rename(from, to);
     pthread_mutex_lock(&lock);
-    note("renamed", from, to);
+    count_call();
+    char kept[PATH_MAX] = "";
+    if (!access(to, F_OK)) {
+        keep(kept);
+        if (link(to, kept))
+            abort();
+    }
+    note("renamed", from, to, kept);
     int result = real_rename(from, to);
     pthread_mutex_unlock(&lock);
     return result;
@@ -299,9 +334,31 @@ int unlink(const char *path)
         return real_unlink(path);
     char kept[PATH_MAX];
     pthread_mutex_lock(&lock);
-    snprintf(kept, sizeof kept, "%s/%d-%u", trash, getpid(), removed_count++);
-    note("removed", path, kept);
+    count_call();
+    keep(kept);
+    note("removed", path, kept, "");
     int result = link(path, kept) ? -1 : real_unlink(path);
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+int unlinkat(int directory, const char *path, int flags)
+{
+    char within[PATH_MAX];
+    if (path_of(directory, within) || is_ours(path)) {
+        pthread_mutex_lock(&lock);
+        count_call();
+        pthread_mutex_unlock(&lock);
+    }
+    return real_unlinkat(directory, path, flags);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    if (is_ours(path)) {
+        pthread_mutex_lock(&lock);
+        count_call();
+        pthread_mutex_unlock(&lock);
+    }
+    return real_mkdir(path, mode);
 }
