@@ -38,7 +38,7 @@ pub struct Migrated {
     pub messages: u64,
     /// How many bodies were copied.
     pub bodies: u64,
-    /// How many of them do not match their checksums. They are copied with their damage, which a reader is told of.
+    /// How many of them do not match their checksums. They are copied as they are, and reading one fails.
     pub damaged: u64,
 }
 

@@ -56,7 +56,7 @@ impl BatchBuilder {
         self.push_framed(body, |crc| crc)
     }
 
-    /// Adds what is left of a damaged body, with a checksum that it does not match. So a reader is told of it.
+    /// Adds what is left of a damaged body, with a checksum that it does not match: reading it fails.
     ///
     /// # Panics
     ///

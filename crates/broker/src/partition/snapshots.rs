@@ -144,8 +144,8 @@ impl<T> Partition<T> {
         );
     }
 
-    /// The first positions of the segments with bodies that are still needed. A unit in which bytes are counted may lie in two
-    /// segments: then it keeps both.
+    /// The first positions of the segments with bodies that are still needed. A unit in which bytes are counted may lie
+    /// in two segments: then it keeps both.
     pub(super) fn live_segments(&self) -> BTreeSet<LogPosition> {
         let segments = self.log.segments();
         let live = segments.filter(|segment| self.state.is_any_live_in(segment.records()));

@@ -72,6 +72,19 @@ fn listed(data_dir: &Path) -> (Option<i32>, Value) {
     (ended.status.code(), damage)
 }
 
+/// The list once a count in it is not zero any more. The server is a process of its own, with a clock of its own.
+fn listed_with(data_dir: &Path, count: &str) -> (Option<i32>, Value) {
+    let begun = Instant::now();
+    loop {
+        let (code, damage) = listed(data_dir);
+        if damage[count].as_u64() > Some(0) {
+            return (code, damage);
+        }
+        assert!(begun.elapsed() < PATIENCE, "{count} stays 0: {damage}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_flipped_bit_is_listed_and_the_other_messages_are_served() {
     let place = tempfile::tempdir().expect("a temporary directory");
@@ -88,15 +101,7 @@ fn a_flipped_bit_is_listed_and_the_other_messages_are_served() {
     server.expect_error("the scrub found damage: segment-");
     server.expect_error("the scrub found message 4 of queue \"scrubbed\" damaged, in segment-");
     server.expect_error("a message body is damaged: the message is left out of the answer");
-    let begun = Instant::now();
-    let (code, damage) = loop {
-        let (code, damage) = listed(&data_dir);
-        if damage["messages_count"].as_u64() > Some(0) {
-            break (code, damage);
-        }
-        assert!(begun.elapsed() < PATIENCE, "nothing is found: {damage}");
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let (code, damage) = listed_with(&data_dir, "messages_count");
     assert_eq!(code, Some(1));
     assert_eq!(damage["messages_count"], 1, "{damage}");
     assert_eq!(damage["places_count"], 1, "{damage}");
@@ -147,12 +152,7 @@ fn a_whole_log_has_no_damage() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let data_dir = place.path().join("data");
     let server = Server::start(&data_dir);
-    let begun = Instant::now();
-    while listed(&data_dir).1["passes"] == 0 {
-        assert!(begun.elapsed() < PATIENCE, "no pass ends");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let (code, damage) = listed(&data_dir);
+    let (code, damage) = listed_with(&data_dir, "passes");
     assert_eq!((code, &damage["scrub"]), (Some(0), &Value::Bool(true)));
     server.terminate();
 }

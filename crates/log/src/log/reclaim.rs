@@ -225,8 +225,8 @@ impl Log {
         !self.unneeded(self.end, live).is_empty()
     }
 
-    /// The size of the segments that two more snapshots would free. `live` are the first positions of the segments with bodies
-    /// that are still needed.
+    /// The size of the segments that two more snapshots would free. `live` are the first positions of the segments with
+    /// bodies that are still needed.
     pub fn freeable_bytes(&self, live: &BTreeSet<LogPosition>) -> u64 {
         let firsts = self.unneeded(self.end, live).into_iter();
         let segments = firsts.filter_map(|first| self.segments.get(&first));
