@@ -405,6 +405,10 @@ fn header_damage(segment: &Segment) -> Result<Option<String>, IoFailure> {
 
 /// Writes the first block again. Returns what is still wrong with it.
 fn rewrite_header(segment: &Segment) -> Result<Option<String>, IoFailure> {
+    // The next start refuses a file that was cut, whatever its header says.
+    if storage::len(&*segment.file, &segment.name)? < segment.header.capacity_bytes {
+        return header_damage(segment);
+    }
     let written = storage::write_all_at(&*segment.file, &segment.name, &first_block(segment), 0)
         .and_then(|()| storage::sync_data(&*segment.file, &segment.name));
     let damage = written.and_then(|()| header_damage(segment));

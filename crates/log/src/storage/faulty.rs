@@ -230,7 +230,7 @@ impl FaultyStorage {
         disk.inode(number).spoiled.push(range);
     }
 
-    /// Cuts a file behind the log's back, durably.
+    /// Cuts a file behind the log's back, durably. Who has it open sees that.
     ///
     /// # Panics
     ///
@@ -238,7 +238,14 @@ impl FaultyStorage {
     pub fn truncate(&self, name: &str, size_bytes: u64) {
         let content = self.content(name).expect("the file exists");
         let size = usize::try_from(size_bytes).expect("a size in memory");
-        self.put(name, &content[..size]);
+        let mut disk = self.disk();
+        let number = disk.names[name];
+        let inode = disk.inode(number);
+        inode.sectors.clear();
+        inode.dirty.clear();
+        inode.size_bytes = 0;
+        inode.write(&content[..size], 0);
+        inode.sync();
     }
 
     /// Removes a file behind the log's back, durably.

@@ -148,7 +148,9 @@ fn a_pass_goes_on_behind_damage() {
     let (name, _) = segments[0];
     disk.truncate(name, 5000);
     let (damage, _) = pass(&node, &disk);
-    assert!(damage.iter().any(|damage| damage.file == *name));
+    let of_file = damage.iter().filter(|damage| damage.file == *name);
+    let what: Vec<_> = of_file.map(|damage| &damage.what).collect();
+    assert_eq!(what, ["the file ends within the record"]);
 }
 
 /// A header that cannot be written again stays damaged, and the rest of the file is read.
@@ -171,6 +173,28 @@ fn a_header_that_cannot_be_written_stays_damaged() {
         .map(|it| (it.offset, it.is_repaired))
         .collect();
     assert!(found[0] == (0, false) && found.len() == 2, "{damage:?}");
+}
+
+/// A file that was cut stays as it is: with a header, it would look repaired, and the next start would refuse it.
+#[test]
+fn a_file_that_was_cut_gets_no_header() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let node = filled(&disk, &mut told);
+    let files = used(&node, &disk);
+    let mut segments = files
+        .iter()
+        .filter(|(name, _)| name.starts_with("segment-"));
+    let (name, _) = segments.next().unwrap();
+    disk.truncate(name, 40);
+    let (damage, _) = pass(&node, &disk);
+    let of_file = || damage.iter().filter(|it| it.file == *name);
+    assert!(
+        of_file().all(|it| it.is_certain && !it.is_repaired),
+        "{damage:?}"
+    );
+    assert!(of_file().any(|it| it.offset == 0), "{damage:?}");
+    assert_eq!(disk.content(name).unwrap().len(), 40);
 }
 
 /// Where a segment begins lies behind its header. It is written again too.
