@@ -183,6 +183,7 @@ impl Log {
                 position,
                 chain: self.chain,
                 time_ms: self.time_ms,
+                epoch: self.epoch,
                 part_count: 0,
                 begins_anew: false,
             },
