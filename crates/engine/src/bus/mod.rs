@@ -39,7 +39,7 @@ pub(crate) use decide::{DueSpent, DueStep, Ground, Turn};
 pub(crate) use describe::Adjustable;
 pub use event::BusFact;
 pub(crate) use message::{Message, Release, sent};
-pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
+pub use options::{BusQueueOptions, EntityStatus, FixedOption, InvalidOption, RangedOption};
 pub use outcome::{
     BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,
     DeliveredMessage, ListedSessions, PartRefusal, PeekedBusMessage, Purged, ResubmitVerdict,
