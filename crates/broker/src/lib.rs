@@ -36,7 +36,7 @@ pub use answers::Answers;
 pub use backup::{BackupPin, BackupRefused};
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use changes::ChangeWatch;
-pub use clock::{Clock, ClockReading};
+pub use clock::{Clock, ClockReading, Due, Moment};
 pub use migrate::{MigrateError, Migrated, OldPartition};
 pub use partition::{
     Answered, DamagedBody, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply,

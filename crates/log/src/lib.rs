@@ -25,6 +25,7 @@ mod recovery;
 mod replay;
 mod salvage;
 mod scrub;
+mod seam;
 mod segment;
 mod snapshot;
 mod storage;
@@ -50,6 +51,7 @@ pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
+pub use seam::BootTime;
 pub use snapshot::SnapshotContent;
 pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::{Group, GroupRead, GroupToRead, Incarnation, Missing, Sealing, Ticked, Timestamp};
-use kew_log::Job;
+use kew_engine::{Group, GroupRead, GroupToRead, Incarnation, Missing, Sealing, Ticked};
+use kew_log::{BootTime, Job};
 
 use super::lanes::Candidate;
 use super::{Partition, Rejection, Reply};
@@ -25,7 +25,7 @@ pub(super) struct Loads {
     /// The entities of what was read since the last turn: it stays in memory until the next one has used it.
     read: BTreeSet<Incarnation>,
     /// Set if everything that is due waits for a read: until then, or until something was read.
-    due_waits_until: Option<Timestamp>,
+    due_waits_until: Option<BootTime>,
 }
 
 /// What a job has read: `None` what could not be.
@@ -52,7 +52,7 @@ impl Loads {
     }
 
     /// When due work goes on that waits for a read. `None` if none waits.
-    pub(super) fn due_waits_until(&self) -> Option<Timestamp> {
+    pub(super) fn due_waits_until(&self) -> Option<BootTime> {
         self.due_waits_until
     }
 
@@ -62,7 +62,7 @@ impl Loads {
         if ticked.missing.is_empty() || ticked.more_is_due {
             self.due_waits_until = None;
         } else if self.due_waits_until.is_none() {
-            self.due_waits_until = Some(Timestamp::NEVER);
+            self.due_waits_until = Some(BootTime::NEVER);
         }
     }
 }
@@ -107,7 +107,7 @@ impl<T> Partition<T> {
             replies.extend(failed.map(|ticket| (ticket, Err(Rejection::Unreadable))));
         }
         if self.loads.due_waits_until.is_some() {
-            let retry_at = self.now.plus_ms(RETRY_INTERVAL_MS);
+            let retry_at = self.now.boot.plus_ms(RETRY_INTERVAL_MS);
             self.loads.due_waits_until = is_any_failed.then_some(retry_at);
         }
     }

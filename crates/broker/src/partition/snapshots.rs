@@ -72,7 +72,8 @@ impl<T> Partition<T> {
             // A fifth of all bytes at most, unless each snapshot is much larger than the one before.
             is_long && written_bytes >= self.last_snapshot_bytes.saturating_mul(4)
         };
-        if is_due && self.snapshot_retry_at.has_passed(self.now) && self.is_snapshot_possible() {
+        if is_due && self.snapshot_retry_at.has_passed(self.now.boot) && self.is_snapshot_possible()
+        {
             self.snapshot_with(self.live_segments());
         }
     }
