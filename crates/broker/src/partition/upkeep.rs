@@ -56,6 +56,8 @@ impl<T> Partition<T> {
             self.active_at = now;
             self.is_marked = false;
         } else if !self.is_marked && self.mark_at().has_passed(now) {
+            // Nobody comes for it soon.
+            self.loads.bodies.forget_ahead();
             self.log.mark();
             self.is_marked = true;
         }
@@ -95,14 +97,17 @@ impl<T> Partition<T> {
         // With no room at all, due events wait until there is space.
         let due = self.state.next_deadline();
         let due = due.filter(|_| !self.is_without_room);
-        // What waits for a read goes on when that is done.
-        let due = due.map(|due| due.max(self.loads.due_waits_until().unwrap_or_default()));
-        let ready = self.lanes.has_ready().then_some(self.now);
+        // A turn ends the rest of entities that a late command needed as they were.
+        let is_rest_over = self.loads.rests.is_any_late() && !self.lanes.is_any_late();
+        let is_begun = self.lanes.has_ready() || self.loads.awaits_turn();
+        let ready = is_begun.then_some(self.now);
         // The rest of a snapshot is gathered soon, also if nothing else happens.
         let gather = self.is_gathering().then_some(self.now);
         let all = [
             mark,
             due,
+            self.loads.rests.retry_at(),
+            is_rest_over.then_some(self.now),
             self.space_retry_at,
             self.opening_retry_at,
             self.maintenance.next_wake(),

@@ -4,10 +4,10 @@
 //! The commands of one turn are submitted at its end, all at once. Answers of one commit arrive
 //! together, so that dispositions and messages are sent in one write.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use kew_amqp::DeliveryId;
+use kew_amqp::{DeliveryId, LinkId};
 use kew_broker::{Answers, Broker, Rejection, Reply};
 use kew_engine::bus::BusCommand;
 use kew_engine::{Command, EntityName};
@@ -62,6 +62,18 @@ impl AllUnderWay {
         command
     }
 
+    /// The keys of receives of a link.
+    fn receives_of(&self, link: LinkId) -> impl Iterator<Item = u64> {
+        let commands = (self.first_key..).zip(&self.commands);
+        commands.filter_map(move |(key, command)| match &command.as_ref()?.purpose {
+            Purpose::Receive(look) if look.link == link => Some(key),
+            Purpose::Receive(_)
+            | Purpose::Send { .. }
+            | Purpose::Settle(_)
+            | Purpose::Commit(_) => None,
+        })
+    }
+
     fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
@@ -79,6 +91,8 @@ pub(crate) struct Orders {
     /// The commands of this turn.
     outbox: Vec<(u64, Command)>,
     under_way: AllUnderWay,
+    /// Receives of links that are gone.
+    given_up: BTreeSet<u64>,
     /// Answers to commands in progress arrive here.
     pub(crate) answers: Arc<Answers>,
     /// Kept for its room.
@@ -125,7 +139,18 @@ impl Orders {
 
     /// Takes the command that was answered, if it is still known.
     pub(crate) fn remove(&mut self, key: u64) -> Option<UnderWay> {
+        if !self.given_up.is_empty() && self.given_up.remove(&key) {
+            self.answers.forget_given_up(key);
+        }
         self.under_way.remove(key)
+    }
+
+    /// A link is gone: nothing is deleted for it that still waits for the disk.
+    pub(crate) fn give_up_receives(&mut self, link: LinkId) {
+        for key in self.under_way.receives_of(link) {
+            self.answers.give_up(key);
+            self.given_up.insert(key);
+        }
     }
 
     /// Whether there are no commands in progress.
@@ -138,6 +163,13 @@ impl Orders {
         self.outbox.shrink_to_fit();
         self.came.shrink_to_fit();
         self.under_way.shrink_to_fit();
+    }
+}
+
+/// The connection has ended.
+impl Drop for Orders {
+    fn drop(&mut self) {
+        self.answers.leave();
     }
 }
 

@@ -1,0 +1,457 @@
+//! Bodies that decisions need before they hand messages out: what is read, and what of it is in memory.
+//!
+//! A command that misses bodies asks for all that it needs. They are read together, and stay in memory until it was
+//! decided. All commands that wait hold a bounded number of bytes. One that would go beyond it waits for its turn,
+//! except the oldest: so commands that hold a part of what they need cannot block each other. Behind a receiver some
+//! more bodies are [read ahead](Ahead), which the next receivers find. That is done by one job at a time, while nothing
+//! is read that is needed.
+
+mod ahead;
+mod failing;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bytes::Bytes;
+use kew_engine::{BodyLocation, Missing, Timestamp};
+use kew_log::{Body, BodyError, Log};
+
+use self::ahead::{AHEAD_SIZE_BYTES_MAX, Ahead};
+use self::failing::Failing;
+use super::to_log;
+use crate::Target;
+
+/// The most bytes that the commands which wait hold together, unless the oldest needs more.
+const HELD_SIZE_BYTES_MAX: u64 = 16 << 20;
+
+/// The most bytes that one job reads, unless one body is larger.
+const JOB_SIZE_BYTES: u64 = 1 << 20;
+
+/// A body in memory.
+struct Held {
+    /// `None` if it is damaged.
+    bytes: Option<Bytes>,
+    /// The queue for which it was read ahead, if no command has asked for it.
+    ahead: Option<Target>,
+}
+
+/// What a command waits for.
+struct Wanted {
+    bodies: Vec<BodyLocation>,
+    size_bytes: u64,
+    /// Whether it may hold them. Otherwise it waits for others that do.
+    is_admitted: bool,
+    /// How many are not in memory yet, once it is admitted.
+    unread: usize,
+}
+
+/// What a job is to read.
+pub(super) struct ToRead {
+    pub(super) bodies: Vec<(BodyLocation, Body)>,
+    /// Whether no command needs it yet.
+    pub(super) is_ahead: bool,
+}
+
+/// What a job has read.
+pub(super) type ReadBodies = Vec<(BodyLocation, Result<Bytes, BodyError>)>;
+
+/// The commands for which a read has come to an end.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Ended {
+    /// Everything that they need is in memory.
+    pub(super) ready: Vec<u64>,
+    /// Something cannot be read now.
+    pub(super) failed: Vec<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Bodies {
+    held: HashMap<BodyLocation, Held>,
+    /// By the number of the command, so in the order of arrival.
+    wanted: BTreeMap<u64, Wanted>,
+    /// Those that are not admitted.
+    parked: BTreeSet<u64>,
+    admitted_bytes: u64,
+    /// What admitted commands wait for.
+    unread: BTreeSet<(BodyLocation, u64)>,
+    /// What is to be read, in the order of the log.
+    asked: BTreeSet<BodyLocation>,
+    /// What is being read. What is read ahead, for its queue.
+    under_way: BTreeMap<BodyLocation, Option<Target>>,
+    ahead: Ahead,
+    failing: Failing,
+    now: Timestamp,
+}
+
+impl Bodies {
+    /// Begins a turn.
+    pub(super) fn begin_turn(&mut self, now: Timestamp) {
+        self.now = now;
+        self.failing.begin_turn(now);
+    }
+
+    /// Whether a turn is to begin soon.
+    pub(super) fn awaits_turn(&self) -> bool {
+        self.failing.begins_pauses()
+    }
+
+    /// A body in memory: `Some(None)` if it is damaged.
+    pub(super) fn get(&self, body: BodyLocation) -> Option<Option<&Bytes>> {
+        Some(self.held.get(&body)?.bytes.as_ref())
+    }
+
+    /// Whether something of this could not be read a moment ago.
+    pub(super) fn is_failing(&self, bodies: &BTreeSet<BodyLocation>) -> bool {
+        let rests = |body: &BodyLocation| self.failing.rests(*body, self.now);
+        !self.failing.is_empty() && bodies.iter().any(rests)
+    }
+
+    /// Whether a command waits for bodies.
+    pub(super) fn is_any_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// How many bytes may be read ahead for a queue now.
+    pub(super) fn room_ahead(&self, target: Target) -> u64 {
+        self.ahead.room(target)
+    }
+
+    /// Asks for the bodies that a command needs. One that has asked before keeps what it holds of them.
+    pub(super) fn ask(&mut self, command: u64, missing: &Missing) -> Ended {
+        let before = self.withdraw(command);
+        let wanted = Wanted {
+            bodies: missing.bodies.iter().copied().collect(),
+            size_bytes: missing.bodies.iter().map(|it| u64::from(it.length)).sum(),
+            is_admitted: false,
+            unread: 0,
+        };
+        self.wanted.insert(command, wanted);
+        self.parked.insert(command);
+        let mut ended = Ended::default();
+        if let Some(before) = before.filter(|before| before.is_admitted) {
+            self.admit(command, &mut ended);
+            for body in before.bodies {
+                if !missing.bodies.contains(&body) {
+                    self.forget(body);
+                }
+            }
+        }
+        self.admit_parked(&mut ended);
+        ended
+    }
+
+    /// Asks for bodies behind those that a command needs, once that is admitted.
+    pub(super) fn ask_ahead(&mut self, command: u64, target: Target, behind: Vec<BodyLocation>) {
+        let Some(wanted) = self.wanted.get(&command).filter(|it| it.is_admitted) else {
+            return;
+        };
+        if let Some(first) = wanted.bodies.first() {
+            for body in self.ahead.before(target, *first) {
+                self.forget(body);
+            }
+        }
+        self.ahead.ask(target, behind, self.now);
+    }
+
+    /// Lets commands hold what they need, in the order of arrival, as far as the bound allows.
+    fn admit_parked(&mut self, ended: &mut Ended) {
+        while let Some(command) = self.parked.first().copied() {
+            let is_oldest = self.wanted.keys().next() == Some(&command);
+            let size_bytes = self.wanted.get(&command).map_or(0, |it| it.size_bytes);
+            if !is_oldest && self.admitted_bytes + size_bytes > HELD_SIZE_BYTES_MAX {
+                return;
+            }
+            self.admit(command, ended);
+        }
+    }
+
+    fn admit(&mut self, command: u64, ended: &mut Ended) {
+        self.parked.remove(&command);
+        let Some(wanted) = self.wanted.get_mut(&command) else {
+            return;
+        };
+        wanted.is_admitted = true;
+        self.admitted_bytes += wanted.size_bytes;
+        for body in &wanted.bodies {
+            if self.failing.is_damaged(*body, self.now) {
+                leave_ahead(self.held.get_mut(body), *body, &mut self.ahead, self.now);
+                let (bytes, ahead) = (None, None);
+                self.held.insert(*body, Held { bytes, ahead });
+            }
+            if let Some(held) = self.held.get_mut(body) {
+                leave_ahead(Some(held), *body, &mut self.ahead, self.now);
+                continue;
+            }
+            wanted.unread += 1;
+            self.unread.insert((*body, command));
+            if !self.under_way.contains_key(body) {
+                self.asked.insert(*body);
+            }
+        }
+        if wanted.unread == 0 {
+            ended.ready.push(command);
+        }
+    }
+
+    /// The next bodies to read, with their places in the log. One whose message has gone may be in no segment: then the
+    /// command sees that when it is tried again.
+    ///
+    /// `is_reading` says that other things are read that are needed.
+    pub(super) fn next(&mut self, log: &Log, is_reading: bool) -> ToRead {
+        let (mut to_read, mut size_bytes) = (Vec::new(), 0);
+        while size_bytes < JOB_SIZE_BYTES
+            && let Some(body) = self.asked.pop_first()
+        {
+            let found = log.body(to_log(body));
+            let found = found.unwrap_or_else(|| Body::gone(to_log(body)));
+            size_bytes += found.len_bytes();
+            self.under_way.insert(body, None);
+            to_read.push((body, found));
+        }
+        if to_read.is_empty() && !is_reading && self.under_way.is_empty() {
+            return ToRead {
+                bodies: self.next_ahead(log),
+                is_ahead: true,
+            };
+        }
+        ToRead {
+            bodies: to_read,
+            is_ahead: false,
+        }
+    }
+
+    /// What is read ahead next, for one queue. The job after it may be one that is needed.
+    fn next_ahead(&mut self, log: &Log) -> Vec<(BodyLocation, Body)> {
+        if self.ahead.has_asked() && self.ahead.size_bytes() > AHEAD_SIZE_BYTES_MAX / 2 {
+            for body in self.ahead.unused(self.now) {
+                self.forget(body);
+            }
+        }
+        while let Some((target, asked, mut room_bytes)) = self.ahead.next() {
+            let mut to_read = Vec::new();
+            for body in asked {
+                if self.held.contains_key(&body) || self.failing.has(body) {
+                    continue;
+                }
+                let Some(found) = log.body(to_log(body)) else {
+                    continue;
+                };
+                if found.len_bytes() > room_bytes {
+                    break;
+                }
+                room_bytes -= found.len_bytes();
+                self.under_way.insert(body, Some(target));
+                to_read.push((body, found));
+            }
+            if !to_read.is_empty() {
+                return to_read;
+            }
+            self.ahead.end_read(target);
+        }
+        Vec::new()
+    }
+
+    /// Takes what a job has read.
+    pub(super) fn take(&mut self, read: ReadBodies) -> Ended {
+        let mut ended = Ended::default();
+        let mut read_ahead = None;
+        for (body, read) in read {
+            let ahead = self.under_way.remove(&body).flatten();
+            read_ahead = read_ahead.or(ahead);
+            let is_needed = !self.owners(body).is_empty();
+            match read {
+                Ok(bytes) => {
+                    self.failing.forget(body);
+                    if is_needed {
+                        self.hold(body, Some(bytes));
+                    } else if let Some(target) = ahead {
+                        self.hold_ahead(target, body, bytes);
+                    }
+                }
+                // It is not tried again at once.
+                Err(BodyError::Io(_)) if !is_needed => {
+                    self.failing.note(body, false, self.now);
+                }
+                Err(_) if !is_needed => {}
+                Err(BodyError::Damaged { .. } | BodyError::Gone(_)) => self.hold(body, None),
+                Err(BodyError::Io(failure)) => {
+                    // To have no descriptor says nothing of the body.
+                    let counts = !failure.is_no_descriptor();
+                    if !self.failing.note(body, counts, self.now) {
+                        ended.failed.extend(self.owners(body));
+                        continue;
+                    }
+                    self.hold(body, None);
+                }
+            }
+            self.note_there(body, &mut ended);
+        }
+        if let Some(target) = read_ahead {
+            self.end_ahead(target);
+        }
+        ended
+    }
+
+    /// A job that reads ahead has come to its end. What it has not read, and is needed by now, is asked for.
+    fn end_ahead(&mut self, target: Target) {
+        let unread = self.under_way.extract_if(.., |_, ahead| ahead.is_some());
+        let unread: Vec<BodyLocation> = unread.map(|(body, _)| body).collect();
+        let needed = unread
+            .into_iter()
+            .filter(|body| !self.owners(*body).is_empty());
+        let needed: Vec<BodyLocation> = needed.collect();
+        self.asked.extend(needed);
+        self.ahead.end_read(target);
+    }
+
+    fn owners(&self, body: BodyLocation) -> Vec<u64> {
+        let owners = self.unread.range((body, 0)..=(body, u64::MAX));
+        owners.map(|(_, command)| *command).collect()
+    }
+
+    fn hold(&mut self, body: BodyLocation, bytes: Option<Bytes>) {
+        self.forget(body);
+        self.held.insert(body, Held { bytes, ahead: None });
+    }
+
+    fn hold_ahead(&mut self, target: Target, body: BodyLocation, bytes: Bytes) {
+        if !self.held.contains_key(&body) && self.ahead.hold(target, body) {
+            let ahead = Some(target);
+            let bytes = Some(bytes);
+            self.held.insert(body, Held { bytes, ahead });
+        }
+    }
+
+    /// Notes for the commands that wait for a body that it was read.
+    fn note_there(&mut self, body: BodyLocation, ended: &mut Ended) {
+        for command in self.owners(body) {
+            self.unread.remove(&(body, command));
+            if let Some(wanted) = self.wanted.get_mut(&command) {
+                wanted.unread -= 1;
+                if wanted.unread == 0 {
+                    ended.ready.push(command);
+                }
+            }
+        }
+    }
+
+    /// Forgets a body: its message was handed out.
+    pub(super) fn use_up(&mut self, body: BodyLocation) {
+        if !self.held.is_empty()
+            && let Some(mut held) = self.held.remove(&body)
+        {
+            leave_ahead(Some(&mut held), body, &mut self.ahead, self.now);
+        }
+    }
+
+    fn forget(&mut self, body: BodyLocation) {
+        if let Some(held) = self.held.remove(&body)
+            && let Some(target) = held.ahead
+        {
+            self.ahead.leave(target, body);
+        }
+    }
+
+    /// Drops everything that no command waits for.
+    pub(super) fn forget_ahead(&mut self) {
+        self.ahead.forget_asked();
+        for body in self.ahead.all() {
+            self.forget(body);
+        }
+    }
+
+    /// Ends the wait of a command, if it waits for bodies: what it held is dropped.
+    pub(super) fn release(&mut self, command: u64) -> Ended {
+        let mut ended = Ended::default();
+        if let Some(wanted) = self.withdraw(command) {
+            for body in wanted.bodies {
+                self.forget(body);
+            }
+            self.admit_parked(&mut ended);
+        }
+        ended
+    }
+
+    /// Takes back what a command has asked for.
+    fn withdraw(&mut self, command: u64) -> Option<Wanted> {
+        let wanted = self.wanted.remove(&command)?;
+        self.parked.remove(&command);
+        if wanted.is_admitted {
+            self.admitted_bytes -= wanted.size_bytes;
+            for body in &wanted.bodies {
+                if self.unread.remove(&(*body, command)) && self.owners(*body).is_empty() {
+                    self.asked.remove(body);
+                }
+            }
+        }
+        Some(wanted)
+    }
+
+    /// Ends all waits.
+    pub(super) fn release_all(&mut self) {
+        self.wanted.clear();
+        self.parked.clear();
+        self.admitted_bytes = 0;
+        self.unread.clear();
+        self.asked.clear();
+        self.forget_ahead();
+        self.held.clear();
+    }
+
+    /// How many bytes are in memory.
+    #[cfg(test)]
+    fn held_bytes(&self) -> u64 {
+        let held = self.held.values().filter_map(|it| it.bytes.as_ref());
+        held.map(|bytes| bytes.len() as u64).sum()
+    }
+}
+
+/// A command makes use of a body that was read ahead, if it was.
+fn leave_ahead(held: Option<&mut Held>, body: BodyLocation, ahead: &mut Ahead, now: Timestamp) {
+    if let Some(target) = held.and_then(|held| held.ahead.take()) {
+        ahead.note_use(target, body, now);
+        ahead.leave(target, body);
+    }
+}
+
+/// How many bodies are read ahead before it is looked whether the disk fails. That can take seconds for each.
+const AHEAD_AT_ONCE: usize = 32;
+
+/// Reads bodies: those that lie beside each other together. What no command needs is read as long as the disk does not
+/// fail.
+pub(super) fn read(bodies: Vec<(BodyLocation, Body)>, is_ahead: bool) -> ReadBodies {
+    let at_once = match is_ahead {
+        true => AHEAD_AT_ONCE,
+        false => bodies.len(),
+    };
+    let (places, bodies): (Vec<_>, Vec<_>) = bodies.into_iter().unzip();
+    let mut read = Vec::with_capacity(bodies.len());
+    for bodies in bodies.chunks(at_once.max(1)) {
+        let results = Body::read_all(bodies);
+        let has_failed = results.iter().any(|it| matches!(it, Err(BodyError::Io(_))));
+        results.iter().for_each(tell);
+        read.extend(results);
+        if is_ahead && has_failed {
+            break;
+        }
+    }
+    places.into_iter().zip(read).collect()
+}
+
+fn tell(read: &Result<Bytes, BodyError>) {
+    match read {
+        Ok(_) => {}
+        Err(error @ BodyError::Damaged { .. }) => {
+            tracing::error!(%error, "a message body is damaged: the message is not deleted");
+        }
+        // Nearly always its message has gone too.
+        Err(error @ BodyError::Gone(_)) => {
+            tracing::debug!(%error, "a message body is in no segment");
+        }
+        Err(error @ BodyError::Io(_)) => {
+            tracing::warn!(%error, "a message body cannot be read: commands that need it are to be tried again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
