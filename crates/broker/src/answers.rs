@@ -4,7 +4,6 @@
 //! of one commit arrive together and cause one wake-up.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, oneshot};
@@ -21,8 +20,6 @@ pub struct Answers {
     any: Notify,
     /// Commands without an answer so far whose answers nobody needs.
     given_up: Mutex<BTreeSet<u64>>,
-    /// Whether nobody takes answers any more.
-    is_left: AtomicBool,
 }
 
 impl Answers {
@@ -37,13 +34,8 @@ impl Answers {
         std::mem::swap(&mut *lock(&self.came), empty);
     }
 
-    /// Says that nobody takes answers any more. A command that waits to hand messages out and remove them is not
-    /// carried out then.
-    pub fn leave(&self) {
-        self.is_left.store(true, Ordering::Relaxed);
-    }
-
-    /// Says the same of one command. Its answer comes all the same.
+    /// Says that nobody needs an answer any more. If its command waits to hand messages out and remove them, it is not
+    /// carried out then. The answer comes all the same.
     pub fn give_up(&self, key: u64) {
         lock(&self.given_up).insert(key);
     }
@@ -54,7 +46,7 @@ impl Answers {
     }
 
     fn is_waiting(&self, key: u64) -> bool {
-        !self.is_left.load(Ordering::Relaxed) && !lock(&self.given_up).contains(&key)
+        !lock(&self.given_up).contains(&key)
     }
 
     /// Adds an answer. Returns whether it is the first one, so that the caller may have to wake the front
@@ -195,8 +187,6 @@ mod tests {
         assert!(!among.is_waiting());
         answers.forget_given_up(1);
         assert!(among.is_waiting());
-        answers.leave();
-        assert!(!among.is_waiting());
     }
 
     #[test]

@@ -185,6 +185,7 @@ struct Bus {
 /// An operation under way.
 struct Asked {
     operation: Operation,
+    source: Source,
     admitted: Option<Admitted>,
     /// The client does not wait any more.
     given_up: bool,
@@ -337,6 +338,7 @@ impl World {
         self.next_operation += 1;
         self.trace.ask(id, &command);
         let mut asked = Asked {
+            source: Source::ALONE,
             operation: Operation {
                 queue,
                 command: command.clone(),
@@ -354,6 +356,7 @@ impl World {
                 asked.admitted = Some(admitted);
                 self.in_flight += 1;
                 let source = self.draw_source();
+                asked.source = source;
                 self.turns.asked(id, source, Target::of(&command));
                 let (id, command) = altered(Seam::Asked, (id, command));
                 self.commands.push(source, id, command);

@@ -3,8 +3,8 @@
 //! A command that misses bodies asks for all that it needs. They are read together, and stay in memory until it was
 //! decided. All commands that wait hold a bounded number of bytes. One that would go beyond it waits for its turn,
 //! except the oldest: so commands that hold a part of what they need cannot block each other. Behind a receiver some
-//! more bodies are [read ahead](Ahead), which the next receivers find. That is done by one job at a time, while nothing
-//! is read that is needed.
+//! more bodies are [read ahead](Ahead), which the next receivers find: by a job that reads little else, or by one job at a
+//! time while nothing is read that is needed.
 
 mod ahead;
 mod failing;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 use kew_engine::{BodyLocation, Missing, Timestamp};
-use kew_log::{Body, BodyError, Log};
+use kew_log::{Body, BodyError};
 
 use self::ahead::{AHEAD_SIZE_BYTES_MAX, Ahead};
 use self::failing::Failing;
@@ -44,15 +44,11 @@ struct Wanted {
     unread: usize,
 }
 
-/// What a job is to read.
-pub(super) struct ToRead {
-    pub(super) bodies: Vec<(BodyLocation, Body)>,
-    /// Whether no command needs it yet.
-    pub(super) is_ahead: bool,
-}
+/// What a job is to read: first what commands need.
+pub(super) type ToRead = Vec<(BodyLocation, Body)>;
 
-/// What a job has read.
-pub(super) type ReadBodies = Vec<(BodyLocation, Result<Bytes, BodyError>)>;
+/// What a job has read. `None` is what it has not tried to read, because the disk has failed before.
+pub(super) type ReadBodies = Vec<(BodyLocation, Option<Result<Bytes, BodyError>>)>;
 
 /// The commands for which a read has come to an end.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -87,6 +83,9 @@ impl Bodies {
     pub(super) fn begin_turn(&mut self, now: Timestamp) {
         self.now = now;
         self.failing.begin_turn(now);
+        if self.ahead.unused_at().has_passed(now) {
+            self.forget_unused();
+        }
     }
 
     /// Whether a turn is to begin soon.
@@ -110,9 +109,19 @@ impl Bodies {
         !self.wanted.is_empty()
     }
 
-    /// How many bytes may be read ahead for a queue now.
-    pub(super) fn room_ahead(&self, target: Target) -> u64 {
-        self.ahead.room(target)
+    /// How many bytes may be read ahead for a queue now, of which a command misses these bodies.
+    pub(super) fn room_ahead(&self, target: Target, missing: &BTreeSet<BodyLocation>) -> u64 {
+        let first = missing.first();
+        first.map_or(0, |first| self.ahead.room(target, *first))
+    }
+
+    /// Drops what was read ahead for a queue and lies before what a command misses: others have taken these messages.
+    pub(super) fn pass_by(&mut self, target: Target, missing: &BTreeSet<BodyLocation>) {
+        if let Some(first) = missing.first() {
+            for body in self.ahead.take_before(target, *first) {
+                self.held.remove(&body);
+            }
+        }
     }
 
     /// Asks for the bodies that a command needs. One that has asked before keeps what it holds of them.
@@ -141,15 +150,9 @@ impl Bodies {
 
     /// Asks for bodies behind those that a command needs, once that is admitted.
     pub(super) fn ask_ahead(&mut self, command: u64, target: Target, behind: Vec<BodyLocation>) {
-        let Some(wanted) = self.wanted.get(&command).filter(|it| it.is_admitted) else {
-            return;
-        };
-        if let Some(first) = wanted.bodies.first() {
-            for body in self.ahead.before(target, *first) {
-                self.forget(body);
-            }
+        if self.wanted.get(&command).is_some_and(|it| it.is_admitted) {
+            self.ahead.ask(target, behind, self.now);
         }
-        self.ahead.ask(target, behind, self.now);
     }
 
     /// Lets commands hold what they need, in the order of arrival, as far as the bound allows.
@@ -196,111 +199,114 @@ impl Bodies {
     /// command sees that when it is tried again.
     ///
     /// `is_reading` says that other things are read that are needed.
-    pub(super) fn next(&mut self, log: &Log, is_reading: bool) -> ToRead {
+    pub(super) fn next(
+        &mut self,
+        find: impl Fn(BodyLocation) -> Option<Body>,
+        is_reading: bool,
+    ) -> ToRead {
         let (mut to_read, mut size_bytes) = (Vec::new(), 0);
         while size_bytes < JOB_SIZE_BYTES
             && let Some(body) = self.asked.pop_first()
         {
-            let found = log.body(to_log(body));
-            let found = found.unwrap_or_else(|| Body::gone(to_log(body)));
+            let found = find(body).unwrap_or_else(|| Body::gone(to_log(body)));
             size_bytes += found.len_bytes();
             self.under_way.insert(body, None);
             to_read.push((body, found));
         }
-        if to_read.is_empty() && !is_reading && self.under_way.is_empty() {
-            return ToRead {
-                bodies: self.next_ahead(log),
-                is_ahead: true,
-            };
+        if !to_read.is_empty() || !is_reading && self.under_way.is_empty() {
+            self.add_ahead(find, &mut to_read, size_bytes);
         }
-        ToRead {
-            bodies: to_read,
-            is_ahead: false,
-        }
+        to_read
     }
 
-    /// What is read ahead next, for one queue. The job after it may be one that is needed.
-    fn next_ahead(&mut self, log: &Log) -> Vec<(BodyLocation, Body)> {
+    /// Adds what is read ahead to a job, for one queue after the other.
+    fn add_ahead(
+        &mut self,
+        find: impl Fn(BodyLocation) -> Option<Body>,
+        to_read: &mut ToRead,
+        mut size_bytes: u64,
+    ) {
         if self.ahead.has_asked() && self.ahead.size_bytes() > AHEAD_SIZE_BYTES_MAX / 2 {
-            for body in self.ahead.unused(self.now) {
-                self.forget(body);
-            }
+            self.forget_unused();
         }
-        while let Some((target, asked, mut room_bytes)) = self.ahead.next() {
-            let mut to_read = Vec::new();
+        while size_bytes < JOB_SIZE_BYTES
+            && let Some((target, asked, room_bytes)) = self.ahead.next()
+        {
+            let mut left_bytes = room_bytes.min(JOB_SIZE_BYTES - size_bytes);
+            let mut reading_bytes = 0;
             for body in asked {
-                if self.held.contains_key(&body) || self.failing.has(body) {
+                let is_there = self.held.contains_key(&body) || self.under_way.contains_key(&body);
+                if is_there || self.failing.has(body) {
                     continue;
                 }
-                let Some(found) = log.body(to_log(body)) else {
+                let Some(found) = find(body) else {
                     continue;
                 };
-                if found.len_bytes() > room_bytes {
+                if found.len_bytes() > left_bytes {
                     break;
                 }
-                room_bytes -= found.len_bytes();
+                left_bytes -= found.len_bytes();
+                reading_bytes += found.len_bytes();
                 self.under_way.insert(body, Some(target));
                 to_read.push((body, found));
             }
-            if !to_read.is_empty() {
-                return to_read;
-            }
-            self.ahead.end_read(target);
+            size_bytes += reading_bytes;
+            self.ahead.begin_read(target, reading_bytes);
         }
-        Vec::new()
     }
 
     /// Takes what a job has read.
     pub(super) fn take(&mut self, read: ReadBodies) -> Ended {
         let mut ended = Ended::default();
-        let mut read_ahead = None;
+        let mut read_ahead = BTreeSet::new();
         for (body, read) in read {
             let ahead = self.under_way.remove(&body).flatten();
-            read_ahead = read_ahead.or(ahead);
-            let is_needed = !self.owners(body).is_empty();
+            read_ahead.extend(ahead);
             match read {
-                Ok(bytes) => {
-                    self.failing.forget(body);
-                    if is_needed {
-                        self.hold(body, Some(bytes));
-                    } else if let Some(target) = ahead {
-                        self.hold_ahead(target, body, bytes);
-                    }
-                }
-                // It is not tried again at once.
-                Err(BodyError::Io(_)) if !is_needed => {
-                    self.failing.note(body, false, self.now);
-                }
-                Err(_) if !is_needed => {}
-                Err(BodyError::Damaged { .. } | BodyError::Gone(_)) => self.hold(body, None),
-                Err(BodyError::Io(failure)) => {
-                    // To have no descriptor says nothing of the body.
-                    let counts = !failure.is_no_descriptor();
-                    if !self.failing.note(body, counts, self.now) {
-                        ended.failed.extend(self.owners(body));
-                        continue;
-                    }
-                    self.hold(body, None);
-                }
+                Some(read) => self.take_one(body, read, ahead, &mut ended),
+                None if self.owners(body).is_empty() => {}
+                None => drop(self.asked.insert(body)),
             }
-            self.note_there(body, &mut ended);
         }
-        if let Some(target) = read_ahead {
-            self.end_ahead(target);
+        for target in read_ahead {
+            self.ahead.end_read(target);
         }
         ended
     }
 
-    /// A job that reads ahead has come to its end. What it has not read, and is needed by now, is asked for.
-    fn end_ahead(&mut self, target: Target) {
-        let unread = self.under_way.extract_if(.., |_, ahead| ahead.is_some());
-        let unread: Vec<BodyLocation> = unread.map(|(body, _)| body).collect();
-        let needed = unread
-            .into_iter()
-            .filter(|body| !self.owners(*body).is_empty());
-        let needed: Vec<BodyLocation> = needed.collect();
-        self.asked.extend(needed);
-        self.ahead.end_read(target);
+    fn take_one(
+        &mut self,
+        body: BodyLocation,
+        read: Result<Bytes, BodyError>,
+        ahead: Option<Target>,
+        ended: &mut Ended,
+    ) {
+        let is_needed = !self.owners(body).is_empty();
+        match read {
+            Ok(bytes) => {
+                self.failing.forget(body);
+                if is_needed {
+                    self.hold(body, Some(bytes));
+                } else if let Some(target) = ahead {
+                    self.hold_ahead(target, body, bytes);
+                }
+            }
+            // It is not tried again at once.
+            Err(BodyError::Io(_)) if !is_needed => {
+                self.failing.note(body, false, self.now);
+            }
+            Err(_) if !is_needed => {}
+            Err(BodyError::Damaged { .. } | BodyError::Gone(_)) => self.hold(body, None),
+            Err(BodyError::Io(failure)) => {
+                // To have no descriptor says nothing of the body.
+                let counts = !failure.is_no_descriptor();
+                if !self.failing.note(body, counts, self.now) {
+                    return ended.failed.extend(self.owners(body));
+                }
+                self.hold(body, None);
+            }
+        }
+        self.note_there(body, ended);
     }
 
     fn owners(&self, body: BodyLocation) -> Vec<u64> {
@@ -351,12 +357,16 @@ impl Bodies {
         }
     }
 
-    /// Drops everything that no command waits for.
-    pub(super) fn forget_ahead(&mut self) {
-        self.ahead.forget_asked();
-        for body in self.ahead.all() {
-            self.forget(body);
+    /// Drops what was read ahead for queues that have not used it for a while.
+    fn forget_unused(&mut self) {
+        for body in self.ahead.take_unused(self.now) {
+            self.held.remove(&body);
         }
+    }
+
+    /// When something is to be dropped that was read ahead.
+    pub(super) fn unused_at(&self) -> Timestamp {
+        self.ahead.unused_at()
     }
 
     /// Ends the wait of a command, if it waits for bodies: what it held is dropped.
@@ -393,7 +403,7 @@ impl Bodies {
         self.admitted_bytes = 0;
         self.unread.clear();
         self.asked.clear();
-        self.forget_ahead();
+        self.ahead = Ahead::default();
         self.held.clear();
     }
 
@@ -413,27 +423,23 @@ fn leave_ahead(held: Option<&mut Held>, body: BodyLocation, ahead: &mut Ahead, n
     }
 }
 
-/// How many bodies are read ahead before it is looked whether the disk fails. That can take seconds for each.
-const AHEAD_AT_ONCE: usize = 32;
+/// How many bodies are read before it is looked whether the disk fails. That can take seconds for each.
+const READ_AT_ONCE: usize = 32;
 
-/// Reads bodies: those that lie beside each other together. What no command needs is read as long as the disk does not
-/// fail.
-pub(super) fn read(bodies: Vec<(BodyLocation, Body)>, is_ahead: bool) -> ReadBodies {
-    let at_once = match is_ahead {
-        true => AHEAD_AT_ONCE,
-        false => bodies.len(),
-    };
-    let (places, bodies): (Vec<_>, Vec<_>) = bodies.into_iter().unzip();
+/// Reads bodies, as long as the disk does not fail: those that lie beside each other together.
+pub(super) fn read(to_read: ToRead) -> ReadBodies {
+    let (places, bodies): (Vec<_>, Vec<_>) = to_read.into_iter().unzip();
     let mut read = Vec::with_capacity(bodies.len());
-    for bodies in bodies.chunks(at_once.max(1)) {
+    for bodies in bodies.chunks(READ_AT_ONCE) {
         let results = Body::read_all(bodies);
         let has_failed = results.iter().any(|it| matches!(it, Err(BodyError::Io(_))));
         results.iter().for_each(tell);
-        read.extend(results);
-        if is_ahead && has_failed {
+        read.extend(results.into_iter().map(Some));
+        if has_failed {
             break;
         }
     }
+    read.resize_with(places.len(), || None);
     places.into_iter().zip(read).collect()
 }
 

@@ -1,14 +1,15 @@
 //! Commands that wait until something is read for them, and the order that they keep.
 //!
-//! A command that waits takes a *lane* for each queue that it names, if it may write, and another one for each queue
-//! and the source that it comes from. Later commands that need one of its lanes wait behind it: writers of the same
-//! queue, and whatever its own source asks of the same queue. Readers of other sources pass: an answer is as of the
-//! moment of its decision, which lies between the request and the answer. A command enters all of its lanes at once, in
-//! the order of arrival, and is decided when it is the first in all of them. So there is no cycle.
+//! A command that waits takes a *lane* for each queue that it names, if it may write and misses records, and another one
+//! for each queue and the source that it comes from. Later commands that need one of its lanes wait behind it: writers of
+//! the same queue, and whatever its own source asks of the same queue. Readers of other sources pass: an answer is as of
+//! the moment of its decision, which lies between the request and the answer. A command enters all of its lanes at once,
+//! in the order of arrival, and is decided when it is the first in all of them. So there is no cycle.
 //!
 //! A command that takes messages from the head of a queue, and misses nothing but their bodies, only holds back others
 //! that take from there. Sends go behind the messages that it waits for, and settlements and renewals are about others.
-//! It chooses again when the bodies are there.
+//! It chooses again when the bodies are there. A writer that waits only because its own source has such a command before
+//! it holds nobody else back.
 //!
 //! If nothing waits there are no lanes, and a command pays one look. Otherwise only those are looked at that may have
 //! become the first of a lane.
@@ -75,8 +76,6 @@ struct Keys {
     /// Its lanes without those of writers.
     lanes: Vec<Lane>,
     writes: bool,
-    /// Whether it takes messages from the head of its queue.
-    takes: bool,
     /// Whether it waits for all, and all writers for it: it is about a whole account, or about all of them.
     is_about_all: bool,
 }
@@ -123,7 +122,6 @@ impl Keys {
             queues,
             lanes,
             writes,
-            takes,
             is_about_all,
         }
     }
@@ -133,9 +131,10 @@ impl Keys {
         self.queues.iter().map(|queue| Lane::Writers(queue.clone()))
     }
 
-    /// Whether it holds all writers back while it waits for this.
+    /// Whether it holds all writers back while it waits for this. A writer that misses nothing waits for its own source
+    /// alone, and others may pass it.
     fn holds_writers_back(&self, missing: &Missing) -> bool {
-        self.writes && (!self.takes || !missing.groups.is_empty())
+        self.writes && !missing.groups.is_empty()
     }
 }
 
@@ -205,6 +204,13 @@ impl<T> Lanes<T> {
     /// The tickets of those that wait, in the order of arrival.
     pub(super) fn tickets(&self) -> impl Iterator<Item = &T> {
         self.held.values().map(|held| &held.candidate.ticket)
+    }
+
+    /// The tickets of those whose records are not read yet.
+    pub(super) fn waiting_for_records(&self) -> impl Iterator<Item = &T> {
+        let held = self.held.values();
+        held.filter(|held| !held.groups.is_empty())
+            .map(|held| &held.candidate.ticket)
     }
 
     /// How often each was tried.

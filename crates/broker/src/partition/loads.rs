@@ -12,10 +12,10 @@ use kew_engine::{
 };
 use kew_log::Job;
 
-use super::bodies::{self, Bodies, Ended, ReadBodies, ToRead};
+use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::lanes::Candidate;
 use super::rests::Rests;
-use super::{Partition, Rejection, Reply};
+use super::{Partition, Rejection, Reply, to_log};
 use crate::{Source, Target};
 
 /// The most groups that one job reads: 8,192 messages.
@@ -85,7 +85,8 @@ impl Loads {
         if missing.bodies.is_empty() || self.is_failing(missing) {
             return Behind::default();
         }
-        match self.bodies.room_ahead(Target::of(command)) {
+        let target = Target::of(command);
+        match self.bodies.room_ahead(target, &missing.bodies) {
             0 => Behind::default(),
             room_bytes => turn.bodies_behind(command, room_bytes),
         }
@@ -151,10 +152,9 @@ impl<T> Partition<T> {
         let target = Target::of(&candidate.command);
         let id = self.lanes.wait(candidate, source, &missing);
         if !missing.bodies.is_empty() {
+            self.loads.bodies.pass_by(target, &missing.bodies);
             let ended = self.loads.bodies.ask(id, &missing);
-            if !behind.is_empty() {
-                self.loads.bodies.ask_ahead(id, target, behind);
-            }
+            self.loads.bodies.ask_ahead(id, target, behind);
             self.note_bodies(ended, replies);
         }
     }
@@ -228,10 +228,10 @@ impl<T> Partition<T> {
 
     fn next_body_load(&mut self) -> Option<Job> {
         let is_reading = !self.loads.under_way.is_empty();
-        let to_read = self.loads.bodies.next(&self.log, is_reading);
-        let is_empty = to_read.bodies.is_empty();
-        let ToRead { bodies, is_ahead } = to_read;
-        let read = move || Loaded::Bodies(bodies::read(bodies, is_ahead));
+        let find = |body| self.log.body(to_log(body));
+        let to_read = self.loads.bodies.next(find, is_reading);
+        let is_empty = to_read.is_empty();
+        let read = move || Loaded::Bodies(bodies::read(to_read));
         (!is_empty).then(|| Job::load(read))
     }
 
@@ -288,6 +288,11 @@ impl<T> Partition<T> {
     /// The tickets of the commands that wait for a read, in the order of arrival.
     pub fn waiting(&self) -> impl Iterator<Item = &T> {
         self.lanes.tickets()
+    }
+
+    /// The tickets of those that wait for records.
+    pub fn waiting_for_records(&self) -> impl Iterator<Item = &T> {
+        self.lanes.waiting_for_records()
     }
 
     /// Whether a command waits for bodies.

@@ -56,8 +56,6 @@ impl<T> Partition<T> {
             self.active_at = now;
             self.is_marked = false;
         } else if !self.is_marked && self.mark_at().has_passed(now) {
-            // Nobody comes for it soon.
-            self.loads.bodies.forget_ahead();
             self.log.mark();
             self.is_marked = true;
         }
@@ -101,6 +99,7 @@ impl<T> Partition<T> {
         let is_rest_over = self.loads.rests.is_any_late() && !self.lanes.is_any_late();
         let is_begun = self.lanes.has_ready() || self.loads.awaits_turn();
         let ready = is_begun.then_some(self.now);
+        let unused_at = self.loads.bodies.unused_at();
         // The rest of a snapshot is gathered soon, also if nothing else happens.
         let gather = self.is_gathering().then_some(self.now);
         let all = [
@@ -113,6 +112,7 @@ impl<T> Partition<T> {
             self.maintenance.next_wake(),
             gather,
             ready,
+            (unused_at != Timestamp::NEVER).then_some(unused_at),
         ];
         all.into_iter().flatten().min()
     }

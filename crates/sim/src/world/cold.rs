@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use kew_broker::{Rejection, Reply};
+use kew_broker::{Rejection, Reply, Source};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, Receives};
 use kew_engine::{Class, Command, EntityName, RunLength, Sealing, SequenceNumber, Touches};
 
@@ -23,6 +23,13 @@ const TURNS_OF_ONE: u32 = 20;
 /// How often a command is tried at most. Each try waits for a read: of what is due before the command, or of its own.
 const TRIES_MAX: u32 = 200;
 
+/// The commands that wait for a read, or behind others.
+pub(super) struct Waits {
+    /// In the order in which they came.
+    all: Vec<u64>,
+    for_records: BTreeSet<u64>,
+}
+
 impl World {
     /// Takes records out of memory, from time to time: of each run, or of none.
     pub(super) fn take_out_of_memory(&mut self) {
@@ -40,9 +47,12 @@ impl World {
         });
     }
 
-    /// The commands that wait for a read, in the order in which they came.
-    pub(super) fn waiting(&self) -> Vec<u64> {
-        self.partition.waiting().copied().collect()
+    /// The commands that wait.
+    pub(super) fn waiting(&self) -> Waits {
+        Waits {
+            all: self.partition.waiting().copied().collect(),
+            for_records: self.partition.waiting_for_records().copied().collect(),
+        }
     }
 
     /// Due work holds no command back for long: a command is tried a bounded number of times, also if work becomes due
@@ -56,17 +66,17 @@ impl World {
         Ok(())
     }
 
-    /// The commands that a turn has decided, in order: those that had waited come first. None of those that wait was
-    /// passed by a later one that may write to the same queue. One that takes messages and may wait for their bodies
-    /// alone was not passed by a later one that takes messages too.
+    /// The commands that a turn has decided, in order: those that had waited come first. None of those that wait for
+    /// records was passed by a later one that may write to the same queue. Others were not passed by those of their own
+    /// source, nor one that takes messages by a later one that takes messages too.
     pub(super) fn decided(
         &mut self,
-        waited: &[u64],
+        waited: &Waits,
         taken: &[u64],
         replies: &[(u64, Reply)],
     ) -> Result<Vec<u64>, Violation> {
         let waiting = self.waiting();
-        if waiting.is_empty() && waited.is_empty() {
+        if waiting.all.is_empty() && waited.all.is_empty() {
             return Ok(taken.to_vec());
         }
         self.report.rare.note(Rare::WaitedForRead);
@@ -75,8 +85,12 @@ impl World {
         {
             bus.checker.note("a command waited for bodies");
         }
-        let waits: BTreeSet<u64> = waiting.iter().copied().collect();
-        let came = waited.iter().chain(taken);
+        let waits: BTreeSet<u64> = waiting.all.iter().copied().collect();
+        let awaits_records = |id: &u64| {
+            let did = waited.for_records.contains(id) || !waited.all.contains(id);
+            did && waiting.for_records.contains(id)
+        };
+        let came = waited.all.iter().chain(taken);
         let mut before: Vec<u64> = Vec::new();
         let mut decided = Vec::new();
         for id in came {
@@ -98,8 +112,10 @@ impl World {
             };
             let takes = self.takes(*id);
             let meets = |it: &&u64| {
-                let may_be_passed = self.takes(**it) && !takes;
-                !may_be_passed && !self.writes_to(**it).is_disjoint(&own)
+                let may_not_be_passed = awaits_records(it)
+                    || takes && self.takes(**it)
+                    || self.have_one_source(**it, *id);
+                may_not_be_passed && !self.writes_to(**it).is_disjoint(&own)
             };
             if let Some(passed) = before.iter().find(meets) {
                 return violated!(
@@ -109,6 +125,11 @@ impl World {
             }
         }
         Ok(decided)
+    }
+
+    fn have_one_source(&self, one: u64, other: u64) -> bool {
+        let source = |id| self.history.get(&id).map_or(Source::ALONE, |it| it.source);
+        source(one) != Source::ALONE && source(one) == source(other)
     }
 
     /// Whether an operation takes messages from the head of a queue, or hands out and removes others.

@@ -1,7 +1,7 @@
 //! What is read ahead: bodies that no command needs yet, and receivers are likely to need soon.
 //!
 //! It is bounded, and shared among queues. What was read is not dropped to read something else, or many queues would
-//! read the same bodies again and again. It is dropped when its queue has not used it for a while.
+//! read the same bodies again and again. It is dropped when its queue has not used it for a while, and when it asks for what lies behind.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,13 +17,14 @@ pub(super) const AHEAD_SIZE_BYTES_MAX: u64 = 4 << 20;
 const SHARE_SIZE_BYTES_MIN: u64 = 64 << 10;
 
 /// After so long without use, what was read for a queue makes room for others.
-const UNUSED_MS: u64 = 1000;
+pub(super) const UNUSED_MS: u64 = 3000;
 
 /// What is read ahead for a queue.
 #[derive(Default)]
 struct OfQueue {
     asked: VecDeque<BodyLocation>,
     is_reading: bool,
+    reading_bytes: u64,
     held: BTreeSet<BodyLocation>,
     size_bytes: u64,
     used_at: Timestamp,
@@ -41,14 +42,15 @@ pub(super) struct Ahead {
     queues: BTreeMap<Target, OfQueue>,
     /// Those that have asked, in turn.
     ring: VecDeque<Target>,
+    reading_bytes: u64,
     size_bytes: u64,
 }
 
 impl Ahead {
-    /// How many bytes a queue may ask for now.
-    pub(super) fn room(&self, target: Target) -> u64 {
+    /// How many bytes a queue may ask for now. What it has before a body is not counted.
+    pub(super) fn room(&self, target: Target, first: BodyLocation) -> u64 {
         let of = self.queues.get(&target);
-        if of.is_some_and(|of| of.is_reading || !of.asked.is_empty()) {
+        if of.is_some_and(|of| of.is_reading || of.asked.back() >= Some(&first)) {
             return 0;
         }
         let others = self.queues.len() - usize::from(of.is_some());
@@ -56,13 +58,17 @@ impl Ahead {
         if share < SHARE_SIZE_BYTES_MIN {
             return 0;
         }
-        let held_bytes = of.map_or(0, |of| of.size_bytes);
+        let held = of.into_iter().flat_map(|of| of.held.range(first..));
+        let held_bytes = held.map(|body| u64::from(body.length)).sum();
         share.min(JOB_SIZE_BYTES).saturating_sub(held_bytes)
     }
 
     /// Asks for bodies of a queue, in order.
     pub(super) fn ask(&mut self, target: Target, bodies: Vec<BodyLocation>, now: Timestamp) {
-        if bodies.is_empty() || self.room(target) == 0 {
+        let Some(first) = bodies.first() else {
+            return;
+        };
+        if self.room(target, *first) == 0 {
             return;
         }
         let of = self.queues.entry(target).or_default();
@@ -79,8 +85,9 @@ impl Ahead {
             {
                 of.is_reading = true;
                 let asked = std::mem::take(&mut of.asked);
-                let room_bytes = AHEAD_SIZE_BYTES_MAX.saturating_sub(self.size_bytes);
-                return Some((target, asked, room_bytes.min(JOB_SIZE_BYTES)));
+                let used_bytes = self.size_bytes + self.reading_bytes;
+                let room_bytes = AHEAD_SIZE_BYTES_MAX.saturating_sub(used_bytes);
+                return Some((target, asked, room_bytes));
             }
         }
         None
@@ -91,10 +98,22 @@ impl Ahead {
         !self.ring.is_empty()
     }
 
-    /// Notes that what was asked for a queue was read, or is not read.
+    /// Notes how much is being read for the queue that was the next.
+    pub(super) fn begin_read(&mut self, target: Target, size_bytes: u64) {
+        if let Some(of) = self.queues.get_mut(&target) {
+            of.reading_bytes = size_bytes;
+            self.reading_bytes += size_bytes;
+        }
+        if size_bytes == 0 {
+            self.end_read(target);
+        }
+    }
+
+    /// Notes that it was read, or is not read.
     pub(super) fn end_read(&mut self, target: Target) {
         if let Some(of) = self.queues.get_mut(&target) {
             of.is_reading = false;
+            self.reading_bytes -= std::mem::take(&mut of.reading_bytes);
         }
         self.end_if_over(target);
     }
@@ -132,33 +151,54 @@ impl Ahead {
         }
     }
 
-    /// What was read for a queue and lies before a body in the log: others have taken these messages.
-    pub(super) fn before(&self, target: Target, body: BodyLocation) -> Vec<BodyLocation> {
-        let of = self.queues.get(&target).into_iter();
-        of.flat_map(|of| of.held.range(..body)).copied().collect()
+    /// Takes what was read for a queue and lies before a body in the log. What was asked for there is not read any more.
+    pub(super) fn take_before(
+        &mut self,
+        target: Target,
+        body: BodyLocation,
+    ) -> BTreeSet<BodyLocation> {
+        let Some(of) = self.queues.get_mut(&target) else {
+            return BTreeSet::new();
+        };
+        of.asked.retain(|asked| *asked >= body);
+        let kept = of.held.split_off(&body);
+        let taken = std::mem::replace(&mut of.held, kept);
+        self.subtract(target, &taken);
+        taken
     }
 
-    /// What queues hold that have not used it for a while.
-    pub(super) fn unused(&self, now: Timestamp) -> Vec<BodyLocation> {
-        let queues = self.queues.values();
-        let unused = queues.filter(|of| of.used_at.plus_ms(UNUSED_MS).has_passed(now));
-        unused.flat_map(|of| &of.held).copied().collect()
-    }
-
-    /// Forgets what was asked for.
-    pub(super) fn forget_asked(&mut self) {
-        for target in std::mem::take(&mut self.ring) {
+    /// Takes what queues hold that have not used it for a while.
+    pub(super) fn take_unused(&mut self, now: Timestamp) -> BTreeSet<BodyLocation> {
+        let is_unused = |of: &OfQueue| of.used_at.plus_ms(UNUSED_MS).has_passed(now);
+        let unused = self.queues.iter().filter(|(_, of)| is_unused(of));
+        let unused: Vec<Target> = unused.map(|(target, _)| *target).collect();
+        let mut all = BTreeSet::new();
+        for target in unused {
             if let Some(of) = self.queues.get_mut(&target) {
                 of.asked.clear();
+                let taken = std::mem::take(&mut of.held);
+                self.subtract(target, &taken);
+                all.extend(taken);
             }
-            self.end_if_over(target);
         }
+        all
     }
 
-    /// What is held for all queues.
-    pub(super) fn all(&self) -> Vec<BodyLocation> {
+    /// When [`take_unused`](Self::take_unused) has something to take, if nothing is used until then.
+    pub(super) fn unused_at(&self) -> Timestamp {
         let queues = self.queues.values();
-        queues.flat_map(|of| &of.held).copied().collect()
+        let held = queues.filter(|of| !of.held.is_empty() || !of.asked.is_empty());
+        let first = held.map(|of| of.used_at.plus_ms(UNUSED_MS)).min();
+        first.unwrap_or(Timestamp::NEVER)
+    }
+
+    fn subtract(&mut self, target: Target, taken: &BTreeSet<BodyLocation>) {
+        let size_bytes: u64 = taken.iter().map(|body| u64::from(body.length)).sum();
+        self.size_bytes -= size_bytes;
+        if let Some(of) = self.queues.get_mut(&target) {
+            of.size_bytes -= size_bytes;
+        }
+        self.end_if_over(target);
     }
 
     fn end_if_over(&mut self, target: Target) {

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use kew_engine::Command;
 use kew_engine::storage::StorageCommand;
 
+use super::ahead::UNUSED_MS;
 use super::*;
 
 fn body(record: u64, length: u32) -> BodyLocation {
@@ -25,17 +26,34 @@ impl Bodies {
         self.ask(command, &missing(bodies))
     }
 
-    /// Reads what is asked for, as a job would. Returns what it was.
-    fn read_all(&mut self) -> (BTreeSet<BodyLocation>, Ended) {
-        let asked = std::mem::take(&mut self.asked);
-        self.under_way
-            .extend(asked.iter().map(|body| (*body, None)));
-        let read = asked.iter().map(|body| {
+    /// What the next job is to read.
+    fn next_job(&mut self) -> Vec<BodyLocation> {
+        let to_read = self.next(|body| Some(Body::gone(to_log(body))), false);
+        to_read.into_iter().map(|(body, _)| body).collect()
+    }
+
+    /// Ends a job that has read everything.
+    fn end_job(&mut self, job: &[BodyLocation]) -> Ended {
+        let read = job.iter().map(|body| {
             let bytes = vec![0; body.length as usize];
-            (*body, Ok(Bytes::from(bytes)))
+            (*body, Some(Ok(Bytes::from(bytes))))
         });
-        let ended = self.take(read.collect());
-        (asked, ended)
+        self.take(read.collect())
+    }
+
+    /// Carries out all jobs. Returns what they have read.
+    fn read_all(&mut self) -> (BTreeSet<BodyLocation>, Ended) {
+        let mut all = (BTreeSet::new(), Ended::default());
+        loop {
+            let job = self.next_job();
+            if job.is_empty() {
+                return all;
+            }
+            let ended = self.end_job(&job);
+            all.0.extend(job);
+            all.1.ready.extend(ended.ready);
+            all.1.failed.extend(ended.failed);
+        }
     }
 }
 
@@ -45,6 +63,8 @@ fn ready(commands: &[u64]) -> Ended {
         failed: Vec::new(),
     }
 }
+
+const KIB: u32 = 1 << 10;
 
 const MIB: u32 = 1 << 20;
 
@@ -111,32 +131,14 @@ fn target(number: u64) -> Target {
 }
 
 impl Bodies {
-    /// Reads ahead what a queue has asked for, as a job would. Returns what it was.
-    fn read_ahead(&mut self) -> Vec<BodyLocation> {
-        let Some((target, asked, room_bytes)) = self.ahead.next() else {
-            return Vec::new();
-        };
-        let mut left = room_bytes;
-        let fits = |body: &&BodyLocation| {
-            let fits = u64::from(body.length) <= left;
-            left = left.saturating_sub(u64::from(body.length));
-            fits
-        };
-        let to_read: Vec<BodyLocation> = asked.iter().take_while(fits).copied().collect();
-        let under_way = to_read.iter().map(|body| (*body, Some(target)));
-        self.under_way.extend(under_way);
-        let read = to_read.iter();
-        let read = read.map(|body| (*body, Ok(Bytes::from(vec![0; body.length as usize]))));
-        self.take(read.collect());
-        self.ahead.end_read(target);
-        to_read
-    }
-
     fn ask_behind(&mut self, command: u64, queue: u64, needed: u64) {
         let target = target(queue);
-        self.ask_for(command, &[body(needed, 1 << 10)]);
-        let room_bytes = self.room_ahead(target);
-        let behind = (0..room_bytes >> 10).map(|nth| body(needed + 1 + nth, 1 << 10));
+        let needed = body(needed, KIB);
+        let missing = BTreeSet::from([needed]);
+        let room_bytes = self.room_ahead(target, &missing);
+        self.pass_by(target, &missing);
+        self.ask_for(command, &[needed]);
+        let behind = (1..=room_bytes >> 10).map(|nth| body(needed.record + nth, KIB));
         self.ask_ahead(command, target, behind.collect());
     }
 }
@@ -144,79 +146,99 @@ impl Bodies {
 /// Each queue has a share, and nothing is dropped for another queue.
 #[test]
 fn what_is_read_ahead_is_bounded_and_shared() {
+    const QUEUES: u64 = 100;
     let mut bodies = Bodies::default();
-    for queue in 0..100 {
+    for queue in 0..QUEUES {
         bodies.ask_behind(queue, queue, queue << 32);
     }
-    let mut read = Vec::new();
+    let mut read = BTreeSet::new();
     loop {
-        let job = bodies.read_ahead();
+        let job = bodies.next_job();
         if job.is_empty() {
             break;
         }
         assert!(job.len() as u64 <= JOB_SIZE_BYTES >> 10, "one job is short");
+        bodies.end_job(&job);
         read.extend(job);
         assert!(bodies.ahead.size_bytes() <= AHEAD_SIZE_BYTES_MAX);
     }
-    let queues: BTreeSet<u64> = read.iter().map(|body| body.record >> 32).collect();
+    let ahead = read.iter().filter(|body| body.record & 0xffff != 0);
+    let queues: BTreeSet<u64> = ahead.map(|body| body.record >> 32).collect();
     assert!(queues.len() >= 3, "{queues:?}");
     assert_eq!(bodies.held_bytes(), (read.len() as u64) << 10);
-    for body in &read {
-        assert!(bodies.get(*body).is_some(), "nothing is dropped");
-    }
     // Another queue does not drop them while they are used.
     bodies.ask_behind(200, 200, 200 << 32);
     assert!(read.iter().all(|body| bodies.get(*body).is_some()));
-    bodies.forget_ahead();
-    assert_eq!(bodies.held_bytes(), 0);
+    bodies.begin_turn(Timestamp::from_ms(UNUSED_MS - 1));
+    assert!(bodies.ahead.size_bytes() > 0);
+    assert_eq!(bodies.unused_at(), Timestamp::from_ms(UNUSED_MS));
+    bodies.begin_turn(Timestamp::from_ms(UNUSED_MS));
+    assert_eq!(bodies.held_bytes(), QUEUES << 10, "what commands need");
     assert_eq!(bodies.ahead.size_bytes(), 0);
+    assert_eq!(bodies.unused_at(), Timestamp::NEVER);
 }
 
-/// What others have taken in the meantime is dropped when the queue misses something again.
+/// What others have taken in the meantime is dropped when the queue misses something again, and makes room.
 #[test]
 fn what_lies_before_the_head_of_a_queue_is_dropped() {
     let mut bodies = Bodies::default();
     bodies.ask_behind(1, 1, 0);
-    bodies.read_all();
-    let read = bodies.read_ahead();
-    assert_eq!(read.len(), 1024);
-    bodies.release(1);
-    // A receiver holds what it needs of it.
-    assert_eq!(bodies.ask_for(2, &[read[0]]), ready(&[2]));
-    bodies.use_up(read[0]);
-    bodies.release(2);
+    assert_eq!(bodies.read_all().0.len(), 1024, "one job");
     assert_eq!(bodies.ahead.size_bytes(), 1023 << 10);
+    bodies.release(1);
+    // Another one asks, and what it asked for is taken too before it was read.
+    bodies.ask_behind(2, 1, 2000);
+    bodies.release(2);
     bodies.ask_behind(3, 1, 5000);
     assert_eq!(bodies.ahead.size_bytes(), 0);
+    let (read, _) = bodies.read_all();
+    assert_eq!(read.first(), Some(&body(5000, KIB)));
+    assert_eq!(read.len(), 1024);
+    // A receiver holds what it needs of it.
+    let next = body(5001, KIB);
+    assert_eq!(bodies.ask_for(4, &[next]), ready(&[4]));
+    bodies.use_up(next);
+    bodies.release(4);
+    assert_eq!(bodies.ahead.size_bytes(), 1022 << 10);
 }
 
 /// A queue that nobody receives from any more leaves its share to others.
 #[test]
 fn what_is_not_used_for_a_while_makes_room() {
     let mut bodies = Bodies::default();
-    bodies.ask_behind(1, 1, 0);
-    let read = bodies.read_ahead();
-    assert!(!read.is_empty());
-    assert_eq!(bodies.ahead.unused(Timestamp::from_ms(999)), []);
-    assert_eq!(bodies.ahead.unused(Timestamp::from_ms(1000)), read);
+    for queue in 0..4 {
+        bodies.ask_behind(queue, queue, queue << 32);
+        bodies.read_all();
+        bodies.release(queue);
+    }
+    assert!(bodies.ahead.size_bytes() > AHEAD_SIZE_BYTES_MAX / 2);
+    // The clock of the turn is not asked: what is unused goes when others need the room.
+    bodies.now = Timestamp::from_ms(UNUSED_MS);
+    bodies.ask_behind(9, 9, 9 << 32);
+    let (read, _) = bodies.read_all();
+    assert!(read.len() > 1, "something is read ahead");
+    assert!(bodies.get(body(1, KIB)).is_none());
 }
 
-/// A body that is read ahead, and needed by the time the job ends without it, is asked for.
+/// What a job has not read, because the disk has failed, is asked for again if it is needed.
 #[test]
-fn what_a_job_has_not_read_ahead_is_asked_for_when_it_is_needed() {
+fn what_a_job_has_not_read_is_asked_for_if_it_is_needed() {
     let mut bodies = Bodies::default();
-    let (first, second) = (body(1, 10), body(2, 10));
-    bodies.ask_for(1, &[body(0, 10)]);
-    bodies.ask_ahead(1, target(1), vec![first, second]);
-    bodies.read_all();
-    let (target, asked, _) = bodies.ahead.next().unwrap();
-    let under_way = asked.into_iter().map(|body| (body, Some(target)));
-    bodies.under_way.extend(under_way);
-    bodies.ask_for(2, &[second]);
-    assert_eq!(bodies.read_all().0.len(), 0, "it is under way");
-    bodies.take(vec![(first, Ok(Bytes::from_static(b"0123456789")))]);
-    let (asked, ended) = bodies.read_all();
-    assert_eq!((asked, ended), (BTreeSet::from([second]), ready(&[2])));
+    let all = [0, 1, 2, 3].map(|record| body(record, 10));
+    bodies.ask_for(1, &all[..2]);
+    bodies.ask_ahead(1, target(1), all[2..].to_vec());
+    assert_eq!(bodies.next_job(), all);
+    bodies.ask_for(2, &[all[3]]);
+    assert_eq!(bodies.next_job(), [], "it is under way");
+    let read = all.map(|body| match body.record {
+        0 => (body, Some(Ok(Bytes::from_static(b"0123456789")))),
+        _ => (body, None),
+    });
+    assert_eq!(bodies.take(read.into()), Ended::default());
+    let again = bodies.next_job();
+    assert_eq!(again, [all[1], all[3]], "nobody needs the other one");
+    let ended = bodies.end_job(&again);
+    assert_eq!(ended, ready(&[1, 2]));
 }
 
 #[test]

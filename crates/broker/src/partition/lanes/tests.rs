@@ -1,3 +1,4 @@
+use kew_engine::BodyLocation;
 use kew_engine::bus::{BusCommand, ReceiveMode};
 use kew_engine::storage::{Metadata, StorageCommand};
 
@@ -23,7 +24,17 @@ fn about_all() -> Command {
     }
 }
 
-/// Commands under their numbers, which wait for bodies or for nothing but others.
+/// What a command misses: bodies, and records unless it takes messages.
+fn missing_of(command: &Command) -> Missing {
+    let mut missing = Missing::default();
+    missing.bodies.insert(BodyLocation::default());
+    if !command.describe().needs_bodies {
+        missing.groups.insert(Group::default());
+    }
+    missing
+}
+
+/// Commands under their numbers. They wait for a read, or for nothing but others.
 #[derive(Default)]
 struct Waiting {
     lanes: Lanes<u32>,
@@ -33,10 +44,10 @@ struct Waiting {
 
 impl Waiting {
     fn enter(&mut self, source: u64, ticket: u32, command: Command, misses: bool) {
-        let mut missing = Missing::default();
-        if misses {
-            missing.bodies.insert(kew_engine::BodyLocation::default());
-        }
+        let missing = match misses {
+            true => missing_of(&command),
+            false => Missing::default(),
+        };
         let source = Source::numbered(source);
         let candidate = Candidate::new(ticket, command);
         let id = self.lanes.wait(candidate, source, &missing);
@@ -49,6 +60,7 @@ impl Waiting {
     }
 
     fn there(&mut self, ticket: u32) {
+        self.lanes.note_read(Group::default());
         self.lanes.note_bodies(self.ids[&ticket]);
     }
 
@@ -88,8 +100,9 @@ fn a_source_keeps_its_order_within_a_queue() {
     assert!(!w.is_held_back(1, read("b")));
     assert!(!w.is_held_back(2, write("a")));
     w.enter(1, 2, write("a"), false);
-    // From now on there is a writer that waits.
-    assert!(w.is_held_back(2, write("a")));
+    // There is a writer that waits, but not for itself.
+    assert!(!w.is_held_back(2, write("a")));
+    assert!(w.is_held_back(1, write("a")));
     assert_eq!(w.decide(), []);
     w.there(1);
     assert_eq!(w.decide(), [1, 2]);
@@ -123,8 +136,7 @@ fn a_command_that_waits_again_keeps_its_place() {
     w.there(1);
     let first = w.lanes.take_front().unwrap();
     assert_eq!(first.ticket, 1);
-    let mut missing = Missing::default();
-    missing.bodies.insert(kew_engine::BodyLocation::default());
+    let missing = missing_of(&first.command);
     w.lanes.wait(first, Source::numbered(1), &missing);
     assert_eq!(w.decide(), []);
     w.there(1);
@@ -140,8 +152,7 @@ fn nothing_passes_a_reader_that_was_tried_too_often() {
         assert!(w.lanes.late_queues().is_empty());
         w.there(1);
         let again = w.lanes.take_front().unwrap();
-        let mut missing = Missing::default();
-        missing.bodies.insert(kew_engine::BodyLocation::default());
+        let missing = missing_of(&again.command);
         w.lanes.wait(again, Source::numbered(1), &missing);
     }
     assert!(w.is_held_back(2, write("a")));
@@ -161,8 +172,7 @@ fn a_reader_without_lanes_has_its_queues() {
     for _ in 0..TRIES_MAX {
         w.there(1);
         let again = w.lanes.take_front().unwrap();
-        let mut missing = Missing::default();
-        missing.bodies.insert(kew_engine::BodyLocation::default());
+        let missing = missing_of(&again.command);
         w.lanes.wait(again, Source::ALONE, &missing);
     }
     assert!(w.is_held_back(2, write("a")));
@@ -249,7 +259,7 @@ fn a_receiver_that_misses_records_too_holds_writers_back() {
     // Its records are there. It misses bodies again, and writers go on.
     let first = w.lanes.take_front().unwrap();
     let mut missing = Missing::default();
-    missing.bodies.insert(kew_engine::BodyLocation::default());
+    missing.bodies.insert(BodyLocation::default());
     w.lanes.wait(first, Source::numbered(1), &missing);
     assert!(!w.is_held_back(2, settle("b")));
     assert_eq!(w.decide(), [3]);

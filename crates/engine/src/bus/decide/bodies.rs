@@ -103,16 +103,17 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether the bodies of a message were read, damaged or not.
+    /// Whether the bodies of a message were read, or one of them is damaged: then nobody needs the others.
     fn is_read(&mut self, queue: Incarnation, number: SequenceNumber) -> bool {
-        let mut is_read = true;
+        let mut is_any_missing = false;
         self.with_bodies(queue, number, |turn, body| {
-            is_read &= turn.0.read_body(body) != BodyRead::Missing;
+            is_any_missing |= turn.0.read_body(body) == BodyRead::Missing;
         });
-        is_read
+        !is_any_missing || self.is_damaged_at(queue, number)
     }
 
-    /// Asks for all bodies that the decision needs, those in memory too: they are kept until then.
+    /// Asks for all bodies that the decision needs, those in memory too: they are kept until then. So each round finds
+    /// again what those before it have found.
     fn ask_for_all(
         &mut self,
         queue: Incarnation,
@@ -120,9 +121,11 @@ impl Turn<'_> {
         missing: &mut Missing,
     ) {
         for number in chosen {
-            self.with_bodies(queue, *number, |_, body| {
-                missing.bodies.insert(body);
-            });
+            if !self.is_damaged_at(queue, *number) {
+                self.with_bodies(queue, *number, |_, body| {
+                    missing.bodies.insert(body);
+                });
+            }
         }
         missing.bodies.extend(&self.0.hand_out().damaged);
     }

@@ -9,10 +9,20 @@ impl Partition {
     }
 
     fn damage_in(&mut self, queue: &EntityName, number: u64) {
+        let last = self.bodies_of(queue, number).len() - 1;
+        self.damage_body(queue, number, last);
+    }
+
+    fn bodies_of(&self, queue: &EntityName, number: u64) -> Vec<BodyLocation> {
         let queue = self.state.catalogue.find(queue).unwrap();
         let backlog = &self.state.bus[&queue].backlog;
         let message = backlog.get(SequenceNumber::new(number)).unwrap();
-        let body = *message.bodies().collect::<Vec<_>>().last().unwrap();
+        message.bodies().collect()
+    }
+
+    /// Damages one of its bodies: the sent one is the first.
+    fn damage_body(&mut self, queue: &EntityName, number: u64, place: usize) {
+        let body = self.bodies_of(queue, number)[place];
         self.log.damaged.insert(body);
         if let Some(cold) = &mut self.cold {
             cold.damage(body);
@@ -97,6 +107,26 @@ fn a_damaged_dead_letter_does_not_keep_those_behind_it_back() {
     }
     assert_eq!(p.log.events.len(), events, "nothing has changed");
     assert_eq!(p.counts().dead_letters, 2);
+}
+
+/// Of a message with changes to its properties one body is damaged, and nobody needs the other one.
+#[test]
+fn a_dead_letter_of_which_one_body_is_damaged_does_not_keep_others_back() {
+    for is_change_damaged in [false, true] {
+        let mut p = Partition::with(BusQueueOptions::default());
+        for body in ["one", "two", "three"] {
+            p.send(text(body)).unwrap();
+        }
+        for lock in locks(&p.receive()) {
+            let overlay = Some(Bytes::from_static(b"reason"));
+            p.settle(lock, Disposition::DeadLetter { overlay });
+        }
+        let place = usize::from(is_change_damaged);
+        p.damage_body(&dead(), 1, place);
+        p.damage_body(&dead(), 2, 1 - place);
+        assert_eq!(p.take_from(dead(), 1, None), Ok(vec![3]));
+        assert_eq!(p.take_from(dead(), 2, None), Err(damaged(1)));
+    }
 }
 
 /// A receiver passes over a bounded number of them.

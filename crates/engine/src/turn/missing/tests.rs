@@ -107,7 +107,8 @@ impl Cold {
             }
             self.check_written(room_bytes);
             read(&mut self.deciding, &missing);
-            self.log.read.extend(missing.bodies);
+            // What was asked for before, and is not any more, is not kept.
+            self.log.read = missing.bodies;
             tried += 1;
             assert!(tried < TRIES_MAX, "{command:?} was tried {tried} times");
         };

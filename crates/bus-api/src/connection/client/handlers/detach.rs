@@ -40,8 +40,8 @@ impl Client {
         self.stirred.forget(link, &mut self.links);
         match self.links.remove(link) {
             Some(Link::Receiver(receiver)) => {
-                if receiver.receiving.is_some() {
-                    self.orders.give_up_receives(link);
+                if let Some(key) = receiver.looked_as {
+                    self.orders.give_up_look(link, key);
                 }
                 self.close_receiver(*receiver);
             }

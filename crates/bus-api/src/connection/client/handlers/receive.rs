@@ -165,7 +165,10 @@ impl Client {
             watch,
             room,
         };
-        self.submit(command, Purpose::Receive(Box::new(look)));
+        let key = self.submit(command, Purpose::Receive(Box::new(look)));
+        if let Some(Link::Receiver(receiver)) = self.links.get_mut(link) {
+            receiver.looked_as = Some(key);
+        }
     }
 
     fn receive_later(&mut self, link: LinkId, receive: Receive, watch: Option<Watch>, next: Next) {
@@ -274,7 +277,7 @@ impl Client {
         if let Some(cancel) = &receiver.receiving {
             // Its task has one more turn.
             self.turn.steps.charge(WAIT_STEPS);
-            cancel.give_up();
+            cancel.detach();
         }
         let mut receiver = receiver;
         let unwanted = receiver.ready.take();

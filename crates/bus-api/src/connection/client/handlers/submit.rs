@@ -13,10 +13,10 @@ impl Client {
         self.flush_outbox();
     }
 
-    /// Submits a command at the end of the turn, behind those before it.
-    pub(super) fn submit(&mut self, command: BusCommand, purpose: Purpose) {
+    /// Submits a command at the end of the turn, behind those before it. Returns its key.
+    pub(super) fn submit(&mut self, command: BusCommand, purpose: Purpose) -> u64 {
         self.load.begin_request();
-        self.orders.add(command, purpose);
+        self.orders.add(command, purpose)
     }
 
     /// Submits the outbox: at the end of a turn, and before any later command is submitted in

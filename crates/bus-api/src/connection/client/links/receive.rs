@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kew_amqp::LinkId;
 use kew_broker::{Answer, Broker, Rejection, Watch};
 use kew_engine::EntityName;
-use kew_engine::bus::BusCommand;
+use kew_engine::bus::{BusCommand, ReceiveMode};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::cancel::Cancel;
@@ -124,7 +124,17 @@ impl Receive {
 
     async fn look(&self) -> Looked {
         let submitted = Submitted::new(&self.broker, self.command.clone());
-        Looked::of(submitted.answer().await)
+        match self.command {
+            // Nothing is deleted for a link that is gone, if that still waits for the disk.
+            BusCommand::Receive {
+                mode: ReceiveMode::ReceiveAndDelete,
+                ..
+            } => tokio::select! {
+                answer = submitted.answer() => Looked::of(answer),
+                () = self.cancel.detached() => Looked::Not(Next::Pause),
+            },
+            _ => Looked::of(submitted.answer().await),
+        }
     }
 
     /// Room for the messages. It waits for room only if there are messages, and keeps the wake-up
