@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use bus_load::{Client, Rule, receiver_attach};
 use kew_amqp::LinkId;
-use kew_amqp::performative::ReceiverSettleMode;
+use kew_amqp::performative::{ReceiverSettleMode, SenderSettleMode};
 
 use crate::options::{Auth, Settles, Target};
 use crate::token;
@@ -25,6 +25,14 @@ pub(crate) async fn connect(target: &Target) -> Result<Client> {
         token::put(&mut client, target).await?;
     }
     Ok(client)
+}
+
+/// Attaches a link that receives and deletes.
+pub(crate) async fn taker(client: &mut Client, address: &str) -> Result<LinkId> {
+    let mut attach = receiver_attach(address);
+    attach.snd_settle_mode = SenderSettleMode::Settled;
+    attach.rcv_settle_mode = ReceiverSettleMode::First;
+    Ok(client.attach(attach).await?.0)
 }
 
 /// Attaches a link that receives under locks.

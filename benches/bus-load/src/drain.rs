@@ -10,7 +10,7 @@ use kew_amqp::{Delivery, Event, LinkId};
 use serde::Serialize;
 
 use crate::amqp10::is_accepted;
-use crate::client::{connect, receiver};
+use crate::client::{connect, receiver, taker};
 use crate::ends::stamp_of;
 use crate::fill::ANSWER_TIMEOUT;
 use crate::options::{Drain, Settles, Target};
@@ -27,10 +27,13 @@ pub(crate) struct Outcome {
     rate: f64,
 }
 
-/// Receives all messages of the queue and settles each.
+/// Receives all messages of the queue, and settles each unless it is deleted as it is received.
 pub(crate) async fn run(target: &Target, options: &Drain) -> Result<Outcome> {
     let mut client = connect(target).await?;
-    let link = receiver(&mut client, &options.queue, Settles::Second).await?;
+    let link = match options.delete {
+        true => taker(&mut client, &options.queue).await?,
+        false => receiver(&mut client, &options.queue, Settles::Second).await?,
+    };
     let mut draining = Draining {
         options,
         link,
@@ -90,7 +93,11 @@ impl Draining<'_> {
             DeliveryState::ACCEPTED
         };
         self.received += 1;
-        client.connection.update(delivery.delivery, state);
+        if self.options.delete {
+            self.completed += 1;
+        } else {
+            client.connection.update(delivery.delivery, state);
+        }
         if client.connection.credit(self.link) <= self.options.credit / 2 {
             client.connection.grant(self.link, self.options.credit);
         }

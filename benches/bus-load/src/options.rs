@@ -223,6 +223,10 @@ pub(crate) struct Drain {
     #[arg(long, default_value_t = 0)]
     pub(crate) keep_every: u64,
 
+    /// Receive and delete, without locks and settlements.
+    #[arg(long, conflicts_with = "keep_every")]
+    pub(crate) delete: bool,
+
     /// Credit, and so the messages that may be locked at a time.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) credit: u32,

@@ -3,6 +3,7 @@
 //! A front end that waits for each answer separately needs a task and a wake-up for each. Here all answers
 //! of one commit arrive together and cause one wake-up.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, oneshot};
@@ -17,6 +18,8 @@ use crate::{Rejection, Reply};
 pub struct Answers {
     came: Mutex<Vec<(u64, Reply)>>,
     any: Notify,
+    /// Commands without an answer so far whose answers nobody needs.
+    given_up: Mutex<BTreeSet<u64>>,
 }
 
 impl Answers {
@@ -29,6 +32,21 @@ impl Answers {
     /// Takes all answers that have arrived, in order, in exchange for an empty vector.
     pub fn take(&self, empty: &mut Vec<(u64, Reply)>) {
         std::mem::swap(&mut *lock(&self.came), empty);
+    }
+
+    /// Says that nobody needs an answer any more. If its command waits to hand messages out and remove them, it is not
+    /// carried out then. The answer comes all the same.
+    pub fn give_up(&self, key: u64) {
+        lock(&self.given_up).insert(key);
+    }
+
+    /// Notes that a command was answered that was given up, if it was.
+    pub fn forget_given_up(&self, key: u64) {
+        lock(&self.given_up).remove(&key);
+    }
+
+    fn is_waiting(&self, key: u64) -> bool {
+        !lock(&self.given_up).contains(&key)
     }
 
     /// Adds an answer. Returns whether it is the first one, so that the caller may have to wake the front
@@ -47,6 +65,19 @@ pub(crate) enum Asker {
     Alone(oneshot::Sender<Reply>),
     /// A caller with many commands under way.
     Among(Among),
+}
+
+impl Asker {
+    /// Whether somebody waits for the answer.
+    pub(crate) fn is_waiting(&self) -> bool {
+        match self {
+            Self::Alone(sender) => !sender.is_closed(),
+            Self::Among(among) => {
+                let answers = among.answers.as_ref();
+                answers.is_some_and(|answers| answers.is_waiting(among.key))
+            }
+        }
+    }
 }
 
 /// One command of many. It is answered exactly once: if it is dropped, the partition has stopped.
@@ -139,6 +170,23 @@ mod tests {
         assert_eq!(take(&answers), [3, 1, 2]);
         assert!(!is_ready(&answers));
         assert_eq!(take(&answers), []);
+    }
+
+    #[test]
+    fn a_caller_that_has_gone_waits_for_nothing() {
+        let (sender, answer) = oneshot::channel();
+        let alone = Asker::Alone(sender);
+        assert!(alone.is_waiting());
+        drop(answer);
+        assert!(!alone.is_waiting());
+        let answers = Arc::<Answers>::default();
+        let among = Asker::Among(Among::new(&answers, 1));
+        answers.give_up(2);
+        assert!(among.is_waiting());
+        answers.give_up(1);
+        assert!(!among.is_waiting());
+        answers.forget_given_up(1);
+        assert!(among.is_waiting());
     }
 
     #[test]

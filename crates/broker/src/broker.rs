@@ -8,13 +8,12 @@ use bytes::Bytes;
 use kew_engine::bus::{Awaited, BusOutcome};
 use kew_engine::storage::StorageOutcome;
 use kew_engine::{Command, Incarnation, Outcome};
-use kew_log::{Body, LogFailed, Recovery, Storage};
+use kew_log::{LogFailed, Recovery, Storage};
 use thiserror::Error;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::answers::{Among, Asker};
 use crate::runner::{self, Shared};
-use crate::unread;
 use crate::{
     AdmissionLimits, Answered, Answers, ChangeWatch, OpenPartitionError, PartitionOptions,
     Rejection, Reply, ScrubReport, Source, Watch,
@@ -39,18 +38,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer, if no message is left to delete and all bodies are in memory, be it that of the operating system.
-    /// Never waits.
+    /// The answer, if all bodies are in memory, be it that of the operating system. Never waits.
     pub fn at_once(answered: Answered) -> Result<Self, Box<Answered>> {
-        if answered.unread.is_some() {
-            return Err(Box::new(answered));
-        }
-        match Body::read_cached(&answered.bodies) {
-            Some(bodies) => Ok(Self {
-                outcome: answered.outcome,
-                bodies,
-            }),
-            None => Err(Box::new(answered)),
+        let Answered { outcome, bodies } = answered;
+        match bodies.read_cached() {
+            Ok(bodies) => Ok(Self { outcome, bodies }),
+            Err(bodies) => Err(Box::new(Answered { outcome, bodies })),
         }
     }
 }
@@ -160,15 +153,25 @@ impl Broker {
     ///
     /// Dropping the future does not take the command back. A message whose body turns out to be damaged on
     /// the disk is left out of the answer, and reported with file and offset. If it was to be received and
-    /// deleted, it stays where it is.
+    /// deleted, it is not deleted.
     pub async fn submit(&self, command: Command) -> Result<Answer, Rejection> {
-        self.check_taken(&command).await?;
-        let answered = self.ask(unread::careful(command)).await?;
+        let answered = self.ask(command).await?;
         self.read(answered).await
     }
 
+    /// Reads the bodies of an answer that are not in memory. Messages with damaged ones are left out.
+    pub async fn read(&self, answered: Answered) -> Result<Answer, Rejection> {
+        match Answer::at_once(answered) {
+            Ok(answer) => Ok(answer),
+            Err(answered) => {
+                let answer = tokio::task::spawn_blocking(|| read_bodies(*answered)).await;
+                answer.map_err(|_| Rejection::Stopped)
+            }
+        }
+    }
+
     /// The answer to a command, without its bodies.
-    pub(crate) async fn ask(&self, command: Command) -> Result<Answered, Rejection> {
+    async fn ask(&self, command: Command) -> Result<Answered, Rejection> {
         let (sender, answer) = oneshot::channel::<Reply>();
         let submitted = self
             .shared
@@ -192,7 +195,7 @@ impl Broker {
     ) {
         let asked = commands.map(|(key, command)| {
             let among = Among::new(answers, key);
-            (Asker::Among(among), unread::careful(command))
+            (Asker::Among(among), command)
         });
         self.shared
             .submit_all(self.source, asked, |asker, rejection| {
@@ -258,8 +261,10 @@ impl Broker {
 }
 
 /// Reads the bodies that are not in memory, and leaves out messages with damaged ones.
-pub(crate) fn read_bodies(answered: Answered) -> Answer {
-    let read: Vec<Option<Bytes>> = Body::read_all(&answered.bodies)
+fn read_bodies(answered: Answered) -> Answer {
+    let read: Vec<Option<Bytes>> = answered
+        .bodies
+        .read()
         .into_iter()
         .map(|read| match read {
             Ok(bytes) => Some(bytes),

@@ -16,6 +16,7 @@
 mod admission;
 mod answers;
 mod backup;
+mod bodies;
 mod broker;
 mod changes;
 mod clock;
@@ -27,13 +28,13 @@ mod repair;
 mod restore;
 mod rotation;
 mod runner;
-mod unread;
 mod waiters;
 mod watch;
 
 pub use admission::{Admission, AdmissionLimits, Admitted, Busy};
 pub use answers::Answers;
 pub use backup::{BackupPin, BackupRefused};
+pub use bodies::AnswerBodies;
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use changes::ChangeWatch;
 pub use clock::{Clock, ClockReading, Due, Moment};
@@ -47,5 +48,4 @@ pub use kew_engine::Timestamp;
 pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
 pub use restore::{Restore, RestoreError};
 pub use rotation::{Cost, Rotation, Share, Source, Target, Waiting};
-pub use unread::Unread;
 pub use watch::{Wake, Watch};

@@ -9,14 +9,17 @@
 //! any more.
 
 mod batch;
+mod bodies;
 mod evacuation;
 mod lanes;
 mod loads;
 mod maintenance;
 mod opening;
+mod options;
 mod replaying;
 mod reply;
 mod reservation;
+mod rests;
 mod scrub;
 mod snapshots;
 mod space;
@@ -25,10 +28,10 @@ mod upkeep;
 
 use std::collections::HashMap;
 
-use kew_engine::{BodyLocation, Incarnation, Overview, RunLength, State, Timestamp, Turn, Waste};
+use kew_engine::{BodyLocation, Incarnation, Overview, State, Timestamp, Turn, Waste};
 use kew_log::{
-    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, Log, LogFailed, LogOptions,
-    LogPosition, PinId, Reservation,
+    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, Log, LogFailed, LogPosition, PinId,
+    Reservation,
 };
 use kew_planted::{Bug, is_planted};
 
@@ -37,7 +40,9 @@ use self::lanes::{Candidate, Lanes};
 use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
+pub use self::options::PartitionOptions;
 pub(crate) use self::replaying::Replayed;
+use self::reply::Decided;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
 use self::scrub::Scrubbing;
@@ -48,7 +53,7 @@ use self::space::{SETTLEMENT_TICK_BUDGET, Space};
 use self::stirred::{PassedOver, Stirred, Taking};
 use self::upkeep::SPACE_RETRY_INTERVAL_MS;
 use crate::waiters::Waiters;
-use crate::{Cost, Moment, Source, Unread, Waiting, Wake};
+use crate::{Cost, Moment, Source, Waiting};
 
 /// How many messages, sessions or queues the commands of one turn look at, at most, unless the first one looks
 /// at more: about a millisecond. What a turn copies because a snapshot has it counts too.
@@ -56,42 +61,6 @@ const TURN_STEPS_MAX: u64 = 50_000;
 
 /// How many commands a turn decides at most. New commands wait for the turns before them.
 const TURN_COMMANDS_MAX: usize = 4096;
-
-/// How a partition is run.
-#[derive(Clone, Debug)]
-pub struct PartitionOptions {
-    /// The log's own options.
-    pub log: LogOptions,
-    /// A snapshot is due after this many bytes of log, but not before four times the last snapshot's size.
-    pub snapshot_after_bytes: u64,
-    /// Or after this many effects, whatever comes first: small ones are many in few bytes, and a start applies each.
-    pub snapshot_after_effects: u64,
-    /// How many due events one turn may add before it decides commands.
-    pub tick_budget: u32,
-    /// How many sequence numbers share a run in a partition that is new. An old one keeps its own length.
-    pub run_length: RunLength,
-    /// How much of a snapshot is gathered at once, in steps of 20 ns.
-    pub gather_steps: u64,
-    /// Whether a start reads the log on a thread of its own, beside the one that calls. The result is the same.
-    pub replays_beside: bool,
-    /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
-    pub scrub_bytes_per_second: u64,
-}
-
-impl Default for PartitionOptions {
-    fn default() -> Self {
-        Self {
-            log: LogOptions::default(),
-            snapshot_after_bytes: 64 * 1024 * 1024,
-            snapshot_after_effects: 100_000,
-            tick_budget: 256,
-            run_length: RunLength::DEFAULT,
-            gather_steps: 25_000,
-            replays_beside: true,
-            scrub_bytes_per_second: 8 << 20,
-        }
-    }
-}
 
 /// One partition: its state, its log, and the answers that wait.
 ///
@@ -141,6 +110,8 @@ pub struct Partition<T> {
     /// The commands that wait until something is read, and what is read.
     lanes: Lanes<T>,
     loads: Loads,
+    /// Whether somebody still waits for an answer.
+    is_awaited: fn(&T) -> bool,
     stopped: bool,
 }
 
@@ -167,6 +138,7 @@ impl<T> Partition<T> {
         }
         let boot = moment.boot;
         self.now = Moment { time: now, boot };
+        self.loads.begin_turn(boot);
         self.keep_up(boot, commands.is_empty() && !self.lanes.has_ready());
         self.gather(self.options.gather_steps);
         self.keep_for_draining();
@@ -177,27 +149,28 @@ impl<T> Partition<T> {
         let mut batch = Batch::at(reservation.position, now);
         let room = reservation.room_bytes;
         let room_left = |batch: &Batch| room.saturating_sub(batch.builder.len_bytes() as u64);
+        self.let_rest();
         let mut journal = Writing {
             batch: &mut batch,
             log: &self.log,
+            bodies: None,
         };
         let mut turn = Turn::new(&mut self.state, now, &mut journal);
         let tick_budget = match space {
-            _ if self.lanes.is_any_late() => 0,
-            Space::Plenty => self.options.tick_budget,
+            Space::Plenty { .. } => self.options.tick_budget,
             // Expired messages are removed on a full disk too: nothing else would make room for them.
             Space::SettlementOnly { .. } => self.options.tick_budget.min(SETTLEMENT_TICK_BUDGET),
             Space::None => 0,
         };
         let ticked = turn.tick(tick_budget);
-        self.loads.note_ticked(&ticked);
+        self.loads.note_ticked(&ticked.missing, boot);
         let room_bytes = room_left(&batch);
         self.move_bodies(now, &mut batch, space, room_bytes);
         let mut decided = Vec::new();
         let mut count_left = TURN_COMMANDS_MAX;
         let mut steps_left = TURN_STEPS_MAX.saturating_sub(self.state.take_copied());
         while count_left > 0
-            && (steps_left > 0 || decided.is_empty())
+            && (steps_left > 0 || count_left == TURN_COMMANDS_MAX)
             && let Some(command) = self.lanes.front_mut().or_else(|| commands.front_mut())
         {
             space.trim(command, &self.state);
@@ -221,36 +194,50 @@ impl<T> Partition<T> {
             count_left -= 1;
             steps_left = steps_left.saturating_sub(cost.steps);
             let taking = Taking::of(&description);
-            let unread = Unread::of(&description);
-            let Some((mut candidate, source)) = self.take_next(commands, cost) else {
+            let has_bodies = description.needs_bodies;
+            let Some((mut candidate, source)) = self.take_next(commands, cost, has_bodies) else {
                 break;
             };
-            if !is_admitted {
-                self.lanes.leave(&mut candidate);
-                replies.push((candidate.ticket, Err(Rejection::Full)));
+            let rejection = match is_admitted {
+                false => Some(Rejection::Full),
+                // Messages would be removed that nobody gets. Nor does anybody get this answer.
+                true if has_bodies && self.is_abandoned(&candidate) => Some(Rejection::Busy),
+                true => None,
+            };
+            if let Some(rejection) = rejection {
+                self.leave(&mut candidate, replies);
+                replies.push((candidate.ticket, Err(rejection)));
                 continue;
             }
             let mut journal = Writing {
                 batch: &mut batch,
                 log: &self.log,
+                bodies: Some(&self.loads.bodies),
             };
             let mut turn =
                 Turn::new(&mut self.state, now, &mut journal).with_due_budget(space.due_budget());
             if !self.lanes.is_empty() && self.lanes.hold_back(source, &candidate) {
                 let missing = turn.look_ahead(&candidate.command);
-                self.wait_for(candidate, source, missing);
+                self.wait_behind(candidate, source, missing);
                 continue;
             }
             let missing = turn.prepare(&candidate.command, &mut candidate.tries);
             if !missing.is_empty() {
-                self.wait_for(candidate, source, missing);
+                let behind = self
+                    .loads
+                    .look_behind(&mut turn, &candidate.command, &missing);
+                steps_left = steps_left.saturating_sub(behind.looks);
+                self.wait_for(candidate, source, missing, behind.bodies, replies);
                 continue;
             }
-            self.lanes.leave(&mut candidate);
+            let left = self.lanes.leave(&mut candidate);
             let Candidate {
                 ticket, command, ..
             } = candidate;
             let decision = turn.decide(command);
+            if let Some(id) = left {
+                self.release_bodies(id, replies);
+            }
             steps_left = steps_left.saturating_sub(self.state.take_copied());
             if let Some(taking) = taking {
                 let (left, passed_over) = taking.look_back(&decision.result, &self.state);
@@ -260,7 +247,11 @@ impl<T> Partition<T> {
                     batch.looked.push(entity);
                 }
             }
-            decided.push((ticket, decision, unread));
+            decided.push(Decided {
+                ticket,
+                has_bodies,
+                decision,
+            });
         }
         commands.end_turn();
         self.loads.end_turn();
@@ -268,8 +259,8 @@ impl<T> Partition<T> {
         self.note(&reservation, &mut batch);
         self.uncover(&batch, now);
         self.append(&reservation, batch);
-        for (ticket, decision, unread) in decided {
-            self.answer((ticket, unread), decision, &pinned, replies);
+        for decided in decided {
+            self.answer(decided, &pinned, replies);
         }
         if commands.is_empty() && !self.lanes.has_ready() {
             TurnEnd::Done
@@ -283,18 +274,30 @@ impl<T> Partition<T> {
         &mut self,
         commands: &mut impl Waiting<T>,
         cost: Cost,
+        needs_bodies: bool,
     ) -> Option<(Candidate<T>, Source)> {
         if let Some(candidate) = self.lanes.take_front() {
             // It has its lanes.
             return Some((candidate, Source::ALONE));
         }
         // Nobody asks where a command comes from that cannot wait: to find out costs as much as to take it.
-        let source = match self.lanes.is_empty() && !self.state.may_be_cold() {
-            true => Source::ALONE,
-            false => commands.front_source(),
+        let may_wait = needs_bodies || !self.lanes.is_empty() || self.state.may_be_cold();
+        let source = match may_wait {
+            true => commands.front_source(),
+            false => Source::ALONE,
         };
         let (ticket, command) = commands.take(cost)?;
         Some((Candidate::new(ticket, command), source))
+    }
+
+    /// Whether nobody waits any more for a command that has waited.
+    fn is_abandoned(&self, candidate: &Candidate<T>) -> bool {
+        candidate.has_waited() && !(self.is_awaited)(&candidate.ticket)
+    }
+
+    /// Sets how to find out whether somebody still waits for an answer. By default somebody does.
+    pub fn ask_who_waits(&mut self, is_awaited: fn(&T) -> bool) {
+        self.is_awaited = is_awaited;
     }
 
     /// Notes which entities the batch's events touched, for the answers that rest on them.
@@ -311,29 +314,6 @@ impl<T> Partition<T> {
         if batch.touches_catalogue || !batch.entities.is_empty() {
             self.last_record = Some(reservation.position);
         }
-    }
-
-    /// Expired messages may have hidden others. Once all of an entity's are gone, its receivers are woken. Only
-    /// entities of this turn are looked up: the others have what they had.
-    fn uncover(&mut self, batch: &Batch, now: Timestamp) {
-        for entity in batch.entities.iter().chain(&batch.looked) {
-            if self.passed_over.is_empty() {
-                return;
-            }
-            if !self.state.may_have_expired(*entity, now) {
-                let uncovered = self.passed_over.remove(*entity);
-                let left = uncovered.map(|awaited| Stirred::Left(*entity, awaited));
-                self.stirred.extend(left);
-            }
-        }
-    }
-
-    /// Takes the receivers to wake because of decisions since the last call. Dropping the iterator discards
-    /// them.
-    pub fn take_wakes(&mut self) -> impl Iterator<Item = Wake> + '_ {
-        let state = &self.state;
-        let stirred = self.stirred.drain(..);
-        stirred.flat_map(move |stirred| stirred.wakes(state))
     }
 
     fn append(&mut self, reservation: &Reservation, batch: Batch) {

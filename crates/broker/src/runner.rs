@@ -64,7 +64,9 @@ pub(crate) fn start(
     let wall = Timestamp::from_ms(reading.wall_us / 1000);
     let began = Instant::now();
     let scrub_rate = options.partition.scrub_bytes_per_second;
-    let (partition, recovery) = Partition::open(&*storage, options.partition, salt, secret, wall)?;
+    let (mut partition, recovery) =
+        Partition::open(&*storage, options.partition, salt, secret, wall)?;
+    partition.ask_who_waits(|(asker, _): &Ticket| asker.is_waiting());
     let clock = Clock::start(reading, partition.recorded_at());
     let instruments = Instruments::new(began.elapsed(), &recovery, partition.state());
     let shared = Arc::new(Shared::new(options.admission, instruments));

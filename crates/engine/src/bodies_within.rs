@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use crate::state::State;
-use crate::vocabulary::{BodyLocation, EntityName, SequenceNumber, Timestamp};
+use crate::table::Entry;
+use crate::vocabulary::{BodyLocation, EntityName, SequenceNumber};
 
 /// Bytes of the log that a message or a session still needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +37,8 @@ impl State {
             messages.map(|(number, message)| (&queue.name, number, vec![message.body]))
         });
         let bus = self.bus.values().flat_map(move |queue| {
-            let messages = queue.backlog.messages_near(units.clone());
-            messages.map(|message| {
-                let overlays = message.overlays().iter().copied();
-                let bodies = std::iter::once(message.body).chain(overlays).collect();
-                (&queue.name, message.number(), bodies)
-            })
+            let messages = queue.backlog.bodies_near(units.clone());
+            messages.map(|(number, bodies)| (&queue.name, number, bodies))
         });
         let within = positions.clone();
         let of_messages = stored
@@ -64,7 +61,7 @@ impl State {
         all.filter(move |needed| positions.contains(&needed.body.record))
     }
 
-    /// Whether bytes that were needed still are.
+    /// Whether bytes that were needed still are. Reads the page of the message if necessary.
     pub fn needs(&self, needed: &NeededBody) -> bool {
         let Some(queue) = self.catalogue.find(&needed.queue) else {
             return false;
@@ -72,13 +69,10 @@ impl State {
         let bus = self.bus.get(&queue);
         match &needed.of {
             BodyOwner::Message(number) => {
-                let stored = self.storage.get(&queue);
-                let stored = stored.and_then(|queue| queue.backlog.get(*number, Timestamp::ZERO));
-                let bus = bus.and_then(|queue| queue.backlog.get(*number));
-                stored.is_some_and(|message| message.body == needed.body)
-                    || bus.is_some_and(|message| {
-                        message.body == needed.body || message.overlays().contains(&needed.body)
-                    })
+                let stored = self.storage.get(&queue).map(|it| it.backlog.table());
+                let table = stored.or_else(|| bus.map(|it| it.backlog.table()));
+                let has = |entry: Entry<'_>| entry.bodies().any(|body| body == needed.body);
+                table.is_some_and(|table| table.read_entry(*number, has) == Some(true))
             }
             BodyOwner::Session(id) => {
                 let session = bus.and_then(|queue| queue.backlog.sessions.find(id));

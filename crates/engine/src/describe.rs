@@ -1,9 +1,7 @@
 //! What a command of a partition is: see [`Description`](crate::catalogue::Description). Its profile says most of
 //! it.
 
-use crate::bus::{
-    Adjustable, DUE_SIZE_BYTES_MAX, RELEASED_SIZE_BYTES, ReceiveMode, released_at_once,
-};
+use crate::bus::{DUE_SIZE_BYTES_MAX, RELEASED_SIZE_BYTES, released_at_once};
 use crate::catalogue;
 use crate::catalogue::description::{Class, EVENT_SIZE_BYTES, Touches, Writes};
 use crate::command::Command;
@@ -107,25 +105,16 @@ fn refuse_properties(size_bytes: usize) -> Option<Refusal> {
 impl Command {
     /// Makes the request smaller if a smaller answer is enough. Returns whether it is.
     pub fn limit_count(&mut self, count: u32) -> bool {
-        let asked = self.adjustable().asked;
-        asked.is_some_and(|asked| {
+        self.asked().is_some_and(|asked| {
             *asked = count.min(*asked);
             true
         })
     }
 
-    /// Makes a command that would delete what it receives delete nothing before it was read.
-    pub fn delete_once_read(&mut self) {
-        if let Some(mode) = self.adjustable().receive
-            && *mode == ReceiveMode::ReceiveAndDelete
-        {
-            *mode = ReceiveMode::DeleteOnceRead;
-        }
-    }
-
-    fn adjustable(&mut self) -> Adjustable<'_> {
+    /// How many messages are asked for, if a smaller answer is enough.
+    fn asked(&mut self) -> Option<&mut u32> {
         match self {
-            Self::Bus(command) => command.adjustable(),
+            Self::Bus(command) => command.asked(),
             // A receive of Queue Storage asks for few messages.
             Self::Storage(_)
             | Self::Initialize { .. }
@@ -134,7 +123,7 @@ impl Command {
             | Self::PutAccount { .. }
             | Self::RemoveAccount { .. }
             | Self::ListAccounts
-            | Self::MoveBodies { .. } => Adjustable::default(),
+            | Self::MoveBodies { .. } => None,
         }
     }
 }

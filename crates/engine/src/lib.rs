@@ -69,6 +69,6 @@ pub use table::{
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Tries, Turn};
 pub use vocabulary::{
-    BodyLocation, BodyMove, DecodeError, EntityName, Incarnation, LeaseGeneration, Place,
+    BodyLocation, BodyMove, BodyRead, DecodeError, EntityName, Incarnation, LeaseGeneration, Place,
     SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,
 };

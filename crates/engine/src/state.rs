@@ -194,6 +194,21 @@ impl State {
         }
     }
 
+    /// Lets an entity rest, or ends its rest: meanwhile no tick does what is due of it, and it has no deadline. A tick
+    /// lets an entity rest that needs what is not in memory.
+    pub fn let_rest(&mut self, incarnation: Incarnation, rests: bool) {
+        let deadlines = &mut self.catalogue.deadlines;
+        if let Some(entity) = self.storage.get_mut(&incarnation) {
+            let deadline = entity.next_deadline();
+            entity.deadline.rests = rests;
+            deadlines.note(incarnation, &mut entity.deadline, deadline);
+        } else if let Some(entity) = self.bus.get_mut(&incarnation) {
+            let deadline = entity.next_deadline();
+            entity.deadline.rests = rests;
+            deadlines.note(incarnation, &mut entity.deadline, deadline);
+        }
+    }
+
     /// Whether the partition has the secret that its tokens are made with.
     pub fn is_initialized(&self) -> bool {
         self.catalogue.cipher.is_some()
@@ -244,8 +259,7 @@ impl State {
     pub fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
         self.storage
             .values()
-            .flat_map(|entity| entity.backlog.messages())
-            .map(|(_, message)| message.body)
+            .flat_map(|entity| entity.backlog.table().read_entries(|it| it.record.body))
             .chain(self.bus.values().flat_map(BusQueue::bodies))
     }
 

@@ -10,12 +10,14 @@ pub(crate) mod missing;
 mod moves;
 mod tick;
 
+use std::any::Any;
+
 use kew_planted::{Seam, pass};
 
 pub use self::journal::Journal;
 pub use self::missing::Tries;
 pub use self::tick::Ticked;
-use crate::bus::{self, BusFact};
+use crate::bus::{self, BusFact, HandOut};
 use crate::catalogue::{self, Scope};
 use crate::command::Command;
 use crate::effect::{Effect, Effects};
@@ -43,6 +45,8 @@ pub struct Turn<'a> {
     due_budget: u32,
     /// Whether what is due before the command was carried out.
     is_due_done: bool,
+    /// What the command hands out and removes.
+    hand_out: HandOut,
     /// Effects that are applied and not recorded yet.
     effects: Vec<Effect>,
 }
@@ -61,6 +65,7 @@ impl<'a> Turn<'a> {
             journal,
             due_budget: DUE_BUDGET,
             is_due_done: false,
+            hand_out: HandOut::default(),
             effects: Vec::new(),
         }
     }
@@ -72,17 +77,27 @@ impl<'a> Turn<'a> {
         Self { due_budget, ..self }
     }
 
-    /// Decides a command. If records may not be in memory, [`Turn::prepare`] comes first.
+    /// Decides a command. If records or bodies may not be in memory, [`Turn::prepare`] comes first.
     pub fn decide(&mut self, command: Command) -> Decision {
         let decision = self.decide_command(command);
         self.record_effects();
         self.is_due_done = false;
+        self.hand_out.clear();
         decision
     }
 
     fn decide_command(&mut self, command: Command) -> Decision {
-        if let Some(refusal) = command.describe().refusal {
+        let description = command.describe();
+        let needs_bodies = description.needs_bodies;
+        if let Some(refusal) = description.refusal {
             return in_catalogue(Err(refusal));
+        }
+        if needs_bodies && !self.is_due_done {
+            let missing = self.prepare(&command, &mut Tries::default());
+            assert!(
+                missing.is_empty(),
+                "a command was not prepared, and misses {missing:?}"
+            );
         }
         match command {
             Command::Initialize { secret, run_length } => self.initialize(secret, run_length),
@@ -124,7 +139,7 @@ impl<'a> Turn<'a> {
         );
         self.record_effects();
         let event = Event { at: self.now, fact };
-        pass(Seam::Decided, event, |event| {
+        decided(event, |event| {
             self.journal.record(&event);
             self.state.apply(event);
         });
@@ -137,7 +152,7 @@ impl<'a> Turn<'a> {
             "the state is not as this says: {effect:?}"
         );
         *self.state.last_event_at = self.now;
-        pass(Seam::Decided, effect, |effect| {
+        decided(effect, |effect| {
             let (bus, catalogue) = (&mut self.state.bus, &mut self.state.catalogue);
             bus.apply_effects(catalogue, self.now, std::slice::from_ref(&effect));
             self.effects.push(effect);
@@ -161,6 +176,11 @@ impl<'a> Turn<'a> {
             self.effects.clear();
         }
     }
+}
+
+/// Does something with what was decided, before it changes the state.
+fn decided<T: Any>(value: T, work: impl FnMut(T)) {
+    pass(Seam::Decided, value, work);
 }
 
 fn in_catalogue(result: Result<Outcome, Refusal>) -> Decision {

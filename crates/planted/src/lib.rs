@@ -68,6 +68,10 @@ pub enum Bug {
     CountNotLowered,
     /// A command does not wait behind those that wait in its lanes.
     LaneForgotten,
+    /// A message is removed although its body was not read.
+    UnreadRemoved,
+    /// Work that becomes due while a command waits for a read holds it back each time.
+    DueHoldsBack,
     /// A session is locked although another receiver has its lock.
     BusSessionShared,
     /// A lock that was broken, or released, still settles.

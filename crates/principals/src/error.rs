@@ -68,10 +68,9 @@ impl PrincipalError {
     pub fn of_read(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Refused(refusal) => Self::of_refusal(refusal),
-            Rejection::Busy => Self::Busy,
+            Rejection::Busy | Rejection::ReadFailed => Self::Busy,
             Rejection::Full => Self::Full,
             Rejection::Stopped => Self::Stopped,
-            Rejection::Unreadable => Self::internal(rejection),
         }
     }
 
@@ -79,7 +78,7 @@ impl PrincipalError {
     pub fn of_change(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Stopped => Self::Unknown,
-            Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::Unreadable => {
+            Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::ReadFailed => {
                 Self::of_read(rejection)
             }
         }

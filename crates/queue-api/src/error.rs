@@ -203,10 +203,10 @@ impl Error {
     pub(crate) fn of_rejection(rejection: Rejection, version: Version) -> Self {
         match rejection {
             Rejection::Refused(refusal) => Self::of_refusal(refusal, version),
-            Rejection::Busy => Self::ServerBusy,
+            Rejection::Busy | Rejection::ReadFailed => Self::ServerBusy,
             Rejection::Full => Self::DiskFull,
             // The command may have been carried out: its outcome is unknown.
-            Rejection::Stopped | Rejection::Unreadable => Self::InternalError,
+            Rejection::Stopped => Self::InternalError,
         }
     }
 

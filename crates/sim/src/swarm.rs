@@ -2,7 +2,7 @@
 //! off, so that rare combinations occur.
 
 use kew_broker::{AdmissionLimits, PartitionOptions, Share};
-use kew_engine::RunLength;
+use kew_engine::{DUE_BUDGET, RunLength};
 use kew_log::LogOptions;
 
 use crate::bus::BusSwarm;
@@ -33,6 +33,8 @@ pub(crate) struct Swarm {
     pub(crate) share: Share,
     /// How many numbers share a run. Nearly always few, so that messages reach the edges of runs.
     pub(crate) run_length: RunLength,
+    /// How many due events of a bus queue a command on it carries out first.
+    pub(crate) due_budget: u32,
     /// How often records of messages are taken out of memory, per mille of turns.
     pub(crate) cold_per_mille: u32,
     /// The settings for bus queues, if there are any.
@@ -109,6 +111,7 @@ impl Swarm {
                 steps: [8, 3125][sources.index(2)],
             },
             run_length: draw_run_length(seed),
+            due_budget: [8, DUE_BUDGET, DUE_BUDGET][Stream::new(seed, "due budget").index(3)],
             cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
             bus: None,
         }
@@ -151,6 +154,7 @@ impl Swarm {
             snapshot_after_bytes: self.snapshot_after_bytes,
             snapshot_after_effects: self.snapshot_after_effects,
             tick_budget: 4,
+            due_budget: self.due_budget,
             run_length: self.run_length,
             gather_steps: self.gather_steps,
             // Planted bugs and faults concern the thread of the simulation.
@@ -158,6 +162,12 @@ impl Swarm {
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
         }
+    }
+
+    /// Whether a command carries out everything that is due in its queue first. Otherwise it does so for as much as on
+    /// a full disk.
+    pub(crate) fn carries_out_all_due(&self) -> bool {
+        self.due_budget >= DUE_BUDGET
     }
 
     pub(crate) fn admission_limits(&self) -> AdmissionLimits {

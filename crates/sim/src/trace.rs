@@ -60,7 +60,7 @@ impl Trace {
             Seen::Answered(Err(Rejection::Full)) => self.feed(4),
             Seen::Answered(Err(Rejection::Stopped)) => self.feed(2),
             Seen::Unknown => self.feed(3),
-            Seen::Answered(Err(Rejection::Unreadable)) => self.feed(4),
+            Seen::Answered(Err(Rejection::ReadFailed)) => self.feed(4),
         }
         self.add("answer", &[id], &(id, seen));
     }

@@ -140,6 +140,8 @@ pub(crate) struct World {
     dies_after: Option<(u64, Crash)>,
     /// A call was made to fail, and may have failed.
     call_may_fail: bool,
+    /// Reads of records may fail.
+    reads_fail: bool,
     /// The disk has a limit now.
     is_full: bool,
     /// The disk does nothing before this step.
@@ -185,6 +187,7 @@ struct Bus {
 /// An operation under way.
 struct Asked {
     operation: Operation,
+    source: Source,
     admitted: Option<Admitted>,
     /// The client does not wait any more.
     given_up: bool,
@@ -218,6 +221,7 @@ impl World {
             storage,
             dies_after: None,
             call_may_fail: false,
+            reads_fail: true,
             is_full: false,
             slow_until: 0,
             damaged_snapshots: Vec::new(),
@@ -338,6 +342,7 @@ impl World {
         self.next_operation += 1;
         self.trace.ask(id, &command);
         let mut asked = Asked {
+            source: Source::ALONE,
             operation: Operation {
                 queue,
                 command: command.clone(),
@@ -355,6 +360,7 @@ impl World {
                 asked.admitted = Some(admitted);
                 self.in_flight += 1;
                 let source = self.draw_source();
+                asked.source = source;
                 self.turns.asked(id, source, Target::of(&command));
                 let (id, command) = altered(Seam::Asked, (id, command));
                 self.commands.push(source, id, command);
@@ -409,13 +415,15 @@ impl World {
             self.turns.decided(*id)?;
         }
         let ids = self.decided(&waited, &taken, replies)?;
+        self.check_tries()?;
         let decided = ids.len();
         for id in &ids {
             self.order.push_back(*id);
             if let Some(asked) = self.history.get_mut(id) {
                 let operation = &mut asked.operation;
                 (operation.from, operation.until) = (self.now, self.now);
-                operation.had_room = !self.partition.is_out_of_space();
+                operation.had_room =
+                    !self.partition.is_out_of_space() && self.swarm.carries_out_all_due();
             }
         }
         let rare = &mut self.report.rare;
@@ -533,7 +541,7 @@ impl World {
             if operation.until == Timestamp::NEVER {
                 // What it waited for could not be read, or the process ends: nothing was done for it.
                 self.order.push_back(id);
-                let is_unread = matches!(seen, Seen::Answered(Err(Rejection::Unreadable)));
+                let is_unread = matches!(seen, Seen::Answered(Err(Rejection::ReadFailed)));
                 self.report.rare.note_if(is_unread, Rare::ReadFailed);
             }
             operation.until = operation.until.min(self.now);
@@ -568,10 +576,10 @@ impl World {
     /// What the client reads in an answer.
     fn read(&mut self, answered: &Answered) -> Seen {
         let mut bodies = Vec::with_capacity(answered.bodies.len());
-        for body in &answered.bodies {
-            let from_file = body.in_memory().is_none();
-            self.report.rare.note_if(from_file, Rare::BodyReadFromFile);
-            match body.read() {
+        let from_file = answered.bodies.is_any_in_file();
+        self.report.rare.note_if(from_file, Rare::BodyReadFromFile);
+        for body in answered.bodies.clone().read() {
+            match body {
                 Ok(body) => bodies.push(body),
                 // The front end cannot answer, and the client does not learn the outcome.
                 Err(BodyError::Io(_)) if self.call_may_fail || self.death().is_some() => {

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
-use kew_engine::{BodyLocation, Event, Incarnation, Journal, Timestamp};
-use kew_log::{BatchBuilder, Body, Log, LogPosition};
-use kew_planted::{Seam, pass_ref};
+use bytes::Bytes;
+use kew_engine::{BodyLocation, BodyRead, Event, Incarnation, Journal, Timestamp};
+use kew_log::{BatchBuilder, Log, LogPosition};
+use kew_planted::{Bug, Seam, is_planted, pass_ref};
 
+use super::bodies::Bodies;
 use super::evacuation::Moved;
 use super::stirred::Stirred;
 use super::to_log;
@@ -15,7 +17,7 @@ pub(super) struct Batch {
     pub(super) builder: BatchBuilder,
     position: LogPosition,
     /// Bodies that this turn's answers need. The log may drop them from memory in the meantime.
-    pub(super) pinned: HashMap<BodyLocation, Body>,
+    pub(super) pinned: HashMap<BodyLocation, Bytes>,
     pub(super) entities: Vec<Incarnation>,
     /// Bus queues that have changed without an event, and those that changed with another one.
     pub(super) looked: Vec<Incarnation>,
@@ -58,6 +60,8 @@ impl Batch {
 pub(super) struct Writing<'a> {
     pub(super) batch: &'a mut Batch,
     pub(super) log: &'a Log,
+    /// What was read for commands that waited. `None` for ticks, moves and the opening, which hand nothing out.
+    pub(super) bodies: Option<&'a Bodies>,
 }
 
 impl Journal for Writing<'_> {
@@ -75,16 +79,28 @@ impl Journal for Writing<'_> {
         }
     }
 
-    fn pin(&mut self, body: BodyLocation) -> bool {
+    fn body(&mut self, body: BodyLocation) -> BodyRead {
         // A body of this batch is not in the log yet.
         if body.record >= self.batch.position.as_u64() {
-            return false;
+            return BodyRead::Whole;
         }
-        let found = self.log.body(to_log(body));
-        let found = found.filter(|body| body.in_memory().is_some());
-        let is_in_memory = found.is_some();
-        self.batch.pinned.extend(found.map(|found| (body, found)));
-        is_in_memory
+        let read = self.bodies.and_then(|bodies| bodies.get(body));
+        let bytes = match read {
+            Some(Some(bytes)) => Some(bytes.clone()),
+            Some(None) => return BodyRead::Damaged,
+            None => {
+                let found = self.log.body(to_log(body));
+                let bytes = found.and_then(|found| found.in_memory());
+                bytes.or_else(|| is_planted(Bug::UnreadRemoved).then(Bytes::new))
+            }
+        };
+        match bytes {
+            Some(bytes) => {
+                self.batch.pinned.insert(body, bytes);
+                BodyRead::Whole
+            }
+            None => BodyRead::Missing,
+        }
     }
 }
 

@@ -406,6 +406,7 @@ impl<T> Partition<T> {
         let mut journal = Writing {
             batch,
             log: &self.log,
+            bodies: None,
         };
         let description = command.describe();
         let (asked, body_size_bytes) = (description.looks_at, description.body_size_bytes);
@@ -413,10 +414,10 @@ impl<T> Partition<T> {
         let missing = turn.prepare(&command, &mut Tries::default());
         if !missing.is_empty() {
             // It moves what is still in its place when that was read.
-            self.loads.ask(&missing);
+            let put_off = self.loads.ask(&missing, boot);
             let evacuation = &mut self.maintenance.evacuation;
             evacuation.ready = Some((command, needed));
-            evacuation.step_at = Some(boot.plus_ms(PACE_MS));
+            evacuation.step_at = Some(boot.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
             return;
         }
         let decision = turn.decide(command);

@@ -1,15 +1,22 @@
 //! Commands that wait until something is read for them, and the order that they keep.
 //!
-//! A command that waits takes a *lane* for each queue that it names, if it may write, and another one for each queue
-//! and the source that it comes from. Later commands that need one of its lanes wait behind it: writers of the same
-//! queue, and whatever its own source asks of the same queue. Readers of other sources pass: an answer is as of the
-//! moment of its decision, which lies between the request and the answer. A command enters all of its lanes at once, in
-//! the order of arrival, and is decided when it is the first in all of them. So there is no cycle.
+//! A command that waits takes a *lane* for each queue that it names, if it may write and misses records, and another one
+//! for each queue and the source that it comes from. Later commands that need one of its lanes wait behind it: writers of
+//! the same queue, and whatever its own source asks of the same queue. Readers of other sources pass: an answer is as of
+//! the moment of its decision, which lies between the request and the answer. A command enters all of its lanes at once,
+//! in the order of arrival, and is decided when it is the first in all of them. So there is no cycle.
 //!
-//! If nothing waits there are no lanes, and a command pays one look.
+//! A command that takes messages from the head of a queue, and misses nothing but their bodies, only holds back others
+//! that take from there. Sends go behind the messages that it waits for, and settlements and renewals are about others.
+//! It chooses again when the bodies are there. A writer that waits only because its own source has such a command before
+//! it holds nobody else back.
+//!
+//! If nothing waits there are no lanes, and a command pays one look. Otherwise only those are looked at that may have
+//! become the first of a lane.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use kew_engine::bus::Receives;
 use kew_engine::{Class, Command, EntityName, Group, Missing, Touches, Tries};
 use kew_planted::{Bug, is_planted};
 
@@ -36,12 +43,19 @@ impl<T> Candidate<T> {
             place: None,
         }
     }
+
+    /// Whether it was tried before.
+    pub(super) fn has_waited(&self) -> bool {
+        self.place.is_some()
+    }
 }
 
 /// The place of a command among those that wait.
 struct Place {
     id: u64,
     keys: Keys,
+    /// The lanes that it is in.
+    lanes: Vec<Lane>,
     tries: u32,
 }
 
@@ -50,11 +64,16 @@ struct Place {
 enum Lane {
     /// Those that may write to a queue.
     Writers(EntityName),
+    /// Those that take messages from the head of a queue.
+    Takers(EntityName),
     /// What a source asks of a queue.
     Of(Source, EntityName),
 }
 
 struct Keys {
+    /// The queues that it touches. What it needs of them stays in memory, also if it has no lanes.
+    queues: BTreeSet<EntityName>,
+    /// Its lanes without those of writers.
     lanes: Vec<Lane>,
     writes: bool,
     /// Whether it waits for all, and all writers for it: it is about a whole account, or about all of them.
@@ -74,61 +93,76 @@ impl Keys {
     fn of(source: Source, command: &Command) -> Self {
         let description = command.describe();
         let writes = description.class != Class::Read;
-        let mut names: BTreeSet<EntityName> = BTreeSet::new();
+        let receives = matches!(description.receives, Some(Receives::Messages { .. }));
+        let takes = writes && (description.needs_bodies || receives);
+        let mut queues: BTreeSet<EntityName> = BTreeSet::new();
         let mut is_about_all = false;
         match description.touches {
-            Touches::Queue(name) => names.extend([queue_of(name)]),
+            Touches::Queue(name) => queues.extend([queue_of(name)]),
             Touches::Transfer { from, to } => {
-                names.insert(queue_of(from));
-                names.extend(to.map(|to| EntityName {
+                queues.insert(queue_of(from));
+                queues.extend(to.map(|to| EntityName {
                     name: to.into(),
                     ..from.clone()
                 }));
             }
-            Touches::Queues(all) => names.extend(all.into_iter().map(queue_of)),
+            Touches::Queues(all) => queues.extend(all.into_iter().map(queue_of)),
             Touches::Catalogue | Touches::Account(_) | Touches::Bodies => is_about_all = writes,
         }
         let mut lanes = Vec::new();
-        for name in names {
-            if writes {
-                lanes.push(Lane::Writers(name.clone()));
+        for queue in &queues {
+            if takes {
+                lanes.push(Lane::Takers(queue.clone()));
             }
             if source != Source::ALONE {
-                lanes.push(Lane::Of(source, name));
+                lanes.push(Lane::Of(source, queue.clone()));
             }
         }
         Self {
+            queues,
             lanes,
             writes,
             is_about_all,
         }
     }
 
-    /// The queues.
-    fn queues(&self) -> impl Iterator<Item = &EntityName> {
-        self.lanes.iter().map(|lane| match lane {
-            Lane::Writers(name) | Lane::Of(_, name) => name,
-        })
+    /// The lanes of writers of its queues.
+    fn of_writers(&self) -> impl Iterator<Item = Lane> {
+        self.queues.iter().map(|queue| Lane::Writers(queue.clone()))
+    }
+
+    /// Whether it holds all writers back while it waits for this. A writer that misses nothing waits for its own source
+    /// alone, and others may pass it.
+    fn holds_writers_back(&self, missing: &Missing) -> bool {
+        self.writes && !missing.groups.is_empty()
     }
 }
 
 /// A command that waits.
 struct Held<T> {
     candidate: Candidate<T>,
-    /// What is not read yet.
-    missing: Missing,
+    /// The records that are not read yet.
+    groups: BTreeSet<Group>,
+    /// Whether bodies are not read yet.
+    awaits_bodies: bool,
 }
 
 /// The commands that wait, in the order of arrival.
 pub(super) struct Lanes<T> {
     held: BTreeMap<u64, Held<T>>,
+    /// Those in each lane. The one that is being decided is still in its lanes.
     lanes: HashMap<Lane, BTreeSet<u64>>,
     about_all: BTreeSet<u64>,
+    /// Which commands wait for a group.
+    awaiting: HashMap<Group, BTreeSet<u64>>,
     /// Those that can be decided.
     ready: BTreeSet<u64>,
     /// Those that were tried too often.
-    late: BTreeSet<u64>,
+    late: BTreeMap<u64, BTreeSet<EntityName>>,
     next: u64,
+    /// How often a command was looked at.
+    #[cfg(test)]
+    looks: u64,
 }
 
 impl<T> Default for Lanes<T> {
@@ -137,9 +171,12 @@ impl<T> Default for Lanes<T> {
             held: BTreeMap::new(),
             lanes: HashMap::new(),
             about_all: BTreeSet::new(),
+            awaiting: HashMap::new(),
             ready: BTreeSet::new(),
-            late: BTreeSet::new(),
+            late: BTreeMap::new(),
             next: 0,
+            #[cfg(test)]
+            looks: 0,
         }
     }
 }
@@ -154,9 +191,14 @@ impl<T> Lanes<T> {
         !self.ready.is_empty()
     }
 
-    /// Whether due work must rest, because it has changed again and again what a command needs.
+    /// Whether a command was tried too often.
     pub(super) fn is_any_late(&self) -> bool {
         !self.late.is_empty()
+    }
+
+    /// The queues of commands that were tried too often: due work has changed again and again what they need.
+    pub(super) fn late_queues(&self) -> BTreeSet<&EntityName> {
+        self.late.values().flatten().collect()
     }
 
     /// The tickets of those that wait, in the order of arrival.
@@ -164,11 +206,26 @@ impl<T> Lanes<T> {
         self.held.values().map(|held| &held.candidate.ticket)
     }
 
+    /// The tickets of those whose records are not read yet.
+    pub(super) fn waiting_for_records(&self) -> impl Iterator<Item = &T> {
+        let held = self.held.values();
+        held.filter(|held| !held.groups.is_empty())
+            .map(|held| &held.candidate.ticket)
+    }
+
+    /// How often each was tried.
+    pub(super) fn tries(&self) -> impl Iterator<Item = (&T, u32)> {
+        self.held.values().map(|held| {
+            let tries = held.candidate.place.as_ref().map_or(0, |place| place.tries);
+            (&held.candidate.ticket, tries)
+        })
+    }
+
     /// The queues of those that wait.
     pub(super) fn queues(&self) -> BTreeSet<&EntityName> {
-        let keys = self.held.values();
-        let keys = keys.filter_map(|held| held.candidate.place.as_ref());
-        keys.flat_map(|place| place.keys.queues()).collect()
+        let places = self.held.values();
+        let places = places.filter_map(|held| held.candidate.place.as_ref());
+        places.flat_map(|place| &place.keys.queues).collect()
     }
 
     /// The first command that can be decided.
@@ -179,8 +236,23 @@ impl<T> Lanes<T> {
 
     /// Takes it. It keeps its lanes until it is [done](Lanes::leave) or waits again.
     pub(super) fn take_front(&mut self) -> Option<Candidate<T>> {
-        let id = self.ready.pop_first()?;
-        Some(self.held.remove(&id)?.candidate)
+        let id = *self.ready.first()?;
+        self.take(id)
+    }
+
+    /// Takes a command that waits. It keeps its lanes until it is [done](Lanes::leave) or waits again.
+    pub(super) fn take(&mut self, id: u64) -> Option<Candidate<T>> {
+        self.ready.remove(&id);
+        let held = self.held.remove(&id)?;
+        for group in &held.groups {
+            if let Some(all) = self.awaiting.get_mut(group) {
+                all.remove(&id);
+                if all.is_empty() {
+                    self.awaiting.remove(group);
+                }
+            }
+        }
+        Some(held.candidate)
     }
 
     /// Whether a command has to wait behind others, and is not one of those yet.
@@ -189,83 +261,164 @@ impl<T> Lanes<T> {
             return false;
         }
         let keys = Keys::of(source, &candidate.command);
-        let is_taken = |lane: &Lane| self.lanes.contains_key(lane);
         keys.is_about_all
             || keys.writes && !self.about_all.is_empty()
-            || keys.lanes.iter().any(is_taken)
+            || keys.lanes.iter().any(|lane| self.is_taken(lane))
+            || keys.writes && keys.of_writers().any(|lane| self.is_taken(&lane))
     }
 
-    /// Lets a command wait for what is missing, and for those before it in its lanes.
-    pub(super) fn wait(&mut self, mut candidate: Candidate<T>, source: Source, missing: Missing) {
+    fn is_taken(&self, lane: &Lane) -> bool {
+        self.lanes.contains_key(lane)
+    }
+
+    /// Lets a command wait for what is missing, and for those before it in its lanes. Returns its number.
+    pub(super) fn wait(
+        &mut self,
+        mut candidate: Candidate<T>,
+        source: Source,
+        missing: &Missing,
+    ) -> u64 {
         let mut place = match candidate.place.take() {
-            Some(place) => place,
-            None => Box::new(self.enter(Keys::of(source, &candidate.command))),
+            Some(mut place) => {
+                self.change_lanes(&mut place, missing);
+                place
+            }
+            None => Box::new(self.enter(Keys::of(source, &candidate.command), missing)),
         };
         place.tries += 1;
         let id = place.id;
-        if place.tries > TRIES_MAX && self.late.insert(id) {
-            self.let_nothing_pass(&mut place);
+        if place.tries > TRIES_MAX && !self.late.contains_key(&id) {
+            // Nothing of its queues changes until it was decided.
+            self.late.insert(id, place.keys.queues.clone());
+            self.hold_writers_back(&mut place);
         }
         candidate.place = Some(place);
-        self.held.insert(id, Held { candidate, missing });
-        self.find_ready();
+        for group in &missing.groups {
+            self.awaiting.entry(*group).or_default().insert(id);
+        }
+        let held = Held {
+            candidate,
+            groups: missing.groups.clone(),
+            awaits_bodies: !missing.bodies.is_empty(),
+        };
+        self.held.insert(id, held);
+        self.look_at(id);
+        self.look_at_all_behind(id);
+        id
     }
 
-    fn enter(&mut self, keys: Keys) -> Place {
+    fn enter(&mut self, keys: Keys, missing: &Missing) -> Place {
         let id = self.next;
         self.next += 1;
-        for lane in &keys.lanes {
+        let mut lanes = keys.lanes.clone();
+        let waits_for_writers = || keys.of_writers().any(|lane| self.is_taken(&lane));
+        if keys.holds_writers_back(missing) || keys.writes && waits_for_writers() {
+            lanes.extend(keys.of_writers());
+        }
+        for lane in &lanes {
             self.lanes.entry(lane.clone()).or_default().insert(id);
         }
         if keys.is_about_all {
             self.about_all.insert(id);
         }
-        Place { id, keys, tries: 0 }
+        Place {
+            id,
+            keys,
+            lanes,
+            tries: 0,
+        }
     }
 
-    /// Makes a reader that was tried too often a writer: nothing of its queues changes until it was decided.
-    fn let_nothing_pass(&mut self, place: &mut Place) {
-        let queues: BTreeSet<EntityName> = place.keys.queues().cloned().collect();
-        for queue in queues {
-            let lane = Lane::Writers(queue);
-            if !place.keys.lanes.contains(&lane) {
-                self.lanes.entry(lane.clone()).or_default().insert(place.id);
-                place.keys.lanes.push(lane);
+    /// Lets a command that was tried hold writers back, or not any more, by what it misses now.
+    fn change_lanes(&mut self, place: &mut Place, missing: &Missing) {
+        if place.keys.holds_writers_back(missing) {
+            self.hold_writers_back(place);
+        } else if !self.late.contains_key(&place.id) {
+            let is_kept = |lane: &mut Lane| matches!(lane, Lane::Takers(_) | Lane::Of(..));
+            let left: Vec<Lane> = place.lanes.extract_if(.., |lane| !is_kept(lane)).collect();
+            self.leave_lanes(place.id, left);
+        }
+    }
+
+    /// Makes a command a writer of its queues, also if it reads.
+    fn hold_writers_back(&mut self, place: &mut Place) {
+        let id = place.id;
+        for lane in place.keys.of_writers() {
+            if !place.lanes.contains(&lane) {
+                let all = self.lanes.entry(lane.clone()).or_default();
+                // It came before these.
+                for behind in all.range(id..) {
+                    self.ready.remove(behind);
+                }
+                all.insert(id);
+                place.lanes.push(lane);
             }
         }
     }
 
-    /// Ends the wait of a command, if it has waited.
-    pub(super) fn leave(&mut self, candidate: &mut Candidate<T>) {
-        let Some(place) = candidate.place.take() else {
-            return;
-        };
-        let Place { id, keys, .. } = *place;
-        for lane in keys.lanes {
+    fn leave_lanes(&mut self, id: u64, lanes: Vec<Lane>) {
+        let mut next = BTreeSet::new();
+        for lane in lanes {
             if let Some(all) = self.lanes.get_mut(&lane) {
                 all.remove(&id);
-                if all.is_empty() {
-                    self.lanes.remove(&lane);
+                match all.first() {
+                    Some(first) => drop(next.insert(*first)),
+                    None => drop(self.lanes.remove(&lane)),
                 }
             }
         }
-        self.about_all.remove(&id);
-        self.late.remove(&id);
-        self.find_ready();
+        for id in next {
+            self.look_at(id);
+        }
     }
 
-    fn find_ready(&mut self) {
-        let ready = self.held.iter().filter(|(id, held)| {
+    /// Ends the wait of a command, if it has waited. Returns its number.
+    pub(super) fn leave(&mut self, candidate: &mut Candidate<T>) -> Option<u64> {
+        let Place { id, lanes, .. } = *candidate.place.take()?;
+        self.late.remove(&id);
+        self.leave_lanes(id, lanes);
+        if self.about_all.remove(&id) {
+            // All writers may have waited for it.
+            let all: Vec<u64> = self.held.keys().copied().collect();
+            for id in all {
+                self.look_at(id);
+            }
+        }
+        self.look_at_all_behind(id);
+        Some(id)
+    }
+
+    /// Looks whether a command can be decided.
+    fn look_at(&mut self, id: u64) {
+        #[cfg(test)]
+        {
+            self.looks += 1;
+        }
+        let is_ready = self.held.get(&id).is_some_and(|held| {
             let place = held.candidate.place.as_deref();
-            held.missing.is_empty() && place.is_some_and(|place| self.is_first(**id, place))
+            let has_all = held.groups.is_empty() && !held.awaits_bodies;
+            has_all && place.is_some_and(|place| self.is_first(id, place))
         });
-        self.ready = ready.map(|(id, _)| *id).collect();
+        if is_ready {
+            self.ready.insert(id);
+        } else {
+            self.ready.remove(&id);
+        }
+    }
+
+    /// Looks at the first command that waits for all, after another one came back or was decided.
+    fn look_at_all_behind(&mut self, id: u64) {
+        if let Some(all) = self.about_all.first().copied()
+            && all > id
+        {
+            self.look_at(all);
+        }
     }
 
     fn is_first(&self, id: u64, place: &Place) -> bool {
         let keys = &place.keys;
         let is_first_of = |all: &BTreeSet<u64>| all.first().is_none_or(|first| *first >= id);
-        let mut lanes = keys.lanes.iter().filter_map(|lane| self.lanes.get(lane));
+        let mut lanes = place.lanes.iter().filter_map(|lane| self.lanes.get(lane));
         let is_behind_all = self
             .held
             .first_key_value()
@@ -275,24 +428,24 @@ impl<T> Lanes<T> {
             && (!keys.is_about_all || is_behind_all)
     }
 
-    /// Notes that a group was read, or is gone. If it could not be read, returns the tickets of those that need it:
-    /// nothing was done for them, and the next command that needs it tries again.
-    pub(super) fn note_read(&mut self, group: Group, is_read: bool) -> Vec<T> {
-        let mut failed = Vec::new();
-        for (id, held) in &mut self.held {
-            if held.missing.groups.remove(&group) && !is_read {
-                failed.push(*id);
+    /// Notes that a group was read, is gone, or could not be read. Returns those that have waited for it.
+    pub(super) fn note_read(&mut self, group: Group) -> BTreeSet<u64> {
+        let waited = self.awaiting.remove(&group).unwrap_or_default();
+        for id in &waited {
+            if let Some(held) = self.held.get_mut(id) {
+                held.groups.remove(&group);
             }
+            self.look_at(*id);
         }
-        let failed = failed.into_iter().filter_map(|id| self.held.remove(&id));
-        let failed: Vec<_> = failed.map(|held| held.candidate).collect();
-        let tickets = failed.into_iter().map(|mut candidate| {
-            self.leave(&mut candidate);
-            candidate.ticket
-        });
-        let tickets = tickets.collect();
-        self.find_ready();
-        tickets
+        waited
+    }
+
+    /// Notes that the bodies are in memory that a command waits for.
+    pub(super) fn note_bodies(&mut self, id: u64) {
+        if let Some(held) = self.held.get_mut(&id) {
+            held.awaits_bodies = false;
+            self.look_at(id);
+        }
     }
 
     /// Takes all of them.
@@ -301,3 +454,6 @@ impl<T> Lanes<T> {
         all.held.into_values().map(|held| held.candidate.ticket)
     }
 }
+
+#[cfg(test)]
+mod tests;

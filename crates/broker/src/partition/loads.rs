@@ -1,41 +1,108 @@
 //! Reads what decisions miss, on another thread.
 //!
-//! What several commands miss is read once. What a turn misses is read by one job, as far as its bound allows.
+//! What several commands miss is read once. What a turn misses is read by one job, as far as its bound allows. What
+//! could not be read is not asked for again for a while: who needs it meanwhile is rejected, or rests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kew_engine::{Group, GroupRead, GroupToRead, Incarnation, Missing, Sealing, Ticked};
+use kew_engine::bus::Behind;
+use kew_engine::{
+    BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, Sealing, Turn,
+};
 use kew_log::{BootTime, Job};
 
+use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::lanes::Candidate;
-use super::{Partition, Rejection, Reply};
-use crate::Source;
+use super::rests::Rests;
+use super::{Partition, Rejection, Reply, to_log};
+use crate::{Source, Target};
 
 /// The most groups that one job reads: 8,192 messages.
 const GROUPS_AT_ONCE: usize = 64;
 
-/// How long due work rests if what it needs could not be read.
-const RETRY_INTERVAL_MS: u64 = 1000;
+/// How long nothing is asked for again that could not be read.
+pub(super) const RETRY_INTERVAL_MS: u64 = 1000;
 
 /// What is to be read, and what is being read.
 #[derive(Default)]
 pub(super) struct Loads {
     asked: BTreeSet<Group>,
     under_way: BTreeSet<Group>,
+    /// What could not be read, and until when it is not asked for again.
+    failing: BTreeMap<Group, BootTime>,
+    /// What could not be read since the last turn. The next one knows the time.
+    failed: Vec<Group>,
+    now: BootTime,
     /// The entities of what was read since the last turn: it stays in memory until the next one has used it.
     read: BTreeSet<Incarnation>,
-    /// Set if everything that is due waits for a read: until then, or until something was read.
-    due_waits_until: Option<BootTime>,
+    pub(super) bodies: Bodies,
+    pub(super) rests: Rests,
 }
 
-/// What a job has read: `None` what could not be.
-type Read = Vec<(Group, Option<GroupRead>)>;
+/// What a job has read.
+pub(super) enum Loaded {
+    /// `None` what could not be.
+    Groups(Vec<(Group, Option<GroupRead>)>),
+    Bodies(ReadBodies),
+}
 
 impl Loads {
-    pub(super) fn ask(&mut self, missing: &Missing) {
-        let groups = missing.groups.iter();
-        let groups = groups.filter(|group| !self.under_way.contains(group));
-        self.asked.extend(groups);
+    /// Begins a turn, and the pauses of what failed since the last one: a read may take longer than a pause before it
+    /// fails.
+    pub(super) fn begin_turn(&mut self, now: BootTime) {
+        self.now = now;
+        self.bodies.begin_turn(now);
+        let until = now.plus_ms(RETRY_INTERVAL_MS);
+        for group in std::mem::take(&mut self.failed) {
+            self.failing.insert(group, until);
+            self.rests.put_off(group.entity, until);
+        }
+    }
+
+    /// Whether a pause begins with the next turn.
+    pub(super) fn awaits_turn(&self) -> bool {
+        !self.failed.is_empty() || self.bodies.awaits_turn()
+    }
+
+    /// Whether something of this could not be read a moment ago.
+    fn is_failing(&self, missing: &Missing) -> bool {
+        let rests = |group: &Group| {
+            let until = self.failing.get(group);
+            until.is_some_and(|until| !until.has_passed(self.now))
+        };
+        self.bodies.is_failing(&missing.bodies)
+            || !self.failing.is_empty() && missing.groups.iter().any(rests)
+    }
+
+    /// Looks for bodies behind those that a command misses, if there is room to read them ahead.
+    pub(super) fn look_behind(
+        &self,
+        turn: &mut Turn<'_>,
+        command: &Command,
+        missing: &Missing,
+    ) -> Behind {
+        if missing.bodies.is_empty() || self.is_failing(missing) {
+            return Behind::default();
+        }
+        let target = Target::of(command);
+        match self.bodies.room_ahead(target, &missing.bodies) {
+            0 => Behind::default(),
+            room_bytes => turn.bodies_behind(command, room_bytes),
+        }
+    }
+
+    /// Asks for what is not read yet. Returns until when something of it is not asked for, because it could not be read.
+    pub(super) fn ask(&mut self, missing: &Missing, now: BootTime) -> Option<BootTime> {
+        self.failing.retain(|_, until| !until.has_passed(now));
+        let mut put_off = None;
+        for group in &missing.groups {
+            match self.failing.get(group) {
+                Some(until) => put_off = put_off.max(Some(*until)),
+                None if self.under_way.contains(group) => {}
+                None => drop(self.asked.insert(*group)),
+            }
+        }
+        put_off
     }
 
     /// The entities whose records stay in memory, because they were read for a decision or will be.
@@ -51,27 +118,88 @@ impl Loads {
         self.read.clear();
     }
 
-    /// When due work goes on that waits for a read. `None` if none waits.
-    pub(super) fn due_waits_until(&self) -> Option<BootTime> {
-        self.due_waits_until
-    }
-
-    /// Asks for what a tick misses.
-    pub(super) fn note_ticked(&mut self, ticked: &Ticked) {
-        self.ask(&ticked.missing);
-        if ticked.missing.is_empty() || ticked.more_is_due {
-            self.due_waits_until = None;
-        } else if self.due_waits_until.is_none() {
-            self.due_waits_until = Some(BootTime::NEVER);
+    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest.
+    pub(super) fn note_ticked(&mut self, missing: &Missing, now: BootTime) {
+        self.ask(missing, now);
+        for group in &missing.groups {
+            let until = self.failing.get(group).copied();
+            let until = until.unwrap_or(BootTime::NEVER);
+            self.rests.await_read(group.entity, until);
         }
     }
 }
 
 impl<T> Partition<T> {
-    /// Lets a command wait until what is missing was read.
-    pub(super) fn wait_for(&mut self, candidate: Candidate<T>, source: Source, missing: Missing) {
-        self.loads.ask(&missing);
-        self.lanes.wait(candidate, source, missing);
+    /// Lets a command wait until what is missing was read. It is rejected if that could not be read a moment ago.
+    ///
+    /// `behind` are bodies that the next commands on its queue are likely to need.
+    pub(super) fn wait_for(
+        &mut self,
+        mut candidate: Candidate<T>,
+        source: Source,
+        missing: Missing,
+        behind: Vec<BodyLocation>,
+        replies: &mut Vec<(T, Reply)>,
+    ) {
+        let is_failing = self.loads.is_failing(&missing);
+        self.loads.ask(&missing, self.now.boot);
+        if is_failing {
+            self.leave(&mut candidate, replies);
+            replies.push((candidate.ticket, Err(Rejection::ReadFailed)));
+            return;
+        }
+        let target = Target::of(&candidate.command);
+        let id = self.lanes.wait(candidate, source, &missing);
+        if !missing.bodies.is_empty() {
+            self.loads.bodies.pass_by(target, &missing.bodies);
+            let ended = self.loads.bodies.ask(id, &missing);
+            self.loads.bodies.ask_ahead(id, target, behind);
+            self.note_bodies(ended, replies);
+        }
+    }
+
+    /// Lets a command wait behind others. What it is likely to need is read meanwhile.
+    pub(super) fn wait_behind(
+        &mut self,
+        candidate: Candidate<T>,
+        source: Source,
+        mut missing: Missing,
+    ) {
+        self.loads.ask(&missing, self.now.boot);
+        let failing = &self.loads.failing;
+        missing.groups.retain(|group| !failing.contains_key(group));
+        self.lanes.wait(candidate, source, &missing);
+    }
+
+    /// Ends the wait of a command, if it has waited.
+    pub(super) fn leave(&mut self, candidate: &mut Candidate<T>, replies: &mut Vec<(T, Reply)>) {
+        if let Some(id) = self.lanes.leave(candidate) {
+            self.release_bodies(id, replies);
+        }
+    }
+
+    /// Drops the bodies that a command has waited for.
+    pub(super) fn release_bodies(&mut self, id: u64, replies: &mut Vec<(T, Reply)>) {
+        let ended = self.loads.bodies.release(id);
+        self.note_bodies(ended, replies);
+    }
+
+    /// Lets commands go on whose bodies are in memory, and rejects those whose bodies cannot be read now.
+    fn note_bodies(&mut self, ended: Ended, replies: &mut Vec<(T, Reply)>) {
+        for id in ended.ready {
+            self.lanes.note_bodies(id);
+        }
+        for id in ended.failed {
+            self.reject_unread(id, replies);
+        }
+    }
+
+    /// Rejects a command for which something cannot be read now: nothing was done for it.
+    fn reject_unread(&mut self, id: u64, replies: &mut Vec<(T, Reply)>) {
+        if let Some(mut candidate) = self.lanes.take(id) {
+            self.leave(&mut candidate, replies);
+            replies.push((candidate.ticket, Err(Rejection::ReadFailed)));
+        }
     }
 
     /// The next job that reads, if something is to be read.
@@ -83,37 +211,77 @@ impl<T> Partition<T> {
             match self.state.to_read(group) {
                 Some(group) => to_read.push(group),
                 // All of its messages are gone. Nobody fails for that.
-                None => drop(self.lanes.note_read(group, true)),
+                None => {
+                    self.lanes.note_read(group);
+                    self.loads.rests.end_read(group.entity, &mut self.state);
+                }
             }
+        }
+        if to_read.is_empty() {
+            return self.next_body_load();
         }
         let groups = to_read.iter().map(GroupToRead::group);
         self.loads.under_way.extend(groups);
-        (!to_read.is_empty()).then(|| Job::load(move || read(to_read)))
+        Some(Job::load(move || Loaded::Groups(read_groups(to_read))))
+    }
+
+    fn next_body_load(&mut self) -> Option<Job> {
+        let is_reading = !self.loads.under_way.is_empty();
+        let find = |body| self.log.body(to_log(body));
+        let to_read = self.loads.bodies.next(find, is_reading);
+        let is_empty = to_read.is_empty();
+        let read = move || Loaded::Bodies(bodies::read(to_read));
+        (!is_empty).then(|| Job::load(read))
     }
 
     /// Takes what a job has read.
-    pub(super) fn take_read(&mut self, read: Read, replies: &mut Vec<(T, Reply)>) {
-        let mut is_any_failed = false;
-        for (group, read) in read {
-            self.loads.under_way.remove(&group);
-            let is_read = read.is_some();
-            is_any_failed |= !is_read;
-            if let Some(read) = read {
-                self.loads.read.insert(group.entity);
-                // If its run is on another page by now, the command that needs it asks again.
-                self.state.take_read(read);
+    pub(super) fn take_read(&mut self, loaded: Loaded, replies: &mut Vec<(T, Reply)>) {
+        match loaded {
+            Loaded::Bodies(read) => {
+                let ended = self.loads.bodies.take(read);
+                self.note_bodies(ended, replies);
             }
-            let failed = self.lanes.note_read(group, is_read).into_iter();
-            replies.extend(failed.map(|ticket| (ticket, Err(Rejection::Unreadable))));
+            Loaded::Groups(read) => {
+                for (group, read) in read {
+                    self.loads.under_way.remove(&group);
+                    match read {
+                        Some(read) => self.take_group(group, read),
+                        None => self.put_off(group, replies),
+                    }
+                }
+            }
         }
-        if self.loads.due_waits_until.is_some() {
-            let retry_at = self.now.boot.plus_ms(RETRY_INTERVAL_MS);
-            self.loads.due_waits_until = is_any_failed.then_some(retry_at);
+    }
+
+    fn take_group(&mut self, group: Group, read: GroupRead) {
+        self.loads.read.insert(group.entity);
+        // If its run is on another page by now, the command that needs it asks again.
+        self.state.take_read(read);
+        self.lanes.note_read(group);
+        self.loads.rests.end_read(group.entity, &mut self.state);
+    }
+
+    fn put_off(&mut self, group: Group, replies: &mut Vec<(T, Reply)>) {
+        self.loads.failing.insert(group, BootTime::NEVER);
+        self.loads.failed.push(group);
+        for id in self.lanes.note_read(group) {
+            self.reject_unread(id, replies);
         }
+    }
+
+    /// Lets entities rest of which nothing may change, or needs a read, and others no longer.
+    pub(super) fn let_rest(&mut self) {
+        let late = self.lanes.late_queues().into_iter();
+        let late = late.flat_map(|queue| self.state.incarnations_of(queue));
+        let late: BTreeSet<Incarnation> = late.collect();
+        self.loads
+            .rests
+            .begin_turn(self.now.boot, late, &mut self.state);
     }
 
     /// Rejects the commands that wait for a read: nothing was done for them.
     pub fn reject_waiting(&mut self, replies: &mut Vec<(T, Reply)>) {
+        self.loads.bodies.release_all();
         let waiting = self.lanes.drain();
         replies.extend(waiting.map(|ticket| (ticket, Err(Rejection::Stopped))));
     }
@@ -121,6 +289,26 @@ impl<T> Partition<T> {
     /// The tickets of the commands that wait for a read, in the order of arrival.
     pub fn waiting(&self) -> impl Iterator<Item = &T> {
         self.lanes.tickets()
+    }
+
+    /// The tickets of those that wait for records.
+    pub fn waiting_for_records(&self) -> impl Iterator<Item = &T> {
+        self.lanes.waiting_for_records()
+    }
+
+    /// Whether a command waits for bodies.
+    pub fn is_body_awaited(&self) -> bool {
+        self.loads.bodies.is_any_wanted()
+    }
+
+    /// Whether due work of an entity waits for a read.
+    pub fn is_due_work_waiting(&self) -> bool {
+        self.loads.rests.is_any_reading()
+    }
+
+    /// How often each of them was tried.
+    pub fn tries(&self) -> impl Iterator<Item = (&T, u32)> {
+        self.lanes.tries()
     }
 
     /// Takes records of messages out of memory: `choose` says what becomes of each run of an entity. What decisions
@@ -139,18 +327,15 @@ impl<T> Partition<T> {
     }
 }
 
-fn read(groups: Vec<GroupToRead>) -> Read {
+fn read_groups(groups: Vec<GroupToRead>) -> Vec<(Group, Option<GroupRead>)> {
     let groups = groups.into_iter();
     let read = groups.map(|to_read| {
         let group = to_read.group();
         let read = to_read.read();
         if let Err(error) = &read {
-            tracing::error!(%error, "messages cannot be read: commands that need them are refused");
+            tracing::error!(%error, "messages cannot be read: commands that need them are to be tried again");
         }
         (group, read.ok())
     });
     read.collect()
 }
-
-/// What [`Partition::take_read`] takes.
-pub(super) type Loaded = Read;

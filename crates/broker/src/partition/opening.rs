@@ -89,6 +89,7 @@ impl<T> Partition<T> {
             maintenance: Maintenance::default(),
             lanes: Lanes::default(),
             loads: Loads::default(),
+            is_awaited: |_| true,
             stopped: false,
         };
         if !partition.state.is_initialized() {
@@ -123,6 +124,7 @@ impl<T> Partition<T> {
         let mut journal = Writing {
             batch: &mut batch,
             log: &self.log,
+            bodies: None,
         };
         let command = Command::Initialize {
             secret,

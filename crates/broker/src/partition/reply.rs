@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use kew_engine::{BodyLocation, Decision, Outcome, Refusal, Scope};
 use kew_log::Body;
 use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
 use super::{Partition, to_log};
-use crate::Unread;
-use crate::unread::has_locks;
+use crate::AnswerBodies;
 
 /// A successful answer.
 #[derive(Debug)]
@@ -17,19 +17,16 @@ pub struct Answered {
     /// The engine's answer.
     pub outcome: Outcome,
     /// The bodies of its messages, in the order of the messages.
-    pub bodies: Vec<Body>,
-    /// Set if messages with a lock are to be deleted once they are read: see [`crate::Broker::read`].
-    pub unread: Option<Unread>,
+    pub bodies: AnswerBodies,
 }
 
 impl Answered {
     /// How many bytes [`Answer::at_once`](crate::Answer::at_once) may copy.
     pub fn size_to_copy_bytes(&self) -> u64 {
-        let in_files = self.bodies.iter().filter(|it| it.is_in_file());
-        let size = in_files.map(Body::len_bytes).sum();
-        match self.unread {
-            None if size <= Body::CACHED_SIZE_MAX_BYTES => size,
-            None | Some(_) => 0,
+        let size_bytes = self.bodies.size_in_files_bytes();
+        match size_bytes <= Body::CACHED_SIZE_MAX_BYTES {
+            true => size_bytes,
+            false => 0,
         }
     }
 }
@@ -49,23 +46,33 @@ pub enum Rejection {
     /// The partition has stopped: whether the command was carried out is unknown.
     #[error("the partition has stopped")]
     Stopped,
-    /// A message to receive and delete is damaged on the disk, and was left there; or messages that the command needs
-    /// could not be read now.
-    #[error("the message is damaged on the disk, and was not deleted")]
-    Unreadable,
+    /// Messages that the command needs cannot be read now; nothing has changed. It can be tried again.
+    #[error("messages that the command needs cannot be read from the disk now")]
+    ReadFailed,
 }
 
 /// The result of a command.
 pub type Reply = Result<Answered, Rejection>;
 
+/// A command that was decided: its ticket, and whether the bodies of its answer were read before.
+pub(super) struct Decided<T> {
+    pub(super) ticket: T,
+    pub(super) has_bodies: bool,
+    pub(super) decision: Decision,
+}
+
 impl<T> Partition<T> {
     pub(super) fn answer(
         &mut self,
-        (ticket, unread): (T, Option<Unread>),
-        decision: Decision,
-        pinned: &HashMap<BodyLocation, Body>,
+        decided: Decided<T>,
+        pinned: &HashMap<BodyLocation, Bytes>,
         replies: &mut Vec<(T, Reply)>,
     ) {
+        let Decided {
+            ticket,
+            has_bodies,
+            decision,
+        } = decided;
         let record = match decision.scope {
             Scope::Entity(entity) => self.last_record_of.get(&entity).copied(),
             Scope::BusQueue(queue) => queue
@@ -78,7 +85,13 @@ impl<T> Partition<T> {
             Scope::Everything => self.last_record,
         };
         let reply = match decision.result {
-            Ok(outcome) => Ok(self.with_bodies(outcome, unread, pinned)),
+            Ok(outcome) => {
+                let bodies = match has_bodies {
+                    true => self.bodies_read(&outcome, pinned),
+                    false => self.bodies_stored(&outcome),
+                };
+                Ok(Answered { outcome, bodies })
+            }
             Err(refusal) => Err(Rejection::Refused(refusal)),
         };
         match record {
@@ -91,28 +104,28 @@ impl<T> Partition<T> {
         }
     }
 
+    /// The bodies that were read before their messages were removed.
+    fn bodies_read(
+        &mut self,
+        outcome: &Outcome,
+        pinned: &HashMap<BodyLocation, Bytes>,
+    ) -> AnswerBodies {
+        let bodies = outcome.bodies().into_iter().map(|location| {
+            self.loads.bodies.use_up(location);
+            let pinned = pinned.get(&location).cloned();
+            // A body of the same turn is in memory, because its batch is not on the disk yet.
+            let body = pinned.or_else(|| self.log.body(to_log(location))?.in_memory());
+            body.expect("a message is removed only once its bytes are in memory")
+        });
+        AnswerBodies::Read(bodies.collect())
+    }
+
     /// Looks bodies up now: their segments stay readable as long as the answer exists.
-    fn with_bodies(
-        &self,
-        outcome: Outcome,
-        unread: Option<Unread>,
-        pinned: &HashMap<BodyLocation, Body>,
-    ) -> Answered {
-        let bodies = outcome
-            .bodies()
-            .into_iter()
-            .map(|location| {
-                let pinned = pinned.get(&location).cloned();
-                pinned
-                    .or_else(|| self.log.body(to_log(location)))
-                    .unwrap_or_else(|| Body::gone(to_log(location)))
-            })
-            .collect();
-        let unread = unread.filter(|_| has_locks(&outcome));
-        Answered {
-            outcome,
-            bodies,
-            unread,
-        }
+    fn bodies_stored(&self, outcome: &Outcome) -> AnswerBodies {
+        let bodies = outcome.bodies().into_iter().map(|location| {
+            let body = self.log.body(to_log(location));
+            body.unwrap_or_else(|| Body::gone(to_log(location)))
+        });
+        AnswerBodies::Stored(bodies.collect())
     }
 }

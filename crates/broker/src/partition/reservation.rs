@@ -29,19 +29,22 @@ impl<T> Partition<T> {
         commands: &mut impl Waiting<T>,
     ) -> Result<(Reservation, Space), WaitForJob> {
         let first = self.lanes.front_mut().or_else(|| commands.front_mut());
+        let plenty = Space::Plenty {
+            due_budget: self.options.due_budget,
+        };
         let first = first.map_or(0, |command| {
-            Space::Plenty.needed_bytes(&command.describe(), &self.state)
+            plenty.needed_bytes(&command.describe(), &self.state)
         });
         let first = first.max(self.moves_size_bytes());
         // One that needs more is refused.
-        let first = first.min(Space::Plenty.turn_bytes());
+        let first = first.min(plenty.turn_bytes());
         let due_bytes = u64::from(self.options.tick_budget) * DUE_SIZE_BYTES_MAX;
         let reserved = self.log.reserve_room(first + due_bytes);
         match reserved {
             Ok(reservation) => {
                 self.space_retry_at = None;
                 self.is_without_room = false;
-                return Ok((reservation, Space::Plenty));
+                return Ok((reservation, plenty));
             }
             Err(ReserveError::NotPrepared) => return Err(WaitForJob),
             Err(ReserveError::NoSpace) => {}

@@ -1,6 +1,6 @@
 //! What a turn may write: with plenty of space, on a full disk, and with no space at all.
 
-use kew_engine::{Class, Command, DUE_BUDGET, Description, State};
+use kew_engine::{Class, Command, Description, State};
 use kew_log::{BATCH_SIZE_BYTES_MAX, Log};
 
 /// How many due events a turn may add on a full disk.
@@ -18,7 +18,10 @@ const SETTLEMENTS_SIZE_BYTES: u64 = 64 * 1024;
 /// The space that the log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
-    Plenty,
+    Plenty {
+        /// How many due events of a bus queue a command on it carries out first.
+        due_budget: u32,
+    },
     /// The disk is full. Commands that free messages are admitted, so that the disk can be drained.
     SettlementOnly {
         /// The largest command that is admitted.
@@ -34,7 +37,7 @@ impl Space {
     /// Whether a command that writes is admitted. It needs this many bytes of a batch.
     pub(super) fn admits(self, command: &Description<'_>, needed: u64) -> bool {
         match self {
-            Self::Plenty => true,
+            Self::Plenty { .. } => true,
             Self::SettlementOnly {
                 size_bytes_max,
                 takes_bodies,
@@ -53,7 +56,7 @@ impl Space {
     /// Whether bodies may move that need this many bytes of a batch.
     pub(super) fn takes_moves(self, needed: u64, log: &Log) -> bool {
         match self {
-            Self::Plenty => true,
+            Self::Plenty { .. } => true,
             Self::SettlementOnly { size_bytes_max, .. } => {
                 needed <= size_bytes_max && log.takes_moved_bodies()
             }
@@ -66,7 +69,7 @@ impl Space {
     pub(super) fn turn_bytes(self) -> u64 {
         match self {
             // The rest is for what is due.
-            Self::Plenty => BATCH_SIZE_BYTES_MAX / 8 * 7,
+            Self::Plenty { .. } => BATCH_SIZE_BYTES_MAX / 8 * 7,
             Self::SettlementOnly { size_bytes_max, .. } => size_bytes_max,
             Self::None => 0,
         }
@@ -95,7 +98,7 @@ impl Space {
     /// How many due events of a bus queue a command on it carries out first.
     pub(super) fn due_budget(self) -> u32 {
         match self {
-            Self::Plenty => DUE_BUDGET,
+            Self::Plenty { due_budget } => due_budget,
             Self::SettlementOnly { .. } => SETTLEMENT_DUE_BUDGET,
             Self::None => 0,
         }

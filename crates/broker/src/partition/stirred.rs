@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_engine::bus::{Arrival, Awaited, BusOutcome, Receives};
-use kew_engine::{Description, EntityName, Incarnation, Outcome, Refusal, State, Token};
+use kew_engine::bus::{Arrival, Awaited, BusOutcome, BusRefusal, Receives};
+use kew_engine::{Description, EntityName, Incarnation, Outcome, Refusal, State, Timestamp, Token};
 
+use super::Partition;
+use super::batch::Batch;
 use crate::Wake;
 
 /// A change that may concern waiting receivers. Which receivers is looked up only if any wait.
@@ -67,7 +69,7 @@ impl Taking {
                 Some(Self::Messages(queue.clone(), session))
             }
             Some(Receives::Session { queue }) => Some(Self::Session(queue.clone())),
-            Some(Receives::Deferred { .. }) | None => None,
+            None => None,
         }
     }
 
@@ -80,15 +82,15 @@ impl Taking {
         result: &Result<Outcome, Refusal>,
         state: &State,
     ) -> (Option<Stirred>, Option<(Incarnation, Awaited)>) {
-        let Ok(Outcome::Bus(outcome)) = result else {
-            return (None, None);
-        };
         match self {
             Self::Messages(queue, lock) => {
-                let BusOutcome::Received(taken) = outcome else {
-                    return (None, None);
+                let took_any = match result {
+                    Ok(Outcome::Bus(BusOutcome::Received(taken))) => !taken.is_empty(),
+                    // It found some, and has nothing of them.
+                    Err(Refusal::Bus(BusRefusal::MessageDamaged { .. })) => true,
+                    Ok(_) | Err(_) => return (None, None),
                 };
-                if taken.is_empty() {
+                if !took_any {
                     return (None, state.passed_over(&queue, lock));
                 }
                 // A session has one receiver, so no other receiver waits for its messages.
@@ -97,7 +99,7 @@ impl Taking {
                 (left, None)
             }
             Self::Session(queue) => {
-                let BusOutcome::SessionAccepted(_) = outcome else {
+                let Ok(Outcome::Bus(BusOutcome::SessionAccepted(_))) = result else {
                     return (None, None);
                 };
                 let left = state.has_session(&queue);
@@ -105,5 +107,30 @@ impl Taking {
                 (left, None)
             }
         }
+    }
+}
+
+impl<T> Partition<T> {
+    /// Expired messages may have hidden others. Once all of an entity's are gone, its receivers are woken. Only
+    /// entities of this turn are looked up: the others have what they had.
+    pub(super) fn uncover(&mut self, batch: &Batch, now: Timestamp) {
+        for entity in batch.entities.iter().chain(&batch.looked) {
+            if self.passed_over.is_empty() {
+                return;
+            }
+            if !self.state.may_have_expired(*entity, now) {
+                let uncovered = self.passed_over.remove(*entity);
+                let left = uncovered.map(|awaited| Stirred::Left(*entity, awaited));
+                self.stirred.extend(left);
+            }
+        }
+    }
+
+    /// Takes the receivers to wake because of decisions since the last call. Dropping the iterator discards
+    /// them.
+    pub fn take_wakes(&mut self) -> impl Iterator<Item = Wake> + '_ {
+        let state = &self.state;
+        let stirred = self.stirred.drain(..);
+        stirred.flat_map(move |stirred| stirred.wakes(state))
     }
 }

@@ -95,24 +95,26 @@ impl<T> Partition<T> {
         // With no room at all, due events wait until there is space.
         let due = self.state.next_deadline();
         let due = due.filter(|_| !self.is_without_room);
-        // What waits for a read goes on when that is done, or when it is tried again.
-        let waits_until = self.loads.due_waits_until();
-        let waits_until = waits_until.filter(|until| !until.has_passed(self.now.boot));
-        let retry = waits_until.filter(|until| due.is_some() && *until != BootTime::NEVER);
-        let ready = self.lanes.has_ready().then_some(self.now.boot);
+        // A turn ends the rest of entities that a late command needed as they were.
+        let is_rest_over = self.loads.rests.is_any_late() && !self.lanes.is_any_late();
+        let is_begun = self.lanes.has_ready() || self.loads.awaits_turn();
+        let ready = is_begun.then_some(self.now.boot);
+        let unused_at = self.loads.bodies.unused_at();
         // The rest of a snapshot is gathered soon, also if nothing else happens.
         let gather = self.is_gathering().then_some(self.now.boot);
         let all = [
             mark,
-            retry,
+            self.loads.rests.retry_at(),
+            is_rest_over.then_some(self.now.boot),
             self.space_retry_at,
             self.opening_retry_at,
             self.maintenance.next_wake(),
             gather,
             ready,
+            (unused_at != BootTime::NEVER).then_some(unused_at),
         ];
         Due {
-            time: due.filter(|_| waits_until.is_none()),
+            time: due,
             boot: all.into_iter().flatten().min(),
         }
     }

@@ -85,8 +85,8 @@ impl Driver {
 
     fn ask(&mut self, command: BusCommand) -> (BusOutcome, Vec<Bytes>) {
         let answered = self.bench.ask(Command::Bus(command)).unwrap();
-        let bodies = answered.bodies.iter().map(|body| body.read().unwrap());
-        let bodies = bodies.collect();
+        let bodies = answered.bodies.read().into_iter();
+        let bodies = bodies.map(|body| body.unwrap()).collect();
         match answered.outcome {
             Outcome::Bus(outcome) => (outcome, bodies),
             other => panic!("{other:?}"),

@@ -34,6 +34,7 @@ impl Sizes {
             snapshot_after_bytes: u64::MAX / 8,
             snapshot_after_effects: u64::MAX,
             tick_budget: 4,
+            due_budget: 64,
             run_length: RunLength::TINY,
             gather_steps: 1,
             replays_beside: true,

@@ -301,7 +301,7 @@ fn look(teller: &mut Teller, seen: &mut Vec<String>) {
         let Outcome::Bus(BusOutcome::Peeked(messages)) = &answered.outcome else {
             panic!("{answered:?}");
         };
-        let mut bodies = answered.bodies.iter().map(|body| body.read().unwrap());
+        let mut bodies = answered.bodies.read().into_iter().map(Result::unwrap);
         for message in messages {
             let bytes: Vec<_> = bodies.by_ref().take(1 + message.overlays.len()).collect();
             seen.push(format!(
@@ -338,7 +338,7 @@ fn examine(teller: &mut Teller, held: &Held) -> Vec<String> {
             queue: queue.clone(),
             session,
         });
-        let state = state.unwrap().bodies.remove(0).read().unwrap();
+        let state = state.unwrap().bodies.read().remove(0).unwrap();
         let renewed = teller.bus(BusCommand::RenewSession { queue, session });
         let next = teller.receive("sessions", 1, Some(session));
         seen.push(format!("{state:?} {renewed:?} {next:?}"));
@@ -374,7 +374,7 @@ fn examine(teller: &mut Teller, held: &Held) -> Vec<String> {
         },
     });
     let taken = taken.unwrap();
-    let bodies = taken.bodies.iter().map(|body| body.read().unwrap());
+    let bodies = taken.bodies.read().into_iter().map(Result::unwrap);
     seen.push(format!("{:?}", bodies.collect::<Vec<_>>()));
     // Then schedules are due, and locks have ended.
     teller.wait(400);

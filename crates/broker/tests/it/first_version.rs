@@ -204,8 +204,8 @@ fn examine(teller: &mut Teller, held: &[ReceivedMessage]) -> Vec<String> {
             let Outcome::Storage(StorageOutcome::Received(messages)) = &answer.outcome else {
                 panic!("{answer:?}");
             };
-            for (message, body) in messages.iter().zip(&answer.bodies) {
-                let body = body.read().unwrap();
+            for (message, body) in messages.iter().zip(answer.bodies.read()) {
+                let body = body.unwrap();
                 seen.push(format!(
                     "{:?} {:?} {} {} {} {:?} {body:?}",
                     message.message,

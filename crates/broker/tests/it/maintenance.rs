@@ -125,7 +125,7 @@ fn bodies(driver: &mut Driver) -> BTreeSet<String> {
         if answer.bodies.is_empty() {
             return found;
         }
-        let read = answer.bodies.iter().filter_map(|body| body.read().ok());
+        let read = answer.bodies.read().into_iter().flatten();
         found.extend(read.map(|body| String::from_utf8(body.to_vec()).unwrap()));
     }
 }

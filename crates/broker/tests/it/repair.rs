@@ -94,8 +94,8 @@ impl Driver {
         let Outcome::Storage(StorageOutcome::Received(messages)) = &answered.outcome else {
             panic!("a receive receives");
         };
-        let bodies = answered.bodies.iter();
-        let bodies = bodies.map(|body| String::from_utf8(body.read().unwrap().to_vec()).unwrap());
+        let bodies = answered.bodies.read().into_iter();
+        let bodies = bodies.map(|body| String::from_utf8(body.unwrap().to_vec()).unwrap());
         messages
             .iter()
             .zip(bodies)

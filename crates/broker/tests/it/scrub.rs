@@ -92,11 +92,9 @@ fn readable(driver: &mut Driver) -> Vec<u64> {
         if bodies.is_empty() {
             return whole;
         }
-        for body in bodies {
-            if let Ok(body) = body.read() {
-                let text = std::str::from_utf8(&body).unwrap();
-                whole.push(text[5..11].parse().unwrap());
-            }
+        for body in bodies.read().into_iter().flatten() {
+            let text = std::str::from_utf8(&body).unwrap();
+            whole.push(text[5..11].parse().unwrap());
         }
     }
 }

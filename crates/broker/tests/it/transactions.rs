@@ -86,10 +86,11 @@ impl Driver {
                 session: None,
             };
             let answered = self.bus(peek).unwrap();
-            for body in &answered.bodies {
-                assert!(body.read().unwrap().iter().all(|byte| *byte == b'm'));
+            let bodies = answered.bodies.read();
+            for body in &bodies {
+                assert!(body.as_ref().unwrap().iter().all(|byte| *byte == b'm'));
             }
-            answered.bodies.len()
+            bodies.len()
         })
     }
 }

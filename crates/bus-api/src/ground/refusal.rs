@@ -46,6 +46,9 @@ pub(crate) fn unauthorized(entity: &EntityName, right: impl Display) -> Error {
 pub(crate) const UNREADABLE: &str = "The message is damaged on the server's disk, and was not deleted. \
      The server's log names the file.";
 
+/// Why messages cannot be read now. The condition is that of a busy server, so that SDKs retry.
+pub(crate) const READ_FAILED: &str = "Messages cannot be read from the disk of the server now.";
+
 /// The error of a rejection.
 pub(crate) fn error_of(rejection: &Rejection) -> Error {
     match rejection {
@@ -61,12 +64,15 @@ pub(crate) fn error_of(rejection: &Rejection) -> Error {
             | Refusal::Storage(_)),
         ) => Error::new(condition::NOT_ALLOWED, refusal.to_string()),
         Rejection::Busy => busy(),
+        Rejection::ReadFailed => {
+            let text = format!("{READ_FAILED} Please wait and try again.");
+            Error::new(bus::SERVER_BUSY, text)
+        }
         Rejection::Full => Error::new(bus::SERVER_BUSY, FULL),
         Rejection::Stopped => Error::new(
             bus::SERVER_BUSY,
             "The server is stopping. Please wait and try again.",
         ),
-        Rejection::Unreadable => Error::new(condition::INTERNAL_ERROR, UNREADABLE),
     }
 }
 
@@ -88,6 +94,9 @@ pub(crate) fn busy() -> Error {
 fn error_of_refusal(refusal: &BusRefusal) -> Error {
     let condition = match refusal {
         BusRefusal::QueueNotFound { queue } => return not_found(queue),
+        BusRefusal::MessageDamaged { .. } => {
+            return Error::new(condition::INTERNAL_ERROR, UNREADABLE);
+        }
         BusRefusal::DestinationNotFound { .. } => condition::NOT_FOUND,
         BusRefusal::QueueAlreadyExists { .. } => bus::ENTITY_ALREADY_EXISTS,
         BusRefusal::InvalidOption(_)

@@ -27,7 +27,7 @@ use kew_bus_api::{
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
 use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_listen::{ServerNames, ServerNamesOptions};
-use kew_log::MemoryStorage;
+use kew_log::{MemoryStorage, Storage};
 use kew_metrics::{page, read};
 use kew_principals::PrincipalError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -128,6 +128,17 @@ impl Server {
     pub(crate) async fn start_on(storage: Arc<MemoryStorage>) -> Self {
         let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
         Self::open_on(broker, BusApiOptions::default(), LOCAL).await
+    }
+
+    /// A server that keeps no body in memory.
+    pub(crate) async fn start_forgetful(storage: Arc<dyn Storage>) -> Self {
+        let mut options = BrokerOptions::default();
+        options.partition.log.recent_bytes_max = 0;
+        let (broker, _) = Broker::start(storage, options).unwrap();
+        Self::open_on(broker, BusApiOptions::default(), LOCAL)
+            .await
+            .with_queues()
+            .await
     }
 
     /// A server that listens on that address, as far as names are concerned.
@@ -408,6 +419,15 @@ impl Client {
             assert_eq!(answer.source, Some(Source::new(address.into())));
             link
         })
+    }
+
+    /// A link that receives and deletes.
+    pub(crate) async fn taker(&mut self, address: &str) -> LinkId {
+        let mut attach = Attach::new(format!("take from {address}").into(), Role::Receiver);
+        attach.source = Some(Source::new(address.into()));
+        attach.target = Some(Target::new("here".into()));
+        attach.snd_settle_mode = SenderSettleMode::Settled;
+        self.attach(attach).await.unwrap().0
     }
 
     /// Accepts a session by its id, which is also the name of the link.

@@ -35,6 +35,7 @@ mod sasl;
 mod sessions;
 #[path = "../../../kew/tests/it/skip.rs"]
 mod skip;
+mod slow_disk;
 mod smuggling;
 mod tokens;
 mod transactions;

@@ -213,7 +213,8 @@ fn search_table(
             continue;
         }
         // It reads the pages of cold runs, which only tests and the simulation have.
-        for entry in run.whole().entries_from(first) {
+        let whole = run.whole();
+        for entry in whole.entries_from(first) {
             if !search.step() {
                 return ControlFlow::Break(Next::Messages(entry.number));
             }

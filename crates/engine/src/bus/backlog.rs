@@ -14,7 +14,7 @@ use super::message::{self, Message};
 use super::session::Sessions;
 use crate::queues;
 use crate::table::{Entry, RunLength, Seen};
-use crate::vocabulary::{SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, SequenceNumber, Timestamp};
 
 /// How many expired messages a receiver passes over at most before a tick has removed them. In a session, up to 128
 /// numbers are looked at for each, because a block says only how many of its messages are ready: at worst two million
@@ -158,6 +158,12 @@ impl Backlog {
         alone.chain(of_session).take(SCAN_MAX)
     }
 
+    /// Whether a message came at that time or later for certain: if not, its record says when. Needs no record.
+    pub(crate) fn came_from(&self, number: SequenceNumber, at: Timestamp) -> bool {
+        let came_at = self.table().enqueued_at(number);
+        came_at.is_some_and(|came_at| came_at >= at)
+    }
+
     /// Those of [`Backlog::walk`].
     pub(crate) fn walk_seen(
         &self,
@@ -270,12 +276,13 @@ impl Backlog {
         self.table().entries().map(Message::from)
     }
 
-    /// The messages of runs with bodies in these units of positions.
-    pub(crate) fn messages_near(
+    /// The bodies of the messages of runs with bodies in these units of positions. Reads pages: not for decisions.
+    pub(crate) fn bodies_near(
         &self,
         units: RangeInclusive<u32>,
-    ) -> impl Iterator<Item = Message<'_>> {
-        self.table().entries_near(units).map(Message::from)
+    ) -> impl Iterator<Item = (SequenceNumber, Vec<BodyLocation>)> {
+        let bodies = |entry: Entry<'_>| (entry.number, entry.bodies().collect());
+        self.table().read_near(units, bodies)
     }
 }
 

@@ -74,26 +74,24 @@ impl BusCommand {
                 count,
                 mode,
                 session,
-            } => each(queue, at_most(*count), received(at_most(*count), *mode)).receiving(
-                Receives::Messages {
-                    queue,
-                    session: *session,
-                    mode: *mode,
-                },
-            ),
+            } => {
+                let (queue, session) = (queue, *session);
+                each(queue, at_most(*count), received(at_most(*count), *mode))
+                    .handing_out(*mode)
+                    .receiving(Receives::Messages { queue, session })
+            }
             Self::ReceiveDeferred { read } => {
-                let (queue, mode) = (&read.queue, read.mode);
-                let taken = match mode {
+                let taken = match read.mode {
                     ReceiveMode::PeekLock => leased(read.numbers.len()),
-                    ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead => {
+                    ReceiveMode::ReceiveAndDelete => {
                         read.numbers.len() as u64 * ENDED_SIZE_BYTES_MAX
                     }
                 };
                 // One of them may have expired, and becomes a dead letter.
                 let size_bytes = taken + MOVED_SIZE_BYTES_MAX;
-                on(Consume, queue, size_bytes)
+                on(Consume, &read.queue, size_bytes)
                     .looking_at(read.numbers.len() as u64)
-                    .receiving(Receives::Deferred { queue, mode })
+                    .handing_out(read.mode)
                     .refused(refused(check_count(read.numbers.len())))
             }
             Self::Peek { queue, count, .. } => reads(queue).looking_at(at_most(*count) as u64),
@@ -118,9 +116,10 @@ impl BusCommand {
             Self::CancelScheduled { queue, numbers } => {
                 each(queue, numbers.len(), cancelled(numbers.len()))
             }
-            Self::TakeMessage { queue, .. } | Self::DeleteMessage { queue, .. } => {
-                each(queue, 1, ENDED_SIZE_BYTES_MAX)
+            Self::TakeMessage { queue, mode, .. } => {
+                each(queue, 1, ENDED_SIZE_BYTES_MAX).handing_out(*mode)
             }
+            Self::DeleteMessage { queue, .. } => each(queue, 1, ENDED_SIZE_BYTES_MAX),
             Self::AcceptSession {
                 queue,
                 session: SessionChoice::Next,
@@ -183,20 +182,18 @@ impl BusCommand {
         }
     }
 
-    /// The parts that a partition may change before it decides the command.
-    pub(crate) fn adjustable(&mut self) -> Adjustable<'_> {
-        let (mut asked, mut receive) = (None, None);
+    /// How many messages are asked for, if a smaller answer is enough: the client asks again for the rest.
+    pub(crate) fn asked(&mut self) -> Option<&mut u32> {
         match self {
-            Self::Receive { count, mode, .. } => (asked, receive) = (Some(count), Some(mode)),
-            Self::ReceiveDeferred { read } => receive = Some(&mut read.mode),
-            Self::DeleteBatch { count, .. }
+            Self::Receive { count, .. }
+            | Self::DeleteBatch { count, .. }
             | Self::ClearSessionStates { count, .. }
             | Self::Purge {
                 purge: Purge { count, .. },
                 ..
-            } => asked = Some(count),
-            // A scheduled message, and one of a session, cannot be locked until it was read.
-            Self::TakeMessage { .. }
+            } => Some(count),
+            Self::ReceiveDeferred { .. }
+            | Self::TakeMessage { .. }
             | Self::CreateQueue { .. }
             | Self::UpdateQueue { .. }
             | Self::DeleteQueue { .. }
@@ -217,19 +214,9 @@ impl BusCommand {
             | Self::DeleteMessage { .. }
             | Self::BreakLock { .. }
             | Self::Resubmit { .. }
-            | Self::Transact { .. } => {}
+            | Self::Transact { .. } => None,
         }
-        Adjustable { asked, receive }
     }
-}
-
-/// The parts of a command that a partition may change.
-#[derive(Default)]
-pub(crate) struct Adjustable<'a> {
-    /// How many messages are asked for. With a smaller answer, the client asks again for the rest.
-    pub(crate) asked: Option<&'a mut u32>,
-    /// How they are received, if they can stay locked until they were read.
-    pub(crate) receive: Option<&'a mut ReceiveMode>,
 }
 
 /// Messages to send, added up.
@@ -349,7 +336,8 @@ fn taken(count: usize) -> u64 {
 fn received(count: usize, mode: ReceiveMode) -> u64 {
     match mode {
         ReceiveMode::PeekLock => leased(count),
-        ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead => taken(count),
+        // One that is damaged may become a dead letter.
+        ReceiveMode::ReceiveAndDelete => MOVED_SIZE_BYTES_MAX + taken(count),
     }
 }
 

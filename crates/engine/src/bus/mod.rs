@@ -35,8 +35,8 @@ pub use command::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, Resubmission, Resubmit,
     SessionChoice, TransactionPart, TransactionWork,
 };
-pub(crate) use decide::{DueSpent, DueStep, Ground, Turn};
-pub(crate) use describe::Adjustable;
+pub use decide::Behind;
+pub(crate) use decide::{DueSpent, DueStep, Ground, HandOut, Turn};
 pub use event::BusFact;
 pub(crate) use message::{Message, Release, sent};
 pub use options::{BusQueueOptions, EntityStatus, FixedOption, InvalidOption, RangedOption};

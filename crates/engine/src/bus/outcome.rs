@@ -438,6 +438,15 @@ pub enum BusRefusal {
         /// Until when; [`Timestamp::NEVER`] if as long as its session.
         until: Timestamp,
     },
+    /// The message was to be received and deleted, and its bytes are damaged: it was not deleted. If it was received
+    /// from the head of its queue, the delivery counts as failed.
+    #[error(
+        "the message with sequence number {sequence_number} is damaged on the disk, and was not deleted"
+    )]
+    MessageDamaged {
+        /// The number of the message, or of the first one.
+        sequence_number: u64,
+    },
     /// The message is scheduled: with a lock it would lose its schedule.
     #[error(
         "the message with sequence number {sequence_number} is scheduled, and cannot be locked"

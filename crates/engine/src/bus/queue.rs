@@ -7,7 +7,7 @@ use super::message::Message;
 use crate::catalogue::{Catalogue, Deadline};
 use crate::effect::Effect;
 use crate::queues::Queue;
-use crate::table::RunLength;
+use crate::table::{Entry, RunLength};
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
 /// The role of a bus entity.
@@ -67,8 +67,8 @@ impl BusQueue {
 
     /// The locations of the bodies that are still needed.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> {
-        let messages = self.backlog.messages();
-        let messages = messages.flat_map(Message::bodies);
+        let bodies = |entry: Entry<'_>| entry.bodies().collect::<Vec<_>>();
+        let messages = self.backlog.table().read_entries(bodies).flatten();
         let sessions = self.backlog.sessions.iter();
         messages.chain(sessions.filter_map(|(_, session)| session.state))
     }

@@ -84,9 +84,21 @@ impl TakenRoom {
         }
     }
 
+    /// The room of a receiver: there is enough for one message more that is damaged and becomes a dead letter.
+    pub(crate) fn of_receiver(count: usize) -> Self {
+        let Self { size_bytes } = Self::new(count);
+        Self {
+            size_bytes: size_bytes + MOVED_SIZE_BYTES_MAX,
+        }
+    }
+
     /// Whether there is room for one more message.
     pub(crate) fn takes(&mut self, message: &Message<'_>) -> bool {
-        let size_bytes = ENDED_SIZE_BYTES + message.overlays().len() as u64 * PLACE_SIZE_BYTES;
+        self.has(ENDED_SIZE_BYTES + message.overlays().len() as u64 * PLACE_SIZE_BYTES)
+    }
+
+    /// Whether there is room for so much more.
+    pub(crate) fn has(&mut self, size_bytes: u64) -> bool {
         let fits = size_bytes <= self.size_bytes;
         if fits {
             self.size_bytes -= size_bytes;

@@ -2,6 +2,7 @@
 //! and that no message is ever in two places or in none.
 
 mod cold;
+mod damaged;
 mod effects;
 mod forwarding;
 mod messages;
@@ -17,6 +18,8 @@ mod transact;
 mod turns;
 mod walks;
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use super::*;
@@ -27,14 +30,17 @@ use crate::outcome::{Outcome, Refusal};
 use crate::state::State;
 use crate::table::RunLength;
 use crate::turn::Journal;
-use crate::turn::Turn;
 use crate::turn::missing::tests::{Cold, USUAL};
-use crate::vocabulary::{BodyLocation, EntityName, SequenceNumber, Service, Timestamp, Token};
+use crate::turn::{Tries, Turn};
+use crate::vocabulary::{
+    BodyLocation, BodyRead, EntityName, SequenceNumber, Service, Timestamp, Token,
+};
 
 #[derive(Default)]
 struct Log {
     bodies: Vec<Vec<u8>>,
     events: Vec<Vec<u8>>,
+    damaged: BTreeSet<BodyLocation>,
 }
 
 impl Log {
@@ -60,6 +66,13 @@ impl Journal for Log {
         let mut bytes = Vec::new();
         event.encode(&mut bytes);
         self.events.push(bytes);
+    }
+
+    fn body(&mut self, body: BodyLocation) -> BodyRead {
+        match self.damaged.contains(&body) {
+            true => BodyRead::Damaged,
+            false => BodyRead::Whole,
+        }
     }
 }
 
@@ -150,12 +163,13 @@ impl Partition {
         let before = self.log.events.len();
         let mut turn =
             Turn::new(&mut self.state, self.now, &mut self.log).with_due_budget(due_budget);
-        let result = turn.decide(command.clone()).result;
+        assert!(turn.prepare(&command, &mut Tries::default()).is_empty());
+        let decision = turn.decide(command.clone());
         if let Some(cold) = &mut self.cold {
-            let events = &self.log.events[before..];
-            cold.decide(self.now, command, due_budget, &result, events, &self.state);
+            let (events, state) = (&self.log.events[before..], &self.state);
+            cold.decide(self.now, command, due_budget, &decision, events, state);
         }
-        result
+        decision.result
     }
 
     /// Changes the state without an event.

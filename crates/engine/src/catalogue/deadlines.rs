@@ -17,6 +17,8 @@ pub(crate) struct Deadline {
     /// The key under which it is in the set.
     key: Option<Served>,
     served: Served,
+    /// Whether nothing that is due is done for now.
+    pub(crate) rests: bool,
 }
 
 #[derive(Debug, Default)]
@@ -27,7 +29,7 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// The first entity. If it is not due, none is.
+    /// The first entity that does not rest. If it is not due, none is.
     pub(crate) fn first(&self) -> Option<(Timestamp, Incarnation)> {
         self.by_time.first().map(|(at, _, entity)| (*at, *entity))
     }
@@ -39,6 +41,7 @@ impl Deadlines {
         noted: &mut Deadline,
         deadline: Option<Timestamp>,
     ) {
+        let deadline = deadline.filter(|_| !noted.rests);
         let key = deadline.map(|deadline| (deadline, 0).max(noted.served));
         if key != noted.key {
             self.remove(entity, noted);

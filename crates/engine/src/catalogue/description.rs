@@ -34,6 +34,8 @@ pub struct Description<'a, R> {
     /// How many messages, sessions or queues it looks at, as far as the command tells. Expired messages that
     /// it passes are not counted.
     pub looks_at: u64,
+    /// Whether it removes messages that it hands out: then it needs their bodies first.
+    pub needs_bodies: bool,
     /// What it takes that other receivers may wait for.
     pub receives: Option<Receives<'a>>,
     /// Why it is refused in any state.
@@ -98,15 +100,6 @@ pub enum Receives<'a> {
         queue: &'a EntityName,
         /// The lock of the session whose messages are wanted.
         session: Option<Token>,
-        /// Whether they stay, locked.
-        mode: ReceiveMode,
-    },
-    /// Deferred messages, all or none.
-    Deferred {
-        /// The queue or sub-queue.
-        queue: &'a EntityName,
-        /// Whether they stay, locked.
-        mode: ReceiveMode,
     },
     /// The next session.
     Session {
@@ -120,11 +113,8 @@ pub enum Receives<'a> {
 pub enum ReceiveMode {
     /// The message stays, locked.
     PeekLock,
-    /// The message is deleted.
+    /// The message is deleted. Its bytes were read before, and are whole.
     ReceiveAndDelete,
-    /// The message is deleted if its bytes are in memory. Otherwise it stays locked until the receiver has
-    /// read and completed it, so that no message is deleted whose bytes turn out to be damaged.
-    DeleteOnceRead,
 }
 
 /// How descriptions are put together.
@@ -139,6 +129,7 @@ impl<'a, R> Description<'a, R> {
             due_in: 0,
             releases: false,
             looks_at: 1,
+            needs_bodies: false,
             receives: None,
             refusal: None,
         }
@@ -182,6 +173,14 @@ impl<'a, R> Description<'a, R> {
         }
     }
 
+    /// With the bodies of the messages that it hands out, if it removes them.
+    pub(crate) fn handing_out(self, mode: ReceiveMode) -> Self {
+        Self {
+            needs_bodies: mode == ReceiveMode::ReceiveAndDelete,
+            ..self
+        }
+    }
+
     pub(crate) fn receiving(self, receives: Receives<'a>) -> Self {
         Self {
             receives: Some(receives),
@@ -215,6 +214,7 @@ impl<'a, R> Description<'a, R> {
             due_in: self.due_in,
             releases: self.releases,
             looks_at: self.looks_at,
+            needs_bodies: self.needs_bodies,
             receives: self.receives,
             refusal: self.refusal.map(map),
         }

@@ -48,10 +48,12 @@ pub(crate) fn put_messages<P: Profile>(
     has_session: impl Fn(u32) -> bool,
 ) {
     put_head(out, P::MESSAGES_PART, incarnation);
-    for entry in runs.iter().flat_map(|run| run.whole().entries()) {
-        let session = Some(entry.record.session).filter(|session| has_session(*session));
-        put_varint(out, entry.number.as_u64());
-        P::put_message(out, &entry, session.unwrap_or_default());
+    for run in runs.iter().map(|run| run.whole()) {
+        for entry in run.entries() {
+            let session = Some(entry.record.session).filter(|session| has_session(*session));
+            put_varint(out, entry.number.as_u64());
+            P::put_message(out, &entry, session.unwrap_or_default());
+        }
     }
 }
 

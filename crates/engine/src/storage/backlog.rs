@@ -105,12 +105,12 @@ impl Backlog {
         self.table().entries().map(stored)
     }
 
-    /// The messages of runs with bodies in these units of positions.
+    /// The messages of runs with bodies in these units of positions. Reads pages: not for decisions.
     pub(crate) fn messages_near(
         &self,
         units: RangeInclusive<u32>,
     ) -> impl Iterator<Item = (SequenceNumber, Message)> {
-        self.table().entries_near(units).map(stored)
+        self.table().read_near(units, stored)
     }
 
     /// The messages from one number up to but not including another.

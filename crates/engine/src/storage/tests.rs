@@ -105,14 +105,7 @@ impl Partition {
         let decision = turn.decide(command.clone());
         if let Some(cold) = &mut self.cold {
             let events = &self.log.events[before..];
-            cold.decide(
-                self.now,
-                command,
-                USUAL,
-                &decision.result,
-                events,
-                &self.state,
-            );
+            cold.decide(self.now, command, USUAL, &decision, events, &self.state);
         }
         let written_bytes = self.log.size_bytes() - before_bytes;
         promise.check(&self.state, &self.log.events[before..], written_bytes);

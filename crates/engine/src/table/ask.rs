@@ -34,21 +34,17 @@ impl Table {
         }
     }
 
-    /// Asks for all records of a run.
-    pub(crate) fn ask_run(&self, entity: Incarnation, index: u64, missing: &mut Missing) {
-        let run = self.run(index).filter(|run| run.is_cold());
-        for (number, entry) in run.into_iter().flat_map(|run| run.seen_from(run.start())) {
-            if entry.is_none() {
-                self.ask(entity, number, missing);
-            }
-        }
-    }
-
     /// Every message from a number on, in order.
     pub(crate) fn seen_from(&self, number: SequenceNumber) -> impl Iterator<Item = Seen<'_>> {
         let first = self.length.run_of(number.as_u64());
         let runs = self.runs.range(first..=u64::MAX);
         runs.flat_map(move |(_, run)| run.seen_from(number))
+    }
+
+    /// Every message of a run, in order.
+    pub(crate) fn seen_of(&self, index: u64) -> impl Iterator<Item = Seen<'_>> {
+        let run = self.run(index).into_iter();
+        run.flat_map(|run| run.seen_from(run.start()))
     }
 
     /// The messages of [`Table::ready`].

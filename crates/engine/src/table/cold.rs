@@ -8,8 +8,8 @@
 //! Whether a run is cold is no part of the state, and no decision depends on it: a decision asks for what it reads
 //! (`Missing`), and to read a record that is not there is a mistake.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 
 use thiserror::Error;
 
@@ -31,8 +31,6 @@ pub(super) struct Cold {
     patches: BTreeMap<usize, Patch>,
     /// No message of the page came earlier.
     enqueued_first: Timestamp,
-    /// The run with all its records, for walks over everything.
-    whole: OnceLock<Box<Run>>,
 }
 
 /// What was done to a message whose record is not in memory: values, not differences.
@@ -136,7 +134,6 @@ impl Run {
     pub(super) fn note_changed(&mut self, slot: usize) {
         if let Some(cold) = &mut self.cold {
             cold.changed.insert(slot);
-            cold.whole.take();
         }
     }
 
@@ -145,7 +142,6 @@ impl Run {
         if let Some(cold) = &mut self.cold {
             cold.changed.remove(slot);
             cold.patches.remove(&slot);
-            cold.whole.take();
         }
     }
 
@@ -153,7 +149,6 @@ impl Run {
     fn patch(&mut self, slot: usize) -> Option<&mut Patch> {
         let is_live = self.live.contains(slot);
         let cold = self.cold.as_mut().filter(|_| is_live)?;
-        cold.whole.take();
         Some(cold.patches.entry(slot).or_default())
     }
 
@@ -193,12 +188,17 @@ impl Run {
         }
     }
 
-    /// The run with all of its records. Reads a cold one's page: not for decisions.
-    pub(crate) fn whole(&self) -> &Self {
+    /// The run with all of its records, for one walk. Reads a cold one's page: not for decisions.
+    pub(crate) fn whole(&self) -> Cow<'_, Self> {
         match &self.cold {
-            None => self,
-            Some(cold) => cold.whole.get_or_init(|| Box::new(self.warmed(cold))),
+            None => Cow::Borrowed(self),
+            Some(cold) => Cow::Owned(self.warmed(cold)),
         }
+    }
+
+    /// What `each` makes of every message. Reads a cold run's page: not for decisions.
+    pub(super) fn read_all<R>(&self, each: impl Fn(Entry<'_>) -> R) -> Vec<R> {
+        self.whole().entries().map(each).collect()
     }
 
     fn warmed(&self, cold: &Cold) -> Self {
@@ -233,7 +233,6 @@ impl Run {
             changed: Bits::default(),
             patches: BTreeMap::new(),
             enqueued_first: enqueued.min().unwrap_or(Timestamp::ZERO),
-            whole: OnceLock::new(),
         };
         self.without_records(cold)
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::vocabulary::Incarnation;
+use crate::vocabulary::{BodyLocation, Incarnation};
 
 /// Messages that are read together from a page: 128 consecutive numbers of an entity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
     /// The entity.
     pub entity: Incarnation,
@@ -20,11 +20,13 @@ pub struct Group {
 pub struct Missing {
     /// Messages.
     pub groups: BTreeSet<Group>,
+    /// Bodies: all that the decision needs, if one of them is missing. So the others are kept until then.
+    pub bodies: BTreeSet<BodyLocation>,
 }
 
 impl Missing {
     /// Whether everything is there.
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
+        self.groups.is_empty() && self.bodies.is_empty()
     }
 }

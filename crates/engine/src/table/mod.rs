@@ -433,20 +433,39 @@ impl Table {
         self.runs.get(index).map(Arc::as_ref)
     }
 
-    /// Every message, in order. Reads pages: not for decisions.
+    /// Every message, in order. All records are in memory.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.runs.iter().flat_map(|(_, run)| run.whole().entries())
+        self.runs.iter().flat_map(|(_, run)| run.entries())
     }
 
-    /// The messages of the runs with bodies in these units of positions. Looks at no message of another run. Reads
-    /// pages: not for decisions.
-    pub(crate) fn entries_near(
+    /// What `each` makes of every message, in order. Reads pages: not for decisions.
+    pub(crate) fn read_entries<R>(&self, each: impl Fn(Entry<'_>) -> R) -> impl Iterator<Item = R> {
+        let runs = self.runs.iter();
+        runs.flat_map(move |(_, run)| run.read_all(&each))
+    }
+
+    /// The same of the runs with bodies in these units of positions. Looks at no message of another run.
+    pub(crate) fn read_near<R>(
         &self,
         units: RangeInclusive<u32>,
-    ) -> impl Iterator<Item = Entry<'_>> {
+        each: impl Fn(Entry<'_>) -> R,
+    ) -> impl Iterator<Item = R> {
         let runs = self.runs.iter().map(|(_, run)| run);
         let near = runs.filter(move |run| run.spread.touches(&units));
-        near.flat_map(|run| run.whole().entries())
+        near.flat_map(move |run| run.read_all(&each))
+    }
+
+    /// What `read` makes of a message. Reads its page if necessary: not for decisions.
+    pub(crate) fn read_entry<R>(
+        &self,
+        number: SequenceNumber,
+        read: impl FnOnce(Entry<'_>) -> R,
+    ) -> Option<R> {
+        let run = self.run(self.length.run_of(number.as_u64()))?;
+        match run.is_cold_at(number) {
+            true => run.whole().get(number).map(read),
+            false => run.get(number).map(read),
+        }
     }
 
     /// Every message from a number on, in order.
@@ -490,8 +509,11 @@ impl Table {
         let mut walked = live.apart();
         for (_, run) in self.runs.iter() {
             let mut spread = Spread::default();
-            let bodies = run.whole().entries().flat_map(|entry| entry.bodies());
-            bodies.for_each(|body| walked.add(&mut spread, body));
+            for entry in run.whole().entries() {
+                entry
+                    .bodies()
+                    .for_each(|body| walked.add(&mut spread, body));
+            }
             assert_eq!(run.spread, spread);
         }
         assert_eq!(walked, *live);
@@ -505,9 +527,9 @@ impl Table {
         is_ready: impl Fn(&Record) -> bool,
         expiry: impl Fn(&Record) -> Timestamp,
     ) {
-        assert_eq!(self.entries().count() as u64, self.count);
-        let sizes = self.entries().map(|entry| entry.size_bytes());
-        assert_eq!(sizes.sum::<u64>(), self.size_bytes);
+        let sizes: Vec<u64> = self.read_entries(|entry| entry.size_bytes()).collect();
+        assert_eq!(sizes.len() as u64, self.count);
+        assert_eq!(sizes.iter().sum::<u64>(), self.size_bytes);
         let mut expiries = BTreeSet::new();
         for (index, run) in self.runs.iter() {
             run.check();

@@ -39,8 +39,9 @@ pub(crate) struct Run {
 /// The bounds, and how the records lie, depend on the past. Only the messages count.
 impl PartialEq for Run {
     fn eq(&self, other: &Self) -> bool {
+        let (own, others) = (self.whole(), other.whole());
         (self.size_bytes, self.ready) == (other.size_bytes, other.ready)
-            && self.whole().entries().eq(other.whole().entries())
+            && own.entries().eq(others.entries())
     }
 }
 
@@ -339,8 +340,9 @@ impl Run {
         assert!(self.live_count > 0, "a run without messages is removed");
         assert!(self.ready.iter_from(0).all(|it| self.live.contains(it)));
         assert!(self.sides.keys().all(|it| self.live.contains(*it)));
-        assert_eq!(self.whole().entries().count() as u64, self.live_count);
-        for entry in self.whole().entries() {
+        let whole = self.whole();
+        assert_eq!(whole.entries().count() as u64, self.live_count);
+        for entry in whole.entries() {
             assert!(self.expires_last >= entry.record.expires_at);
         }
     }

@@ -117,7 +117,9 @@ impl Pair {
             assert!(self.table.take_read(read));
         }
         for run in 0..60 {
-            self.table.ask_run(entity, run, &mut missing);
+            for (number, _) in self.table.seen_of(run) {
+                self.table.ask(entity, number, &mut missing);
+            }
         }
         assert!(missing.is_empty() && (before == 0 || self.table.has_cold()));
         self.is_warm = true;
@@ -273,7 +275,7 @@ impl Pair {
     fn check(&self) {
         self.table.check(is_ready, expiry);
         self.table.check_spreads(&self.live);
-        let found = self.table.entries().map(|entry| {
+        let found = self.table.read_entries(|entry| {
             let side = entry.side.cloned().unwrap_or_default();
             (entry.number.as_u64(), (*entry.record, side))
         });
@@ -282,8 +284,8 @@ impl Pair {
             self.check_orders();
         }
         let ends = [
-            self.table.entries().next().map(|it| it.number),
-            self.table.entries().last().map(|it| it.number),
+            self.table.read_entries(|it| it.number).next(),
+            self.table.read_entries(|it| it.number).last(),
         ];
         let expected = [self.model.keys().next(), self.model.keys().next_back()];
         assert_eq!(ends, expected.map(|it| it.map(|at| number(*at))));

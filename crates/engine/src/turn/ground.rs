@@ -6,7 +6,7 @@ use crate::catalogue::Catalogue;
 use crate::effect::Effect;
 use crate::event::Fact;
 use crate::storage::{self, StorageFact};
-use crate::vocabulary::{BodyLocation, Incarnation, Timestamp};
+use crate::vocabulary::{BodyLocation, BodyRead, Incarnation, Timestamp};
 
 impl storage::Ground for Turn<'_> {
     fn catalogue(&self) -> &Catalogue {
@@ -63,8 +63,20 @@ impl bus::Ground for Turn<'_> {
         self.journal.store_body(body)
     }
 
-    fn pin(&mut self, body: BodyLocation) -> bool {
-        self.journal.pin(body)
+    fn read_body(&mut self, body: BodyLocation) -> BodyRead {
+        let read = self.journal.body(body);
+        if read == BodyRead::Damaged {
+            self.hand_out.note_damaged(body);
+        }
+        read
+    }
+
+    fn hand_out(&self) -> &bus::HandOut {
+        &self.hand_out
+    }
+
+    fn hand_out_mut(&mut self) -> &mut bus::HandOut {
+        &mut self.hand_out
     }
 
     fn raise_expiry(&mut self, queue: Incarnation, run: u64) {

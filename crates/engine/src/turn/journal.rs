@@ -1,7 +1,7 @@
 //! Where a turn records its events.
 
 use crate::event::Event;
-use crate::vocabulary::{BodyLocation, Incarnation};
+use crate::vocabulary::{BodyLocation, BodyRead, Incarnation};
 
 /// Takes the bodies and events of a turn, in order.
 ///
@@ -14,10 +14,10 @@ pub trait Journal {
     /// Stores an event. The turn applies it to the state right after.
     fn record(&mut self, event: &Event);
 
-    /// Whether a stored body is in memory and stays there until the decision is answered. A body that must
-    /// be read from the disk may turn out to be damaged.
-    fn pin(&mut self, _body: BodyLocation) -> bool {
-        true
+    /// What is known of a stored body. A decision that hands a message out and removes it asks before, so that no
+    /// message is removed whose bytes turn out to be damaged.
+    fn body(&mut self, _body: BodyLocation) -> BodyRead {
+        BodyRead::Whole
     }
 
     /// A bus queue has changed without an event: a look has found that nothing of a run expires yet.

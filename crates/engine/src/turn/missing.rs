@@ -6,7 +6,7 @@
 //! decision.
 
 use super::Turn;
-use crate::bus::{self, DueSpent};
+use crate::bus::{self, Behind, DueSpent};
 use crate::command::Command;
 use crate::moves::Holder;
 use crate::storage;
@@ -23,12 +23,16 @@ impl Turn<'_> {
     /// Says what is missing to decide a command; if nothing is, decide it next. What is due may have been carried out,
     /// also if something is missing: it follows from time, and not from the command.
     pub fn prepare(&mut self, command: &Command, tries: &mut Tries) -> Missing {
-        if !self.state.may_be_cold() || command.describe().refusal.is_some() {
+        let description = command.describe();
+        let may_miss = self.state.may_be_cold() || description.needs_bodies;
+        if !may_miss || description.refusal.is_some() {
             return Missing::default();
         }
         let missing = self.collect(command, tries);
-        self.record_effects();
         self.is_due_done = missing.is_empty();
+        if !missing.is_empty() {
+            self.record_effects();
+        }
         missing
     }
 
@@ -41,10 +45,28 @@ impl Turn<'_> {
         }
     }
 
+    /// Bodies that the commands behind this one are likely to need, which misses bodies: up to so many bytes.
+    pub fn bodies_behind(&mut self, command: &Command, size_bytes_max: u64) -> Behind {
+        match command {
+            Command::Bus(command) => bus::Turn::on(self).bodies_behind(command, size_bytes_max),
+            Command::Storage(_)
+            | Command::MoveBodies { .. }
+            | Command::Initialize { .. }
+            | Command::SetServiceProperties { .. }
+            | Command::ReadServiceProperties { .. }
+            | Command::PutAccount { .. }
+            | Command::RemoveAccount { .. }
+            | Command::ListAccounts => Behind::default(),
+        }
+    }
+
     fn collect(&mut self, command: &Command, tries: &mut Tries) -> Missing {
         match command {
             Command::Storage(command) => storage::Turn::on(self).missing(command),
-            Command::Bus(command) => bus::Turn::on(self).prepare(command, &mut tries.due_spent),
+            Command::Bus(command) => {
+                let may_be_cold = self.state.may_be_cold();
+                bus::Turn::on(self).prepare(command, &mut tries.due_spent, may_be_cold)
+            }
             Command::MoveBodies { bodies } => {
                 let mut missing = Missing::default();
                 for body in bodies {

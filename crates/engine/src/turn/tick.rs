@@ -1,7 +1,5 @@
 //! Turns due things into events.
 
-use std::collections::BTreeSet;
-
 use super::Turn;
 use crate::bus::{self, DueStep};
 use crate::catalogue::LOOKS_PER_UNIT;
@@ -37,7 +35,8 @@ impl Turn<'_> {
     /// Entities with due things are served in turn, 16 things each. Which entity is next is not part of the state:
     /// events say what was done, and a replay does it in their order.
     ///
-    /// An entity whose next due thing needs what is not in memory waits, and the others come first.
+    /// An entity whose next due thing needs what is not in memory rests, and the others go on: see
+    /// [`State::let_rest`]. Who has read it ends the rest.
     pub fn tick(&mut self, budget: u32) -> Ticked {
         self.tick_reading(budget, &mut |_, _| false)
     }
@@ -51,18 +50,10 @@ impl Turn<'_> {
 
     fn do_all_due(&mut self, budget: u32, read: Read<'_>) -> Ticked {
         let mut left = budget;
-        let (mut waiting, mut missing) = (BTreeSet::new(), Missing::default());
-        let mut is_any_done = false;
+        let mut missing = Missing::default();
         while left > 0
             && let Some(entity) = self.next_entity()
         {
-            // All others that are due were served since it was asked for.
-            if waiting.contains(&entity) {
-                return Ticked {
-                    more_is_due: is_any_done,
-                    missing,
-                };
-            }
             let mut in_a_row = 0;
             while left > 0 && in_a_row < IN_A_ROW {
                 let needed = self.missing_for_due(entity, left.min(IN_A_ROW - in_a_row));
@@ -71,17 +62,14 @@ impl Turn<'_> {
                         continue;
                     }
                     missing.groups.extend(needed.groups);
-                    waiting.insert(entity);
+                    self.state.let_rest(entity, true);
+                    // To look takes time too.
                     left -= u32::from(in_a_row == 0);
                     break;
                 }
                 match self.do_one(entity, left) {
-                    DueStep::Done(cost) => {
-                        left = left.saturating_sub(cost);
-                        is_any_done = true;
-                    }
+                    DueStep::Done(cost) => left = left.saturating_sub(cost),
                     DueStep::Nothing => {
-                        // To look takes time too.
                         left -= u32::from(in_a_row == 0);
                         break;
                     }
@@ -100,9 +88,8 @@ impl Turn<'_> {
             }
             self.state.serve(entity, self.now);
         }
-        let is_all_waiting = !is_any_done && !waiting.is_empty() && left > 0;
         Ticked {
-            more_is_due: self.next_entity().is_some() && !is_all_waiting,
+            more_is_due: self.next_entity().is_some(),
             missing,
         }
     }

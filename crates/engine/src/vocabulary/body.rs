@@ -19,3 +19,14 @@ impl BodyLocation {
         self != Self::default()
     }
 }
+
+/// What is known of the bytes of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyRead {
+    /// They are what was written, and stay in memory until the decision is answered.
+    Whole,
+    /// They are not what was written.
+    Damaged,
+    /// They were not read yet.
+    Missing,
+}

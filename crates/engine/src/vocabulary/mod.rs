@@ -10,7 +10,7 @@ pub(crate) mod place;
 mod time;
 pub(crate) mod token;
 
-pub use self::body::BodyLocation;
+pub use self::body::{BodyLocation, BodyRead};
 pub use self::codec::DecodeError;
 pub(crate) use self::hint::Hint;
 pub use self::name::{EntityName, Service};

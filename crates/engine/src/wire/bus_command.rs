@@ -391,7 +391,6 @@ fn put_mode(out: &mut Vec<u8>, mode: ReceiveMode) {
     out.push(match mode {
         ReceiveMode::PeekLock => 1,
         ReceiveMode::ReceiveAndDelete => 2,
-        ReceiveMode::DeleteOnceRead => 3,
     });
 }
 
@@ -399,7 +398,6 @@ fn mode(r: &mut Reader<'_>) -> Result<ReceiveMode, DecodeError> {
     Ok(match r.u8()? {
         1 => ReceiveMode::PeekLock,
         2 => ReceiveMode::ReceiveAndDelete,
-        3 => ReceiveMode::DeleteOnceRead,
         _ => return Err(r.error("mode of a receive that is not known")),
     })
 }

@@ -90,6 +90,10 @@ pub(super) fn put_bus_refusal(out: &mut Vec<u8>, refusal: &BusRefusal) {
             size_bytes,
             limit_bytes,
         } => with_sizes(out, 24, *size_bytes, *limit_bytes),
+        BusRefusal::MessageDamaged { sequence_number } => {
+            out.push(25);
+            put_varint(out, *sequence_number);
+        }
     }
 }
 
@@ -169,6 +173,9 @@ fn of_one_command(r: &mut Received<'_>, tag: u8) -> Result<BusRefusal, DecodeErr
         24 => BusRefusal::SessionStateTooLarge {
             size_bytes: r.varint()?,
             limit_bytes: r.varint()?,
+        },
+        25 => BusRefusal::MessageDamaged {
+            sequence_number: r.varint()?,
         },
         _ => return Err(r.error("refusal about bus queues that is not known")),
     })

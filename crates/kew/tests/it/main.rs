@@ -6,6 +6,7 @@
 mod accounts;
 mod backup;
 mod bus;
+mod bus_deleting;
 mod bus_door;
 mod bus_errors;
 mod bus_import;

@@ -57,7 +57,7 @@ impl Accounts {
             Seen::Answered(Err(Rejection::Refused(refusal))) => {
                 self.refused(operation, refusal, queues)
             }
-            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::Unreadable)) => {
+            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
                 Ok(())
             }
             Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => {

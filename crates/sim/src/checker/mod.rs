@@ -171,7 +171,7 @@ impl Checker {
                 queue.refused(operation, refusal, &mut self.rare)
             }
             // Nothing has changed.
-            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::Unreadable)) => {
+            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
                 Ok(())
             }
             Seen::Answered(Err(Rejection::Stopped)) | Seen::Unknown => {

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use kew_broker::{Answered, Rejection, Reply};
+use kew_broker::{AnswerBodies, Answered, Rejection, Reply};
 use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome, Timestamp, Token};
-use kew_log::BodyError;
+use kew_log::{Body, BodyError};
 
 use super::bus::Known;
 use crate::bus;
@@ -269,7 +269,12 @@ fn read(answered: Answered) -> Read {
         damaged: Vec::new(),
         has_failed: false,
     };
-    let mut results = answered.bodies.into_iter().map(|body| body.read());
+    // Each by itself: if a read of several fails, they are read again one by one, and nobody notices.
+    let results: Vec<_> = match answered.bodies {
+        AnswerBodies::Read(bodies) => bodies.into_iter().map(Ok).collect(),
+        AnswerBodies::Stored(bodies) => bodies.iter().map(Body::read).collect(),
+    };
+    let mut results = results.into_iter();
     let mut keep = |token: Token| match results.next() {
         Some(Ok(body)) => {
             read.bodies.push(body);

@@ -134,6 +134,7 @@ impl Setting {
             snapshot_after_effects: u64::MAX,
             tick_budget: 4,
             run_length: RunLength::TINY,
+            due_budget: 64,
             gather_steps: 1,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,

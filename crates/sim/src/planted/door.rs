@@ -1,8 +1,9 @@
 //! What clients and the machine give the partition, and what clients get from it, is wrong on its way.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use kew_broker::{Answered, ClockReading, Rejection, Reply, Share};
+use kew_broker::{AnswerBodies, Answered, ClockReading, Rejection, Reply, Share};
 use kew_engine::bus::{
     BusCommand, BusOutcome, BusRefusal, DeliveredMessage, Disposition, TransactionPart,
     TransactionWork,
@@ -86,8 +87,8 @@ pub(super) fn abandoned_at_tail() -> Hook {
     })
 }
 
-/// A message with its bytes.
-type Delivered = (DeliveredMessage, Vec<kew_log::Body>);
+/// A message with the places of its bytes among those of the answer.
+type Delivered = (DeliveredMessage, Range<usize>);
 
 fn reorder(reply: &mut Reply, order: impl FnOnce(&mut [Delivered])) {
     let Ok(Answered {
@@ -98,19 +99,27 @@ fn reorder(reply: &mut Reply, order: impl FnOnce(&mut [Delivered])) {
     else {
         return;
     };
-    let mut own = std::mem::take(bodies).into_iter();
+    let mut next = 0;
     let mut all: Vec<Delivered> = std::mem::take(messages)
         .into_iter()
         .map(|message| {
-            let count = 1 + message.overlays.len();
-            (message, own.by_ref().take(count).collect())
+            let from = next;
+            next += 1 + message.overlays.len();
+            (message, from..next)
         })
         .collect();
     order(&mut all);
-    for (message, its) in all {
-        messages.push(message);
-        bodies.extend(its);
+    let (ordered, places): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    let places: Vec<usize> = places.into_iter().flatten().collect();
+    *messages = ordered;
+    match bodies {
+        AnswerBodies::Read(bodies) => put_in_order(bodies, &places),
+        AnswerBodies::Stored(bodies) => put_in_order(bodies, &places),
     }
+}
+
+fn put_in_order<T: Clone>(all: &mut Vec<T>, places: &[usize]) {
+    *all = places.iter().map(|place| all[*place].clone()).collect();
 }
 
 /// A dry run of a purge takes the messages.

@@ -94,7 +94,9 @@ pub const OF_STORAGE: [Planted; 37] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 40] = [
+pub const OF_BUS: [Planted; 42] = [
+    Planted::line("UnreadRemoved", Bug::UnreadRemoved),
+    Planted::line("DueHoldsBack", Bug::DueHoldsBack),
     Planted::line("BusSessionShared", Bug::BusSessionShared),
     Planted::line("BusFreedLockSettles", Bug::BusFreedLockSettles),
     Planted::line("BusLostLockRenewed", Bug::BusLostLockRenewed),

@@ -1,13 +1,34 @@
 //! Records of messages that are not in memory: which of them, and in which order commands wait for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
-use kew_broker::{Rejection, Reply, Target};
-use kew_engine::{Class, Command, Sealing};
+use kew_broker::{Rejection, Reply, Source};
+use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, Receives};
+use kew_engine::{Class, Command, EntityName, RunLength, Sealing, SequenceNumber, Touches};
 
 use super::World;
+use crate::bus::checker::life::Part;
+use crate::bus::named;
 use crate::checker::{Violation, promise, violated};
 use crate::rare::Rare;
+use crate::seam::{self, Disk};
+
+/// How many messages become due one after the other, a millisecond each, while a command waits for four of them at a
+/// time to be read.
+const DUE_MESSAGES: u64 = 200;
+
+/// How many turns the command may take: eight tries in which a tick is faster, and some of its own.
+const TURNS_OF_ONE: u32 = 20;
+
+/// How often a command is tried at most. Each try waits for a read: of what is due before the command, or of its own.
+const TRIES_MAX: u32 = 200;
+
+/// The commands that wait for a read, or behind others.
+pub(super) struct Waits {
+    /// In the order in which they came.
+    all: Vec<u64>,
+    for_records: BTreeSet<u64>,
+}
 
 impl World {
     /// Takes records out of memory, from time to time: of each run, or of none.
@@ -16,35 +37,60 @@ impl World {
         if per_mille == 0 || !self.cold.happens(per_mille) {
             return;
         }
-        let cold = &mut self.cold;
+        let (cold, reads_fail) = (&mut self.cold, self.reads_fail);
         self.partition.seal(|_| match cold.below(16) {
             0..8 => Sealing::Write,
-            8 => Sealing::WriteFailing,
+            8 if reads_fail => Sealing::WriteFailing,
+            8 => Sealing::Write,
             9..14 => Sealing::Forget,
             _ => Sealing::Stay,
         });
     }
 
-    /// The commands that wait for a read, in the order in which they came.
-    pub(super) fn waiting(&self) -> Vec<u64> {
-        self.partition.waiting().copied().collect()
+    /// The commands that wait.
+    pub(super) fn waiting(&self) -> Waits {
+        Waits {
+            all: self.partition.waiting().copied().collect(),
+            for_records: self.partition.waiting_for_records().copied().collect(),
+        }
     }
 
-    /// The commands that a turn has decided, in order: those that had waited come first. None of those that wait was
-    /// passed by a later one that may write to the same queue.
+    /// Due work holds no command back for long: a command is tried a bounded number of times, also if work becomes due
+    /// faster than it is read.
+    pub(super) fn check_tries(&self) -> Result<(), Violation> {
+        for (id, tries) in self.partition.tries() {
+            if tries > TRIES_MAX {
+                return violated!(promise::LIVENESS, "operation {id} was tried {tries} times");
+            }
+        }
+        Ok(())
+    }
+
+    /// The commands that a turn has decided, in order: those that had waited come first. None of those that wait for
+    /// records was passed by a later one that may write to the same queue. Others were not passed by those of their own
+    /// source, nor one that takes messages by a later one that takes messages too.
     pub(super) fn decided(
         &mut self,
-        waited: &[u64],
+        waited: &Waits,
         taken: &[u64],
         replies: &[(u64, Reply)],
     ) -> Result<Vec<u64>, Violation> {
         let waiting = self.waiting();
-        if waiting.is_empty() && waited.is_empty() {
+        if waiting.all.is_empty() && waited.all.is_empty() {
             return Ok(taken.to_vec());
         }
         self.report.rare.note(Rare::WaitedForRead);
-        let waits: BTreeSet<u64> = waiting.iter().copied().collect();
-        let came = waited.iter().chain(taken);
+        if self.partition.is_body_awaited()
+            && let Some(bus) = &mut self.bus
+        {
+            bus.checker.note("a command waited for bodies");
+        }
+        let waits: BTreeSet<u64> = waiting.all.iter().copied().collect();
+        let awaits_records = |id: &u64| {
+            let did = waited.for_records.contains(id) || !waited.all.contains(id);
+            did && waiting.for_records.contains(id)
+        };
+        let came = waited.all.iter().chain(taken);
         let mut before: Vec<u64> = Vec::new();
         let mut decided = Vec::new();
         for id in came {
@@ -56,13 +102,22 @@ impl World {
             self.report
                 .rare
                 .note_if(!before.is_empty(), Rare::PassedWhileWaiting);
-            // A refusal for want of room changes nothing.
-            let is_full =
-                |(of, reply): &(u64, Reply)| of == id && matches!(reply, Err(Rejection::Full));
-            let own = self.writes_to(*id).filter(|_| !replies.iter().any(is_full));
-            if own.is_some()
-                && let Some(passed) = before.iter().find(|it| self.writes_to(**it) == own)
-            {
+            // Such a rejection changes nothing.
+            let is_rejected = |(of, reply): &(u64, Reply)| {
+                of == id && matches!(reply, Err(Rejection::Full | Rejection::ReadFailed))
+            };
+            let own = match replies.iter().any(is_rejected) {
+                true => BTreeSet::new(),
+                false => self.writes_to(*id),
+            };
+            let takes = self.takes(*id);
+            let meets = |it: &&u64| {
+                let may_not_be_passed = awaits_records(it)
+                    || takes && self.takes(**it)
+                    || self.have_one_source(**it, *id);
+                may_not_be_passed && !self.writes_to(**it).is_disjoint(&own)
+            };
+            if let Some(passed) = before.iter().find(meets) {
                 return violated!(
                     promise::ORDER,
                     "operation {id} was decided before {passed}, which came first"
@@ -72,9 +127,122 @@ impl World {
         Ok(decided)
     }
 
-    /// The queue that an operation may write to first.
-    fn writes_to(&self, id: u64) -> Option<Target> {
-        let command: &Command = &self.history.get(&id)?.operation.command;
-        (command.describe().class != Class::Read).then(|| Target::of(command))
+    fn have_one_source(&self, one: u64, other: u64) -> bool {
+        let source = |id| self.history.get(&id).map_or(Source::ALONE, |it| it.source);
+        source(one) != Source::ALONE && source(one) == source(other)
+    }
+
+    /// Whether an operation takes messages from the head of a queue, or hands out and removes others.
+    fn takes(&self, id: u64) -> bool {
+        let Some(asked) = self.history.get(&id) else {
+            return false;
+        };
+        let description = asked.operation.command.describe();
+        let receives = matches!(description.receives, Some(Receives::Messages { .. }));
+        description.class != Class::Read && (description.needs_bodies || receives)
+    }
+
+    /// The queues that an operation may write to, those of all parts of a transaction.
+    fn writes_to(&self, id: u64) -> BTreeSet<EntityName> {
+        let Some(asked) = self.history.get(&id) else {
+            return BTreeSet::new();
+        };
+        let description = asked.operation.command.describe();
+        if description.class == Class::Read {
+            return BTreeSet::new();
+        }
+        let queue_of = |name: &EntityName| {
+            let queue = name.name.split("/$").next().unwrap_or_default();
+            EntityName {
+                name: queue.into(),
+                ..name.clone()
+            }
+        };
+        match description.touches {
+            Touches::Queue(name) => BTreeSet::from([queue_of(name)]),
+            Touches::Transfer { from, to } => {
+                let to = to.map(|to| EntityName {
+                    name: to.into(),
+                    ..from.clone()
+                });
+                [queue_of(from)].into_iter().chain(to).collect()
+            }
+            Touches::Queues(names) => names.into_iter().map(queue_of).collect(),
+            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => BTreeSet::new(),
+        }
+    }
+
+    /// Messages of a queue become due faster than they are read, and a command on it is decided all the same: what is
+    /// due before it has a budget, which counts over all of its tries. No checker follows these commands.
+    pub(super) fn check_nothing_held_back(&mut self) -> Result<(), Violation> {
+        if self.bus.is_none()
+            || self.swarm.run_length != RunLength::TINY
+            || self.swarm.carries_out_all_due()
+        {
+            return Ok(());
+        }
+        let queue = EntityName {
+            name: "held-back".into(),
+            ..named(0, Part::Queue)
+        };
+        let options = BusQueueOptions::default();
+        let first_due = self.now.plus_ms(10_000);
+        let message = |nth| BusMessage {
+            body: "due".into(),
+            message_id: None,
+            session: None,
+            time_to_live_ms: None,
+            scheduled_at: Some(first_due.plus_ms(nth)),
+        };
+        let create = BusCommand::CreateQueue {
+            queue: queue.clone(),
+            options,
+        };
+        let send = BusCommand::Send {
+            queue: queue.clone(),
+            messages: (0..DUE_MESSAGES).map(message).collect(),
+        };
+        for command in [create, send] {
+            self.turn_alone(Some(command))?;
+        }
+        self.pass_time(|_| 10_000_000)?;
+        self.partition.seal(|_| Sealing::Write);
+        let peek = BusCommand::Peek {
+            queue,
+            from: SequenceNumber::default(),
+            count: 1,
+            session: None,
+        };
+        let mut is_answered = self.turn_alone(Some(peek))?;
+        for _ in 0..TURNS_OF_ONE {
+            if is_answered {
+                return Ok(());
+            }
+            // The next run is due, and not in memory.
+            self.pass_time(|_| 4_000)?;
+            is_answered = self.turn_alone(None)?;
+        }
+        violated!(promise::LIVENESS, "due work holds a command back")
+    }
+
+    /// A turn with a command that no client has asked, and all jobs. Returns whether something was answered.
+    fn turn_alone(&mut self, command: Option<BusCommand>) -> Result<bool, Violation> {
+        let commands = command.map(|command| (u64::MAX, Command::Bus(command)));
+        let mut commands: VecDeque<(u64, Command)> = commands.into_iter().collect();
+        let mut replies = Vec::new();
+        loop {
+            let moment = self.moment();
+            self.partition.turn(moment, &mut commands, &mut replies);
+            while let Some(job) = self.partition.next_job() {
+                let outcome = seam::carry_out(job, &Disk(&self.storage));
+                let completed = self.partition.complete(outcome, &mut replies);
+                if let Err(error) = completed {
+                    return violated!(promise::LIVENESS, "the log failed without a fault: {error}");
+                }
+            }
+            if commands.is_empty() {
+                return Ok(!replies.is_empty());
+            }
+        }
     }
 }

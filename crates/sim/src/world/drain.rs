@@ -31,10 +31,10 @@ impl World {
             self.drain_queue(queue)?;
         }
         self.checker.check_drained(self.now)?;
-        match &self.bus {
-            Some(bus) => self.drain_bus(bus.swarm.queues),
-            None => Ok(()),
+        if let Some(bus) = &self.bus {
+            self.drain_bus(bus.swarm.queues)?;
         }
+        self.check_nothing_held_back()
     }
 
     /// The size of the segments in the unit in which the log ends: they stay until it goes on.
@@ -94,8 +94,13 @@ impl World {
             self.turn_and_note(u64::MAX, &mut nothing)?;
             self.end_step();
             let due = self.partition.state().next_deadline();
-            if due.is_none_or(|due| !due.has_passed(self.now)) {
+            let is_due = due.is_some_and(|due| due.has_passed(self.now));
+            if !is_due && !self.partition.is_due_work_waiting() {
                 return Ok(());
+            }
+            if !is_due {
+                // It waits for a read, which is tried again after a second if it has failed.
+                self.pass_time(|_| 100_000)?;
             }
         }
         violated!(promise::LIVENESS, "something stays due forever")
@@ -177,7 +182,7 @@ impl World {
         for _ in 0..RETRIES_MAX {
             match self.ask_and_see(queue, command.clone())? {
                 Seen::Answered(Ok((outcome, _))) => return Ok(Some(outcome)),
-                Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::Unreadable)) => {
+                Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
                     self.pass_time(|_| 1_000_000)?
                 }
                 Seen::Answered(Err(_)) | Seen::Unknown => return Ok(None),
@@ -234,6 +239,7 @@ impl World {
     /// No more faults, and everything in progress ends.
     fn settle_down(&mut self) -> Result<(), Violation> {
         self.faults.stop();
+        self.reads_fail = false;
         let unsettled = self.dies_after.is_some() || self.call_may_fail;
         self.free_disk();
         self.slow_until = 0;

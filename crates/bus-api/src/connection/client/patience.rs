@@ -22,7 +22,9 @@ pub(crate) async fn submit_again(
     for _ in 0..BUSY_TRIES {
         tokio::time::sleep(BUSY_PAUSE).await;
         match Submitted::new(broker, command.clone()).answer().await {
-            Err(rejection @ (Rejection::Busy | Rejection::Full)) => refused = rejection,
+            Err(rejection @ (Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
+                refused = rejection
+            }
             answer => return answer,
         }
     }

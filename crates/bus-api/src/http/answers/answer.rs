@@ -17,7 +17,7 @@ use quick_xml::escape::partial_escape;
 
 use crate::authorization::bad_token::BadToken;
 use crate::ground::constants::NAMESPACE;
-use crate::ground::refusal::{FULL, UNREADABLE};
+use crate::ground::refusal::{FULL, READ_FAILED, UNREADABLE};
 use crate::ground::turned_away::TurnedAway;
 
 /// The type of errors.
@@ -246,7 +246,7 @@ impl From<Rejection> for HttpError {
             Rejection::Busy => Self::busy("The server is busy."),
             Rejection::Full => Self::busy(FULL),
             Rejection::Stopped => Self::busy("The server is stopping."),
-            Rejection::Unreadable => Self::new(StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE),
+            Rejection::ReadFailed => Self::busy(READ_FAILED),
         }
     }
 }
@@ -272,6 +272,9 @@ fn tracking_id() -> String {
 fn of_refusal(refusal: &BusRefusal) -> HttpError {
     let (status, sub_code) = match refusal {
         BusRefusal::QueueNotFound { queue } => return HttpError::not_found(queue),
+        BusRefusal::MessageDamaged { .. } => {
+            return HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE);
+        }
         // The destination in the queue's settings does not exist: the request is wrong, not its
         // path.
         BusRefusal::DestinationNotFound { .. } => (StatusCode::BAD_REQUEST, 40_400),
@@ -314,6 +317,14 @@ mod tests {
         assert!(xml.contains("a\u{fffd}b\u{fffd}ä"), "{xml}");
         assert!(xml.contains("ä…</Detail>"), "{xml}");
         assert!(xml.len() < 5000, "{}", xml.len());
+    }
+
+    #[test]
+    fn a_busy_answer_asks_once_to_wait() {
+        for rejection in [Rejection::Busy, Rejection::Stopped, Rejection::ReadFailed] {
+            let text = HttpError::from(rejection).detail;
+            assert_eq!(text.matches("try again").count(), 1, "{text}");
+        }
     }
 
     #[tokio::test]

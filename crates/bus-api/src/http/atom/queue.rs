@@ -103,7 +103,7 @@ async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answe
         // Tokens signed by a rule of a deleted queue, perhaps the caller's own, are no longer
         // valid.
         Ok(_) | Err(Rejection::Stopped) => shared.authority.rules.note_change(),
-        Err(Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::Unreadable) => {}
+        Err(Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {}
     }
     done
 }

@@ -156,7 +156,7 @@ impl Waiting<'_> {
 }
 
 /// Takes a message if there is one. If the caller disconnects meanwhile, the lock ends, so that
-/// other receivers get the message at once.
+/// other receivers get the message at once. Nobody waits any more for a message that is to be deleted.
 async fn take(
     broker: &Broker,
     queue: &EntityName,
@@ -170,10 +170,15 @@ async fn take(
         session: None,
     };
     let submitted = Submitted::new(broker, command);
-    let (teller, told) = oneshot::channel::<Result<Taken, Rejection>>();
+    let (mut teller, told) = oneshot::channel::<Result<Taken, Rejection>>();
     let (broker, queue) = (broker.clone(), queue.clone());
     tokio::spawn(async move {
-        let taken = submitted.answer().await.map(|answer| Taken {
+        let answer = tokio::select! {
+            answer = submitted.answer() => answer,
+            // A message that waits for the disk is not deleted then.
+            () = teller.closed(), if mode == ReceiveMode::ReceiveAndDelete => return,
+        };
+        let taken = answer.map(|answer| Taken {
             batch: batch_of(answer),
             room,
         });

@@ -150,8 +150,6 @@ impl Turn<'_> {
         let Some(message) = backlog.get(*number) else {
             return 1;
         };
-        let session = backlog.sessions.get(message.session);
-        let session_bytes = session.map_or(0, |session| session.id.len() as u64);
         // A dead letter that is forwarded tells from which queue it comes.
         let entity = self.bus(queue);
         let is_dead = matches!(entity.role, Role::DeadLetters { .. });
@@ -166,12 +164,18 @@ impl Turn<'_> {
             | Due::Ids
             | Due::Deletion => 0,
         };
-        let size_bytes = moved_size_bytes_max(&message) + session_bytes + source_bytes;
+        let size_bytes = self.failed_size_bytes_max(queue, &message) + source_bytes;
         if size_bytes <= DUE_SIZE_BYTES_MAX {
             1
         } else {
             2
         }
+    }
+
+    /// The most bytes of the effects of a failed delivery: the message may move.
+    pub(super) fn failed_size_bytes_max(&self, queue: Incarnation, message: &Message<'_>) -> u64 {
+        let session = self.bus_backlog(queue).sessions.get(message.session);
+        moved_size_bytes_max(message) + session.map_or(0, |session| session.id.len() as u64)
     }
 
     /// Fails a delivery: the message is ready again, or a dead letter if it failed too often.
@@ -185,12 +189,17 @@ impl Turn<'_> {
         let max = entity.options.max_delivery_count;
         let message = entity.backlog.get(sequence_number);
         let is_last = message.is_some_and(|message| message.deliveries.saturating_add(1) >= max);
-        if is_last && entity.role == Role::Queue {
+        if is_last && self.buries(queue) {
             let cause = DeadLetterCause::MaxDeliveryCountExceeded;
             self.bury(queue, sequence_number, cause, overlay);
         } else {
             self.release(queue, sequence_number, Release::Failed, overlay);
         }
+    }
+
+    /// Whether messages that cannot be delivered become dead letters. Those of sub-queues stay.
+    pub(super) fn buries(&self, queue: Incarnation) -> bool {
+        self.bus(queue).role == Role::Queue
     }
 
     /// Ends a message's time to live.

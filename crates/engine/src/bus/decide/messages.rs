@@ -178,12 +178,14 @@ impl Turn<'_> {
         let count = ITEMS_MAX.min(count as usize);
         let mut gone: Vec<SequenceNumber> = Vec::new();
         let mut room = TakenRoom::new(count);
-        for (looked_at, message) in backlog.walk(session, from).enumerate() {
-            let number = message.number();
-            // Later messages have higher numbers.
-            if message.enqueued_at >= before {
+        // Later messages have higher numbers. Those of a run that came later are not even read.
+        let walk = backlog.walk_seen(session, from);
+        let walk = walk.take_while(|(number, _)| !backlog.came_from(*number, before));
+        for (looked_at, (number, _)) in walk.enumerate() {
+            let message = backlog.get(number);
+            let Some(message) = message.filter(|message| message.enqueued_at < before) else {
                 break;
-            }
+            };
             if looked_at == LOOKED_AT_MAX || gone.len() == count {
                 deleted.next = Some(number);
                 break;

@@ -4,12 +4,17 @@
 
 use std::collections::BTreeMap;
 
-use super::super::message::Message;
+use kew_planted::{Bug, is_planted};
+
+use super::super::backlog::Backlog;
+use super::super::message::{self, Message};
 use super::super::room::{ITEMS_MAX, LOOKED_AT_MAX, released_at_once};
 use super::super::session::Sessions;
 use super::super::{
-    BreakTarget, BusCommand, BusMessageState, BusQueue, Purge, TransactionPart, TransactionWork,
+    BreakTarget, BusCommand, BusMessageState, BusQueue, Purge, ReceiveMode, TransactionPart,
+    TransactionWork,
 };
+use super::bodies::PASSED_OVER_MAX;
 use super::{DueStep, Turn};
 use crate::catalogue::Touches;
 use crate::queues::Walk;
@@ -28,23 +33,58 @@ struct Asked<'a> {
     queue: &'a BusQueue,
 }
 
+/// The messages that a walk is about.
+#[derive(Default)]
+struct Asking {
+    from: SequenceNumber,
+    until: Option<SequenceNumber>,
+    before: Option<Timestamp>,
+}
+
+impl Asking {
+    /// Whether a message may be among them: its run says when the first of its messages came.
+    fn may_have(&self, backlog: &Backlog, number: SequenceNumber) -> bool {
+        let came_later = |before| backlog.came_from(number, before);
+        self.until.is_none_or(|until| number < until) && !self.before.is_some_and(came_later)
+    }
+}
+
 impl Turn<'_> {
     /// Carries out what is due before a command, as far as its records are in memory, and says what of it is missing;
     /// then what the decision misses.
-    pub(crate) fn prepare(&mut self, command: &BusCommand, spent: &mut DueSpent) -> Missing {
+    ///
+    /// `may_be_cold` says whether any records may not be in memory. Otherwise only bodies can be missing.
+    pub(crate) fn prepare(
+        &mut self,
+        command: &BusCommand,
+        spent: &mut DueSpent,
+        may_be_cold: bool,
+    ) -> Missing {
         let mut missing = Missing::default();
         let description = command.describe();
-        let names: Vec<EntityName> = match description.touches {
-            Touches::Queue(name) | Touches::Transfer { from: name, .. } => vec![name.clone()],
+        let name_alone;
+        let names: &[&EntityName] = match &description.touches {
+            Touches::Queue(name) | Touches::Transfer { from: name, .. } => {
+                name_alone = [*name];
+                &name_alone
+            }
             // They are in order, each once.
-            Touches::Queues(names) => names.into_iter().cloned().collect(),
-            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => Vec::new(),
+            Touches::Queues(names) => names,
+            Touches::Catalogue | Touches::Account(_) | Touches::Bodies => &[],
         };
         if description.due_in > 0 {
             let budget = self.due_budget_for(names.len());
-            for name in &names {
+            for name in names {
                 if let Some(queue) = self.catalogue().find(name) {
-                    let spent = spent.0.entry(queue).or_default();
+                    // What is in memory is done at once, and holds nothing back.
+                    let mut spent_at_once = 0;
+                    let spent = match may_be_cold {
+                        true => spent.0.entry(queue).or_default(),
+                        false => &mut spent_at_once,
+                    };
+                    if is_planted(Bug::DueHoldsBack) {
+                        *spent = 0;
+                    }
                     if missing.is_empty() {
                         self.do_due_here(queue, budget, spent, &mut missing);
                     } else {
@@ -55,8 +95,11 @@ impl Turn<'_> {
                 }
             }
         }
-        if missing.is_empty() {
+        if missing.is_empty() && may_be_cold {
             self.ask_for(command, &mut missing);
+        }
+        if missing.is_empty() && description.needs_bodies {
+            self.ask_for_bodies(command, &mut missing);
         }
         missing
     }
@@ -90,35 +133,57 @@ impl Turn<'_> {
         }
     }
 
-    /// What the next due things of an entity need, as many as the budget allows.
+    /// What the next due thing of an entity needs, and those of its kind that come after it, as many as the budget
+    /// allows.
     pub(crate) fn missing_for_due(&self, entity: Incarnation, budget: u32) -> Missing {
         let mut missing = Missing::default();
         let queue = self.queues().get(&entity);
         let Some(queue) = queue.filter(|queue| queue.backlog.table().has_cold()) else {
             return missing;
         };
-        let (backlog, now, budget) = (&queue.backlog, self.now(), budget as usize);
-        let ended = backlog.sessions.ended_lock(now);
-        let ended = ended.and_then(|session| backlog.sessions.get(session));
-        let locked = ended.into_iter().flat_map(|it| it.messages.locked());
-        for number in locked.take(budget) {
-            backlog.ask(entity, number, &mut missing);
-        }
-        let timed = backlog.timed().iter();
-        let due = timed.take_while(|(at, _)| at.has_passed(now)).take(budget);
-        for (_, number) in due {
-            backlog.ask(entity, *number, &mut missing);
-        }
-        if let Some(run) = backlog.table().run_to_expire(now) {
-            backlog.table().ask_run(entity, run, &mut missing);
-        }
-        if queue.destination().is_some() {
-            self.ask_ready(entity, queue, 0, budget, &mut missing);
-            if let Some(session) = backlog.sessions.next_available() {
-                self.ask_ready(entity, queue, session, budget, &mut missing);
-            }
+        // Mostly it is there, and nobody has to look at the others.
+        self.ask_due(entity, queue, 1, &mut missing);
+        if !missing.is_empty() {
+            self.ask_due(entity, queue, budget as usize, &mut missing);
         }
         missing
+    }
+
+    /// Asks for what so many due things need, of the kind that comes first.
+    fn ask_due(&self, entity: Incarnation, queue: &BusQueue, count: usize, missing: &mut Missing) {
+        let (backlog, now) = (&queue.backlog, self.now());
+        if let Some(session) = backlog.sessions.ended_lock(now) {
+            let session = backlog.sessions.get(session);
+            let locked = session.into_iter().flat_map(|it| it.messages.locked());
+            for number in locked.take(count) {
+                backlog.ask(entity, number, missing);
+            }
+            return;
+        }
+        let timed = backlog.timed().iter();
+        let mut due = timed.take_while(|(at, _)| at.has_passed(now)).peekable();
+        if due.peek().is_some() {
+            for (_, number) in due.take(count) {
+                backlog.ask(entity, *number, missing);
+            }
+            return;
+        }
+        if let Some(run) = backlog.table().run_to_expire(now) {
+            let messages = backlog.table().seen_of(run);
+            Walk::for_count(count).ask(backlog, entity, messages, missing, |(_, entry)| {
+                entry.map(|entry| message::expiry(entry.record).has_passed(now))
+            });
+            return;
+        }
+        if queue.destination().is_some() {
+            self.ask_ready(entity, queue, 0, count, missing);
+            // Messages without a session come first.
+            if missing.is_empty()
+                && let Some(session) = backlog.sessions.next_available()
+            {
+                self.ask_ready(entity, queue, session, count, missing);
+            }
+        }
     }
 
     /// What the decision needs, after what is due.
@@ -127,9 +192,9 @@ impl Turn<'_> {
             BusCommand::Receive {
                 queue,
                 count,
+                mode,
                 session,
-                ..
-            } => self.ask_received(queue, *count, *session, missing),
+            } => self.ask_received(queue, (*count, *mode), *session, missing),
             BusCommand::Settle { queue, settlements } => {
                 self.ask_locked(queue, settlements.iter().map(|(lock, _)| *lock), missing);
             }
@@ -146,7 +211,11 @@ impl Turn<'_> {
                 session,
             } => {
                 let walk = Walk::for_count(ITEMS_MAX.min(*count as usize));
-                self.ask_walk(queue, session.as_deref(), *from, walk, missing, |_| {
+                let range = Asking {
+                    from: *from,
+                    ..Asking::default()
+                };
+                self.ask_walk(queue, session.as_deref(), range, walk, missing, |_| {
                     Some(true)
                 });
             }
@@ -245,7 +314,7 @@ impl Turn<'_> {
     fn ask_received(
         &self,
         name: &EntityName,
-        count: u32,
+        (count, mode): (u32, ReceiveMode),
         session: Option<Token>,
         missing: &mut Missing,
     ) {
@@ -253,7 +322,10 @@ impl Turn<'_> {
             && self.check_receivable(entity).is_ok()
             && let Ok(session) = self.session_of_receiver(entity, session)
         {
-            let count = ITEMS_MAX.min(count as usize);
+            let mut count = ITEMS_MAX.min(count as usize);
+            if mode == ReceiveMode::ReceiveAndDelete && !self.buries(entity) {
+                count += PASSED_OVER_MAX;
+            }
             self.ask_ready(entity, queue, session, count, missing);
         }
     }
@@ -274,12 +346,12 @@ impl Turn<'_> {
         });
     }
 
-    /// Messages from a number on, of a session or all.
+    /// Messages in a range, of a session or all.
     fn ask_walk(
         &self,
         name: &EntityName,
         session: Option<&str>,
-        from: SequenceNumber,
+        range: Asking,
         walk: Walk,
         missing: &mut Missing,
         is_taken: impl FnMut(&Seen<'_>) -> Option<bool>,
@@ -296,7 +368,9 @@ impl Turn<'_> {
             None => None,
         };
         // The decision looks at the one at which it ends.
-        let messages = backlog.walk_seen(session, from).take(LOOKED_AT_MAX + 1);
+        let messages = backlog.walk_seen(session, range.from);
+        let messages = messages.take_while(|(number, _)| range.may_have(backlog, *number));
+        let messages = messages.take(LOOKED_AT_MAX + 1);
         walk.ask(backlog, entity, messages, missing, is_taken);
     }
 
@@ -310,7 +384,12 @@ impl Turn<'_> {
         let now = self.now();
         // And the one at which it ends.
         let walk = Walk::for_count(1 + ITEMS_MAX.min(count as usize));
-        self.ask_walk(queue, session, from, walk, missing, |(_, entry)| {
+        let range = Asking {
+            from,
+            before: Some(before),
+            ..Asking::default()
+        };
+        self.ask_walk(queue, session, range, walk, missing, |(_, entry)| {
             let message = entry.map(Message::from)?;
             let is_there = !message.expires_at.has_passed(now);
             let is_taken = message.state == BusMessageState::Ready && is_there;
@@ -320,10 +399,14 @@ impl Turn<'_> {
 
     fn ask_purged(&self, queue: &EntityName, purge: &Purge, missing: &mut Missing) {
         let walk = Walk::for_count(1 + ITEMS_MAX.min(purge.count as usize));
-        self.ask_walk(queue, None, purge.from, walk, missing, |(number, entry)| {
+        let range = Asking {
+            from: purge.from,
+            until: purge.until,
+            before: purge.before,
+        };
+        self.ask_walk(queue, None, range, walk, missing, |(_, entry)| {
             let message = entry.map(Message::from)?;
-            let is_over = purge.until.is_some_and(|until| *number >= until)
-                || purge.before.is_some_and(|it| message.enqueued_at >= it);
+            let is_over = purge.before.is_some_and(|it| message.enqueued_at >= it);
             let is_locked = matches!(message.state, BusMessageState::Locked { .. });
             (!is_over).then_some(!is_locked || purge.with_locked)
         });

@@ -3,6 +3,7 @@
 //! Due things of a queue become facts before a command on it is decided, within a budget. Decisions treat
 //! the remaining due things as past.
 
+mod bodies;
 mod due;
 mod effects;
 mod messages;
@@ -16,6 +17,8 @@ mod transact;
 
 use bytes::Bytes;
 
+pub use self::bodies::Behind;
+pub(crate) use self::bodies::HandOut;
 pub(crate) use self::due::DueStep;
 pub(crate) use self::missing::DueSpent;
 use super::backlog::Backlog;
@@ -27,7 +30,8 @@ use crate::catalogue::{self, Catalogue, Scope};
 use crate::effect::Effect;
 use crate::vocabulary::token::{TokenCipher, TokenKind, TokenPlace};
 use crate::vocabulary::{
-    BodyLocation, EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp, Token,
+    BodyLocation, BodyRead, EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp,
+    Token,
 };
 
 /// What decisions about bus queues stand on: the state, which their facts and effects change at once, and the log.
@@ -45,8 +49,12 @@ pub(crate) trait Ground {
     fn emit_effect(&mut self, effect: Effect);
     /// Stores a body ahead of the fact that will refer to it.
     fn store_body(&mut self, body: &[u8]) -> BodyLocation;
-    /// Whether a stored body is in memory and stays there until the answer.
-    fn pin(&mut self, body: BodyLocation) -> bool;
+    /// What is known of a stored body that a decision is going to hand out and remove.
+    fn read_body(&mut self, body: BodyLocation) -> BodyRead;
+    /// The messages that the decision is going to hand out and remove.
+    fn hand_out(&self) -> &HandOut;
+    /// The same, to be changed.
+    fn hand_out_mut(&mut self) -> &mut HandOut;
     /// Corrects the bound of when a run's messages expire. It is no part of the state.
     fn raise_expiry(&mut self, queue: Incarnation, run: u64);
     /// Forgets some ids of a queue that are older than its window. No event says so.
@@ -274,11 +282,6 @@ impl<'a> Turn<'a> {
 
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         self.0.store_body(body)
-    }
-
-    /// Whether all these bodies are in memory and stay there until the answer.
-    fn pin(&mut self, bodies: &[BodyLocation]) -> bool {
-        bodies.iter().all(|body| self.0.pin(*body))
     }
 
     fn catalogue(&self) -> &Catalogue {

@@ -15,6 +15,7 @@ use super::super::{
 };
 use super::effects::place;
 use super::messages::not_found;
+use super::receive::is_damaged;
 use super::{Answer, Turn};
 use crate::effect::{Arrival, Effect, Rest};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
@@ -32,15 +33,19 @@ impl Turn<'_> {
             until,
             ..Purged::default()
         };
-        for (looked_at, message) in backlog.from(purge.from).enumerate() {
-            let number = message.number();
-            if number >= until
-                || purge
+        // Later messages have higher numbers. Those of a run that came later are not even read.
+        let came_later = |number| purge.before.is_some_and(|it| backlog.came_from(number, it));
+        let walk = backlog.walk_seen(None, purge.from);
+        let walk = walk.take_while(|(number, _)| *number < until && !came_later(*number));
+        for (looked_at, (number, _)) in walk.enumerate() {
+            let is_before = |message: &Message<'_>| {
+                purge
                     .before
-                    .is_some_and(|before| message.enqueued_at >= before)
-            {
+                    .is_none_or(|before| message.enqueued_at < before)
+            };
+            let Some(message) = backlog.get(number).filter(is_before) else {
                 break;
-            }
+            };
             if looked_at == LOOKED_AT_MAX || gone.len() == count {
                 purged.next = Some(number);
                 break;
@@ -118,6 +123,9 @@ impl Turn<'_> {
             if entity.locking_session(&message).is_some() {
                 return Err(BusRefusal::SessionRequired);
             }
+        }
+        if mode == ReceiveMode::ReceiveAndDelete && self.is_damaged(&message) {
+            return Err(is_damaged(number));
         }
         let delivered = self.deliver(queue, number, mode);
         Ok(BusOutcome::Received(vec![delivered]))

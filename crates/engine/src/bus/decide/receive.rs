@@ -2,14 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use super::super::message::Message;
 use super::super::room::{AnswerRoom, TakenRoom};
 use super::super::{
     BusMessageState, BusOutcome, BusRefusal, DeferredRead, DeliveredMessage, ITEMS_MAX, ReceiveMode,
 };
+use super::bodies::PASSED_OVER_MAX;
 use super::messages::not_found;
 use super::{Answer, Turn};
 use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp, Token};
+
+/// Why deferred messages cannot be received.
+pub(super) enum NotChosen {
+    /// This one has expired.
+    Expired(SequenceNumber),
+    Refused(BusRefusal),
+}
+
+impl From<BusRefusal> for NotChosen {
+    fn from(refusal: BusRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
 
 impl Turn<'_> {
     /// Source: Service Bus, *Message transfers, locks, and settlement*.
@@ -22,37 +35,116 @@ impl Turn<'_> {
     ) -> Answer {
         self.check_receivable(queue)?;
         let session = self.session_of_receiver(queue, session)?;
+        match mode {
+            ReceiveMode::PeekLock => {
+                let chosen = self.choose_ready(queue, count, mode, session).into_iter();
+                let delivered = chosen.map(|number| self.deliver(queue, number, mode));
+                Ok(BusOutcome::Received(delivered.collect()))
+            }
+            ReceiveMode::ReceiveAndDelete => self.receive_and_delete(queue, count, session),
+        }
+    }
+
+    fn receive_and_delete(&mut self, queue: Incarnation, count: u32, session: u32) -> Answer {
+        let mode = ReceiveMode::ReceiveAndDelete;
+        let is_any_damaged = self.0.hand_out().is_any_damaged();
+        let chosen = match is_any_damaged && self.buries(queue) {
+            // These take more room, so that fewer are handed out.
+            true => self.choose_ready(queue, count, mode, session),
+            false => self.0.hand_out().chosen(),
+        };
+        let mut damaged = self.0.hand_out().passed_over();
+        let mut delivered = Vec::with_capacity(chosen.len());
+        for number in chosen {
+            if is_any_damaged && self.is_damaged_at(queue, number) {
+                damaged = damaged.or(Some(number));
+                // As if its receiver had failed: in the end it is a dead letter, and not in the way any more.
+                if self.buries(queue) {
+                    self.fail_delivery(queue, number, None);
+                }
+            } else {
+                delivered.push(self.deliver(queue, number, mode));
+            }
+        }
+        match damaged {
+            Some(number) if delivered.is_empty() => Err(is_damaged(number)),
+            Some(_) | None => Ok(BusOutcome::Received(delivered)),
+        }
+    }
+
+    /// The messages that a receiver gets, in order: as many as it asks for and there is room for.
+    pub(super) fn choose_ready(
+        &self,
+        queue: Incarnation,
+        count: u32,
+        mode: ReceiveMode,
+        session: u32,
+    ) -> Vec<SequenceNumber> {
         let backlog = self.bus_backlog(queue);
         let mut room = AnswerRoom::new(count);
+        let count = ITEMS_MAX.min(count as usize);
         let mut taken_room = match mode {
             ReceiveMode::PeekLock => None,
-            ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead => {
-                Some(TakenRoom::new(ITEMS_MAX.min(count as usize)))
-            }
+            ReceiveMode::ReceiveAndDelete => Some(TakenRoom::of_receiver(count)),
         };
+        let passes_over =
+            taken_room.is_some() && self.0.hand_out().is_any_damaged() && !self.buries(queue);
+        let mut passed_over = 0;
         let mut takes = |number: &SequenceNumber| {
             let message = backlog.get(*number);
             message.is_some_and(|message| {
-                let taken_room = taken_room.as_mut();
-                taken_room.is_none_or(|it| it.takes(&message)) && room.takes(&message)
+                let fits = match &mut taken_room {
+                    Some(room) if self.is_damaged(&message) => {
+                        room.has(self.failed_size_bytes_max(queue, &message))
+                    }
+                    Some(room) => room.takes(&message),
+                    None => true,
+                };
+                fits && room.takes(&message)
             })
         };
         let ready = backlog.ready(session, self.now());
+        let ready = ready.filter(|number| {
+            let is_passed_over =
+                passes_over && passed_over < PASSED_OVER_MAX && self.is_damaged_at(queue, *number);
+            passed_over += usize::from(is_passed_over);
+            !is_passed_over
+        });
         // The one after the last is not looked at.
-        let ready = ready.take(ITEMS_MAX.min(count as usize));
-        let taken: Vec<SequenceNumber> = ready.take_while(|number| takes(number)).collect();
-        let delivered = taken
-            .into_iter()
-            .map(|number| self.deliver(queue, number, mode))
-            .collect();
-        Ok(BusOutcome::Received(delivered))
+        ready.take(count).take_while(|it| takes(it)).collect()
     }
 
     /// Source: Service Bus, *Message deferral*.
     pub(super) fn receive_deferred(&mut self, queue: Incarnation, read: &DeferredRead) -> Answer {
+        let numbers = self.choose_deferred(queue, read).map_err(|why| match why {
+            NotChosen::Expired(number) => {
+                self.expire(queue, number);
+                not_found(number)
+            }
+            NotChosen::Refused(refusal) => refusal,
+        })?;
+        // All or none.
+        if read.mode == ReceiveMode::ReceiveAndDelete
+            && self.0.hand_out().is_any_damaged()
+            && let Some(number) = numbers.iter().find(|it| self.is_damaged_at(queue, **it))
+        {
+            return Err(is_damaged(*number));
+        }
+        let delivered = numbers
+            .iter()
+            .map(|number| self.deliver(queue, *number, read.mode))
+            .collect();
+        Ok(BusOutcome::Received(delivered))
+    }
+
+    /// The deferred messages that a receiver named, each once, even if it was named several times.
+    pub(super) fn choose_deferred(
+        &self,
+        queue: Incarnation,
+        read: &DeferredRead,
+    ) -> Result<Vec<SequenceNumber>, NotChosen> {
         self.check_receivable(queue)?;
         let session = self.session_of_receiver(queue, read.session)?;
-        // Each message once, even if it was named several times.
         let mut named = BTreeSet::new();
         let mut numbers = read.numbers.clone();
         numbers.retain(|number| named.insert(*number));
@@ -66,44 +158,17 @@ impl Turn<'_> {
                 .filter(|message| session == 0 || message.session == session)
                 .ok_or(not_found(*number))?;
             if message.expires_at.has_passed(self.now()) {
-                self.expire(queue, *number);
-                return Err(not_found(*number));
+                return Err(NotChosen::Expired(*number));
             }
             fitting += u64::from(room.takes(&message));
         }
         if fitting < numbers.len() as u64 {
-            return Err(BusRefusal::TooMany {
+            return Err(NotChosen::Refused(BusRefusal::TooMany {
                 count: numbers.len() as u64,
                 limit: fitting,
-            });
+            }));
         }
-        let mode = self.mode_for_all(queue, &numbers, read.mode);
-        let delivered = numbers
-            .iter()
-            .map(|number| self.deliver(queue, *number, mode))
-            .collect();
-        Ok(BusOutcome::Received(delivered))
-    }
-
-    /// The mode for messages that are received all or none.
-    fn mode_for_all(
-        &mut self,
-        queue: Incarnation,
-        numbers: &[SequenceNumber],
-        mode: ReceiveMode,
-    ) -> ReceiveMode {
-        match mode {
-            ReceiveMode::PeekLock | ReceiveMode::ReceiveAndDelete => mode,
-            ReceiveMode::DeleteOnceRead => {
-                let backlog = self.bus_backlog(queue);
-                let messages = numbers.iter().filter_map(|number| backlog.get(*number));
-                let bodies: Vec<_> = messages.flat_map(Message::bodies).collect();
-                match self.pin(&bodies) {
-                    true => ReceiveMode::ReceiveAndDelete,
-                    false => ReceiveMode::PeekLock,
-                }
-            }
-        }
+        Ok(numbers)
     }
 
     /// Locks or removes a message that exists.
@@ -134,13 +199,13 @@ impl Turn<'_> {
         };
         let generation = message.generation.next();
         let lock_duration_ms = entity.options.lock_duration_ms;
-        let bodies: Vec<_> = message.bodies().collect();
-        let is_gone = match mode {
-            ReceiveMode::ReceiveAndDelete => true,
-            ReceiveMode::DeleteOnceRead => self.pin(&bodies),
-            ReceiveMode::PeekLock => false,
-        };
-        if is_gone {
+        if mode == ReceiveMode::ReceiveAndDelete {
+            let mut bodies = std::iter::once(&delivered.body).chain(&delivered.overlays);
+            let hand_out = self.0.hand_out_mut();
+            assert!(
+                hand_out.may_remove(sequence_number) && bodies.all(|it| !hand_out.is_damaged(*it)),
+                "{sequence_number:?} is removed, and its bytes were not read"
+            );
             self.remove(queue, sequence_number);
             return delivered;
         }
@@ -170,5 +235,11 @@ impl Turn<'_> {
             (false, Some(_)) => Err(BusRefusal::SessionsNotSupported),
             (false, None) => Ok(0),
         }
+    }
+}
+
+pub(super) fn is_damaged(number: SequenceNumber) -> BusRefusal {
+    BusRefusal::MessageDamaged {
+        sequence_number: number.as_u64(),
     }
 }

@@ -264,7 +264,6 @@ impl Case {
             receive(1, ReceiveMode::PeekLock),
             receive(3, ReceiveMode::PeekLock),
             receive(3, ReceiveMode::ReceiveAndDelete),
-            receive(3, ReceiveMode::DeleteOnceRead),
             peek(None),
             peek(Some("s".into())),
             purge(false, false),

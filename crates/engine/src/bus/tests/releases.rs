@@ -128,6 +128,7 @@ fn check(end: End, deliveries: u32) {
         let mut log = Log {
             bodies: p.log.bodies.clone(),
             events: p.log.events[..cut].to_vec(),
+            ..Log::default()
         };
         let mut cut = Partition {
             state: State::new(),

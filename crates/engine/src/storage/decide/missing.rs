@@ -4,8 +4,8 @@
 
 use super::Turn;
 use crate::queues::Walk;
-use crate::storage::StorageCommand;
 use crate::storage::backlog::stored;
+use crate::storage::{ENDED_COUNT_MAX, StorageCommand};
 use crate::table::{Missing, Seen};
 use crate::vocabulary::token::TokenKind;
 use crate::vocabulary::{EntityName, Incarnation, Token};
@@ -76,8 +76,19 @@ impl Turn<'_> {
         if let Some(table) = table.filter(|table| table.has_cold()) {
             let is_whole =
                 |run: &crate::table::Run| run.is_all_ready() && run.has_expired(self.now());
-            if !table.run(run).is_some_and(is_whole) {
-                table.ask_run(entity, run, &mut missing);
+            if !table.run(run).is_some_and(is_whole)
+                && let Some(entity_of) = self.0.queues().get(&entity)
+            {
+                // If an event does not take all of them, the next one looks at the others.
+                let (messages, now) = (table.seen_of(run), self.now());
+                let walk = Walk::for_count(ENDED_COUNT_MAX);
+                walk.ask(
+                    &entity_of.backlog,
+                    entity,
+                    messages,
+                    &mut missing,
+                    |(_, entry)| entry.map(|entry| stored(entry).1.is_expired(now)),
+                );
             }
         }
         missing

@@ -2,16 +2,17 @@
 //! in memory, which reads what is missing and tries again, and one that only applies the events and never reads. All
 //! three must come to the same.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::bus::BusFact;
 use crate::effect::Effect;
 use crate::event::{Event, Fact};
-use crate::outcome::{Outcome, Refusal};
 use crate::state::State;
 use crate::storage::StorageFact;
 use crate::table::Sealing;
-use crate::turn::{DUE_BUDGET, Journal, Ticked};
-use crate::vocabulary::{BodyLocation, Timestamp};
+use crate::turn::{DUE_BUDGET, Decision, Journal, Ticked};
+use crate::vocabulary::{BodyLocation, BodyRead, Timestamp};
 
 /// More tries than any command of the tests takes.
 const TRIES_MAX: usize = 100;
@@ -26,11 +27,17 @@ const SMALL: u64 = 64;
 struct Log {
     bodies: u64,
     events: Vec<Event>,
+    /// What a batch would take, with a tag, a length and a checksum for each.
+    size_bytes: u64,
+    /// The bodies that were read for the command.
+    read: BTreeSet<BodyLocation>,
+    damaged: BTreeSet<BodyLocation>,
 }
 
 impl Journal for Log {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         self.bodies += 1;
+        self.size_bytes += body.len() as u64 + 10;
         BodyLocation {
             record: self.bodies - 1,
             offset: 0,
@@ -39,7 +46,18 @@ impl Journal for Log {
     }
 
     fn record(&mut self, event: &Event) {
+        let mut bytes = Vec::new();
+        event.encode(&mut bytes);
+        self.size_bytes += bytes.len() as u64 + 6;
         self.events.push(event.clone());
+    }
+
+    fn body(&mut self, body: BodyLocation) -> BodyRead {
+        match self.read.contains(&body) {
+            false => BodyRead::Missing,
+            true if self.damaged.contains(&body) => BodyRead::Damaged,
+            true => BodyRead::Whole,
+        }
     }
 }
 
@@ -68,26 +86,57 @@ impl Cold {
         now: Timestamp,
         command: Command,
         due_budget: u32,
-        expected: &Result<Outcome, Refusal>,
+        expected: &Decision,
         events: &[Vec<u8>],
         hot: &State,
     ) {
         self.seal();
+        self.log.read.clear();
         let mut tries = Tries::default();
         let mut tried = 0;
-        let decision = loop {
+        let (room_bytes, decision) = loop {
+            let room_bytes = command
+                .describe()
+                .room_size_bytes_max(&self.deciding, due_budget);
+            self.log.size_bytes = 0;
             let mut turn =
                 Turn::new(&mut self.deciding, now, &mut self.log).with_due_budget(due_budget);
             let missing = turn.prepare(&command, &mut tries);
             if missing.is_empty() {
-                break turn.decide(command);
+                break (room_bytes, turn.decide(command));
             }
+            self.check_written(room_bytes);
             read(&mut self.deciding, &missing);
+            // What was asked for before, and is not any more, is not kept.
+            self.log.read = missing.bodies;
             tried += 1;
             assert!(tried < TRIES_MAX, "{command:?} was tried {tried} times");
         };
-        assert_eq!(&decision.result, expected);
+        self.check_written(room_bytes);
+        assert_eq!(&decision, expected);
+        if tried == 0 {
+            let written = self.log.events.iter().map(|event| {
+                let mut bytes = Vec::new();
+                event.encode(&mut bytes);
+                bytes
+            });
+            assert_eq!(written.collect::<Vec<_>>(), events);
+        }
         self.compare(events, hot);
+    }
+
+    /// The turn of a try has as much room as the command said.
+    fn check_written(&self, room_bytes: u64) {
+        let written_bytes = self.log.size_bytes;
+        assert!(
+            written_bytes <= room_bytes,
+            "{written_bytes} bytes were written where {room_bytes} were promised"
+        );
+    }
+
+    /// Damages a body.
+    pub(crate) fn damage(&mut self, body: BodyLocation) {
+        self.log.damaged.insert(body);
     }
 
     pub(crate) fn tick(
@@ -114,7 +163,8 @@ impl Cold {
         change(&mut self.applying);
     }
 
-    /// Takes everything out of memory, or all but what was read for a few commands. Every second time, changed records stay beside their page.
+    /// Takes everything out of memory, or all but what was read for a few commands. Every second time, changed records
+    /// stay beside their page.
     fn seal(&mut self) {
         self.steps += 1;
         let (_, count) = self.deciding.counts();

@@ -393,7 +393,7 @@ fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
         BusCommand::ClearSessionStates { .. } => BusCommand::TakeMessage {
             queue,
             number: number(7),
-            mode: ReceiveMode::DeleteOnceRead,
+            mode: ReceiveMode::ReceiveAndDelete,
         },
         BusCommand::TakeMessage { .. } => BusCommand::DeleteMessage {
             queue,
@@ -804,6 +804,9 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
             size_bytes,
             limit_bytes,
         },
-        BusRefusal::SessionStateTooLarge { .. } => return None,
+        BusRefusal::SessionStateTooLarge { .. } => {
+            BusRefusal::MessageDamaged { sequence_number: 7 }
+        }
+        BusRefusal::MessageDamaged { .. } => return None,
     })
 }

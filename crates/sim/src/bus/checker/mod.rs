@@ -122,7 +122,7 @@ impl Checker {
     fn look(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
         match &operation.seen {
             // Nothing has changed.
-            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::Unreadable)) => {
+            Seen::Answered(Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)) => {
                 Ok(())
             }
             Seen::Unknown | Seen::Answered(Err(Rejection::Stopped)) => {

@@ -177,12 +177,12 @@ impl Checker {
             return violated!(ONE_PLACE, "at {at}, wanted {wants:?}: {message:?}");
         }
         let lock = match (wanted.mode, message.lock) {
-            (ReceiveMode::PeekLock | ReceiveMode::DeleteOnceRead, Some(token)) => Some(Lock {
+            (ReceiveMode::PeekLock, Some(token)) => Some(Lock {
                 token: Some(token),
                 until: self.lock_end(wanted, message.locked_until, at)?,
                 was_deferred: wants == BusMessageState::Deferred,
             }),
-            (ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead, None) => None,
+            (ReceiveMode::ReceiveAndDelete, None) => None,
             other => return violated!(ANSWERS_FIT, "{other:?}"),
         };
         if let Some(token) = message.lock {

@@ -176,7 +176,6 @@ impl Checker {
             let taken = |duration_ms: &u64| match mode {
                 ReceiveMode::ReceiveAndDelete => vec![Fate::Gone],
                 ReceiveMode::PeekLock => vec![locked(duration_ms)],
-                ReceiveMode::DeleteOnceRead => vec![Fate::Gone, locked(duration_ms)],
             };
             let durations = durations.iter().filter(|_| is_it);
             durations.flat_map(taken).collect()

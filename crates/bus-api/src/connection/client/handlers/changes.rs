@@ -49,15 +49,14 @@ impl Client {
             Ok(_) => Some(not_found(&attached.entity.name)),
             Err(rejection @ Rejection::Refused(_)) => Some(error_of(&rejection)),
             // The entity is read again when the broker has room.
-            Err(Rejection::Busy | Rejection::Full) => {
+            Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {
                 self.tasks.spawn(async move {
                     tokio::time::sleep(BUSY_PAUSE).await;
                     Done::LookAgain(link)
                 });
                 None
             }
-            // To look at a queue reads no message.
-            Err(Rejection::Stopped | Rejection::Unreadable) => None,
+            Err(Rejection::Stopped) => None,
         };
         if let Some(error) = error {
             self.detach(link, error);

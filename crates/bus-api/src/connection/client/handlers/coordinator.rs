@@ -267,15 +267,14 @@ enum RefusedCommit {
 impl RefusedCommit {
     fn of(rejection: Rejection) -> Self {
         match rejection {
-            Rejection::Busy | Rejection::Full => Self::Busy(error_of(&rejection)),
+            Rejection::Busy | Rejection::Full | Rejection::ReadFailed => {
+                Self::Busy(error_of(&rejection))
+            }
             Rejection::Stopped => Self::Stopped,
             Rejection::Refused(Refusal::Bus(BusRefusal::Transaction { .. })) => {
                 Self::Part(error_of(&rejection))
             }
-            // A transaction reads nothing.
-            Rejection::Refused(_) | Rejection::Unreadable => {
-                Self::Part(rolled_back(&error_of(&rejection).to_string()))
-            }
+            Rejection::Refused(_) => Self::Part(rolled_back(&error_of(&rejection).to_string())),
         }
     }
 

@@ -39,7 +39,12 @@ impl Client {
     pub(super) fn forget(&mut self, link: LinkId) {
         self.stirred.forget(link, &mut self.links);
         match self.links.remove(link) {
-            Some(Link::Receiver(receiver)) => self.close_receiver(*receiver),
+            Some(Link::Receiver(receiver)) => {
+                if let Some(key) = receiver.looked_as {
+                    self.orders.give_up_look(link, key);
+                }
+                self.close_receiver(*receiver);
+            }
             Some(Link::Opening(opening)) => {
                 self.load.forget();
                 opening.give_up();
@@ -58,7 +63,10 @@ impl Client {
         self.load.forget();
         self.tasks.spawn(async move {
             let answer = submitted.answer().await;
-            if matches!(answer, Err(Rejection::Busy | Rejection::Full)) {
+            if matches!(
+                answer,
+                Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed)
+            ) {
                 // There is no client left to inform.
                 let _ = submit_again(&broker, command).await;
             }

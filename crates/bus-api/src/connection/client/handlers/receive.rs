@@ -64,7 +64,7 @@ impl Client {
             let unwanted = match receiver.mode {
                 ReceiveMode::PeekLock => receiver.ready.take(),
                 // They are nowhere else: they wait for credit.
-                ReceiveMode::ReceiveAndDelete | ReceiveMode::DeleteOnceRead => VecDeque::new(),
+                ReceiveMode::ReceiveAndDelete => VecDeque::new(),
             };
             let entity = receiver.attached.entity.clone();
             self.connection.drained(link);
@@ -165,7 +165,10 @@ impl Client {
             watch,
             room,
         };
-        self.submit(command, Purpose::Receive(Box::new(look)));
+        let key = self.submit(command, Purpose::Receive(Box::new(look)));
+        if let Some(Link::Receiver(receiver)) = self.links.get_mut(link) {
+            receiver.looked_as = Some(key);
+        }
     }
 
     fn receive_later(&mut self, link: LinkId, receive: Receive, watch: Option<Watch>, next: Next) {
@@ -193,17 +196,11 @@ impl Client {
                 let broker = Arc::clone(&self.broker);
                 self.tasks.spawn(async move {
                     let queue = receive.queue.clone();
-                    let received = match broker.read(*answered).await {
-                        // The broker had no room to delete the messages that it read.
-                        Err(Rejection::Busy | Rejection::Full) => {
-                            drop(room);
-                            receive.run(watch, Next::Pause).await
-                        }
-                        answer => answer.map(|answer| Received {
-                            batch: batch_of(answer),
-                            room: Some(room),
-                        }),
-                    };
+                    let answer = broker.read(*answered).await;
+                    let received = answer.map(|answer| Received {
+                        batch: batch_of(answer),
+                        room: Some(room),
+                    });
                     Done::Received(link, queue, received)
                 });
                 return;
@@ -280,7 +277,7 @@ impl Client {
         if let Some(cancel) = &receiver.receiving {
             // Its task has one more turn.
             self.turn.steps.charge(WAIT_STEPS);
-            cancel.give_up();
+            cancel.detach();
         }
         let mut receiver = receiver;
         let unwanted = receiver.ready.take();

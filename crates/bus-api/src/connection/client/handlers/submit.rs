@@ -13,10 +13,10 @@ impl Client {
         self.flush_outbox();
     }
 
-    /// Submits a command at the end of the turn, behind those before it.
-    pub(super) fn submit(&mut self, command: BusCommand, purpose: Purpose) {
+    /// Submits a command at the end of the turn, behind those before it. Returns its key.
+    pub(super) fn submit(&mut self, command: BusCommand, purpose: Purpose) -> u64 {
         self.load.begin_request();
-        self.orders.add(command, purpose);
+        self.orders.add(command, purpose)
     }
 
     /// Submits the outbox: at the end of a turn, and before any later command is submitted in
@@ -50,7 +50,7 @@ impl Client {
                 self.on_sent(delivery, sent, took, reply.map(drop));
             }
             Purpose::Settle(settlements) => match reply {
-                Err(Rejection::Busy | Rejection::Full) => {
+                Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {
                     self.settle_patiently(settlements, under_way.began)
                 }
                 reply => self.on_settled(settlements, reply.map(|it| it.outcome), took),

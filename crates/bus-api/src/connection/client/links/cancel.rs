@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 pub(crate) struct Cancel {
     wake: Notify,
     is_given_up: AtomicBool,
+    detached: Notify,
 }
 
 impl Cancel {
@@ -16,6 +17,17 @@ impl Cancel {
     pub(crate) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Release);
         self.wake.notify_one();
+    }
+
+    /// Cancels it because its link is gone: nobody waits for an answer either.
+    pub(crate) fn detach(&self) {
+        self.give_up();
+        self.detached.notify_one();
+    }
+
+    /// Waits until the link is gone.
+    pub(crate) async fn detached(&self) {
+        self.detached.notified().await;
     }
 
     /// Lets the operation take what is available, without waiting.

@@ -77,7 +77,7 @@ pub(crate) async fn find(
         if let Some(watch) = &mut watch
             && !matches!(
                 accepted,
-                Err(Rejection::Busy | Rejection::Full | Rejection::Stopped)
+                Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed | Rejection::Stopped)
             )
         {
             watch.looked();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kew_amqp::LinkId;
 use kew_broker::{Answer, Broker, Rejection, Watch};
 use kew_engine::EntityName;
-use kew_engine::bus::BusCommand;
+use kew_engine::bus::{BusCommand, ReceiveMode};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::cancel::Cancel;
@@ -70,7 +70,9 @@ impl Looked {
         match answer.map(batch_of) {
             Ok(batch) if batch.is_empty() => Self::Not(Next::Wait),
             Ok(batch) => Self::Found(batch),
-            Err(Rejection::Busy | Rejection::Full) => Self::Not(Next::Pause),
+            Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {
+                Self::Not(Next::Pause)
+            }
             Err(rejection) => Self::Refused(rejection),
         }
     }
@@ -122,7 +124,17 @@ impl Receive {
 
     async fn look(&self) -> Looked {
         let submitted = Submitted::new(&self.broker, self.command.clone());
-        Looked::of(submitted.answer().await)
+        match self.command {
+            // Nothing is deleted for a link that is gone, if that still waits for the disk.
+            BusCommand::Receive {
+                mode: ReceiveMode::ReceiveAndDelete,
+                ..
+            } => tokio::select! {
+                answer = submitted.answer() => Looked::of(answer),
+                () = self.cancel.detached() => Looked::Not(Next::Pause),
+            },
+            _ => Looked::of(submitted.answer().await),
+        }
     }
 
     /// Room for the messages. It waits for room only if there are messages, and keeps the wake-up
@@ -134,7 +146,7 @@ impl Receive {
         match has_some(&self.broker, &self.queue).await {
             Ok(true) => {}
             Ok(false) => return Place::NotNeeded(Looked::Not(Next::Wait)),
-            Err(Rejection::Busy | Rejection::Full) => {
+            Err(Rejection::Busy | Rejection::Full | Rejection::ReadFailed) => {
                 return Place::NotNeeded(Looked::Not(Next::Pause));
             }
             Err(rejection) => return Place::NotNeeded(Looked::Refused(rejection)),

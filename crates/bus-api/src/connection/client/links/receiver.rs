@@ -37,6 +37,8 @@ pub(crate) struct Receiver {
     pub(crate) credit: Part,
     /// The one task's.
     pub(crate) receiving: Option<Arc<Cancel>>,
+    /// The key of the last command that has looked without a task.
+    pub(crate) looked_as: Option<u64>,
     pub(crate) is_drain: bool,
     pub(crate) count: u32,
     /// The size of the largest message of the last batch.
@@ -146,6 +148,7 @@ impl Receiver {
             },
             credit: account.part(Sum::Credit),
             receiving: None,
+            looked_as: None,
             is_drain: false,
             count: COUNT_FIRST,
             largest_size_bytes: UNKNOWN_SIZE_BYTES,

@@ -4,10 +4,10 @@
 //! The commands of one turn are submitted at its end, all at once. Answers of one commit arrive
 //! together, so that dispositions and messages are sent in one write.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use kew_amqp::DeliveryId;
+use kew_amqp::{DeliveryId, LinkId};
 use kew_broker::{Answers, Broker, Rejection, Reply};
 use kew_engine::bus::BusCommand;
 use kew_engine::{Command, EntityName};
@@ -38,32 +38,59 @@ pub(crate) struct UnderWay {
     pub(crate) began: Instant,
 }
 
-/// All commands without an answer, by consecutive keys: they are answered in about this order.
+/// How many keys are kept in order, with those of answered commands among them.
+const IN_ORDER_MAX: usize = 4096;
+
+/// All commands without an answer, by consecutive keys: most are answered in about this order. Those that wait for long,
+/// because something is read for them, are kept apart.
 #[derive(Default)]
 struct AllUnderWay {
     first_key: u64,
     commands: VecDeque<Option<UnderWay>>,
+    late: BTreeMap<u64, UnderWay>,
 }
 
 impl AllUnderWay {
     fn add(&mut self, command: UnderWay) -> u64 {
+        if self.commands.len() >= IN_ORDER_MAX
+            && let Some(Some(late)) = self.commands.pop_front()
+        {
+            self.late.insert(self.first_key, late);
+            self.first_key += 1;
+            self.pass_answered();
+        }
         let key = self.first_key + self.commands.len() as u64;
         self.commands.push_back(Some(command));
         key
     }
 
+    fn get(&self, key: u64) -> Option<&UnderWay> {
+        match key.checked_sub(self.first_key) {
+            None => self.late.get(&key),
+            Some(index) => self.commands.get(usize::try_from(index).ok()?)?.as_ref(),
+        }
+    }
+
     fn remove(&mut self, key: u64) -> Option<UnderWay> {
-        let index = usize::try_from(key.checked_sub(self.first_key)?).ok()?;
+        let Some(index) = key.checked_sub(self.first_key) else {
+            return self.late.remove(&key);
+        };
+        let index = usize::try_from(index).ok()?;
         let command = self.commands.get_mut(index)?.take();
+        self.pass_answered();
+        command
+    }
+
+    /// Forgets the keys of the oldest commands that were answered.
+    fn pass_answered(&mut self) {
         while let Some(None) = self.commands.front() {
             self.commands.pop_front();
             self.first_key += 1;
         }
-        command
     }
 
     fn is_empty(&self) -> bool {
-        self.commands.is_empty()
+        self.commands.is_empty() && self.late.is_empty()
     }
 
     fn shrink_to_fit(&mut self) {
@@ -79,6 +106,8 @@ pub(crate) struct Orders {
     /// The commands of this turn.
     outbox: Vec<(u64, Command)>,
     under_way: AllUnderWay,
+    /// Receives of links that are gone.
+    given_up: BTreeSet<u64>,
     /// Answers to commands in progress arrive here.
     pub(crate) answers: Arc<Answers>,
     /// Kept for its room.
@@ -86,11 +115,12 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Queues a command for the end of the turn, behind those before it.
-    pub(crate) fn add(&mut self, command: BusCommand, purpose: Purpose) {
+    /// Queues a command for the end of the turn, behind those before it. Returns its key.
+    pub(crate) fn add(&mut self, command: BusCommand, purpose: Purpose) -> u64 {
         let began = Instant::now();
         let key = self.under_way.add(UnderWay { purpose, began });
         self.outbox.push((key, Command::Bus(command)));
+        key
     }
 
     /// Queues a settlement for the end of the turn, with others of its queue.
@@ -125,7 +155,22 @@ impl Orders {
 
     /// Takes the command that was answered, if it is still known.
     pub(crate) fn remove(&mut self, key: u64) -> Option<UnderWay> {
+        if !self.given_up.is_empty() && self.given_up.remove(&key) {
+            self.answers.forget_given_up(key);
+        }
         self.under_way.remove(key)
+    }
+
+    /// A link is gone: its first look deletes nothing if it still waits for the disk.
+    pub(crate) fn give_up_look(&mut self, link: LinkId, key: u64) {
+        let is_its_look = |it: &UnderWay| match &it.purpose {
+            Purpose::Receive(look) => look.link == link,
+            Purpose::Send { .. } | Purpose::Settle(_) | Purpose::Commit(_) => false,
+        };
+        if self.under_way.get(key).is_some_and(is_its_look) {
+            self.answers.give_up(key);
+            self.given_up.insert(key);
+        }
     }
 
     /// Whether there are no commands in progress.
@@ -167,5 +212,23 @@ mod tests {
         assert_eq!(all.add(command()), 4);
         assert!(all.remove(5).is_none());
         assert!(all.remove(4).is_some());
+    }
+
+    /// One that waits for the disk, and others that are answered meanwhile.
+    #[test]
+    fn one_that_waits_for_long_keeps_no_room_for_those_behind_it() {
+        let mut all = AllUnderWay::default();
+        let slow = [all.add(command()), all.add(command())];
+        for _ in 0..10 * IN_ORDER_MAX {
+            let key = all.add(command());
+            assert!(all.remove(key).is_some());
+        }
+        assert!(all.commands.len() <= IN_ORDER_MAX);
+        assert_eq!(all.late.len(), 2);
+        for key in slow {
+            assert!(all.get(key).is_some() && all.remove(key).is_some());
+            assert!(all.get(key).is_none() && all.remove(key).is_none());
+        }
+        assert!(all.is_empty());
     }
 }

@@ -1,0 +1,43 @@
+//! How a partition is run.
+
+use kew_engine::{DUE_BUDGET, RunLength};
+use kew_log::LogOptions;
+
+/// How a partition is run.
+#[derive(Clone, Debug)]
+pub struct PartitionOptions {
+    /// The log's own options.
+    pub log: LogOptions,
+    /// A snapshot is due after this many bytes of log, but not before four times the last snapshot's size.
+    pub snapshot_after_bytes: u64,
+    /// Or after this many effects, whatever comes first: small ones are many in few bytes, and a start applies each.
+    pub snapshot_after_effects: u64,
+    /// How many due events one turn may add before it decides commands.
+    pub tick_budget: u32,
+    /// How many due events of a bus queue a command on it carries out first.
+    pub due_budget: u32,
+    /// How many sequence numbers share a run in a partition that is new. An old one keeps its own length.
+    pub run_length: RunLength,
+    /// How much of a snapshot is gathered at once, in steps of 20 ns.
+    pub gather_steps: u64,
+    /// Whether a start reads the log on a thread of its own, beside the one that calls. The result is the same.
+    pub replays_beside: bool,
+    /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
+    pub scrub_bytes_per_second: u64,
+}
+
+impl Default for PartitionOptions {
+    fn default() -> Self {
+        Self {
+            log: LogOptions::default(),
+            snapshot_after_bytes: 64 * 1024 * 1024,
+            snapshot_after_effects: 100_000,
+            tick_budget: 256,
+            due_budget: DUE_BUDGET,
+            run_length: RunLength::DEFAULT,
+            gather_steps: 25_000,
+            replays_beside: true,
+            scrub_bytes_per_second: 8 << 20,
+        }
+    }
+}

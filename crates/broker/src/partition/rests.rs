@@ -1,0 +1,83 @@
+//! Entities of which nothing that is due is done for a while. Due work of the others goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kew_engine::{Incarnation, State};
+use kew_log::BootTime;
+
+/// The entities that rest, and why.
+#[derive(Default)]
+pub(super) struct Rests {
+    /// What is due needs a read: until that is done ([`BootTime::NEVER`]), or tried again.
+    reading: BTreeMap<Incarnation, BootTime>,
+    /// No read is tried again before this time.
+    retry_at: Option<BootTime>,
+    /// A command that was tried too often needs the entity as it is.
+    late: BTreeSet<Incarnation>,
+}
+
+impl Rests {
+    /// Notes that an entity rests until a read is done, or is to be tried again. The tick has let it rest.
+    pub(super) fn await_read(&mut self, entity: Incarnation, until: BootTime) {
+        let rests = self.reading.entry(entity).or_insert(until);
+        *rests = until.min(*rests);
+        if until != BootTime::NEVER {
+            self.retry_at = Some(until.min(self.retry_at.unwrap_or(until)));
+        }
+    }
+
+    /// Whether an entity rests until a read is done, or tried again.
+    pub(super) fn is_any_reading(&self) -> bool {
+        !self.reading.is_empty()
+    }
+
+    /// Whether an entity rests for the sake of a late command.
+    pub(super) fn is_any_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// When a read is tried again.
+    pub(super) fn retry_at(&self) -> Option<BootTime> {
+        self.retry_at
+    }
+
+    /// Notes that something of an entity was read.
+    pub(super) fn end_read(&mut self, entity: Incarnation, state: &mut State) {
+        if self.reading.remove(&entity).is_some() && !self.late.contains(&entity) {
+            state.let_rest(entity, false);
+        }
+    }
+
+    /// Notes that something of an entity could not be read.
+    pub(super) fn put_off(&mut self, entity: Incarnation, until: BootTime) {
+        if self.reading.remove(&entity).is_some() {
+            self.await_read(entity, until);
+        }
+    }
+
+    /// Ends the rests that were until this time, and sets those for the sake of late commands.
+    pub(super) fn begin_turn(
+        &mut self,
+        now: BootTime,
+        late: BTreeSet<Incarnation>,
+        state: &mut State,
+    ) {
+        if self.retry_at.is_some_and(|at| at.has_passed(now)) {
+            let over = self.reading.iter().filter(|(_, at)| at.has_passed(now));
+            let over: Vec<Incarnation> = over.map(|(entity, _)| *entity).collect();
+            for entity in over {
+                self.end_read(entity, state);
+            }
+            let retries = self.reading.values().copied();
+            self.retry_at = retries.filter(|at| *at != BootTime::NEVER).min();
+        }
+        if late == self.late {
+            return;
+        }
+        for entity in late.symmetric_difference(&self.late) {
+            let rests = late.contains(entity) || self.reading.contains_key(entity);
+            state.let_rest(*entity, rests);
+        }
+        self.late = late;
+    }
+}
