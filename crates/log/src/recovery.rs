@@ -309,7 +309,7 @@ fn adopt(
         records_copied: end.tail.len() as u64,
         tail_cut: end.cut.map(|cut| cut.report(&survey.chain)),
         void: end.void,
-        warnings: warnings(&survey, &found),
+        warnings: warnings(&survey, &found, end.void),
     };
     let mut segments = survey.chain;
     let mut superseded = survey.superseded;
@@ -431,7 +431,13 @@ fn copy_tail(survey: &Survey, end: &End, header: &SegmentHeader) -> Result<Vec<u
     Ok(records)
 }
 
-fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
+fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Vec<String> {
+    let void = (void > 0).then(|| {
+        format!(
+            "{void} records, marks or snapshots did not count, because a later start went on before them: \
+             the files are of two histories"
+        )
+    });
     let damaged = found
         .damaged
         .iter()
@@ -445,7 +451,7 @@ fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
         .foreign
         .iter()
         .map(|name| format!("{name} is not a file of the log and was ignored"));
-    damaged.chain(proof).chain(foreign).collect()
+    damaged.chain(void).chain(proof).chain(foreign).collect()
 }
 
 #[cfg(test)]
