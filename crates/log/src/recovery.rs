@@ -451,7 +451,10 @@ fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Vec<String> {
         .foreign
         .iter()
         .map(|name| format!("{name} is not a file of the log and was ignored"));
-    damaged.chain(void).chain(proof).chain(foreign).collect()
+    let unread = survey.unread.iter();
+    let unread = unread.map(|failure| format!("a snapshot cannot be read: {failure}"));
+    let snapshots = damaged.chain(unread).chain(void);
+    snapshots.chain(proof).chain(foreign).collect()
 }
 
 #[cfg(test)]
