@@ -24,3 +24,12 @@ pub const PATTERN_CHARS_MAX: usize = 1024;
 ///
 /// Source: Service Bus quotas, *Message property size*.
 pub const MADE_TEXT_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of a stored definition, at most.
+pub const DEFINITION_BYTES_MAX: usize = 32 * 1024;
+
+/// Properties of a correlation filter, at most.
+pub const EQUALITIES_MAX: usize = 128;
+
+/// Parameters of a filter or an action, at most.
+pub const PARAMETERS_MAX: usize = 128;
