@@ -17,6 +17,10 @@ pub const DEPTH_MAX: usize = 64;
 /// and 64 characters of the pattern.
 pub const STEPS_MAX: u32 = 1_000_000;
 
+/// Steps that each rule of a set takes besides those of its filter. It is found among many rules, which takes several
+/// waits for memory: with 100,000 candidates about as long as eight operators.
+pub const RULE_STEPS: u32 = 8;
+
 /// Characters of a pattern, at most: also of one that is computed from the message.
 pub const PATTERN_CHARS_MAX: usize = 1024;
 

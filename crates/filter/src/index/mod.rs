@@ -20,6 +20,7 @@ pub use matches::Matches;
 
 use self::buckets::Filing;
 use self::places::{Place, choices_of, hash_of};
+use crate::limits::RULE_STEPS;
 use crate::message::{Message, NewIds, folded};
 use crate::rule::Filter;
 
@@ -156,7 +157,8 @@ impl RuleSet {
             });
         }
         if candidates.len() > others {
-            candidates.sort_unstable();
+            // They are a few runs in order, which this sort joins: the unstable one takes five times as long.
+            candidates.sort();
             candidates.dedup();
         }
     }
@@ -164,7 +166,7 @@ impl RuleSet {
     /// Goes on with the evaluation that [`begin`](Self::begin) began, on the same message, until all rules are done or
     /// this many steps are used. Returns how many it used.
     ///
-    /// A rule takes a step, and those of its filter ([`Filter::matches_counting`]). It is evaluated as a whole, so the
+    /// A rule takes [`RULE_STEPS`], and those of its filter ([`Filter::matches_counting`]). It is evaluated as a whole, so the
     /// last one may use more than there are left. The outcome does not depend on where the evaluation is cut.
     pub fn go_on<M: Message + ?Sized>(
         &self,
@@ -179,7 +181,7 @@ impl RuleSet {
                 break;
             };
             matches.done += 1;
-            used += 1;
+            used = used.saturating_add(RULE_STEPS);
             let Some(filed) = self.rules.get(&id) else {
                 continue;
             };

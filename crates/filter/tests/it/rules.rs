@@ -1,5 +1,6 @@
 //! Rules of subscriptions: the index against evaluating all, and copies.
 
+use kew_filter::limits::RULE_STEPS;
 use kew_filter::{
     Action, Change, CorrelationFilter, EvaluationError, Filter, Matches, NewIds, OwnedValue,
     Parameters, Rule, RuleId, RuleSet, SqlFilter, SystemProperty, Target, Value, copies,
@@ -109,7 +110,7 @@ proptest! {
         removed in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
         many in prop::collection::vec(messages(), 4),
         has_twins in any::<bool>(),
-        budgets in prop::collection::vec(1u32..9, 1..4),
+        budgets in prop::collection::vec(1u32..40, 1..4),
     ) {
         let mut filters: Vec<(RuleId, Filter)> = (0..).zip(filters).collect();
         let mut rules = RuleSet::default();
@@ -193,7 +194,7 @@ fn a_rule_that_is_replaced_is_found_by_its_new_filter_only() {
     assert_eq!(rules.filter(1), Some(&sql("b = 1")));
 }
 
-/// Steps that each rule takes: one, and those of its filter.
+/// Steps that each rule takes: those of a rule, and those of its filter.
 #[test]
 fn an_evaluation_stops_at_its_budget_and_goes_on() {
     let mut rules = RuleSet::default();
@@ -206,7 +207,7 @@ fn an_evaluation_stops_at_its_budget_and_goes_on() {
     rules.insert(4, sql("1 / a = 1"));
     rules.insert(5, sql("newid() = NULL OR b = 2"));
     let message = Sample::read("a='x', b=int 2");
-    let steps = [1, 1 + 3, 1 + 1, 1 + 3, 1 + 4];
+    let steps = [0, 3, 1, 3, 4].map(|of_filter| RULE_STEPS + of_filter);
     let mut matches = Matches::default();
     assert!(matches.is_done());
     rules.begin(&message, &mut matches);
@@ -229,8 +230,8 @@ fn an_evaluation_stops_at_its_budget_and_goes_on() {
     assert_eq!(rules.go_on(&message, &ids, 100, &mut matches), 0);
     // The same with more steps at once: it stops behind the rule that uses the last one.
     rules.begin(&message, &mut matches);
-    assert_eq!(rules.go_on(&message, &ids, 6, &mut matches), 1 + 4 + 2);
-    assert_eq!(rules.go_on(&message, &ids, 100, &mut matches), 4 + 5);
+    assert_eq!(rules.go_on(&message, &ids, 20, &mut matches), 8 + 11 + 9);
+    assert_eq!(rules.go_on(&message, &ids, 100, &mut matches), 11 + 12);
     assert_eq!(matches.matching(), [1, 2, 3, 5]);
 }
 
