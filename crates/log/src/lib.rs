@@ -17,6 +17,7 @@ mod inspect;
 mod job;
 mod log;
 mod options;
+mod pages;
 mod position;
 mod proof;
 mod reader;
@@ -43,6 +44,11 @@ pub use log::{
     Reservation, ReserveError, SegmentSpan,
 };
 pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
+pub use pages::{
+    ManifestContent, ManifestError, PageAppender, PageContent, PageDamage, PageError, PageNumber,
+    PageOptions, PagePlace, PageReader, PageStore, PageTable, PlannedManifest, ReadManifest,
+    ReadPage, Restored, TablePage, WriteManifest, WrittenManifest, read_manifest, read_table,
+};
 pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};

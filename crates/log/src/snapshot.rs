@@ -18,8 +18,9 @@ use crate::{LogId, LogPosition};
 
 const MAGIC: [u8; 8] = *b"KEWSNAP\0";
 const TRAILER_MAGIC: [u8; 4] = *b"DONE";
-/// A bit in the flags of the header.
+/// Bits in the flags of the header.
 const FLAG_BEGINS_ANEW: u32 = 1;
+const FLAG_HAS_PAGES: u32 = 2;
 pub(crate) const HEADER_SIZE: usize = 68;
 pub(crate) const PART_HEADER_SIZE: usize = 16;
 pub(crate) const TRAILER_SIZE: usize = 16;
@@ -38,6 +39,8 @@ pub(crate) struct SnapshotHeader {
     pub(crate) part_count: u32,
     /// A repair made it: the log continues at its position, even if no segment holds it yet.
     pub(crate) begins_anew: bool,
+    /// The first parts say which pages belong to the snapshot.
+    pub(crate) has_pages: bool,
 }
 
 impl SnapshotHeader {
@@ -49,11 +52,8 @@ impl SnapshotHeader {
         bytes[16..24].copy_from_slice(&self.position.as_u64().to_le_bytes());
         bytes[24..28].copy_from_slice(&self.chain.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.part_count.to_le_bytes());
-        let flags = if self.begins_anew {
-            FLAG_BEGINS_ANEW
-        } else {
-            0
-        };
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let flags = flag(self.begins_anew, FLAG_BEGINS_ANEW) | flag(self.has_pages, FLAG_HAS_PAGES);
         bytes[32..36].copy_from_slice(&flags.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..36]);
         bytes[36..40].copy_from_slice(&crc.to_le_bytes());
@@ -87,6 +87,7 @@ impl SnapshotHeader {
             time_ms: read_u64(bytes, 56),
             part_count: read_u32(bytes, 28),
             begins_anew: read_u32(bytes, 32) & FLAG_BEGINS_ANEW != 0,
+            has_pages: read_u32(bytes, 32) & FLAG_HAS_PAGES != 0,
         })
     }
 }
@@ -341,6 +342,10 @@ impl PartReader {
     /// Where the next part begins.
     pub(crate) fn offset(&self) -> u64 {
         self.reader.offset
+    }
+
+    pub(crate) fn header(&self) -> SnapshotHeader {
+        self.header
     }
 
     /// Lets the next bytes be read from the disk.

@@ -37,6 +37,7 @@ fn written(parts: &[Vec<u8>]) -> FaultyStorage {
         time_ms: 1_700_000_000_000,
         part_count: 0,
         begins_anew: false,
+        has_pages: false,
     };
     let size = write(&storage, header, &mut parts).ok().unwrap();
     assert_eq!(storage.files(), [(names::snapshot(4096), size)]);

@@ -134,6 +134,7 @@ impl Run {
 
     /// Notes that a record in memory is not the one of the page any more.
     pub(super) fn note_changed(&mut self, slot: usize) {
+        self.paged.note(slot);
         if let Some(cold) = &mut self.cold {
             cold.changed.insert(slot);
             cold.whole.take();
@@ -153,6 +154,7 @@ impl Run {
     fn patch(&mut self, slot: usize) -> Option<&mut Patch> {
         let is_live = self.live.contains(slot);
         let cold = self.cold.as_mut().filter(|_| is_live)?;
+        self.paged.note(slot);
         cold.whole.take();
         Some(cold.patches.entry(slot).or_default())
     }
@@ -260,6 +262,7 @@ impl Run {
             spread: self.spread.clone(),
             expires_first: crate::vocabulary::Hint::new(*self.expires_first),
             cold: Some(Box::new(cold)),
+            paged: self.paged.clone(),
             ..*self
         }
     }

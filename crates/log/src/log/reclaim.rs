@@ -185,6 +185,7 @@ impl Log {
                 time_ms: self.time_ms,
                 part_count: 0,
                 begins_anew: false,
+                has_pages: false,
             },
             live,
             bytes_before: std::mem::take(&mut self.reclaim.bytes_since_snapshot),

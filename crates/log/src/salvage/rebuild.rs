@@ -180,6 +180,7 @@ impl Work<'_> {
             time_ms: self.salvage.time_ms.get(),
             part_count: 0,
             begins_anew: true,
+            has_pages: false,
         };
         match snapshot::write(storage, header, content) {
             Ok(_) => Ok(prepared),

@@ -12,6 +12,7 @@ mod golden;
 mod life;
 mod looking;
 mod node;
+mod pages;
 mod random;
 mod recycle;
 mod scrub;
