@@ -125,17 +125,14 @@ impl Packing {
         }
         let above_least = Self::above(least, base_size, values.len(), &counts);
         // Most may be equal, and not the least.
-        let usual = usual(values);
-        let others = values.iter().filter(|value| **value != usual);
-        let size_bytes = 2 + varint_size(usual) + exceptions_size(usual, others);
-        match size_bytes < above_least.size_bytes {
-            true => Self {
-                base: usual,
-                width: 0,
-                size_bytes,
-            },
-            false => above_least,
-        }
+        let around_usual = usual(values).map(|base| Self {
+            base,
+            width: 0,
+            size_bytes: 2 + varint_size(base) + exceptions_size(base, values),
+        });
+        around_usual
+            .filter(|it| it.size_bytes < above_least.size_bytes)
+            .unwrap_or(above_least)
     }
 
     /// The best width above the least value. An exception is taken to need all of its bits.
@@ -199,15 +196,14 @@ impl Packing {
             };
             held |= u128::from(above) << held_bits;
             held_bits += self.width;
-            while held_bits >= 8 {
-                out.push(held.to_le_bytes()[0]);
-                held >>= 8;
-                held_bits -= 8;
+            if held_bits >= u64::BITS {
+                out.extend(held.to_le_bytes().into_iter().take(8));
+                held >>= u64::BITS;
+                held_bits -= u64::BITS;
             }
         }
-        if held_bits > 0 {
-            out.push(held.to_le_bytes()[0]);
-        }
+        let rest = held_bits.div_ceil(8) as usize;
+        out.extend(held.to_le_bytes().into_iter().take(rest));
     }
 }
 
@@ -249,16 +245,23 @@ fn packed(
         return Ok(vec![base; count]);
     }
     let size_bytes = (count * width as usize).div_ceil(8);
-    let bytes = r.take(size_bytes)?;
+    let mut bytes = r.take(size_bytes)?;
     let mask = u64::MAX >> (u64::BITS - width);
     let (mut held, mut held_bits) = (0_u128, 0);
-    let mut bytes = bytes.iter();
     let mut values = Vec::with_capacity(count);
     for _ in 0..count {
         while held_bits < width {
-            let byte = bytes.next().copied().unwrap_or_default();
-            held |= u128::from(byte) << held_bits;
-            held_bits += 8;
+            // The last bytes come one by one.
+            if let Some((eight, rest)) = bytes.split_first_chunk() {
+                held |= u128::from(u64::from_le_bytes(*eight)) << held_bits;
+                held_bits += u64::BITS;
+                bytes = rest;
+            } else {
+                let (byte, rest) = bytes.split_first().unwrap_or((&0, &[]));
+                held |= u128::from(*byte) << held_bits;
+                held_bits += 8;
+                bytes = rest;
+            }
         }
         let above = u64::try_from(held & u128::from(mask));
         values.push(base.wrapping_add(above.unwrap_or(mask)));
@@ -268,8 +271,8 @@ fn packed(
     Ok(values)
 }
 
-/// A value that more than half of the values are, if there is one.
-fn usual(values: &[u64]) -> u64 {
+/// The value that more than half of the values are, if there is one.
+fn usual(values: &[u64]) -> Option<u64> {
     let (mut candidate, mut lead) = (0, 0_usize);
     for value in values {
         match (*value == candidate, lead) {
@@ -278,12 +281,15 @@ fn usual(values: &[u64]) -> u64 {
             (false, _) => lead -= 1,
         }
     }
-    candidate
+    let count = values.iter().filter(|value| **value == candidate).count();
+    (2 * count > values.len()).then_some(candidate)
 }
 
-fn exceptions_size<'a>(base: u64, values: impl Iterator<Item = &'a u64>) -> usize {
+/// What the values that are not `base` take as exceptions.
+fn exceptions_size(base: u64, values: &[u64]) -> usize {
     let mut before = base;
-    let sizes = values.map(|value| {
+    let others = values.iter().filter(|value| **value != base);
+    let sizes = others.map(|value| {
         let step = value.wrapping_sub(before);
         before = *value;
         1 + varint_size(zigzag(step))
@@ -297,7 +303,8 @@ fn bits(value: u64) -> u32 {
 }
 
 fn varint_size(value: u64) -> usize {
-    (bits(value).max(1) as usize).div_ceil(7)
+    // A division by 7, for up to 64 bits.
+    (bits(value).max(1) as usize * 9 + 64) / 64
 }
 
 #[cfg(test)]
