@@ -37,7 +37,7 @@ use self::lanes::{Candidate, Lanes};
 use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
-pub(crate) use self::replaying::Replayed;
+pub(crate) use self::replaying::{Replayed, decode, to_engine};
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
 use self::scrub::Scrubbing;
@@ -62,9 +62,11 @@ const TURN_COMMANDS_MAX: usize = 4096;
 pub struct PartitionOptions {
     /// The log's own options.
     pub log: LogOptions,
-    /// A snapshot is due after this many bytes of log, but not before four times the last snapshot's size.
+    /// A snapshot is due after four times the bytes that the last one has written, and after at least this many bytes of
+    /// log, or at most four times as many.
     pub snapshot_after_bytes: u64,
-    /// Or after this many effects, whatever comes first: small ones are many in few bytes, and a start applies each.
+    /// Or after as many effects as a tenth of the messages, whatever comes first, and after at least this many, or at most
+    /// fifty times as many: small ones are many in few bytes, and a start applies each.
     pub snapshot_after_effects: u64,
     /// How many due events one turn may add before it decides commands.
     pub tick_budget: u32,
@@ -83,7 +85,7 @@ impl Default for PartitionOptions {
         Self {
             log: LogOptions::default(),
             snapshot_after_bytes: 64 * 1024 * 1024,
-            snapshot_after_effects: 100_000,
+            snapshot_after_effects: 40_000,
             tick_budget: 256,
             run_length: RunLength::DEFAULT,
             gather_steps: 25_000,
@@ -110,6 +112,7 @@ pub struct Partition<T> {
     /// The record with the last event of all, until it is durable.
     last_record: Option<LogPosition>,
     options: PartitionOptions,
+    /// What the last snapshot has written.
     last_snapshot_bytes: u64,
     effects: EffectCounts,
     /// The most bytes of the snapshot that is being written, computed in tests alone.
@@ -118,6 +121,8 @@ pub struct Partition<T> {
     /// then.
     state_size_bytes: u64,
     growth_bytes: u64,
+    /// How many messages there were when that was computed.
+    measured_messages: u64,
     /// The last time that the log had when it was opened.
     opened_at: Timestamp,
     /// The time of the latest turn.

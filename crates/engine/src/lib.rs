@@ -59,7 +59,9 @@ pub use overview::{BusQueueOverview, Overview, QueueOverview};
 pub use queues::{Moved, MovedOf};
 pub use repair::{Skip, StoredMessage};
 pub use shared::Waste;
-pub use snapshot::{PageBytes, RestoringPages, Snapshot, SnapshotPages, SnapshotParts};
+pub use snapshot::{
+    DecodedPage, PageBytes, RestoringPages, Snapshot, SnapshotPages, SnapshotParts,
+};
 pub use state::State;
 pub use table::{
     BodyEncoding, CountUnit, Group, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES,

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 pub use self::content::{Snapshot, SnapshotParts};
 pub use self::pages::{PageBytes, SnapshotPages};
-pub use self::restore_pages::RestoringPages;
+pub use self::restore_pages::{DecodedPage, RestoringPages};
 use crate::catalogue::account::{account, put_account};
 use crate::shared::Share;
 use crate::state::{SnapshotHead, State};

@@ -12,9 +12,9 @@ use kew_engine::{
     RunLength, Service, SnapshotPages, State, Timestamp, Token, Turn, VisibilityTimeout,
 };
 use kew_log::{
-    BoxError, FaultyStorage, LogId, LogPosition, ManifestContent, ManifestError, PageContent,
-    PageNumber, PageOptions, PageStore, PlannedManifest, ReadManifest, Restored, Storage,
-    read_manifest, read_table,
+    BoxError, FaultyStorage, LogId, LogPosition, ManifestError, PageContent, PageNumber,
+    PageOptions, PageStore, PlannedSnapshot, ReadManifest, Restored, SnapshotContent, SnapshotForm,
+    Storage, read_manifest, read_table, remove_pairs,
 };
 
 const IDENTITY: LogId = LogId {
@@ -44,9 +44,9 @@ impl Random {
 /// The pieces of a state as those of a manifest.
 struct Content(SnapshotPages);
 
-impl ManifestContent for Content {
-    fn plan(&mut self) -> PlannedManifest {
-        PlannedManifest {
+impl SnapshotContent for Content {
+    fn plan(&mut self, _: SnapshotForm) -> PlannedSnapshot {
+        PlannedSnapshot {
             parts: self.0.parts().len(),
             pages: self.0.page_count(),
         }
@@ -332,13 +332,17 @@ impl Partition {
         told.begun = Some(self.parts());
         self.state.begin_snapshot();
         let snapshot = self.state.gather(u64::MAX).unwrap();
-        let job = self.store.begin(position, 0, 0).unwrap();
+        let job = self
+            .store
+            .begin(position, 0, 0, SnapshotForm::Pages)
+            .unwrap();
         for _ in 0..self.random.below(4) {
             self.act();
         }
         let mut content = Content(snapshot.plan_pages());
-        let written = job.run(&self.storage, &mut content);
-        self.store.complete(written)?;
+        let written = job.run(&self.storage, &mut content, |_| Ok(false));
+        let written = self.store.complete(written);
+        written.map_err(|error| ManifestError::Restore(position, error.into()))?;
         told.written = told.begun.take().unwrap_or_default();
         self.kept.push(position);
         while self.kept.len() > 2 {
@@ -350,7 +354,8 @@ impl Partition {
             self.store.forget(oldest);
         }
         let unneeded = self.store.unneeded();
-        let removed = self.store.remove(&self.storage, &unneeded);
+        let removed = remove_pairs(&self.storage, &unneeded);
+        self.store.forget_pairs(&unneeded);
         removed.map_err(ManifestError::Io)
     }
 }

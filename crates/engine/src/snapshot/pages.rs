@@ -63,6 +63,17 @@ pub struct SnapshotPages {
 }
 
 impl Snapshot {
+    /// Whether the runs of all entities have the partition's length. If a repair has lost that, they do not until the next
+    /// start: then only a whole snapshot can be restored.
+    pub fn fits_pages(&self) -> bool {
+        let bus = self.bus_queues.iter().map(|it| &it.queue);
+        let mut queues = self.queues.iter().chain(bus);
+        queues.all(|queue| {
+            let run = queue.runs.first().and_then(|chunk| chunk.first());
+            run.is_none_or(|(_, run)| run.length() == self.head.run_length)
+        })
+    }
+
     /// Plans the parts, which are small and restored first, and the pages, in the order in which they are restored.
     /// Takes a step for each run and each entity.
     pub fn plan_pages(self) -> SnapshotPages {

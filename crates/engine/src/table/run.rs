@@ -64,6 +64,11 @@ impl Clone for Run {
 }
 
 impl Run {
+    /// How many numbers it is made for.
+    pub(crate) fn length(&self) -> RunLength {
+        self.length
+    }
+
     pub(super) fn new(length: RunLength, index: u64) -> Self {
         Self {
             length,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::files::remove_pairs;
 use super::format::{ALIGNMENT, BLOCK_SIZE, Copy, FileHeader, Seal, name, page_size, put_page};
 use super::{PageContent, PageNumber, PageOptions, PagePlace};
 use crate::segment::{Salts, create_anew};
@@ -24,6 +25,8 @@ pub struct PageAppender {
     open: Option<OpenPair>,
     /// The sizes of the files that it made or appended to.
     made: BTreeMap<u32, u64>,
+    /// The bytes of all pages that it has appended, of one copy.
+    appended_bytes: u64,
 }
 
 /// The pair that pages are appended to.
@@ -56,6 +59,7 @@ impl PageAppender {
             next_number,
             open: None,
             made: BTreeMap::new(),
+            appended_bytes: 0,
         }
     }
 
@@ -74,9 +78,34 @@ impl PageAppender {
         self.open.as_ref().map(|open| open.pair)
     }
 
+    /// Gives no page a lower number than this from now on.
+    pub(super) fn number_from(&mut self, number: PageNumber) {
+        self.next_number = number.max(self.next_number);
+    }
+
     /// The number of the next page.
     pub fn next_number(&self) -> PageNumber {
         self.next_number
+    }
+
+    /// The next pair that it makes.
+    pub(super) fn next_pair(&self) -> u32 {
+        self.next_pair
+    }
+
+    /// The bytes of all pages that it has appended, of one copy.
+    pub(super) fn appended_bytes(&self) -> u64 {
+        self.appended_bytes
+    }
+
+    /// Leaves its pair, and removes all pairs from this one on, whose pages nothing will name: their space may be needed at
+    /// once. Best effort: what is left is removed when files are removed that no manifest names.
+    pub(super) fn take_back(&mut self, storage: &dyn Storage, first: u32) {
+        self.open = None;
+        let pairs: Vec<u32> = (first..self.next_pair).collect();
+        if remove_pairs(storage, &pairs).is_ok() {
+            self.made.retain(|pair, _| *pair < first);
+        }
     }
 
     /// The pairs that were made or appended to since the last call, with the sizes of their files.
@@ -143,6 +172,7 @@ impl PageAppender {
             open.flush()?;
         }
         self.made.insert(open.pair, open.end().into());
+        self.appended_bytes += u64::from(size_bytes);
         self.open = Some(open);
         Ok(place)
     }

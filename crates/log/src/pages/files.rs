@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::{BLOCK_SIZE, Copy, name, pair_of};
-use super::{PageOptions, PageTable};
+use super::{InPair, PageOptions};
 use crate::LogPosition;
 use crate::storage::{self, IoFailure, Storage};
 
@@ -12,8 +12,8 @@ use crate::storage::{self, IoFailure, Storage};
 pub(super) struct PageFiles {
     /// The size of the longer file of each pair.
     pairs: BTreeMap<u32, u64>,
-    /// The bytes that each kept manifest names in each pair, of one copy.
-    named: BTreeMap<LogPosition, BTreeMap<u32, u64>>,
+    /// What each manifest whose file is there names in each pair.
+    named: BTreeMap<LogPosition, BTreeMap<u32, InPair>>,
 }
 
 impl PageFiles {
@@ -41,11 +41,11 @@ impl PageFiles {
     }
 
     /// Notes what a manifest names, instead of what one at the same position named.
-    pub(super) fn note_manifest(&mut self, position: LogPosition, table: &PageTable) {
-        self.named.insert(position, table.bytes_by_pair());
+    pub(super) fn note_manifest(&mut self, position: LogPosition, by_pair: BTreeMap<u32, InPair>) {
+        self.named.insert(position, by_pair);
     }
 
-    /// Forgets a manifest that is not kept any more.
+    /// Forgets a manifest whose file is removed.
     pub(super) fn forget_manifest(&mut self, position: LogPosition) {
         self.named.remove(&position);
     }
@@ -64,14 +64,47 @@ impl PageFiles {
             .collect()
     }
 
+    /// What a manifest names in each pair.
+    pub(super) fn named_by(&self, position: LogPosition) -> BTreeMap<u32, InPair> {
+        self.named.get(&position).cloned().unwrap_or_default()
+    }
+
+    /// Whether a manifest names any page.
+    pub(super) fn names_pages(&self, position: LogPosition) -> bool {
+        let named = self.named.get(&position);
+        named.is_some_and(|named| !named.is_empty())
+    }
+
+    /// Whether there are files of that pair.
+    pub(super) fn has_pair(&self, pair: u32) -> bool {
+        self.pairs.contains_key(&pair)
+    }
+
+    /// The size of the files that are there only for this manifest.
+    pub(super) fn bytes_only_for(&self, position: LogPosition) -> u64 {
+        let Some(named) = self.named.get(&position) else {
+            return 0;
+        };
+        let is_others = |pair: &u32| {
+            let mut others = self.named.iter().filter(|(at, _)| **at != position);
+            others.any(|(_, named)| named.contains_key(pair))
+        };
+        let own = named.keys().filter(|pair| !is_others(pair));
+        own.filter_map(|pair| self.pairs.get(pair))
+            .map(|size_bytes| 2 * size_bytes)
+            .sum()
+    }
+
     /// Pairs whose pages the next manifest is to have elsewhere: the one with the fewest bytes that the newest manifest
     /// names, if all have too much that it does not, or if there are too many pairs.
     ///
     /// Pairs in which it names nothing go by themselves, so they are not among them.
-    pub(super) fn to_empty(&self, options: &PageOptions, open: Option<u32>) -> BTreeSet<u32> {
-        let Some((_, newest)) = self.named.last_key_value() else {
-            return BTreeSet::new();
-        };
+    pub(super) fn to_empty(
+        &self,
+        options: &PageOptions,
+        newest: &BTreeMap<u32, InPair>,
+        open: Option<u32>,
+    ) -> BTreeSet<u32> {
         let named = self
             .pairs
             .iter()
@@ -79,14 +112,14 @@ impl PageFiles {
         let size_bytes: u64 = named
             .map(|(_, size_bytes)| size_bytes.saturating_sub(BLOCK_SIZE.into()))
             .sum();
-        let live_bytes: u64 = newest.values().sum();
+        let live_bytes: u64 = newest.values().map(|it| it.size_bytes).sum();
         let dead_bytes = size_bytes.saturating_sub(live_bytes);
         let is_sparse = dead_bytes > live_bytes.max(u64::from(options.file_size_bytes) / 2);
         if !is_sparse && newest.len() <= options.pairs_max {
             return BTreeSet::new();
         }
         let closed = newest.iter().filter(|(pair, _)| Some(**pair) != open);
-        let emptiest = closed.min_by_key(|(_, live_bytes)| **live_bytes);
+        let emptiest = closed.min_by_key(|(_, named)| named.size_bytes);
         emptiest.into_iter().map(|(pair, _)| *pair).collect()
     }
 
@@ -99,7 +132,7 @@ impl PageFiles {
 }
 
 /// Removes the files of pairs, durably. Removing them again is harmless.
-pub(super) fn remove_pairs(storage: &dyn Storage, pairs: &[u32]) -> Result<(), IoFailure> {
+pub fn remove_pairs(storage: &dyn Storage, pairs: &[u32]) -> Result<(), IoFailure> {
     for pair in pairs {
         for copy in Copy::BOTH {
             storage::remove(storage, &name(*pair, copy))?;
@@ -114,10 +147,10 @@ pub(super) fn remove_pairs(storage: &dyn Storage, pairs: &[u32]) -> Result<(), I
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PageNumber, PagePlace};
+    use crate::{PageNumber, PagePlace, PageTable};
 
     /// A manifest that names these bytes of these pairs.
-    fn table(pages: &[(u32, u32)]) -> PageTable {
+    fn table(pages: &[(u32, u32)]) -> BTreeMap<u32, InPair> {
         let mut table = PageTable::default();
         for (pair, size_bytes) in pages {
             let place = PagePlace {
@@ -127,7 +160,7 @@ mod tests {
             };
             table.push(PageNumber::new(1), place);
         }
-        table
+        table.by_pair()
     }
 
     fn files(sizes: &[u64]) -> PageFiles {
@@ -147,38 +180,48 @@ mod tests {
     #[test]
     fn a_pair_goes_when_no_manifest_names_it() {
         let mut files = files(&[100, 100, 100]);
-        files.note_manifest(LogPosition::new(1), &table(&[(0, 100)]));
-        files.note_manifest(LogPosition::new(2), &table(&[(1, 100)]));
+        files.note_manifest(LogPosition::new(1), table(&[(0, 100)]));
+        files.note_manifest(LogPosition::new(2), table(&[(1, 100)]));
         assert_eq!(files.unneeded(Some(2)), []);
         assert_eq!(files.unneeded(None), [2]);
         files.forget_manifest(LogPosition::new(1));
         assert_eq!(files.unneeded(Some(2)), [0]);
-        files.note_manifest(LogPosition::new(2), &table(&[]));
+        files.note_manifest(LogPosition::new(2), table(&[]));
         assert_eq!(files.unneeded(Some(2)), [0, 1]);
         assert_eq!(files.next_pair(), 3);
     }
 
     #[test]
     fn the_emptiest_pair_is_emptied_when_more_is_dead_than_alive() {
-        let mut files = files(&[200, 200, 200]);
-        files.note_manifest(LogPosition::new(1), &table(&[(0, 120), (1, 100), (2, 90)]));
-        assert!(files.to_empty(&OPTIONS, None).is_empty(), "290 dead of 600");
-        files.note_manifest(LogPosition::new(1), &table(&[(0, 120), (1, 90), (2, 80)]));
-        assert_eq!(files.to_empty(&OPTIONS, None), [2].into());
-        assert_eq!(files.to_empty(&OPTIONS, Some(2)), [1].into());
-        // The newest manifest decides, and pairs that it does not name go by themselves.
-        files.note_manifest(LogPosition::new(2), &table(&[(0, 120)]));
-        assert!(files.to_empty(&OPTIONS, None).is_empty());
+        let files = files(&[200, 200, 200]);
+        let to_empty = |named: &[(u32, u32)], open| files.to_empty(&OPTIONS, &table(named), open);
+        let dense = [(0, 120), (1, 100), (2, 90)];
+        assert!(to_empty(&dense, None).is_empty(), "290 dead of 600");
+        let sparse = [(0, 120), (1, 90), (2, 80)];
+        assert_eq!(to_empty(&sparse, None), [2].into());
+        assert_eq!(to_empty(&sparse, Some(2)), [1].into());
+        // Pairs that the newest manifest does not name go by themselves.
+        assert!(to_empty(&[(0, 120)], None).is_empty());
+        assert!(to_empty(&[], None).is_empty());
     }
 
     #[test]
     fn small_files_of_many_starts_are_emptied_too() {
-        let mut files = files(&[10; 5]);
-        let named = [(0, 9), (1, 8), (2, 9), (3, 9)];
-        files.note_manifest(LogPosition::new(1), &table(&named));
-        assert!(files.to_empty(&OPTIONS, None).is_empty());
-        let more = [(0, 9), (1, 8), (2, 9), (3, 9), (4, 7)];
-        files.note_manifest(LogPosition::new(2), &table(&more));
-        assert_eq!(files.to_empty(&OPTIONS, Some(4)), [1].into());
+        let files = files(&[10; 5]);
+        let named = table(&[(0, 9), (1, 8), (2, 9), (3, 9)]);
+        assert!(files.to_empty(&OPTIONS, &named, None).is_empty());
+        let more = table(&[(0, 9), (1, 8), (2, 9), (3, 9), (4, 7)]);
+        assert_eq!(files.to_empty(&OPTIONS, &more, Some(4)), [1].into());
+    }
+
+    #[test]
+    fn what_only_one_manifest_needs_is_counted_with_its_copy() {
+        let mut files = files(&[100, 60]);
+        files.note_manifest(LogPosition::new(1), table(&[(0, 100), (1, 10)]));
+        files.note_manifest(LogPosition::new(2), table(&[(1, 60)]));
+        let block = u64::from(BLOCK_SIZE);
+        assert_eq!(files.bytes_only_for(LogPosition::new(1)), 2 * (block + 100));
+        assert_eq!(files.bytes_only_for(LogPosition::new(2)), 0);
+        assert_eq!(files.bytes_only_for(LogPosition::new(3)), 0);
     }
 }

@@ -3,6 +3,7 @@
 //! Decoding never panics, and uses no length before it was compared with what is there.
 
 use super::{PageContent, PageNumber};
+use crate::format::names::{self, Name};
 use crate::format::{FORMAT_VERSION, FormatError, check_version, read_u32, read_u64, read_u128};
 use crate::{LogId, LogPosition};
 
@@ -14,6 +15,8 @@ pub(super) const BLOCK_SIZE: u32 = 4096;
 pub(super) const ALIGNMENT: u32 = 8;
 
 pub(super) const FILE_HEADER_SIZE: usize = 52;
+/// Where the checksum of a file's header lies.
+pub(crate) const HEADER_CRC_OFFSET: u64 = FILE_HEADER_SIZE as u64 - 4;
 /// A page's header without its groups.
 pub(super) const PAGE_HEADER_SIZE: usize = 32;
 /// What each group adds to it.
@@ -37,20 +40,22 @@ impl Copy {
     }
 }
 
+/// The numbers of the two files of a pair.
+pub(crate) fn file_numbers(pair: u32) -> [u64; 2] {
+    Copy::BOTH.map(|copy| copy.file_of(pair))
+}
+
 /// The name of a pair's file.
 pub(super) fn name(pair: u32, copy: Copy) -> String {
-    format!("pages-{:020}", copy.file_of(pair))
+    names::pages(copy.file_of(pair))
 }
 
 /// The pair of a file of that name.
-pub(super) fn pair_of(name: &str) -> Option<u32> {
-    let digits = name.strip_prefix("pages-")?;
-    let number: u64 = digits.parse().ok()?;
-    let pair = u32::try_from(number / 2).ok()?;
-    let is_canonical = Copy::BOTH
-        .iter()
-        .any(|copy| self::name(pair, *copy) == name);
-    is_canonical.then_some(pair)
+pub(crate) fn pair_of(name: &str) -> Option<u32> {
+    match names::parse(name) {
+        Name::Pages(number) => u32::try_from(number / 2).ok(),
+        _ => None,
+    }
 }
 
 /// The header of a page file.

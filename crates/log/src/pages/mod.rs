@@ -15,18 +15,22 @@ mod files;
 mod format;
 mod manifest;
 mod reader;
+mod restored;
 mod store;
 mod table;
 
 pub use self::appender::PageAppender;
 use self::files::PageFiles;
-pub use self::manifest::{
-    ManifestContent, ManifestError, PlannedManifest, ReadManifest, Restored, read_manifest,
-    read_table,
-};
-use self::manifest::{ManifestPlan, write_manifest};
+pub use self::files::remove_pairs;
+pub(crate) use self::format::{HEADER_CRC_OFFSET, file_numbers, pair_of};
+pub use self::manifest::{ManifestError, PlannedSnapshot, SnapshotContent, SnapshotForm};
+use self::manifest::{ManifestPlan, Written, write_manifest};
+pub(crate) use self::reader::header_damage;
 pub use self::reader::{PageDamage, PageError, PageReader, ReadPage};
+pub(crate) use self::restored::{FirstParts, read_file, replay_manifest};
+pub use self::restored::{ReadManifest, Restored, read_manifest, read_table};
 pub use self::store::{PageStore, WriteManifest, WrittenManifest};
+pub(crate) use self::table::{InPair, bytes_by_pair};
 pub use self::table::{PageTable, TablePage};
 
 /// The number of a page. It is never used again in the life of a log.
@@ -54,6 +58,13 @@ pub struct PagePlace {
     pub offset: u32,
     /// Its size with its header.
     pub size_bytes: u32,
+}
+
+impl PagePlace {
+    /// The name of the first of the two files.
+    pub(crate) fn file(&self) -> String {
+        format::name(self.pair, format::Copy::First)
+    }
 }
 
 /// The content of a page, in groups that can be read one by one.

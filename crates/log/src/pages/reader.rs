@@ -10,7 +10,8 @@ use super::format::{
     header_size_in, is_group, name,
 };
 use super::{PageContent, PageNumber, PagePlace};
-use crate::format::FormatError;
+use crate::Damage;
+use crate::format::{FormatError, names};
 use crate::segment::memory_size;
 use crate::storage::{self, IoFailure, Storage, StorageFile};
 use crate::{LogId, LogPosition};
@@ -54,6 +55,8 @@ pub struct PageReader<'a> {
     storage: &'a dyn Storage,
     identity: LogId,
     open: BTreeMap<String, OpenFile>,
+    /// Whether what is read must come from the disk, and not from memory, where the bytes may be better.
+    is_from_disk: bool,
     damage: Vec<PageDamage>,
 }
 
@@ -97,7 +100,16 @@ impl<'a> PageReader<'a> {
             storage,
             identity,
             open: BTreeMap::new(),
+            is_from_disk: false,
             damage: Vec::new(),
+        }
+    }
+
+    /// The same, for what is on the disk.
+    pub(crate) fn from_disk(storage: &'a dyn Storage, identity: LogId) -> Self {
+        Self {
+            is_from_disk: true,
+            ..Self::new(storage, identity)
         }
     }
 
@@ -121,20 +133,19 @@ impl<'a> PageReader<'a> {
         self.read_either(place, |copy| copy.read_group(number, index))
     }
 
-    /// Reads both copies of a page. Returns whether both are whole; what is damaged is noted.
-    pub fn verify(&mut self, number: PageNumber, place: PagePlace) -> Result<bool, IoFailure> {
-        let mut is_whole = true;
+    /// Reads both copies of a page. Returns how many are whole; what is damaged, or cannot be read, is noted. Fails if no
+    /// descriptor is left.
+    pub fn verify(&mut self, number: PageNumber, place: PagePlace) -> Result<usize, IoFailure> {
+        let mut whole = 0;
         for copy in Copy::BOTH {
             match self.read_copy(place, copy, &|copy: At<'_>| copy.read(number)) {
-                Ok(_) => {}
-                Err(CopyError::Io(failure)) => return Err(failure),
-                Err(CopyError::Damaged(error)) => {
-                    is_whole = false;
-                    self.note(place, copy, &error);
-                }
+                Ok(_) => whole += 1,
+                Err(CopyError::Io(failure)) if failure.is_no_descriptor() => return Err(failure),
+                Err(CopyError::Io(failure)) => self.note(place, copy, failure.to_string()),
+                Err(CopyError::Damaged(error)) => self.note(place, copy, error.to_string()),
             }
         }
-        Ok(is_whole)
+        Ok(whole)
     }
 
     /// A failed read of one copy does not matter if the other one is whole. If it is damaged, the failure comes first:
@@ -149,7 +160,7 @@ impl<'a> PageReader<'a> {
             match self.read_copy(place, copy, &read) {
                 Ok(found) => return Ok(found),
                 Err(CopyError::Io(error)) => failure = failure.or(Some(error)),
-                Err(CopyError::Damaged(error)) => self.note(place, copy, &error),
+                Err(CopyError::Damaged(error)) => self.note(place, copy, error.to_string()),
             }
         }
         match (failure, self.damage.last()) {
@@ -159,11 +170,11 @@ impl<'a> PageReader<'a> {
         }
     }
 
-    fn note(&mut self, place: PagePlace, copy: Copy, error: &FormatError) {
+    fn note(&mut self, place: PagePlace, copy: Copy, what: String) {
         self.damage.push(PageDamage {
             file: name(place.pair, copy),
             offset: place.offset.into(),
-            what: error.to_string(),
+            what,
         });
     }
 
@@ -176,6 +187,10 @@ impl<'a> PageReader<'a> {
         let name = name(place.pair, copy);
         let file = self.open(&name, place.pair, copy)?;
         let end = u64::from(place.offset) + u64::from(place.size_bytes);
+        if self.is_from_disk {
+            file.file
+                .forget_cached(place.offset.into(), place.size_bytes.into());
+        }
         if end > file.size_bytes {
             return Err(FormatError::Damaged("the page file ends before the page").into());
         }
@@ -197,11 +212,7 @@ impl<'a> PageReader<'a> {
             }
             opened => opened?,
         };
-        let mut bytes = [0; FILE_HEADER_SIZE];
-        if storage::read_at(&*file, name, &mut bytes, 0)? < bytes.len() {
-            return Err(FormatError::Damaged("the page file has no header").into());
-        }
-        let header = FileHeader::decode(&bytes)?;
+        let header = header_of(&*file, name)??;
         if header.identity != self.identity || header.number != copy.file_of(pair) {
             return Err(FormatError::Damaged(
                 "the page file is one of another log, or another one",
@@ -219,6 +230,36 @@ impl<'a> PageReader<'a> {
         self.open.insert(name.to_owned(), open.clone());
         Ok(open)
     }
+}
+
+/// The header of a file of pages.
+fn header_of(
+    file: &dyn StorageFile,
+    name: &str,
+) -> Result<Result<FileHeader, FormatError>, IoFailure> {
+    let mut bytes = [0; FILE_HEADER_SIZE];
+    Ok(match storage::read_at(file, name, &mut bytes, 0)? {
+        FILE_HEADER_SIZE => FileHeader::decode(&bytes),
+        _ => Err(FormatError::Damaged("the page file has no header")),
+    })
+}
+
+/// What is wrong with the header of a file of pages, if anything is.
+pub(crate) fn header_damage(
+    storage: &dyn Storage,
+    name: &str,
+) -> Result<Option<Damage>, IoFailure> {
+    let file = storage::open(storage, name)?;
+    let what = match header_of(&*file, name)? {
+        Ok(header) if names::pages(header.number) == name => return Ok(None),
+        Ok(_) => "the page file is another one".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Ok(Some(Damage {
+        file: name.to_owned(),
+        offset: 0,
+        what,
+    }))
 }
 
 impl At<'_> {

@@ -16,6 +16,15 @@ pub struct TablePage {
     pub place: PagePlace,
 }
 
+/// What a manifest names in a pair of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InPair {
+    /// The bytes of the pages, of one copy.
+    pub(crate) size_bytes: u64,
+    /// Where the last one ends.
+    pub(crate) end: u64,
+}
+
 /// The pages of a manifest, in the order in which they are restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageTable(Vec<TablePage>);
@@ -39,9 +48,17 @@ impl PageTable {
 
     /// The bytes of the pages in each pair of files, of one copy.
     pub fn bytes_by_pair(&self) -> BTreeMap<u32, u64> {
-        let mut by_pair = BTreeMap::new();
+        bytes_by_pair(self.0.iter().map(|page| &page.place))
+    }
+
+    /// What it names in each pair of files.
+    pub(crate) fn by_pair(&self) -> BTreeMap<u32, InPair> {
+        let mut by_pair: BTreeMap<u32, InPair> = BTreeMap::new();
         for TablePage { place, .. } in &self.0 {
-            *by_pair.entry(place.pair).or_default() += u64::from(place.size_bytes);
+            let pair = by_pair.entry(place.pair).or_default();
+            pair.size_bytes += u64::from(place.size_bytes);
+            let end = u64::from(place.offset) + u64::from(place.size_bytes);
+            pair.end = end.max(pair.end);
         }
         by_pair
     }
@@ -63,6 +80,15 @@ impl PageTable {
         }
         Ok(())
     }
+}
+
+/// The bytes of pages in each pair of files, of one copy.
+pub(crate) fn bytes_by_pair<'a>(places: impl Iterator<Item = &'a PagePlace>) -> BTreeMap<u32, u64> {
+    let mut by_pair = BTreeMap::new();
+    for place in places {
+        *by_pair.entry(place.pair).or_default() += u64::from(place.size_bytes);
+    }
+    by_pair
 }
 
 fn part(pages: &[TablePage]) -> Vec<u8> {
