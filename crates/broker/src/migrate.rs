@@ -26,6 +26,11 @@ use crate::partition::{Content, Replayed, to_log};
 const SEARCH_STEPS: u32 = 1 << 16;
 /// What a batch takes beside the moves: a header, and the events around them.
 const BATCH_OVERHEAD_BYTES: u64 = 512;
+/// What two snapshots with pages take, as a multiple of the most that a whole one takes. A page lies on the disk twice, and
+/// its values take no more than those of a whole snapshot and a half. The second snapshot names the pages of the first.
+const PAGES_SHARE: u64 = 3;
+/// The headers of page files, and what is left free behind a sync.
+const PAGE_FILES_BYTES: u64 = 64 << 10;
 /// What a segment takes beside its batches, and what files take that have no messages.
 const OTHER_BYTES: u64 = 16 << 10;
 
@@ -180,7 +185,10 @@ impl OldPartition {
             piece_bytes_max = piece_bytes_max.max(piece_bytes);
         }
         let snapshot_bytes = self.state.snapshot_size_bytes_max();
-        segments_bytes(options, moved_bytes, piece_bytes_max) + 2 * snapshot_bytes + OTHER_BYTES
+        segments_bytes(options, moved_bytes, piece_bytes_max)
+            + PAGES_SHARE * snapshot_bytes
+            + PAGE_FILES_BYTES
+            + OTHER_BYTES
     }
 }
 

@@ -40,7 +40,7 @@ use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub use self::options::PartitionOptions;
-pub(crate) use self::replaying::Replayed;
+pub(crate) use self::replaying::{Replayed, decode, to_engine};
 use self::reply::Decided;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
@@ -78,6 +78,7 @@ pub struct Partition<T> {
     /// The record with the last event of all, until it is durable.
     last_record: Option<LogPosition>,
     options: PartitionOptions,
+    /// What the last snapshot has written.
     last_snapshot_bytes: u64,
     effects: EffectCounts,
     /// The most bytes of the snapshot that is being written, computed in tests alone.
@@ -86,6 +87,8 @@ pub struct Partition<T> {
     /// then.
     state_size_bytes: u64,
     growth_bytes: u64,
+    /// How many messages there were when that was computed.
+    measured_messages: u64,
     /// The last time that the log had when it was opened.
     opened_at: Timestamp,
     /// The time of the latest turn.

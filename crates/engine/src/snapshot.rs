@@ -5,6 +5,8 @@
 //! it is written.
 
 mod content;
+mod pages;
+mod restore_pages;
 mod size;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -14,6 +16,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use self::content::{Snapshot, SnapshotParts};
+pub use self::pages::{PageBytes, SnapshotPages};
+pub use self::restore_pages::{DecodedPage, RestoringPages};
 use crate::catalogue::account::{account, put_account};
 use crate::shared::Share;
 use crate::state::{SnapshotHead, State};
@@ -62,9 +66,11 @@ impl SnapshotHead {
 impl State {
     /// Begins a snapshot of the state as it is now. [`State::gather`] gathers it while the state changes.
     pub fn begin_snapshot(&mut self) {
-        *self.gathering = Some(self.head());
-        self.storage.begin();
-        self.bus.begin();
+        let head_marks = [self.storage.begin(), self.bus.begin()];
+        *self.gathering = Some(SnapshotHead {
+            head_marks,
+            ..self.head()
+        });
     }
 
     /// Whether a snapshot is being gathered.
@@ -102,6 +108,8 @@ impl State {
         SnapshotHead {
             partition: self.partition_part(),
             run_length: self.catalogue.run_length,
+            unit: self.catalogue.live.unit(),
+            head_marks: Default::default(),
             accounts: self.catalogue.accounts.clone(),
             service_properties: self.catalogue.service_properties.clone(),
         }

@@ -5,21 +5,22 @@
 //! that the server reuses at that very moment may seem damaged: inspect it again.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use crate::batch::{Entries, Entry};
 use crate::format::{RECORD_HEADER_SIZE, RecordKind, body_crc, names};
+use crate::pages::{self, PageReader};
 use crate::proof;
 use crate::reader::records::{Record, RecordReader};
 use crate::recovery::{self, OpenError};
 use crate::replay::Ignore;
 use crate::segment::{Blank, Segment};
-use crate::snapshot;
 use crate::storage::{self, IoFailure, Storage};
 use crate::survey::{Survey, format_error};
 use crate::walk::Counts;
-use crate::{Epoch, LogPosition, TailCut};
+use crate::{Epoch, LogPosition, PageDamage, PageNumber, PagePlace, TailCut};
 
 /// The files in a log's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Report {
     pub segments: Vec<SegmentReport>,
     /// All snapshots, oldest first.
     pub snapshots: Vec<SnapshotReport>,
+    /// All files of pages, by name.
+    pub pages: Vec<PageFileReport>,
     /// Position of the snapshot that a start would use.
     pub snapshot_used: Option<LogPosition>,
     /// How many events a start would replay after it.
@@ -114,10 +117,30 @@ pub struct SnapshotReport {
     pub position: LogPosition,
     /// How many parts it has; 0 if it is damaged.
     pub parts: u32,
+    /// How many pages it names; 0 if it is damaged.
+    pub pages: u64,
     /// Size of the file.
     pub size_bytes: u64,
     /// Whether all of it is as it was written.
     pub is_whole: bool,
+}
+
+/// One file of pages. Its pages lie in another file, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageFileReport {
+    /// The file's name.
+    pub file: String,
+    /// Size of the file.
+    pub size_bytes: u64,
+    /// The bytes of the pages in it that the snapshots name.
+    pub named_bytes: u64,
+}
+
+impl From<PageDamage> for Damage {
+    fn from(damage: PageDamage) -> Self {
+        let PageDamage { file, offset, what } = damage;
+        Self { file, offset, what }
+    }
 }
 
 /// Data that was durable and is not as it was written.
@@ -172,10 +195,12 @@ fn examine(
         ballast_bytes: survey.ballast_bytes,
         ..Report::default()
     };
+    let mut named = BTreeMap::new();
     for position in &survey.snapshots {
-        let snapshot = examine_snapshot(storage, *position, &mut findings)?;
+        let snapshot = examine_snapshot(storage, *position, &mut named, &mut findings)?;
         report.snapshots.extend(snapshot);
     }
+    report.pages = examine_page_files(storage, &survey.pages, &named)?;
     let mut active = survey.chain.len().saturating_sub(1);
     // If a header is damaged, the chain is unknown: each segment is inspected by itself.
     if is_linked {
@@ -235,6 +260,7 @@ fn examine(
 fn examine_snapshot(
     storage: &dyn Storage,
     position: LogPosition,
+    named: &mut BTreeMap<PageNumber, PagePlace>,
     findings: &mut Findings,
 ) -> Result<Option<SnapshotReport>, IoFailure> {
     let file = names::snapshot(position.as_u64());
@@ -245,19 +271,81 @@ fn examine_snapshot(
             return Ok(None);
         }
     };
-    let header = snapshot::read(storage, position, &mut Ignore);
-    let is_whole = header.is_ok();
-    let parts = header.as_ref().map_or(0, |header| header.part_count);
-    if let Err(error) = header {
-        findings.add(recovery::snapshot_error(position, error))?;
-    }
-    Ok(Some(SnapshotReport {
+    let mut report = SnapshotReport {
         file,
         position,
-        parts,
+        parts: 0,
+        pages: 0,
         size_bytes,
-        is_whole,
-    }))
+        is_whole: false,
+    };
+    let read = match pages::read_file(storage, position) {
+        Ok(read) => read,
+        Err(error) => {
+            findings.add(recovery::manifest_error(error))?;
+            return Ok(Some(report));
+        }
+    };
+    // Pages that two snapshots name are read once, unless they have moved.
+    let mut reader = PageReader::new(storage, read.header.log);
+    let mut is_whole = true;
+    for page in read.table.pages() {
+        let is_known = named.get(&page.number) == Some(&page.place);
+        if is_known || reader.verify(page.number, page.place)? > 0 {
+            named.insert(page.number, page.place);
+        } else {
+            is_whole = false;
+        }
+    }
+    let is_damaged = !reader.damage().is_empty();
+    if is_damaged && is_gone(storage, &report.file)? {
+        return Ok(None);
+    }
+    for damage in reader.damage() {
+        let PageDamage { file, offset, what } = damage.clone();
+        findings.add(OpenError::corrupt(&file, offset, what))?;
+    }
+    if is_whole {
+        report.parts = read.header.part_count;
+        report.pages = read.table.pages().len() as u64;
+        report.is_whole = true;
+    }
+    Ok(Some(report))
+}
+
+/// Whether a running server has removed a file since the directory was listed.
+fn is_gone(storage: &dyn Storage, file: &str) -> Result<bool, IoFailure> {
+    match storage::open(storage, file) {
+        Ok(_) => Ok(false),
+        Err(failure) if failure.is_not_found() => Ok(true),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Lists files of pages, with what the snapshots name in them.
+fn examine_page_files(
+    storage: &dyn Storage,
+    names: &[String],
+    named: &BTreeMap<PageNumber, PagePlace>,
+) -> Result<Vec<PageFileReport>, IoFailure> {
+    let by_pair = pages::bytes_by_pair(named.values());
+    let mut reports = Vec::new();
+    for name in names {
+        let size_bytes = match storage::open(storage, name) {
+            Ok(file) => storage::len(&*file, name)?,
+            // A running server has removed it since the directory was listed.
+            Err(failure) if failure.is_not_found() => continue,
+            Err(failure) => return Err(failure),
+        };
+        let pair = pages::pair_of(name);
+        let named_bytes = pair.and_then(|pair| by_pair.get(&pair));
+        reports.push(PageFileReport {
+            file: name.clone(),
+            size_bytes,
+            named_bytes: named_bytes.copied().unwrap_or_default(),
+        });
+    }
+    Ok(reports)
 }
 
 /// Damage in the order in which it was found, each place once.

@@ -23,6 +23,8 @@ pub(crate) struct Survey {
     pub(crate) blanks: Vec<Blank>,
     /// Positions of all snapshots by name, oldest first.
     pub(crate) snapshots: Vec<LogPosition>,
+    /// Files of pages.
+    pub(crate) pages: Vec<String>,
     pub(crate) temporaries: Vec<String>,
     pub(crate) foreign: Vec<String>,
     /// Files that repairs set aside.
@@ -41,6 +43,7 @@ impl Survey {
         let mut damage = Vec::new();
         let (mut segments, mut blanks) = (Vec::new(), Vec::new());
         let mut snapshots = Vec::new();
+        let mut pages = Vec::new();
         let mut temporaries = Vec::new();
         let mut foreign = Vec::new();
         let mut set_aside = Vec::new();
@@ -54,6 +57,7 @@ impl Survey {
                     Err(error) => damage.push(error),
                 },
                 Name::Snapshot(position) => snapshots.push(LogPosition::new(position)),
+                Name::Pages(_) => pages.push(name),
                 Name::Temporary => temporaries.push(name),
                 Name::Foreign => foreign.push(name),
                 Name::SetAside => set_aside.push(name),
@@ -84,6 +88,7 @@ impl Survey {
             superseded,
             blanks,
             snapshots,
+            pages,
             temporaries,
             foreign,
             set_aside,

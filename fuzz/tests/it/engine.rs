@@ -1,6 +1,6 @@
 //! Events and the parts of snapshots, and the states that they produce.
 
-use kew_engine::{Event, State};
+use kew_engine::{Event, PageBytes, PageNumber, RestoringPages, State};
 use kew_fuzz::gauge;
 use kew_fuzz::golden::{EVENTS, SNAPSHOT_PARTS};
 use kew_fuzz::mutate::{Input, changes};
@@ -94,6 +94,69 @@ fn snapshot_restore() {
                 }
             }
             check_state(&state);
+        });
+}
+
+/// What the records of a page take in memory at most, whatever its bytes are.
+const PAGE_MEMORY_MAX_BYTES: usize = 4 << 20;
+
+/// Pages with changes, and pages of nothing but the input.
+#[test]
+fn page_restore() {
+    let mut whole = State::new();
+    for part in SNAPSHOT_PARTS {
+        whole.restore(part).expect("golden");
+    }
+    whole.begin_snapshot();
+    let planned = whole.gather(u64::MAX).expect("it is gathered at once");
+    let planned = planned.plan_pages();
+    let pages = (0..planned.page_count()).filter_map(|index| planned.encode(index));
+    let pages: Vec<PageBytes> = pages.collect();
+    let begin = || {
+        let mut state = State::new();
+        for part in planned.parts() {
+            state.restore(part).expect("it was just written");
+        }
+        (state, RestoringPages::default())
+    };
+    let page = PageNumber::new(1);
+    let check = |bytes: &[u8]| {
+        for kind in 1..=5 {
+            let (mut state, mut restoring) = begin();
+            let groups = [bytes];
+            let _ = gauge::within(PAGE_MEMORY_MAX_BYTES, || {
+                state.restore_page(&mut restoring, page, kind, &groups)
+            });
+        }
+        let mut input = Input::new(bytes);
+        let (mut state, mut restoring) = begin();
+        for PageBytes { kind, groups } in &pages {
+            let mut groups = groups.clone();
+            for group in &mut groups {
+                if input.byte() % 4 == 1 {
+                    changes(group, &mut input);
+                }
+            }
+            let groups: Vec<&[u8]> = groups.iter().map(Vec::as_slice).collect();
+            let restored = gauge::within(PAGE_MEMORY_MAX_BYTES, || {
+                state.restore_page(&mut restoring, page, *kind, &groups)
+            });
+            if restored.is_err() {
+                return false;
+            }
+        }
+        let is_whole = state.finish_pages(restoring).is_ok();
+        if is_whole {
+            check_state(&state);
+        }
+        is_whole
+    };
+    assert!(check(&[]), "pages without a change");
+    bolero::check!()
+        .with_iterations(INPUTS)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            check(bytes);
         });
 }
 

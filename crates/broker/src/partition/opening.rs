@@ -57,7 +57,6 @@ impl<T> Partition<T> {
             false => replaying::alone(unit, open),
         };
         let (log, recovery) = opened?;
-        let last_snapshot_bytes = log.last_snapshot_size_bytes().unwrap_or_default();
         let mut partition = Self {
             state: replayed.state,
             log,
@@ -68,7 +67,8 @@ impl<T> Partition<T> {
             catalogue_record: None,
             last_record: None,
             options,
-            last_snapshot_bytes,
+            last_snapshot_bytes: 0,
+            measured_messages: 0,
             effects: EffectCounts::after_replay(replayed.effect_count),
             snapshot_bound_bytes: 0,
             state_size_bytes: 0,

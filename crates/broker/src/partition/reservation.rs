@@ -16,6 +16,7 @@ impl<T> Partition<T> {
     pub(super) fn keep_for_draining(&mut self) {
         if self.growth_bytes > self.options.log.segment_size_first_bytes / 4 {
             self.state_size_bytes = self.state.snapshot_size_bytes_max();
+            (_, self.measured_messages) = self.state.counts();
             self.growth_bytes = 0;
         }
         let batch_bytes = self.options.log.batch_size_max_bytes;

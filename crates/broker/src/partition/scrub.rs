@@ -64,7 +64,7 @@ pub struct DamagedBody {
 pub struct ScrubJob(Work);
 
 enum Work {
-    File(Scrub),
+    File(Box<Scrub>),
     Bodies {
         left: VecDeque<(NeededBody, Body)>,
         damaged: Vec<DamagedBody>,
@@ -258,7 +258,7 @@ impl<T> Partition<T> {
         };
         self.scrub.cursor = Some(cursor);
         if let Some(file) = self.log.next_scrub(cursor) {
-            return Some(Work::File(file));
+            return Some(Work::File(Box::new(file)));
         }
         let scrub = &mut self.scrub;
         scrub.cursor = None;
@@ -299,10 +299,7 @@ impl<T> Partition<T> {
         for place in places.into_iter().filter(lasting) {
             let avoided = match &place.positions {
                 Some(positions) => positions.end,
-                None => {
-                    self.log.note_damaged_snapshot(&place.file);
-                    LogPosition::new(0)
-                }
+                None => self.log.note_damaged_file(&place.file),
             };
             self.scrub.avoided = self.scrub.avoided.max(Some(avoided));
             self.scrub.found.places.push(place);

@@ -15,6 +15,7 @@ mod first_version;
 mod maintenance;
 mod metrics;
 mod opening;
+mod pages;
 mod partition;
 mod repair;
 mod scrub;

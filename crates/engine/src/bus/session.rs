@@ -10,7 +10,9 @@ pub(crate) use self::messages::{Mark, SessionMessages};
 use crate::effect::BusSession;
 use crate::shared::{BlockLength, Chunk, Ordered, SharedMap};
 use crate::table::{Live, MESSAGE_OVERHEAD_BYTES, RunLength, Spread};
-use crate::vocabulary::{BodyLocation, BodyMove, LeaseGeneration, SequenceNumber, Timestamp};
+use crate::vocabulary::{
+    BodyLocation, BodyMove, LeaseGeneration, PageNumber, SequenceNumber, Timestamp,
+};
 
 /// The end of the lock of a session that is being released. No lock ends that early.
 pub(crate) const RELEASING: Timestamp = Timestamp::from_ms(1);
@@ -181,6 +183,13 @@ impl Sessions {
     /// The sessions, for a snapshot.
     pub(crate) fn share(&self) -> SharedSessions {
         self.by_number.share()
+    }
+
+    /// Notes the page that has the chunk of a session.
+    pub(crate) fn keep_page(&self, number: u32, page: PageNumber) {
+        if let Some(mark) = self.by_number.mark_of(number.into()) {
+            mark.set(page);
+        }
     }
 
     /// How many sessions were copied since the last call because a snapshot had them.

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use super::{Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
-use crate::table::{Run, SharedRuns};
-use crate::vocabulary::Incarnation;
+use crate::table::{PageHead, PagedMessage, PagedRun, Record, Run, SharedRuns};
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
 use crate::vocabulary::elements::sequence_number;
+use crate::vocabulary::{Incarnation, PageNumber};
 
 /// The version of the parts of queues.
 pub(crate) const VERSION: u8 = 1;
 
 /// What a snapshot has of a queue of either service.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SharedQueue {
     pub(crate) incarnation: Incarnation,
     /// The parts with the queue itself, which are small.
@@ -88,6 +88,52 @@ impl<Q: Queue> Queues<Q> {
             return Err(r.error("message twice"));
         }
         queue.settle(catalogue, incarnation);
+        Ok(())
+    }
+
+    /// Adds the runs of a directory page to a queue that is being restored, with the pages of those that have one.
+    pub(crate) fn restore_runs(
+        &mut self,
+        catalogue: &mut Catalogue,
+        directory: PageNumber,
+        head: PageHead,
+        runs: Vec<PagedRun>,
+        pages: Vec<(PageNumber, Vec<PagedMessage>)>,
+    ) -> Result<(), &'static str> {
+        let Some(queue) = self.get_mut(&head.entity) else {
+            return Err("messages of a queue that is not there");
+        };
+        let (backlog, live) = (queue.backlog_mut(), &mut catalogue.live);
+        let is_same_unit = live.unit() == head.unit;
+        let mut pages = pages.into_iter();
+        for run in &runs {
+            let (page, records) = match run.has_page {
+                true => pages.next().map(|(page, records)| (Some(page), records)),
+                false => Some((None, Vec::new())),
+            }
+            .ok_or("run without its page")?;
+            let messages = run.messages(head.length, records);
+            let mut messages = messages.ok_or("run whose records are missing")?.into_iter();
+            let is_new = backlog.restore(live, |profile| {
+                let next = messages.next();
+                // After wrong effects, a message may have outlived its session.
+                Ok::<_, &'static str>(next.map(|(number, record, side)| {
+                    let session = Some(record.session).filter(|it| profile.has_session(*it));
+                    let session = session.unwrap_or_default();
+                    (number, Record { session, ..record }, side)
+                }))
+            })?;
+            if !is_new {
+                return Err("message twice, or above its queue's next sequence number");
+            }
+            if !backlog.table_mut().keep_page(run, page, is_same_unit) {
+                return Err("run that is not as its directory says");
+            }
+        }
+        if let Some(run) = runs.first() {
+            backlog.table().keep_directory(run.index, directory);
+        }
+        queue.settle(catalogue, head.entity);
         Ok(())
     }
 }

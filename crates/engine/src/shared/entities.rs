@@ -6,8 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
+use std::sync::Arc;
 
-use crate::vocabulary::Incarnation;
+use super::Mark;
+use crate::vocabulary::{Incarnation, PageNumber};
+
+/// How many incarnations share a page of heads, as a power of two.
+pub(crate) const HEADS_BITS: u32 = 6;
+
+/// The marks of pages of heads, by the incarnations that share them.
+pub(crate) type HeadMarks = BTreeMap<u64, Arc<Mark>>;
 
 /// An entity that a snapshot can share.
 pub(crate) trait Share {
@@ -29,6 +37,11 @@ pub(crate) struct Entities<E: Share> {
     gathering: Option<Gathering<E::Shared>>,
     /// How many steps it took to gather entities that were about to change.
     steps: u64,
+    /// The marks of heads that did not change since a snapshot had them. A change removes one, so that what the
+    /// snapshot notes later concerns nobody.
+    marks: HeadMarks,
+    /// The last ones that changed.
+    changed: Option<u64>,
 }
 
 /// Above the number of each entity.
@@ -49,6 +62,8 @@ impl<E: Share> Default for Entities<E> {
             all: BTreeMap::new(),
             gathering: None,
             steps: 0,
+            marks: HeadMarks::new(),
+            changed: None,
         }
     }
 }
@@ -73,23 +88,24 @@ impl<E: Share> Deref for Entities<E> {
 impl<E: Share> Entities<E> {
     /// An entity, to change it.
     pub(crate) fn get_mut(&mut self, incarnation: &Incarnation) -> Option<&mut E> {
-        self.gather_first(*incarnation);
+        self.change(*incarnation);
         self.all.get_mut(incarnation)
     }
 
     pub(crate) fn insert(&mut self, incarnation: Incarnation, entity: E) {
-        self.gather_first(incarnation);
+        self.change(incarnation);
         self.all.insert(incarnation, entity);
     }
 
     pub(crate) fn remove(&mut self, incarnation: &Incarnation) -> Option<E> {
-        self.gather_first(*incarnation);
+        self.change(*incarnation);
         self.all.remove(incarnation)
     }
 
     /// Every entity, to change it.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Incarnation, &mut E)> {
         self.gather(&mut { u64::MAX });
+        self.marks.clear();
         let all = self.all.iter_mut();
         all.map(|(incarnation, entity)| (*incarnation, entity))
     }
@@ -98,13 +114,28 @@ impl<E: Share> Entities<E> {
         self.all
     }
 
-    /// Begins to gather all entities as they are now.
-    pub(crate) fn begin(&mut self) {
+    /// Begins to gather all entities as they are now. Returns the marks of their heads.
+    pub(crate) fn begin(&mut self) -> HeadMarks {
         self.gathering = Some(Gathering {
             next: 0,
             early: BTreeSet::new(),
             gathered: Vec::with_capacity(self.all.len()),
         });
+        self.changed = None;
+        let mut next = self.all.keys().next().copied();
+        while let Some(incarnation) = next {
+            let group = incarnation.as_u64() >> HEADS_BITS;
+            self.marks.entry(group).or_default();
+            let after = Incarnation::new((group + 1) << HEADS_BITS);
+            next = self.all.range(after..).next().map(|(it, _)| *it);
+        }
+        self.marks.clone()
+    }
+
+    /// Notes the page of heads of a state that was restored.
+    pub(crate) fn mark_heads(&mut self, group: u64, page: PageNumber) {
+        self.marks.entry(group).or_default().set(page);
+        self.changed = None;
     }
 
     /// Gathers entities until `steps` are used up, one at least. Returns whether all are gathered.
@@ -143,6 +174,16 @@ impl<E: Share> Entities<E> {
     /// How many steps it took since the last call to gather entities that were about to change.
     pub(crate) fn take_steps(&mut self) -> u64 {
         std::mem::take(&mut self.steps)
+    }
+
+    /// An entity is about to change.
+    fn change(&mut self, incarnation: Incarnation) {
+        self.gather_first(incarnation);
+        let group = incarnation.as_u64() >> HEADS_BITS;
+        if self.changed != Some(group) {
+            self.marks.remove(&group);
+            self.changed = Some(group);
+        }
     }
 
     /// Gathers an entity that is about to change, unless it was gathered.

@@ -43,17 +43,34 @@ impl Log {
         newest_first.nth(1)
     }
 
-    /// Notes that the file of a snapshot is damaged. It does not count as one of the two that are kept any more.
-    pub fn note_damaged_snapshot(&mut self, file: &str) {
-        if let Name::Snapshot(position) = names::parse(file) {
-            self.reclaim.forget_damaged(LogPosition::new(position));
+    /// Notes that the file of a snapshot, or of pages, is damaged. Such a snapshot does not count as one of the two that are
+    /// kept any more. The next snapshots have such pages elsewhere. Returns the position before which no start may begin, so
+    /// that none needs what is damaged.
+    pub fn note_damaged_file(&mut self, file: &str) -> LogPosition {
+        let beginning = LogPosition::new(0);
+        match names::parse(file) {
+            Name::Snapshot(position) => {
+                self.reclaim.forget_damaged(LogPosition::new(position));
+                beginning
+            }
+            Name::Pages(_) => {
+                self.pages.note_damage(file);
+                self.last_snapshot().map_or(beginning, |last| last.plus(1))
+            }
+            Name::Segment(_)
+            | Name::Temporary
+            | Name::Ballast
+            | Name::Proof
+            | Name::SetAside
+            | Name::Foreign => beginning,
         }
     }
 
-    /// Whether a snapshot or a segment of that name is one of the log's.
+    /// Whether a snapshot, a file of pages or a segment of that name is one of the log's.
     pub fn has_file(&self, name: &str) -> bool {
         match names::parse(name) {
             Name::Snapshot(position) => self.reclaim.knows_snapshot(LogPosition::new(position)),
+            Name::Pages(_) => self.pages.has_file(name),
             Name::Segment(number) => {
                 let mut segments = self.segments.values();
                 segments.any(|segment| segment.header.number == number)

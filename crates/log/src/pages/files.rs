@@ -1,0 +1,227 @@
+//! Which page files there are, which of them are needed, and which one is to be emptied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::format::{BLOCK_SIZE, Copy, name, pair_of};
+use super::{InPair, PageOptions};
+use crate::LogPosition;
+use crate::storage::{self, IoFailure, Storage};
+
+/// The pairs of files in a directory, and what the kept manifests name in them.
+#[derive(Debug, Default)]
+pub(super) struct PageFiles {
+    /// The size of the longer file of each pair.
+    pairs: BTreeMap<u32, u64>,
+    /// What each manifest whose file is there names in each pair.
+    named: BTreeMap<LogPosition, BTreeMap<u32, InPair>>,
+}
+
+impl PageFiles {
+    /// The files of a directory. No manifest is noted yet.
+    pub(super) fn find(storage: &dyn Storage) -> Result<Self, IoFailure> {
+        let mut files = Self::default();
+        for name in storage::list(storage)? {
+            if let Some(pair) = pair_of(&name) {
+                let file = storage::open(storage, &name)?;
+                files.note_pair(pair, storage::len(&*file, &name)?);
+            }
+        }
+        Ok(files)
+    }
+
+    /// The next pair that no file is of.
+    pub(super) fn next_pair(&self) -> u32 {
+        self.pairs.last_key_value().map_or(0, |(last, _)| last + 1)
+    }
+
+    /// Notes a pair, and the size of a file of it.
+    pub(super) fn note_pair(&mut self, pair: u32, size_bytes: u64) {
+        let known = self.pairs.entry(pair).or_default();
+        *known = size_bytes.max(*known);
+    }
+
+    /// Notes what a manifest names, instead of what one at the same position named.
+    pub(super) fn note_manifest(&mut self, position: LogPosition, by_pair: BTreeMap<u32, InPair>) {
+        self.named.insert(position, by_pair);
+    }
+
+    /// Forgets a manifest whose file is removed.
+    pub(super) fn forget_manifest(&mut self, position: LogPosition) {
+        self.named.remove(&position);
+    }
+
+    /// The size of all files.
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.pairs.values().map(|size_bytes| 2 * size_bytes).sum()
+    }
+
+    /// The pairs in which no noted manifest names a page, without the one that is appended to.
+    pub(super) fn unneeded(&self, open: Option<u32>) -> Vec<u32> {
+        let is_named = |pair: u32| self.named.values().any(|named| named.contains_key(&pair));
+        let pairs = self.pairs.keys().copied();
+        pairs
+            .filter(|pair| Some(*pair) != open && !is_named(*pair))
+            .collect()
+    }
+
+    /// What a manifest names in each pair.
+    pub(super) fn named_by(&self, position: LogPosition) -> BTreeMap<u32, InPair> {
+        self.named.get(&position).cloned().unwrap_or_default()
+    }
+
+    /// Whether a manifest names any page.
+    pub(super) fn names_pages(&self, position: LogPosition) -> bool {
+        let named = self.named.get(&position);
+        named.is_some_and(|named| !named.is_empty())
+    }
+
+    /// Whether there are files of that pair.
+    pub(super) fn has_pair(&self, pair: u32) -> bool {
+        self.pairs.contains_key(&pair)
+    }
+
+    /// The size of the files that are there only for this manifest.
+    pub(super) fn bytes_only_for(&self, position: LogPosition) -> u64 {
+        let Some(named) = self.named.get(&position) else {
+            return 0;
+        };
+        let is_others = |pair: &u32| {
+            let mut others = self.named.iter().filter(|(at, _)| **at != position);
+            others.any(|(_, named)| named.contains_key(pair))
+        };
+        let own = named.keys().filter(|pair| !is_others(pair));
+        own.filter_map(|pair| self.pairs.get(pair))
+            .map(|size_bytes| 2 * size_bytes)
+            .sum()
+    }
+
+    /// Pairs whose pages the next manifest is to have elsewhere: the one with the fewest bytes that the newest manifest
+    /// names, if all have too much that it does not, or if there are too many pairs.
+    ///
+    /// Pairs in which it names nothing go by themselves, so they are not among them.
+    pub(super) fn to_empty(
+        &self,
+        options: &PageOptions,
+        newest: &BTreeMap<u32, InPair>,
+        open: Option<u32>,
+    ) -> BTreeSet<u32> {
+        let named = self
+            .pairs
+            .iter()
+            .filter(|(pair, _)| newest.contains_key(pair));
+        let size_bytes: u64 = named
+            .map(|(_, size_bytes)| size_bytes.saturating_sub(BLOCK_SIZE.into()))
+            .sum();
+        let live_bytes: u64 = newest.values().map(|it| it.size_bytes).sum();
+        let dead_bytes = size_bytes.saturating_sub(live_bytes);
+        let is_sparse = dead_bytes > live_bytes.max(u64::from(options.file_size_bytes) / 2);
+        if !is_sparse && newest.len() <= options.pairs_max {
+            return BTreeSet::new();
+        }
+        let closed = newest.iter().filter(|(pair, _)| Some(**pair) != open);
+        let emptiest = closed.min_by_key(|(_, named)| named.size_bytes);
+        emptiest.into_iter().map(|(pair, _)| *pair).collect()
+    }
+
+    /// Forgets pairs whose files are removed.
+    pub(super) fn forget_pairs(&mut self, pairs: &[u32]) {
+        for pair in pairs {
+            self.pairs.remove(pair);
+        }
+    }
+}
+
+/// Removes the files of pairs, durably. Removing them again is harmless.
+pub fn remove_pairs(storage: &dyn Storage, pairs: &[u32]) -> Result<(), IoFailure> {
+    for pair in pairs {
+        for copy in Copy::BOTH {
+            storage::remove(storage, &name(*pair, copy))?;
+        }
+    }
+    match pairs {
+        [] => Ok(()),
+        _ => storage::sync_dir(storage),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PageNumber, PagePlace, PageTable};
+
+    /// A manifest that names these bytes of these pairs.
+    fn table(pages: &[(u32, u32)]) -> BTreeMap<u32, InPair> {
+        let mut table = PageTable::default();
+        for (pair, size_bytes) in pages {
+            let place = PagePlace {
+                pair: *pair,
+                offset: BLOCK_SIZE,
+                size_bytes: *size_bytes,
+            };
+            table.push(PageNumber::new(1), place);
+        }
+        table.by_pair()
+    }
+
+    fn files(sizes: &[u64]) -> PageFiles {
+        let mut files = PageFiles::default();
+        for (pair, size_bytes) in (0..).zip(sizes) {
+            files.note_pair(pair, u64::from(BLOCK_SIZE) + size_bytes);
+        }
+        files
+    }
+
+    const OPTIONS: PageOptions = PageOptions {
+        file_size_bytes: 200,
+        copied_bytes_max: 1000,
+        pairs_max: 4,
+    };
+
+    #[test]
+    fn a_pair_goes_when_no_manifest_names_it() {
+        let mut files = files(&[100, 100, 100]);
+        files.note_manifest(LogPosition::new(1), table(&[(0, 100)]));
+        files.note_manifest(LogPosition::new(2), table(&[(1, 100)]));
+        assert_eq!(files.unneeded(Some(2)), []);
+        assert_eq!(files.unneeded(None), [2]);
+        files.forget_manifest(LogPosition::new(1));
+        assert_eq!(files.unneeded(Some(2)), [0]);
+        files.note_manifest(LogPosition::new(2), table(&[]));
+        assert_eq!(files.unneeded(Some(2)), [0, 1]);
+        assert_eq!(files.next_pair(), 3);
+    }
+
+    #[test]
+    fn the_emptiest_pair_is_emptied_when_more_is_dead_than_alive() {
+        let files = files(&[200, 200, 200]);
+        let to_empty = |named: &[(u32, u32)], open| files.to_empty(&OPTIONS, &table(named), open);
+        let dense = [(0, 120), (1, 100), (2, 90)];
+        assert!(to_empty(&dense, None).is_empty(), "290 dead of 600");
+        let sparse = [(0, 120), (1, 90), (2, 80)];
+        assert_eq!(to_empty(&sparse, None), [2].into());
+        assert_eq!(to_empty(&sparse, Some(2)), [1].into());
+        // Pairs that the newest manifest does not name go by themselves.
+        assert!(to_empty(&[(0, 120)], None).is_empty());
+        assert!(to_empty(&[], None).is_empty());
+    }
+
+    #[test]
+    fn small_files_of_many_starts_are_emptied_too() {
+        let files = files(&[10; 5]);
+        let named = table(&[(0, 9), (1, 8), (2, 9), (3, 9)]);
+        assert!(files.to_empty(&OPTIONS, &named, None).is_empty());
+        let more = table(&[(0, 9), (1, 8), (2, 9), (3, 9), (4, 7)]);
+        assert_eq!(files.to_empty(&OPTIONS, &more, Some(4)), [1].into());
+    }
+
+    #[test]
+    fn what_only_one_manifest_needs_is_counted_with_its_copy() {
+        let mut files = files(&[100, 60]);
+        files.note_manifest(LogPosition::new(1), table(&[(0, 100), (1, 10)]));
+        files.note_manifest(LogPosition::new(2), table(&[(1, 60)]));
+        let block = u64::from(BLOCK_SIZE);
+        assert_eq!(files.bytes_only_for(LogPosition::new(1)), 2 * (block + 100));
+        assert_eq!(files.bytes_only_for(LogPosition::new(2)), 0);
+        assert_eq!(files.bytes_only_for(LogPosition::new(3)), 0);
+    }
+}

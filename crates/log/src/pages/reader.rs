@@ -1,0 +1,336 @@
+//! Reads pages, from the second copy if the first one is damaged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::format::{
+    Copy, FILE_HEADER_SIZE, FileHeader, GroupHeader, PAGE_HEADER_SIZE, PageHeader, Seal,
+    header_size_in, is_group, name,
+};
+use super::{PageContent, PageNumber, PagePlace};
+use crate::Damage;
+use crate::format::{FormatError, names};
+use crate::segment::memory_size;
+use crate::storage::{self, IoFailure, Storage, StorageFile};
+use crate::{LogId, LogPosition};
+
+/// So many files are open at most.
+const OPEN_MAX: usize = 8;
+
+/// Where a copy of a page is not what was written, and what is wrong there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageDamage {
+    /// The file.
+    pub file: String,
+    /// Where the page begins in it.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Why a page cannot be read.
+#[derive(Debug, Error)]
+pub enum PageError {
+    /// The storage failed. The page may be whole.
+    #[error(transparent)]
+    Io(#[from] IoFailure),
+    /// Both copies are damaged.
+    #[error("{} is damaged at byte {}, and so is its copy: {}", .0.file, .0.offset, .0.what)]
+    Damaged(PageDamage),
+}
+
+/// A page that was read.
+#[derive(Debug)]
+pub struct ReadPage {
+    /// The position of the snapshot that wrote it.
+    pub position: LogPosition,
+    /// What is in it.
+    pub content: PageContent,
+}
+
+/// Reads pages of one log. It keeps a few files open, and notes the copies that are damaged.
+pub struct PageReader<'a> {
+    storage: &'a dyn Storage,
+    identity: LogId,
+    open: BTreeMap<String, OpenFile>,
+    /// Whether what is read must come from the disk, and not from memory, where the bytes may be better.
+    is_from_disk: bool,
+    damage: Vec<PageDamage>,
+}
+
+#[derive(Clone)]
+struct OpenFile {
+    file: Arc<dyn StorageFile>,
+    size_bytes: u64,
+    salt: u64,
+}
+
+/// Why a copy cannot be read.
+enum CopyError {
+    Io(IoFailure),
+    Damaged(FormatError),
+}
+
+impl From<IoFailure> for CopyError {
+    fn from(failure: IoFailure) -> Self {
+        Self::Io(failure)
+    }
+}
+
+impl From<FormatError> for CopyError {
+    fn from(error: FormatError) -> Self {
+        Self::Damaged(error)
+    }
+}
+
+/// A copy of a page.
+struct At<'a> {
+    file: OpenFile,
+    name: &'a str,
+    seal: Seal,
+    place: PagePlace,
+}
+
+impl<'a> PageReader<'a> {
+    /// A reader of the pages of this log.
+    pub fn new(storage: &'a dyn Storage, identity: LogId) -> Self {
+        Self {
+            storage,
+            identity,
+            open: BTreeMap::new(),
+            is_from_disk: false,
+            damage: Vec::new(),
+        }
+    }
+
+    /// The same, for what is on the disk.
+    pub(crate) fn from_disk(storage: &'a dyn Storage, identity: LogId) -> Self {
+        Self {
+            is_from_disk: true,
+            ..Self::new(storage, identity)
+        }
+    }
+
+    /// The damaged copies that were found, one for each read that found one.
+    pub fn damage(&self) -> &[PageDamage] {
+        &self.damage
+    }
+
+    /// Reads a page.
+    pub fn read(&mut self, number: PageNumber, place: PagePlace) -> Result<ReadPage, PageError> {
+        self.read_either(place, |copy| copy.read(number))
+    }
+
+    /// Reads one group of a page, and no other.
+    pub fn read_group(
+        &mut self,
+        number: PageNumber,
+        place: PagePlace,
+        index: usize,
+    ) -> Result<Vec<u8>, PageError> {
+        self.read_either(place, |copy| copy.read_group(number, index))
+    }
+
+    /// Reads both copies of a page. Returns how many are whole; what is damaged, or cannot be read, is noted. Fails if no
+    /// descriptor is left.
+    pub fn verify(&mut self, number: PageNumber, place: PagePlace) -> Result<usize, IoFailure> {
+        let mut whole = 0;
+        for copy in Copy::BOTH {
+            match self.read_copy(place, copy, &|copy: At<'_>| copy.read(number)) {
+                Ok(_) => whole += 1,
+                Err(CopyError::Io(failure)) if failure.is_no_descriptor() => return Err(failure),
+                Err(CopyError::Io(failure)) => self.note(place, copy, failure.to_string()),
+                Err(CopyError::Damaged(error)) => self.note(place, copy, error.to_string()),
+            }
+        }
+        Ok(whole)
+    }
+
+    /// A failed read of one copy does not matter if the other one is whole. If it is damaged, the failure comes first:
+    /// the copy that could not be read may be whole.
+    fn read_either<T>(
+        &mut self,
+        place: PagePlace,
+        read: impl Fn(At<'_>) -> Result<T, CopyError>,
+    ) -> Result<T, PageError> {
+        let mut failure = None;
+        for copy in Copy::BOTH {
+            match self.read_copy(place, copy, &read) {
+                Ok(found) => return Ok(found),
+                Err(CopyError::Io(error)) => failure = failure.or(Some(error)),
+                Err(CopyError::Damaged(error)) => self.note(place, copy, error.to_string()),
+            }
+        }
+        match (failure, self.damage.last()) {
+            (Some(failure), _) => Err(failure.into()),
+            (None, Some(damage)) => Err(PageError::Damaged(damage.clone())),
+            (None, None) => unreachable!("a copy is read, damaged, or not readable"),
+        }
+    }
+
+    fn note(&mut self, place: PagePlace, copy: Copy, what: String) {
+        self.damage.push(PageDamage {
+            file: name(place.pair, copy),
+            offset: place.offset.into(),
+            what,
+        });
+    }
+
+    fn read_copy<T>(
+        &mut self,
+        place: PagePlace,
+        copy: Copy,
+        read: &impl Fn(At<'_>) -> Result<T, CopyError>,
+    ) -> Result<T, CopyError> {
+        let name = name(place.pair, copy);
+        let file = self.open(&name, place.pair, copy)?;
+        let end = u64::from(place.offset) + u64::from(place.size_bytes);
+        if self.is_from_disk {
+            file.file
+                .forget_cached(place.offset.into(), place.size_bytes.into());
+        }
+        if end > file.size_bytes {
+            return Err(FormatError::Damaged("the page file ends before the page").into());
+        }
+        read(At {
+            seal: Seal::new(file.salt, place.pair, place.offset),
+            file,
+            name: &name,
+            place,
+        })
+    }
+
+    fn open(&mut self, name: &str, pair: u32, copy: Copy) -> Result<OpenFile, CopyError> {
+        if let Some(open) = self.open.get(name) {
+            return Ok(open.clone());
+        }
+        let file = match storage::open(self.storage, name) {
+            Err(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => {
+                return Err(FormatError::Damaged("the page file is missing").into());
+            }
+            opened => opened?,
+        };
+        let header = header_of(&*file, name)??;
+        if header.identity != self.identity || header.number != copy.file_of(pair) {
+            return Err(FormatError::Damaged(
+                "the page file is one of another log, or another one",
+            )
+            .into());
+        }
+        let open = OpenFile {
+            size_bytes: storage::len(&*file, name)?,
+            salt: header.salt,
+            file,
+        };
+        if self.open.len() >= OPEN_MAX {
+            self.open.clear();
+        }
+        self.open.insert(name.to_owned(), open.clone());
+        Ok(open)
+    }
+}
+
+/// The header of a file of pages.
+fn header_of(
+    file: &dyn StorageFile,
+    name: &str,
+) -> Result<Result<FileHeader, FormatError>, IoFailure> {
+    let mut bytes = [0; FILE_HEADER_SIZE];
+    Ok(match storage::read_at(file, name, &mut bytes, 0)? {
+        FILE_HEADER_SIZE => FileHeader::decode(&bytes),
+        _ => Err(FormatError::Damaged("the page file has no header")),
+    })
+}
+
+/// What is wrong with the header of a file of pages, if anything is.
+pub(crate) fn header_damage(
+    storage: &dyn Storage,
+    name: &str,
+) -> Result<Option<Damage>, IoFailure> {
+    let file = storage::open(storage, name)?;
+    let what = match header_of(&*file, name)? {
+        Ok(header) if names::pages(header.number) == name => return Ok(None),
+        Ok(_) => "the page file is another one".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Ok(Some(Damage {
+        file: name.to_owned(),
+        offset: 0,
+        what,
+    }))
+}
+
+impl At<'_> {
+    fn read(self, number: PageNumber) -> Result<ReadPage, CopyError> {
+        let bytes = self.bytes(0, self.place.size_bytes)?;
+        let first = bytes.first_chunk::<PAGE_HEADER_SIZE>();
+        let header_size = first.and_then(|first| header_size_in(first, bytes.len()));
+        let header = header_size.and_then(|size| bytes.get(..size));
+        let header = self.header(number, header.unwrap_or_default())?;
+        let mut content = PageContent::new(header.kind);
+        for (index, group) in header.groups.iter().enumerate() {
+            let bytes = bytes.get(group.start..group.end).unwrap_or_default();
+            let bytes = self.group(index, *group, bytes)?;
+            content.add_group(|out| out.extend_from_slice(bytes));
+        }
+        Ok(ReadPage {
+            position: header.position,
+            content,
+        })
+    }
+
+    fn read_group(self, number: PageNumber, index: usize) -> Result<Vec<u8>, CopyError> {
+        let size = memory_size(self.place.size_bytes.into());
+        let first = self.bytes(0, as_u32(PAGE_HEADER_SIZE.min(size)))?;
+        let first = first.first_chunk::<PAGE_HEADER_SIZE>();
+        let header_size = first.and_then(|first| header_size_in(first, size));
+        let header = self.bytes(0, as_u32(header_size.unwrap_or_default()))?;
+        let header = self.header(number, &header)?;
+        let group = header.groups.get(index).copied();
+        let group = group.ok_or(FormatError::Damaged("the page has no such group"))?;
+        let bytes = self.bytes(as_u32(group.start), as_u32(group.end - group.start))?;
+        self.group(index, group, &bytes)?;
+        Ok(bytes)
+    }
+
+    fn header(&self, number: PageNumber, bytes: &[u8]) -> Result<PageHeader, FormatError> {
+        let size = memory_size(self.place.size_bytes.into());
+        let header = PageHeader::decode(self.seal, bytes, size)?;
+        if header.number != number {
+            return Err(FormatError::Damaged("the page is another one"));
+        }
+        Ok(header)
+    }
+
+    fn group<'b>(
+        &self,
+        index: usize,
+        header: GroupHeader,
+        bytes: &'b [u8],
+    ) -> Result<&'b [u8], FormatError> {
+        match is_group(self.seal, index, header, bytes) {
+            true => Ok(bytes),
+            false => Err(FormatError::Damaged(
+                "a group of a page does not match its checksum",
+            )),
+        }
+    }
+
+    /// Bytes of the page. The file has them.
+    fn bytes(&self, from: u32, size_bytes: u32) -> Result<Vec<u8>, CopyError> {
+        let mut bytes = vec![0; memory_size(size_bytes.into())];
+        let offset = u64::from(self.place.offset) + u64::from(from);
+        let count = storage::read_at(&*self.file.file, self.name, &mut bytes, offset)?;
+        match count == bytes.len() {
+            true => Ok(bytes),
+            false => Err(FormatError::Damaged("the page file ends before the page").into()),
+        }
+    }
+}
+
+/// A size within a page, whose whole size has 32 bits.
+fn as_u32(size: usize) -> u32 {
+    u32::try_from(size).expect("a part of a page is not longer than the page")
+}

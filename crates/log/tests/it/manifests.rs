@@ -1,0 +1,218 @@
+//! Snapshots with pages in an open log: what they share, what a damaged page costs, and what a full disk leaves of them.
+
+use kew_log::{FaultyStorage, LogPosition, ScrubCursor, ScrubDamage, inspect, read_table, verify};
+
+use crate::node::{Node, Told, check_whole};
+
+fn pages_in(disk: &FaultyStorage) -> Vec<String> {
+    let files = disk.files().into_iter().map(|(name, _)| name);
+    files.filter(|name| name.starts_with("pages-")).collect()
+}
+
+/// Sends, and writes a snapshot.
+fn snapshot(node: &mut Node, told: &mut Told, sent: u64) -> LogPosition {
+    node.send(sent, told).unwrap();
+    node.snapshot(told).unwrap();
+    node.background().unwrap();
+    node.log.last_snapshot().unwrap()
+}
+
+/// The file and the offset of a copy of the first page that a snapshot names, and of the last one.
+fn places(disk: &FaultyStorage, position: LogPosition, copy: u64) -> [(String, u64); 2] {
+    let read = read_table(disk, position).unwrap();
+    let pages = read.table.pages();
+    [pages[0], pages[pages.len() - 1]].map(|page| {
+        let number = 2 * u64::from(page.place.pair) + copy;
+        (
+            format!("pages-{number:020}"),
+            u64::from(page.place.offset) + 40,
+        )
+    })
+}
+
+fn scrub(node: &Node, disk: &FaultyStorage) -> Vec<ScrubDamage> {
+    let (mut cursor, mut found) = (ScrubCursor::default(), Vec::new());
+    while let Some(mut scrub) = node.log.next_scrub(cursor) {
+        while scrub.step(disk).is_some() {}
+        let scrubbed = scrub.finish();
+        cursor = scrubbed.next;
+        found.extend(scrubbed.damage);
+    }
+    found
+}
+
+#[test]
+fn what_did_not_change_is_written_once_also_across_a_start() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&disk).unwrap();
+    let first = snapshot(&mut node, &mut told, 5);
+    let written = node.log.last_snapshot_written_bytes().unwrap();
+    let second = snapshot(&mut node, &mut told, 1);
+    assert!(node.log.last_snapshot_written_bytes().unwrap() < written);
+    let numbers = |position| {
+        let read = read_table(&disk, position).unwrap();
+        let pages = read.table.pages().iter();
+        pages.map(|page| page.number.as_u64()).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(first), [0, 1, 2, 3, 4]);
+    assert_eq!(numbers(second), [1, 2, 3, 4, 5]);
+    drop(node);
+    let mut node = Node::open_checked(&disk, &mut told);
+    let third = snapshot(&mut node, &mut told, 2);
+    assert_eq!(numbers(third), [3, 4, 5, 6, 7]);
+    // A start begins a pair of its own.
+    assert_eq!(pages_in(&disk).len(), 4);
+    assert!(node.log.space().pages_bytes > 0);
+    check_whole(&disk);
+}
+
+#[test]
+fn a_damaged_copy_of_a_page_is_found_and_written_again() {
+    for copy in 0..2 {
+        let disk = FaultyStorage::new();
+        let mut told = Told::default();
+        let mut node = Node::open(&disk).unwrap();
+        snapshot(&mut node, &mut told, 5);
+        let newest = snapshot(&mut node, &mut told, 1);
+        let [(file, offset), _] = places(&disk, newest, copy);
+        disk.flip(&file, offset, 1);
+        let report = inspect(&disk).unwrap();
+        assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
+        assert_eq!(report.damage[0].file, file);
+        assert!(report.snapshots.iter().all(|snapshot| snapshot.is_whole));
+        assert!(verify(&disk).unwrap_err().to_string().contains(&file));
+        let found = scrub(&node, &disk);
+        // Both snapshots name the page.
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found.iter().all(|it| it.file == file && it.is_certain));
+        assert!(node.log.has_file(&file));
+        let avoided = node.log.note_damaged_file(&file);
+        assert!(avoided > newest);
+        snapshot(&mut node, &mut told, 1);
+        assert!(node.log.replays_from() < Some(avoided));
+        snapshot(&mut node, &mut told, 1);
+        assert!(node.log.replays_from() >= Some(avoided));
+        assert!(!node.log.has_file(&file));
+        assert_eq!(scrub(&node, &disk), []);
+        check_whole(&disk);
+        Node::open_checked(&disk, &mut told);
+    }
+}
+
+#[test]
+fn a_start_reads_the_other_copy_and_says_so() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&disk).unwrap();
+    let newest = snapshot(&mut node, &mut told, 5);
+    drop(node);
+    let [(file, offset), _] = places(&disk, newest, 0);
+    disk.flip(&file, offset, 1);
+    let mut node = Node::open_checked(&disk, &mut told);
+    assert_eq!(node.recovery.snapshot, Some(newest));
+    let [warning] = node.recovery.warnings.as_slice() else {
+        panic!("{:?}", node.recovery.warnings);
+    };
+    assert!(
+        warning.contains("read from its copy") && warning.contains(&file),
+        "{warning}"
+    );
+    // And the next snapshots have the page elsewhere.
+    snapshot(&mut node, &mut told, 1);
+    snapshot(&mut node, &mut told, 1);
+    assert!(disk.content(&file).is_none());
+}
+
+#[test]
+fn a_snapshot_with_a_lost_page_is_a_damaged_one() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&disk).unwrap();
+    let older = snapshot(&mut node, &mut told, 5);
+    let newest = snapshot(&mut node, &mut told, 2);
+    // The last page is that of the newest snapshot alone.
+    for copy in 0..2 {
+        let [_, (file, offset)] = places(&disk, newest, copy);
+        disk.flip(&file, offset, 1);
+    }
+    let report = inspect(&disk).unwrap();
+    let whole: Vec<_> = report.snapshots.iter().map(|it| it.is_whole).collect();
+    assert_eq!(whole, [true, false]);
+    let found = scrub(&node, &disk);
+    let name = format!("snapshot-{:020}", newest.as_u64());
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(found[2].file, name);
+    drop(node);
+    let mut node = Node::open_checked(&disk, &mut told);
+    assert_eq!(node.recovery.snapshot, Some(older));
+    assert_eq!(node.recovery.warnings.len(), 1);
+    // Its file stays until two others are whole.
+    snapshot(&mut node, &mut told, 1);
+    assert!(disk.content(&name).is_none(), "two are whole");
+    check_whole(&disk);
+}
+
+#[test]
+fn a_page_that_all_snapshots_have_lost_is_made_again_from_memory() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&disk).unwrap();
+    snapshot(&mut node, &mut told, 5);
+    let newest = snapshot(&mut node, &mut told, 1);
+    for copy in 0..2 {
+        let [(file, offset), _] = places(&disk, newest, copy);
+        disk.flip(&file, offset, 1);
+    }
+    assert!(Node::open(&disk.kill()).is_err(), "no snapshot is whole");
+    let found = scrub(&node, &disk);
+    for damage in &found {
+        node.log.note_damaged_file(&damage.file);
+    }
+    assert_eq!(node.log.last_snapshot(), None);
+    snapshot(&mut node, &mut told, 1);
+    snapshot(&mut node, &mut told, 1);
+    check_whole(&disk);
+    Node::open_checked(&disk, &mut told);
+}
+
+#[test]
+fn while_the_disk_is_full_snapshots_are_whole_and_all_page_files_go() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&disk).unwrap();
+    node.log.keep_for_draining(2000);
+    for _ in 0..3 {
+        snapshot(&mut node, &mut told, 5);
+    }
+    node.background().unwrap();
+    assert!(!pages_in(&disk).is_empty());
+    disk.set_capacity_bytes(Some(disk.used_bytes()));
+    while node.send(1, &mut told).is_ok() {
+        node.commit(&mut told).unwrap();
+    }
+    assert!(node.log.is_draining());
+    let pages_bytes = node.log.space().pages_bytes;
+    assert!(pages_bytes > 0);
+    for _ in 0..2 {
+        node.snapshot(&mut told).unwrap();
+        node.background().unwrap();
+        assert!(node.log.is_last_snapshot_whole());
+        if node.log.reserve_for_settlement(0).is_ok() {
+            node.log.beat();
+        }
+    }
+    assert_eq!(pages_in(&disk), [""; 0]);
+    assert_eq!(node.log.space().pages_bytes, 0);
+    check_whole(&disk);
+    // Afterwards there are pages again.
+    disk.set_capacity_bytes(None);
+    for _ in 0..3 {
+        node.log.retry_prepare();
+        node.background().unwrap();
+    }
+    assert!(!node.log.is_draining());
+    snapshot(&mut node, &mut told, 1);
+    assert!(!node.log.is_last_snapshot_whole());
+    Node::open_checked(&disk, &mut told);
+}
