@@ -9,6 +9,9 @@ const RECORD_HEADER_SIZE: usize = 48;
 /// The cluster of every forged log. Its partition is 0.
 const CLUSTER: u128 = 0x1234;
 
+/// The epoch in which every forged snapshot was begun.
+const EPOCH: u64 = 1;
+
 /// The checksum that the first batch of a log continues.
 pub fn chain_start() -> u32 {
     crc(&[&CLUSTER.to_le_bytes(), &0_u32.to_le_bytes()])
@@ -151,7 +154,8 @@ pub fn snapshot(position: u64, chain: u32, parts: &[&[u8]]) -> Vec<u8> {
     file.extend_from_slice(&[0; 4]);
     let check = crc(&[&file]);
     file.extend_from_slice(&check.to_le_bytes());
-    let more = [&CLUSTER.to_le_bytes()[..], &1_000_u64.to_le_bytes()].concat();
+    let (time_ms, epoch) = (1_000_u64.to_le_bytes(), EPOCH.to_le_bytes());
+    let more = [&CLUSTER.to_le_bytes()[..], &time_ms, &epoch].concat();
     file.extend_from_slice(&more);
     let mut check = crc_from(check, &[&more]);
     file.extend_from_slice(&check.to_le_bytes());

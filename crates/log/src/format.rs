@@ -162,7 +162,7 @@ impl SegmentHeader {
             position.as_u64() < highest && position.as_u64().is_multiple_of(RECORD_ALIGNMENT)
         };
         let sane = self.number < highest
-            && self.epoch.as_u64() < 1 << (8 * EPOCH_SIZE - 1)
+            && self.epoch < Epoch::LIMIT
             && self.first.is_none_or(is_position)
             && self.capacity_bytes < highest
             && self.capacity_bytes > SEGMENT_HEADER_BLOCK_SIZE

@@ -11,6 +11,7 @@
 mod backup;
 mod ballast;
 mod batch;
+mod claims;
 mod data_dir;
 mod format;
 mod inspect;

@@ -67,6 +67,9 @@ impl LogId {
 pub struct Epoch(u64);
 
 impl Epoch {
+    /// Every epoch that is written is below this one, so that arithmetic on them cannot overflow.
+    pub(crate) const LIMIT: Self = Self(1 << 47);
+
     /// The epoch with this number.
     pub const fn new(number: u64) -> Self {
         Self(number)

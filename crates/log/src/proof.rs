@@ -2,7 +2,8 @@
 //!
 //! Without it, the last batch of an idle log has nothing behind it that proves it. The file has two slots of a
 //! page each, which are written in turn, so a torn or damaged slot leaves the claim before it. A claim is
-//! written only after what it claims was synced. So any claim that validates is true, and the highest counts.
+//! written only after what it claims was synced. So any claim that validates was true when it was written, and the
+//! highest counts, unless a later epoch began before it ([`crate::claims`]).
 
 use std::sync::Arc;
 
@@ -20,21 +21,28 @@ const MAGIC: [u8; 8] = *b"KEWPROOF";
 const SLOT_SIZE: u64 = 4096;
 const SLOTS: u64 = 2;
 /// The part of a slot in use, including the checksum. It lies in one sector of the disk.
-const CLAIM_SIZE: usize = 60;
+const CLAIM_SIZE: usize = 68;
 
 /// Where the checksum lies.
 const CRC_OFFSET: usize = CLAIM_SIZE - 4;
 
+/// Who writes claims: one open of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) log: LogId,
+    pub(crate) epoch: Epoch,
+    /// Where the epoch began: the log's end at the open.
+    pub(crate) began: LogPosition,
+}
+
 /// What a slot says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Claim {
-    log: LogId,
+pub(crate) struct Claim {
+    pub(crate) owner: Owner,
     /// Each claim has the next number, and lies in the slot of that number.
     number: u64,
     /// Everything before this position was durable.
-    durable: LogPosition,
-    /// The epoch that claims it.
-    epoch: Epoch,
+    pub(crate) durable: LogPosition,
 }
 
 impl Claim {
@@ -42,11 +50,12 @@ impl Claim {
         let mut bytes = [0; CLAIM_SIZE];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&self.log.partition.to_le_bytes());
-        bytes[16..32].copy_from_slice(&self.log.cluster.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.owner.log.partition.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.owner.log.cluster.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.number.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.durable.as_u64().to_le_bytes());
-        bytes[48..56].copy_from_slice(&self.epoch.as_u64().to_le_bytes());
+        bytes[48..56].copy_from_slice(&self.owner.epoch.as_u64().to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.owner.began.as_u64().to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..CRC_OFFSET]);
         bytes[CRC_OFFSET..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -65,18 +74,23 @@ impl Claim {
         }
         check_version(read_u32(bytes, 8))?;
         let claim = Self {
-            log: LogId {
-                cluster: read_u128(bytes, 16),
-                partition: read_u32(bytes, 12),
+            owner: Owner {
+                log: LogId {
+                    cluster: read_u128(bytes, 16),
+                    partition: read_u32(bytes, 12),
+                },
+                epoch: Epoch::new(read_u64(bytes, 48)),
+                began: LogPosition::new(read_u64(bytes, 56)),
             },
             number: read_u64(bytes, 32),
             durable: LogPosition::new(read_u64(bytes, 40)),
-            epoch: Epoch::new(read_u64(bytes, 48)),
         };
         let highest = 1 << 62;
         let makes_sense = claim.number % SLOTS == slot
             && claim.number < highest
-            && claim.durable.as_u64() < highest;
+            && claim.durable.as_u64() < highest
+            && claim.owner.began <= claim.durable
+            && claim.owner.epoch < Epoch::LIMIT;
         makes_sense.then_some(Some(claim)).ok_or(damaged)
     }
 }
@@ -88,8 +102,10 @@ pub(crate) struct FoundProof {
     number: u64,
     /// Which log it is of, as its newest claim says.
     pub(crate) log: Option<LogId>,
-    /// The highest position that it proves to have been durable.
+    /// The highest position that it claims to have been durable.
     pub(crate) durable: LogPosition,
+    /// What its slots say.
+    pub(crate) marks: Vec<Claim>,
     /// Damage beyond one slot, which may be torn.
     pub(crate) damage: Option<(u64, FormatError)>,
 }
@@ -104,18 +120,18 @@ impl FoundProof {
             opened => opened?,
         };
         let mut found = Self::default();
-        let (mut claims, mut invalid) = (0, None);
+        let mut invalid = None;
         for slot in 0..SLOTS {
             let offset = slot * SLOT_SIZE;
             let mut bytes = [0; CLAIM_SIZE];
             storage::read_at(&*file, NAME, &mut bytes, offset)?;
             match Claim::decode(&bytes, slot) {
                 Ok(Some(claim)) => {
-                    claims += 1;
                     if claim.number > found.number {
-                        (found.number, found.log) = (claim.number, Some(claim.log));
+                        (found.number, found.log) = (claim.number, Some(claim.owner.log));
                     }
                     found.durable = found.durable.max(claim.durable);
+                    found.marks.push(claim);
                 }
                 Ok(None) => {}
                 Err(newer @ FormatError::Newer(_)) => {
@@ -124,7 +140,7 @@ impl FoundProof {
                 Err(damaged) => invalid = Some((offset, damaged)),
             }
         }
-        found.damage = invalid.filter(|_| claims == 0);
+        found.damage = invalid.filter(|_| found.marks.is_empty());
         // One that says nothing is made anew.
         found.file = Some(file).filter(|_| found.damage.is_none());
         Ok(found)
@@ -144,12 +160,7 @@ impl FoundProof {
 
     /// Continues the proof, and makes one if there is none. Its name is durable after the next sync of the
     /// directory.
-    pub(crate) fn adopt(
-        &self,
-        storage: &dyn Storage,
-        log: LogId,
-        epoch: Epoch,
-    ) -> Result<Proof, IoFailure> {
+    pub(crate) fn adopt(&self, storage: &dyn Storage, owner: Owner) -> Result<Proof, IoFailure> {
         let file = match &self.file {
             Some(file) => Arc::clone(file),
             None => {
@@ -162,8 +173,7 @@ impl FoundProof {
         };
         Ok(Proof {
             file,
-            log,
-            epoch,
+            owner,
             number: self.number,
         })
     }
@@ -172,8 +182,7 @@ impl FoundProof {
 /// The proof of an open log.
 pub(crate) struct Proof {
     file: Arc<dyn StorageFile>,
-    log: LogId,
-    epoch: Epoch,
+    owner: Owner,
     number: u64,
 }
 
@@ -182,10 +191,9 @@ impl Proof {
     pub(crate) fn claim(&mut self, durable: LogPosition) -> WriteClaim {
         self.number += 1;
         let claim = Claim {
-            log: self.log,
+            owner: self.owner,
             number: self.number,
             durable,
-            epoch: self.epoch,
         };
         WriteClaim {
             file: Arc::clone(&self.file),

@@ -6,11 +6,15 @@ const LOG: LogId = LogId {
     partition: 0,
 };
 
-const EPOCH: Epoch = Epoch::new(3);
+const OWNER: Owner = Owner {
+    log: LOG,
+    epoch: Epoch::new(3),
+    began: LogPosition::new(64),
+};
 
 fn claimed(durable: &[u64]) -> FaultyStorage {
     let storage = FaultyStorage::new();
-    let mut proof = FoundProof::default().adopt(&storage, LOG, EPOCH).unwrap();
+    let mut proof = FoundProof::default().adopt(&storage, OWNER).unwrap();
     storage.sync_dir().unwrap();
     for durable in durable {
         proof.claim(LogPosition::new(*durable)).run().unwrap();
@@ -30,7 +34,7 @@ fn golden_claim() {
         .map(|byte| format!("{byte:02x}"))
         .collect();
     let expected = "4b455750 524f4f46 02000000 00000000 ffeeddcc bbaa9988 77665544 33221100 \
-                    02000000 00000000 88674523 01000000 03000000 00000000 07db1e10";
+                    02000000 00000000 88674523 01000000 03000000 00000000 40000000 00000000 d9d98acf";
     assert_eq!(hex, expected.replace(' ', ""));
     assert_eq!(content.len(), 8192);
 }
@@ -41,7 +45,7 @@ fn the_newest_claim_counts_and_is_continued() {
     let storage = claimed(&[4096, 8192]);
     assert_eq!(durable(&storage), 8192);
     let found = FoundProof::read(&storage).unwrap();
-    let mut proof = found.adopt(&storage, LOG, EPOCH).unwrap();
+    let mut proof = found.adopt(&storage, OWNER).unwrap();
     proof.claim(LogPosition::new(9000)).run().unwrap();
     assert_eq!(durable(&storage), 9000);
     // The slot of the first claim was used again, and that of the second one is still there.
@@ -72,7 +76,7 @@ fn a_power_cut_while_a_claim_is_written_leaves_that_claim_or_the_one_before() {
         let storage = claimed(&[4096, 8192]);
         let mut proof = FoundProof::read(&storage)
             .unwrap()
-            .adopt(&storage, LOG, EPOCH)
+            .adopt(&storage, OWNER)
             .unwrap();
         storage.crash_after(u64::from(seed % 3));
         let _ = proof.claim(LogPosition::new(9000)).run();
@@ -88,7 +92,7 @@ fn a_power_cut_while_a_claim_is_written_leaves_that_claim_or_the_one_before() {
 #[test]
 fn a_newer_version_is_refused() {
     let storage = claimed(&[4096]);
-    let mut bytes = storage.content(NAME).unwrap()[4096..4096 + 56].to_vec();
+    let mut bytes = storage.content(NAME).unwrap()[4096..4096 + 64].to_vec();
     bytes[8] = 7;
     let crc = crc32c::crc32c(&bytes);
     bytes.extend(crc.to_le_bytes());
@@ -108,7 +112,15 @@ fn a_proof_of_another_log_proves_nothing() {
     let found = found().of_log(Some(other));
     assert_eq!(found.durable.as_u64(), 0);
     assert!(found.damage.is_some());
-    let mut proof = found.adopt(&storage, other, EPOCH).unwrap();
+    let mut proof = found
+        .adopt(
+            &storage,
+            Owner {
+                log: other,
+                ..OWNER
+            },
+        )
+        .unwrap();
     proof.claim(LogPosition::new(100)).run().unwrap();
     assert_eq!(FoundProof::read(&storage).unwrap().log, Some(other));
 }
@@ -119,7 +131,7 @@ fn a_damaged_proof_is_made_anew() {
     storage.flip(NAME, 3, 1);
     storage.flip(NAME, 4096 + 3, 1);
     let found = FoundProof::read(&storage).unwrap();
-    let mut proof = found.adopt(&storage, LOG, EPOCH).unwrap();
+    let mut proof = found.adopt(&storage, OWNER).unwrap();
     proof.claim(LogPosition::new(100)).run().unwrap();
     assert_eq!(durable(&storage), 100);
 }

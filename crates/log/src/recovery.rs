@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::format::{FIRST_POSITION, FORMAT_VERSION, SegmentHeader, names, seal_again};
 use crate::pages::{self, ManifestError, PageStore, ReadManifest};
-use crate::proof::{self, Proof};
+use crate::proof::{self, Owner, Proof};
 use crate::reader::records::RecordReader;
 use crate::replay::{BoxError, Replay};
 use crate::segment::{self, Blank, MakeError, Salts, Segment, Source};
@@ -100,6 +100,9 @@ pub struct Recovery {
     pub records_copied: u64,
     /// Records that were begun and never became durable, as far as they can be made out.
     pub tail_cut: Option<TailCut>,
+    /// How many claims and records of former owners did not count, because a later one went on before them. 0 if the
+    /// log was never cut.
+    pub void: u64,
     /// Notes for the operator, although the log is whole.
     pub warnings: Vec<String>,
 }
@@ -149,9 +152,12 @@ pub(crate) fn recover(
         return Err(survey.damage.swap_remove(0));
     }
     // A log that is new gets a number of its own.
-    let newest = survey.snapshots.last();
-    let of_snapshot = || newest.and_then(|at| snapshot::log_of(storage, *at));
-    let log = (survey.log().or_else(of_snapshot)).unwrap_or_else(|| salts.new_log());
+    let of_snapshot = match survey.snapshots.last() {
+        Some(newest) => snapshot::header_of(storage, *newest)?.map(|header| header.log),
+        None => None,
+    };
+    let log = survey.log().or(of_snapshot);
+    let log = log.unwrap_or_else(|| salts.new_log());
     let (found, mut end) = replay_log(storage, &survey, replay)?;
     if survey.is_new() {
         (end.position, end.durable) = (first, first);
@@ -198,7 +204,7 @@ fn load_snapshot(
         position: FIRST_POSITION,
         chain: survey.log().unwrap_or_default().chain_start(),
         time_ms: 0,
-        durable: survey.proven(),
+        epoch: Epoch::default(),
         begins_anew: false,
     };
     let mut found = FoundSnapshots {
@@ -210,15 +216,22 @@ fn load_snapshot(
     };
     while let Some(position) = found.valid.last().copied() {
         replay.begin();
-        let of = snapshot::log_of(storage, position);
-        if let (Some(log), Some(of)) = (survey.log(), of)
-            && log != of
+        let header = snapshot::header_of(storage, position)?;
+        if let (Some(log), Some(header)) = (survey.log(), header)
+            && log != header.log
         {
             let file = names::snapshot(position.as_u64());
             let what = "the snapshot is of another log than the newest segment";
             return Err(OpenError::corrupt(&file, 0, what));
         }
         match pages::replay_manifest(storage, position, replay) {
+            Ok(read) if survey.claims.counted(read.header.epoch, position) < position => {
+                let file = names::snapshot(position.as_u64());
+                let what = "a later owner of the log went on before it";
+                found.valid.pop();
+                let error = OpenError::corrupt(&file, 0, what);
+                found.damaged.push((position, error));
+            }
             Ok(read) => {
                 let header = read.header;
                 found.copies.clone_from(&read.damage);
@@ -226,6 +239,7 @@ fn load_snapshot(
                 found.read = Some(read);
                 start.position = position;
                 start.chain = header.chain;
+                start.epoch = header.epoch;
                 start.time_ms = header.time_ms;
                 start.begins_anew = header.begins_anew;
                 return Ok((found, start));
@@ -340,6 +354,7 @@ fn adopt(
         time_ms: end.time_ms,
         records_copied: end.tail.len() as u64,
         tail_cut: end.cut.map(|cut| cut.report(&survey.chain)),
+        void: end.void,
         warnings: warnings(&survey, &found),
     };
     let mut segments = survey.chain;
@@ -399,7 +414,12 @@ fn make_segment(
     survey: &Survey,
 ) -> Result<(Blank, Proof, FoundBallast), OpenError> {
     let make = || {
-        let proof = survey.proof.adopt(storage, header.log, header.epoch);
+        let owner = Owner {
+            log: header.log,
+            epoch: header.epoch,
+            began: header.durable,
+        };
+        let proof = survey.proof.adopt(storage, owner);
         let proof = proof.map_err(MakeError::Unfinished)?;
         let segment = segment::make(storage, header, Source::Fresh, records)?;
         Ok((segment, proof))

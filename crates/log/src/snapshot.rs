@@ -14,14 +14,14 @@ use crate::format::{
 };
 use crate::segment::{create_anew, memory_size};
 use crate::storage::{self, IoFailure, Storage, StorageFile};
-use crate::{LogId, LogPosition};
+use crate::{Epoch, LogId, LogPosition};
 
 const MAGIC: [u8; 8] = *b"KEWSNAP\0";
 const TRAILER_MAGIC: [u8; 4] = *b"DONE";
 /// Bits in the flags of the header.
 const FLAG_BEGINS_ANEW: u32 = 1;
 const FLAG_HAS_PAGES: u32 = 2;
-pub(crate) const HEADER_SIZE: usize = 68;
+pub(crate) const HEADER_SIZE: usize = 76;
 pub(crate) const PART_HEADER_SIZE: usize = 16;
 pub(crate) const TRAILER_SIZE: usize = 16;
 const WRITE_SIZE: usize = 256 * 1024;
@@ -36,6 +36,8 @@ pub(crate) struct SnapshotHeader {
     pub(crate) chain: u32,
     /// The partition's time at that position, in milliseconds.
     pub(crate) time_ms: u64,
+    /// The epoch in which it was begun.
+    pub(crate) epoch: Epoch,
     pub(crate) part_count: u32,
     /// A repair made it: the log continues at its position, even if no segment holds it yet.
     pub(crate) begins_anew: bool,
@@ -59,8 +61,9 @@ impl SnapshotHeader {
         bytes[36..40].copy_from_slice(&crc.to_le_bytes());
         bytes[40..56].copy_from_slice(&self.log.cluster.to_le_bytes());
         bytes[56..64].copy_from_slice(&self.time_ms.to_le_bytes());
-        let crc = crc32c::crc32c_append(crc, &bytes[40..64]);
-        bytes[64..].copy_from_slice(&crc.to_le_bytes());
+        bytes[64..72].copy_from_slice(&self.epoch.as_u64().to_le_bytes());
+        let crc = crc32c::crc32c_append(crc, &bytes[40..72]);
+        bytes[72..].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
 
@@ -73,8 +76,8 @@ impl SnapshotHeader {
             return Err(damaged);
         }
         check_version(read_u32(bytes, 8))?;
-        let crc = crc32c::crc32c_append(read_u32(bytes, 36), &bytes[40..64]);
-        if read_u32(bytes, HEADER_SIZE - 4) != crc {
+        let crc = crc32c::crc32c_append(read_u32(bytes, 36), &bytes[40..72]);
+        if read_u32(bytes, HEADER_SIZE - 4) != crc || read_u64(bytes, 64) >= Epoch::LIMIT.as_u64() {
             return Err(damaged);
         }
         Ok(Self {
@@ -85,6 +88,7 @@ impl SnapshotHeader {
             position: LogPosition::new(read_u64(bytes, 16)),
             chain: read_u32(bytes, 24),
             time_ms: read_u64(bytes, 56),
+            epoch: Epoch::new(read_u64(bytes, 64)),
             part_count: read_u32(bytes, 28),
             begins_anew: read_u32(bytes, 32) & FLAG_BEGINS_ANEW != 0,
             has_pages: read_u32(bytes, 32) & FLAG_HAS_PAGES != 0,
@@ -257,10 +261,18 @@ impl From<IoFailure> for ReadError {
     }
 }
 
-/// Which log a snapshot is of, if its header is whole.
-pub(crate) fn log_of(storage: &dyn Storage, position: LogPosition) -> Option<LogId> {
-    let parts = PartReader::open(storage, position).ok()?;
-    Some(parts.header.log)
+/// The header of a snapshot, if it is whole. `None` too if a running server has removed it since it was listed.
+pub(crate) fn header_of(
+    storage: &dyn Storage,
+    position: LogPosition,
+) -> Result<Option<SnapshotHeader>, IoFailure> {
+    match PartReader::open(storage, position) {
+        Ok(parts) => Ok(Some(parts.header)),
+        Err(ReadError::Io(failure)) if failure.source.kind() != std::io::ErrorKind::NotFound => {
+            Err(failure)
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// Reads a snapshot part by part.

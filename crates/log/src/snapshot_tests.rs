@@ -16,6 +16,7 @@ fn written(parts: &[Vec<u8>]) -> FaultyStorage {
         position: POSITION,
         chain: 0x0102_0304,
         time_ms: 1_700_000_000_000,
+        epoch: Epoch::new(3),
         part_count: 0,
         begins_anew: false,
         has_pages: false,
@@ -41,10 +42,10 @@ fn golden_snapshot() {
     let hex: String = content.iter().map(|byte| format!("{byte:02x}")).collect();
     let expected = "4b455753 4e415000 02000000 00000000 00100000 00000000 04030201 02000000 \
                     00000000 b6753390 ffeeddcc bbaa9988 77665544 33221100 0068e5cf 8b010000 \
-                    fc62c33f \
-                    00100000 00000000 04000000 647f140d 70617274 \
-                    00100000 00000000 00000000 9fb0d90a \
-                    444f4e45 78000000 00000000 03890085";
+                    03000000 00000000 cea9fcdb \
+                    00100000 00000000 04000000 328f4fd4 70617274 \
+                    00100000 00000000 00000000 dc4bab42 \
+                    444f4e45 80000000 00000000 621ab761";
     assert_eq!(hex, expected.replace(' ', ""));
 }
 

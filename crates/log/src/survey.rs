@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::claims::Claims;
 use crate::format::names::{self, Name};
 use crate::format::{
     FORMAT_VERSION, FormatError, SEGMENT_HEADER_BLOCK_SIZE, SEGMENT_HEADER_SIZE, SegmentHeader,
@@ -10,8 +11,9 @@ use crate::proof::FoundProof;
 use crate::reader::records::RecordReader;
 use crate::recovery::OpenError;
 use crate::segment::{Blank, Segment};
+use crate::snapshot;
 use crate::storage::{self, IoFailure, Storage};
-use crate::{LogId, LogPosition};
+use crate::{Epoch, LogId, LogPosition};
 
 /// The contents of a directory.
 pub(crate) struct Survey {
@@ -33,6 +35,8 @@ pub(crate) struct Survey {
     pub(crate) ballast_bytes: Option<u64>,
     /// What it says of what was durable.
     pub(crate) proof: FoundProof,
+    /// Segments and snapshots get their names, and the proof its claims, only after the data they describe is durable.
+    pub(crate) claims: Claims,
     /// Why some segments are not in the lists above.
     pub(crate) damage: Vec<OpenError>,
 }
@@ -77,6 +81,8 @@ impl Survey {
             OpenError::corrupt(&names::segment(it.number), 0, what)
         }));
         let proof = proof.of_log(log);
+        let epochs = epochs_of(storage, &snapshots, log)?;
+        let claims = Claims::of(headers, epochs, &proof);
         let lost = blanks.iter().filter(|it| has_lost_records(it, &segments));
         damage.extend(lost.map(|blank| {
             let what = "the segment has no records, and the log went on behind it";
@@ -94,6 +100,7 @@ impl Survey {
             set_aside,
             ballast_bytes,
             proof,
+            claims,
             damage,
         })
     }
@@ -104,10 +111,9 @@ impl Survey {
         numbers.max().unwrap_or(0)
     }
 
-    /// The highest epoch of any segment, 0 if there is none.
-    pub(crate) fn epoch_max(&self) -> crate::Epoch {
-        let epochs = self.headers().map(|header| header.epoch);
-        epochs.max().unwrap_or_default()
+    /// The highest epoch that anything names, 0 if there is none.
+    pub(crate) fn epoch_max(&self) -> Epoch {
+        self.claims.epoch_max()
     }
 
     /// Which log it is. `None` if there is no segment.
@@ -123,14 +129,6 @@ impl Survey {
             && self.proof.durable == LogPosition::default()
     }
 
-    /// Everything before this position was durable: segments and snapshots get their names, and the proof its
-    /// claims, only after the data they describe is durable.
-    pub(crate) fn proven(&self) -> LogPosition {
-        let headers = self.headers().map(|header| header.durable);
-        let proven = headers.chain(self.snapshots.iter().copied()).max();
-        proven.unwrap_or_default().max(self.proof.durable)
-    }
-
     /// The headers of all segments.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &SegmentHeader> {
         let segments = self.chain.iter().chain(&self.superseded);
@@ -143,6 +141,20 @@ impl Survey {
 pub(crate) fn log_of<'a>(headers: impl Iterator<Item = &'a SegmentHeader>) -> Option<LogId> {
     let newest = headers.max_by_key(|header| header.number);
     newest.map(|header| header.log)
+}
+
+/// Snapshots with their epochs, as far as their headers are whole and of this log.
+pub(crate) fn epochs_of(
+    storage: &dyn Storage,
+    snapshots: &[LogPosition],
+    log: Option<LogId>,
+) -> Result<Vec<(LogPosition, Option<Epoch>)>, IoFailure> {
+    let epoch_of = |at: &LogPosition| {
+        let header = snapshot::header_of(storage, *at)?;
+        let header = header.filter(|it| log.is_none_or(|log| log == it.log));
+        Ok((*at, header.map(|it| it.epoch)))
+    };
+    snapshots.iter().map(epoch_of).collect()
 }
 
 /// A file's size; `None` if a running server has removed it since it was listed.

@@ -9,12 +9,15 @@
 //!   only after the one before it was synced;
 //! - every segment's header states what was durable when the file got its name, for a recovery's segment
 //!   everything copied into it; a snapshot's name proves its position, and the proof what it claims.
+//!
+//! Each counts at most up to where a later epoch began ([`crate::claims`]). The chain also ends at a record of an
+//! earlier epoch than the one before it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::LogPosition;
 use crate::batch::{Entries, Entry, MalformedEntry};
+use crate::claims::Proven;
 use crate::format::{
     FormatError, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE, names, read_u64,
 };
@@ -23,6 +26,7 @@ use crate::recovery::{OpenError, TailCut};
 use crate::replay::Replay;
 use crate::segment::Segment;
 use crate::survey::{Survey, format_error};
+use crate::{Epoch, LogPosition};
 
 /// Where a walk begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +36,8 @@ pub(crate) struct Start {
     pub(crate) chain: u32,
     /// The partition's time there, in milliseconds.
     pub(crate) time_ms: u64,
-    /// Proven by the names of snapshots, the headers of segments and the proof.
-    pub(crate) durable: LogPosition,
+    /// The epoch in which the snapshot there was begun.
+    pub(crate) epoch: Epoch,
     /// No segment need hold the position yet: a repair was interrupted after its snapshot.
     pub(crate) begins_anew: bool,
 }
@@ -54,6 +58,8 @@ pub(crate) struct End {
     pub(crate) tail_segment: usize,
     /// Records after the end that were begun, as far as they can be made out.
     pub(crate) cut: Option<Cut>,
+    /// How many claims and records did not count, because a later owner went on before them.
+    pub(crate) void: u64,
     pub(crate) counts: Counts,
 }
 
@@ -68,6 +74,7 @@ impl End {
             tail: VecDeque::new(),
             tail_segment: 0,
             cut: None,
+            void: 0,
             counts: Counts::default(),
         }
     }
@@ -118,7 +125,7 @@ pub(crate) fn walk(
         let is_last = chain
             .last()
             .is_none_or(|last| last.first() < start.position);
-        if start.begins_anew && is_last && start.durable <= start.position {
+        if start.begins_anew && is_last && survey.claims.proven() <= start.position {
             return Ok(End::of_new_log(start));
         }
         return Err(missing_start(chain, start));
@@ -130,7 +137,7 @@ pub(crate) fn walk(
         at: start.position,
         crc: start.chain,
         time_ms: start.time_ms,
-        durable: start.durable,
+        proven: Proven::new(survey.claims.clone(), start.epoch),
         tail: VecDeque::new(),
         tail_segment: first,
         counts: Counts::default(),
@@ -158,7 +165,7 @@ struct Walker<'a> {
     index: usize,
     at: LogPosition,
     crc: u32,
-    durable: LogPosition,
+    proven: Proven,
     time_ms: u64,
     tail: VecDeque<LogPosition>,
     /// The segment that holds it.
@@ -197,6 +204,10 @@ impl Walker<'_> {
                     }
                     Err(error) => return Ok(Stop::Invalid(error)),
                 };
+                if !self.proven.enter(record.header.epoch, self.at) {
+                    let what = "the record is of an earlier epoch than the one before it";
+                    return Ok(Stop::Invalid(FormatError::Damaged(what)));
+                }
                 match self.pass(&record)? {
                     Step::On(position) => self.at = position,
                     Step::Blank(number) => return Ok(Stop::Blank(number)),
@@ -226,8 +237,8 @@ impl Walker<'_> {
         {
             return Err(self.corrupt("the record contradicts its place in the log"));
         }
-        self.prove(self.chain[self.index].first());
-        self.prove(record.header.durable);
+        self.proven.prove_passed(self.chain[self.index].first());
+        self.proven.prove_passed(record.header.durable);
         match record.header.kind {
             RecordKind::Batch => {}
             RecordKind::Roll if record.payload.len() == 8 => {
@@ -292,14 +303,13 @@ impl Walker<'_> {
             // Nothing lies behind a roll.
             Stop::Blank(_) => None,
         };
-        if self.at < self.durable {
+        let durable = self.proven.durable();
+        if self.at < durable {
             return Err(match stop {
                 Stop::Invalid(error) => self.corrupt_or_newer(error),
                 Stop::Blank(number) => {
-                    let what = format!(
-                        "the segment has no records, and all before {} was durable",
-                        self.durable
-                    );
+                    let what =
+                        format!("the segment has no records, and all before {durable} was durable");
                     let offset = SEGMENT_HEADER_BLOCK_SIZE;
                     OpenError::corrupt(&names::segment(number), offset, what)
                 }
@@ -314,10 +324,11 @@ impl Walker<'_> {
             position: self.at,
             chain: self.crc,
             time_ms: self.time_ms,
-            durable: self.durable,
+            durable,
             tail: self.tail,
             tail_segment,
             cut,
+            void: self.proven.void(),
             counts: self.counts,
         })
     }
@@ -331,7 +342,7 @@ impl Walker<'_> {
             if later.header.epoch == epoch
                 && (is_begun || RecordReader::new(later).find_from(later.first())?.is_some())
             {
-                self.prove(later.first());
+                self.proven.prove(epoch, later.first());
             }
         }
         Ok(())
@@ -345,9 +356,10 @@ impl Walker<'_> {
         let mut end = reader.begun_until(self.at)?;
         let mut from = self.at;
         while let Some(found) = reader.find_from(from)? {
-            self.prove(segment.first());
+            self.proven.prove_passed(segment.first());
             if let Ok(record) = reader.read(found)? {
-                self.prove(record.header.durable);
+                let header = record.header;
+                self.proven.prove(header.epoch, header.durable);
                 from = record.behind();
                 end = Some(from);
             } else {
@@ -361,13 +373,9 @@ impl Walker<'_> {
         }))
     }
 
-    fn prove(&mut self, durable: LogPosition) {
-        self.durable = self.durable.max(durable);
-    }
-
     fn drop_proven(&mut self) {
         while let Some(position) = self.tail.front()
-            && *position < self.durable
+            && *position < self.proven.durable()
         {
             self.tail.pop_front();
         }
@@ -389,7 +397,8 @@ impl Walker<'_> {
         let segment = &self.chain[self.index];
         match error {
             FormatError::Damaged(what) => {
-                let what = format!("{what}, and all before {} was durable", self.durable);
+                let durable = self.proven.durable();
+                let what = format!("{what}, and all before {durable} was durable");
                 self.corrupt(what)
             }
             newer @ FormatError::Newer(_) => {

@@ -196,6 +196,7 @@ impl Log {
                 position,
                 chain: self.chain,
                 time_ms: self.time_ms,
+                epoch: self.epoch,
                 part_count: 0,
                 begins_anew: false,
                 has_pages: false,

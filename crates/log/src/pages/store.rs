@@ -12,7 +12,7 @@ use super::{
 };
 use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::{IoFailure, Storage};
-use crate::{LogId, LogPosition};
+use crate::{Epoch, LogId, LogPosition};
 
 /// The pages of an open log.
 pub struct PageStore {
@@ -121,6 +121,7 @@ impl PageStore {
             position,
             chain,
             time_ms,
+            epoch: Epoch::default(),
             part_count: 0,
             begins_anew: false,
             has_pages: true,

@@ -4,13 +4,14 @@
 //! bytes that are not valid are a gap, and reading continues at the next valid record.
 
 use super::{Base, Gap, Rescue, Salvage, Source};
-use crate::LogPosition;
 use crate::batch::{Entries, Entry};
+use crate::claims::Proven;
 use crate::format::{FormatError, RecordKind, names, read_u64};
 use crate::reader::records::{Record, RecordReader};
 use crate::recovery::OpenError;
 use crate::segment::Segment;
 use crate::survey::format_error;
+use crate::{Epoch, LogPosition};
 
 pub(super) fn read(
     salvage: &Salvage<'_>,
@@ -24,11 +25,15 @@ pub(super) fn read(
         .iter()
         .rposition(|segment| segment.first() <= base.position && base.position < segment.limit());
     let after = chain.partition_point(|segment| segment.first() <= base.position);
+    let epoch = match &base.source {
+        Source::Snapshot(header) => header.epoch,
+        Source::DamagedSnapshot | Source::Beginning => Epoch::default(),
+    };
     let mut reading = Reading {
         salvage,
         at: base.position,
         crc,
-        durable: salvage.proven,
+        proven: Proven::new(salvage.claims.clone(), epoch),
         rolled: false,
         gaps,
         rescue,
@@ -58,7 +63,7 @@ struct Reading<'r, 's> {
     at: LogPosition,
     /// Checksum of the record before; unknown behind a gap.
     crc: Option<u32>,
-    durable: LogPosition,
+    proven: Proven,
     /// The last record was a roll: the log continues in another segment.
     rolled: bool,
     gaps: &'r mut Vec<Gap>,
@@ -91,7 +96,13 @@ impl Reading<'_, '_> {
                 return Ok(Way::On);
             }
             let failure = match reader.read(self.at)? {
-                Ok(record) if record.end() <= takeover.unwrap_or(record.end()) => {
+                Ok(record) if takeover.is_some_and(|takeover| record.end() > takeover) => {
+                    FormatError::Damaged("the record contradicts its place in the log")
+                }
+                Ok(record) if !self.proven.enter(record.header.epoch, self.at) => {
+                    FormatError::Damaged("the record is of an earlier epoch than one before it")
+                }
+                Ok(record) => {
                     let end = record.end();
                     self.pass(segment, &record)?;
                     self.at = end;
@@ -101,7 +112,6 @@ impl Reading<'_, '_> {
                     }
                     continue;
                 }
-                Ok(_) => FormatError::Damaged("the record contradicts its place in the log"),
                 Err(error @ FormatError::Newer(_)) => {
                     let offset = segment.offset_of(self.at);
                     return Err(format_error(&segment.name, offset, error));
@@ -116,10 +126,8 @@ impl Reading<'_, '_> {
             }
             let offset = segment.offset_of(self.at);
             // A valid record that has no place here is skipped too.
-            let found = reader
-                .find_from(self.at.plus(8))?
-                .filter(|found| *found < limit);
-            let to = found.or(takeover).unwrap_or(self.durable.max(self.at));
+            let found = self.find_next(&mut reader, limit)?;
+            let to = found.or(takeover).unwrap_or(durable.max(self.at));
             self.gap(&segment.name, offset, to, failure.to_string());
             if found.is_none() {
                 return Ok(Way::On);
@@ -143,8 +151,9 @@ impl Reading<'_, '_> {
             let what = "the record does not follow the one before it".to_owned();
             self.gap(&segment.name, offset, record.position, what);
         }
-        self.durable = self.durable.max(record.header.durable);
-        if record.header.kind != RecordKind::Batch {
+        let header = record.header;
+        self.proven.prove(header.epoch, header.durable);
+        if header.kind != RecordKind::Batch {
             return Ok(());
         }
         self.crc = Some(record.header.content);
@@ -160,6 +169,22 @@ impl Reading<'_, '_> {
         Ok(())
     }
 
+    /// The next record before `limit` that is of no earlier epoch than those so far.
+    fn find_next(
+        &self,
+        reader: &mut RecordReader<'_>,
+        limit: LogPosition,
+    ) -> Result<Option<LogPosition>, OpenError> {
+        let mut from = self.at.plus(8);
+        while let Some(found) = reader.find_from(from)?.filter(|found| *found < limit) {
+            match reader.read(found)? {
+                Ok(record) if self.proven.is_void(record.header.epoch) => from = record.behind(),
+                _ => return Ok(Some(found)),
+            }
+        }
+        Ok(None)
+    }
+
     /// The positions proven to have been durable, including proofs after damage in this segment.
     fn proven_from(&mut self, index: usize) -> Result<LogPosition, OpenError> {
         let chain = &self.salvage.chain;
@@ -171,26 +196,28 @@ impl Reading<'_, '_> {
             let Ok(record) = reader.read(found)? else {
                 break;
             };
-            self.durable = self.durable.max(record.header.durable);
+            let header = record.header;
+            self.proven.prove(header.epoch, header.durable);
             from = record.behind();
         }
         for later in &chain[index + 1..] {
             if RecordReader::new(later).find_from(later.first())?.is_some() {
-                self.durable = self.durable.max(later.first());
+                self.proven.prove(later.header.epoch, later.first());
             }
         }
-        Ok(self.durable)
+        Ok(self.proven.durable())
     }
 
     /// Behind the last segment.
     fn end(&mut self, is_known: bool) {
         let unread = self.salvage.unreadable.last();
-        if self.at < self.durable || self.rolled || !is_known {
+        let durable = self.proven.durable();
+        if self.at < durable || self.rolled || !is_known {
             let file = unread.cloned().unwrap_or_else(|| {
                 let last = self.salvage.chain.last();
                 names::segment(last.map_or(1, |segment| segment.header.number + 1))
             });
-            let to = self.durable.max(self.at);
+            let to = durable.max(self.at);
             let what = "the segment that comes next cannot be read or is missing";
             self.gap(&file, 0, to, what.to_owned());
         }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::claims::Claims;
 use crate::format::FIRST_POSITION;
 use crate::format::names::{self, Name};
 use crate::inspect::Damage;
@@ -29,7 +30,7 @@ use crate::recovery::{self, OpenError};
 use crate::replay::{Ignore, Replay};
 use crate::segment::{Blank, Segment};
 use crate::snapshot::{self, SnapshotHeader};
-use crate::storage::{self, Storage};
+use crate::storage::{self, IoFailure, Storage};
 use crate::survey::{self, Opened, Survey};
 use crate::{BodyLocation, LogId, LogPosition};
 
@@ -80,8 +81,8 @@ pub struct Salvage<'a> {
     superseded: Vec<Arc<Segment>>,
     /// Segments without records.
     blanks: Vec<Blank>,
-    /// Everything before this position was durable, as headers of segments, names of snapshots and the proof say.
-    proven: LogPosition,
+    /// What was durable, as headers of segments, names of snapshots and the proof say.
+    claims: Claims,
     /// Which log it is, as most files say.
     log: Option<LogId>,
     /// The last time that was read, in milliseconds.
@@ -113,7 +114,7 @@ impl<'a> Salvage<'a> {
             chain: Vec::new(),
             superseded: Vec::new(),
             blanks: Vec::new(),
-            proven: LogPosition::default(),
+            claims: Claims::default(),
             log: None,
             time_ms: Cell::new(0),
             restored: Vec::new(),
@@ -219,19 +220,17 @@ impl<'a> Salvage<'a> {
                 Name::Temporary | Name::Ballast | Name::Foreign => {}
             }
         }
-        let known = self.logs_named(&segments, &proof);
+        let known = self.logs_named(&segments, &proof)?;
         self.log = known.first().copied();
         self.set_others_aside(&mut segments);
-        let proof = proof.of_log(self.log);
-        let damage = proof
-            .damage
-            .map(|(at, it)| survey::format_error(crate::proof::NAME, at, it));
+        let mut proof = proof.of_log(self.log);
+        let damage =
+            (proof.damage.take()).map(|(at, it)| survey::format_error(crate::proof::NAME, at, it));
         self.damage.extend(damage.as_ref().and_then(to_damage));
         let headers = segments.iter().map(|segment| &segment.header);
         let headers = headers.chain(self.blanks.iter().map(|blank| &blank.header));
-        let durable = headers.map(|header| header.durable);
-        let proven = durable.chain(self.snapshots.iter().copied()).max();
-        self.proven = proven.unwrap_or_default().max(proof.durable);
+        let epochs = survey::epochs_of(self.storage, &self.snapshots, self.log)?;
+        self.claims = Claims::of(headers, epochs, &proof);
         for (name, number) in damaged {
             match header::restore(self.storage, &name, number, &known, &segments)? {
                 Some(segment) => {
@@ -261,17 +260,20 @@ impl<'a> Salvage<'a> {
     }
 
     /// The logs that intact headers name, the one that most name first, and of equals the one of the newest file.
-    fn logs_named(&self, segments: &[Arc<Segment>], proof: &FoundProof) -> Vec<LogId> {
+    fn logs_named(
+        &self,
+        segments: &[Arc<Segment>],
+        proof: &FoundProof,
+    ) -> Result<Vec<LogId>, IoFailure> {
         let headers = segments.iter().map(|segment| &segment.header);
         let headers = headers.chain(self.blanks.iter().map(|blank| &blank.header));
         let mut headers: Vec<_> = headers.collect();
         headers.sort_by_key(|header| std::cmp::Reverse(header.number));
-        let snapshots = self.snapshots.iter().rev();
-        let snapshots = snapshots.filter_map(|at| snapshot::log_of(self.storage, *at));
-        let named: Vec<_> = (headers.into_iter().map(|header| header.log))
-            .chain(snapshots)
-            .chain(proof.log)
-            .collect();
+        let mut named: Vec<_> = headers.into_iter().map(|header| header.log).collect();
+        for position in self.snapshots.iter().rev() {
+            named.extend(snapshot::header_of(self.storage, *position)?.map(|it| it.log));
+        }
+        named.extend(proof.log);
         let mut logs: Vec<LogId> = Vec::new();
         for log in &named {
             if !logs.contains(log) {
@@ -279,7 +281,7 @@ impl<'a> Salvage<'a> {
             }
         }
         logs.sort_by_key(|log| std::cmp::Reverse(named.iter().filter(|it| *it == log).count()));
-        logs
+        Ok(logs)
     }
 
     /// Takes segments of another log out of those that are read.
@@ -300,6 +302,8 @@ impl<'a> Salvage<'a> {
     fn find_bases(&mut self) -> Result<(), OpenError> {
         for position in self.snapshots.clone().into_iter().rev() {
             let source = match pages::replay_manifest(self.storage, position, &mut Ignore) {
+                // A later owner went on before it.
+                Ok(read) if self.claims.counted(read.header.epoch, position) < position => continue,
                 Ok(read) => {
                     let copies = read.damage.into_iter();
                     self.damage.extend(copies.map(Damage::from));

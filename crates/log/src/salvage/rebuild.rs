@@ -26,7 +26,7 @@ use crate::recovery::OpenError;
 use crate::segment::{self, Salts, Segment, create_anew, memory_size};
 use crate::snapshot::{self, Parts, SnapshotError, SnapshotHeader};
 use crate::storage::{self, IoFailure, StorageFile};
-use crate::{BodyLocation, LogId, LogOptions, LogPosition, ballast};
+use crate::{BodyLocation, Epoch, LogId, LogOptions, LogPosition, ballast};
 
 /// Above the highest known position, by as much as any lost segment may have reached.
 const POSITIONS_SKIPPED: u64 = 1 << 30;
@@ -117,7 +117,7 @@ impl Salvage<'_> {
 
     fn unused_position(&self) -> LogPosition {
         let ends = self.all_segments().map(|segment| segment.limit());
-        let highest = ends.max().unwrap_or_default().max(self.proven);
+        let highest = ends.max().unwrap_or_default().max(self.claims.highest());
         let past = highest.as_u64() + POSITIONS_SKIPPED;
         LogPosition::new(past.next_multiple_of(1 << 20))
     }
@@ -195,6 +195,7 @@ impl Work<'_> {
             position: self.position,
             chain: self.log.chain_start(),
             time_ms: self.salvage.time_ms.get(),
+            epoch: self.epoch(),
             part_count: 0,
             begins_anew: true,
             has_pages: false,
@@ -306,11 +307,16 @@ impl Work<'_> {
         })
     }
 
+    /// Above every epoch that anything names, so that nothing says that a later one began before the new log.
+    fn epoch(&self) -> Epoch {
+        let epochs = self.salvage.all_segments().map(|s| s.header.epoch);
+        let claims = self.salvage.claims.epoch_max();
+        epochs.fold(claims, Epoch::max).next()
+    }
+
     /// Writes the segment in which the log continues, under its temporary name.
     fn prepare_segment(&self) -> Result<(), IoFailure> {
-        let epochs = self.salvage.all_segments().map(|s| s.header.epoch);
-        let blank = self.salvage.blanks.iter().map(|blank| blank.header.epoch);
-        let epoch = epochs.chain(blank).max().unwrap_or_default().next();
+        let epoch = self.epoch();
         let header = SegmentHeader {
             log: self.log,
             number: self.number,

@@ -399,7 +399,7 @@ fn a_damaged_snapshot_falls_back_to_the_older_one() {
 #[test]
 fn snapshots_are_kept_in_pairs_again_after_one_was_damaged() {
     let (storage, mut told, snapshots) = snapshotted();
-    storage.flip(&snapshots[1], 78, 1);
+    storage.flip(&snapshots[1], 86, 1);
     let mut node = Node::open_checked(&storage, &mut told);
     for _ in 0..2 {
         node.send(9, &mut told).unwrap();
@@ -417,10 +417,10 @@ fn snapshots_are_kept_in_pairs_again_after_one_was_damaged() {
 fn without_a_snapshot_that_is_whole_the_log_is_refused() {
     let (storage, _, snapshots) = snapshotted();
     for snapshot in &snapshots {
-        storage.flip(snapshot, 73, 1);
+        storage.flip(snapshot, 81, 1);
     }
     let (file, offset, what) = refused(&storage);
-    assert_eq!((file, offset), (snapshots[1].clone(), 68));
+    assert_eq!((file, offset), (snapshots[1].clone(), 76));
     assert_eq!(what, "a part of the snapshot does not match its checksum");
 }
 

@@ -185,6 +185,7 @@ impl Node {
     ) -> Result<Self, OpenError> {
         let mut messages = Messages::default();
         let (log, recovery) = Log::open(storage, options, entropy, &mut messages)?;
+        assert_eq!(recovery.void, 0, "no history here is cut");
         Ok(Self {
             storage: storage.clone(),
             log,
