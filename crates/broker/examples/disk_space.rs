@@ -12,10 +12,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kew_broker::{Partition, PartitionOptions, Reply, TurnEnd};
+use kew_broker::{Moment, Partition, PartitionOptions, Reply, TurnEnd};
 use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
 use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, VisibilityTimeout};
-use kew_log::FileStorage;
+use kew_log::{BootTime, FileStorage};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -40,9 +40,12 @@ fn used() -> Duration {
 }
 
 impl Measured {
-    fn now(&self) -> Timestamp {
-        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(0);
-        Timestamp::from_ms(1_000_000 + ms)
+    fn now(&self) -> Moment {
+        let us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(0);
+        Moment {
+            time: Timestamp::from_ms(1_000_000 + us / 1000),
+            boot: BootTime::from_us(us),
+        }
     }
 
     /// Carries out commands, and returns the outcomes.
@@ -141,9 +144,8 @@ impl Measured {
         let (began, before) = (Instant::now(), used());
         self.longest = Duration::ZERO;
         let mut small_after = None;
-        while let Some(at) = self.partition.next_wake() {
-            let until = at.as_ms().saturating_sub(self.now().as_ms());
-            std::thread::sleep(Duration::from_millis(until));
+        while let Some(wait) = self.partition.next_wake().wait(self.now()) {
+            std::thread::sleep(wait);
             self.ask(Vec::new())?;
             if self.is_small() {
                 small_after.get_or_insert(began.elapsed());

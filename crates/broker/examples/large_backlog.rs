@@ -13,10 +13,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kew_broker::{Partition, PartitionOptions, Reply, TurnEnd};
+use kew_broker::{Moment, Partition, PartitionOptions, Reply, TurnEnd};
 use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
 use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, VisibilityTimeout};
-use kew_log::{Job, JobKind, JobOutcome, MemoryStorage};
+use kew_log::{BootTime, Job, JobKind, JobOutcome, MemoryStorage};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -42,7 +42,12 @@ impl Measured<'_> {
         loop {
             self.now = self.now.plus_ms(1);
             let began = used();
-            let (now, replies) = (self.now, &mut self.replies);
+            let boot = BootTime::ZERO.plus_ms(self.now.as_ms());
+            let now = Moment {
+                time: self.now,
+                boot,
+            };
+            let replies = &mut self.replies;
             let end = self.partition.turn(now, &mut commands, replies);
             self.note(began);
             self.jobs()?;

@@ -4,7 +4,10 @@
 //! towards the wall clock at a stated rate. So a wall clock that jumps by an hour releases no lease
 //! early and expires nothing in bulk, and a suspended machine wakes up with its leases run out.
 
+use std::time::Duration;
+
 use kew_engine::Timestamp;
+use kew_log::BootTime;
 
 /// A reading of the machine's clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +16,48 @@ pub struct ClockReading {
     pub wall_us: u64,
     /// Microseconds since boot, suspension included, which never go back.
     pub boot_us: u64,
+}
+
+/// A moment, as a partition sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// The partition's time: what decisions and the log know. It can jump when the owner changes.
+    pub time: Timestamp,
+    /// The machine's: for retries and intervals.
+    pub boot: BootTime,
+}
+
+/// When something is due: at the earlier of the two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// In the partition's time.
+    pub time: Option<Timestamp>,
+    /// In the machine's.
+    pub boot: Option<BootTime>,
+}
+
+impl Due {
+    /// Due at one more moment of the machine's time.
+    #[must_use]
+    pub fn or_at(self, boot: Option<BootTime>) -> Self {
+        Self {
+            boot: self.boot.into_iter().chain(boot).min(),
+            ..self
+        }
+    }
+
+    /// How long until then; `None` if nothing is due.
+    pub fn wait(self, now: Moment) -> Option<Duration> {
+        let time = self.time.map(|at| {
+            let ms = at.as_ms().saturating_sub(now.time.as_ms());
+            Duration::from_millis(ms)
+        });
+        let boot = self.boot.map(|at| {
+            let us = at.as_us().saturating_sub(now.boot.as_us());
+            Duration::from_micros(us)
+        });
+        time.into_iter().chain(boot).min()
+    }
 }
 
 /// Keeps a partition's time.
@@ -37,8 +82,8 @@ impl Clock {
         }
     }
 
-    /// The partition's time at a reading: never lower than before.
-    pub fn now(&mut self, reading: ClockReading) -> Timestamp {
+    /// The moment of a reading: neither time is lower than before.
+    pub fn now(&mut self, reading: ClockReading) -> Moment {
         let elapsed = reading.boot_us.saturating_sub(self.boot_us);
         self.boot_us += elapsed;
         let straight = self.shown_us.saturating_add(elapsed);
@@ -48,7 +93,10 @@ impl Clock {
         } else {
             straight - (straight - reading.wall_us).min(slew_max)
         };
-        Timestamp::from_ms(self.shown_us / 1000)
+        Moment {
+            time: Timestamp::from_ms(self.shown_us / 1000),
+            boot: BootTime::from_us(self.boot_us),
+        }
     }
 }
 
@@ -69,7 +117,7 @@ mod tests {
         let mut last = Timestamp::ZERO;
         for second in 1..=100u64 {
             let wall = (start + second * SECOND).saturating_add_signed(wall_jump);
-            let now = clock.now(reading(wall, second * SECOND));
+            let now = clock.now(reading(wall, second * SECOND)).time;
             assert!(now > last);
             last = now;
         }
@@ -89,8 +137,8 @@ mod tests {
     fn it_never_shows_less_than_the_last_event() {
         let last_event_at = Timestamp::from_ms(5000);
         let mut clock = Clock::start(reading(SECOND, 0), last_event_at);
-        assert_eq!(clock.now(reading(SECOND, 0)), last_event_at);
-        let later = clock.now(reading(SECOND, SECOND));
+        assert_eq!(clock.now(reading(SECOND, 0)).time, last_event_at);
+        let later = clock.now(reading(SECOND, SECOND)).time;
         assert_eq!(later.as_ms(), 5995, "slewed back, yet going on");
     }
 
@@ -98,6 +146,25 @@ mod tests {
     fn suspension_is_elapsed_time() {
         let mut clock = Clock::start(reading(HOUR, 0), Timestamp::ZERO);
         let now = clock.now(reading(3 * HOUR, 2 * HOUR));
-        assert_eq!(now.as_ms(), 3 * HOUR / 1000);
+        assert_eq!(now.time.as_ms(), 3 * HOUR / 1000);
+        assert_eq!(now.boot.as_us(), 2 * HOUR);
+    }
+
+    #[test]
+    fn what_is_due_first_in_either_time_is_waited_for() {
+        let now = Moment {
+            time: Timestamp::from_ms(1_000_000),
+            boot: BootTime::from_us(50_000),
+        };
+        let due = Due::default();
+        assert_eq!(due.wait(now), None);
+        let due = due.or_at(Some(BootTime::from_us(90_000)));
+        assert_eq!(due.wait(now), Some(Duration::from_millis(40)));
+        assert_eq!(due.or_at(Some(BootTime::NEVER)), due);
+        let time = Some(Timestamp::from_ms(1_000_030));
+        let due = Due { time, ..due };
+        assert_eq!(due.wait(now), Some(Duration::from_millis(30)));
+        let late = due.or_at(Some(BootTime::ZERO));
+        assert_eq!(late.wait(now), Some(Duration::ZERO));
     }
 }

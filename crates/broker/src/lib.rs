@@ -37,7 +37,7 @@ pub use backup::{BackupPin, BackupRefused};
 pub use bodies::AnswerBodies;
 pub use broker::{Answer, Broker, BrokerOptions, Failure, StartError};
 pub use changes::ChangeWatch;
-pub use clock::{Clock, ClockReading};
+pub use clock::{Clock, ClockReading, Due, Moment};
 pub use migrate::{MigrateError, Migrated, OldPartition};
 pub use partition::{
     Answered, DamagedBody, OpenPartitionError, Partition, PartitionOptions, Rejection, Reply,

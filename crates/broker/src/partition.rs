@@ -30,7 +30,8 @@ use std::collections::HashMap;
 
 use kew_engine::{BodyLocation, Incarnation, Overview, State, Timestamp, Turn, Waste};
 use kew_log::{
-    BackupPlan, BeginBackupError, Job, JobOutcome, Log, LogFailed, LogPosition, PinId, Reservation,
+    BackupPlan, BeginBackupError, BootTime, Job, JobOutcome, Log, LogFailed, LogPosition, PinId,
+    Reservation,
 };
 use kew_planted::{Bug, is_planted};
 
@@ -52,7 +53,7 @@ use self::space::{SETTLEMENT_TICK_BUDGET, Space};
 use self::stirred::{PassedOver, Stirred, Taking};
 use self::upkeep::SPACE_RETRY_INTERVAL_MS;
 use crate::waiters::Waiters;
-use crate::{Cost, Source, Waiting};
+use crate::{Cost, Moment, Source, Waiting};
 
 /// How many messages, sessions or queues the commands of one turn look at, at most, unless the first one looks
 /// at more: about a millisecond. What a turn copies because a snapshot has it counts too.
@@ -91,23 +92,23 @@ pub struct Partition<T> {
     measured_messages: u64,
     /// The last time that the log had when it was opened.
     opened_at: Timestamp,
-    /// The time of the latest turn.
-    now: Timestamp,
+    /// When the latest turn was.
+    now: Moment,
     /// When a command was last decided.
-    active_at: Timestamp,
+    active_at: BootTime,
     /// Whether the log's end was marked since then.
     is_marked: bool,
     /// Set while the disk is full: when to try it again.
-    space_retry_at: Option<Timestamp>,
+    space_retry_at: Option<BootTime>,
     /// Before this time, no snapshot is written that would only free space on a full disk.
-    make_space_at: Timestamp,
+    make_space_at: BootTime,
     /// Whether there was no room even for commands that free messages.
     is_without_room: bool,
     scrub: Scrubbing,
     /// No snapshot is tried before this time: the disk was too full for the last one.
-    snapshot_retry_at: Timestamp,
+    snapshot_retry_at: BootTime,
     /// When jobs are tried again that had no file descriptor.
-    opening_retry_at: Option<Timestamp>,
+    opening_retry_at: Option<BootTime>,
     maintenance: Maintenance,
     /// The commands that wait until something is read, and what is read.
     lanes: Lanes<T>,
@@ -126,11 +127,11 @@ impl<T> Partition<T> {
     /// created.
     pub fn turn(
         &mut self,
-        now: Timestamp,
+        moment: Moment,
         commands: &mut impl Waiting<T>,
         replies: &mut Vec<(T, Reply)>,
     ) -> TurnEnd {
-        let now = now.max(self.recorded_at());
+        let now = moment.time.max(self.recorded_at());
         if self.stopped {
             while let Some((ticket, _)) = commands.take(Cost::default()) {
                 replies.push((ticket, Err(Rejection::Stopped)));
@@ -138,12 +139,13 @@ impl<T> Partition<T> {
             self.reject_waiting(replies);
             return TurnEnd::Done;
         }
-        self.now = now;
-        self.loads.begin_turn(now);
-        self.keep_up(now, commands.is_empty() && !self.lanes.has_ready());
+        let boot = moment.boot;
+        self.now = Moment { time: now, boot };
+        self.loads.begin_turn(boot);
+        self.keep_up(boot, commands.is_empty() && !self.lanes.has_ready());
         self.gather(self.options.gather_steps);
         self.keep_for_draining();
-        let (reservation, space) = match self.reserve(now, commands) {
+        let (reservation, space) = match self.reserve(boot, commands) {
             Ok(reserved) => reserved,
             Err(WaitForJob) => return TurnEnd::WaitForJob,
         };
@@ -164,7 +166,7 @@ impl<T> Partition<T> {
             Space::None => 0,
         };
         let ticked = turn.tick(tick_budget);
-        self.loads.note_ticked(&ticked.missing, now);
+        self.loads.note_ticked(&ticked.missing, boot);
         let room_bytes = room_left(&batch);
         self.move_bodies(now, &mut batch, space, room_bytes);
         let mut decided = Vec::new();
@@ -361,7 +363,7 @@ impl<T> Partition<T> {
         self.note_descriptors();
         if was_snapshotting && !self.log.is_snapshotting() {
             if self.log.snapshot_error().is_some() {
-                self.snapshot_retry_at = self.now.plus_ms(SPACE_RETRY_INTERVAL_MS);
+                self.snapshot_retry_at = self.now.boot.plus_ms(SPACE_RETRY_INTERVAL_MS);
             } else if completed.is_ok() {
                 self.snapshot_written();
             }
@@ -373,7 +375,7 @@ impl<T> Partition<T> {
         }
         if self.log.durable() == durable_before {
             // Files have come or gone.
-            self.maintenance.look_soon(self.now);
+            self.maintenance.look_soon(self.now.boot);
         }
         self.waiters.release(self.log.durable(), replies);
         if self.log.durable() == self.log.end() {
@@ -437,8 +439,8 @@ impl<T> Partition<T> {
         self.stopped
     }
 
-    /// The time of the latest turn.
-    pub fn now(&self) -> Timestamp {
+    /// When the latest turn was.
+    pub fn now(&self) -> Moment {
         self.now
     }
 

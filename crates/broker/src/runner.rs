@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use kew_engine::{Command, Timestamp, Waste};
-use kew_log::{Job, JobKind, JobOutcome, Recovery, Storage};
+use kew_log::{BootTime, Job, JobKind, JobOutcome, Recovery, Storage};
 use tokio::sync::watch;
 
 use self::last_will::{LastWill, TellIfGone};
@@ -29,8 +29,8 @@ use crate::broker::lock;
 use crate::metrics::Instruments;
 use crate::overview::slice_of;
 use crate::{
-    BrokerOptions, Clock, ClockReading, Failure, Partition, Rejection, Reply, Rotation, ScrubJob,
-    Source, StartError, TurnEnd,
+    BrokerOptions, Clock, ClockReading, Due, Failure, Partition, Rejection, Reply, Rotation,
+    ScrubJob, Source, StartError, TurnEnd,
 };
 
 /// How often receivers that wait show that their queue is in use. No queue deletes itself in less than five minutes.
@@ -92,7 +92,7 @@ pub(crate) fn start(
         completing: Duration::ZERO,
         hand_out: HandOut::default(),
         told_space: ToldSpace::default(),
-        use_due_at: Timestamp::ZERO,
+        use_due_at: BootTime::ZERO,
     };
     let mut threads = vec![spawn("kew-runner", move || runner.run())?];
     if let Some(jobs) = scrub_work {
@@ -180,7 +180,7 @@ struct Runner {
     hand_out: HandOut,
     told_space: ToldSpace,
     /// When to look again which queues are in use only because receivers wait.
-    use_due_at: Timestamp,
+    use_due_at: BootTime,
 }
 
 impl Runner {
@@ -235,17 +235,18 @@ impl Runner {
     /// each such queue looks from time to time.
     fn keep_in_use(&mut self) {
         let now = self.partition.now();
-        if !self.use_due_at.has_passed(now) {
+        if !self.use_due_at.has_passed(now.boot) {
             return;
         }
         let state = self.partition.state();
         let watchers = &self.shared.watchers;
-        let is_more_due = watchers.wake_at(USES_AT_ONCE, |entity| state.is_use_due(entity, now));
+        let is_more_due =
+            watchers.wake_at(USES_AT_ONCE, |entity| state.is_use_due(entity, now.time));
         let interval_ms = match is_more_due {
             true => USE_PAUSE_MS,
             false => USE_INTERVAL_MS,
         };
-        self.use_due_at = now.plus_ms(interval_ms);
+        self.use_due_at = now.boot.plus_ms(interval_ms);
     }
 
     /// Answers a request for metrics, a bounded part at a time.
@@ -253,7 +254,7 @@ impl Runner {
         let request = lock(&self.shared.mailbox).slice.take();
         if let Some(request) = request {
             let now = self.clock.now(read_clocks());
-            let slice = slice_of(&mut self.partition, request.from, now);
+            let slice = slice_of(&mut self.partition, request.from, now.time);
             // The reader may have given up.
             let _ = request.answer.send(slice);
         }
@@ -414,14 +415,14 @@ impl Runner {
         let use_due = (self.shared.watchers.count() > 0).then_some(self.use_due_at);
         let scrub = self.scrub_jobs.as_ref();
         let scrub_due = scrub.and_then(|_| self.partition.next_scrub_at());
-        let due = [self.partition.next_wake(), use_due, scrub_due];
-        let Some(wake) = due.into_iter().flatten().min() else {
+        let due = self.partition.next_wake().or_at(use_due).or_at(scrub_due);
+        if due == Due::default() {
             return day;
-        };
+        }
         let now = self.clock.now(read_clocks());
         // At least a little, so that a clock that is being slewed back cannot spin here.
-        let until = wake.as_ms().saturating_sub(now.as_ms()).max(1);
-        Duration::from_millis(until).min(day)
+        let least = Duration::from_millis(1);
+        due.wait(now).map_or(day, |wait| wait.clamp(least, day))
     }
 
     /// Answers the commands that are left, writes a snapshot, and ends.

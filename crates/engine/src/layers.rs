@@ -24,6 +24,7 @@ const LAYERS: Layers<'_> = Layers {
             "repair",
             "bodies",
             "bodies_within",
+            "wire",
         ],
         &["turn", "migrate"],
     ],

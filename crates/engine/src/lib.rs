@@ -4,7 +4,7 @@
 //! [`State::apply`] is total and is all that a replay runs. The log keeps events, not commands, so that a
 //! newer version may decide differently and still reads every older log.
 //!
-//! The engine knows no clock, no bytes on the wire and no file. Time comes in as `now`; message
+//! The engine knows no clock, no protocol of a client and no file. Time comes in as `now`; message
 //! bodies go out through a [`Journal`] and are remembered only as a [`BodyLocation`].
 
 // A new command, fact, refusal or state fails to compile until every decision about it is written.
@@ -40,6 +40,7 @@ mod vocabulary;
 
 pub mod bus;
 pub mod storage;
+pub mod wire;
 
 pub use bodies::{BodyCursor, FoundBodies, FoundBody};
 pub use bodies_within::{BodyOwner, NeededBody};

@@ -26,6 +26,7 @@ mod recovery;
 mod replay;
 mod salvage;
 mod scrub;
+mod seam;
 mod segment;
 mod snapshot;
 mod storage;
@@ -60,6 +61,7 @@ pub use recovery::{OpenError, Recovery, TailCut};
 pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
+pub use seam::BootTime;
 pub use snapshot::SnapshotError;
 pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,

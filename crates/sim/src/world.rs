@@ -15,7 +15,7 @@ use kew_broker::{
 };
 use kew_engine::storage::{StorageCommand, StorageOutcome, StorageRefusal};
 use kew_engine::{Command, Outcome, Refusal, Timestamp};
-use kew_log::{BodyError, FaultyStorage, Job, JobKind};
+use kew_log::{BodyError, BootTime, FaultyStorage, Job, JobKind};
 use kew_planted::Seam;
 
 use crate::bus::{self, BusSwarm};
@@ -154,6 +154,8 @@ pub(crate) struct World {
     timekeeping: Timekeeping,
     reading: ClockReading,
     now: Timestamp,
+    /// By the same reading. It begins anew with each power cut, and no jump of the wall clock moves it.
+    boot: BootTime,
     /// Admitted, not decided.
     commands: Rotation<u64>,
     turns: Turns,
@@ -209,7 +211,7 @@ impl World {
         let now = clock.now(altered(Seam::Reading, reading));
         Self {
             clock,
-            timekeeping: Timekeeping::start(reading, now),
+            timekeeping: Timekeeping::start(reading, now.time),
             schedule: Stream::new(seed, "schedule"),
             sources: Stream::new(seed, "sources"),
             disk: Stream::new(seed, "disk"),
@@ -226,7 +228,8 @@ impl World {
             partition,
             admission: Admission::new(swarm.admission_limits()),
             reading,
-            now,
+            now: now.time,
+            boot: now.boot,
             commands: Rotation::new(altered(Seam::Share, swarm.share.clone())),
             turns: Turns::with(swarm.share.clone()),
             jobs: VecDeque::new(),
@@ -326,7 +329,8 @@ impl World {
     }
 
     fn read_clock(&mut self) -> Result<(), Violation> {
-        self.now = self.clock.now(altered(Seam::Reading, self.reading));
+        let now = self.clock.now(altered(Seam::Reading, self.reading));
+        (self.now, self.boot) = (now.time, now.boot);
         self.timekeeping.check(self.reading, self.now)?;
         let ahead = self.now.as_ms() > self.reading.wall_us / 1000 + 1;
         self.report.rare.note_if(ahead, Rare::ClockSlewedBack);
@@ -397,12 +401,13 @@ impl World {
         seam::taken(None);
         self.take_out_of_memory();
         let waited = self.waiting();
+        let moment = self.moment();
         let mut noting = Noting {
             commands: &mut self.commands,
             taken: Vec::new(),
         };
         let moved_before = self.partition.moved_count();
-        let end = self.partition.turn(self.now, &mut noting, replies);
+        let end = self.partition.turn(moment, &mut noting, replies);
         let has_moved = self.partition.moved_count() > moved_before;
         let taken = noting.taken;
         self.pass(replies);
@@ -436,11 +441,19 @@ impl World {
         Ok(end)
     }
 
+    fn moment(&self) -> kew_broker::Moment {
+        kew_broker::Moment {
+            time: self.now,
+            boot: self.boot,
+        }
+    }
+
     /// Lets answers pass to the clients. Nobody waits for what follows from them.
     fn pass(&mut self, replies: &mut Vec<(u64, Reply)>) {
         for command in seam::replies(replies) {
             let mut alone = VecDeque::from([(u64::MAX, command)]);
-            self.partition.turn(self.now, &mut alone, &mut Vec::new());
+            let moment = self.moment();
+            self.partition.turn(moment, &mut alone, &mut Vec::new());
         }
     }
 

@@ -15,6 +15,7 @@ mod door;
 mod engine;
 mod files;
 mod filter;
+mod frames;
 mod shared_access;
 mod sharing;
 mod tokens;

@@ -12,8 +12,8 @@ mod failing;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
-use kew_engine::{BodyLocation, Missing, Timestamp};
-use kew_log::{Body, BodyError};
+use kew_engine::{BodyLocation, Missing};
+use kew_log::{Body, BodyError, BootTime};
 
 use self::ahead::{AHEAD_SIZE_BYTES_MAX, Ahead};
 use self::failing::Failing;
@@ -75,12 +75,12 @@ pub(super) struct Bodies {
     under_way: BTreeMap<BodyLocation, Option<Target>>,
     ahead: Ahead,
     failing: Failing,
-    now: Timestamp,
+    now: BootTime,
 }
 
 impl Bodies {
     /// Begins a turn.
-    pub(super) fn begin_turn(&mut self, now: Timestamp) {
+    pub(super) fn begin_turn(&mut self, now: BootTime) {
         self.now = now;
         self.failing.begin_turn(now);
         if self.ahead.unused_at().has_passed(now) {
@@ -365,7 +365,7 @@ impl Bodies {
     }
 
     /// When something is to be dropped that was read ahead.
-    pub(super) fn unused_at(&self) -> Timestamp {
+    pub(super) fn unused_at(&self) -> BootTime {
         self.ahead.unused_at()
     }
 
@@ -416,7 +416,7 @@ impl Bodies {
 }
 
 /// A command makes use of a body that was read ahead, if it was.
-fn leave_ahead(held: Option<&mut Held>, body: BodyLocation, ahead: &mut Ahead, now: Timestamp) {
+fn leave_ahead(held: Option<&mut Held>, body: BodyLocation, ahead: &mut Ahead, now: BootTime) {
     if let Some(target) = held.and_then(|held| held.ahead.take()) {
         ahead.note_use(target, body, now);
         ahead.leave(target, body);

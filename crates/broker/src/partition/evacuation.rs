@@ -21,7 +21,7 @@ use kew_engine::{
     BodyCursor, BodyToMove, Command, Decision, FoundBodies, FoundBody, Holder, Incarnation,
     LIVE_OVERHEAD_BYTES, Outcome, Timestamp, Tries, Turn,
 };
-use kew_log::{Body, BodyError, Job, LogPosition};
+use kew_log::{Body, BodyError, BootTime, Job, LogPosition};
 
 use super::batch::{Batch, Writing};
 use super::maintenance::{Look, Seen};
@@ -75,10 +75,10 @@ pub(super) struct Evacuation {
     /// How many bytes may be appended beside those of commands.
     allowance_bytes: u64,
     /// When the last piece was moved.
-    moved_at: Timestamp,
+    moved_at: BootTime,
     /// No piece before this time.
-    not_before: Timestamp,
-    step_at: Option<Timestamp>,
+    not_before: BootTime,
+    step_at: Option<BootTime>,
     moved_bytes: u64,
     moved_count: u64,
     unread_count: u64,
@@ -120,7 +120,7 @@ impl Moved {
 
 impl Evacuation {
     /// When the next step is due. None while a job reads.
-    pub(super) fn step_at(&self) -> Option<Timestamp> {
+    pub(super) fn step_at(&self) -> Option<BootTime> {
         self.step_at
     }
 
@@ -139,9 +139,9 @@ impl Evacuation {
     }
 
     /// When the next piece may be moved. Commands that come meanwhile put it off, unless they pay for it.
-    fn pace(&self, active_at: Timestamp, piece_bytes: u64) -> Timestamp {
+    fn pace(&self, active_at: BootTime, piece_bytes: u64) -> BootTime {
         let pace = match self.allowance_bytes >= piece_bytes {
-            true => Timestamp::ZERO,
+            true => BootTime::ZERO,
             false => {
                 let slowest = self.moved_at.plus_ms(SLOWEST_PACE_MS);
                 let quiet = active_at.max(self.moved_at).plus_ms(PACE_MS);
@@ -188,7 +188,7 @@ fn share_per_mille(seen: &Seen) -> u64 {
 
 impl<T> Partition<T> {
     /// Chooses a segment to evacuate, if space is too much. Returns whether there is one.
-    pub(super) fn choose_victim(&mut self, now: Timestamp, look: &Look, is_idle: bool) -> bool {
+    pub(super) fn choose_victim(&mut self, now: BootTime, look: &Look, is_idle: bool) -> bool {
         let is_full = self.log.is_draining();
         let excess_per_mille = self.excess_per_mille(look);
         let most_per_mille = match is_idle {
@@ -264,7 +264,7 @@ impl<T> Partition<T> {
     }
 
     /// Takes the next step, if it is time: looks for bodies to read.
-    pub(super) fn evacuate(&mut self, now: Timestamp) {
+    pub(super) fn evacuate(&mut self, now: BootTime) {
         let piece_bytes = self.piece_bytes();
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.step_at = None;
@@ -296,7 +296,7 @@ impl<T> Partition<T> {
         self.read_found(now, found);
     }
 
-    fn read_found(&mut self, now: Timestamp, found: FoundBodies) {
+    fn read_found(&mut self, now: BootTime, found: FoundBodies) {
         let evacuation = &mut self.maintenance.evacuation;
         if let Some(victim) = &mut evacuation.victim {
             victim.cursor = found.next;
@@ -317,7 +317,7 @@ impl<T> Partition<T> {
     }
 
     /// A search has seen everything. Messages may have gone to entities that it had passed: then there is another one.
-    fn end_search(&mut self, now: Timestamp) {
+    fn end_search(&mut self, now: BootTime) {
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.step_at = Some(now);
         let Some(victim) = &mut evacuation.victim else {
@@ -338,7 +338,7 @@ impl<T> Partition<T> {
 
     /// Takes the bodies that a job has read.
     pub(super) fn take_bodies(&mut self, bodies: Vec<Result<Bytes, BodyError>>) {
-        let now = self.now;
+        let now = self.now.boot;
         let evacuation = &mut self.maintenance.evacuation;
         let Some(reading) = evacuation.reading.take() else {
             return;
@@ -388,6 +388,7 @@ impl<T> Partition<T> {
         space: Space,
         room_bytes: u64,
     ) {
+        let boot = self.now.boot;
         let evacuation = &mut self.maintenance.evacuation;
         let Some((command, needed)) = evacuation.ready.take() else {
             return;
@@ -398,7 +399,7 @@ impl<T> Partition<T> {
         }
         if needed > room_bytes {
             evacuation.ready = Some((command, needed));
-            evacuation.step_at = Some(now.plus_ms(PACE_MS));
+            evacuation.step_at = Some(boot.plus_ms(PACE_MS));
             return;
         }
         let before_bytes = batch.builder.len_bytes() as u64;
@@ -413,10 +414,10 @@ impl<T> Partition<T> {
         let missing = turn.prepare(&command, &mut Tries::default());
         if !missing.is_empty() {
             // It moves what is still in its place when that was read.
-            let put_off = self.loads.ask(&missing, now);
+            let put_off = self.loads.ask(&missing, boot);
             let evacuation = &mut self.maintenance.evacuation;
             evacuation.ready = Some((command, needed));
-            evacuation.step_at = Some(now.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
+            evacuation.step_at = Some(boot.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
             return;
         }
         let decision = turn.decide(command);
@@ -427,12 +428,12 @@ impl<T> Partition<T> {
             live_bytes: body_size_bytes * count / asked + count * LIVE_OVERHEAD_BYTES,
         };
         let evacuation = &mut self.maintenance.evacuation;
-        evacuation.note_moved(now, count, batch.moved);
+        evacuation.note_moved(boot, count, batch.moved);
     }
 
     /// Notes the bytes of a batch that is about to be appended.
     pub(super) fn note_appended(&mut self, size_bytes: u64, moved: Moved) {
-        self.maintenance.look_soon(self.now);
+        self.maintenance.look_soon(self.now.boot);
         let piece_bytes = self.piece_bytes();
         let evacuation = &mut self.maintenance.evacuation;
         if moved.written_bytes > 0
@@ -465,7 +466,7 @@ fn moved_count(decision: &Decision) -> u64 {
 }
 
 impl Evacuation {
-    fn note_moved(&mut self, now: Timestamp, count: u64, moved: Moved) {
+    fn note_moved(&mut self, now: BootTime, count: u64, moved: Moved) {
         self.moved_at = now;
         self.step_at = Some(now);
         self.moved_bytes += moved.written_bytes;

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::Behind;
 use kew_engine::{
-    BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, Sealing, Timestamp,
-    Turn,
+    BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, Sealing, Turn,
 };
-use kew_log::Job;
+use kew_log::{BootTime, Job};
 
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::lanes::Candidate;
@@ -30,10 +29,10 @@ pub(super) struct Loads {
     asked: BTreeSet<Group>,
     under_way: BTreeSet<Group>,
     /// What could not be read, and until when it is not asked for again.
-    failing: BTreeMap<Group, Timestamp>,
+    failing: BTreeMap<Group, BootTime>,
     /// What could not be read since the last turn. The next one knows the time.
     failed: Vec<Group>,
-    now: Timestamp,
+    now: BootTime,
     /// The entities of what was read since the last turn: it stays in memory until the next one has used it.
     read: BTreeSet<Incarnation>,
     pub(super) bodies: Bodies,
@@ -50,7 +49,7 @@ pub(super) enum Loaded {
 impl Loads {
     /// Begins a turn, and the pauses of what failed since the last one: a read may take longer than a pause before it
     /// fails.
-    pub(super) fn begin_turn(&mut self, now: Timestamp) {
+    pub(super) fn begin_turn(&mut self, now: BootTime) {
         self.now = now;
         self.bodies.begin_turn(now);
         let until = now.plus_ms(RETRY_INTERVAL_MS);
@@ -93,7 +92,7 @@ impl Loads {
     }
 
     /// Asks for what is not read yet. Returns until when something of it is not asked for, because it could not be read.
-    pub(super) fn ask(&mut self, missing: &Missing, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn ask(&mut self, missing: &Missing, now: BootTime) -> Option<BootTime> {
         self.failing.retain(|_, until| !until.has_passed(now));
         let mut put_off = None;
         for group in &missing.groups {
@@ -120,11 +119,11 @@ impl Loads {
     }
 
     /// Asks for what a tick misses. Until it is read, the tick has let these entities rest.
-    pub(super) fn note_ticked(&mut self, missing: &Missing, now: Timestamp) {
+    pub(super) fn note_ticked(&mut self, missing: &Missing, now: BootTime) {
         self.ask(missing, now);
         for group in &missing.groups {
             let until = self.failing.get(group).copied();
-            let until = until.unwrap_or(Timestamp::NEVER);
+            let until = until.unwrap_or(BootTime::NEVER);
             self.rests.await_read(group.entity, until);
         }
     }
@@ -143,7 +142,7 @@ impl<T> Partition<T> {
         replies: &mut Vec<(T, Reply)>,
     ) {
         let is_failing = self.loads.is_failing(&missing);
-        self.loads.ask(&missing, self.now);
+        self.loads.ask(&missing, self.now.boot);
         if is_failing {
             self.leave(&mut candidate, replies);
             replies.push((candidate.ticket, Err(Rejection::ReadFailed)));
@@ -166,7 +165,7 @@ impl<T> Partition<T> {
         source: Source,
         mut missing: Missing,
     ) {
-        self.loads.ask(&missing, self.now);
+        self.loads.ask(&missing, self.now.boot);
         let failing = &self.loads.failing;
         missing.groups.retain(|group| !failing.contains_key(group));
         self.lanes.wait(candidate, source, &missing);
@@ -263,7 +262,7 @@ impl<T> Partition<T> {
     }
 
     fn put_off(&mut self, group: Group, replies: &mut Vec<(T, Reply)>) {
-        self.loads.failing.insert(group, Timestamp::NEVER);
+        self.loads.failing.insert(group, BootTime::NEVER);
         self.loads.failed.push(group);
         for id in self.lanes.note_read(group) {
             self.reject_unread(id, replies);
@@ -275,7 +274,9 @@ impl<T> Partition<T> {
         let late = self.lanes.late_queues().into_iter();
         let late = late.flat_map(|queue| self.state.incarnations_of(queue));
         let late: BTreeSet<Incarnation> = late.collect();
-        self.loads.rests.begin_turn(self.now, late, &mut self.state);
+        self.loads
+            .rests
+            .begin_turn(self.now.boot, late, &mut self.state);
     }
 
     /// Rejects the commands that wait for a read: nothing was done for them.

@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use kew_engine::Timestamp;
-use kew_log::{LogPosition, SegmentSpan};
+use kew_log::{BootTime, LogPosition, SegmentSpan};
 
 use super::Partition;
 use super::evacuation::Evacuation;
@@ -30,9 +29,9 @@ const RECYCLED_KEPT: usize = 1;
 pub(super) struct Maintenance {
     /// Whether there was a turn. A partition looks when it has been open for a while.
     is_started: bool,
-    look_at: Option<Timestamp>,
+    look_at: Option<BootTime>,
     /// No snapshot is written before this time only to free segments.
-    snapshot_from: Timestamp,
+    snapshot_from: BootTime,
     /// How long a look must rest.
     rest_ms: u64,
     pub(super) evacuation: Evacuation,
@@ -67,19 +66,19 @@ pub(super) struct Look {
 
 impl Maintenance {
     /// Notes a change, so that there is a look.
-    pub(super) fn look_soon(&mut self, now: Timestamp) {
+    pub(super) fn look_soon(&mut self, now: BootTime) {
         let interval_ms = LOOK_INTERVAL_MS.max(self.rest_ms);
         self.look_at.get_or_insert(now.plus_ms(interval_ms));
     }
 
     /// Looks in the next turn.
-    pub(super) fn look_now(&mut self, now: Timestamp) {
+    pub(super) fn look_now(&mut self, now: BootTime) {
         let from = now.plus_ms(self.rest_ms);
         self.look_at = Some(self.look_at.map_or(from, |at| at.min(from)));
     }
 
     /// When the next look or step is due.
-    pub(super) fn next_wake(&self) -> Option<Timestamp> {
+    pub(super) fn next_wake(&self) -> Option<BootTime> {
         let step = self.evacuation.step_at();
         self.look_at.into_iter().chain(step).min()
     }
@@ -116,7 +115,7 @@ fn used_bytes(span: &SegmentSpan) -> u64 {
 
 impl<T> Partition<T> {
     /// Carries out what is due by now, if anything is.
-    pub(super) fn maintain(&mut self, now: Timestamp) {
+    pub(super) fn maintain(&mut self, now: BootTime) {
         if !self.maintenance.is_started {
             self.maintenance.is_started = true;
             self.maintenance.look_at = Some(now.plus_ms(IDLE_MS));
@@ -128,7 +127,7 @@ impl<T> Partition<T> {
         self.evacuate(now);
     }
 
-    fn look(&mut self, now: Timestamp) {
+    fn look(&mut self, now: BootTime) {
         self.maintenance.look_at = None;
         let is_idle = self.active_at.plus_ms(IDLE_MS).has_passed(now);
         let look = self.look_at_segments();
@@ -165,7 +164,7 @@ impl<T> Partition<T> {
 
     /// Writes a snapshot if two more would free enough. Returns whether it is not done yet. On a full disk
     /// `make_space` does this.
-    fn free_segments(&mut self, now: Timestamp, look: Look, is_idle: bool) -> bool {
+    fn free_segments(&mut self, now: BootTime, look: Look, is_idle: bool) -> bool {
         if self.log.is_draining() {
             return false;
         }
@@ -185,7 +184,7 @@ impl<T> Partition<T> {
         true
     }
 
-    fn snapshot_to_free(&mut self, now: Timestamp, live: BTreeSet<LogPosition>) {
+    fn snapshot_to_free(&mut self, now: BootTime, live: BTreeSet<LogPosition>) {
         self.measure_state();
         let interval_ms = self.writing_interval_ms();
         self.maintenance.snapshot_from = now.plus_ms(interval_ms);

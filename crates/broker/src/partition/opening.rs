@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::io;
 
 use kew_engine::{Command, CountUnit, Timestamp, Turn};
-use kew_log::{AppendError, Log, LogFailed, OpenError, Recovery, Replay, ReserveError, Storage};
+use kew_log::{
+    AppendError, BootTime, Log, LogFailed, OpenError, Recovery, Replay, ReserveError, Storage,
+};
 use thiserror::Error;
 
 use super::batch::{Batch, Writing};
@@ -15,6 +17,7 @@ use super::scrub::Scrubbing;
 use super::snapshots::EffectCounts;
 use super::stirred::PassedOver;
 use super::{Partition, PartitionOptions, replaying};
+use crate::Moment;
 use crate::waiters::Waiters;
 
 /// Why a partition could not be opened.
@@ -74,14 +77,14 @@ impl<T> Partition<T> {
             state_size_bytes: 0,
             growth_bytes: u64::MAX,
             opened_at: Timestamp::from_ms(recovery.time_ms),
-            now: Timestamp::ZERO,
-            active_at: Timestamp::ZERO,
+            now: Moment::default(),
+            active_at: BootTime::ZERO,
             is_marked: false,
             space_retry_at: None,
-            make_space_at: Timestamp::ZERO,
+            make_space_at: BootTime::ZERO,
             scrub: Scrubbing::default(),
             is_without_room: false,
-            snapshot_retry_at: Timestamp::ZERO,
+            snapshot_retry_at: BootTime::ZERO,
             opening_retry_at: None,
             maintenance: Maintenance::default(),
             lanes: Lanes::default(),

@@ -1,8 +1,7 @@
 //! Reserves room in the log for a turn; on a full disk, only for commands that free messages.
 
-use kew_engine::Timestamp;
 use kew_engine::bus::DUE_SIZE_BYTES_MAX;
-use kew_log::{Log, Reservation, ReserveError};
+use kew_log::{BootTime, Log, Reservation, ReserveError};
 
 use super::Partition;
 use super::space::{SETTLEMENT_TICK_BUDGET, Space};
@@ -27,7 +26,7 @@ impl<T> Partition<T> {
     /// Reserves room for due events and at least the first command.
     pub(super) fn reserve(
         &mut self,
-        now: Timestamp,
+        now: BootTime,
         commands: &mut impl Waiting<T>,
     ) -> Result<(Reservation, Space), WaitForJob> {
         let first = self.lanes.front_mut().or_else(|| commands.front_mut());

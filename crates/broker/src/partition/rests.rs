@@ -2,25 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_engine::{Incarnation, State, Timestamp};
+use kew_engine::{Incarnation, State};
+use kew_log::BootTime;
 
 /// The entities that rest, and why.
 #[derive(Default)]
 pub(super) struct Rests {
-    /// What is due needs a read: until that is done ([`Timestamp::NEVER`]), or tried again.
-    reading: BTreeMap<Incarnation, Timestamp>,
+    /// What is due needs a read: until that is done ([`BootTime::NEVER`]), or tried again.
+    reading: BTreeMap<Incarnation, BootTime>,
     /// No read is tried again before this time.
-    retry_at: Option<Timestamp>,
+    retry_at: Option<BootTime>,
     /// A command that was tried too often needs the entity as it is.
     late: BTreeSet<Incarnation>,
 }
 
 impl Rests {
     /// Notes that an entity rests until a read is done, or is to be tried again. The tick has let it rest.
-    pub(super) fn await_read(&mut self, entity: Incarnation, until: Timestamp) {
+    pub(super) fn await_read(&mut self, entity: Incarnation, until: BootTime) {
         let rests = self.reading.entry(entity).or_insert(until);
         *rests = until.min(*rests);
-        if until != Timestamp::NEVER {
+        if until != BootTime::NEVER {
             self.retry_at = Some(until.min(self.retry_at.unwrap_or(until)));
         }
     }
@@ -36,7 +37,7 @@ impl Rests {
     }
 
     /// When a read is tried again.
-    pub(super) fn retry_at(&self) -> Option<Timestamp> {
+    pub(super) fn retry_at(&self) -> Option<BootTime> {
         self.retry_at
     }
 
@@ -48,7 +49,7 @@ impl Rests {
     }
 
     /// Notes that something of an entity could not be read.
-    pub(super) fn put_off(&mut self, entity: Incarnation, until: Timestamp) {
+    pub(super) fn put_off(&mut self, entity: Incarnation, until: BootTime) {
         if self.reading.remove(&entity).is_some() {
             self.await_read(entity, until);
         }
@@ -57,7 +58,7 @@ impl Rests {
     /// Ends the rests that were until this time, and sets those for the sake of late commands.
     pub(super) fn begin_turn(
         &mut self,
-        now: Timestamp,
+        now: BootTime,
         late: BTreeSet<Incarnation>,
         state: &mut State,
     ) {
@@ -68,7 +69,7 @@ impl Rests {
                 self.end_read(entity, state);
             }
             let retries = self.reading.values().copied();
-            self.retry_at = retries.filter(|at| *at != Timestamp::NEVER).min();
+            self.retry_at = retries.filter(|at| *at != BootTime::NEVER).min();
         }
         if late == self.late {
             return;

@@ -11,7 +11,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use kew_engine::{NeededBody, Timestamp};
-use kew_log::{Body, BodyError, LogPosition, Scrub, ScrubCursor, ScrubDamage, Scrubbed, Storage};
+use kew_log::{
+    Body, BodyError, BootTime, LogPosition, Scrub, ScrubCursor, ScrubDamage, Scrubbed, Storage,
+};
 
 use super::{Partition, to_log};
 
@@ -145,7 +147,7 @@ pub(super) struct Scrubbing {
     is_out: bool,
     /// `None` between two passes.
     cursor: Option<ScrubCursor>,
-    next_pass_at: Timestamp,
+    next_pass_at: BootTime,
     passes: u64,
     ended_at: Option<Timestamp>,
     read_bytes: u64,
@@ -195,7 +197,7 @@ impl Default for Scrubbing {
         Self {
             is_out: false,
             cursor: None,
-            next_pass_at: Timestamp::ZERO,
+            next_pass_at: BootTime::ZERO,
             passes: 0,
             ended_at: None,
             read_bytes: 0,
@@ -221,7 +223,7 @@ impl<T> Partition<T> {
     }
 
     /// When the next pass begins. `None` while one goes on.
-    pub fn next_scrub_at(&self) -> Option<Timestamp> {
+    pub fn next_scrub_at(&self) -> Option<BootTime> {
         let is_between = self.may_scrub() && self.scrub.cursor.is_none();
         is_between.then_some(self.scrub.next_pass_at)
     }
@@ -250,8 +252,8 @@ impl<T> Partition<T> {
     fn next_file(&mut self) -> Option<Work> {
         let cursor = match self.scrub.cursor {
             Some(cursor) => cursor,
-            None if self.scrub.next_pass_at.has_passed(self.now) => {
-                self.scrub.next_pass_at = self.now.plus_ms(PASS_INTERVAL_MS);
+            None if self.scrub.next_pass_at.has_passed(self.now.boot) => {
+                self.scrub.next_pass_at = self.now.boot.plus_ms(PASS_INTERVAL_MS);
                 ScrubCursor::default()
             }
             None => return None,
@@ -267,7 +269,7 @@ impl<T> Partition<T> {
             return None;
         }
         scrub.passes += 1;
-        scrub.ended_at = Some(self.now);
+        scrub.ended_at = Some(self.now.time);
         scrub.before = std::mem::take(&mut scrub.found);
         None
     }
@@ -336,7 +338,7 @@ impl<T> Partition<T> {
             return;
         }
         let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
-        if self.stopped || !is_quiet || !self.snapshot_retry_at.has_passed(self.now) {
+        if self.stopped || !is_quiet || !self.snapshot_retry_at.has_passed(self.now.boot) {
             return;
         }
         if self.log.last_snapshot() == Some(self.log.end()) {

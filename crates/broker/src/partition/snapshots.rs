@@ -119,7 +119,8 @@ impl<T> Partition<T> {
             written_bytes >= self.due_after_bytes()
                 || self.effects.since_snapshot() >= self.due_after_effects()
         };
-        if is_due && self.snapshot_retry_at.has_passed(self.now) && self.is_snapshot_possible() {
+        if is_due && self.snapshot_retry_at.has_passed(self.now.boot) && self.is_snapshot_possible()
+        {
             self.snapshot_with(self.live_segments());
         }
     }

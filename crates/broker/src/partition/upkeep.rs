@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::Timestamp;
-use kew_log::LogPosition;
+use kew_log::{BootTime, LogPosition};
 
 use super::Partition;
+use crate::Due;
 
 /// After this long without a command, the log's end is marked as durable.
 const IDLE_BEFORE_MARK_MS: u64 = 100;
@@ -25,7 +25,7 @@ const MAKE_SPACE_BYTES_PER_MS: u64 = 25_000;
 
 impl<T> Partition<T> {
     /// Carries out what is due by now. `is_idle` says that the turn has no commands.
-    pub(super) fn keep_up(&mut self, now: Timestamp, is_idle: bool) {
+    pub(super) fn keep_up(&mut self, now: BootTime, is_idle: bool) {
         if self.space_retry_at.is_some_and(|at| at.has_passed(now)) {
             self.log.retry_prepare();
             let interval_ms = self.writing_interval_ms();
@@ -80,17 +80,17 @@ impl<T> Partition<T> {
     /// Notes whether a job had no file descriptor.
     pub(super) fn note_descriptors(&mut self) {
         if self.log.is_short_of_descriptors() {
-            let at = self.now.plus_ms(OPENING_RETRY_INTERVAL_MS);
+            let at = self.now.boot.plus_ms(OPENING_RETRY_INTERVAL_MS);
             self.opening_retry_at.get_or_insert(at);
         }
     }
 
-    fn mark_at(&self) -> Timestamp {
+    fn mark_at(&self) -> BootTime {
         self.active_at.plus_ms(IDLE_BEFORE_MARK_MS)
     }
 
     /// When the next turn is due if no command comes.
-    pub fn next_wake(&self) -> Option<Timestamp> {
+    pub fn next_wake(&self) -> Due {
         let mark = (!self.is_marked).then(|| self.mark_at());
         // With no room at all, due events wait until there is space.
         let due = self.state.next_deadline();
@@ -98,22 +98,24 @@ impl<T> Partition<T> {
         // A turn ends the rest of entities that a late command needed as they were.
         let is_rest_over = self.loads.rests.is_any_late() && !self.lanes.is_any_late();
         let is_begun = self.lanes.has_ready() || self.loads.awaits_turn();
-        let ready = is_begun.then_some(self.now);
+        let ready = is_begun.then_some(self.now.boot);
         let unused_at = self.loads.bodies.unused_at();
         // The rest of a snapshot is gathered soon, also if nothing else happens.
-        let gather = self.is_gathering().then_some(self.now);
+        let gather = self.is_gathering().then_some(self.now.boot);
         let all = [
             mark,
-            due,
             self.loads.rests.retry_at(),
-            is_rest_over.then_some(self.now),
+            is_rest_over.then_some(self.now.boot),
             self.space_retry_at,
             self.opening_retry_at,
             self.maintenance.next_wake(),
             gather,
             ready,
-            (unused_at != Timestamp::NEVER).then_some(unused_at),
+            (unused_at != BootTime::NEVER).then_some(unused_at),
         ];
-        all.into_iter().flatten().min()
+        Due {
+            time: due,
+            boot: all.into_iter().flatten().min(),
+        }
     }
 }

@@ -6,7 +6,7 @@ use kew_engine::{Command, EntityName, Outcome, Sealing};
 use kew_log::{Job, JobKind};
 
 use crate::partition::Driver;
-use crate::support::{delete, peek, queue, receive, send};
+use crate::support::{delete, moment, next_wake, peek, queue, receive, send};
 
 /// A partition with messages of which none is in memory. Jobs that read wait until they are told to.
 struct Waiting {
@@ -59,7 +59,7 @@ impl Waiting {
             storage,
             now,
         } = &mut self.driver;
-        partition.turn(*now, &mut self.commands, &mut self.answers);
+        partition.turn(moment(*now), &mut self.commands, &mut self.answers);
         while let Some(job) = partition.next_job() {
             if job.kind() == JobKind::Load {
                 self.loads.push(job);
@@ -196,7 +196,7 @@ fn due_work_waits_for_its_read() {
     w.turn();
     assert_eq!(w.loads.len(), 1);
     assert_eq!(w.driver.partition.state().counts().1, 6);
-    let wake = w.driver.partition.next_wake();
+    let wake = next_wake(&w.driver.partition);
     assert!(
         wake.is_none_or(|at| !at.has_passed(w.driver.now)),
         "{wake:?}"
@@ -238,7 +238,7 @@ fn due_work_of_others_does_not_wait_with_one_that_waits_for_a_read() {
     w.turn();
     assert_eq!(w.loads.len(), 1, "the read is under way");
     assert_eq!(w.driver.partition.state().counts().1, 7);
-    let wake = w.driver.partition.next_wake().unwrap();
+    let wake = next_wake(&w.driver.partition).unwrap();
     assert!(wake <= w.driver.now.plus_seconds(10), "{wake}");
     w.driver.now = wake;
     w.turn();
@@ -265,7 +265,7 @@ fn due_work_tries_a_read_again_that_has_failed() {
     while w.driver.now < retry_at {
         assert_eq!(w.loads.len(), 0, "not before its time");
         // Maintenance looks at the segments meanwhile.
-        let wake = w.driver.partition.next_wake().unwrap();
+        let wake = next_wake(&w.driver.partition).unwrap();
         assert!(wake <= retry_at, "{wake} is after {retry_at}");
         w.driver.now = wake.max(w.driver.now.plus_ms(1));
         w.turn();

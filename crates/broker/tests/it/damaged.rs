@@ -6,6 +6,8 @@ use kew_broker::{Partition, PartitionOptions, Reply};
 use kew_engine::{Command, RunLength, Timestamp};
 use kew_log::{FaultyStorage, LogOptions};
 
+use crate::support::{moment, next_wake};
+
 /// The options of a partition: segments of one size, and others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
@@ -69,7 +71,8 @@ impl Bench {
         let count = commands.len();
         let mut replies = Vec::new();
         while replies.len() < count {
-            self.partition.turn(self.now, &mut commands, &mut replies);
+            self.partition
+                .turn(moment(self.now), &mut commands, &mut replies);
             self.jobs(&mut replies);
         }
         replies.sort_by_key(|(ticket, _)| *ticket);
@@ -79,11 +82,11 @@ impl Bench {
     /// Lets the partition do what it wants to do while nothing is asked, within a minute.
     pub(crate) fn rest(&mut self) {
         let until = self.now.plus_seconds(60);
-        while let Some(at) = self.partition.next_wake().filter(|at| *at <= until) {
+        while let Some(at) = next_wake(&self.partition).filter(|at| *at <= until) {
             self.now = at.max(self.now.plus_ms(1));
             let mut replies = Vec::new();
             self.partition
-                .turn(self.now, &mut VecDeque::new(), &mut replies);
+                .turn(moment(self.now), &mut VecDeque::new(), &mut replies);
             self.jobs(&mut replies);
         }
     }

@@ -7,7 +7,7 @@ use kew_engine::{Command, Outcome};
 use kew_log::{Fault, FaultyStorage, LogSpace, Repeat};
 
 use crate::partition::{Driver, options};
-use crate::support::{delete, queue, receive, send};
+use crate::support::{delete, next_wake, queue, receive, send};
 
 const SEGMENT_BYTES: u64 = 64 * 1024;
 
@@ -26,7 +26,7 @@ fn bytes_max(driver: &Driver) -> u64 {
 fn settle(driver: &mut Driver) -> usize {
     let until = driver.now.plus_seconds(60);
     for turns in 0..TURNS_MAX {
-        let Some(at) = driver.partition.next_wake().filter(|at| *at <= until) else {
+        let Some(at) = next_wake(&driver.partition).filter(|at| *at <= until) else {
             driver.partition.state().check_live_bytes();
             return turns;
         };
@@ -162,7 +162,7 @@ fn a_restart_goes_on_with_what_has_not_moved() {
     let mut restarts = 0;
     while space(&driver).size_bytes > bytes_max(&driver) {
         for _ in 0..60 {
-            let Some(at) = driver.partition.next_wake() else {
+            let Some(at) = next_wake(&driver.partition) else {
                 break;
             };
             driver.now = at.max(driver.now.plus_ms(1));

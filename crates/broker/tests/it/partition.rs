@@ -10,7 +10,7 @@ use kew_log::{
     Fault, FaultyStorage, JobKind, LogOptions, LogPosition, PageOptions, Repeat, inspect,
 };
 
-use crate::support::{create, delete, peek, receive, send};
+use crate::support::{create, delete, moment, next_wake, peek, receive, send};
 
 pub(crate) struct Driver {
     pub(crate) storage: FaultyStorage,
@@ -71,7 +71,9 @@ impl Driver {
         let mut commands = VecDeque::from([(0, command)]);
         let mut replies = Vec::new();
         loop {
-            let end = self.partition.turn(self.now, &mut commands, &mut replies);
+            let end = self
+                .partition
+                .turn(moment(self.now), &mut commands, &mut replies);
             self.jobs(&mut replies);
             if end == TurnEnd::Done && self.partition.waiting().next().is_none() {
                 break;
@@ -111,7 +113,7 @@ impl Driver {
     pub(crate) fn rest(&mut self) {
         let mut replies = Vec::new();
         self.partition
-            .turn(self.now, &mut VecDeque::new(), &mut replies);
+            .turn(moment(self.now), &mut VecDeque::new(), &mut replies);
         self.jobs(&mut replies);
         assert!(replies.is_empty());
     }
@@ -194,7 +196,7 @@ fn an_answer_waits_for_its_commit() {
     let mut replies = Vec::new();
     driver
         .partition
-        .turn(driver.now, &mut commands, &mut replies);
+        .turn(moment(driver.now), &mut commands, &mut replies);
     assert!(
         replies.is_empty(),
         "all of them show what a crash could take back"
@@ -212,7 +214,7 @@ fn an_answer_waits_for_its_commit() {
     replies.clear();
     driver
         .partition
-        .turn(driver.now, &mut commands, &mut replies);
+        .turn(moment(driver.now), &mut commands, &mut replies);
     assert_eq!(replies.len(), 1);
     assert_eq!(replies[0].0, 5);
     driver.jobs(&mut replies);
@@ -245,7 +247,7 @@ fn commands_that_look_at_many_messages_share_no_turn() {
     loop {
         let end = driver
             .partition
-            .turn(driver.now, &mut commands, &mut replies);
+            .turn(moment(driver.now), &mut commands, &mut replies);
         answered_after.push(replies.len());
         if end == TurnEnd::Done {
             break;
@@ -395,9 +397,7 @@ fn messages_expire_on_a_full_disk_and_make_space() {
     driver.now = driver.now.plus_seconds(61);
     for _ in 0..200 {
         driver.rest();
-        driver.now = driver
-            .partition
-            .next_wake()
+        driver.now = next_wake(&driver.partition)
             .unwrap_or(driver.now)
             .max(driver.now);
         if driver.ask(send(body.clone())).is_ok() {
@@ -455,7 +455,7 @@ fn the_end_is_marked_once_it_rests() {
     let end = driver.partition.log().end();
     driver.rest();
     assert!(proven(&driver) < end, "not at once");
-    let wake = driver.partition.next_wake().unwrap();
+    let wake = next_wake(&driver.partition).unwrap();
     assert_eq!(wake, driver.now.plus_ms(100));
     driver.now = wake;
     driver.rest();
@@ -463,7 +463,7 @@ fn the_end_is_marked_once_it_rests() {
     let marked = proof(&driver);
     // It looks at its space until it has been idle for a while.
     let mut looks = 0;
-    while let Some(at) = driver.partition.next_wake() {
+    while let Some(at) = next_wake(&driver.partition) {
         driver.now = at;
         driver.rest();
         looks += 1;
@@ -473,6 +473,32 @@ fn the_end_is_marked_once_it_rests() {
     driver.rest();
     assert_eq!(proof(&driver), marked, "once");
     assert_eq!(driver.partition.log().end(), end, "it has no position");
+}
+
+/// The time of another owner can be hours ahead, and it can stand still.
+#[test]
+fn intervals_follow_the_machine_and_not_the_partitions_time() {
+    let mut driver = Driver::new();
+    driver.ask(send("a")).unwrap();
+    driver.rest();
+    let end = driver.partition.log().end();
+    let mut now = moment(driver.now);
+    let mut proven = |now| {
+        let (mut none, mut replies) = (VecDeque::new(), Vec::new());
+        driver.partition.turn(now, &mut none, &mut replies);
+        driver.jobs(&mut replies);
+        let due = driver.partition.next_wake();
+        (inspect(&driver.storage).unwrap().durable, due)
+    };
+    now.time = now.time.plus_seconds(2 * 3600);
+    let (durable, due) = proven(now);
+    assert!(durable < end, "the log has rested for no time");
+    assert_eq!((due.time, due.boot), (None, Some(now.boot.plus_ms(100))));
+    now.boot = now.boot.plus_ms(100);
+    assert_eq!(proven(now).0, end);
+    now.time = now.time.plus_seconds(3600);
+    let (_, due) = proven(now);
+    assert!(due.boot > Some(now.boot), "nothing is due at once: {due:?}");
 }
 
 #[test]
@@ -493,7 +519,7 @@ fn a_full_disk_is_not_tried_all_the_time() {
     assert!(driver.partition.is_out_of_space());
     driver.now = driver.now.plus_seconds(5);
     driver.rest();
-    let wake = driver.partition.next_wake().unwrap();
+    let wake = next_wake(&driver.partition).unwrap();
     assert!(
         wake >= driver.now.plus_ms(100),
         "an expired message must not make it spin"
@@ -514,7 +540,7 @@ fn a_large_full_disk_is_walked_seldom_and_still_freed_under_load() {
     while !commands.is_empty() {
         driver
             .partition
-            .turn(driver.now, &mut commands, &mut replies);
+            .turn(moment(driver.now), &mut commands, &mut replies);
         driver.jobs(&mut replies);
     }
     assert!(replies.iter().all(|(_, reply)| reply.is_ok()));

@@ -1,8 +1,25 @@
 //! Commands for tests.
 
 use bytes::Bytes;
+use kew_broker::{Moment, Partition};
 use kew_engine::storage::{ReceivedMessage, StorageCommand};
-use kew_engine::{BodyEncoding, Command, EntityName, VisibilityTimeout};
+use kew_engine::{BodyEncoding, Command, EntityName, Timestamp, VisibilityTimeout};
+use kew_log::BootTime;
+
+/// The moment at which both clocks show this.
+pub(crate) fn moment(now: Timestamp) -> Moment {
+    Moment {
+        time: now,
+        boot: BootTime::ZERO.plus_ms(now.as_ms()),
+    }
+}
+
+/// When a partition wants its next turn, if both clocks show the same.
+pub(crate) fn next_wake<T>(partition: &Partition<T>) -> Option<Timestamp> {
+    let due = partition.next_wake();
+    let ms = |boot: BootTime| Timestamp::from_ms(boot.as_us().div_ceil(1000));
+    due.time.into_iter().chain(due.boot.map(ms)).min()
+}
 
 pub(crate) fn queue() -> EntityName {
     EntityName::storage_queue("acct", "jobs")

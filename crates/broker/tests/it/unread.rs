@@ -15,6 +15,7 @@ use crate::bus::{
     settle,
 };
 use crate::partition::Driver;
+use crate::support::moment;
 
 fn steps() -> EntityName {
     EntityName {
@@ -146,7 +147,7 @@ impl Reading {
             now,
         } = &mut self.driver;
         loop {
-            partition.turn(*now, &mut self.commands, &mut self.answers);
+            partition.turn(moment(*now), &mut self.commands, &mut self.answers);
             while let Some(job) = partition.next_job() {
                 if job.kind() == JobKind::Load {
                     self.loads.push_back(job);
@@ -497,7 +498,7 @@ fn a_message_is_received_and_deleted_in_the_turn_of_its_send() {
     let mut driver = driver();
     let mut commands = VecDeque::from([(1, send("body")), (2, receive_and_delete(1))]);
     let mut replies = Vec::new();
-    let now = driver.now;
+    let now = moment(driver.now);
     driver.partition.turn(now, &mut commands, &mut replies);
     driver.jobs(&mut replies);
     let (_, reply) = replies.pop().unwrap();

@@ -40,7 +40,7 @@ pub use decide::Behind;
 pub(crate) use decide::{DueSpent, DueStep, Ground, HandOut, Turn};
 pub use event::BusFact;
 pub(crate) use message::{Message, Release, sent};
-pub use options::{BusQueueOptions, EntityStatus, InvalidOption};
+pub use options::{BusQueueOptions, EntityStatus, FixedOption, InvalidOption, RangedOption};
 pub use outcome::{
     BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,
     DeliveredMessage, ListedSessions, PartRefusal, PeekedBusMessage, Purged, ResubmitVerdict,

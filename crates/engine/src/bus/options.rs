@@ -1,6 +1,11 @@
 //! The settings of a queue, with their documented ranges.
 
+use std::fmt;
+use std::ops::RangeInclusive;
+
 use thiserror::Error;
+
+use super::room::NAME_SIZE_BYTES_MAX;
 
 /// No limit: the longest time that the service writes.
 const UNLIMITED_MS: u64 = u64::MAX;
@@ -76,16 +81,134 @@ pub struct BusQueueOptions {
 /// The largest description.
 const DESCRIPTION_SIZE_BYTES_MAX: usize = 64 * 1024;
 
+/// A setting with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangedOption {
+    /// [`BusQueueOptions::lock_duration_ms`].
+    LockDuration,
+    /// [`BusQueueOptions::max_delivery_count`].
+    MaxDeliveryCount,
+    /// [`BusQueueOptions::default_time_to_live_ms`].
+    DefaultTimeToLive,
+    /// [`BusQueueOptions::duplicate_window_ms`].
+    DuplicateWindow,
+    /// [`BusQueueOptions::auto_delete_on_idle_ms`].
+    AutoDeleteOnIdle,
+    /// [`BusQueueOptions::size_bytes_max`].
+    Size,
+    /// [`BusQueueOptions::message_size_bytes_max`].
+    MessageSize,
+    /// [`BusQueueOptions::description`].
+    Description,
+    /// The name of the queue.
+    NameLength,
+}
+
+/// What a refusal says of a setting.
+struct Described {
+    name: &'static str,
+    unit: &'static str,
+    range: RangeInclusive<u64>,
+    /// The range, as users read it.
+    allowed: &'static str,
+}
+
+impl RangedOption {
+    /// The name as the service has it, the unit, and the range.
+    fn described(self) -> Described {
+        let (name, unit, range, allowed) = match self {
+            Self::LockDuration => ("LockDuration", " ms", 5_000..=300_000, "5 s to 5 min"),
+            Self::MaxDeliveryCount => {
+                let counts = 1..=u64::from(i32::MAX.unsigned_abs());
+                ("MaxDeliveryCount", "", counts, "1 to 2147483647")
+            }
+            Self::DefaultTimeToLive => {
+                let name = "DefaultMessageTimeToLive";
+                (name, " ms", 1000..=u64::MAX, "at least 1 s")
+            }
+            Self::DuplicateWindow => {
+                let name = "DuplicateDetectionHistoryTimeWindow";
+                (name, " ms", 20_000..=7 * 24 * 3_600_000, "20 s to 7 days")
+            }
+            Self::AutoDeleteOnIdle => {
+                let range = 300_000..=u64::MAX;
+                ("AutoDeleteOnIdle", " ms", range, "at least 5 min")
+            }
+            Self::Size => {
+                let name = "MaxSizeInMegabytes";
+                (name, " bytes", 1..=1 << 50, "1 byte to 1 PiB")
+            }
+            Self::MessageSize => {
+                let name = "MaxMessageSizeInKilobytes";
+                (name, " bytes", 1..=1024 * 1024, "1 byte to 1 MiB")
+            }
+            Self::Description => {
+                let range = 0..=DESCRIPTION_SIZE_BYTES_MAX as u64;
+                ("description", " bytes", range, "at most 64 KiB")
+            }
+            Self::NameLength => {
+                let range = 0..=NAME_SIZE_BYTES_MAX as u64;
+                let allowed = "at most 260 bytes in UTF-8";
+                ("the name's length", " bytes", range, allowed)
+            }
+        };
+        Described {
+            name,
+            unit,
+            range,
+            allowed,
+        }
+    }
+
+    /// Refuses a value outside the range.
+    pub(super) fn check(self, value: u64) -> Result<(), InvalidOption> {
+        match self.described().range.contains(&value) {
+            true => Ok(()),
+            false => Err(InvalidOption {
+                option: self,
+                value,
+            }),
+        }
+    }
+}
+
 /// A setting outside its range.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{option} is {value}, and must be {allowed}")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub struct InvalidOption {
     /// The setting.
-    pub option: &'static str,
-    /// The value given, with its unit.
-    pub value: Box<str>,
-    /// The allowed values.
-    pub allowed: &'static str,
+    pub option: RangedOption,
+    /// The value given.
+    pub value: u64,
+}
+
+impl fmt::Display for InvalidOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Described {
+            name,
+            unit,
+            allowed,
+            ..
+        } = self.option.described();
+        write!(f, "{name} is {}{unit}, and must be {allowed}", self.value)
+    }
+}
+
+/// A setting that is fixed at creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FixedOption {
+    /// [`BusQueueOptions::requires_session`].
+    RequiresSession,
+    /// Whether there is a [`BusQueueOptions::duplicate_window_ms`].
+    RequiresDuplicateDetection,
+}
+
+impl fmt::Display for FixedOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RequiresSession => "RequiresSession",
+            Self::RequiresDuplicateDetection => "RequiresDuplicateDetection",
+        })
+    }
 }
 
 impl Default for BusQueueOptions {
@@ -112,77 +235,16 @@ impl Default for BusQueueOptions {
 impl BusQueueOptions {
     /// Checks every range.
     pub fn check(&self) -> Result<(), InvalidOption> {
-        let within = |option, value: u64, unit, range: std::ops::RangeInclusive<u64>, allowed| {
-            if range.contains(&value) {
-                Ok(())
-            } else {
-                Err(InvalidOption {
-                    option,
-                    value: format!("{value}{unit}").into(),
-                    allowed,
-                })
-            }
-        };
-        within(
-            "LockDuration",
-            self.lock_duration_ms,
-            " ms",
-            5_000..=300_000,
-            "5 s to 5 min",
-        )?;
-        let counts = 1..=u64::from(i32::MAX.unsigned_abs());
-        within(
-            "MaxDeliveryCount",
-            self.max_delivery_count.into(),
-            "",
-            counts,
-            "1 to 2147483647",
-        )?;
-        within(
-            "DefaultMessageTimeToLive",
-            self.default_time_to_live_ms,
-            " ms",
-            1000..=u64::MAX,
-            "at least 1 s",
-        )?;
+        RangedOption::LockDuration.check(self.lock_duration_ms)?;
+        RangedOption::MaxDeliveryCount.check(self.max_delivery_count.into())?;
+        RangedOption::DefaultTimeToLive.check(self.default_time_to_live_ms)?;
         if let Some(window_ms) = self.duplicate_window_ms {
-            let range = 20_000..=7 * 24 * 3_600_000;
-            within(
-                "DuplicateDetectionHistoryTimeWindow",
-                window_ms,
-                " ms",
-                range,
-                "20 s to 7 days",
-            )?;
+            RangedOption::DuplicateWindow.check(window_ms)?;
         }
-        within(
-            "AutoDeleteOnIdle",
-            self.auto_delete_on_idle_ms,
-            " ms",
-            300_000..=u64::MAX,
-            "at least 5 min",
-        )?;
-        within(
-            "MaxSizeInMegabytes",
-            self.size_bytes_max,
-            " bytes",
-            1..=1 << 50,
-            "1 byte to 1 PiB",
-        )?;
-        within(
-            "MaxMessageSizeInKilobytes",
-            self.message_size_bytes_max,
-            " bytes",
-            1..=1024 * 1024,
-            "1 byte to 1 MiB",
-        )?;
-        within(
-            "description",
-            self.description.len() as u64,
-            " bytes",
-            0..=DESCRIPTION_SIZE_BYTES_MAX as u64,
-            "at most 64 KiB",
-        )
+        RangedOption::AutoDeleteOnIdle.check(self.auto_delete_on_idle_ms)?;
+        RangedOption::Size.check(self.size_bytes_max)?;
+        RangedOption::MessageSize.check(self.message_size_bytes_max)?;
+        RangedOption::Description.check(self.description.len() as u64)
     }
 
     /// The size up to which changes to properties are accepted. A receiver of a full queue can still say why
@@ -192,11 +254,11 @@ impl BusQueueOptions {
     }
 
     /// The first setting that differs and is fixed at creation.
-    pub(crate) fn unchangeable(&self, other: &Self) -> Option<&'static str> {
+    pub(crate) fn unchangeable(&self, other: &Self) -> Option<FixedOption> {
         if self.requires_session != other.requires_session {
-            return Some("RequiresSession");
+            return Some(FixedOption::RequiresSession);
         }
         (self.duplicate_window_ms.is_some() != other.duplicate_window_ms.is_some())
-            .then_some("RequiresDuplicateDetection")
+            .then_some(FixedOption::RequiresDuplicateDetection)
     }
 }

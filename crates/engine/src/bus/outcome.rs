@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{BusMessageState, BusQueueOptions, DeadLetterCause, InvalidOption};
+use super::{BusMessageState, BusQueueOptions, DeadLetterCause, FixedOption, InvalidOption};
 use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
 
 /// The answer to a request that was carried out.
@@ -357,7 +357,7 @@ pub enum BusRefusal {
     #[error("{option} cannot be changed once the queue is there")]
     UnchangeableOption {
         /// The setting.
-        option: &'static str,
+        option: FixedOption,
     },
     /// The queue is disabled for sending or for receiving.
     #[error("the messaging entity '{queue}' is disabled for this operation")]

@@ -4,7 +4,7 @@
 //! can write, and these limits bound the size of a command.
 
 use super::message::{Message, OVERLAYS_MAX};
-use super::{BusRefusal, InvalidOption};
+use super::{BusRefusal, RangedOption};
 
 /// The most messages, locks or numbers in one command.
 pub const ITEMS_MAX: usize = 5000;
@@ -41,7 +41,7 @@ pub(super) const TAKEN_SIZE_BYTES: u64 = 192;
 /// The longest name of a queue.
 ///
 /// Source: Service Bus quotas: 260 characters.
-const NAME_SIZE_BYTES_MAX: usize = 260;
+pub(super) const NAME_SIZE_BYTES_MAX: usize = 260;
 /// The most bytes of effects that add a message in one place and end it in another, besides changes to its
 /// properties and texts.
 pub(super) const MOVED_SIZE_BYTES: u64 = 160;
@@ -171,12 +171,6 @@ pub(super) fn check_session_id(size_bytes: usize) -> Result<(), BusRefusal> {
 
 /// Dead letters carry the name of their queue, and what moves has room for so much.
 pub(super) fn check_name(name: &str) -> Result<(), BusRefusal> {
-    if name.len() > NAME_SIZE_BYTES_MAX {
-        return Err(BusRefusal::from(InvalidOption {
-            option: "the name's length",
-            value: format!("{} bytes", name.len()).into(),
-            allowed: "at most 260 bytes in UTF-8",
-        }));
-    }
+    RangedOption::NameLength.check(name.len() as u64)?;
     Ok(())
 }

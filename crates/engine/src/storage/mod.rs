@@ -13,7 +13,7 @@ mod entity;
 pub(crate) mod event;
 mod limits;
 pub(crate) mod message;
-mod metadata;
+pub(crate) mod metadata;
 mod outcome;
 pub(crate) mod policy;
 mod queues;

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kew_broker::{OpenPartitionError, Partition, Reply, TurnEnd};
+use kew_broker::{Moment, OpenPartitionError, Partition, Reply, TurnEnd};
 use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, Timestamp};
-use kew_log::{FaultyStorage, Job, JobKind, Recovery};
+use kew_log::{BootTime, FaultyStorage, Job, JobKind, Recovery};
 
 use super::bus;
 use super::clients::Clients;
@@ -24,6 +24,8 @@ pub(super) struct Host {
     tape: Tape,
     setting: Setting,
     now: Timestamp,
+    /// When this life of the process began.
+    opened_at: Timestamp,
     commands: VecDeque<(u64, Command)>,
     /// Slow jobs that wait for the next step.
     later: VecDeque<Job>,
@@ -61,6 +63,9 @@ const TURNS_MAX: u32 = 1000;
 const OPENINGS_MAX: u32 = 5;
 const OPENING_PAUSE_MS: u64 = 100;
 
+/// How long a machine takes before it starts the process.
+const BOOT_MS: u64 = 3000;
+
 /// When every world begins.
 pub(super) const BEGINNING: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
@@ -78,6 +83,7 @@ impl Host {
         match seam::open(&tape, setting.options(), entropy, secret, now) {
             Ok((partition, recovery)) => Ok(Self {
                 now: now.max(partition.state().last_event_at()),
+                opened_at: now.max(partition.state().last_event_at()),
                 clients,
                 partition,
                 tape,
@@ -189,9 +195,18 @@ impl Host {
         let mut replies = Vec::new();
         let end = self
             .partition
-            .turn(self.now, &mut self.commands, &mut replies);
+            .turn(self.moment(), &mut self.commands, &mut replies);
         self.take_in(replies)?;
         Ok(end)
+    }
+
+    /// Now. Each process begins soon after its machine, so the machine's time begins anew with each life.
+    fn moment(&self) -> Moment {
+        let since_ms = self.now.as_ms() - self.opened_at.as_ms();
+        Moment {
+            time: self.now,
+            boot: BootTime::ZERO.plus_ms(BOOT_MS + since_ms),
+        }
     }
 
     fn run_jobs(&mut self) -> Result<(), Violation> {

@@ -231,7 +231,8 @@ impl World {
         let mut commands: VecDeque<(u64, Command)> = commands.into_iter().collect();
         let mut replies = Vec::new();
         loop {
-            self.partition.turn(self.now, &mut commands, &mut replies);
+            let moment = self.moment();
+            self.partition.turn(moment, &mut commands, &mut replies);
             while let Some(job) = self.partition.next_job() {
                 let outcome = seam::carry_out(job, &Disk(&self.storage));
                 let completed = self.partition.complete(outcome, &mut replies);

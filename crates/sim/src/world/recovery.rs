@@ -120,6 +120,8 @@ impl World {
             }
             Crash::PowerCut => {
                 self.report.power_cuts += 1;
+                // The machine is booted anew.
+                self.reading.boot_us = 0;
                 self.storage.crash(&mut |end| disk.below_u32(end.max(1)))
             }
         };
@@ -246,7 +248,8 @@ impl World {
         self.recycled_segments = 0;
         let reading = altered(Seam::Reading, self.reading);
         self.clock = Clock::start(reading, self.partition.state().last_event_at());
-        self.now = self.clock.now(reading);
+        let now = self.clock.now(reading);
+        (self.now, self.boot) = (now.time, now.boot);
         self.timekeeping = Timekeeping::start(self.reading, self.now);
     }
 }

@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use kew_engine::{BodyLocation, Timestamp};
+use kew_engine::BodyLocation;
+use kew_log::BootTime;
 
 use super::JOB_SIZE_BYTES;
 use crate::Target;
@@ -27,7 +28,7 @@ struct OfQueue {
     reading_bytes: u64,
     held: BTreeSet<BodyLocation>,
     size_bytes: u64,
-    used_at: Timestamp,
+    used_at: BootTime,
 }
 
 impl OfQueue {
@@ -64,7 +65,7 @@ impl Ahead {
     }
 
     /// Asks for bodies of a queue, in order.
-    pub(super) fn ask(&mut self, target: Target, bodies: Vec<BodyLocation>, now: Timestamp) {
+    pub(super) fn ask(&mut self, target: Target, bodies: Vec<BodyLocation>, now: BootTime) {
         let Some(first) = bodies.first() else {
             return;
         };
@@ -142,7 +143,7 @@ impl Ahead {
     }
 
     /// Notes that a queue makes use of it, up to a body in the log.
-    pub(super) fn note_use(&mut self, target: Target, last: BodyLocation, now: Timestamp) {
+    pub(super) fn note_use(&mut self, target: Target, last: BodyLocation, now: BootTime) {
         if let Some(of) = self.queues.get_mut(&target) {
             of.used_at = now;
             while of.asked.front().is_some_and(|first| *first <= last) {
@@ -168,7 +169,7 @@ impl Ahead {
     }
 
     /// Takes what queues hold that have not used it for a while.
-    pub(super) fn take_unused(&mut self, now: Timestamp) -> BTreeSet<BodyLocation> {
+    pub(super) fn take_unused(&mut self, now: BootTime) -> BTreeSet<BodyLocation> {
         let is_unused = |of: &OfQueue| of.used_at.plus_ms(UNUSED_MS).has_passed(now);
         let unused = self.queues.iter().filter(|(_, of)| is_unused(of));
         let unused: Vec<Target> = unused.map(|(target, _)| *target).collect();
@@ -185,11 +186,11 @@ impl Ahead {
     }
 
     /// When [`take_unused`](Self::take_unused) has something to take, if nothing is used until then.
-    pub(super) fn unused_at(&self) -> Timestamp {
+    pub(super) fn unused_at(&self) -> BootTime {
         let queues = self.queues.values();
         let held = queues.filter(|of| !of.held.is_empty() || !of.asked.is_empty());
         let first = held.map(|of| of.used_at.plus_ms(UNUSED_MS)).min();
-        first.unwrap_or(Timestamp::NEVER)
+        first.unwrap_or(BootTime::NEVER)
     }
 
     fn subtract(&mut self, target: Target, taken: &BTreeSet<BodyLocation>) {

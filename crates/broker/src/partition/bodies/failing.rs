@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use kew_engine::{BodyLocation, Timestamp};
+use kew_engine::BodyLocation;
+use kew_log::BootTime;
 
 use crate::partition::loads::RETRY_INTERVAL_MS;
 
@@ -24,8 +25,8 @@ const KEPT_MS: u64 = 10 * RETRY_INTERVAL_MS;
 #[derive(Clone, Copy, Debug)]
 struct Failure {
     count: u32,
-    /// [`Timestamp::NEVER`] until the turn after the last try, which knows the time.
-    until: Timestamp,
+    /// [`BootTime::NEVER`] until the turn after the last try, which knows the time.
+    until: BootTime,
 }
 
 impl Failure {
@@ -40,20 +41,20 @@ impl Failure {
 pub(super) struct Failing {
     bodies: HashMap<BodyLocation, Failure>,
     /// Those whose pause has an end.
-    by_end: BTreeSet<(Timestamp, BodyLocation)>,
+    by_end: BTreeSet<(BootTime, BodyLocation)>,
     /// Those that failed since the last turn.
     failed: Vec<BodyLocation>,
 }
 
 impl Failing {
     /// Whether a body could not be read a moment ago.
-    pub(super) fn rests(&self, body: BodyLocation, now: Timestamp) -> bool {
+    pub(super) fn rests(&self, body: BodyLocation, now: BootTime) -> bool {
         let failure = self.bodies.get(&body);
         failure.is_some_and(|it| !it.is_over() && !it.until.has_passed(now))
     }
 
     /// Whether a body counts as damaged because it could not be read too often.
-    pub(super) fn is_damaged(&self, body: BodyLocation, now: Timestamp) -> bool {
+    pub(super) fn is_damaged(&self, body: BodyLocation, now: BootTime) -> bool {
         let failure = self.bodies.get(&body);
         failure.is_some_and(|it| it.is_over() && !it.until.has_passed(now))
     }
@@ -72,7 +73,7 @@ impl Failing {
     }
 
     /// Begins the pauses of what failed since the last turn: a read may take longer than a pause before it fails.
-    pub(super) fn begin_turn(&mut self, now: Timestamp) {
+    pub(super) fn begin_turn(&mut self, now: BootTime) {
         for body in std::mem::take(&mut self.failed) {
             if let Some(failure) = self.bodies.get_mut(&body) {
                 let pause_ms = match failure.is_over() {
@@ -86,23 +87,23 @@ impl Failing {
     }
 
     /// Notes that a body could not be read. Returns whether it counts as damaged now.
-    pub(super) fn note(&mut self, body: BodyLocation, counts: bool, now: Timestamp) -> bool {
+    pub(super) fn note(&mut self, body: BodyLocation, counts: bool, now: BootTime) -> bool {
         if !self.has(body) && !self.has_room(now) {
             return false;
         }
         let failure = self.bodies.entry(body).or_insert(Failure {
             count: 0,
-            until: Timestamp::NEVER,
+            until: BootTime::NEVER,
         });
         self.by_end.remove(&(failure.until, body));
         failure.count += u32::from(counts);
-        failure.until = Timestamp::NEVER;
+        failure.until = BootTime::NEVER;
         self.failed.push(body);
         failure.is_over()
     }
 
     /// Makes room for one more, if there is an old one that nobody has tried again.
-    fn has_room(&mut self, now: Timestamp) -> bool {
+    fn has_room(&mut self, now: BootTime) -> bool {
         if self.bodies.len() < FAILING_MAX {
             return true;
         }
@@ -136,8 +137,8 @@ mod tests {
         }
     }
 
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::from_ms(ms)
+    fn at(ms: u64) -> BootTime {
+        BootTime::ZERO.plus_ms(ms)
     }
 
     /// A whole file that cannot be read: each of its bodies is counted.

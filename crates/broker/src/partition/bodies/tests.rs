@@ -169,13 +169,13 @@ fn what_is_read_ahead_is_bounded_and_shared() {
     // Another queue does not drop them while they are used.
     bodies.ask_behind(200, 200, 200 << 32);
     assert!(read.iter().all(|body| bodies.get(*body).is_some()));
-    bodies.begin_turn(Timestamp::from_ms(UNUSED_MS - 1));
+    bodies.begin_turn(BootTime::ZERO.plus_ms(UNUSED_MS - 1));
     assert!(bodies.ahead.size_bytes() > 0);
-    assert_eq!(bodies.unused_at(), Timestamp::from_ms(UNUSED_MS));
-    bodies.begin_turn(Timestamp::from_ms(UNUSED_MS));
+    assert_eq!(bodies.unused_at(), BootTime::ZERO.plus_ms(UNUSED_MS));
+    bodies.begin_turn(BootTime::ZERO.plus_ms(UNUSED_MS));
     assert_eq!(bodies.held_bytes(), QUEUES << 10, "what commands need");
     assert_eq!(bodies.ahead.size_bytes(), 0);
-    assert_eq!(bodies.unused_at(), Timestamp::NEVER);
+    assert_eq!(bodies.unused_at(), BootTime::NEVER);
 }
 
 /// What others have taken in the meantime is dropped when the queue misses something again, and makes room.
@@ -213,7 +213,7 @@ fn what_is_not_used_for_a_while_makes_room() {
     }
     assert!(bodies.ahead.size_bytes() > AHEAD_SIZE_BYTES_MAX / 2);
     // The clock of the turn is not asked: what is unused goes when others need the room.
-    bodies.now = Timestamp::from_ms(UNUSED_MS);
+    bodies.now = BootTime::ZERO.plus_ms(UNUSED_MS);
     bodies.ask_behind(9, 9, 9 << 32);
     let (read, _) = bodies.read_all();
     assert!(read.len() > 1, "something is read ahead");

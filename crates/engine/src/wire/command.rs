@@ -1,0 +1,133 @@
+//! Commands, except those of the two services.
+
+use super::bus_command::{bus_command, put_bus_command};
+use super::received::{Received, put_flag, put_list};
+use super::storage::{put_storage_command, storage_command};
+use crate::catalogue::account::{account, put_account};
+use crate::command::Command;
+use crate::moves::{BodyToMove, Holder};
+use crate::table::codec::run_length;
+use crate::vocabulary::Place;
+use crate::vocabulary::codec::{DecodeError, put_bytes, put_str, put_varint};
+use crate::vocabulary::elements::{incarnation, location, put_location, put_service, service};
+
+pub(super) fn put_command(out: &mut Vec<u8>, command: &Command) {
+    match command {
+        Command::Initialize { secret, run_length } => {
+            out.push(1);
+            out.extend_from_slice(secret);
+            put_varint(out, run_length.as_u64());
+        }
+        Command::SetServiceProperties {
+            service,
+            account,
+            properties,
+        } => {
+            out.push(2);
+            put_service(out, *service);
+            put_str(out, account);
+            put_bytes(out, properties);
+        }
+        Command::ReadServiceProperties { service, account } => {
+            out.push(3);
+            put_service(out, *service);
+            put_str(out, account);
+        }
+        Command::PutAccount { account, is_new } => {
+            out.push(4);
+            put_account(out, account);
+            put_flag(out, *is_new);
+        }
+        Command::RemoveAccount {
+            account,
+            with_queues,
+        } => {
+            out.push(5);
+            put_str(out, account);
+            put_flag(out, *with_queues);
+        }
+        Command::ListAccounts => out.push(6),
+        Command::MoveBodies { bodies } => {
+            out.push(7);
+            put_list(out, bodies, put_body_to_move);
+        }
+        Command::Storage(command) => {
+            out.push(8);
+            put_storage_command(out, command);
+        }
+        Command::Bus(command) => {
+            out.push(9);
+            put_bus_command(out, command);
+        }
+    }
+}
+
+pub(super) fn command(r: &mut Received<'_>) -> Result<Command, DecodeError> {
+    Ok(match r.u8()? {
+        1 => Command::Initialize {
+            secret: r.array()?,
+            run_length: run_length(r)?,
+        },
+        2 => Command::SetServiceProperties {
+            service: service(r)?,
+            account: r.text()?,
+            properties: r.body()?,
+        },
+        3 => Command::ReadServiceProperties {
+            service: service(r)?,
+            account: r.text()?,
+        },
+        4 => Command::PutAccount {
+            account: account(r)?,
+            is_new: r.flag()?,
+        },
+        5 => Command::RemoveAccount {
+            account: r.text()?,
+            with_queues: r.flag()?,
+        },
+        6 => Command::ListAccounts,
+        7 => Command::MoveBodies {
+            bodies: r.list(body_to_move)?,
+        },
+        8 => Command::Storage(storage_command(r)?),
+        9 => Command::Bus(bus_command(r)?),
+        _ => return Err(r.error("command that is not known")),
+    })
+}
+
+fn put_body_to_move(out: &mut Vec<u8>, body: &BodyToMove) {
+    match &body.holder {
+        Holder::Message(place) => {
+            out.push(1);
+            put_varint(out, place.entity.as_u64());
+            put_varint(out, place.number.as_u64());
+        }
+        Holder::Session { queue, session } => {
+            out.push(2);
+            put_varint(out, queue.as_u64());
+            put_str(out, session);
+        }
+    }
+    put_location(out, body.from);
+    put_bytes(out, &body.body);
+    put_varint(out, body.event_size_bytes);
+}
+
+fn body_to_move(r: &mut Received<'_>) -> Result<BodyToMove, DecodeError> {
+    Ok(BodyToMove {
+        holder: match r.u8()? {
+            1 => Holder::Message(Place {
+                entity: incarnation(r)?,
+                number: r.sequence_number()?,
+            }),
+            2 => Holder::Session {
+                queue: incarnation(r)?,
+                session: r.text()?,
+            },
+            _ => return Err(r.error("holder of a body that is not known")),
+        },
+        from: location(r)?,
+        body: r.body()?,
+        event_size_bytes: r.varint()?,
+    })
+}

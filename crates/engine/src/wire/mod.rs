@@ -1,0 +1,88 @@
+//! Commands, outcomes and refusals as bytes, for a partition that another process runs.
+//!
+//! A frame has a version, a kind, the number of its command, and the value. Each variant of an enum has a tag that is
+//! written out, and each match is exhaustive: a new variant does not compile until it has a tag. A tag is never used
+//! for anything else, so `tests/golden/wire-1.txt` only grows. What travels is what the types say; nothing here
+//! decides whether the other side may ask for it.
+//!
+//! Decoding never panics, and takes no more memory than a multiple of what it was given. Bodies are slices of that.
+//!
+//! Nothing in the product calls this yet: see section 8 of `docs/core.md`.
+
+mod bus_answer;
+mod bus_command;
+mod bus_refusal;
+mod command;
+mod outcome;
+mod received;
+mod storage;
+
+use bytes::Bytes;
+
+use self::received::Received;
+use crate::command::Command;
+use crate::outcome::{Outcome, Refusal};
+use crate::vocabulary::DecodeError;
+use crate::vocabulary::codec::put_varint;
+
+/// The version of these bytes. Both ends of a connection use the lower one of theirs.
+pub const VERSION: u8 = 1;
+
+/// What travels in one piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The number of the command on its connection. Its answer has the same.
+    pub number: u64,
+    /// What it carries.
+    pub value: Value,
+}
+
+/// What a frame carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Something to carry out.
+    Command(Command),
+    /// The answer to a command that was carried out.
+    Outcome(Outcome),
+    /// Why a command was not carried out.
+    Refusal(Refusal),
+}
+
+impl Frame {
+    /// Appends the bytes of the frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        out.push(match &self.value {
+            Value::Command(_) => 1,
+            Value::Outcome(_) => 2,
+            Value::Refusal(_) => 3,
+        });
+        put_varint(out, self.number);
+        match &self.value {
+            Value::Command(command) => command::put_command(out, command),
+            Value::Outcome(outcome) => outcome::put_outcome(out, outcome),
+            Value::Refusal(refusal) => outcome::put_refusal(out, refusal),
+        }
+    }
+
+    /// Reads a frame, which must be all of the bytes. Bodies are slices of them.
+    pub fn decode(bytes: &Bytes) -> Result<Self, DecodeError> {
+        let mut r = Received::new(bytes);
+        if r.u8()? != VERSION {
+            return Err(r.error("frame of a version that is not known"));
+        }
+        let kind = r.u8()?;
+        let number = r.varint()?;
+        let value = match kind {
+            1 => Value::Command(command::command(&mut r)?),
+            2 => Value::Outcome(outcome::outcome(&mut r)?),
+            3 => Value::Refusal(outcome::refusal(&mut r)?),
+            _ => return Err(r.error("kind of a frame that is not known")),
+        };
+        r.finish()?;
+        Ok(Self { number, value })
+    }
+}
+
+#[cfg(test)]
+mod tests;

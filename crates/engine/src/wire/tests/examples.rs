@@ -1,0 +1,812 @@
+//! An example of each variant of what travels. Each `after` names the next one: a new variant does not compile until
+//! it has a place, and `every_tag_has_an_example` fails until that place is reached.
+
+use bytes::Bytes;
+
+use crate::bus::{
+    BatchDeleted, BreakTarget, BusCommand, BusMessage, BusMessageState, BusOutcome, BusQueueCounts,
+    BusQueueOptions, BusQueueView, BusRefusal, ClearedStates, DeadLetterCause, DeferredRead,
+    DeliveredMessage, Disposition, EntityStatus, FixedOption, InvalidOption, ListedSessions,
+    PartRefusal, PeekedBusMessage, Purge, Purged, RangedOption, ReceiveMode, Resubmission,
+    Resubmit, ResubmitVerdict, SessionChoice, SessionLock, TransactionPart, TransactionWork,
+    Verdict,
+};
+use crate::storage::{
+    AccessPolicies, AccessPolicy, ListedQueue, PeekedMessage, PolicyTime, QueuePage, QueueView,
+    ReceivedMessage, SentMessage, StorageCommand, StorageOutcome, StorageRefusal,
+};
+use crate::{
+    AccountQuota, AccountRecord, AccountSecret, BodyEncoding, BodyLocation, BodyToMove, Command,
+    EntityName, Holder, Incarnation, Outcome, Place, QuotaLimit, Refusal, RunLength,
+    SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,
+};
+
+/// All examples of a type, in the order of their tags.
+fn all<T>(first: T, after: impl Fn(&T) -> Option<T>) -> Vec<T> {
+    std::iter::successors(Some(first), after).collect()
+}
+
+pub(super) fn commands() -> Vec<Command> {
+    let first = Command::Initialize {
+        secret: [7; 16],
+        run_length: RunLength::DEFAULT,
+    };
+    let all = all(first, after_command).into_iter();
+    all.flat_map(|command| match command {
+        Command::Storage(first) => self::all(first, after_storage_command)
+            .into_iter()
+            .map(Command::Storage)
+            .collect(),
+        Command::Bus(first) => self::all(first, after_bus_command)
+            .into_iter()
+            .map(Command::Bus)
+            .collect(),
+        other => vec![other],
+    })
+    .collect()
+}
+
+pub(super) fn outcomes() -> Vec<Outcome> {
+    let all = all(Outcome::Initialized, after_outcome).into_iter();
+    all.flat_map(|outcome| match outcome {
+        Outcome::Storage(first) => self::all(first, after_storage_outcome)
+            .into_iter()
+            .map(Outcome::Storage)
+            .collect(),
+        Outcome::Bus(first) => self::all(first, after_bus_outcome)
+            .into_iter()
+            .map(Outcome::Bus)
+            .collect(),
+        other => vec![other],
+    })
+    .collect()
+}
+
+pub(super) fn refusals() -> Vec<Refusal> {
+    let all = all(Refusal::AlreadyInitialized, after_refusal).into_iter();
+    all.flat_map(|refusal| match refusal {
+        Refusal::Storage(first) => self::all(first, after_storage_refusal)
+            .into_iter()
+            .map(Refusal::Storage)
+            .collect(),
+        Refusal::Bus(first) => self::all(first, after_bus_refusal)
+            .into_iter()
+            .chain(all_option_refusals())
+            .map(Refusal::Bus)
+            .collect(),
+        other => vec![other],
+    })
+    .collect()
+}
+
+fn queue() -> EntityName {
+    EntityName::storage_queue("account", "jobs")
+}
+
+fn bus_queue() -> EntityName {
+    EntityName {
+        service: Service::ServiceBus,
+        account: "namespace".into(),
+        name: "orders".into(),
+    }
+}
+
+fn token(byte: u8) -> Token {
+    Token::from_bytes([byte; 16])
+}
+
+fn number(number: u64) -> SequenceNumber {
+    SequenceNumber::named(number)
+}
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_ms(1_700_000_000_000 + ms)
+}
+
+fn body() -> Bytes {
+    Bytes::from_static(b"body")
+}
+
+fn place(record: u64) -> BodyLocation {
+    BodyLocation {
+        record,
+        offset: 300,
+        length: 5,
+    }
+}
+
+fn account(name: &str) -> AccountRecord {
+    let key = |byte| AccountSecret::new(&[byte; 4]).expect("a key of 4 bytes");
+    AccountRecord {
+        name: name.into(),
+        keys: [key(1), key(2)],
+        quota: AccountQuota {
+            queues_max: Some(10),
+            size_bytes_max: None,
+        },
+        is_disabled: true,
+    }
+}
+
+fn policies() -> AccessPolicies {
+    let policy = AccessPolicy {
+        id: "reader".into(),
+        start: None,
+        expiry: Some(PolicyTime(17_000_000_000_000_000)),
+        permissions: Some("r".into()),
+    };
+    AccessPolicies::new(vec![policy]).expect("one with an id")
+}
+
+fn after_command(command: &Command) -> Option<Command> {
+    Some(match command {
+        Command::Initialize { .. } => Command::SetServiceProperties {
+            service: Service::QueueStorage,
+            account: "account".into(),
+            properties: Bytes::from_static(b"properties"),
+        },
+        Command::SetServiceProperties { .. } => Command::ReadServiceProperties {
+            service: Service::ServiceBus,
+            account: "account".into(),
+        },
+        Command::ReadServiceProperties { .. } => Command::PutAccount {
+            account: account("account"),
+            is_new: true,
+        },
+        Command::PutAccount { .. } => Command::RemoveAccount {
+            account: "account".into(),
+            with_queues: false,
+        },
+        Command::RemoveAccount { .. } => Command::ListAccounts,
+        Command::ListAccounts => Command::MoveBodies {
+            bodies: all(
+                Holder::Message(Place {
+                    entity: Incarnation::new(3),
+                    number: number(200),
+                }),
+                after_holder,
+            )
+            .into_iter()
+            .map(|holder| BodyToMove {
+                holder,
+                from: place(4096),
+                body: body(),
+                event_size_bytes: 512,
+            })
+            .collect(),
+        },
+        Command::MoveBodies { .. } => Command::Storage(StorageCommand::CreateQueue {
+            queue: queue(),
+            metadata: [("Tier", "1")].into_iter().collect(),
+        }),
+        Command::Storage(_) => Command::Bus(BusCommand::CreateQueue {
+            queue: bus_queue(),
+            options: options(),
+        }),
+        Command::Bus(_) => return None,
+    })
+}
+
+fn after_holder(holder: &Holder) -> Option<Holder> {
+    Some(match holder {
+        Holder::Message(_) => Holder::Session {
+            queue: Incarnation::new(4),
+            session: "session".into(),
+        },
+        Holder::Session { .. } => return None,
+    })
+}
+
+fn after_storage_command(command: &StorageCommand) -> Option<StorageCommand> {
+    let visibility_timeout = VisibilityTimeout::from_seconds(30).expect("below 7 days");
+    Some(match command {
+        StorageCommand::CreateQueue { .. } => StorageCommand::DeleteQueue { queue: queue() },
+        StorageCommand::DeleteQueue { .. } => StorageCommand::ReadQueue { queue: queue() },
+        StorageCommand::ReadQueue { .. } => StorageCommand::SetQueueMetadata {
+            queue: queue(),
+            metadata: [("a", "1"), ("b", "")].into_iter().collect(),
+        },
+        StorageCommand::SetQueueMetadata { .. } => StorageCommand::ListQueues {
+            service: Service::QueueStorage,
+            account: "account".into(),
+            prefix: "jo".into(),
+            from: "job".into(),
+            limit: 5000,
+            metadata_size_bytes_max: Some(1 << 20),
+        },
+        StorageCommand::ListQueues { .. } => StorageCommand::Send {
+            queue: queue(),
+            body: body(),
+            encoding: BodyEncoding::Text,
+            time_to_live_seconds: Some(604_800),
+            visibility_timeout: VisibilityTimeout::ZERO,
+        },
+        StorageCommand::Send { .. } => StorageCommand::Receive {
+            queue: queue(),
+            count: 32,
+            visibility_timeout,
+        },
+        StorageCommand::Receive { .. } => StorageCommand::Peek {
+            queue: queue(),
+            count: 1,
+        },
+        StorageCommand::Peek { .. } => StorageCommand::Update {
+            queue: queue(),
+            message: token(1),
+            receipt: token(2),
+            visibility_timeout,
+            body: Some((BodyEncoding::Raw, body())),
+        },
+        StorageCommand::Update { .. } => StorageCommand::Delete {
+            queue: queue(),
+            message: token(1),
+            receipt: token(2),
+        },
+        StorageCommand::Delete { .. } => StorageCommand::Clear { queue: queue() },
+        StorageCommand::Clear { .. } => StorageCommand::SetQueuePolicies {
+            queue: queue(),
+            policies: policies(),
+        },
+        StorageCommand::SetQueuePolicies { .. } => return None,
+    })
+}
+
+fn options() -> BusQueueOptions {
+    BusQueueOptions {
+        duplicate_window_ms: Some(20_000),
+        forward_to: Some("next".into()),
+        status: EntityStatus::SendDisabled,
+        description: (*b"described").into(),
+        ..BusQueueOptions::default()
+    }
+}
+
+fn message() -> BusMessage {
+    BusMessage {
+        body: body(),
+        message_id: Some("id".into()),
+        session: None,
+        time_to_live_ms: Some(60_000),
+        scheduled_at: Some(at(500)),
+    }
+}
+
+fn dispositions() -> Vec<Disposition> {
+    all(Disposition::Complete, |disposition| {
+        let overlay = Some(body());
+        Some(match disposition {
+            Disposition::Complete => Disposition::Abandon { overlay: None },
+            Disposition::Abandon { .. } => Disposition::Defer { overlay },
+            Disposition::Defer { .. } => Disposition::DeadLetter { overlay },
+            Disposition::DeadLetter { .. } => Disposition::Release,
+            Disposition::Release => return None,
+        })
+    })
+}
+
+fn works() -> Vec<TransactionWork> {
+    all(TransactionWork::Send(vec![message()]), |work| {
+        Some(match work {
+            TransactionWork::Send(_) => TransactionWork::Settle(token(3), Disposition::Complete),
+            TransactionWork::Settle(..) => TransactionWork::CancelScheduled(vec![number(9)]),
+            TransactionWork::CancelScheduled(_) => return None,
+        })
+    })
+}
+
+#[expect(clippy::too_many_lines, reason = "a flat table")]
+fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
+    let queue = bus_queue();
+    let session = token(5);
+    Some(match command {
+        BusCommand::CreateQueue { .. } => BusCommand::UpdateQueue {
+            queue,
+            options: BusQueueOptions::default(),
+        },
+        BusCommand::UpdateQueue { .. } => BusCommand::DeleteQueue { queue },
+        BusCommand::DeleteQueue { .. } => BusCommand::ReadQueue { queue },
+        BusCommand::ReadQueue { .. } => BusCommand::ListQueues {
+            namespace: "namespace".into(),
+            from: "a".into(),
+            skip: 3,
+            limit: 100,
+        },
+        BusCommand::ListQueues { .. } => BusCommand::Send {
+            queue,
+            messages: vec![message()],
+        },
+        BusCommand::Send { .. } => BusCommand::Receive {
+            queue,
+            count: 10,
+            mode: ReceiveMode::PeekLock,
+            session: Some(session),
+        },
+        BusCommand::Receive { .. } => BusCommand::Settle {
+            queue,
+            settlements: dispositions()
+                .into_iter()
+                .map(|it| (token(3), it))
+                .collect(),
+        },
+        BusCommand::Settle { .. } => BusCommand::RenewLocks {
+            queue,
+            locks: vec![token(3), token(4)],
+        },
+        BusCommand::RenewLocks { .. } => BusCommand::Peek {
+            queue,
+            from: number(1),
+            count: 5,
+            session: Some("session".into()),
+        },
+        BusCommand::Peek { .. } => BusCommand::ReadLocked {
+            queue,
+            lock: token(3),
+        },
+        BusCommand::ReadLocked { .. } => BusCommand::CancelScheduled {
+            queue,
+            numbers: vec![number(7), number(1 << 40)],
+        },
+        BusCommand::CancelScheduled { .. } => BusCommand::ReceiveDeferred {
+            read: DeferredRead {
+                queue,
+                numbers: vec![number(7)],
+                mode: ReceiveMode::ReceiveAndDelete,
+                session: None,
+            },
+        },
+        BusCommand::ReceiveDeferred { .. } => BusCommand::AcceptSession {
+            queue,
+            session: SessionChoice::Named("session".into()),
+        },
+        BusCommand::AcceptSession { .. } => BusCommand::RenewSession { queue, session },
+        BusCommand::RenewSession { .. } => BusCommand::ReleaseSession { queue, session },
+        BusCommand::ReleaseSession { .. } => BusCommand::ReadSessionState { queue, session },
+        BusCommand::ReadSessionState { .. } => BusCommand::SetSessionState {
+            queue,
+            session,
+            state: Some(body()),
+        },
+        BusCommand::SetSessionState { .. } => BusCommand::ListSessions {
+            queue,
+            from: Box::default(),
+            state_set_after: Some(at(0)),
+            skip: 0,
+            limit: 100,
+        },
+        BusCommand::ListSessions { .. } => BusCommand::Purge {
+            queue,
+            purge: Purge {
+                from: number(1),
+                until: Some(number(100)),
+                before: Some(Timestamp::NEVER),
+                count: 1000,
+                with_locked: true,
+                is_dry_run: false,
+            },
+        },
+        BusCommand::Purge { .. } => BusCommand::ClearSessionStates {
+            queue,
+            from: "s".into(),
+            count: 10,
+            is_dry_run: true,
+        },
+        BusCommand::ClearSessionStates { .. } => BusCommand::TakeMessage {
+            queue,
+            number: number(7),
+            mode: ReceiveMode::ReceiveAndDelete,
+        },
+        BusCommand::TakeMessage { .. } => BusCommand::DeleteMessage {
+            queue,
+            number: number(7),
+            with_locked: true,
+        },
+        BusCommand::DeleteMessage { .. } => BusCommand::BreakLock {
+            queue,
+            target: BreakTarget::Message(number(7)),
+        },
+        BusCommand::BreakLock { .. } => BusCommand::Resubmit {
+            queue,
+            resubmit: Resubmit {
+                to: Some("again".into()),
+                messages: vec![Resubmission {
+                    sequence_number: number(7),
+                    overlay_count: 1,
+                    body: body(),
+                    message_id: None,
+                    session: Some("session".into()),
+                    time_to_live_ms: Some(1000),
+                }],
+            },
+        },
+        BusCommand::Resubmit { .. } => BusCommand::Transact {
+            parts: works()
+                .into_iter()
+                .map(|work| TransactionPart {
+                    queue: bus_queue(),
+                    incarnation: Some(Incarnation::new(3)),
+                    work,
+                })
+                .collect(),
+        },
+        BusCommand::Transact { .. } => BusCommand::DeleteBatch {
+            queue,
+            from: number(1),
+            before: at(0),
+            count: 500,
+            session: None,
+        },
+        BusCommand::DeleteBatch { .. } => return None,
+    })
+}
+
+fn after_outcome(outcome: &Outcome) -> Option<Outcome> {
+    Some(match outcome {
+        Outcome::Initialized => Outcome::ServicePropertiesSet,
+        Outcome::ServicePropertiesSet => {
+            Outcome::ServiceProperties(Some(Bytes::from_static(b"properties")))
+        }
+        Outcome::ServiceProperties(_) => Outcome::AccountPut,
+        Outcome::AccountPut => Outcome::AccountRemoved,
+        Outcome::AccountRemoved => Outcome::Accounts(vec![account("one"), account("two")]),
+        Outcome::Accounts(_) => Outcome::BodiesMoved { count: 300 },
+        Outcome::BodiesMoved { .. } => Outcome::Storage(StorageOutcome::QueueCreated),
+        Outcome::Storage(_) => Outcome::Bus(BusOutcome::QueueCreated(view())),
+        Outcome::Bus(_) => return None,
+    })
+}
+
+fn after_storage_outcome(outcome: &StorageOutcome) -> Option<StorageOutcome> {
+    Some(match outcome {
+        StorageOutcome::QueueCreated => StorageOutcome::QueueUnchanged,
+        StorageOutcome::QueueUnchanged => StorageOutcome::QueueDeleted,
+        StorageOutcome::QueueDeleted => StorageOutcome::Queue(QueueView {
+            metadata: [("Tier", "1")].into_iter().collect(),
+            approximate_message_count: 200,
+            policies: policies(),
+        }),
+        StorageOutcome::Queue(_) => StorageOutcome::QueueMetadataSet,
+        StorageOutcome::QueueMetadataSet => StorageOutcome::Queues(QueuePage {
+            queues: vec![ListedQueue {
+                name: "jobs".into(),
+                metadata: [("Tier", "1")].into_iter().collect(),
+            }],
+            next: Some("later".into()),
+        }),
+        StorageOutcome::Queues(_) => StorageOutcome::Sent(SentMessage {
+            message: token(1),
+            receipt: token(2),
+            inserted_at: at(0),
+            expires_at: Timestamp::NEVER,
+            visible_at: at(1),
+        }),
+        StorageOutcome::Sent(_) => StorageOutcome::Received(vec![ReceivedMessage {
+            message: token(1),
+            receipt: token(2),
+            inserted_at: at(0),
+            expires_at: at(9),
+            visible_at: at(1),
+            delivery_count: 3,
+            encoding: BodyEncoding::Text,
+            body: place(4096),
+        }]),
+        StorageOutcome::Received(_) => StorageOutcome::Peeked(vec![PeekedMessage {
+            message: token(1),
+            inserted_at: at(0),
+            expires_at: at(9),
+            delivery_count: 0,
+            encoding: BodyEncoding::Raw,
+            body: place(4096),
+        }]),
+        StorageOutcome::Peeked(_) => StorageOutcome::Updated {
+            receipt: token(2),
+            visible_at: at(1),
+        },
+        StorageOutcome::Updated { .. } => StorageOutcome::Deleted,
+        StorageOutcome::Deleted => StorageOutcome::Cleared,
+        StorageOutcome::Cleared => StorageOutcome::QueuePoliciesSet,
+        StorageOutcome::QueuePoliciesSet => return None,
+    })
+}
+
+fn view() -> BusQueueView {
+    BusQueueView {
+        incarnation: Incarnation::new(3),
+        name: "orders".into(),
+        options: options(),
+        created_at: at(0),
+        updated_at: at(1),
+        used_at: at(2),
+        counts: BusQueueCounts {
+            active: 6,
+            ready: 5,
+            scheduled: 4,
+            dead_letters: 3,
+            failed_transfers: 2,
+            size_bytes: 10_000,
+        },
+    }
+}
+
+fn states() -> Vec<BusMessageState> {
+    all(BusMessageState::Ready, |state| {
+        Some(match state {
+            BusMessageState::Ready => BusMessageState::Locked { deferred: false },
+            BusMessageState::Locked { deferred: false } => {
+                BusMessageState::Locked { deferred: true }
+            }
+            BusMessageState::Locked { deferred: true } => BusMessageState::Scheduled,
+            BusMessageState::Scheduled => BusMessageState::Deferred,
+            BusMessageState::Deferred => return None,
+        })
+    })
+}
+
+fn causes() -> Vec<DeadLetterCause> {
+    all(DeadLetterCause::MaxDeliveryCountExceeded, |cause| {
+        Some(match cause {
+            DeadLetterCause::MaxDeliveryCountExceeded => DeadLetterCause::Expired,
+            DeadLetterCause::Expired => DeadLetterCause::MaxTransferHopCountExceeded,
+            DeadLetterCause::MaxTransferHopCountExceeded => DeadLetterCause::SessionIdIsNull,
+            DeadLetterCause::SessionIdIsNull => DeadLetterCause::DestinationUnavailable,
+            DeadLetterCause::DestinationUnavailable => DeadLetterCause::ByReceiver,
+            DeadLetterCause::ByReceiver => return None,
+        })
+    })
+}
+
+fn delivered(cause: DeadLetterCause) -> DeliveredMessage {
+    DeliveredMessage {
+        sequence_number: number(8),
+        first_sequence_number: number(2),
+        lock: Some(token(3)),
+        locked_until: at(60_000),
+        enqueued_at: at(0),
+        expires_at: Timestamp::NEVER,
+        delivery_count: 1,
+        state: BusMessageState::Ready,
+        cause: Some(cause),
+        dead_letter_source: Some("orders".into()),
+        body: place(4096),
+        overlays: vec![place(8192), place(9000)],
+    }
+}
+
+fn peeked(state: BusMessageState) -> PeekedBusMessage {
+    PeekedBusMessage {
+        sequence_number: number(8),
+        first_sequence_number: number(8),
+        enqueued_at: at(0),
+        expires_at: at(90_000),
+        due_at: at(60_000),
+        delivery_count: 0,
+        state,
+        cause: None,
+        dead_letter_source: None,
+        body: place(4096),
+        overlays: Vec::new(),
+    }
+}
+
+fn verdicts() -> Vec<Verdict> {
+    all(Verdict::Settled, |verdict| {
+        Some(match verdict {
+            Verdict::Settled => Verdict::LockLost,
+            Verdict::LockLost => Verdict::SessionLockLost,
+            Verdict::SessionLockLost => Verdict::NotAllowed,
+            Verdict::NotAllowed => Verdict::TooManyChanges,
+            Verdict::TooManyChanges => Verdict::QuotaExceeded,
+            Verdict::QuotaExceeded => return None,
+        })
+    })
+}
+
+fn resubmissions() -> Vec<ResubmitVerdict> {
+    all(ResubmitVerdict::Resubmitted(number(9)), |verdict| {
+        Some(match verdict {
+            ResubmitVerdict::Resubmitted(_) => ResubmitVerdict::NotFound,
+            ResubmitVerdict::NotFound => ResubmitVerdict::Locked,
+            ResubmitVerdict::Locked => ResubmitVerdict::Changed,
+            ResubmitVerdict::Changed => ResubmitVerdict::Duplicate,
+            ResubmitVerdict::Duplicate => ResubmitVerdict::TooLarge,
+            ResubmitVerdict::TooLarge => ResubmitVerdict::SessionRequired,
+            ResubmitVerdict::SessionRequired => ResubmitVerdict::Full,
+            ResubmitVerdict::Full => return None,
+        })
+    })
+}
+
+fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
+    Some(match outcome {
+        BusOutcome::QueueCreated(_) => BusOutcome::QueueUpdated(view()),
+        BusOutcome::QueueUpdated(_) => BusOutcome::QueueDeleted,
+        BusOutcome::QueueDeleted => BusOutcome::Queue(view()),
+        BusOutcome::Queue(_) => BusOutcome::Queues(vec![view(), view()]),
+        BusOutcome::Queues(_) => BusOutcome::Sent(vec![Some(number(1)), None]),
+        BusOutcome::Sent(_) => BusOutcome::Received(causes().into_iter().map(delivered).collect()),
+        BusOutcome::Received(_) => BusOutcome::Settled(verdicts()),
+        BusOutcome::Settled(_) => BusOutcome::LocksRenewed(vec![at(1), Timestamp::NEVER]),
+        BusOutcome::LocksRenewed(_) => {
+            BusOutcome::Peeked(states().into_iter().map(peeked).collect())
+        }
+        BusOutcome::Peeked(_) => BusOutcome::Cancelled,
+        BusOutcome::Cancelled => BusOutcome::SessionAccepted(SessionLock {
+            session: "session".into(),
+            lock: token(5),
+            locked_until: at(60_000),
+        }),
+        BusOutcome::SessionAccepted(_) => BusOutcome::SessionRenewed(at(60_000)),
+        BusOutcome::SessionRenewed(_) => BusOutcome::SessionReleased,
+        BusOutcome::SessionReleased => BusOutcome::SessionState(Some(place(4096))),
+        BusOutcome::SessionState(_) => BusOutcome::SessionStateSet,
+        BusOutcome::SessionStateSet => BusOutcome::Sessions(ListedSessions {
+            ids: vec!["a".into(), "b".into()],
+            skipped: 2,
+            next: Some("c".into()),
+        }),
+        BusOutcome::Sessions(_) => BusOutcome::BatchDeleted(BatchDeleted {
+            count: 500,
+            next: Some(number(501)),
+        }),
+        BusOutcome::BatchDeleted(_) => BusOutcome::Purged(Purged {
+            count: 10,
+            locked_count: 1,
+            next: None,
+            until: number(100),
+        }),
+        BusOutcome::Purged(_) => BusOutcome::SessionStatesCleared(ClearedStates {
+            count: 3,
+            next: None,
+        }),
+        BusOutcome::SessionStatesCleared(_) => BusOutcome::MessageDeleted,
+        BusOutcome::MessageDeleted => BusOutcome::LockBroken,
+        BusOutcome::LockBroken => BusOutcome::Resubmitted(resubmissions()),
+        BusOutcome::Resubmitted(_) => BusOutcome::Transacted,
+        BusOutcome::Transacted => return None,
+    })
+}
+
+fn after_refusal(refusal: &Refusal) -> Option<Refusal> {
+    let account = "account".into();
+    Some(match refusal {
+        Refusal::AlreadyInitialized => Refusal::AccountAlreadyExists { account },
+        Refusal::AccountAlreadyExists { .. } => Refusal::AccountNotFound { account },
+        Refusal::AccountNotFound { .. } => Refusal::AccountNotEmpty { account, queues: 4 },
+        Refusal::AccountNotEmpty { .. } => Refusal::PropertiesTooLarge {
+            size_bytes: 70_000,
+            limit_bytes: 65_536,
+        },
+        Refusal::PropertiesTooLarge { .. } => Refusal::Storage(StorageRefusal::QueueNotFound {
+            queue: "jobs".into(),
+        }),
+        Refusal::Storage(_) => Refusal::Bus(BusRefusal::QueueNotFound {
+            queue: "orders".into(),
+        }),
+        Refusal::Bus(_) => return None,
+    })
+}
+
+fn after_storage_refusal(refusal: &StorageRefusal) -> Option<StorageRefusal> {
+    Some(match refusal {
+        StorageRefusal::QueueNotFound { .. } => StorageRefusal::QueueAlreadyExists {
+            queue: "jobs".into(),
+        },
+        StorageRefusal::QueueAlreadyExists { .. } => StorageRefusal::MessageNotFound,
+        StorageRefusal::MessageNotFound => StorageRefusal::PopReceiptMismatch,
+        StorageRefusal::PopReceiptMismatch => StorageRefusal::HiddenBeyondExpiry {
+            visibility_timeout_seconds: 60,
+            time_to_live_seconds: 30,
+        },
+        StorageRefusal::HiddenBeyondExpiry { .. } => StorageRefusal::AccountQuotaExceeded {
+            account: "account".into(),
+            limit: QuotaLimit::SizeBytes,
+            needed: 200,
+            allowed: 100,
+        },
+        StorageRefusal::AccountQuotaExceeded { .. } => StorageRefusal::BodyTooLarge {
+            size_bytes: 70_000,
+            limit_bytes: 65_536,
+        },
+        StorageRefusal::BodyTooLarge { .. } => return None,
+    })
+}
+
+/// The refusals of each setting, and of each kind of part.
+fn all_option_refusals() -> impl Iterator<Item = BusRefusal> {
+    let ranged = all(RangedOption::LockDuration, |option| {
+        Some(match option {
+            RangedOption::LockDuration => RangedOption::MaxDeliveryCount,
+            RangedOption::MaxDeliveryCount => RangedOption::DefaultTimeToLive,
+            RangedOption::DefaultTimeToLive => RangedOption::DuplicateWindow,
+            RangedOption::DuplicateWindow => RangedOption::AutoDeleteOnIdle,
+            RangedOption::AutoDeleteOnIdle => RangedOption::Size,
+            RangedOption::Size => RangedOption::MessageSize,
+            RangedOption::MessageSize => RangedOption::Description,
+            RangedOption::Description => RangedOption::NameLength,
+            RangedOption::NameLength => return None,
+        })
+    });
+    let ranged = ranged.into_iter();
+    let ranged = ranged.map(|option| InvalidOption { option, value: 300 }.into());
+    let fixed = all(FixedOption::RequiresSession, |option| match option {
+        FixedOption::RequiresSession => Some(FixedOption::RequiresDuplicateDetection),
+        FixedOption::RequiresDuplicateDetection => None,
+    });
+    let fixed = fixed.into_iter();
+    let fixed = fixed.map(|option| BusRefusal::UnchangeableOption { option });
+    let parts = all(
+        PartRefusal::Refused(BusRefusal::LockLost),
+        |why| match why {
+            PartRefusal::Refused(_) => Some(PartRefusal::Unsettled(Verdict::LockLost)),
+            PartRefusal::Unsettled(_) => None,
+        },
+    );
+    let parts = parts.into_iter().map(|why| BusRefusal::Transaction {
+        part: 2,
+        queue: "orders".into(),
+        why: Box::new(why),
+    });
+    ranged.chain(fixed).chain(parts)
+}
+
+fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
+    let queue = "orders".into();
+    let (size_bytes, limit_bytes) = (2000, 1000);
+    Some(match refusal {
+        BusRefusal::QueueNotFound { .. } => BusRefusal::QueueAlreadyExists { queue },
+        BusRefusal::QueueAlreadyExists { .. } => BusRefusal::InvalidOption(InvalidOption {
+            option: RangedOption::LockDuration,
+            value: 1000,
+        }),
+        BusRefusal::InvalidOption(_) => BusRefusal::UnchangeableOption {
+            option: FixedOption::RequiresSession,
+        },
+        BusRefusal::UnchangeableOption { .. } => BusRefusal::Disabled { queue },
+        BusRefusal::Disabled { .. } => BusRefusal::QuotaExceeded {
+            size_bytes,
+            limit_bytes,
+        },
+        BusRefusal::QuotaExceeded { .. } => BusRefusal::MessageTooLarge {
+            size_bytes,
+            limit_bytes,
+        },
+        BusRefusal::MessageTooLarge { .. } => BusRefusal::NotSendable { queue },
+        BusRefusal::NotSendable { .. } => BusRefusal::Forwards { queue },
+        BusRefusal::Forwards { .. } => BusRefusal::DestinationNotFound { queue },
+        BusRefusal::DestinationNotFound { .. } => BusRefusal::SessionRequired,
+        BusRefusal::SessionRequired => BusRefusal::SessionsNotSupported,
+        BusRefusal::SessionsNotSupported => BusRefusal::SessionCannotBeLocked {
+            session: "session".into(),
+        },
+        BusRefusal::SessionCannotBeLocked { .. } => BusRefusal::NoSessionAvailable,
+        BusRefusal::NoSessionAvailable => BusRefusal::LockLost,
+        BusRefusal::LockLost => BusRefusal::SessionLockLost,
+        BusRefusal::SessionLockLost => BusRefusal::MessageNotFound { sequence_number: 7 },
+        BusRefusal::MessageNotFound { .. } => BusRefusal::MessageLocked {
+            sequence_number: 7,
+            until: Timestamp::NEVER,
+        },
+        BusRefusal::MessageLocked { .. } => BusRefusal::MessageScheduled { sequence_number: 7 },
+        BusRefusal::MessageScheduled { .. } => BusRefusal::NotLocked,
+        BusRefusal::NotLocked => BusRefusal::TooMany {
+            count: 5000,
+            limit: 4096,
+        },
+        BusRefusal::TooMany { .. } => BusRefusal::SessionIdTooLong {
+            size_bytes,
+            limit_bytes,
+        },
+        BusRefusal::SessionIdTooLong { .. } => BusRefusal::Transaction {
+            part: 1,
+            queue,
+            why: Box::new(PartRefusal::Refused(BusRefusal::SessionRequired)),
+        },
+        BusRefusal::Transaction { .. } => BusRefusal::SessionStateTooLarge {
+            size_bytes,
+            limit_bytes,
+        },
+        BusRefusal::SessionStateTooLarge { .. } => {
+            BusRefusal::MessageDamaged { sequence_number: 7 }
+        }
+        BusRefusal::MessageDamaged { .. } => return None,
+    })
+}
