@@ -355,7 +355,7 @@ fn adopt(
         records_copied: end.tail.len() as u64,
         tail_cut: end.cut.map(|cut| cut.report(&survey.chain)),
         void: end.void,
-        warnings: warnings(&survey, &found),
+        warnings: warnings(&survey, &found, end.void),
     };
     let mut segments = survey.chain;
     let mut superseded = survey.superseded;
@@ -478,7 +478,13 @@ fn copy_tail(survey: &Survey, end: &End, header: &SegmentHeader) -> Result<Vec<u
     Ok(records)
 }
 
-fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
+fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Vec<String> {
+    let void = (void > 0).then(|| {
+        format!(
+            "{void} records, marks or snapshots did not count, because a later start went on before them: \
+             the files are of two histories"
+        )
+    });
     let damaged = found
         .damaged
         .iter()
@@ -496,7 +502,8 @@ fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
         let PageDamage { file, offset, what } = damage;
         format!("a page was read from its copy: {file} cannot be used at byte {offset}: {what}")
     });
-    damaged.chain(copies).chain(proof).chain(foreign).collect()
+    let all = damaged.chain(void).chain(copies);
+    all.chain(proof).chain(foreign).collect()
 }
 
 #[cfg(test)]

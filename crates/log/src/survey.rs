@@ -81,7 +81,7 @@ impl Survey {
             OpenError::corrupt(&names::segment(it.number), 0, what)
         }));
         let proof = proof.of_log(log);
-        let epochs = epochs_of(storage, &snapshots, log)?;
+        let epochs = epochs_of(storage, &snapshots, log);
         let claims = Claims::of(headers, epochs, &proof);
         let lost = blanks.iter().filter(|it| has_lost_records(it, &segments));
         damage.extend(lost.map(|blank| {
@@ -143,16 +143,17 @@ pub(crate) fn log_of<'a>(headers: impl Iterator<Item = &'a SegmentHeader>) -> Op
     newest.map(|header| header.log)
 }
 
-/// Snapshots with their epochs, as far as their headers are whole and of this log.
+/// Snapshots with their epochs, as far as their headers can be read and are whole and of this log. Where one cannot, what
+/// needs that snapshot reports it.
 pub(crate) fn epochs_of(
     storage: &dyn Storage,
     snapshots: &[LogPosition],
     log: Option<LogId>,
-) -> Result<Vec<(LogPosition, Option<Epoch>)>, IoFailure> {
+) -> Vec<(LogPosition, Option<Epoch>)> {
     let epoch_of = |at: &LogPosition| {
-        let header = snapshot::header_of(storage, *at)?;
+        let header = snapshot::header_of(storage, *at).ok().flatten();
         let header = header.filter(|it| log.is_none_or(|log| log == it.log));
-        Ok((*at, header.map(|it| it.epoch)))
+        (*at, header.map(|it| it.epoch))
     };
     snapshots.iter().map(epoch_of).collect()
 }

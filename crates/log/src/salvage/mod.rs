@@ -30,7 +30,7 @@ use crate::recovery::{self, OpenError};
 use crate::replay::{Ignore, Replay};
 use crate::segment::{Blank, Segment};
 use crate::snapshot::{self, SnapshotHeader};
-use crate::storage::{self, IoFailure, Storage};
+use crate::storage::{self, Storage};
 use crate::survey::{self, Opened, Survey};
 use crate::{BodyLocation, LogId, LogPosition};
 
@@ -220,7 +220,7 @@ impl<'a> Salvage<'a> {
                 Name::Temporary | Name::Ballast | Name::Foreign => {}
             }
         }
-        let known = self.logs_named(&segments, &proof)?;
+        let known = self.logs_named(&segments, &proof);
         self.log = known.first().copied();
         self.set_others_aside(&mut segments);
         let mut proof = proof.of_log(self.log);
@@ -229,7 +229,7 @@ impl<'a> Salvage<'a> {
         self.damage.extend(damage.as_ref().and_then(to_damage));
         let headers = segments.iter().map(|segment| &segment.header);
         let headers = headers.chain(self.blanks.iter().map(|blank| &blank.header));
-        let epochs = survey::epochs_of(self.storage, &self.snapshots, self.log)?;
+        let epochs = survey::epochs_of(self.storage, &self.snapshots, self.log);
         self.claims = Claims::of(headers, epochs, &proof);
         for (name, number) in damaged {
             match header::restore(self.storage, &name, number, &known, &segments)? {
@@ -260,18 +260,15 @@ impl<'a> Salvage<'a> {
     }
 
     /// The logs that intact headers name, the one that most name first, and of equals the one of the newest file.
-    fn logs_named(
-        &self,
-        segments: &[Arc<Segment>],
-        proof: &FoundProof,
-    ) -> Result<Vec<LogId>, IoFailure> {
+    fn logs_named(&self, segments: &[Arc<Segment>], proof: &FoundProof) -> Vec<LogId> {
         let headers = segments.iter().map(|segment| &segment.header);
         let headers = headers.chain(self.blanks.iter().map(|blank| &blank.header));
         let mut headers: Vec<_> = headers.collect();
         headers.sort_by_key(|header| std::cmp::Reverse(header.number));
         let mut named: Vec<_> = headers.into_iter().map(|header| header.log).collect();
         for position in self.snapshots.iter().rev() {
-            named.extend(snapshot::header_of(self.storage, *position)?.map(|it| it.log));
+            let header = snapshot::header_of(self.storage, *position).ok().flatten();
+            named.extend(header.map(|it| it.log));
         }
         named.extend(proof.log);
         let mut logs: Vec<LogId> = Vec::new();
@@ -281,7 +278,7 @@ impl<'a> Salvage<'a> {
             }
         }
         logs.sort_by_key(|log| std::cmp::Reverse(named.iter().filter(|it| *it == log).count()));
-        Ok(logs)
+        logs
     }
 
     /// Takes segments of another log out of those that are read.
@@ -301,9 +298,12 @@ impl<'a> Salvage<'a> {
 
     fn find_bases(&mut self) -> Result<(), OpenError> {
         for position in self.snapshots.clone().into_iter().rev() {
-            let source = match pages::replay_manifest(self.storage, position, &mut Ignore) {
+            let header = snapshot::header_of(self.storage, position).ok().flatten();
+            if header.is_some_and(|it| self.claims.counted(it.epoch, position) < position) {
                 // A later owner went on before it.
-                Ok(read) if self.claims.counted(read.header.epoch, position) < position => continue,
+                continue;
+            }
+            let source = match pages::replay_manifest(self.storage, position, &mut Ignore) {
                 Ok(read) => {
                     let copies = read.damage.into_iter();
                     self.damage.extend(copies.map(Damage::from));

@@ -1,6 +1,6 @@
 //! Bit rot and lost files: lost durable records are reported, others are cut.
 
-use kew_log::{FaultyStorage, LogOptions, OpenError, inspect, verify};
+use kew_log::{FaultyStorage, LogOptions, OpenError, Salvage, inspect, verify};
 
 use crate::node::{Node, Told, body_of, small};
 use crate::random::Random;
@@ -394,6 +394,17 @@ fn a_damaged_snapshot_falls_back_to_the_older_one() {
         let node = Node::open_checked(&disk, &mut told.clone());
         assert_eq!(node.recovery.warnings.len(), 1);
     }
+}
+
+/// Nothing needs the older snapshot as long as the newest one is whole.
+#[test]
+fn a_bad_sector_in_the_older_snapshot_refuses_no_start_and_no_repair() {
+    let (storage, told, snapshots) = snapshotted();
+    storage.spoil(&snapshots[0], 0..512);
+    assert!(Salvage::look(&storage).is_ok());
+    let node = Node::open_checked(&storage, &mut told.clone());
+    let used = node.recovery.snapshot.unwrap();
+    assert_eq!(format!("snapshot-{:020}", used.as_u64()), snapshots[1]);
 }
 
 #[test]

@@ -81,6 +81,7 @@ impl Host {
         let mut secret = [7; 16];
         secret[..8].copy_from_slice(&entropy.to_le_bytes());
         match seam::open(&tape, setting.options(), entropy, secret, now) {
+            Ok((_, recovery)) if recovery.void > 0 => panic!("{recovery:?}: nothing cuts this log"),
             Ok((partition, recovery)) => Ok(Self {
                 now: now.max(partition.state().last_event_at()),
                 opened_at: now.max(partition.state().last_event_at()),

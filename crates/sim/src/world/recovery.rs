@@ -198,6 +198,10 @@ impl World {
                 wall,
             );
             let error = match opened {
+                // Nothing cuts the log of one machine.
+                Ok((_, recovery)) if recovery.void > 0 => {
+                    return violated!(promise::RECOVERY, "{} claims are void", recovery.void);
+                }
                 Ok((partition, recovery)) => {
                     self.begin_life(partition, &recovery, last_segment);
                     return Ok(());

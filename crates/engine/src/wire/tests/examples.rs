@@ -43,7 +43,46 @@ pub(super) fn commands() -> Vec<Command> {
             .collect(),
         other => vec![other],
     })
+    .chain(more_commands())
     .collect()
+}
+
+/// The variants and empty forms that the others do not have.
+fn more_commands() -> Vec<Command> {
+    let queue = bus_queue();
+    let with_status = |status| BusCommand::CreateQueue {
+        queue: bus_queue(),
+        options: BusQueueOptions {
+            status,
+            ..options()
+        },
+    };
+    let bus = [
+        with_status(EntityStatus::Disabled),
+        with_status(EntityStatus::ReceiveDisabled),
+        BusCommand::AcceptSession {
+            queue: queue.clone(),
+            session: SessionChoice::Next,
+        },
+        BusCommand::SetSessionState {
+            queue: queue.clone(),
+            session: token(5),
+            state: None,
+        },
+        BusCommand::BreakLock {
+            queue,
+            target: BreakTarget::Session("session".into()),
+        },
+    ];
+    let update = StorageCommand::Update {
+        queue: self::queue(),
+        message: token(1),
+        receipt: token(2),
+        visibility_timeout: VisibilityTimeout::default(),
+        body: None,
+    };
+    let update = std::iter::once(Command::Storage(update));
+    bus.into_iter().map(Command::Bus).chain(update).collect()
 }
 
 pub(super) fn outcomes() -> Vec<Outcome> {
@@ -59,6 +98,7 @@ pub(super) fn outcomes() -> Vec<Outcome> {
             .collect(),
         other => vec![other],
     })
+    .chain([Outcome::Bus(BusOutcome::SessionState(None))])
     .collect()
 }
 
@@ -76,6 +116,12 @@ pub(super) fn refusals() -> Vec<Refusal> {
             .collect(),
         other => vec![other],
     })
+    .chain([Refusal::Storage(StorageRefusal::AccountQuotaExceeded {
+        account: "account".into(),
+        limit: QuotaLimit::Queues,
+        needed: 2,
+        allowed: 1,
+    })])
     .collect()
 }
 
@@ -574,7 +620,7 @@ fn delivered(cause: DeadLetterCause) -> DeliveredMessage {
 fn peeked(state: BusMessageState) -> PeekedBusMessage {
     PeekedBusMessage {
         sequence_number: number(8),
-        first_sequence_number: number(8),
+        first_sequence_number: number(6),
         enqueued_at: at(0),
         expires_at: at(90_000),
         due_at: at(60_000),
