@@ -4,23 +4,23 @@
 //! that moment looks like a torn tail, and files may vanish; neither is reported as damage. Only a segment
 //! that the server reuses at that very moment may seem damaged: inspect it again.
 
+mod snapshots;
+
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 use crate::batch::{Entries, Entry};
-use crate::format::{RECORD_HEADER_SIZE, RecordKind, body_crc, names};
-use crate::pages::{self, PageReader};
+use crate::format::{RECORD_HEADER_SIZE, RecordKind, body_crc};
 use crate::proof;
 use crate::reader::records::{Record, RecordReader};
 use crate::recovery::{self, OpenError};
 use crate::replay::Ignore;
 use crate::segment::{Blank, Segment};
-use crate::storage::{self, IoFailure, Storage};
+use crate::storage::{IoFailure, Storage};
 use crate::survey::{Survey, format_error};
 use crate::walk::Counts;
-use crate::{Epoch, LogPosition, PageDamage, PageNumber, PagePlace, TailCut};
+use crate::{Epoch, LogPosition, PageDamage, TailCut};
 
 /// The files in a log's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,12 +195,7 @@ fn examine(
         ballast_bytes: survey.ballast_bytes,
         ..Report::default()
     };
-    let mut named = BTreeMap::new();
-    for position in &survey.snapshots {
-        let snapshot = examine_snapshot(storage, *position, &mut named, &mut findings)?;
-        report.snapshots.extend(snapshot);
-    }
-    report.pages = examine_page_files(storage, &survey.pages, &named)?;
+    (report.snapshots, report.pages) = snapshots::examine(storage, &survey, &mut findings)?;
     let mut active = survey.chain.len().saturating_sub(1);
     // If a header is damaged, the chain is unknown: each segment is inspected by itself.
     if is_linked {
@@ -255,97 +250,6 @@ fn examine(
     }
     report.damage = findings.damage;
     Ok((report, findings.first))
-}
-
-fn examine_snapshot(
-    storage: &dyn Storage,
-    position: LogPosition,
-    named: &mut BTreeMap<PageNumber, PagePlace>,
-    findings: &mut Findings,
-) -> Result<Option<SnapshotReport>, IoFailure> {
-    let file = names::snapshot(position.as_u64());
-    let size_bytes = match storage::open(storage, &file) {
-        Ok(open) => storage::len(&*open, &file)?,
-        Err(failure) => {
-            findings.add(OpenError::Io(failure))?;
-            return Ok(None);
-        }
-    };
-    let mut report = SnapshotReport {
-        file,
-        position,
-        parts: 0,
-        pages: 0,
-        size_bytes,
-        is_whole: false,
-    };
-    let read = match pages::read_file(storage, position) {
-        Ok(read) => read,
-        Err(error) => {
-            findings.add(recovery::manifest_error(error))?;
-            return Ok(Some(report));
-        }
-    };
-    // Pages that two snapshots name are read once, unless they have moved.
-    let mut reader = PageReader::new(storage, read.header.log);
-    let mut is_whole = true;
-    for page in read.table.pages() {
-        let is_known = named.get(&page.number) == Some(&page.place);
-        if is_known || reader.verify(page.number, page.place)? > 0 {
-            named.insert(page.number, page.place);
-        } else {
-            is_whole = false;
-        }
-    }
-    let is_damaged = !reader.damage().is_empty();
-    if is_damaged && is_gone(storage, &report.file)? {
-        return Ok(None);
-    }
-    for damage in reader.damage() {
-        let PageDamage { file, offset, what } = damage.clone();
-        findings.add(OpenError::corrupt(&file, offset, what))?;
-    }
-    if is_whole {
-        report.parts = read.header.part_count;
-        report.pages = read.table.pages().len() as u64;
-        report.is_whole = true;
-    }
-    Ok(Some(report))
-}
-
-/// Whether a running server has removed a file since the directory was listed.
-fn is_gone(storage: &dyn Storage, file: &str) -> Result<bool, IoFailure> {
-    match storage::open(storage, file) {
-        Ok(_) => Ok(false),
-        Err(failure) if failure.is_not_found() => Ok(true),
-        Err(failure) => Err(failure),
-    }
-}
-
-/// Lists files of pages, with what the snapshots name in them.
-fn examine_page_files(
-    storage: &dyn Storage,
-    names: &[String],
-    named: &BTreeMap<PageNumber, PagePlace>,
-) -> Result<Vec<PageFileReport>, IoFailure> {
-    let by_pair = pages::bytes_by_pair(named.values());
-    let mut reports = Vec::new();
-    for name in names {
-        let size_bytes = match storage::open(storage, name) {
-            Ok(file) => storage::len(&*file, name)?,
-            // A running server has removed it since the directory was listed.
-            Err(failure) if failure.is_not_found() => continue,
-            Err(failure) => return Err(failure),
-        };
-        let pair = pages::pair_of(name);
-        let named_bytes = pair.and_then(|pair| by_pair.get(&pair));
-        reports.push(PageFileReport {
-            file: name.clone(),
-            size_bytes,
-            named_bytes: named_bytes.copied().unwrap_or_default(),
-        });
-    }
-    Ok(reports)
 }
 
 /// Damage in the order in which it was found, each place once.
