@@ -474,7 +474,7 @@ fn warnings(survey: &Survey, found: &FoundSnapshots) -> Vec<String> {
         .map(|name| format!("{name} is not a file of the log and was ignored"));
     let copies = found.copies.iter().map(|damage| {
         let PageDamage { file, offset, what } = damage;
-        format!("a page was read from its copy: {file} is damaged at byte {offset}: {what}")
+        format!("a page was read from its copy: {file} cannot be used at byte {offset}: {what}")
     });
     damaged.chain(copies).chain(proof).chain(foreign).collect()
 }

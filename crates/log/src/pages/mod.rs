@@ -70,7 +70,7 @@ impl PagePlace {
 /// The content of a page, in groups that can be read one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageContent {
-    /// What kind of page it is, for whoever made it.
+    /// What kind of page it is, for the owner of the state.
     pub kind: u8,
     bytes: Vec<u8>,
     /// Where each group ends.

@@ -148,23 +148,29 @@ impl<'a> PageReader<'a> {
         Ok(whole)
     }
 
-    /// A failed read of one copy does not matter if the other one is whole. If it is damaged, the failure comes first:
-    /// the copy that could not be read may be whole.
+    /// A failed read of one copy does not matter if the other one is whole: it is a bad sector, perhaps, and is noted like
+    /// damage. If the other one is damaged, the failure comes first: the copy that could not be read may be whole.
     fn read_either<T>(
         &mut self,
         place: PagePlace,
         read: impl Fn(At<'_>) -> Result<T, CopyError>,
     ) -> Result<T, PageError> {
-        let mut failure = None;
+        let mut failed: Option<(Copy, IoFailure)> = None;
         for copy in Copy::BOTH {
             match self.read_copy(place, copy, &read) {
-                Ok(found) => return Ok(found),
-                Err(CopyError::Io(error)) => failure = failure.or(Some(error)),
+                Ok(found) => {
+                    let lasting = failed.filter(|(_, failure)| !failure.is_no_descriptor());
+                    if let Some((copy, failure)) = lasting {
+                        self.note(place, copy, failure.to_string());
+                    }
+                    return Ok(found);
+                }
+                Err(CopyError::Io(failure)) => failed = failed.or(Some((copy, failure))),
                 Err(CopyError::Damaged(error)) => self.note(place, copy, error.to_string()),
             }
         }
-        match (failure, self.damage.last()) {
-            (Some(failure), _) => Err(failure.into()),
+        match (failed, self.damage.last()) {
+            (Some((_, failure)), _) => Err(failure.into()),
             (None, Some(damage)) => Err(PageError::Damaged(damage.clone())),
             (None, None) => unreachable!("a copy is read, damaged, or not readable"),
         }

@@ -475,7 +475,7 @@ fn the_pages_of_a_file_with_damage_are_written_again_elsewhere() {
         u64::from(page.place.offset) + 50,
         1,
     );
-    // A start reads the first copy and sees nothing. Whoever reads both says so.
+    // A start reads the first copy and sees nothing. A reader of both finds it.
     let mut writer = Writer::start(&storage, 2).unwrap();
     let mut reader = PageReader::new(&storage, IDENTITY);
     assert_eq!(reader.verify(page.number, page.place).unwrap(), 1);

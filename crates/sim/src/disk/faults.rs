@@ -285,6 +285,7 @@ impl Trial<'_> {
             self.counts.out_of_space += 1;
         } else if matches!(planned.fault, Fault::Enospc | Fault::Emfile)
             || clients.unread() > 0
+            || played.host.tape().failed_page_reads() > 0
             || played.host.partition().unmoved_count() > 0
         {
             self.counts.harmless += 1;
