@@ -153,7 +153,7 @@ impl<'a> Salvage<'a> {
         let mut gaps = Vec::new();
         let crc = match &base.source {
             Source::Snapshot(header) => {
-                pages::replay_manifest(self.storage, base.position, rescue)
+                pages::replay_manifest(self.storage, base.position, None, rescue)
                     .map_err(recovery::manifest_error)?;
                 self.note_time(header.time_ms);
                 Some(header.chain)
@@ -299,7 +299,7 @@ impl<'a> Salvage<'a> {
 
     fn find_bases(&mut self) -> Result<(), OpenError> {
         for position in self.snapshots.clone().into_iter().rev() {
-            let source = match pages::replay_manifest(self.storage, position, &mut Ignore) {
+            let source = match pages::replay_manifest(self.storage, position, None, &mut Ignore) {
                 Ok(read) => {
                     let copies = read.damage.into_iter();
                     self.damage.extend(copies.map(Damage::from));
