@@ -216,15 +216,7 @@ fn load_snapshot(
     };
     while let Some(position) = found.valid.last().copied() {
         replay.begin();
-        let header = snapshot::header_of(storage, position)?;
-        if let (Some(log), Some(header)) = (survey.log(), header)
-            && log != header.log
-        {
-            let file = names::snapshot(position.as_u64());
-            let what = "the snapshot is of another log than the newest segment";
-            return Err(OpenError::corrupt(&file, 0, what));
-        }
-        match pages::replay_manifest(storage, position, replay) {
+        match pages::replay_manifest(storage, position, survey.log(), replay) {
             Ok(read) if survey.claims.counted(read.header.epoch, position) < position => {
                 let file = names::snapshot(position.as_u64());
                 let what = "a later owner of the log went on before it";
@@ -269,6 +261,10 @@ pub(crate) fn manifest_error(error: ManifestError) -> OpenError {
         ManifestError::Io(failure) => OpenError::Io(failure),
         ManifestError::Damaged(damage) => {
             OpenError::corrupt(&damage.file, damage.offset, damage.what)
+        }
+        ManifestError::OtherLog(file) => {
+            let what = "the snapshot is of another log than the newest segment";
+            OpenError::corrupt(&file, 0, what)
         }
         ManifestError::Newer { file, found } => OpenError::NewerFormat {
             file,

@@ -111,6 +111,9 @@ pub enum ManifestError {
     /// It, or both copies of a page of it, are not what was written.
     #[error("{} is damaged at byte {}: {}", .0.file, .0.offset, .0.what)]
     Damaged(PageDamage),
+    /// It is one of another log.
+    #[error("{0} is a snapshot of another log")]
+    OtherLog(String),
     /// A newer Kew has written it.
     #[error("{file} has format version {found}, which this version of Kew does not read")]
     Newer {

@@ -37,25 +37,17 @@ pub fn read_manifest(
     position: LogPosition,
     restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
 ) -> Result<ReadManifest, ManifestError> {
-    let file = names::snapshot(position.as_u64());
-    let read = read_pieces(storage, position, restore)?;
-    match read.header.log == identity {
-        true => Ok(read),
-        false => Err(ManifestError::Damaged(PageDamage {
-            file,
-            offset: 0,
-            what: "the manifest is one of another log".to_owned(),
-        })),
-    }
+    read_pieces(storage, position, Some(identity), restore)
 }
 
-/// Reads a snapshot of whatever log it is of, and replays it.
+/// Reads a snapshot and replays it. `None` accepts one of any log.
 pub(crate) fn replay_manifest(
     storage: &dyn Storage,
     position: LogPosition,
+    log: Option<LogId>,
     replay: &mut dyn Replay,
 ) -> Result<ReadManifest, ManifestError> {
-    let read = read_pieces(storage, position, &mut |restored| match restored {
+    let read = read_pieces(storage, position, log, &mut |restored| match restored {
         Restored::Part(part) => replay.snapshot_part(part),
         Restored::Page(number, content) => replay.snapshot_page(number, content),
     })?;
@@ -92,9 +84,13 @@ pub(crate) fn read_file(
 fn read_pieces(
     storage: &dyn Storage,
     position: LogPosition,
+    log: Option<LogId>,
     restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
 ) -> Result<ReadManifest, ManifestError> {
     let mut read = read_parts(open(storage, position)?, position, restore)?;
+    if log.is_some_and(|log| log != read.header.log) {
+        return Err(ManifestError::OtherLog(names::snapshot(position.as_u64())));
+    }
     let mut reader = PageReader::new(storage, read.header.log);
     for page in read.table.pages() {
         let content = reader.read(page.number, page.place)?.content;

@@ -154,7 +154,7 @@ impl<'a> Salvage<'a> {
         let mut gaps = Vec::new();
         let crc = match &base.source {
             Source::Snapshot(header) => {
-                pages::replay_manifest(self.storage, base.position, rescue)
+                pages::replay_manifest(self.storage, base.position, None, rescue)
                     .map_err(recovery::manifest_error)?;
                 self.note_time(header.time_ms);
                 Some(header.chain)
@@ -303,7 +303,7 @@ impl<'a> Salvage<'a> {
                 // A later owner went on before it.
                 continue;
             }
-            let source = match pages::replay_manifest(self.storage, position, &mut Ignore) {
+            let source = match pages::replay_manifest(self.storage, position, None, &mut Ignore) {
                 Ok(read) => {
                     let copies = read.damage.into_iter();
                     self.damage.extend(copies.map(Damage::from));

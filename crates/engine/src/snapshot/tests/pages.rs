@@ -38,10 +38,15 @@ impl Store {
                 Some((page, bytes)) => {
                     let may_differ = bytes.kind == kind::RUN || self.has_lost;
                     let is_same = bytes == encoded || may_differ;
-                    assert!(is_same, "a piece that changed has no mark: {encoded:?}");
+                    assert!(
+                        is_same,
+                        "a piece that changed has no mark: {encoded:?}, and its page has {bytes:?}"
+                    );
                     (page, bytes, false)
                 }
                 None => {
+                    // The last snapshot was begun before the latest changes, and has another page of the run.
+                    self.has_lost |= kept.is_some() && encoded.kind == kind::RUN;
                     self.last += 1;
                     (PageNumber::new(self.last), encoded, true)
                 }
