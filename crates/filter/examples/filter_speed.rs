@@ -1,5 +1,6 @@
-//! What an evaluation costs: nanoseconds of processor time for filters on a decoded message with 8 properties, and for 2,000
-//! correlation rules of which one matches, by the index and one by one.
+//! What rules cost, in processor time: filters on a decoded message with 8 properties; 2,000 correlation rules of which
+//! one matches, by the index and one by one; reading and compiling the stored definitions of 100,000 correlation rules
+//! and 2,000 SQL rules, with the memory of the compiled rules; and many rules that are candidates for one message.
 //!
 //! `cargo run --release -p kew-filter --example filter_speed`
 
@@ -9,8 +10,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use kew_filter::{
-    CorrelationFilter, Filter, Matches, Message, NewIds, OwnedValue, Parameters, RuleId, RuleSet,
-    SqlFilter, SystemProperty, Value, same_name,
+    CorrelationFilter, Definition, Equality, Filter, FilterDefinition, Matches, Message, NewIds,
+    OwnedValue, Parameters, RuleId, RuleSet, SqlDefinition, SqlFilter, SystemProperty, Value,
+    same_name,
 };
 use rustix::time::{ClockId, clock_gettime};
 
@@ -99,6 +101,10 @@ fn main() {
         println!("{each:8.0} ns  {:5.1} M/s  {text}", 1e3 / each);
     }
     many_rules(&message, ids);
+    // The smaller one first: it would find the memory of the larger one.
+    compiled("2,000 SQL rules", 2_000, sql_rule);
+    compiled("100,000 correlation rules", 100_000, correlation_rule);
+    many_candidates(&message);
 }
 
 fn many_rules(message: &Decoded, ids: &dyn NewIds) {
@@ -132,4 +138,83 @@ fn many_rules(message: &Decoded, ids: &dyn NewIds) {
         assert_eq!(black_box(matching.count()), 1);
     });
     println!("{each:8.0} ns  one by one, 2,000 of them");
+}
+
+fn correlation_rule(id: RuleId) -> FilterDefinition {
+    FilterDefinition::Correlation(vec![
+        Equality::System {
+            property: SystemProperty::Label,
+            text: "order".into(),
+        },
+        Equality::User {
+            name: "customer".into(),
+            value: OwnedValue::Text(format!("customer-{id}").into()),
+        },
+    ])
+}
+
+fn sql_rule(id: RuleId) -> FilterDefinition {
+    let text = format!(
+        "color = 'red' AND (size > {id} OR region IN ('eu', 'us')) AND sys.Label LIKE 'a%{id}%'"
+    );
+    FilterDefinition::Sql(SqlDefinition {
+        text: text.into(),
+        parameters: Vec::new(),
+        compatibility_level: Some(20),
+    })
+}
+
+/// Bytes of memory that this process has on the machine.
+fn resident_bytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages = status.split(' ').nth(1).expect("the second number");
+    pages.parse::<f64>().expect("a number of pages") * 4096.0
+}
+
+/// From stored bytes to rules that can be evaluated, as a start does it.
+fn compiled(name: &str, count: RuleId, rule: impl Fn(RuleId) -> FilterDefinition) {
+    let stored: Vec<Box<[u8]>> = (0..count)
+        .map(|id| Definition::new(rule(id), None).expect("it is small"))
+        .map(|definition| definition.bytes().into())
+        .collect();
+    let stored_bytes: usize = stored.iter().map(|bytes| bytes.len()).sum();
+    let before = resident_bytes();
+    let begin = used();
+    let mut rules = RuleSet::default();
+    for (id, bytes) in (0..).zip(&stored) {
+        let definition = Definition::decode(bytes).expect("it was encoded");
+        let (filter, _) = definition.compile().expect("it is valid");
+        rules.insert(id, filter);
+    }
+    let ms = (used() - begin).as_secs_f64() * 1e3;
+    let mib = (resident_bytes() - before) / 1_048_576.0;
+    let each = mib * 1_048_576.0 / f64::from(u32::try_from(count).expect("it is small"));
+    println!(
+        "{ms:8.1} ms  to read and compile {name} of {stored_bytes} bytes: {mib:.1} MiB, {each:.0} bytes each"
+    );
+    drop(black_box(rules));
+}
+
+/// Rules that all need the same value, so that the index cannot choose among them.
+fn many_candidates(message: &Decoded) {
+    let mut rules = RuleSet::default();
+    for id in 0..100_000 {
+        let filter = CorrelationFilter::default()
+            .user("color", OwnedValue::Text("red".into()))
+            .user("region", OwnedValue::Text("eu".into()));
+        rules.insert(id, Filter::Correlation(filter));
+    }
+    let mut matches = Matches::default();
+    let ids = |_: RuleId, _: u32| [0; 16];
+    let begin = cost(|| rules.begin(black_box(message), &mut matches));
+    println!("{begin:8.0} ns  to collect 100,000 candidates");
+    let mut parts = 0;
+    let start = used();
+    while !matches.is_done() {
+        rules.go_on(message, &ids, 50_000, &mut matches);
+        parts += 1;
+    }
+    let ms = (used() - start).as_secs_f64() * 1e3;
+    assert_eq!(matches.matching().len(), 100_000);
+    println!("{ms:8.1} ms  to evaluate them, in {parts} parts of 50,000 steps");
 }

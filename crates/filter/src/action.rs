@@ -1,7 +1,8 @@
 //! SQL actions: what a rule changes in its copy of a message.
 
 use crate::arithmetic::Computed;
-use crate::error::{EvaluationError, Fault, SyntaxError};
+use crate::duration::ticks_of;
+use crate::error::{EvaluationError, Fault, SyntaxError, beginning_of};
 use crate::evaluate::Run;
 use crate::message::{Message, NewIds, SystemProperty};
 use crate::message::{Settable, same_name};
@@ -112,7 +113,10 @@ fn change_of<'v, M: Message + ?Sized>(
     Ok(Some(Change { target, to }))
 }
 
-/// A system property has one type. Null removes it.
+/// A system property has one type. Null removes it, and a text or a uuid is converted.
+///
+/// Source: azure-service-bus, issue 180: *a string literal will be converted to a type based on the property being
+/// modified*; issue 196: `SET sys.SessionId = newid()`.
 fn set_system(property: SystemProperty, value: Value<'_>) -> Result<Option<OwnedValue>, Fault> {
     let refused = |allowed| Fault::CannotSet {
         name: property.name(),
@@ -126,13 +130,20 @@ fn set_system(property: SystemProperty, value: Value<'_>) -> Result<Option<Owned
         (Some(Settable::Text), Value::Char(character)) => {
             Ok(Some(OwnedValue::Text(character.to_string().into())))
         }
+        (Some(Settable::Text), Value::Uuid(id)) => Ok(Some(OwnedValue::Text(text_of(id).into()))),
         (Some(Settable::Text), value) => match value.as_text() {
             Some(text) => Ok(Some(OwnedValue::Text(text.into()))),
             None => Err(refused("a text or NULL")),
         },
         (Some(Settable::Duration), Value::Duration(_))
         | (Some(Settable::Timestamp), Value::Timestamp(_)) => Ok(Some(value.to_owned())),
-        (Some(Settable::Duration), _) => Err(refused("a duration or NULL")),
+        (Some(Settable::Duration), Value::Text(text) | Value::Symbol(text)) => {
+            let ticks = ticks_of(text).ok_or_else(|| Fault::NotADuration {
+                text: beginning_of(text),
+            })?;
+            Ok(Some(OwnedValue::Plain(Value::Duration(ticks))))
+        }
+        (Some(Settable::Duration), _) => Err(refused("a duration, its text or NULL")),
         (Some(Settable::Timestamp), _) => Err(refused("a timestamp or NULL")),
         // The parser refuses those that cannot be set.
         (None, _) => Err(refused("nothing")),
@@ -148,6 +159,9 @@ fn converted<'v>(value: Value<'v>, existing: Value<'_>) -> Value<'v> {
         return match (value, existing) {
             (Value::Text(text), Value::Symbol(_)) if text.is_ascii() => Value::Symbol(text),
             (Value::Symbol(text), Value::Text(_)) => Value::Text(text),
+            (Value::Text(text), Value::Duration(_)) => {
+                ticks_of(text).map_or(value, Value::Duration)
+            }
             (value, _) => value,
         };
     };
@@ -176,6 +190,20 @@ fn converted<'v>(value: Value<'v>, existing: Value<'_>) -> Value<'v> {
         | Value::Other => None,
     };
     made.unwrap_or(value)
+}
+
+/// The text of a uuid: five groups of digits.
+fn text_of(id: [u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, byte) in id.into_iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for half in [byte >> 4, byte & 0xF] {
+            text.extend(char::from_digit(half.into(), 16));
+        }
+    }
+    text
 }
 
 /// An integer that is exactly the number.

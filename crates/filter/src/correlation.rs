@@ -55,7 +55,14 @@ impl CorrelationFilter {
 
     /// Whether all conditions hold. It cannot fail.
     pub fn matches<M: Message + ?Sized>(&self, message: &M) -> bool {
-        self.conditions.iter().all(|(property, wanted)| {
+        self.matches_counting(message).0
+    }
+
+    /// The same, with the number of conditions that it looked at.
+    pub(crate) fn matches_counting<M: Message + ?Sized>(&self, message: &M) -> (bool, u32) {
+        let mut steps = 0u32;
+        let matches = self.conditions.iter().all(|(property, wanted)| {
+            steps = steps.saturating_add(1);
             let found = match property {
                 Property::User(name) => message.user(name),
                 Property::System(system) => Some(message.system(*system)),
@@ -63,7 +70,8 @@ impl CorrelationFilter {
             found.is_some_and(|found| {
                 compare(found, Comparison::Equal, wanted.as_value()) == Truth::True
             })
-        })
+        });
+        (matches, steps)
     }
 
     pub(crate) fn conditions(&self) -> &[(Property, OwnedValue)] {

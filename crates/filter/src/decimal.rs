@@ -84,6 +84,11 @@ impl Decimal {
         }
     }
 
+    /// Its sign, its coefficient and its exponent, as they were given.
+    pub(crate) fn parts(self) -> (bool, u128, i16) {
+        (self.is_negative, self.coefficient(), self.exponent)
+    }
+
     fn coefficient(self) -> u128 {
         (u128::from(self.high) << 64) | u128::from(self.low)
     }

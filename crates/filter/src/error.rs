@@ -96,6 +96,14 @@ pub struct EvaluationError {
     pub fault: Fault,
 }
 
+/// Characters of a message's text in an error, at most: errors of many rules may be kept for one message.
+const SHOWN_CHARS_MAX: usize = 64;
+
+/// The beginning of a text, for an error.
+pub(crate) fn beginning_of(text: &str) -> String {
+    text.chars().take(SHOWN_CHARS_MAX).collect()
+}
+
 /// Why an evaluation failed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Fault {
@@ -153,7 +161,7 @@ pub enum Fault {
     /// `property('sys.…')` with a name that no message has.
     #[error("there is no system property {name:?}")]
     NoSystemProperty {
-        /// The name.
+        /// The beginning of the name.
         name: String,
     },
     /// A system property cannot have the value that an action computed.
@@ -165,6 +173,12 @@ pub enum Fault {
         found: &'static str,
         /// Which types it may have.
         allowed: &'static str,
+    },
+    /// An action sets a duration to a text that is none.
+    #[error("the text {text:?} is not a duration, expected one such as '00:10:00' or '7.00:00:00'")]
+    NotADuration {
+        /// Its beginning.
+        text: String,
     },
     /// More steps than allowed.
     #[error("the evaluation takes more than {STEPS_MAX} steps")]

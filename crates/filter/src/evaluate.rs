@@ -2,7 +2,7 @@
 
 use crate::arithmetic::{Computed, negated, operate, with_plus};
 use crate::compare::{Comparison, Truth, compare};
-use crate::error::{EvaluationError, Fault};
+use crate::error::{EvaluationError, Fault, beginning_of};
 use crate::like::Pattern;
 use crate::limits::STEPS_MAX;
 use crate::message::{Message, NewIds, SystemProperty};
@@ -285,7 +285,7 @@ impl<'v, M: Message + ?Sized> Run<'v, M> {
         if let Some(name) = scoped("sys.") {
             let property = SystemProperty::named(name).ok_or_else(|| {
                 at(column)(Fault::NoSystemProperty {
-                    name: name.to_owned(),
+                    name: beginning_of(name),
                 })
             })?;
             return Ok(Computed::Value(self.message.system(property)));

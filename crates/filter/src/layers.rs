@@ -7,7 +7,7 @@ use kew_layers::{Layers, broken};
 /// The parts from the ground up.
 const LAYERS: Layers<'_> = Layers {
     order: &[
-        &["limits", "decimal"],
+        &["limits", "decimal", "duration"],
         &["value"],
         &["number", "error", "message"],
         &["compare", "arithmetic", "like"],
@@ -15,7 +15,7 @@ const LAYERS: Layers<'_> = Layers {
         &["evaluate"],
         &["sql", "correlation", "action"],
         &["rule"],
-        &["index"],
+        &["index", "definition"],
     ],
     free: &["tests"],
 };

@@ -4,7 +4,8 @@
 //! read once, and refused with the column where it is wrong. An evaluation reads a message through the trait [`Message`],
 //! looks at each part of the text at most once, takes no more than [`limits::STEPS_MAX`] steps, and allocates only where
 //! a rule joins texts or computes a pattern. A failure is a value, [`EvaluationError`], which can be the reason of a dead
-//! letter. A [`RuleSet`] finds the rules of many subscriptions that select a message without evaluating each of them.
+//! letter. A [`RuleSet`] finds the rules of many subscriptions that select a message without evaluating each of them, at
+//! once or in parts. A [`Definition`] is a rule as bytes to store.
 //!
 //! It knows no message on the wire, no topic, no subscription, no clock and no random source: `docs/filters.md` describes
 //! the language for its users.
@@ -15,6 +16,8 @@ mod arithmetic;
 mod compare;
 mod correlation;
 mod decimal;
+mod definition;
+mod duration;
 mod error;
 mod evaluate;
 mod index;
@@ -32,8 +35,12 @@ mod value;
 pub use action::{Action, Change, Target};
 pub use correlation::CorrelationFilter;
 pub use decimal::Decimal;
+pub use definition::{
+    CompileError, DecodeError, Definition, DefinitionError, Equality, FilterDefinition,
+    SqlDefinition,
+};
 pub use error::{EvaluationError, Fault, Problem, SyntaxError};
-pub use index::{Matches, RuleId, RuleSet};
+pub use index::{Matches, RuleId, RuleIds, RuleSet};
 pub use message::{Message, NewIds, SystemProperty, same_name};
 pub use rule::{Copy, Failed, Filter, RULE_NAME, Rule, copies};
 pub use sql::SqlFilter;

@@ -17,6 +17,10 @@ pub const DEPTH_MAX: usize = 64;
 /// and 64 characters of the pattern.
 pub const STEPS_MAX: u32 = 1_000_000;
 
+/// Steps that each rule of a set takes besides those of its filter. It is found among many rules, which takes several
+/// waits for memory: with 100,000 candidates about as long as eight operators.
+pub const RULE_STEPS: u32 = 8;
+
 /// Characters of a pattern, at most: also of one that is computed from the message.
 pub const PATTERN_CHARS_MAX: usize = 1024;
 
@@ -24,3 +28,12 @@ pub const PATTERN_CHARS_MAX: usize = 1024;
 ///
 /// Source: Service Bus quotas, *Message property size*.
 pub const MADE_TEXT_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of a stored definition, at most.
+pub const DEFINITION_BYTES_MAX: usize = 32 * 1024;
+
+/// Properties of a correlation filter, at most.
+pub const EQUALITIES_MAX: usize = 128;
+
+/// Parameters of a filter or an action, at most.
+pub const PARAMETERS_MAX: usize = 128;

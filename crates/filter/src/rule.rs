@@ -32,11 +32,24 @@ impl Filter {
         message: &M,
         ids: &dyn NewIds,
     ) -> Result<bool, EvaluationError> {
+        self.matches_counting(message, ids).0
+    }
+
+    /// The same, with the number of steps that it took: none for true and false filters, one for each condition that a
+    /// correlation filter looked at, and those of an SQL filter.
+    pub fn matches_counting<M: Message + ?Sized>(
+        &self,
+        message: &M,
+        ids: &dyn NewIds,
+    ) -> (Result<bool, EvaluationError>, u32) {
         match self {
-            Filter::True => Ok(true),
-            Filter::False => Ok(false),
-            Filter::Correlation(filter) => Ok(filter.matches(message)),
-            Filter::Sql(filter) => filter.matches(message, ids),
+            Filter::True => (Ok(true), 0),
+            Filter::False => (Ok(false), 0),
+            Filter::Correlation(filter) => {
+                let (matches, steps) = filter.matches_counting(message);
+                (Ok(matches), steps)
+            }
+            Filter::Sql(filter) => filter.matches_counting(message, ids),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod bounds;
 mod cases;
+mod definitions;
 mod naive;
 mod rules;
 mod sample;

@@ -1,5 +1,6 @@
 //! Rules of subscriptions: the index against evaluating all, and copies.
 
+use kew_filter::limits::RULE_STEPS;
 use kew_filter::{
     Action, Change, CorrelationFilter, EvaluationError, Filter, Matches, NewIds, OwnedValue,
     Parameters, Rule, RuleId, RuleSet, SqlFilter, SystemProperty, Target, Value, copies,
@@ -21,6 +22,24 @@ fn found(rules: &RuleSet, message: &Sample) -> Matches {
     let mut matches = Matches::default();
     let ids: &dyn Fn(u32) -> [u8; 16] = &ids;
     rules.find(message, &ids, &mut matches);
+    matches
+}
+
+/// The same in parts of so many steps, one after the other.
+fn found_in_parts(rules: &RuleSet, message: &Sample, budgets: &[u32]) -> Matches {
+    let mut matches = Matches::default();
+    rules.begin(message, &mut matches);
+    let mut budgets = budgets.iter().cycle();
+    while !matches.is_done() {
+        let before = matches.evaluated();
+        let budget = *budgets.next().unwrap();
+        let used = rules.go_on(message, &|_, nth| ids(nth), budget, &mut matches);
+        assert!(
+            used > 0 && matches.evaluated() > before,
+            "it comes to an end"
+        );
+        assert!(used >= budget || matches.is_done());
+    }
     matches
 }
 
@@ -91,6 +110,7 @@ proptest! {
         removed in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
         many in prop::collection::vec(messages(), 4),
         has_twins in any::<bool>(),
+        budgets in prop::collection::vec(1u32..40, 1..4),
     ) {
         let mut filters: Vec<(RuleId, Filter)> = (0..).zip(filters).collect();
         let mut rules = RuleSet::default();
@@ -114,8 +134,12 @@ proptest! {
             }
             let matches = found(&rules, &sample);
             let (matching, failed) = all(&filters, &sample);
-            prop_assert_eq!(matches.matching(), matching);
-            prop_assert_eq!(matches.failed(), failed);
+            prop_assert_eq!(matches.matching(), &matching[..]);
+            prop_assert_eq!(matches.failed(), &failed[..]);
+            let in_parts = found_in_parts(&rules, &sample, &budgets);
+            prop_assert_eq!(in_parts.matching(), matching);
+            prop_assert_eq!(in_parts.failed(), failed);
+            prop_assert_eq!(in_parts.evaluated(), matches.evaluated());
         }
         for (id, _) in &filters {
             rules.remove(*id);
@@ -168,6 +192,106 @@ fn a_rule_that_is_replaced_is_found_by_its_new_filter_only() {
     assert_eq!(found(&rules, &Sample::read("a=int 1")).evaluated(), 0);
     assert_eq!(found(&rules, &Sample::read("b=int 1")).matching(), [1]);
     assert_eq!(rules.filter(1), Some(&sql("b = 1")));
+}
+
+/// Steps that each rule takes: those of a rule, and those of its filter.
+#[test]
+fn an_evaluation_stops_at_its_budget_and_goes_on() {
+    let mut rules = RuleSet::default();
+    rules.insert(1, Filter::True);
+    rules.insert(2, sql("a = 1 OR b = 2"));
+    rules.insert(
+        3,
+        Filter::Correlation(CorrelationFilter::default().user("a", text("x"))),
+    );
+    rules.insert(4, sql("1 / a = 1"));
+    rules.insert(5, sql("newid() = NULL OR b = 2"));
+    let message = Sample::read("a='x', b=int 2");
+    let steps = [0, 3, 1, 3, 4].map(|of_filter| RULE_STEPS + of_filter);
+    let mut matches = Matches::default();
+    assert!(matches.is_done());
+    rules.begin(&message, &mut matches);
+    let ids = |rule: RuleId, nth: u32| {
+        assert_eq!((rule, nth), (5, 0));
+        [0; 16]
+    };
+    assert_eq!(rules.go_on(&message, &ids, 0, &mut matches), 0);
+    for (at, steps) in steps.into_iter().enumerate() {
+        assert_eq!((matches.evaluated(), matches.is_done()), (at, false));
+        assert_eq!(
+            rules.go_on(&message, &ids, 1, &mut matches),
+            steps,
+            "rule {at}"
+        );
+    }
+    assert!(matches.is_done());
+    assert_eq!(matches.matching(), [1, 2, 3, 5]);
+    assert_eq!(matches.failed()[0].0, 4);
+    assert_eq!(rules.go_on(&message, &ids, 100, &mut matches), 0);
+    // The same with more steps at once: it stops behind the rule that uses the last one.
+    rules.begin(&message, &mut matches);
+    assert_eq!(rules.go_on(&message, &ids, 20, &mut matches), 8 + 11 + 9);
+    assert_eq!(rules.go_on(&message, &ids, 100, &mut matches), 11 + 12);
+    assert_eq!(matches.matching(), [1, 2, 3, 5]);
+}
+
+#[test]
+fn rules_may_change_between_two_parts() {
+    let mut rules = RuleSet::default();
+    for id in 1..=4 {
+        rules.insert(id, Filter::True);
+    }
+    let message = Sample::default();
+    let ids = |_: RuleId, _: u32| [0; 16];
+    let mut matches = Matches::default();
+    rules.begin(&message, &mut matches);
+    rules.go_on(&message, &ids, 2, &mut matches);
+    rules.remove(1);
+    rules.remove(3);
+    rules.insert(9, Filter::True);
+    rules.go_on(&message, &ids, 100, &mut matches);
+    assert_eq!(
+        (matches.matching(), matches.is_done()),
+        (&[1, 2, 4][..], true)
+    );
+}
+
+/// Many rules that spell a name in their own way, and many with one value: neither makes an insert, a removal or a look
+/// slow.
+#[test]
+fn spellings_of_a_name_share_their_values() {
+    let mut rules = RuleSet::default();
+    let spelled = |id: u64| -> String {
+        let bit = |(at, letter): (usize, char)| match (id >> at) & 1 {
+            1 => letter.to_ascii_uppercase(),
+            _ => letter,
+        };
+        "abcdefghij".char_indices().map(bit).collect()
+    };
+    for id in 0..1_000 {
+        let filter = CorrelationFilter::default().user(&spelled(id), text("x"));
+        rules.insert(id, Filter::Correlation(filter));
+    }
+    let matches = found(&rules, &Sample::read("ABCdefghij='x'"));
+    assert_eq!(matches.matching().len(), 1_000);
+    assert_eq!(
+        found(&rules, &Sample::read("ABCdefghij='y'")).evaluated(),
+        0
+    );
+    // A message with two of them: each rule sees its own, or else the first.
+    let twins = Sample::read("ABCdefghij='y', abcdefghij='x'");
+    assert_eq!(found(&rules, &twins).matching(), [0]);
+    for id in 2..1_000 {
+        assert!(rules.remove(id));
+    }
+    assert_eq!(found(&rules, &twins).matching(), [0]);
+    let first = Sample::read("ABCdefghij='x', Abcdefghij='y'");
+    assert_eq!(found(&rules, &first).matching(), [0]);
+    assert_eq!(
+        found(&rules, &first).evaluated(),
+        2,
+        "one has the other's value"
+    );
 }
 
 #[test]

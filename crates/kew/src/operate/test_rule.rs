@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::fmt::Display;
 
+use kew_bus_message::View;
 use kew_filter::{
-    Action, Change, CorrelationFilter, Filter, Message, NewIds, OwnedValue, Parameters, SqlFilter,
-    SyntaxError, SystemProperty, Target,
+    Action, Change, CompileError, CorrelationFilter, Definition, Equality, Filter,
+    FilterDefinition, Message, NewIds, OwnedValue, SqlDefinition, SystemProperty, Target,
 };
 use serde_json::{Map, Value as Json, json};
 
@@ -16,7 +17,7 @@ use super::send::values_of;
 use super::{Session, session};
 use crate::bus_tool_args::TestRuleArgs;
 use crate::importing::Lines;
-use crate::portable::{Record, Sample, of_amqp, shown, typed};
+use crate::portable::{Sample, of_amqp, shown, typed};
 use crate::queue_command::{Failure, Output, is_active, note, printable};
 
 /// Before the name of a system property.
@@ -48,24 +49,26 @@ pub(super) fn test(args: &TestRuleArgs) -> Result<(), Failure> {
 
 impl Test {
     fn new(args: &TestRuleArgs) -> Result<Self, Failure> {
-        let mut parameters = Parameters::default();
-        for (name, value) in values("--parameter", &args.parameter)? {
-            parameters.set(&name, value);
-        }
-        let filter = match &args.sql {
-            Some(text) => {
-                let filter = SqlFilter::parse(text, &parameters);
-                Filter::Sql(filter.map_err(|error| refused(args, "filter", text, &error))?)
-            }
-            None => Filter::Correlation(correlation(args)?),
+        let parameters = values("--parameter", &args.parameter)?.into_iter();
+        let parameters = parameters.map(|(name, value)| (name.into(), value));
+        let parameters: Vec<(Box<str>, OwnedValue)> = parameters.collect();
+        let sql = |text: &String| SqlDefinition {
+            text: text.as_str().into(),
+            parameters: parameters.clone(),
+            compatibility_level: None,
         };
-        let action = args.action.as_deref().map(|text| {
-            let action = Action::parse(text, &parameters);
-            action.map_err(|error| refused(args, "action", text, &error))
-        });
+        let filter = match &args.sql {
+            Some(text) => FilterDefinition::Sql(sql(text)),
+            None => FilterDefinition::Correlation(correlation(args)?),
+        };
+        // What a topic cannot store is refused here, too.
+        let definition = Definition::new(filter, args.action.as_ref().map(sql));
+        let definition = definition.map_err(|error| Failure::Usage(error.to_string()))?;
+        let compiled = definition.compile();
+        let (filter, action) = compiled.map_err(|error| refused(args, &error))?;
         Ok(Self {
             filter,
-            action: action.transpose()?,
+            action,
             matched: 0,
             not_matched: 0,
             failed: 0,
@@ -87,9 +90,9 @@ impl Test {
         browse(&it.doors, queue, &which, |message| {
             let number = message.sequence_number().unwrap_or_default();
             let sample = record(queue, &message)
-                .and_then(|record| Sample::new(&record).map_err(|what| unreadable(number, &what)));
+                .and_then(|record| Sample::new(record).map_err(|what| unreadable(number, &what)));
             match sample {
-                Ok(sample) => self.message(("sequence_number", number), &sample, output)?,
+                Ok(sample) => self.message(("sequence_number", number), &sample.view(), output)?,
                 Err(failure) => {
                     self.failed += 1;
                     note(&failure.message());
@@ -112,12 +115,11 @@ impl Test {
         }
         let mut lines = Lines::open(args.file.as_deref(), 1)?;
         while args.count.is_none_or(|wanted| self.count() < wanted) {
-            let sample = lines.next(|record: Record| Sample::new(&record))?;
-            let Some(sample) = sample else {
+            let Some(sample) = lines.next(Sample::new)? else {
                 break;
             };
             let line = i64::try_from(lines.number).unwrap_or(i64::MAX);
-            self.message(("line", line), &sample, output)?;
+            self.message(("line", line), &sample.view(), output)?;
         }
         Ok(())
     }
@@ -126,7 +128,7 @@ impl Test {
     fn message(
         &mut self,
         place: (&'static str, i64),
-        sample: &Sample,
+        sample: &View<'_>,
         output: &mut Output,
     ) -> Result<(), Failure> {
         let ids = RandomIds::default();
@@ -240,7 +242,7 @@ impl Report {
 }
 
 /// Each change with the value that the message has. A member that is absent means that there is no property.
-fn changed(changes: &[Change], sample: &Sample) -> Vec<Map<String, Json>> {
+fn changed(changes: &[Change], sample: &View<'_>) -> Vec<Map<String, Json>> {
     let changes = changes.iter().map(|change| {
         let (name, before) = match &change.target {
             Target::User(name) => (name.to_string(), sample.user(name)),
@@ -302,8 +304,8 @@ fn values(flag: &str, pairs: &[(String, String)]) -> Result<Vec<(String, OwnedVa
     all.collect()
 }
 
-fn correlation(args: &TestRuleArgs) -> Result<CorrelationFilter, Failure> {
-    let mut filter = CorrelationFilter::default();
+fn correlation(args: &TestRuleArgs) -> Result<Vec<Equality>, Failure> {
+    let mut all = Vec::new();
     for ((name, value), (_, text)) in values("--correlation", &args.correlation)?
         .into_iter()
         .zip(&args.correlation)
@@ -312,36 +314,42 @@ fn correlation(args: &TestRuleArgs) -> Result<CorrelationFilter, Failure> {
             .get(..SYSTEM.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(SYSTEM));
         if !is_system {
-            filter = filter.user(&name, value);
+            let name = name.into();
+            all.push(Equality::User { name, value });
             continue;
         }
         let property = name.get(SYSTEM.len()..).and_then(SystemProperty::named);
         let known = property.filter(|property| CorrelationFilter::SYSTEM.contains(property));
         let Some(property) = known else {
-            let all = CorrelationFilter::SYSTEM.map(|it| format!("{SYSTEM}{}", it.name()));
+            let known = CorrelationFilter::SYSTEM.map(|it| format!("{SYSTEM}{}", it.name()));
             return Err(Failure::Usage(format!(
                 "--correlation {name}: expected an application property or one of {}",
-                all.join(", ")
+                known.join(", ")
             )));
         };
         // System properties are texts, also those that look like numbers.
         let quoted: Option<String> = serde_json::from_str(text).ok();
-        filter = filter.system(property, quoted.as_deref().unwrap_or(text));
+        let text = quoted.as_deref().unwrap_or(text).into();
+        all.push(Equality::System { property, text });
     }
-    Ok(filter)
+    Ok(all)
 }
 
 /// The error for a text that is not a filter or action; for people, the text is above it with a mark at the place.
-fn refused(args: &TestRuleArgs, what: &str, text: &str, error: &SyntaxError) -> Failure {
+fn refused(args: &TestRuleArgs, error: &CompileError) -> Failure {
+    let (text, place) = match error {
+        CompileError::Filter(error) => (&args.sql, error.column),
+        CompileError::Action(error) => (&args.action, error.column),
+    };
     if !args.common.json {
-        let chars = text.chars();
+        let chars = text.as_deref().unwrap_or_default().chars();
         let line: String = chars
             .map(|it| if is_active(it) { ' ' } else { it })
             .collect();
         note(&line);
-        note(&format!("{}^", " ".repeat(error.column.saturating_sub(1))));
+        note(&format!("{}^", " ".repeat(place.saturating_sub(1))));
     }
-    Failure::Usage(format!("the {what} is not valid: {error}"))
+    Failure::Usage(error.to_string())
 }
 
 /// Uuids of version 4.

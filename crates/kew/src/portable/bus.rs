@@ -12,6 +12,7 @@ use kew_amqp::message::{
     BodyKind, Header, Message, MessageId, Properties, write_application_properties, write_data,
     write_head, write_value,
 };
+use kew_bus_message::time_to_live_ms;
 use serde_json::{Map, Value as Json};
 
 use super::value::{read, write, write_items};
@@ -90,21 +91,9 @@ fn value_of_id(id: &MessageId) -> Value {
     }
 }
 
-/// A life that is too long for the header is the difference of two times.
 fn life_of(header: &Header, properties: &Properties) -> Option<u64> {
-    let told = header.ttl.map(u64::from);
-    let longest = u64::from(u32::MAX);
-    match (
-        told,
-        properties.creation_time,
-        properties.absolute_expiry_time,
-    ) {
-        (Some(ms), Some(from), Some(until)) if ms == longest => {
-            let ms = until.0.checked_sub(from.0);
-            ms.and_then(|ms| u64::try_from(ms).ok()).or(told)
-        }
-        _ => told,
-    }
+    let [from, until] = [properties.creation_time, properties.absolute_expiry_time];
+    time_to_live_ms(header.ttl, from.map(|at| at.0), until.map(|at| at.0))
 }
 
 fn is_of_sender(name: &str) -> bool {
