@@ -498,8 +498,10 @@ fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Vec<String> {
         let PageDamage { file, offset, what } = damage;
         format!("a page was read from its copy: {file} cannot be used at byte {offset}: {what}")
     });
-    let all = damaged.chain(void).chain(copies);
-    all.chain(proof).chain(foreign).collect()
+    let unread = survey.unread.iter();
+    let unread = unread.map(|failure| format!("a snapshot cannot be read: {failure}"));
+    let snapshots = damaged.chain(unread).chain(void).chain(copies);
+    snapshots.chain(proof).chain(foreign).collect()
 }
 
 #[cfg(test)]

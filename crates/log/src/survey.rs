@@ -27,6 +27,8 @@ pub(crate) struct Survey {
     pub(crate) snapshots: Vec<LogPosition>,
     /// Files of pages.
     pub(crate) pages: Vec<String>,
+    /// Headers of snapshots that the disk has not read. A start needs none of them, unless it uses that snapshot.
+    pub(crate) unread: Vec<IoFailure>,
     pub(crate) temporaries: Vec<String>,
     pub(crate) foreign: Vec<String>,
     /// Files that repairs set aside.
@@ -81,7 +83,8 @@ impl Survey {
             OpenError::corrupt(&names::segment(it.number), 0, what)
         }));
         let proof = proof.of_log(log);
-        let epochs = epochs_of(storage, &snapshots, log);
+        let mut unread = Vec::new();
+        let epochs = epochs_of(storage, &snapshots, log, &mut unread);
         let claims = Claims::of(headers, epochs, &proof);
         let lost = blanks.iter().filter(|it| has_lost_records(it, &segments));
         damage.extend(lost.map(|blank| {
@@ -95,6 +98,7 @@ impl Survey {
             blanks,
             snapshots,
             pages,
+            unread,
             temporaries,
             foreign,
             set_aside,
@@ -143,19 +147,24 @@ pub(crate) fn log_of<'a>(headers: impl Iterator<Item = &'a SegmentHeader>) -> Op
     newest.map(|header| header.log)
 }
 
-/// Snapshots with their epochs, as far as their headers can be read and are whole and of this log. Where one cannot, what
-/// needs that snapshot reports it.
+/// Snapshots with their epochs, as far as their headers can be read and are whole and of this log. `unread` gets what the
+/// disk has not read.
 pub(crate) fn epochs_of(
     storage: &dyn Storage,
     snapshots: &[LogPosition],
     log: Option<LogId>,
+    unread: &mut Vec<IoFailure>,
 ) -> Vec<(LogPosition, Option<Epoch>)> {
-    let epoch_of = |at: &LogPosition| {
-        let header = snapshot::header_of(storage, *at).ok().flatten();
+    let mut epoch_of = |at: &LogPosition| {
+        let header = snapshot::header_of(storage, *at);
+        let header = header.unwrap_or_else(|failure| {
+            unread.push(failure);
+            None
+        });
         let header = header.filter(|it| log.is_none_or(|log| log == it.log));
         (*at, header.map(|it| it.epoch))
     };
-    snapshots.iter().map(epoch_of).collect()
+    snapshots.iter().map(&mut epoch_of).collect()
 }
 
 /// A file's size; `None` if a running server has removed it since it was listed.

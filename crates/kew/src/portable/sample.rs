@@ -21,10 +21,10 @@ impl Sample {
     /// The message of a record, or what is wrong with the record.
     pub(crate) fn new(record: Record) -> Result<Self, String> {
         let message = message_of(&record, UNIX_EPOCH)?;
-        match View::read(&message, Known::default()) {
-            Ok(_) => Ok(Self { record, message }),
-            Err(error) => Err(error.to_string()),
+        if let Err(error) = View::read(&message, Known::default()) {
+            return Err(error.to_string());
         }
+        Ok(Self { record, message })
     }
 
     /// What a rule sees. What a service said of the message counts too.

@@ -229,7 +229,7 @@ impl<'a> Salvage<'a> {
         self.damage.extend(damage.as_ref().and_then(to_damage));
         let headers = segments.iter().map(|segment| &segment.header);
         let headers = headers.chain(self.blanks.iter().map(|blank| &blank.header));
-        let epochs = survey::epochs_of(self.storage, &self.snapshots, self.log);
+        let epochs = survey::epochs_of(self.storage, &self.snapshots, self.log, &mut Vec::new());
         self.claims = Claims::of(headers, epochs, &proof);
         for (name, number) in damaged {
             match header::restore(self.storage, &name, number, &known, &segments)? {

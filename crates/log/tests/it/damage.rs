@@ -405,6 +405,8 @@ fn a_bad_sector_in_the_older_snapshot_refuses_no_start_and_no_repair() {
     let node = Node::open_checked(&storage, &mut told.clone());
     let used = node.recovery.snapshot.unwrap();
     assert_eq!(format!("snapshot-{:020}", used.as_u64()), snapshots[1]);
+    let warnings = &node.recovery.warnings;
+    assert!(warnings[0].contains(&snapshots[0]), "{warnings:?}");
 }
 
 #[test]

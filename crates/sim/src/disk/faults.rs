@@ -140,6 +140,8 @@ struct Played {
     host: Host,
     calls: Vec<Call>,
     was_not_opened: bool,
+    /// A start has told the operator of something.
+    was_warned: bool,
     /// At its end, or at the end of an earlier process.
     has_stopped: bool,
 }
@@ -211,7 +213,7 @@ impl Trial<'_> {
         if let Trouble::Call(planned) = trouble {
             planned.inject(tape.disk());
         }
-        let (mut was_not_opened, mut has_stopped) = (false, false);
+        let (mut was_not_opened, mut has_stopped, mut was_warned) = (false, false, false);
         for (index, act) in acts.iter().enumerate() {
             if host.partition().is_stopped() {
                 break;
@@ -239,6 +241,7 @@ impl Trial<'_> {
                         }
                         Err(not) => return Err(violation("at a restart", &not.error)),
                     };
+                    was_warned |= !host.recovery().warnings.is_empty();
                 }
             }
         }
@@ -249,6 +252,7 @@ impl Trial<'_> {
             host,
             calls,
             was_not_opened,
+            was_warned,
         })
     }
 
@@ -284,6 +288,7 @@ impl Trial<'_> {
         } else if clients.busy() > 0 {
             self.counts.out_of_space += 1;
         } else if matches!(planned.fault, Fault::Enospc | Fault::Emfile)
+            || played.was_warned
             || clients.unread() > 0
             || played.host.tape().failed_page_reads() > 0
             || played.host.partition().unmoved_count() > 0
