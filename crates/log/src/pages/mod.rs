@@ -128,9 +128,9 @@ impl PageContent {
 pub struct PageOptions {
     /// A file has at most so many bytes, unless one page needs more.
     pub file_size_bytes: u32,
-    /// A snapshot copies at most so many bytes out of nearly empty files.
+    /// A snapshot copies at most so many bytes out of nearly empty files, or as many as the last one wrote of new pages.
     pub copied_bytes_max: u64,
-    /// More pairs of files than this are too many, whatever they hold.
+    /// More pairs of files than this are too many, unless there are pages to fill half of them.
     pub pairs_max: usize,
 }
 

@@ -16,8 +16,8 @@ use crate::segment::memory_size;
 use crate::storage::{self, IoFailure, Storage, StorageFile};
 use crate::{LogId, LogPosition};
 
-/// So many files are open at most.
-const OPEN_MAX: usize = 8;
+/// So many files are open at most: one of each pair that a state of 2 GiB needs.
+const OPEN_MAX: usize = 32;
 
 /// Where a copy of a page is not what was written, and what is wrong there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,7 +231,7 @@ impl<'a> PageReader<'a> {
             file,
         };
         if self.open.len() >= OPEN_MAX {
-            self.open.clear();
+            self.open.pop_first();
         }
         self.open.insert(name.to_owned(), open.clone());
         Ok(open)
