@@ -143,14 +143,18 @@ pub(crate) fn log_of<'a>(headers: impl Iterator<Item = &'a SegmentHeader>) -> Op
     newest.map(|header| header.log)
 }
 
-/// Snapshots with their epochs, as far as their headers are whole and of this log.
+/// Snapshots with their epochs, as far as their headers are whole and of this log. A header in a bad sector is not: whoever
+/// needs that snapshot fails when it reads it.
 pub(crate) fn epochs_of(
     storage: &dyn Storage,
     snapshots: &[LogPosition],
     log: Option<LogId>,
 ) -> Result<Vec<(LogPosition, Option<Epoch>)>, IoFailure> {
     let epoch_of = |at: &LogPosition| {
-        let header = snapshot::header_of(storage, *at)?;
+        let header = match snapshot::header_of(storage, *at) {
+            Err(failure) if !failure.is_no_descriptor() => None,
+            header => header?,
+        };
         let header = header.filter(|it| log.is_none_or(|log| log == it.log));
         Ok((*at, header.map(|it| it.epoch)))
     };

@@ -2,14 +2,18 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::io;
 
 use super::format::{BLOCK_SIZE, Copy, name, pair_of};
 use super::{InPair, PageOptions};
 use crate::LogPosition;
-use crate::storage::{self, IoFailure, Storage};
+use crate::storage::{self, Action, IoFailure, Storage};
 
 /// So many dead bytes do not matter, however few are alive.
 const SMALL_BYTES: u64 = 1 << 20;
+
+/// A start finds no pair above it, so that a name always stands for a new one. No log makes so many.
+const PAIR_MAX: u32 = u32::MAX / 2;
 
 /// The pairs of files in a directory, and what the kept manifests name in them.
 #[derive(Debug, Default)]
@@ -26,6 +30,10 @@ impl PageFiles {
         let mut files = Self::default();
         for name in storage::list(storage)? {
             if let Some(pair) = pair_of(&name) {
+                if pair > PAIR_MAX {
+                    let error = io::Error::other("no pair can follow one with so high a number");
+                    return Err(IoFailure::new(Action::Open, &name, error));
+                }
                 let file = storage::open(storage, &name)?;
                 files.note_pair(pair, storage::len(&*file, &name)?);
             }
