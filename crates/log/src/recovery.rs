@@ -275,6 +275,15 @@ pub(crate) fn manifest_error(error: ManifestError) -> OpenError {
     }
 }
 
+/// Whether the same is wrong each time that it is read.
+fn is_lasting(error: &ManifestError) -> bool {
+    match error {
+        ManifestError::Damaged(_) => true,
+        ManifestError::Io(failure) => !failure.is_no_descriptor(),
+        ManifestError::Newer { .. } | ManifestError::Restore(..) => false,
+    }
+}
+
 /// What the kept snapshots name. One whose table cannot be read does not count.
 fn open_pages(
     storage: &dyn Storage,
@@ -287,7 +296,8 @@ fn open_pages(
         let read = found.read.take_if(|_| found.used == Some(position));
         match read.map_or_else(|| pages::read_table(storage, position), Ok) {
             Ok(read) => kept.push((position, read)),
-            Err(error @ ManifestError::Damaged(_)) => {
+            // The one that is used is whole, so a bad sector in this one is damage like any other.
+            Err(error) if is_lasting(&error) => {
                 found.valid.retain(|valid| *valid != position);
                 found.damaged.push((position, manifest_error(error)));
             }
@@ -494,14 +504,31 @@ fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Vec<String> {
         .foreign
         .iter()
         .map(|name| format!("{name} is not a file of the log and was ignored"));
-    let copies = found.copies.iter().map(|damage| {
-        let PageDamage { file, offset, what } = damage;
-        format!("a page was read from its copy: {file} cannot be used at byte {offset}: {what}")
-    });
     let unread = survey.unread.iter();
     let unread = unread.map(|failure| format!("a snapshot cannot be read: {failure}"));
+    let copies = copies(&found.copies);
     let snapshots = damaged.chain(unread).chain(void).chain(copies);
     snapshots.chain(proof).chain(foreign).collect()
+}
+
+/// One line for each file, however much of it is damaged.
+fn copies(damage: &[PageDamage]) -> impl Iterator<Item = String> {
+    let mut by_file: BTreeMap<&str, (&PageDamage, usize)> = BTreeMap::new();
+    for place in damage {
+        let (_, count) = by_file.entry(&place.file).or_insert((place, 0));
+        *count += 1;
+    }
+    by_file.into_values().map(|(first, count)| {
+        let PageDamage { file, offset, what } = first;
+        let others = match count {
+            1 => String::new(),
+            pages::NOTED_MAX.. => " (and at many other places)".to_owned(),
+            _ => format!(" (and at {} other places)", count - 1),
+        };
+        format!(
+            "what is damaged was read from its copy: {file} cannot be used at byte {offset}: {what}{others}"
+        )
+    })
 }
 
 #[cfg(test)]

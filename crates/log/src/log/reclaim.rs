@@ -282,6 +282,12 @@ impl Log {
         self.reclaim.snapshots.last().copied()
     }
 
+    /// Position of the snapshot that is begun and not durable yet.
+    pub(super) fn pending_snapshot(&self) -> Option<LogPosition> {
+        let pending = self.reclaim.pending.as_ref();
+        pending.map(|pending| pending.header.position)
+    }
+
     /// Whether a snapshot is begun and not durable yet.
     pub fn is_snapshotting(&self) -> bool {
         self.reclaim.pending.is_some()

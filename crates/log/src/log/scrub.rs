@@ -55,7 +55,9 @@ impl Log {
             }
             Name::Pages(_) => {
                 self.pages.note_damage(file);
-                self.last_snapshot().map_or(beginning, |last| last.plus(1))
+                // One that is being written may name it, too.
+                let last = self.pending_snapshot().or(self.last_snapshot());
+                last.map_or(beginning, |last| last.plus(1))
             }
             Name::Segment(_)
             | Name::Temporary

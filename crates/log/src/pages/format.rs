@@ -34,6 +34,13 @@ pub(super) enum Copy {
 impl Copy {
     pub(super) const BOTH: [Self; 2] = [Self::First, Self::Second];
 
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+
     /// The number of the file of a pair.
     pub(super) fn file_of(self, pair: u32) -> u64 {
         2 * u64::from(pair) + u64::from(self == Self::Second)

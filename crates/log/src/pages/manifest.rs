@@ -84,8 +84,8 @@ pub(super) struct ManifestPlan<'a> {
     pub(super) form: SnapshotForm,
     /// The pages that the newest manifest names.
     pub(super) newest: &'a PageTable,
-    /// The pairs of files whose pages are to lie elsewhere, as far as there is time for that.
-    pub(super) to_empty: &'a BTreeSet<u32>,
+    /// The pairs of files whose pages are to lie elsewhere, and how many bytes may be moved out of each for that.
+    pub(super) to_empty: &'a BTreeMap<u32, u64>,
     /// Pairs with a damaged page: all of their pages are to lie elsewhere.
     pub(super) damaged: &'a BTreeSet<u32>,
 }
@@ -100,6 +100,8 @@ pub(super) struct Written {
     pub(super) size_bytes: u64,
     /// What was written for it: its file, and both copies of new pages.
     pub(super) written_bytes: u64,
+    /// The bytes of new pages, of one copy, without those that were only moved.
+    pub(super) new_bytes: u64,
 }
 
 /// Why a manifest cannot be read.
@@ -172,7 +174,7 @@ fn try_write_manifest(
 ) -> Result<Written, SnapshotError> {
     let planned = content.plan(plan.form);
     let appended_before = appender.appended_bytes();
-    let table = write_pages(storage, appender, plan, planned.pages, content)?;
+    let (table, new_bytes) = write_pages(storage, appender, plan, planned.pages, content)?;
     appender.sync(storage)?;
     let header = SnapshotHeader {
         has_pages: planned.pages > 0,
@@ -199,24 +201,26 @@ fn try_write_manifest(
         table,
         size_bytes,
         written_bytes: size_bytes + 2 * appended_bytes,
+        new_bytes,
     })
 }
 
-/// Writes the pages that are not there.
+/// Writes the pages that are not there. Returns the bytes of those that are new, too.
 fn write_pages(
     storage: &dyn Storage,
     appender: &mut PageAppender,
     plan: &ManifestPlan<'_>,
     count: usize,
     content: &dyn SnapshotContent,
-) -> Result<PageTable, SnapshotError> {
+) -> Result<(PageTable, u64), SnapshotError> {
     let places = plan.newest.places();
     let mut copies = Copies {
         reader: PageReader::new(storage, appender.identity()),
-        bytes_left: appender.options().copied_bytes_max,
+        bytes_left: plan.to_empty.clone(),
         plan,
     };
     let (mut table, mut page) = (PageTable::default(), PageContent::default());
+    let mut new_bytes = 0;
     for index in 0..count {
         let kept = content.page(index);
         let known = kept.and_then(|number| Some((number, *places.get(&number)?)));
@@ -228,18 +232,21 @@ fn write_pages(
             Some(known) => known,
             None => {
                 content.put_page(index, &mut page);
-                appender.append(storage, plan.header.position, &page)?
+                let (number, place) = appender.append(storage, plan.header.position, &page)?;
+                new_bytes += u64::from(place.size_bytes);
+                (number, place)
             }
         };
         table.push(number, place);
     }
-    Ok(table)
+    Ok((table, new_bytes))
 }
 
 /// Copies pages out of files that are to be emptied.
 struct Copies<'a> {
     reader: PageReader<'a>,
-    bytes_left: u64,
+    /// How much may still be moved out of each pair that is to be emptied.
+    bytes_left: BTreeMap<u32, u64>,
     plan: &'a ManifestPlan<'a>,
 }
 
@@ -255,8 +262,9 @@ impl Copies<'_> {
     ) -> Result<Option<(PageNumber, PagePlace)>, SnapshotError> {
         let size_bytes = u64::from(place.size_bytes);
         let is_damaged = self.plan.damaged.contains(&place.pair);
-        let is_moved = self.plan.to_empty.contains(&place.pair) && size_bytes <= self.bytes_left;
-        if !is_damaged && !is_moved {
+        let bytes_left = self.bytes_left.get_mut(&place.pair);
+        let bytes_left = bytes_left.filter(|left| size_bytes <= **left);
+        if !is_damaged && bytes_left.is_none() {
             return Ok(Some((number, place)));
         }
         let read = match self.reader.read(number, place) {
@@ -265,8 +273,8 @@ impl Copies<'_> {
             // A bad sector is damage, too.
             Err(PageError::Io(_) | PageError::Damaged(_)) => return Ok(None),
         };
-        if !is_damaged {
-            self.bytes_left -= size_bytes;
+        if let Some(left) = bytes_left {
+            *left -= size_bytes;
         }
         let copied = appender.append_as(storage, number, read.position, &read.content)?;
         Ok(Some((number, copied)))

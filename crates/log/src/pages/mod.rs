@@ -25,7 +25,7 @@ pub use self::files::remove_pairs;
 pub(crate) use self::format::{HEADER_CRC_OFFSET, file_numbers, pair_of};
 pub use self::manifest::{ManifestError, PlannedSnapshot, SnapshotContent, SnapshotForm};
 use self::manifest::{ManifestPlan, Written, write_manifest};
-pub(crate) use self::reader::header_damage;
+pub(crate) use self::reader::{NOTED_MAX, header_damage};
 pub use self::reader::{PageDamage, PageError, PageReader, ReadPage};
 pub(crate) use self::restored::{FirstParts, read_file, replay_manifest};
 pub use self::restored::{ReadManifest, Restored, read_manifest, read_table};
@@ -33,7 +33,8 @@ pub use self::store::{PageStore, WriteManifest, WrittenManifest};
 pub(crate) use self::table::{InPair, bytes_by_pair};
 pub use self::table::{PageTable, TablePage};
 
-/// The number of a page. It is never used again in the life of a log.
+/// The number of a page. While a manifest is kept, no other page gets a number that was used
+/// before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageNumber(u64);
 
@@ -128,9 +129,9 @@ impl PageContent {
 pub struct PageOptions {
     /// A file has at most so many bytes, unless one page needs more.
     pub file_size_bytes: u32,
-    /// A snapshot copies at most so many bytes out of nearly empty files.
+    /// A snapshot copies at most so many bytes out of nearly empty files, or as many as the last one wrote of new pages.
     pub copied_bytes_max: u64,
-    /// More pairs of files than this are too many, whatever they hold.
+    /// More pairs of files than this are too many, unless there are pages to fill half of them.
     pub pairs_max: usize,
 }
 

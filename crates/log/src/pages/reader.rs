@@ -1,13 +1,13 @@
 //! Reads pages, from the second copy if the first one is damaged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use thiserror::Error;
 
 use super::format::{
-    Copy, FILE_HEADER_SIZE, FileHeader, GroupHeader, PAGE_HEADER_SIZE, PageHeader, Seal,
-    header_size_in, is_group, name,
+    BLOCK_SIZE, Copy, FILE_HEADER_SIZE, FileHeader, GroupHeader, PAGE_HEADER_SIZE, PageHeader,
+    Seal, header_size_in, is_group, name,
 };
 use super::{PageContent, PageNumber, PagePlace};
 use crate::Damage;
@@ -16,8 +16,11 @@ use crate::segment::memory_size;
 use crate::storage::{self, IoFailure, Storage, StorageFile};
 use crate::{LogId, LogPosition};
 
-/// So many files are open at most.
-const OPEN_MAX: usize = 8;
+/// So many files are open at most: one of each pair that a state of 2 GiB needs.
+const OPEN_MAX: usize = 32;
+
+/// So many damaged places are noted of a file. Which files are damaged is always noted.
+pub(crate) const NOTED_MAX: usize = 100;
 
 /// Where a copy of a page is not what was written, and what is wrong there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +61,10 @@ pub struct PageReader<'a> {
     /// Whether what is read must come from the disk, and not from memory, where the bytes may be better.
     is_from_disk: bool,
     damage: Vec<PageDamage>,
+    /// Where damage is noted, by file.
+    noted: BTreeMap<String, BTreeSet<u64>>,
+    /// Files of which no page can be read, and why.
+    lost: BTreeMap<String, FormatError>,
 }
 
 #[derive(Clone)]
@@ -102,6 +109,8 @@ impl<'a> PageReader<'a> {
             open: BTreeMap::new(),
             is_from_disk: false,
             damage: Vec::new(),
+            noted: BTreeMap::new(),
+            lost: BTreeMap::new(),
         }
     }
 
@@ -113,7 +122,8 @@ impl<'a> PageReader<'a> {
         }
     }
 
-    /// The damaged copies that were found, one for each read that found one.
+    /// Where damage was found: each place once, at most 100 of a file. What is wrong with a file as a whole is at its
+    /// byte 0.
     pub fn damage(&self) -> &[PageDamage] {
         &self.damage
     }
@@ -141,8 +151,8 @@ impl<'a> PageReader<'a> {
             match self.read_copy(place, copy, &|copy: At<'_>| copy.read(number)) {
                 Ok(_) => whole += 1,
                 Err(CopyError::Io(failure)) if failure.is_no_descriptor() => return Err(failure),
-                Err(CopyError::Io(failure)) => self.note(place, copy, failure.to_string()),
-                Err(CopyError::Damaged(error)) => self.note(place, copy, error.to_string()),
+                Err(CopyError::Io(failure)) => self.note_page(place, copy, failure.to_string()),
+                Err(CopyError::Damaged(error)) => self.note_copy(place, copy, &error),
             }
         }
         Ok(whole)
@@ -156,32 +166,50 @@ impl<'a> PageReader<'a> {
         read: impl Fn(At<'_>) -> Result<T, CopyError>,
     ) -> Result<T, PageError> {
         let mut failed: Option<(Copy, IoFailure)> = None;
+        let mut damaged: Option<(Copy, FormatError)> = None;
         for copy in Copy::BOTH {
             match self.read_copy(place, copy, &read) {
                 Ok(found) => {
                     let lasting = failed.filter(|(_, failure)| !failure.is_no_descriptor());
                     if let Some((copy, failure)) = lasting {
-                        self.note(place, copy, failure.to_string());
+                        self.note_page(place, copy, failure.to_string());
                     }
                     return Ok(found);
                 }
                 Err(CopyError::Io(failure)) => failed = failed.or(Some((copy, failure))),
-                Err(CopyError::Damaged(error)) => self.note(place, copy, error.to_string()),
+                Err(CopyError::Damaged(error)) => {
+                    self.note_copy(place, copy, &error);
+                    damaged = Some((copy, error));
+                }
             }
         }
-        match (failed, self.damage.last()) {
+        match (failed, damaged) {
             (Some((_, failure)), _) => Err(failure.into()),
-            (None, Some(damage)) => Err(PageError::Damaged(damage.clone())),
+            (None, Some((copy, error))) => Err(PageError::Damaged(PageDamage {
+                file: name(place.pair, copy),
+                offset: place.offset.into(),
+                what: error.to_string(),
+            })),
             (None, None) => unreachable!("a copy is read, damaged, or not readable"),
         }
     }
 
-    fn note(&mut self, place: PagePlace, copy: Copy, what: String) {
-        self.damage.push(PageDamage {
-            file: name(place.pair, copy),
-            offset: place.offset.into(),
-            what,
-        });
+    fn note_page(&mut self, place: PagePlace, copy: Copy, what: String) {
+        self.note(name(place.pair, copy), place.offset.into(), what);
+    }
+
+    /// What is wrong with a file as a whole is noted already.
+    fn note_copy(&mut self, place: PagePlace, copy: Copy, error: &FormatError) {
+        if !self.lost.contains_key(&name(place.pair, copy)) {
+            self.note_page(place, copy, error.to_string());
+        }
+    }
+
+    fn note(&mut self, file: String, offset: u64, what: String) {
+        let noted = self.noted.entry(file.clone()).or_default();
+        if noted.len() < NOTED_MAX && noted.insert(offset) {
+            self.damage.push(PageDamage { file, offset, what });
+        }
     }
 
     fn read_copy<T>(
@@ -212,29 +240,74 @@ impl<'a> PageReader<'a> {
         if let Some(open) = self.open.get(name) {
             return Ok(open.clone());
         }
+        if let Some(lost) = self.lost.get(name) {
+            return Err(lost.clone().into());
+        }
+        match self.open_anew(name, pair, copy) {
+            Ok(open) => {
+                if self.open.len() >= OPEN_MAX {
+                    self.open.pop_first();
+                }
+                self.open.insert(name.to_owned(), open.clone());
+                Ok(open)
+            }
+            Err(CopyError::Damaged(error)) => {
+                self.note(name.to_owned(), 0, error.to_string());
+                self.lost.insert(name.to_owned(), error.clone());
+                Err(error.into())
+            }
+            Err(failed @ CopyError::Io(_)) => Err(failed),
+        }
+    }
+
+    /// Both files of a pair have the same salt, and a header has nothing else that is needed to read pages. So a damaged one
+    /// costs nothing while the other one is whole.
+    fn open_anew(&mut self, name: &str, pair: u32, copy: Copy) -> Result<OpenFile, CopyError> {
+        let (file, header) = self.header(name, pair, copy)?;
+        let salt = match header {
+            Ok(header) => header.salt,
+            Err(error @ FormatError::Newer(_)) => return Err(error.into()),
+            Err(error) => {
+                let other = copy.other();
+                let of_other = self.header(&super::format::name(pair, other), pair, other);
+                let Ok((_, Ok(header))) = of_other else {
+                    return Err(error.into());
+                };
+                self.note(name.to_owned(), 0, error.to_string());
+                header.salt
+            }
+        };
+        Ok(OpenFile {
+            size_bytes: storage::len(&*file, name)?,
+            salt,
+            file,
+        })
+    }
+
+    /// Opens a file and reads its header.
+    fn header(
+        &self,
+        name: &str,
+        pair: u32,
+        copy: Copy,
+    ) -> Result<(Arc<dyn StorageFile>, Result<FileHeader, FormatError>), CopyError> {
         let file = match storage::open(self.storage, name) {
-            Err(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => {
+            Err(failure) if failure.is_not_found() => {
                 return Err(FormatError::Damaged("the page file is missing").into());
             }
             opened => opened?,
         };
-        let header = header_of(&*file, name)??;
-        if header.identity != self.identity || header.number != copy.file_of(pair) {
-            return Err(FormatError::Damaged(
-                "the page file is one of another log, or another one",
-            )
-            .into());
+        if self.is_from_disk {
+            file.forget_cached(0, BLOCK_SIZE.into());
         }
-        let open = OpenFile {
-            size_bytes: storage::len(&*file, name)?,
-            salt: header.salt,
-            file,
-        };
-        if self.open.len() >= OPEN_MAX {
-            self.open.clear();
+        let header = header_of(&*file, name)?;
+        if let Ok(header) = &header
+            && (header.identity != self.identity || header.number != copy.file_of(pair))
+        {
+            let what = "the page file is one of another log, or another one";
+            return Err(FormatError::Damaged(what).into());
         }
-        self.open.insert(name.to_owned(), open.clone());
-        Ok(open)
+        Ok((file, header))
     }
 }
 

@@ -156,6 +156,9 @@ fn read_parts(
     }
 }
 
+/// No log has so many pages: a higher number is none that was counted up to.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
 /// Reads the table, as its parts come.
 pub(crate) struct FirstParts {
     /// The parts of the table that are missing. `None` before the first part.
@@ -186,6 +189,9 @@ impl FirstParts {
                 let mut r = Varints(part);
                 let both = r.next().zip(r.next());
                 let (count, next) = both.ok_or("the manifest does not say what it names")?;
+                if next > NUMBER_MAX {
+                    return Err("the manifest's next page has too high a number");
+                }
                 self.missing = Some(count);
                 self.next_number = PageNumber::new(next);
                 Ok(true)
@@ -208,5 +214,25 @@ impl FirstParts {
     /// The pages of what was read of the table.
     pub(crate) fn into_table(self) -> PageTable {
         self.table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::put_varint;
+    use super::*;
+
+    #[test]
+    fn a_number_that_none_can_follow_is_refused() {
+        for (next, is_taken) in [
+            (NUMBER_MAX, true),
+            (NUMBER_MAX + 1, false),
+            (u64::MAX, false),
+        ] {
+            let mut part = Vec::new();
+            put_varint(&mut part, 0);
+            put_varint(&mut part, next);
+            assert_eq!(FirstParts::new(true).take(&part).is_ok(), is_taken);
+        }
     }
 }

@@ -24,6 +24,8 @@ pub struct PageStore {
     /// The pages of the newest manifest, and what it names in each pair of files.
     newest: Arc<PageTable>,
     newest_by_pair: BTreeMap<u32, InPair>,
+    /// What the newest one has written of new pages, of one copy: so much of older files it has made dead, or less.
+    new_bytes: u64,
     /// Pairs with a damaged copy: their pages are to lie elsewhere.
     damaged: BTreeSet<u32>,
 }
@@ -55,6 +57,7 @@ impl PageStore {
             appender: Some(PageAppender::new(identity, options, entropy, next)),
             newest_by_pair: newest.by_pair(),
             newest: Arc::new(newest),
+            new_bytes: 0,
             damaged: BTreeSet::new(),
         };
         damage.iter().for_each(|it| store.note_damage(&it.file));
@@ -136,18 +139,26 @@ impl PageStore {
     ) -> Option<WriteManifest> {
         let mut appender = self.appender.take()?;
         let open = appender.open_pair();
-        if form == SnapshotForm::Whole || open.is_some_and(|it| self.damaged.contains(&it)) {
+        // Nothing is copied into a snapshot without pages, and its pairs go with the next one.
+        let to_empty = match form {
+            SnapshotForm::Whole => BTreeMap::new(),
+            SnapshotForm::Pages => {
+                let moved_bytes_max = self.new_bytes.max(self.options.copied_bytes_max);
+                let newest = &self.newest_by_pair;
+                let files = &self.files;
+                files.to_empty(&self.options, newest, open, moved_bytes_max)
+            }
+        };
+        let is_left = |pair: u32| self.damaged.contains(&pair) || to_empty.contains_key(&pair);
+        if form == SnapshotForm::Whole || open.is_some_and(is_left) {
             appender.leave_pair();
         }
-        let open = appender.open_pair();
         Some(WriteManifest {
             header,
             form,
             appender,
             newest: Arc::clone(&self.newest),
-            to_empty: self
-                .files
-                .to_empty(&self.options, &self.newest_by_pair, open),
+            to_empty,
             damaged: self.damaged.clone(),
         })
     }
@@ -165,7 +176,9 @@ impl PageStore {
             by_pair,
             size_bytes,
             written_bytes,
+            new_bytes,
         } = written.result?;
+        self.new_bytes = new_bytes;
         self.damaged.retain(|pair| by_pair.contains_key(pair));
         self.files.note_manifest(written.position, by_pair.clone());
         self.newest_by_pair = by_pair;
@@ -204,7 +217,7 @@ pub struct WriteManifest {
     form: SnapshotForm,
     appender: PageAppender,
     newest: Arc<PageTable>,
-    to_empty: BTreeSet<u32>,
+    to_empty: BTreeMap<u32, u64>,
     damaged: BTreeSet<u32>,
 }
 

@@ -13,6 +13,7 @@ mod life;
 mod looking;
 mod manifests;
 mod node;
+mod page_space;
 mod paged;
 mod pages;
 mod random;

@@ -125,6 +125,54 @@ fn a_start_reads_the_other_copy_and_says_so() {
 }
 
 #[test]
+fn a_start_says_once_that_a_file_is_damaged() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&disk).unwrap();
+    snapshot(&mut node, &mut told, 5);
+    drop(node);
+    let disk = disk.kill();
+    let file = pages_in(&disk).remove(0);
+    disk.lose_file(&file);
+    let node = Node::open_checked(&disk, &mut told);
+    assert_eq!(node.recovery.warnings.len(), 1, "{:?}", node.recovery);
+}
+
+#[test]
+fn a_bad_sector_in_the_older_snapshot_does_not_refuse_a_start() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&disk).unwrap();
+    let older = snapshot(&mut node, &mut told, 5);
+    let newest = snapshot(&mut node, &mut told, 2);
+    drop(node);
+    let file = format!("snapshot-{:020}", older.as_u64());
+    disk.spoil(&file, 0..1);
+    let mut node = Node::open_checked(&disk, &mut told);
+    assert_eq!(node.recovery.snapshot, Some(newest));
+    assert!(node.recovery.warnings[0].contains(&file));
+    // It does not count as one of the two, and goes once there are two others.
+    assert_eq!(node.log.replays_from(), None);
+    snapshot(&mut node, &mut told, 1);
+    assert!(disk.content(&file).is_none());
+    check_whole(&disk);
+}
+
+#[test]
+fn a_snapshot_that_is_being_written_does_not_count_as_one_without_the_damage() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&disk).unwrap();
+    let newest = snapshot(&mut node, &mut told, 5);
+    let [(file, _), _] = places(&disk, newest, 0);
+    node.send(1, &mut told).unwrap();
+    node.commit(&mut told).unwrap();
+    let begun = node.log.end();
+    assert!(node.log.begin_snapshot([].into()).unwrap());
+    assert!(node.log.note_damaged_file(&file) > begun);
+}
+
+#[test]
 fn a_snapshot_with_a_lost_page_is_a_damaged_one() {
     let disk = FaultyStorage::new();
     let mut told = Told::default();

@@ -113,7 +113,10 @@ fn rot_in_any_byte_of_a_copy_is_noticed_and_the_other_one_is_read() {
             assert_eq!(&read.content, page);
             assert_eq!(reader.damage().len(), 1, "byte {offset}");
             assert_eq!(reader.damage()[0].file, files[0]);
-            assert_eq!(reader.verify(*number, *place).unwrap(), 1);
+            // The pages behind a damaged header are whole.
+            let whole = if offset < 52 { 2 } else { 1 };
+            assert_eq!(reader.verify(*number, *place).unwrap(), whole);
+            assert_eq!(reader.damage().len(), 1, "it is noted once");
             damaged.flip(&files[1], offset.into(), 1);
             let read = PageReader::new(&damaged, IDENTITY).read(*number, *place);
             assert!(matches!(read, Err(PageError::Damaged(_))), "byte {offset}");
@@ -161,6 +164,57 @@ fn a_file_that_is_missing_or_cut_or_cannot_be_read_costs_nothing_either() {
     failing.fail_after(0, Fault::Eio, Repeat::Once);
     let read = PageReader::new(&failing, IDENTITY).read(number, place);
     assert!(matches!(read, Err(PageError::Io(_))));
+}
+
+#[test]
+fn damage_of_a_file_is_noted_once_and_that_of_its_pages_is_bounded() {
+    let storage = FaultyStorage::new();
+    let mut appender =
+        PageAppender::new(IDENTITY, PageOptions::default(), 1, (0, PageNumber::new(1)));
+    let one = page(&[&[1; 8]]);
+    let mut append = |_| appender.append(&storage, LogPosition::new(5), &one);
+    let at: Vec<At> = (0..500).map(|index| append(index).unwrap()).collect();
+    appender.sync(&storage).unwrap();
+    let first = "pages-00000000000000000000";
+    let read_all = |storage: &FaultyStorage| {
+        let mut reader = PageReader::new(storage, IDENTITY);
+        for (number, place) in &at {
+            assert_eq!(reader.read(*number, *place).unwrap().content, one);
+        }
+        reader.damage().to_vec()
+    };
+    let (header, lost, rotten) = (storage.kill(), storage.kill(), storage.kill());
+    header.flip(first, 45, 1);
+    // A page of the other file may be damaged at the same time.
+    header.flip(
+        "pages-00000000000000000001",
+        u64::from(at[7].1.offset) + 33,
+        1,
+    );
+    assert_eq!(read_all(&header).len(), 1);
+    lost.lose_file(first);
+    let damage = read_all(&lost);
+    assert_eq!((damage.len(), damage[0].offset), (1, 0));
+    for (_, place) in &at {
+        rotten.flip(first, u64::from(place.offset) + 33, 1);
+    }
+    assert_eq!(read_all(&rotten).len(), 100);
+    // A sector that cannot be read is noted, too.
+    let unread = storage.kill();
+    unread.spoil(
+        first,
+        u64::from(at[3].1.offset)..u64::from(at[3].1.offset) + 1,
+    );
+    let damage = read_all(&unread);
+    assert_eq!(damage[0].offset, u64::from(at[3].1.offset));
+}
+
+#[test]
+fn a_file_name_that_none_can_follow_refuses_a_start() {
+    let storage = FaultyStorage::new();
+    storage.put("pages-00000000008589934591", b"");
+    let opened = PageStore::open(&storage, IDENTITY, OPTIONS, 1, Vec::new());
+    assert!(opened.is_err());
 }
 
 #[test]
