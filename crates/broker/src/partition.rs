@@ -88,8 +88,11 @@ pub struct Partition<T> {
     /// then.
     state_size_bytes: u64,
     growth_bytes: u64,
-    /// How many messages there were when that was computed.
-    measured_messages: u64,
+    /// What a snapshot had to look at when that was computed.
+    measured_pieces: u64,
+    /// When the last snapshot was begun, and until when those rest that are due by effects.
+    snapshot_begun_at: Timestamp,
+    snapshots_rest_until: Timestamp,
     /// The last time that the log had when it was opened.
     opened_at: Timestamp,
     /// When the latest turn was.

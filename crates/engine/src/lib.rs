@@ -61,7 +61,7 @@ pub use queues::{Moved, MovedOf};
 pub use repair::{Skip, StoredMessage};
 pub use shared::Waste;
 pub use snapshot::{
-    DecodedPage, PageBytes, RestoringPages, Snapshot, SnapshotPages, SnapshotParts,
+    DecodedPage, PageBytes, RestoringPages, Snapshot, SnapshotPages, SnapshotParts, StateSize,
 };
 pub use state::State;
 pub use table::{

@@ -18,6 +18,7 @@ use bytes::Bytes;
 pub use self::content::{Snapshot, SnapshotParts};
 pub use self::pages::{PageBytes, SnapshotPages};
 pub use self::restore_pages::{DecodedPage, RestoringPages};
+pub use self::size::StateSize;
 use crate::catalogue::account::{account, put_account};
 use crate::shared::Share;
 use crate::state::{SnapshotHead, State};
@@ -66,11 +67,9 @@ impl SnapshotHead {
 impl State {
     /// Begins a snapshot of the state as it is now. [`State::gather`] gathers it while the state changes.
     pub fn begin_snapshot(&mut self) {
-        let head_marks = [self.storage.begin(), self.bus.begin()];
-        *self.gathering = Some(SnapshotHead {
-            head_marks,
-            ..self.head()
-        });
+        self.storage.begin();
+        self.bus.begin();
+        *self.gathering = Some(self.head());
     }
 
     /// Whether a snapshot is being gathered.
@@ -85,8 +84,10 @@ impl State {
         if !(self.storage.gather(&mut left) && self.bus.gather(&mut left)) {
             return None;
         }
-        let head = self.gathering.take()?;
-        let (queues, bus_queues) = (self.storage.take_gathered(), self.bus.take_gathered());
+        let mut head = self.gathering.take()?;
+        let (queues, stored_marks) = self.storage.take_gathered();
+        let (bus_queues, bus_marks) = self.bus.take_gathered();
+        head.head_marks = [stored_marks, bus_marks];
         Some(Snapshot::new(head, queues, bus_queues))
     }
 

@@ -229,6 +229,11 @@ impl State {
         std::mem::take(&mut *self.catalogue.copied) + gathered
     }
 
+    /// How many runs were restored of which their pages said something that their messages do not.
+    pub fn healed_runs(&self) -> u64 {
+        *self.catalogue.healed_runs
+    }
+
     /// What has left the state since the last call and takes long to free, if there is anything.
     pub fn take_waste(&mut self) -> Option<Waste> {
         let waste = &mut *self.catalogue.waste;

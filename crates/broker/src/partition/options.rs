@@ -11,8 +11,9 @@ pub struct PartitionOptions {
     /// A snapshot is due after four times the bytes that the last one has written, and after at least this many bytes of
     /// log, or at most four times as many.
     pub snapshot_after_bytes: u64,
-    /// Or after as many effects as a tenth of the messages, whatever comes first, and after at least this many, or at most
-    /// fifty times as many: small ones are many in few bytes, and a start applies each.
+    /// Or after as many effects as a tenth of the messages, sessions and ids, with 64 for each entity, and after at least
+    /// this many, or at most fifty times as many: small ones are many in few bytes, and a start applies each. But then
+    /// after a quarter of the bytes that the last one has written, and nine times as long as that took.
     pub snapshot_after_effects: u64,
     /// How many due events one turn may add before it decides commands.
     pub tick_budget: u32,

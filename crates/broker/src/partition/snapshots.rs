@@ -13,6 +13,14 @@ use kew_planted::{Seam, alter};
 use super::Partition;
 use super::replaying::to_engine;
 
+/// How much more than the log a snapshot may write that is due by effects. Less would make a start longer if small changes
+/// are spread over a large state.
+const SHARE_MAX: u64 = 4;
+
+/// For how long snapshots rest that are due by effects, as a multiple of how long the last one took, and at most.
+const REST_FACTOR: u64 = 9;
+const REST_MS_MAX: u64 = 60_000;
+
 /// A snapshot on its way to the disk. The job that writes it plans its pieces and encodes them.
 pub(crate) enum Content {
     Shared(Snapshot),
@@ -116,8 +124,7 @@ impl<T> Partition<T> {
         let is_due = if self.log.is_draining() {
             written_bytes >= self.log.drain_interval_bytes()
         } else {
-            written_bytes >= self.due_after_bytes()
-                || self.effects.since_snapshot() >= self.due_after_effects()
+            written_bytes >= self.due_after_bytes() || self.is_due_by_effects(written_bytes)
         };
         if is_due && self.snapshot_retry_at.has_passed(self.now.boot) && self.is_snapshot_possible()
         {
@@ -125,18 +132,27 @@ impl<T> Partition<T> {
         }
     }
 
-    /// A snapshot takes a fifth of all bytes that are written, unless it is much larger than the one before.
+    /// So snapshots write a fifth of all bytes, unless one writes more than a whole interval of log, which is bounded: so
+    /// is what a start replays.
     fn due_after_bytes(&self) -> u64 {
         let least_bytes = self.options.snapshot_after_bytes;
         let most_bytes = least_bytes.saturating_mul(4);
         (4 * self.last_snapshot_bytes).clamp(least_bytes, most_bytes)
     }
 
-    /// A snapshot writes a little for each message that has changed, and a start reads something for all. So they may be
-    /// the fewer the more messages there are.
+    /// Many effects are not enough: the log must have grown by a quarter of what the last snapshot wrote, and writing
+    /// must have rested. So such snapshots write four times as much as the log at most, in a tenth of the time.
+    fn is_due_by_effects(&self, written_bytes: u64) -> bool {
+        self.effects.since_snapshot() >= self.due_after_effects()
+            && written_bytes >= self.last_snapshot_bytes / SHARE_MAX
+            && self.snapshots_rest_until.has_passed(self.now)
+    }
+
+    /// A snapshot looks at all entities and writes a little for each message that has changed, and a start reads
+    /// something for all. So they may be the fewer the more there is.
     fn due_after_effects(&self) -> u64 {
         let least = self.options.snapshot_after_effects;
-        (self.measured_messages / 10).clamp(least, least.saturating_mul(50))
+        (self.measured_pieces / 10).clamp(least, least.saturating_mul(50))
     }
 
     /// Writes a snapshot if anything happened since the last one and no write is on its way to the disk. If one is
@@ -173,6 +189,7 @@ impl<T> Partition<T> {
             self.snapshot_bound_bytes = self.state.snapshot_size_bytes_max();
         }
         self.effects.in_next = self.effects.all;
+        self.snapshot_begun_at = self.now;
         self.state.begin_snapshot();
         self.gather(self.options.gather_steps);
     }
@@ -199,6 +216,12 @@ impl<T> Partition<T> {
     /// Notes that a snapshot was written.
     pub(super) fn snapshot_written(&mut self) {
         self.effects.in_last = self.effects.in_next;
+        let took_ms = self
+            .now
+            .as_ms()
+            .saturating_sub(self.snapshot_begun_at.as_ms());
+        let rest_ms = took_ms.saturating_mul(REST_FACTOR).min(REST_MS_MAX);
+        self.snapshots_rest_until = self.now.plus_ms(rest_ms);
         self.last_snapshot_bytes = self.log.last_snapshot_written_bytes().unwrap_or_default();
         debug_assert!(
             !self.log.is_last_snapshot_whole()

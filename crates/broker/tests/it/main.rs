@@ -9,6 +9,7 @@ mod bus_full_disk;
 mod bus_repair;
 mod cold;
 mod damaged;
+mod due;
 mod fairness;
 mod first_format;
 mod first_version;

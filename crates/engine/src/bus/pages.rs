@@ -44,7 +44,8 @@ pub(crate) fn put_sessions(out: &mut Vec<u8>, sessions: &Numbered<Session>) {
     all().for_each(|it| out.extend_from_slice(it.id.as_bytes()));
 }
 
-/// Adds the sessions of a page to a queue that is being restored. Returns the number of one of them.
+/// Adds the sessions of a page to a queue that is being restored. Returns the number of one of them, if the page has all
+/// that its chunk has.
 pub(crate) fn restore_sessions(
     queue: &mut BusQueue,
     r: &mut Reader<'_>,
@@ -52,6 +53,9 @@ pub(crate) fn restore_sessions(
 ) -> Result<Option<u32>, DecodeError> {
     let count = count(r)?;
     let numbers = column_u32(r, count)?;
+    let ends = numbers.iter().min().zip(numbers.iter().max());
+    let sessions = &queue.backlog.sessions;
+    let is_whole = ends.is_some_and(|(first, last)| sessions.is_new_chunk(*first, *last));
     let generations = column_u32(r, count)?;
     let set_at = column(r, count)?;
     let locks = optional_column(r, count)?;
@@ -82,7 +86,7 @@ pub(crate) fn restore_sessions(
         };
         add_session(queue, *number, session, live).map_err(|what| r.error(what))?;
     }
-    Ok(numbers.first().copied())
+    Ok(numbers.first().copied().filter(|_| is_whole))
 }
 
 /// Writes remembered ids, in the order of their times.
@@ -95,12 +99,17 @@ pub(crate) fn put_ids(out: &mut Vec<u8>, ids: &[(Timestamp, u128)]) {
     }
 }
 
-/// Adds the ids of a page to a queue that is being restored.
+/// Adds the ids of a page to a queue that is being restored. They come in the order of their times, so each one takes a
+/// step.
 pub(crate) fn restore_ids(queue: &mut BusQueue, r: &mut Reader<'_>) -> Result<(), DecodeError> {
     let count = count(r)?;
     for at in column(r, count)? {
         let hash = u128::from_be_bytes(r.array()?);
-        queue.duplicates.restore(hash, Timestamp::from_ms(at));
+        let at = Timestamp::from_ms(at);
+        if queue.duplicates.last_at().is_some_and(|last| last > at) {
+            return Err(r.error("ids that are not in the order of their times"));
+        }
+        queue.duplicates.restore(hash, at);
     }
     Ok(())
 }

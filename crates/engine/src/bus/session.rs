@@ -185,6 +185,11 @@ impl Sessions {
         self.by_number.share()
     }
 
+    /// Whether two numbers share a chunk that has no session yet.
+    pub(crate) fn is_new_chunk(&self, one: u32, other: u32) -> bool {
+        self.by_number.is_new_chunk(one.into(), other.into())
+    }
+
     /// Notes the page that has the chunk of a session.
     pub(crate) fn keep_page(&self, number: u32, page: PageNumber) {
         if let Some(mark) = self.by_number.mark_of(number.into()) {
@@ -199,6 +204,10 @@ impl Sessions {
 
     pub(crate) fn states_size_bytes(&self) -> u64 {
         self.states_size_bytes
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.by_number.len() as u64
     }
 
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {

@@ -92,6 +92,9 @@ impl<Q: Queue> Queues<Q> {
     }
 
     /// Adds the runs of a directory page to a queue that is being restored, with the pages of those that have one.
+    ///
+    /// What a run counts for follows from its messages, whatever the page says: then a start heals it, and the next
+    /// snapshot writes the page anew.
     pub(crate) fn restore_runs(
         &mut self,
         catalogue: &mut Catalogue,
@@ -105,6 +108,8 @@ impl<Q: Queue> Queues<Q> {
         };
         let (backlog, live) = (queue.backlog_mut(), &mut catalogue.live);
         let is_same_unit = live.unit() == head.unit;
+        let is_new = backlog.table().is_new_directory(&runs);
+        let mut healed = 0;
         let mut pages = pages.into_iter();
         for run in &runs {
             let (page, records) = match run.has_page {
@@ -126,13 +131,13 @@ impl<Q: Queue> Queues<Q> {
             if !is_new {
                 return Err("message twice, or above its queue's next sequence number");
             }
-            if !backlog.table_mut().keep_page(run, page, is_same_unit) {
-                return Err("run that is not as its directory says");
-            }
+            let is_as_told = backlog.table_mut().keep_page(run, page, is_same_unit);
+            healed += u64::from(!is_as_told);
         }
-        if let Some(run) = runs.first() {
+        if let Some(run) = runs.first().filter(|_| is_new && healed == 0) {
             backlog.table().keep_directory(run.index, directory);
         }
+        *catalogue.healed_runs += healed;
         queue.settle(catalogue, head.entity);
         Ok(())
     }

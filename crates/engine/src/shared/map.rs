@@ -91,6 +91,12 @@ impl<T> SharedMap<T> {
         Some(chunk.mark())
     }
 
+    /// Whether two numbers share a chunk that is not there yet.
+    pub(crate) fn is_new_chunk(&self, one: u64, other: u64) -> bool {
+        let chunk = one >> self.bits;
+        chunk == other >> self.bits && !self.chunks.contains_key(&chunk)
+    }
+
     /// How many values were copied since the last call.
     pub(crate) fn take_copied(&mut self) -> u64 {
         std::mem::take(&mut *self.copied)

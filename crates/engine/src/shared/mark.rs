@@ -5,46 +5,70 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::own;
 use crate::vocabulary::PageNumber;
 
 /// The page that has a content, if there is one.
 #[derive(Debug)]
-pub(crate) struct Mark(AtomicU64);
+pub(crate) struct Mark {
+    page: AtomicU64,
+    /// How many values at the beginning of the content the page leaves out. The same thread reads and sets both.
+    skipped: AtomicU32,
+}
 
 /// No page has this number.
 const NONE: u64 = u64::MAX;
 
 impl Default for Mark {
     fn default() -> Self {
-        Self(AtomicU64::new(NONE))
+        Self {
+            page: AtomicU64::new(NONE),
+            skipped: AtomicU32::new(0),
+        }
     }
 }
 
 /// A copy of the content is as it is.
 impl Clone for Mark {
     fn clone(&self) -> Self {
-        Self(AtomicU64::new(self.0.load(Ordering::Relaxed)))
+        Self {
+            page: AtomicU64::new(self.page.load(Ordering::Relaxed)),
+            skipped: AtomicU32::new(self.skipped.load(Ordering::Relaxed)),
+        }
     }
 }
 
 impl Mark {
     pub(crate) fn get(&self) -> Option<PageNumber> {
-        let number = self.0.load(Ordering::Relaxed);
+        let number = self.page.load(Ordering::Relaxed);
         (number != NONE).then_some(PageNumber::new(number))
     }
 
     /// Notes that a page has the content.
     pub(crate) fn set(&self, page: PageNumber) {
-        self.0.store(page.as_u64(), Ordering::Relaxed);
+        self.page.store(page.as_u64(), Ordering::Relaxed);
+    }
+
+    /// The page that has the content without so many values at its beginning.
+    pub(crate) fn get_without(&self, skipped: usize) -> Option<PageNumber> {
+        let is_same = usize::try_from(self.skipped.load(Ordering::Relaxed)) == Ok(skipped);
+        self.get().filter(|_| is_same)
+    }
+
+    /// Notes that a page has the content without so many values at its beginning.
+    pub(crate) fn set_without(&self, skipped: usize, page: PageNumber) {
+        if let Ok(skipped) = u32::try_from(skipped) {
+            self.skipped.store(skipped, Ordering::Relaxed);
+            self.set(page);
+        }
     }
 
     /// Takes it away, because the content changes.
     pub(crate) fn take(&mut self) -> Option<PageNumber> {
         let page = self.get();
-        *self.0.get_mut() = NONE;
+        *self.page.get_mut() = NONE;
         page
     }
 }

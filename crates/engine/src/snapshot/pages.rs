@@ -3,6 +3,8 @@
 //! A piece of the state is a page: the heads of entities whose incarnations follow each other, some sessions, a block of
 //! remembered ids, the directory of up to 64 runs, or a run. A piece that did not change since its page was written has
 //! a mark, and is not encoded. Which pieces there are, and in which order they are restored, follows from the state.
+//!
+//! The first byte of a page is a version: a page of an earlier version may stay named for years.
 
 use std::sync::Arc;
 
@@ -22,6 +24,9 @@ pub(super) mod kind {
     pub(in crate::snapshot) const DIRECTORY: u8 = 4;
     pub(in crate::snapshot) const RUN: u8 = 5;
 }
+
+/// What the first group of a page begins with.
+pub(super) const PAGE_VERSION: u8 = 1;
 
 /// The entities of a service, as heads name it.
 pub(super) mod service {
@@ -161,9 +166,8 @@ impl SnapshotPages {
         match self.pieces.get(index)? {
             Piece::Heads { mark, .. } => mark.as_ref()?.get(),
             Piece::Sessions(_, chunk) => chunk.mark().get(),
-            // What has left the front of a block is no change to it.
-            Piece::Ids(_, (block, 0)) => block.mark().get(),
-            Piece::Ids(..) => None,
+            // What has left the front of a block is no change to it, but the page must not bring it back.
+            Piece::Ids(_, (block, skipped)) => block.mark().get_without(*skipped),
             Piece::Directory(_, chunk) => chunk.mark().get(),
             Piece::Run(_, run) => match run.records_at() {
                 RecordsAt::Page(page, _) => Some(page),
@@ -175,7 +179,7 @@ impl SnapshotPages {
     /// Encodes a piece.
     pub fn encode(&self, index: usize) -> Option<PageBytes> {
         let piece = self.pieces.get(index)?;
-        let (kind, groups) = match piece {
+        let (kind, mut groups) = match piece {
             Piece::Heads {
                 service,
                 group,
@@ -200,20 +204,21 @@ impl SnapshotPages {
             }
             Piece::Run(queue, run) => (kind::RUN, run_page(self.head(*queue), run)),
         };
+        if let Some(first) = groups.first_mut() {
+            first.insert(0, PAGE_VERSION);
+        }
         Some(PageBytes { kind, groups })
     }
 
     /// Notes the page that has a piece, now that it is durable and will stay.
     pub fn keep(&self, index: usize, page: PageNumber) {
         match self.pieces.get(index) {
-            Some(Piece::Heads { mark, .. }) => {
-                if let Some(mark) = mark {
-                    mark.set(page);
-                }
-            }
+            Some(Piece::Heads {
+                mark: Some(mark), ..
+            }) => mark.set(page),
+            Some(Piece::Heads { mark: None, .. }) | None => {}
             Some(Piece::Sessions(_, chunk)) => chunk.mark().set(page),
-            Some(Piece::Ids(_, (block, 0))) => block.mark().set(page),
-            Some(Piece::Ids(..)) | None => {}
+            Some(Piece::Ids(_, (block, skipped))) => block.mark().set_without(*skipped, page),
             Some(Piece::Directory(_, chunk)) => chunk.mark().set(page),
             Some(Piece::Run(_, run)) => run.keep_page(page),
         }

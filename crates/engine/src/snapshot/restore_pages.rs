@@ -2,7 +2,7 @@
 //!
 //! Pages come in the order in which a snapshot plans them: heads first, and the runs of a directory right behind it.
 
-use super::pages::{kind, service};
+use super::pages::{PAGE_VERSION, kind, service};
 use crate::bus::pages as bus;
 use crate::queues::Queue;
 use crate::state::State;
@@ -54,13 +54,18 @@ enum Decoded {
 impl DecodedPage {
     /// Decodes a page of that kind.
     pub fn decode(kind: u8, groups: &[&[u8]]) -> Result<Self, DecodeError> {
+        let Some(([PAGE_VERSION, first @ ..], rest)) = groups.split_first() else {
+            return Err(error("page version that is not known"));
+        };
         if kind == kind::RUN {
-            let (head, index, messages) = run_of_page(groups.iter().copied())?;
+            let groups = std::iter::once(first).chain(rest.iter().copied());
+            let (head, index, messages) = run_of_page(groups)?;
             return Ok(Self(Decoded::Run(head, index, messages)));
         }
-        let &[bytes] = groups else {
+        if !rest.is_empty() {
             return Err(error("page with another number of groups"));
-        };
+        }
+        let bytes = first;
         if kind != kind::DIRECTORY {
             return Ok(Self(Decoded::Bytes(kind, bytes.to_vec())));
         }

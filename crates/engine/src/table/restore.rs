@@ -57,7 +57,8 @@ impl Table {
         true
     }
 
-    /// Notes the page that a restored run has, and what its directory says of it. Returns false if that is not so.
+    /// Notes the page that a restored run has, and what its directory says of it. Returns false if the messages say
+    /// something else: what was counted from them stays.
     pub(crate) fn keep_page(
         &mut self,
         paged: &PagedRun,
@@ -73,10 +74,18 @@ impl Table {
         run.expires_last = run.expires_last.max(paged.expires_last);
         let number = run.start();
         // Spreads in another unit are counted anew.
-        let is_as_told =
-            run.size_bytes == paged.size_bytes && (!is_same_unit || run.spread == paged.spread);
+        let is_as_told = (run.size_bytes, &run.ready) == (paged.size_bytes, &paged.ready)
+            && (!is_same_unit || run.spread == paged.spread);
         self.lower_expiry(number, paged.expires_first);
         is_as_told
+    }
+
+    /// Whether these are runs of one directory page, and the first ones of theirs.
+    pub(crate) fn is_new_directory(&self, runs: &[PagedRun]) -> bool {
+        let (first, last) = (runs.first(), runs.last());
+        first
+            .zip(last)
+            .is_some_and(|(first, last)| self.runs.is_new_chunk(first.index, last.index))
     }
 
     /// Notes the page of the directory with a run.

@@ -31,7 +31,7 @@ pub(crate) struct Run {
     pub(super) spread: Spread,
     /// A lower bound of when the next message expires: the message that had it may be gone.
     pub(super) expires_first: Hint<Timestamp>,
-    /// An upper bound of all expiries, likewise. A run that comes from a snapshot may have a lower one.
+    /// An upper bound of all expiries, likewise.
     pub(super) expires_last: Timestamp,
     /// Set if the records lie on a page.
     pub(super) cold: Option<Box<Cold>>,

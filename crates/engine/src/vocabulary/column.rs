@@ -379,6 +379,82 @@ mod tests {
         }
     }
 
+    /// Values whose differences are larger, without an exception.
+    fn of_width(width: u32, count: usize) -> Vec<u64> {
+        let most = u64::MAX >> (u64::BITS - width);
+        let next = |it: &u64| {
+            Some(
+                it.wrapping_mul(0x5851_f42d_4c95_7f2d)
+                    .wrapping_add(0x1405_7b7e_f767_814f),
+            )
+        };
+        let random = std::iter::successors(Some(u64::from(width)), next);
+        let random = random.map(|it| it.rotate_left(32) & most);
+        [0, most].into_iter().chain(random).take(count).collect()
+    }
+
+    #[test]
+    fn every_width_is_read_as_it_was_written() {
+        for width in 1..=64 {
+            for count in [20, 21, 63, 64, 65, 128, 200] {
+                let values = of_width(width, count);
+                let out = bytes_of(&values);
+                assert_eq!(u32::from(out[0] >> 1), width, "{count}");
+                let mut r = Reader::new(&out);
+                assert_eq!(column(&mut r, count).unwrap(), values, "{width} {count}");
+                assert!(r.is_empty());
+            }
+        }
+    }
+
+    /// These bytes lie on disks.
+    #[test]
+    fn columns_have_these_bytes() {
+        let hex = |values: &[u64]| {
+            let bytes = bytes_of(values).into_iter();
+            bytes.map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let all = [1, 7, 8, 31, 57, 63, 64].map(|width| hex(&of_width(width, 20)));
+        let others = [
+            hex(&[]),
+            hex(&[5; 100]),
+            hex(&[300, 310, 320, 330, 340, 350]),
+            hex(&[7, 7, 7, u64::MAX, 7, 7, 0, 7, 7, 7]),
+            hex(&[1000, 1003, 1001, 900_000, 1002, 1000, 1001, 1003]),
+        ];
+        let mut optional = Vec::new();
+        put_optional_column(&mut optional, &[None, Some(300), None, None, Some(301)]);
+        let optional = optional.into_iter().map(|byte| format!("{byte:02x}"));
+        let all = all.into_iter().chain(others);
+        let all: Vec<String> = all.chain([optional.collect()]).collect();
+        assert_eq!(all, COLUMNS);
+    }
+
+    const COLUMNS: [&str; 13] = [
+        "020000729404",
+        "0e0000803f80f7178ba40728cad63e9803e11d710f",
+        "10000000ff00e921d906adb79587462b5fa66da7c7219c",
+        "3e000000000080ffffff3f000000609f41bef89ac6d94becf983e3f1405495bcda4c88d2a7b01f553ba645ba4fb6e8c786a1\
+         2caa1144620ff5a8e55a9c40ed83ab66b3cae86b967754fc0f4114e3db7108",
+        "72000000000000000000feffffffffffff03000000e40000a8cc26f2a5928635a21e75356182db733edec1f41357e50dba56\
+         df3aab3bcfc16da474306a18fa1ef73a136f30cc4974cf98075b1c2d070c34accfa39fe63b1c565201d8b4618d52e7f965c1\
+         217130fc659745b1a2ea4b971a797850f177e9669f7fdbc415c81182452fa25da153b2261bb0b8ab02aa234dfb0b",
+        "7e00000000000000000080ffffffffffffff3f000000c00f0000805412065aac3906fadef7989c9863713e63638822abbc2c\
+         aa63defa8c7f75252a3325a86cf203458b2848c2cd19509769711d7facdecc563f8d3ec3711c25252b82065f4987d8c0a9c6\
+         051d65275e56ba70bf65e46b10c5056971ac672fc83e2878b63cc9be7c186cedf015930cb92807605e80e36689e07e32ff13\
+         1f93cb67daa05d86f14f0b",
+        "8000000000000000000000ffffffffffffffff0000000040000000d28682288f4cc71c9116ef3172e7a5e8ded5105c59bebc\
+         b7ced3043af41dd01b6fc37fbd33d1dcf83b2bd5b24694af289804c9779d4b914d5c0f98c2e8aed54ceaff93531758c427db\
+         78d6905a660176a278b8d42125cfb1b15d04481c6771640be567173b85c934de812e29ae3143475d955e11e58e22665f2928\
+         8a903aa737df9252d69f3caa8b",
+        "000000",
+        "000500",
+        "011401008809",
+        "000702030f0202",
+        "04e8070103f0de6d1cd2",
+        "0200001208ac020010",
+    ];
+
     #[test]
     fn values_that_are_like_each_other_take_little() {
         let of =

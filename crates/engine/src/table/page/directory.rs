@@ -134,6 +134,7 @@ fn bits(r: &mut Reader<'_>) -> Result<Bits, DecodeError> {
 pub(crate) struct PagedRun {
     pub(crate) index: u64,
     live: Bits,
+    pub(in crate::table) ready: Bits,
     pub(crate) size_bytes: u64,
     pub(crate) expires_first: Timestamp,
     pub(crate) expires_last: Timestamp,
@@ -183,6 +184,7 @@ fn run(r: &mut Reader<'_>, length: RunLength) -> Result<PagedRun, DecodeError> {
     Ok(PagedRun {
         index,
         live,
+        ready,
         size_bytes,
         expires_first,
         expires_last,

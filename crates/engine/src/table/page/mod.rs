@@ -1,7 +1,8 @@
-//! A page: the records of a run as bytes, as they were at one moment. It never changes.
+//! The records of a run as bytes, as they were at one moment: in memory for a cold run, and on the disk for a snapshot
+//! (`directory.rs`). They never change.
 //!
-//! Groups of 128 slots are read by themselves: their neighbours are wanted next. For now a page lies in memory, and
-//! its place is its address: two pages are the same if they are one.
+//! Groups of 128 slots are read by themselves: their neighbours are wanted next. The place of a page in memory is its
+//! address: two pages are the same if they are one.
 
 pub(crate) mod directory;
 pub(super) mod group;
