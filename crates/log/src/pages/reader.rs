@@ -218,6 +218,9 @@ impl<'a> PageReader<'a> {
             }
             opened => opened?,
         };
+        if self.is_from_disk {
+            file.forget_cached(0, FILE_HEADER_SIZE as u64);
+        }
         let header = header_of(&*file, name)??;
         if header.identity != self.identity || header.number != copy.file_of(pair) {
             return Err(FormatError::Damaged(
