@@ -203,7 +203,6 @@ fn a_damaged_snapshot_is_replaced() {
     }
 }
 
-/// A restore keeps segments, and the one that was written to last is not full.
 /// A damaged copy of a page is written again from the other one, and a page that is lost from memory. Nobody waits for
 /// the next snapshot that is due anyway.
 #[test]
@@ -231,6 +230,7 @@ fn a_damaged_page_is_written_again_at_once() {
     }
 }
 
+/// A restore keeps segments, and the one that was written to last is not full.
 #[test]
 fn a_restored_log_has_no_damage() {
     let (driver, count) = filled();
