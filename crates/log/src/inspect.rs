@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::batch::{Entries, Entry};
 use crate::format::{RECORD_HEADER_SIZE, RecordKind, body_crc};
+use crate::places::Places;
 use crate::proof;
 use crate::reader::records::{Record, RecordReader};
 use crate::recovery::{self, OpenError};
@@ -248,13 +249,15 @@ fn examine(
         let state = SegmentState::Superseded;
         report.segments.push(scan.report(segment, state));
     }
-    report.damage = findings.damage;
-    Ok((report, findings.first))
+    let first = findings.first.take();
+    report.damage = findings.into_damage();
+    Ok((report, first))
 }
 
-/// Damage in the order in which it was found, each place once.
+/// Damage in the order in which it was found, each place once, and not all of a file with much of it.
 #[derive(Default)]
 struct Findings {
+    places: Places,
     damage: Vec<Damage>,
     first: Option<OpenError>,
 }
@@ -273,15 +276,22 @@ impl Findings {
                 unreachable!("nothing is made or replayed, and no options are given")
             }
         };
-        if !self
-            .damage
-            .iter()
-            .any(|d| d.file == file && d.offset == offset)
-        {
+        if self.places.add(&file, offset) {
             self.damage.push(Damage { file, offset, what });
             self.first.get_or_insert(error);
         }
         Ok(())
+    }
+
+    /// All damage, with how much of it is not listed.
+    fn into_damage(mut self) -> Vec<Damage> {
+        let more = self.places.more();
+        self.damage.extend(more.map(|(file, more)| Damage {
+            file,
+            offset: more.offset,
+            what: more.what(),
+        }));
+        self.damage
     }
 }
 
@@ -438,5 +448,5 @@ fn damage_until(
 ) -> Result<Vec<Damage>, IoFailure> {
     let mut findings = Findings::default();
     scan(segment, limit, durable, Bodies::Check, &mut findings)?;
-    Ok(findings.damage)
+    Ok(findings.into_damage())
 }

@@ -19,6 +19,7 @@ mod job;
 mod log;
 mod options;
 mod pages;
+mod places;
 mod position;
 mod proof;
 mod reader;

@@ -4,6 +4,10 @@
 //! is appended to any more. The log only names the next file: it is read on another thread, which waits between two pieces.
 //! A segment that is retired meanwhile is read to its end, because its file is not used again before that. A damaged header
 //! of a segment is written again. Nothing else is changed.
+//!
+//! Data may come faster than a pass can read it. So it reads the segments that there were when it began, the snapshots
+//! that were kept then, and each page once, in the order of their places, in which they were written. If a snapshot is removed meanwhile, its pages are gone or named by
+//! the newest one: the pass goes on with that one, behind what it has read, up to what was written when it began.
 
 mod snapshots;
 
@@ -17,11 +21,12 @@ use crate::format::{
     SegmentHeader, body_crc,
 };
 use crate::pages::{FirstParts, TablePage};
+use crate::places::Places;
 use crate::reader::records::{Record, RecordReader};
 use crate::segment::{self, Segment};
 use crate::snapshot::PartReader;
 use crate::storage::{self, IoFailure, Storage};
-use crate::{LogId, LogPosition, PageNumber};
+use crate::{LogId, LogPosition, PageNumber, PagePlace};
 
 /// About how much a step reads. A commit that comes meanwhile waits for no more than that on the disk.
 const STEP_BYTES: u64 = 256 * 1024;
@@ -29,10 +34,30 @@ const STEP_BYTES: u64 = 256 * 1024;
 /// How far a pass has come. A pass begins with the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubCursor {
-    /// All snapshots up to here were read.
+    /// Where the pass ends. `None` before it begins.
+    pub(crate) limit: Option<ScrubLimit>,
+    /// All snapshots up to here were read, or removed meanwhile.
     pub(crate) snapshot: Option<LogPosition>,
+    /// All pages up to this place were read.
+    pub(crate) page: Option<PagePlace>,
+    /// The first and the last place of which both copies were damaged: what other snapshots name between them is looked at
+    /// again.
+    pub(crate) lost: Option<(PagePlace, PagePlace)>,
+    /// A snapshot was removed before all of its pages were read.
+    pub(crate) has_pages_left: bool,
     /// All segments up to the one with this first position were read.
     pub(crate) segment: Option<LogPosition>,
+}
+
+/// What was there when a pass began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScrubLimit {
+    /// The newest snapshot.
+    pub(crate) snapshot: LogPosition,
+    /// No page was behind this place.
+    pub(crate) page: Option<PagePlace>,
+    /// The log's end on the disk.
+    pub(crate) end: LogPosition,
 }
 
 /// Data that was durable and cannot be read, or is not as it was written.
@@ -73,6 +98,8 @@ pub struct Scrub {
     file: File,
     read_bytes: u64,
     damage: Vec<ScrubDamage>,
+    /// Damaged places in snapshots and files of pages.
+    places: Places,
     is_skipped: bool,
     /// Whether anything in the segment says that some of the log was durable. A repair leaves nothing that does.
     is_proven: bool,
@@ -91,7 +118,7 @@ enum File {
         position: LogPosition,
         parts: Option<(PartReader, FirstParts)>,
     },
-    /// The pages that a snapshot names.
+    /// The pages that a snapshot names and the pass has not read, by place.
     Pages {
         snapshot: LogPosition,
         log: LogId,
@@ -140,6 +167,7 @@ impl Scrub {
             file,
             read_bytes: 0,
             damage: Vec::new(),
+            places: Places::default(),
             is_skipped: false,
             is_proven: false,
             durable: LogPosition::new(0),
@@ -182,6 +210,7 @@ impl Scrub {
 
     /// The result, once [`Scrub::step`] has returned `None`.
     pub fn finish(mut self) -> Scrubbed {
+        self.note_more();
         let mut damage = std::mem::take(&mut self.damage);
         for found in &mut damage {
             found.is_certain |= self.was_durable(found);

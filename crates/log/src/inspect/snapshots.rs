@@ -28,7 +28,7 @@ pub(super) fn examine(
 fn examine_snapshot(
     storage: &dyn Storage,
     position: LogPosition,
-    named: &mut BTreeMap<PageNumber, PagePlace>,
+    named: &mut BTreeMap<PagePlace, PageNumber>,
     findings: &mut Findings,
 ) -> Result<Option<SnapshotReport>, IoFailure> {
     let file = names::snapshot(position.as_u64());
@@ -54,13 +54,13 @@ fn examine_snapshot(
             return Ok(Some(report));
         }
     };
-    // Pages that two snapshots name are read once, unless they have moved.
+    // What two snapshots name at the same place is read once.
     let mut reader = PageReader::new(storage, read.header.log);
     let mut is_whole = true;
     for page in read.table.pages() {
-        let is_known = named.get(&page.number) == Some(&page.place);
+        let is_known = named.get(&page.place) == Some(&page.number);
         if is_known || reader.verify(page.number, page.place)? > 0 {
-            named.insert(page.number, page.place);
+            named.insert(page.place, page.number);
         } else {
             is_whole = false;
         }
@@ -94,9 +94,9 @@ fn is_gone(storage: &dyn Storage, file: &str) -> Result<bool, IoFailure> {
 fn examine_page_files(
     storage: &dyn Storage,
     names: &[String],
-    named: &BTreeMap<PageNumber, PagePlace>,
+    named: &BTreeMap<PagePlace, PageNumber>,
 ) -> Result<Vec<PageFileReport>, IoFailure> {
-    let by_pair = pages::bytes_by_pair(named.values());
+    let by_pair = pages::bytes_by_pair(named.keys());
     let mut reports = Vec::new();
     for name in names {
         let size_bytes = match storage::open(storage, name) {

@@ -83,8 +83,8 @@ fn a_damaged_copy_of_a_page_is_found_and_written_again() {
         assert!(report.snapshots.iter().all(|snapshot| snapshot.is_whole));
         assert!(verify(&disk).unwrap_err().to_string().contains(&file));
         let found = scrub(&node, &disk);
-        // Both snapshots name the page.
-        assert_eq!(found.len(), 2, "{found:?}");
+        // Both snapshots name the page, and it is read once.
+        assert_eq!(found.len(), 1, "{found:?}");
         assert!(found.iter().all(|it| it.file == file && it.is_certain));
         assert!(node.log.has_file(&file));
         let avoided = node.log.note_damaged_file(&file);
@@ -98,6 +98,96 @@ fn a_damaged_copy_of_a_page_is_found_and_written_again() {
         check_whole(&disk);
         Node::open_checked(&disk, &mut told);
     }
+}
+
+/// Reads all files of a pass, and lets `between` happen before each step. Returns the names of damaged files, and how far
+/// each file has brought the pass.
+fn pass_while(
+    node: &mut Node,
+    disk: &FaultyStorage,
+    mut between: impl FnMut(&mut Node, usize),
+) -> (Vec<String>, Vec<String>) {
+    let (mut cursor, mut found) = (ScrubCursor::default(), Vec::new());
+    let (mut files, mut steps) = (Vec::new(), 0);
+    while let Some(mut scrub) = node.log.next_scrub(cursor) {
+        loop {
+            between(node, steps);
+            steps += 1;
+            assert!(steps < 1000, "a pass ends");
+            if scrub.step(disk).is_none() {
+                break;
+            }
+        }
+        let scrubbed = scrub.finish();
+        cursor = scrubbed.next;
+        files.push(format!("{cursor:?}"));
+        found.extend(scrubbed.damage.into_iter().map(|it| it.file));
+    }
+    (found, files)
+}
+
+#[test]
+fn a_pass_ends_also_if_data_comes_faster_than_it_reads() {
+    for snapshots in 1..4 {
+        let disk = FaultyStorage::new();
+        let mut told = Told::default();
+        let mut node = Node::open(&disk).unwrap();
+        for _ in 0..4 {
+            snapshot(&mut node, &mut told, 40);
+        }
+        let (found, files) = pass_while(&mut node, &disk, |node, _| {
+            for _ in 0..snapshots {
+                snapshot(node, &mut told, 2);
+            }
+            node.send(40, &mut told).unwrap();
+            node.commit(&mut told).unwrap();
+            node.background().unwrap();
+        });
+        assert_eq!(found, [""; 0]);
+        // The segments of the beginning are gone by then, or the pass came to them.
+        assert!(files.len() < 10, "{files:?}");
+    }
+}
+
+#[test]
+fn pages_of_a_removed_snapshot_are_read_where_the_newest_one_names_them() {
+    for copy in 0..2 {
+        let disk = FaultyStorage::new();
+        let mut told = Told::default();
+        let mut node = Node::open(&disk).unwrap();
+        snapshot(&mut node, &mut told, 4);
+        let newest = snapshot(&mut node, &mut told, 4);
+        // Of the newest messages, which stay longest.
+        let [_, (file, offset)] = places(&disk, newest, copy);
+        disk.flip(&file, offset, 1);
+        let (found, _) = pass_while(&mut node, &disk, |node, steps| {
+            if steps == 1 {
+                snapshot(node, &mut told, 1);
+                snapshot(node, &mut told, 1);
+                assert!(node.log.replays_from() > Some(newest));
+            }
+        });
+        assert_eq!(found, [file]);
+    }
+}
+
+#[test]
+fn a_page_that_was_lost_is_lost_to_each_snapshot_that_names_it() {
+    let disk = FaultyStorage::new();
+    let mut told = Told::default();
+    let mut node = Node::open(&disk).unwrap();
+    let older = snapshot(&mut node, &mut told, 5);
+    let newest = snapshot(&mut node, &mut told, 1);
+    for copy in 0..2 {
+        let [(file, offset), _] = places(&disk, newest, copy);
+        disk.flip(&file, offset, 1);
+    }
+    let found = scrub(&node, &disk);
+    let snapshots = found.iter().filter(|it| it.file.starts_with("snapshot"));
+    let snapshots: Vec<_> = snapshots.map(|it| it.file.as_str()).collect();
+    let names = [older, newest].map(|it| format!("snapshot-{:020}", it.as_u64()));
+    assert_eq!(snapshots, names);
+    assert_eq!(found.len(), 4, "each copy once: {found:?}");
 }
 
 #[test]
