@@ -91,8 +91,8 @@ pub struct Partition<T> {
     /// What a snapshot had to look at when that was computed.
     measured_pieces: u64,
     /// When the last snapshot was begun, and until when those rest that are due by effects.
-    snapshot_begun_at: Timestamp,
-    snapshots_rest_until: Timestamp,
+    snapshot_begun_at: BootTime,
+    snapshots_rest_until: BootTime,
     /// The last time that the log had when it was opened.
     opened_at: Timestamp,
     /// When the latest turn was.

@@ -280,7 +280,9 @@ fn is_lasting(error: &ManifestError) -> bool {
     match error {
         ManifestError::Damaged(_) => true,
         ManifestError::Io(failure) => !failure.is_no_descriptor(),
-        ManifestError::Newer { .. } | ManifestError::Restore(..) => false,
+        ManifestError::OtherLog(_) | ManifestError::Newer { .. } | ManifestError::Restore(..) => {
+            false
+        }
     }
 }
 

@@ -145,7 +145,7 @@ impl<T> Partition<T> {
     fn is_due_by_effects(&self, written_bytes: u64) -> bool {
         self.effects.since_snapshot() >= self.due_after_effects()
             && written_bytes >= self.last_snapshot_bytes / SHARE_MAX
-            && self.snapshots_rest_until.has_passed(self.now)
+            && self.snapshots_rest_until.has_passed(self.now.boot)
     }
 
     /// A snapshot looks at all entities and writes a little for each message that has changed, and a start reads
@@ -189,7 +189,7 @@ impl<T> Partition<T> {
             self.snapshot_bound_bytes = self.state.snapshot_size_bytes_max();
         }
         self.effects.in_next = self.effects.all;
-        self.snapshot_begun_at = self.now;
+        self.snapshot_begun_at = self.now.boot;
         self.state.begin_snapshot();
         self.gather(self.options.gather_steps);
     }
@@ -216,12 +216,10 @@ impl<T> Partition<T> {
     /// Notes that a snapshot was written.
     pub(super) fn snapshot_written(&mut self) {
         self.effects.in_last = self.effects.in_next;
-        let took_ms = self
-            .now
-            .as_ms()
-            .saturating_sub(self.snapshot_begun_at.as_ms());
-        let rest_ms = took_ms.saturating_mul(REST_FACTOR).min(REST_MS_MAX);
-        self.snapshots_rest_until = self.now.plus_ms(rest_ms);
+        let now = self.now.boot;
+        let took_us = now.as_us().saturating_sub(self.snapshot_begun_at.as_us());
+        let rest_ms = (took_us / 1000).saturating_mul(REST_FACTOR);
+        self.snapshots_rest_until = now.plus_ms(rest_ms.min(REST_MS_MAX));
         self.last_snapshot_bytes = self.log.last_snapshot_written_bytes().unwrap_or_default();
         debug_assert!(
             !self.log.is_last_snapshot_whole()
