@@ -269,6 +269,21 @@ impl Reading {
         true
     }
 
+    /// Notes the messages of which a damaged snapshot has nothing but the number.
+    fn note_lost(&mut self) {
+        for lost in self.restoring.take_lost() {
+            self.holes.insert(
+                (lost.entity, lost.number),
+                Hole {
+                    inserted_from: Timestamp::ZERO,
+                    inserted_until: self.state.last_event_at(),
+                    size_bytes: None,
+                    why: "the page of the snapshot that it was on cannot be read".to_owned(),
+                },
+            );
+        }
+    }
+
     fn note_hole(
         &mut self,
         queue: Incarnation,
@@ -344,12 +359,16 @@ impl Replay for Reading {
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
         let (page, decoded) = (to_engine(page), decode(content)?);
         let restored = (self.state).restore_decoded(&mut self.restoring, page, decoded);
+        self.note_lost();
         Ok(restored?)
     }
 
     fn snapshot_end(&mut self) -> Result<(), BoxError> {
+        let completed = self.state.complete_pages(&mut self.restoring);
+        self.note_lost();
         let restoring = mem::replace(&mut self.restoring, RestoringPages::partial());
-        Ok(self.state.finish_pages(restoring)?)
+        let finished = self.state.finish_pages(restoring);
+        Ok(completed.and(finished)?)
     }
 
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {

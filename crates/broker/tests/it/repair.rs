@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kew_broker::{Answered, Losses, Partition, PartitionOptions, Repair};
 use kew_engine::storage::{StorageCommand, StorageOutcome};
 use kew_engine::{BodyEncoding, Command, EntityName, Outcome, Timestamp, Token, VisibilityTimeout};
-use kew_log::{FaultyStorage, verify};
+use kew_log::{FaultyStorage, LogPosition, read_table, verify};
 
 use crate::damaged::{Bench, Dice, Sizes, damage};
 
@@ -414,6 +414,70 @@ fn two_damaged_snapshots_make_up_for_each_other() {
         lossless += usize::from(missing(&disk, &alive) == 0);
     }
     assert!(lossless >= 20, "{lossless} of 40 lost nothing");
+}
+
+/// Damages both copies of a page of each snapshot: that at this place of its table.
+fn lose_pages(storage: &FaultyStorage, index: usize) {
+    let positions = names(storage, "snapshot-").into_iter().map(|name| {
+        let position = name.trim_start_matches("snapshot-").parse();
+        LogPosition::new(position.unwrap())
+    });
+    let places: BTreeSet<_> = positions
+        .map(|position| read_table(storage, position).unwrap().table.pages()[index].place)
+        .collect();
+    for place in places {
+        for copy in 0..2 {
+            let file = format!("pages-{:020}", 2 * u64::from(place.pair) + copy);
+            storage.flip(&file, u64::from(place.offset) + 33, 1);
+        }
+    }
+}
+
+#[test]
+fn a_lost_page_of_all_snapshots_costs_what_nothing_else_has() {
+    let mut driver = Driver::new();
+    (0..150).for_each(|number| driver.send("apples", number));
+    (0..20).for_each(|number| driver.send("pears", number));
+    driver.bench.snapshot();
+    driver.receive("apples", 5);
+    driver.delete_some("apples", 3);
+    driver.bench.snapshot();
+    driver.send_many(150, 6);
+    let (storage, alive, sent) = driver.close();
+    let of = |queue: &str| alive.values().filter(|(of, _)| of == queue).count();
+    let lose = |index, story: &str| {
+        let disk = storage.kill();
+        lose_pages(&disk, index);
+        let losses = repair(&disk, &alive, &sent, story);
+        assert!(!losses.gaps.is_empty(), "{story}");
+        (missing(&disk, &alive), losses)
+    };
+    let (lost, losses) = lose(1, "the directory of a run with a page");
+    assert_eq!((lost, losses.messages.as_slice()), (0, &[][..]));
+    let (lost, losses) = lose(2, "the page of a run");
+    assert!(lost > 100, "{lost}");
+    assert!(
+        lost < of("apples") - 2,
+        "those that changed are left: {lost}"
+    );
+    let known = ids(&losses);
+    assert_eq!(
+        known.iter().filter(|id| alive.contains_key(*id)).count(),
+        lost
+    );
+    let (lost, losses) = lose(3, "a directory with messages");
+    assert_eq!(lost, 20);
+    assert!(losses.may_return.is_empty() || lost < of("pears"));
+}
+
+#[test]
+fn pages_in_bad_sectors_are_lost_like_damaged_ones() {
+    let (storage, alive, sent) = snapshotted();
+    for file in names(&storage, "pages-") {
+        storage.spoil(&file, 4096..1 << 20);
+    }
+    let losses = repair(&storage, &alive, &sent, "no page can be read");
+    assert!(!losses.gaps.is_empty() && !losses.damage.is_empty());
 }
 
 #[test]

@@ -6,7 +6,8 @@
 use super::{Backlog, Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
 use crate::effect::Effect;
-use crate::vocabulary::{EntityName, Timestamp};
+use crate::table::{NumberedMessage, Record};
+use crate::vocabulary::{EntityName, Incarnation, Timestamp};
 
 impl<Q: Queue> Queues<Q> {
     /// Applies effects as they fit these queues, one by one: several can concern the same message. A message does
@@ -27,6 +28,26 @@ impl<Q: Queue> Queues<Q> {
                 self.apply_effects(catalogue, at, &effects);
             }
         }
+    }
+
+    /// Adds messages that are left of a damaged snapshot to a queue that is there. One that it has stays as it is.
+    pub(crate) fn restore_left(
+        &mut self,
+        catalogue: &mut Catalogue,
+        incarnation: Incarnation,
+        messages: Vec<NumberedMessage>,
+    ) {
+        let Some(queue) = self.get_mut(&incarnation) else {
+            return;
+        };
+        let (backlog, live) = (queue.backlog_mut(), &mut catalogue.live);
+        for (number, record, side) in messages {
+            // Its session may be lost.
+            let session = Some(record.session).filter(|it| backlog.has_session(*it));
+            let session = session.unwrap_or_default();
+            backlog.push(number, Record { session, ..record }, side, live);
+        }
+        queue.settle(catalogue, incarnation);
     }
 
     /// The effect as it is true of these queues.

@@ -121,7 +121,17 @@ fn read_pages(
                 let what = format!("{}, and so is its copy", damage.what);
                 gaps.add(&damage.file, damage.offset, what);
             }
-            Err(PageError::Io(failure)) => return Err(failure.into()),
+            Err(PageError::Io(failure)) if failure.is_no_descriptor() => {
+                return Err(failure.into());
+            }
+            // A bad sector is no reason to repair nothing.
+            Err(PageError::Io(failure)) => {
+                gaps.add(
+                    &page.place.file(),
+                    page.place.offset.into(),
+                    failure.to_string(),
+                );
+            }
         }
     }
     Ok(())
