@@ -174,7 +174,7 @@ pub enum Fault {
         /// Which types it may have.
         allowed: &'static str,
     },
-    /// An action sets a duration to a text that is none.
+    /// An action sets a duration to a text that is not a duration.
     #[error("the text {text:?} is not a duration, expected one such as '00:10:00' or '7.00:00:00'")]
     NotADuration {
         /// Its beginning.

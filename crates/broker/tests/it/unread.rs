@@ -464,7 +464,8 @@ fn a_backlog_is_drained_in_order_through_restarts() {
     assert_eq!(next, 200);
 }
 
-/// One that is told of a damaged message has left the others. Nothing may come to its queue to wake the next receiver.
+/// A receiver that gets an error for a damaged message leaves the others, and no new message may come to wake the next
+/// receiver.
 #[test]
 fn a_receiver_that_is_told_of_damage_wakes_the_next_one() {
     let mut driver = Driver::new();
