@@ -1,6 +1,6 @@
 //! Valid bytes to start from.
 
-use kew_log::{FaultyStorage, LogOptions};
+use kew_log::{FaultyStorage, LogOptions, PageOptions};
 
 /// The log options of the golden data directory.
 pub fn options() -> LogOptions {
@@ -13,6 +13,7 @@ pub fn options() -> LogOptions {
         recycled_segments_max: 0,
         ballast_size_bytes: 0,
         recent_bytes_max: 1 << 10,
+        pages: PageOptions::default(),
     }
 }
 

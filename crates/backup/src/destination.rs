@@ -238,7 +238,8 @@ impl<'a> StoredName<'a> {
         let identity = u32::from_str_radix(parts.next()?, 16).ok()?;
         let name = parts.next()?;
         let is_ours = stored_name(name, identity, size_bytes, crc) == stored_as;
-        let is_of_log = name.starts_with("segment-") || name.starts_with("snapshot-");
+        let kinds = ["segment-", "snapshot-", "pages-"];
+        let is_of_log = kinds.iter().any(|kind| name.starts_with(kind));
         (is_ours && is_of_log).then_some(Self {
             name,
             identity,

@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use kew_log::{BackupPlan, BoxError, LogPosition, Replay, Storage, check_file, identity, replay};
+use kew_log::{
+    BackupPlan, BoxError, LogPosition, PageContent, PageNumber, Replay, Storage, check_file,
+    identity, replay,
+};
 
 use crate::copy::{checksum, copy};
 use crate::destination::{Destination, stored_name};
@@ -103,6 +106,16 @@ fn planned(source: &Source<'_>) -> Result<Vec<Planned>, BackupError> {
             name,
             size_bytes,
             restored_size_bytes: size_bytes,
+            end: source.plan.position,
+        });
+    }
+    for pages in &source.plan.pages {
+        let name = pages.name();
+        all.push(Planned {
+            identity: identity(source.storage, &name).map_err(BackupError::of_source)?,
+            name,
+            size_bytes: pages.copied_bytes,
+            restored_size_bytes: pages.copied_bytes,
             end: source.plan.position,
         });
     }
@@ -208,6 +221,10 @@ impl Replay for NoState {
     fn begin(&mut self) {}
 
     fn snapshot_part(&mut self, _part: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn snapshot_page(&mut self, _page: PageNumber, _: &PageContent) -> Result<(), BoxError> {
         Ok(())
     }
 

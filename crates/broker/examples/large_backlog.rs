@@ -187,7 +187,12 @@ fn measure(m: &mut Measured<'_>, count: usize) -> Result<(), Failure> {
     while m.partition.log().is_snapshotting() {
         m.ask(Vec::new())?;
     }
-    println!("snapshot: written in {:?}", began.elapsed());
+    let written_bytes = m.partition.log().last_snapshot_written_bytes();
+    println!(
+        "snapshot: written in {:?}, {} bytes",
+        began.elapsed(),
+        written_bytes.unwrap_or_default()
+    );
     Ok(())
 }
 

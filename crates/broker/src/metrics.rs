@@ -322,7 +322,7 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
         gauge(
             "kew_log_snapshot_size",
             Unit::Bytes,
-            "Size of the last snapshot; nothing before the first since the start",
+            "What the last snapshot has written; nothing before the first since the start",
             &|status| status.space.snapshot_size_bytes,
         ),
         gauge(

@@ -26,6 +26,8 @@ use crate::partition::{Content, Replayed, to_log};
 const SEARCH_STEPS: u32 = 1 << 16;
 /// What a batch takes beside the moves: a header, and the events around them.
 const BATCH_OVERHEAD_BYTES: u64 = 512;
+/// How many snapshots close the new log.
+const SNAPSHOTS: u64 = 2;
 /// What a segment takes beside its batches, and what files take that have no messages.
 const OTHER_BYTES: u64 = 16 << 10;
 
@@ -180,7 +182,9 @@ impl OldPartition {
             piece_bytes_max = piece_bytes_max.max(piece_bytes);
         }
         let snapshot_bytes = self.state.snapshot_size_bytes_max();
-        segments_bytes(options, moved_bytes, piece_bytes_max) + 2 * snapshot_bytes + OTHER_BYTES
+        segments_bytes(options, moved_bytes, piece_bytes_max)
+            + SNAPSHOTS * snapshot_bytes
+            + OTHER_BYTES
     }
 }
 
@@ -330,12 +334,14 @@ impl Copying<'_> {
         })
     }
 
+    /// Writes a snapshot without pages, so that there is a bound of what it takes.
     fn snapshot(&mut self) -> Result<(), MigrateError> {
         let state = &self.state;
         let segments = self.log.segments();
         let live = segments.filter(|segment| state.is_any_live_in(segment.records()));
         let live = live.map(|segment| segment.first).collect();
-        self.log.snapshot(Content::Shared(state.share()), live)?;
+        let content = Content::Whole(state.share().plan());
+        self.log.snapshot(content, live)?;
         self.run_jobs()?;
         match self.log.snapshot_error() {
             Some(failure) => Err(LogFailed(failure.clone()).into()),

@@ -41,7 +41,7 @@ use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub use self::options::PartitionOptions;
-pub(crate) use self::replaying::Replayed;
+pub(crate) use self::replaying::{Replayed, decode, to_engine};
 use self::reply::Decided;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
@@ -79,6 +79,7 @@ pub struct Partition<T> {
     /// The record with the last event of all, until it is durable.
     last_record: Option<LogPosition>,
     options: PartitionOptions,
+    /// What the last snapshot has written.
     last_snapshot_bytes: u64,
     effects: EffectCounts,
     /// The most bytes of the snapshot that is being written, computed in tests alone.
@@ -87,6 +88,11 @@ pub struct Partition<T> {
     /// then.
     state_size_bytes: u64,
     growth_bytes: u64,
+    /// What a snapshot had to look at when that was computed.
+    measured_pieces: u64,
+    /// When the last snapshot was begun, and until when those rest that are due by effects.
+    snapshot_begun_at: BootTime,
+    snapshots_rest_until: BootTime,
     /// The last time that the log had when it was opened.
     opened_at: Timestamp,
     /// When the latest turn was.

@@ -66,6 +66,13 @@ pub(crate) fn start(
     let scrub_rate = options.partition.scrub_bytes_per_second;
     let (mut partition, recovery) =
         Partition::open(&*storage, options.partition, salt, secret, wall)?;
+    let healed_runs = partition.state().healed_runs();
+    if healed_runs > 0 {
+        tracing::warn!(
+            healed_runs,
+            "the snapshot said something else than its messages about what they count for: it was counted anew"
+        );
+    }
     partition.ask_who_waits(|(asker, _): &Ticket| asker.is_waiting());
     let clock = Clock::start(reading, partition.recorded_at());
     let instruments = Instruments::new(began.elapsed(), &recovery, partition.state());

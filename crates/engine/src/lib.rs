@@ -60,7 +60,9 @@ pub use overview::{BusQueueOverview, Overview, QueueOverview};
 pub use queues::{Moved, MovedOf};
 pub use repair::{Skip, StoredMessage};
 pub use shared::Waste;
-pub use snapshot::{Snapshot, SnapshotParts};
+pub use snapshot::{
+    DecodedPage, PageBytes, RestoringPages, Snapshot, SnapshotPages, SnapshotParts, StateSize,
+};
 pub use state::State;
 pub use table::{
     BodyEncoding, CountUnit, Group, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES,
@@ -69,6 +71,6 @@ pub use table::{
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Tries, Turn};
 pub use vocabulary::{
-    BodyLocation, BodyMove, BodyRead, DecodeError, EntityName, Incarnation, LeaseGeneration, Place,
-    SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,
+    BodyLocation, BodyMove, BodyRead, DecodeError, EntityName, Incarnation, LeaseGeneration,
+    PageNumber, Place, SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,
 };

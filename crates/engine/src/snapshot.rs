@@ -5,6 +5,8 @@
 //! it is written.
 
 mod content;
+mod pages;
+mod restore_pages;
 mod size;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -14,6 +16,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use self::content::{Snapshot, SnapshotParts};
+pub use self::pages::{PageBytes, SnapshotPages};
+pub use self::restore_pages::{DecodedPage, RestoringPages};
+pub use self::size::StateSize;
 use crate::catalogue::account::{account, put_account};
 use crate::shared::Share;
 use crate::state::{SnapshotHead, State};
@@ -62,9 +67,9 @@ impl SnapshotHead {
 impl State {
     /// Begins a snapshot of the state as it is now. [`State::gather`] gathers it while the state changes.
     pub fn begin_snapshot(&mut self) {
-        *self.gathering = Some(self.head());
         self.storage.begin();
         self.bus.begin();
+        *self.gathering = Some(self.head());
     }
 
     /// Whether a snapshot is being gathered.
@@ -79,8 +84,10 @@ impl State {
         if !(self.storage.gather(&mut left) && self.bus.gather(&mut left)) {
             return None;
         }
-        let head = self.gathering.take()?;
-        let (queues, bus_queues) = (self.storage.take_gathered(), self.bus.take_gathered());
+        let mut head = self.gathering.take()?;
+        let (queues, stored_marks) = self.storage.take_gathered();
+        let (bus_queues, bus_marks) = self.bus.take_gathered();
+        head.head_marks = [stored_marks, bus_marks];
         Some(Snapshot::new(head, queues, bus_queues))
     }
 
@@ -102,6 +109,8 @@ impl State {
         SnapshotHead {
             partition: self.partition_part(),
             run_length: self.catalogue.run_length,
+            unit: self.catalogue.live.unit(),
+            head_marks: Default::default(),
             accounts: self.catalogue.accounts.clone(),
             service_properties: self.catalogue.service_properties.clone(),
         }

@@ -10,7 +10,7 @@ use crate::bus::{self, BusFact, BusQueue, ENTITIES_PER_BUS_QUEUE};
 use crate::catalogue::{AccountRecord, AccountUsage, Accounts, AllProperties, Catalogue};
 use crate::event::{Event, Fact};
 use crate::queues::Queue;
-use crate::shared::Waste;
+use crate::shared::{HeadMarks, Waste};
 use crate::storage::{self, StorageFact};
 use crate::table::{CountUnit, Live, RunLength, Spread};
 use crate::vocabulary::token::TokenCipher;
@@ -42,6 +42,9 @@ pub(crate) struct SnapshotHead {
     /// The partition's own part.
     pub(crate) partition: Vec<u8>,
     pub(crate) run_length: RunLength,
+    pub(crate) unit: CountUnit,
+    /// The marks of the heads of storage queues and bus queues.
+    pub(crate) head_marks: [HeadMarks; 2],
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) service_properties: Arc<AllProperties>,
 }
@@ -224,6 +227,11 @@ impl State {
     pub fn take_copied(&mut self) -> u64 {
         let gathered = self.storage.take_steps() + self.bus.take_steps();
         std::mem::take(&mut *self.catalogue.copied) + gathered
+    }
+
+    /// How many runs were restored of which their pages said something that their messages do not.
+    pub fn healed_runs(&self) -> u64 {
+        *self.catalogue.healed_runs
     }
 
     /// What has left the state since the last call and takes long to free, if there is anything.

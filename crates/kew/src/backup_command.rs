@@ -87,8 +87,9 @@ fn hint_at_root(data_dir: &Path, to: &Path) {
 fn total_bytes(storage: &FileStorage, plan: &BackupPlan) -> u64 {
     let snapshot = plan.snapshot_name();
     let snapshot = snapshot.and_then(|name| storage.open(&name).ok()?.len().ok());
+    let pages = plan.pages.iter().map(|pages| pages.copied_bytes);
     let segments = plan.segments.iter().map(|segment| segment.copied_bytes);
-    snapshot.unwrap_or(0) + segments.sum::<u64>()
+    snapshot.unwrap_or(0) + pages.chain(segments).sum::<u64>()
 }
 
 /// A backup inside the directory would become a part of it.

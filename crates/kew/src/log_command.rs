@@ -8,8 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use kew_log::{
-    DataDir, DataDirError, Inspection, LogPosition, Report, SegmentReport, SegmentState,
-    SnapshotReport,
+    DataDir, DataDirError, Inspection, LogPosition, PageFileReport, Report, SegmentReport,
+    SegmentState, SnapshotReport,
 };
 
 use crate::cli::{LogArgs, LogCommand, print_line, print_table};
@@ -58,8 +58,9 @@ fn verify(args: &DataDirArgs) -> Result<()> {
         .with_context(|| format!("the log in {} is damaged", path.display()))?;
     let records: u64 = report.segments.iter().map(|segment| segment.records).sum();
     let bodies: u64 = report.segments.iter().map(|segment| segment.bodies).sum();
+    let pages = report.snapshots.last().map_or(0, |last| last.pages);
     print_line(&format!(
-        "sound: {} segments, {records} records, {bodies} bodies, {} snapshots; ends at {}",
+        "sound: {} segments, {records} records, {bodies} bodies, {} snapshots, the last one with {pages} pages; ends at {}",
         report.segments.len(),
         report.snapshots.len(),
         report.end
@@ -70,6 +71,7 @@ fn verify(args: &DataDirArgs) -> Result<()> {
 fn print_report(report: &Report) {
     print_segments(&report.segments);
     report.snapshots.iter().for_each(print_snapshot);
+    report.pages.iter().for_each(print_page_file);
     print_line(&format!(
         "ends at {}, proven durable up to {}; the next start replays {} events",
         report.end, report.durable, report.events_to_replay
@@ -149,10 +151,20 @@ fn print_snapshot(snapshot: &SnapshotReport) {
         "DAMAGED"
     };
     print_line(&format!(
-        "{}: {state}, {} parts, {} KiB, up to {}",
+        "{}: {state}, {} parts, {} pages, {} KiB, up to {}",
         snapshot.file,
         snapshot.parts,
+        snapshot.pages,
         snapshot.size_bytes / 1024,
         snapshot.position
+    ));
+}
+
+fn print_page_file(pages: &PageFileReport) {
+    print_line(&format!(
+        "{}: {} KiB, of which snapshots need {} KiB",
+        pages.file,
+        pages.size_bytes / 1024,
+        pages.named_bytes / 1024
     ));
 }

@@ -4,16 +4,18 @@
 //! needed, up to a position. Nothing of it changes any more: a sealed segment is immutable, and so is every
 //! record of the active one before a durable position.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::LogPosition;
 use crate::format::names::{self, Name};
 use crate::format::{ROLL_RECORD_SIZE, SEGMENT_HEADER_SIZE, read_u32};
 use crate::inspect::{Damage, damage_before};
+use crate::pages::{self, InPair};
 use crate::recovery::{self, OpenError};
 use crate::replay::{Ignore, Replay};
 use crate::segment::Segment;
-use crate::snapshot;
 use crate::storage::{self, IoFailure, Storage};
 use crate::survey::{self, Opened, Survey};
 use crate::v1::FirstFormatLog;
@@ -25,8 +27,39 @@ pub struct BackupPlan {
     pub position: LogPosition,
     /// Its snapshot. `None` if the log has none: then its first segment is in the plan.
     pub snapshot: Option<LogPosition>,
+    /// The files with the pages that the snapshot names.
+    #[serde(default)]
+    pub pages: Vec<PlannedPages>,
     /// In order of position.
     pub segments: Vec<PlannedSegment>,
+}
+
+/// A file of pages of a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedPages {
+    /// Its number, which is its file's name.
+    pub number: u64,
+    /// How many bytes from the beginning of the file hold the pages that the snapshot names.
+    pub copied_bytes: u64,
+}
+
+impl PlannedPages {
+    /// Both files of each pair with pages of a snapshot.
+    pub(crate) fn of(by_pair: BTreeMap<u32, InPair>) -> Vec<Self> {
+        let pairs = by_pair.into_iter();
+        let files = pairs.flat_map(|(pair, named)| {
+            pages::file_numbers(pair).map(|number| Self {
+                number,
+                copied_bytes: named.end,
+            })
+        });
+        files.collect()
+    }
+
+    /// The name of its file.
+    pub fn name(&self) -> String {
+        names::pages(self.number)
+    }
 }
 
 /// A segment of a backup.
@@ -82,9 +115,11 @@ pub fn plan_backup(storage: &dyn Storage) -> Result<BackupPlan, OpenError> {
     let next = survey.chain.iter().skip(1).map(Some);
     let segments = survey.chain.iter().zip(next.chain([None]));
     let segments = segments.take(end.tail_segment + 1);
+    let read = found.read.as_ref();
     Ok(BackupPlan {
         position: end.position,
         snapshot: found.used,
+        pages: read.map_or_else(Vec::new, |read| PlannedPages::of(read.table.by_pair())),
         segments: segments
             .map(|(segment, next)| {
                 PlannedSegment::of(segment, next.map(|next| &**next), end.position)
@@ -123,8 +158,8 @@ fn surveyed(storage: &dyn Storage) -> Result<Survey, OpenError> {
     }
 }
 
-/// Checks every checksum in one file: a snapshot, or a segment up to `end`. Returns all damage. Files of the format
-/// before are not checked.
+/// Checks every checksum in one file: a snapshot, or a segment up to `end`. Returns all damage. Of a file of pages it
+/// checks the header, because only a snapshot knows where pages are. Files of the format before are not checked.
 ///
 /// It checks the file by itself. Only a [`replay()`] shows that files fit together.
 pub fn check_file(
@@ -144,10 +179,11 @@ pub fn check_file(
         },
         Name::Snapshot(position) => {
             let position = LogPosition::new(position);
-            snapshot::read(storage, position, &mut Ignore)
+            pages::read_file(storage, position)
                 .map(|_| Vec::new())
-                .map_err(|error| recovery::snapshot_error(position, error))
+                .map_err(recovery::manifest_error)
         }
+        Name::Pages(_) => Ok(pages::header_damage(storage, name)?.into_iter().collect()),
         Name::Temporary | Name::Ballast | Name::Proof | Name::SetAside | Name::Foreign => {
             Err(not_in_a_backup(name))
         }
@@ -158,12 +194,13 @@ pub fn check_file(
     }
 }
 
-/// A number that tells a file from every other one that may have its name: the checksum of a segment's header,
-/// or of a snapshot's whole content. Reads some bytes only.
+/// A number that tells a file from every other one that may have its name: the checksum of the header of a segment or of
+/// a file of pages, or of a snapshot's whole content. Reads some bytes only.
 pub fn identity(storage: &dyn Storage, name: &str) -> Result<u32, OpenError> {
     let file = storage::open(storage, name)?;
     let at = match names::parse(name) {
         Name::Segment(_) => SEGMENT_HEADER_SIZE as u64 - 4,
+        Name::Pages(_) => pages::HEADER_CRC_OFFSET,
         Name::Snapshot(_) => storage::len(&*file, name)?.saturating_sub(4),
         Name::Temporary | Name::Ballast | Name::Proof | Name::SetAside | Name::Foreign => {
             return Err(not_in_a_backup(name));

@@ -96,6 +96,7 @@ impl Node {
             recycled_segments_max: 0,
             ballast_size_bytes: 0,
             recent_bytes_max: 1 << 10,
+            pages: crate::PageOptions::default(),
         };
         let (log, recovery) = Log::open(storage, options, 7, &mut found)?;
         let expected: Vec<_> = words.iter().map(|(word, _)| word.clone()).collect();

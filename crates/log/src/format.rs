@@ -395,6 +395,8 @@ pub(crate) mod names {
         Segment(u64),
         /// A snapshot of the state at this position.
         Snapshot(u64),
+        /// A file of pages, by its number: the two of a pair have two numbers that follow each other.
+        Pages(u64),
         /// Unfinished, or waiting to be reused: nothing depends on it.
         Temporary,
         /// Space reserved for a full disk.
@@ -422,6 +424,10 @@ pub(crate) mod names {
         format!("snapshot-{position:020}")
     }
 
+    pub(crate) fn pages(number: u64) -> String {
+        format!("pages-{number:020}")
+    }
+
     pub(crate) fn snapshot_in_preparation(position: u64) -> String {
         format!("prepare-snapshot-{position:020}")
     }
@@ -435,7 +441,8 @@ pub(crate) mod names {
     pub(crate) fn set_aside_number(name: &str) -> Option<u64> {
         let (number, name) = name.strip_prefix("damaged-")?.split_once('-')?;
         let number = number.parse().ok()?;
-        let is_ours = name.starts_with("segment-") || name.starts_with("snapshot-");
+        let kinds = ["segment-", "snapshot-", "pages-"];
+        let is_ours = kinds.iter().any(|kind| name.starts_with(kind));
         is_ours.then_some(number)
     }
 
@@ -457,6 +464,7 @@ pub(crate) mod names {
             match kind {
                 "segment" => Some(Name::Segment(number)),
                 "snapshot" => Some(Name::Snapshot(number)),
+                "pages" => Some(Name::Pages(number)),
                 _ => None,
             }
         });
@@ -464,6 +472,10 @@ pub(crate) mod names {
             Some(Name::Segment(number)) if segment(number) == name => Name::Segment(number),
             Some(Name::Snapshot(position)) if snapshot(position) == name => {
                 Name::Snapshot(position)
+            }
+            // The number of a pair has 32 bits.
+            Some(Name::Pages(number)) if pages(number) == name && number >> 33 == 0 => {
+                Name::Pages(number)
             }
             _ => Name::Foreign,
         }

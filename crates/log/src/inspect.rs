@@ -4,22 +4,24 @@
 //! that moment looks like a torn tail, and files may vanish; neither is reported as damage. Only a segment
 //! that the server reuses at that very moment may seem damaged: inspect it again.
 
+mod snapshots;
+
 use std::cmp::Ordering;
 use std::io;
 use std::sync::Arc;
 
 use crate::batch::{Entries, Entry};
-use crate::format::{RECORD_HEADER_SIZE, RecordKind, body_crc, names};
+use crate::format::{RECORD_HEADER_SIZE, RecordKind, body_crc};
+use crate::places::Places;
 use crate::proof;
 use crate::reader::records::{Record, RecordReader};
 use crate::recovery::{self, OpenError};
 use crate::replay::Ignore;
 use crate::segment::{Blank, Segment};
-use crate::snapshot;
-use crate::storage::{self, IoFailure, Storage};
+use crate::storage::{IoFailure, Storage};
 use crate::survey::{Survey, format_error};
 use crate::walk::Counts;
-use crate::{Epoch, LogPosition, TailCut};
+use crate::{Epoch, LogPosition, PageDamage, TailCut};
 
 /// The files in a log's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub struct Report {
     pub segments: Vec<SegmentReport>,
     /// All snapshots, oldest first.
     pub snapshots: Vec<SnapshotReport>,
+    /// All files of pages, by name.
+    pub pages: Vec<PageFileReport>,
     /// Position of the snapshot that a start would use.
     pub snapshot_used: Option<LogPosition>,
     /// How many events a start would replay after it.
@@ -114,10 +118,30 @@ pub struct SnapshotReport {
     pub position: LogPosition,
     /// How many parts it has; 0 if it is damaged.
     pub parts: u32,
+    /// How many pages it names; 0 if it is damaged.
+    pub pages: u64,
     /// Size of the file.
     pub size_bytes: u64,
     /// Whether all of it is as it was written.
     pub is_whole: bool,
+}
+
+/// One file of pages. Its pages lie in another file, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageFileReport {
+    /// The file's name.
+    pub file: String,
+    /// Size of the file.
+    pub size_bytes: u64,
+    /// The bytes of the pages in it that the snapshots name.
+    pub named_bytes: u64,
+}
+
+impl From<PageDamage> for Damage {
+    fn from(damage: PageDamage) -> Self {
+        let PageDamage { file, offset, what } = damage;
+        Self { file, offset, what }
+    }
 }
 
 /// Data that was durable and is not as it was written.
@@ -172,10 +196,7 @@ fn examine(
         ballast_bytes: survey.ballast_bytes,
         ..Report::default()
     };
-    for position in &survey.snapshots {
-        let snapshot = examine_snapshot(storage, *position, &mut findings)?;
-        report.snapshots.extend(snapshot);
-    }
+    (report.snapshots, report.pages) = snapshots::examine(storage, &survey, &mut findings)?;
     let mut active = survey.chain.len().saturating_sub(1);
     // If a header is damaged, the chain is unknown: each segment is inspected by itself.
     if is_linked {
@@ -228,41 +249,15 @@ fn examine(
         let state = SegmentState::Superseded;
         report.segments.push(scan.report(segment, state));
     }
-    report.damage = findings.damage;
-    Ok((report, findings.first))
+    let first = findings.first.take();
+    report.damage = findings.into_damage();
+    Ok((report, first))
 }
 
-fn examine_snapshot(
-    storage: &dyn Storage,
-    position: LogPosition,
-    findings: &mut Findings,
-) -> Result<Option<SnapshotReport>, IoFailure> {
-    let file = names::snapshot(position.as_u64());
-    let size_bytes = match storage::open(storage, &file) {
-        Ok(open) => storage::len(&*open, &file)?,
-        Err(failure) => {
-            findings.add(OpenError::Io(failure))?;
-            return Ok(None);
-        }
-    };
-    let header = snapshot::read(storage, position, &mut Ignore);
-    let is_whole = header.is_ok();
-    let parts = header.as_ref().map_or(0, |header| header.part_count);
-    if let Err(error) = header {
-        findings.add(recovery::snapshot_error(position, error))?;
-    }
-    Ok(Some(SnapshotReport {
-        file,
-        position,
-        parts,
-        size_bytes,
-        is_whole,
-    }))
-}
-
-/// Damage in the order in which it was found, each place once.
+/// Damage in the order in which it was found, each place once, and not all of a file with much of it.
 #[derive(Default)]
 struct Findings {
+    places: Places,
     damage: Vec<Damage>,
     first: Option<OpenError>,
 }
@@ -281,15 +276,22 @@ impl Findings {
                 unreachable!("nothing is made or replayed, and no options are given")
             }
         };
-        if !self
-            .damage
-            .iter()
-            .any(|d| d.file == file && d.offset == offset)
-        {
+        if self.places.add(&file, offset) {
             self.damage.push(Damage { file, offset, what });
             self.first.get_or_insert(error);
         }
         Ok(())
+    }
+
+    /// All damage, with how much of it is not listed.
+    fn into_damage(mut self) -> Vec<Damage> {
+        let more = self.places.more();
+        self.damage.extend(more.map(|(file, more)| Damage {
+            file,
+            offset: more.offset,
+            what: more.what(),
+        }));
+        self.damage
     }
 }
 
@@ -446,5 +448,5 @@ fn damage_until(
 ) -> Result<Vec<Damage>, IoFailure> {
     let mut findings = Findings::default();
     scan(segment, limit, durable, Bodies::Check, &mut findings)?;
-    Ok(findings.damage)
+    Ok(findings.into_damage())
 }

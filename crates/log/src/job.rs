@@ -9,9 +9,10 @@ use bytes::Bytes;
 use crate::LogPosition;
 use crate::ballast::{self, MadeBallast};
 use crate::format::{SegmentHeader, names};
+use crate::pages::{self, SnapshotContent, WriteManifest, WrittenManifest};
 use crate::proof::WriteClaim;
 use crate::segment::{self, Blank, MakeError, Recycled, Segment, Source};
-use crate::snapshot::{self, SnapshotContent, SnapshotError, SnapshotHeader};
+use crate::snapshot::SnapshotError;
 use crate::storage::{self, IoFailure, Storage};
 use crate::{Body, BodyError};
 
@@ -22,7 +23,7 @@ pub struct Job(pub(crate) Task);
 pub(crate) enum Task {
     Commit(Commit),
     Prepare(Prepare),
-    Snapshot(WriteSnapshot),
+    Snapshot(Box<WriteSnapshot>),
     Retire(Retire),
     Ballast(MakeBallast),
     Read(Vec<Body>),
@@ -95,7 +96,7 @@ impl Job {
         JobOutcome(match self.0 {
             Task::Commit(commit) => Outcome::Commit(commit.run()),
             Task::Prepare(prepare) => Outcome::Prepare(prepare.run(storage)),
-            Task::Snapshot(snapshot) => Outcome::Snapshot(snapshot.run(storage)),
+            Task::Snapshot(snapshot) => Outcome::Snapshot(Box::new(snapshot.run(storage))),
             Task::Retire(retire) => Outcome::Retire(retire.run(storage)),
             Task::Ballast(ballast) => Outcome::Ballast(ballast.run(storage)),
             Task::Read(bodies) => Outcome::Read(bodies.iter().map(Body::read).collect()),
@@ -117,7 +118,7 @@ pub struct JobOutcome(pub(crate) Outcome);
 pub(crate) enum Outcome {
     Commit(Result<LogPosition, IoFailure>),
     Prepare(Prepared),
-    Snapshot(WrittenSnapshot),
+    Snapshot(Box<WrittenSnapshot>),
     Retire(Retired),
     Ballast(MadeBallast),
     Read(Vec<Result<Bytes, BodyError>>),
@@ -158,7 +159,7 @@ impl JobOutcome {
         match &self.0 {
             Outcome::Commit(result) => result.is_ok(),
             Outcome::Prepare(prepared) => prepared.result.is_ok(),
-            Outcome::Snapshot(written) => written.result.is_ok(),
+            Outcome::Snapshot(written) => written.manifest.error().is_none(),
             Outcome::Retire(retired) => retired.result.is_ok(),
             Outcome::Ballast(made) => made.result.is_ok(),
             Outcome::Read(bodies) => bodies.iter().all(Result::is_ok),
@@ -263,7 +264,7 @@ impl Prepare {
 }
 
 pub(crate) struct WriteSnapshot {
-    pub(crate) header: SnapshotHeader,
+    pub(crate) manifest: WriteManifest,
     pub(crate) content: Box<dyn SnapshotContent>,
     /// Whether it may use the space of the ballast.
     pub(crate) may_take_ballast: bool,
@@ -271,8 +272,7 @@ pub(crate) struct WriteSnapshot {
 
 /// The result of writing a snapshot.
 pub(crate) struct WrittenSnapshot {
-    /// The file's size.
-    pub(crate) result: Result<u64, SnapshotError>,
+    pub(crate) manifest: WrittenManifest,
     /// Whether the ballast had to make room for it.
     pub(crate) took_ballast: bool,
 }
@@ -280,23 +280,22 @@ pub(crate) struct WrittenSnapshot {
 impl WriteSnapshot {
     fn run(self, storage: &dyn Storage) -> WrittenSnapshot {
         let mut content = self.content;
-        let mut write = || snapshot::write(storage, self.header, &mut *content);
         let mut took_ballast = false;
-        let mut result = write();
-        if let Err(SnapshotError::Unfinished(failure)) = &result
-            && failure.is_no_space()
-            && self.may_take_ballast
-        {
-            match ballast::release(storage) {
-                Ok(_) => {
-                    took_ballast = true;
-                    result = write();
+        let may_try_again = |error: &SnapshotError| {
+            took_ballast = match error {
+                SnapshotError::Unfinished(failure)
+                    if failure.is_no_space() && self.may_take_ballast =>
+                {
+                    ballast::release(storage)?;
+                    true
                 }
-                Err(failure) => result = Err(SnapshotError::Unsure(failure)),
-            }
-        }
+                _ => false,
+            };
+            Ok(took_ballast)
+        };
+        let manifest = self.manifest.run(storage, &mut *content, may_try_again);
         WrittenSnapshot {
-            result,
+            manifest,
             took_ballast,
         }
     }
@@ -344,6 +343,9 @@ pub(crate) struct Retire {
 #[derive(Default)]
 pub(crate) struct Unneeded {
     pub(crate) snapshots: Vec<LogPosition>,
+    /// Pairs of page files that no snapshot names whose file is there. Known only while they are being removed: otherwise
+    /// the pages know them.
+    pub(crate) pairs: Vec<u32>,
     pub(crate) segments: Vec<Arc<Segment>>,
     /// Segments that were kept to be reused, and whose space is needed.
     pub(crate) surplus: Vec<Recycled>,
@@ -354,6 +356,8 @@ pub(crate) struct Retired {
     pub(crate) result: Result<(), IoFailure>,
     /// Kept to be reused.
     pub(crate) recycled: Vec<Recycled>,
+    /// The snapshots and the pairs of page files that are removed for good.
+    pub(crate) removed: (Vec<LogPosition>, Vec<u32>),
     /// Files that may not have been removed. Removing them again is harmless.
     pub(crate) left: Unneeded,
 }
@@ -361,7 +365,8 @@ pub(crate) struct Retired {
 impl Retire {
     fn run(mut self, storage: &dyn Storage) -> Retired {
         let mut recycled = Vec::new();
-        let result = self.remove(storage, &mut recycled);
+        let mut removed = (Vec::new(), Vec::new());
+        let result = self.remove(storage, &mut removed, &mut recycled);
         if result.is_err() {
             // Their old names may come back, so these files are not reused.
             self.unneeded.surplus.append(&mut recycled);
@@ -369,6 +374,7 @@ impl Retire {
         Retired {
             result,
             recycled,
+            removed,
             left: self.unneeded,
         }
     }
@@ -377,10 +383,12 @@ impl Retire {
     fn remove(
         &mut self,
         storage: &dyn Storage,
+        removed: &mut (Vec<LogPosition>, Vec<u32>),
         recycled: &mut Vec<Recycled>,
     ) -> Result<(), IoFailure> {
         let Unneeded {
             snapshots,
+            pairs,
             segments,
             surplus,
         } = &mut self.unneeded;
@@ -389,8 +397,10 @@ impl Retire {
         }
         if !snapshots.is_empty() {
             storage::sync_dir(storage)?;
-            snapshots.clear();
+            removed.0.append(snapshots);
         }
+        pages::remove_pairs(storage, pairs)?;
+        removed.1.append(pairs);
         while let Some(next) = surplus.last() {
             storage::remove(storage, &next.name)?;
             surplus.pop();

@@ -18,6 +18,8 @@ mod inspect;
 mod job;
 mod log;
 mod options;
+mod pages;
+mod places;
 mod position;
 mod proof;
 mod reader;
@@ -34,17 +36,26 @@ mod v1;
 mod walk;
 
 pub use backup::{
-    BackupPlan, PlannedSegment, ReplayEnd, check_file, identity, plan_backup, remove, replay,
+    BackupPlan, PlannedPages, PlannedSegment, ReplayEnd, check_file, identity, plan_backup, remove,
+    replay,
 };
 pub use batch::BatchBuilder;
 pub use data_dir::{DataDir, DataDirError, Inspection, Migrating, Restoring};
-pub use inspect::{Damage, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify};
+pub use inspect::{
+    Damage, PageFileReport, Report, SegmentReport, SegmentState, SnapshotReport, inspect, verify,
+};
 pub use job::{Job, JobKind, JobOutcome};
 pub use log::{
     AppendError, BeginBackupError, BeginSnapshotError, Log, LogFailed, LogSpace, PinId,
     Reservation, ReserveError, SegmentSpan,
 };
 pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
+pub use pages::{
+    ManifestError, PageAppender, PageContent, PageDamage, PageError, PageNumber, PageOptions,
+    PagePlace, PageReader, PageStore, PageTable, PlannedSnapshot, ReadManifest, ReadPage, Restored,
+    SnapshotContent, SnapshotForm, TablePage, WriteManifest, WrittenManifest, read_manifest,
+    read_table, remove_pairs,
+};
 pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};
 pub use recovery::{OpenError, Recovery, TailCut};
@@ -52,7 +63,7 @@ pub use replay::{BoxError, LateError, Replay};
 pub use salvage::{Base, Gap, Rebuilt, Rescue, Salvage};
 pub use scrub::{Scrub, ScrubCursor, ScrubDamage, Scrubbed};
 pub use seam::BootTime;
-pub use snapshot::SnapshotContent;
+pub use snapshot::SnapshotError;
 pub use storage::{
     Action, Fault, FaultyStorage, FileStorage, IoFailure, MemoryStorage, Repeat, Storage,
     StorageFile, create_directory,

@@ -1,5 +1,6 @@
 //! The sizes of a log.
 
+use crate::PageOptions;
 use crate::format::{RECORD_HEADER_SIZE, ROLL_RECORD_SIZE};
 use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, record_size_bytes};
 
@@ -33,6 +34,8 @@ pub struct LogOptions {
     pub ballast_size_bytes: u64,
     /// How many bytes of recent records stay in memory for readers.
     pub recent_bytes_max: usize,
+    /// Sizes of page files.
+    pub pages: PageOptions,
 }
 
 impl Default for LogOptions {
@@ -46,6 +49,7 @@ impl Default for LogOptions {
             recycled_segments_max: 4,
             ballast_size_bytes: 4 << 20,
             recent_bytes_max: 8 << 20,
+            pages: PageOptions::default(),
         }
     }
 }

@@ -12,16 +12,17 @@ use std::sync::Arc;
 use kew_planted::{Bug, is_planted};
 use thiserror::Error;
 
-use crate::format::{FIRST_POSITION, FormatError, SegmentHeader, names, seal_again};
+use crate::format::{FIRST_POSITION, FORMAT_VERSION, SegmentHeader, names, seal_again};
+use crate::pages::{self, ManifestError, PageStore, ReadManifest};
 use crate::proof::{self, Owner, Proof};
 use crate::reader::records::RecordReader;
 use crate::replay::{BoxError, Replay};
 use crate::segment::{self, Blank, MakeError, Salts, Segment, Source};
-use crate::snapshot::{self, ReadError};
+use crate::snapshot;
 use crate::storage::{self, IoFailure, Storage};
 use crate::survey::{Survey, format_error};
 use crate::walk::{self, End, Start};
-use crate::{Epoch, LogId, LogOptions, LogPosition, ballast};
+use crate::{Epoch, LogId, LogOptions, LogPosition, PageDamage, ballast};
 
 /// Why a log cannot be opened. Nothing in its directory was modified, unless the storage failed.
 #[derive(Debug, Error)]
@@ -132,6 +133,7 @@ pub(crate) struct Recovered {
     pub(crate) ballast: FoundBallast,
     pub(crate) log: LogId,
     pub(crate) proof: Proof,
+    pub(crate) pages: PageStore,
     pub(crate) recovery: Recovery,
 }
 
@@ -166,6 +168,10 @@ pub(crate) fn recover(
 /// The state of the snapshots.
 pub(crate) struct FoundSnapshots {
     pub(crate) used: Option<LogPosition>,
+    /// The one that is used, as it was read.
+    pub(crate) read: Option<ReadManifest>,
+    /// Damaged copies of its pages. The others are whole.
+    pub(crate) copies: Vec<PageDamage>,
     pub(crate) valid: Vec<LogPosition>,
     pub(crate) damaged: Vec<(LogPosition, OpenError)>,
 }
@@ -203,26 +209,26 @@ fn load_snapshot(
     };
     let mut found = FoundSnapshots {
         used: None,
+        read: None,
+        copies: Vec::new(),
         valid: survey.snapshots.clone(),
         damaged: Vec::new(),
     };
     while let Some(position) = found.valid.last().copied() {
         replay.begin();
-        match snapshot::read(storage, position, replay) {
-            Ok(header) if survey.log().is_some_and(|log| log != header.log) => {
-                let file = names::snapshot(position.as_u64());
-                let what = "the snapshot is of another log than the newest segment";
-                return Err(OpenError::corrupt(&file, 0, what));
-            }
-            Ok(header) if survey.claims.counted(header.epoch, position) < position => {
+        match pages::replay_manifest(storage, position, survey.log(), replay) {
+            Ok(read) if survey.claims.counted(read.header.epoch, position) < position => {
                 let file = names::snapshot(position.as_u64());
                 let what = "a later owner of the log went on before it";
                 found.valid.pop();
                 let error = OpenError::corrupt(&file, 0, what);
                 found.damaged.push((position, error));
             }
-            Ok(header) => {
+            Ok(read) => {
+                let header = read.header;
+                found.copies.clone_from(&read.damage);
                 found.used = Some(position);
+                found.read = Some(read);
                 start.position = position;
                 start.chain = header.chain;
                 start.epoch = header.epoch;
@@ -230,14 +236,11 @@ fn load_snapshot(
                 start.begins_anew = header.begins_anew;
                 return Ok((found, start));
             }
-            Err(ReadError::Format(offset, error @ FormatError::Damaged(_))) => {
-                let file = names::snapshot(position.as_u64());
+            Err(error @ ManifestError::Damaged(_)) => {
                 found.valid.pop();
-                found
-                    .damaged
-                    .push((position, format_error(&file, offset, error)));
+                found.damaged.push((position, manifest_error(error)));
             }
-            Err(error) => return Err(snapshot_error(position, error)),
+            Err(error) => return Err(manifest_error(error)),
         }
     }
     replay.begin();
@@ -253,14 +256,64 @@ fn load_snapshot(
     }
 }
 
-pub(crate) fn snapshot_error(position: LogPosition, error: ReadError) -> OpenError {
+pub(crate) fn manifest_error(error: ManifestError) -> OpenError {
     match error {
-        ReadError::Io(failure) => OpenError::Io(failure),
-        ReadError::Format(offset, error) => {
-            format_error(&names::snapshot(position.as_u64()), offset, error)
+        ManifestError::Io(failure) => OpenError::Io(failure),
+        ManifestError::Damaged(damage) => {
+            OpenError::corrupt(&damage.file, damage.offset, damage.what)
         }
-        ReadError::Replay(position, source) => OpenError::Replay { position, source },
+        ManifestError::OtherLog(file) => {
+            let what = "the snapshot is of another log than the newest segment";
+            OpenError::corrupt(&file, 0, what)
+        }
+        ManifestError::Newer { file, found } => OpenError::NewerFormat {
+            file,
+            found,
+            supported: FORMAT_VERSION,
+        },
+        ManifestError::Restore(position, source) => OpenError::Replay { position, source },
     }
+}
+
+/// Whether the same is wrong each time that it is read.
+fn is_lasting(error: &ManifestError) -> bool {
+    match error {
+        ManifestError::Damaged(_) => true,
+        ManifestError::Io(failure) => !failure.is_no_descriptor(),
+        ManifestError::OtherLog(_) | ManifestError::Newer { .. } | ManifestError::Restore(..) => {
+            false
+        }
+    }
+}
+
+/// What the kept snapshots name. One whose table cannot be read does not count.
+fn open_pages(
+    storage: &dyn Storage,
+    options: &LogOptions,
+    (log, salts): (LogId, Salts),
+    found: &mut FoundSnapshots,
+) -> Result<PageStore, OpenError> {
+    let mut kept = Vec::new();
+    for position in found.valid.clone() {
+        let read = found.read.take_if(|_| found.used == Some(position));
+        match read.map_or_else(|| pages::read_table(storage, position), Ok) {
+            Ok(read) => kept.push((position, read)),
+            // The one that is used is whole, so a bad sector in this one is damage like any other.
+            Err(error) if is_lasting(&error) => {
+                found.valid.retain(|valid| *valid != position);
+                found.damaged.push((position, manifest_error(error)));
+            }
+            Err(error) => return Err(manifest_error(error)),
+        }
+    }
+    let mut store = PageStore::open(storage, log, options.pages, salts.entropy(), kept)?;
+    for (position, _) in &found.damaged {
+        // Of one with a lost page, the others stay as long as its file does.
+        if let Ok(read) = pages::read_table(storage, *position) {
+            store.keep_pages_of(*position, &read);
+        }
+    }
+    Ok(store)
 }
 
 /// Makes the segment that this run appends to.
@@ -272,10 +325,11 @@ fn adopt(
     found: FoundSnapshots,
     end: End,
 ) -> Result<Recovered, OpenError> {
+    let (mut found, mut end) = (found, end);
+    let pages = open_pages(storage, options, (log, salts), &mut found)?;
     for name in &survey.temporaries {
         storage::remove(storage, name)?;
     }
-    let mut end = end;
     if is_planted(Bug::TailNotCopied) {
         end.tail.clear();
     }
@@ -331,6 +385,7 @@ fn adopt(
         ballast,
         log,
         proof,
+        pages,
         recovery,
     })
 }
@@ -453,8 +508,29 @@ fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Vec<String> {
         .map(|name| format!("{name} is not a file of the log and was ignored"));
     let unread = survey.unread.iter();
     let unread = unread.map(|failure| format!("a snapshot cannot be read: {failure}"));
-    let snapshots = damaged.chain(unread).chain(void);
+    let copies = copies(&found.copies);
+    let snapshots = damaged.chain(unread).chain(void).chain(copies);
     snapshots.chain(proof).chain(foreign).collect()
+}
+
+/// One line for each file, however much of it is damaged.
+fn copies(damage: &[PageDamage]) -> impl Iterator<Item = String> {
+    let mut by_file: BTreeMap<&str, (&PageDamage, usize)> = BTreeMap::new();
+    for place in damage {
+        let (_, count) = by_file.entry(&place.file).or_insert((place, 0));
+        *count += 1;
+    }
+    by_file.into_values().map(|(first, count)| {
+        let PageDamage { file, offset, what } = first;
+        let others = match count {
+            1 => String::new(),
+            pages::NOTED_MAX.. => " (and at many other places)".to_owned(),
+            _ => format!(" (and at {} other places)", count - 1),
+        };
+        format!(
+            "what is damaged was read from its copy: {file} cannot be used at byte {offset}: {what}{others}"
+        )
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use crate::LogPosition;
+use crate::{LogPosition, PageContent, PageNumber};
 
 /// An error of the owner of the events, kept as the source of the log's own.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -24,6 +24,18 @@ pub trait Replay {
     /// Takes the next part of the snapshot, in the order in which they were given.
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError>;
 
+    /// Takes the next page of the snapshot. They come after all parts, in the order in which they were given. A log whose
+    /// snapshots have no pages has none.
+    fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
+        let _ = content;
+        Err(format!("nothing here knows what page {} is", page.as_u64()).into())
+    }
+
+    /// All parts and pages of the snapshot have come.
+    fn snapshot_end(&mut self) -> Result<(), BoxError> {
+        Ok(())
+    }
+
     /// Takes the next event after the snapshot, with the position of the record that holds it.
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError>;
 
@@ -41,6 +53,10 @@ impl Replay for Ignore {
     fn begin(&mut self) {}
 
     fn snapshot_part(&mut self, _part: &[u8]) -> Result<(), BoxError> {
+        Ok(())
+    }
+
+    fn snapshot_page(&mut self, _page: PageNumber, _: &PageContent) -> Result<(), BoxError> {
         Ok(())
     }
 

@@ -1,23 +1,32 @@
 //! Scrub: reads what is durable a file at a time, in pieces, to find damage before anybody needs the data.
 //!
-//! Files of a pass are the snapshots that are kept and the segments that nothing is appended to any more. The
-//! log only names the next file: it is read on another thread, which waits between two pieces. A segment that is
-//! retired meanwhile is read to its end, because its file is not used again before that. A damaged header of a segment is
-//! written again. Nothing else is changed.
+//! Files of a pass are the snapshots that are kept, both copies of each page that they name, and the segments that nothing
+//! is appended to any more. The log only names the next file: it is read on another thread, which waits between two pieces.
+//! A segment that is retired meanwhile is read to its end, because its file is not used again before that. A damaged header
+//! of a segment is written again. Nothing else is changed.
+//!
+//! Data may come faster than a pass can read it. So it reads the segments that there were when it began, the snapshots
+//! that were kept then, and each page once, in the order of their places, in which they were written. If a snapshot is removed meanwhile, its pages are gone or named by
+//! the newest one: the pass goes on with that one, behind what it has read, up to what was written when it began.
 
+mod snapshots;
+
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::LogPosition;
 use crate::batch::{Entries, Entry};
 use crate::format::{
     FormatError, RECORD_ALIGNMENT, RECORD_HEADER_SIZE, RecordKind, SEGMENT_HEADER_BLOCK_SIZE,
-    SegmentHeader, body_crc, names,
+    SegmentHeader, body_crc,
 };
+use crate::pages::{FirstParts, TablePage};
+use crate::places::Places;
 use crate::reader::records::{Record, RecordReader};
 use crate::segment::{self, Segment};
-use crate::snapshot::{PartReader, ReadError};
+use crate::snapshot::PartReader;
 use crate::storage::{self, IoFailure, Storage};
+use crate::{LogId, LogPosition, PageNumber, PagePlace};
 
 /// About how much a step reads. A commit that comes meanwhile waits for no more than that on the disk.
 const STEP_BYTES: u64 = 256 * 1024;
@@ -25,10 +34,30 @@ const STEP_BYTES: u64 = 256 * 1024;
 /// How far a pass has come. A pass begins with the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubCursor {
-    /// All snapshots up to here were read.
+    /// Where the pass ends. `None` before it begins.
+    pub(crate) limit: Option<ScrubLimit>,
+    /// All snapshots up to here were read, or removed meanwhile.
     pub(crate) snapshot: Option<LogPosition>,
+    /// All pages up to this place were read.
+    pub(crate) page: Option<PagePlace>,
+    /// The first and the last place of which both copies were damaged: what other snapshots name between them is looked at
+    /// again.
+    pub(crate) lost: Option<(PagePlace, PagePlace)>,
+    /// A snapshot was removed before all of its pages were read.
+    pub(crate) has_pages_left: bool,
     /// All segments up to the one with this first position were read.
     pub(crate) segment: Option<LogPosition>,
+}
+
+/// What was there when a pass began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ScrubLimit {
+    /// The newest snapshot.
+    pub(crate) snapshot: LogPosition,
+    /// No page was behind this place.
+    pub(crate) page: Option<PagePlace>,
+    /// The log's end on the disk.
+    pub(crate) end: LogPosition,
 }
 
 /// Data that was durable and cannot be read, or is not as it was written.
@@ -40,7 +69,7 @@ pub struct ScrubDamage {
     pub offset: u64,
     /// What is wrong.
     pub what: String,
-    /// The positions of the records that cannot be read. `None` for a snapshot.
+    /// The positions of the records that cannot be read. `None` for a snapshot or a file of pages.
     pub positions: Option<Range<LogPosition>>,
     /// False where nothing says that there was a record: behind the last one of a segment that a repair or a restore has
     /// kept, or in one that a repair has rewritten, which leaves what it could not read as it was. Bodies there may
@@ -69,6 +98,8 @@ pub struct Scrub {
     file: File,
     read_bytes: u64,
     damage: Vec<ScrubDamage>,
+    /// Damaged places in snapshots and files of pages.
+    places: Places,
     is_skipped: bool,
     /// Whether anything in the segment says that some of the log was durable. A repair leaves nothing that does.
     is_proven: bool,
@@ -85,7 +116,15 @@ enum File {
     },
     Snapshot {
         position: LogPosition,
-        parts: Option<PartReader>,
+        parts: Option<(PartReader, FirstParts)>,
+    },
+    /// The pages that a snapshot names and the pass has not read, by place.
+    Pages {
+        snapshot: LogPosition,
+        log: LogId,
+        left: VecDeque<TablePage>,
+        /// The first one of which both copies are damaged.
+        lost: Option<PageNumber>,
     },
     Done,
 }
@@ -128,6 +167,7 @@ impl Scrub {
             file,
             read_bytes: 0,
             damage: Vec::new(),
+            places: Places::default(),
             is_skipped: false,
             is_proven: false,
             durable: LogPosition::new(0),
@@ -156,6 +196,12 @@ impl Scrub {
                 read_bytes
             }
             File::Snapshot { position, parts } => self.read_part(storage, position, parts)?,
+            File::Pages {
+                snapshot,
+                log,
+                left,
+                lost,
+            } => self.read_pages(storage, (snapshot, log), left, lost),
             File::Done => return None,
         };
         self.read_bytes += read_bytes;
@@ -164,6 +210,7 @@ impl Scrub {
 
     /// The result, once [`Scrub::step`] has returned `None`.
     pub fn finish(mut self) -> Scrubbed {
+        self.note_more();
         let mut damage = std::mem::take(&mut self.damage);
         for found in &mut damage {
             found.is_certain |= self.was_durable(found);
@@ -329,56 +376,6 @@ impl Scrub {
             is_certain: false,
             is_repaired: false,
         });
-    }
-
-    /// Reads a part of a snapshot. Returns how much that was; `None` if the snapshot is not there any more.
-    fn read_part(
-        &mut self,
-        storage: &dyn Storage,
-        position: LogPosition,
-        parts: Option<PartReader>,
-    ) -> Option<u64> {
-        let before = parts.as_ref().map_or(0, PartReader::offset);
-        let mut parts = match parts.map_or_else(|| PartReader::open(storage, position), Ok) {
-            Ok(parts) => parts,
-            Err(error) => return self.note_snapshot(position, error),
-        };
-        parts.forget_cached(STEP_BYTES);
-        match parts.next_part() {
-            Ok(Some(_)) => {
-                let read_bytes = parts.offset() - before;
-                let parts = Some(parts);
-                self.file = File::Snapshot { position, parts };
-                Some(read_bytes)
-            }
-            Ok(None) => Some(parts.offset() - before),
-            Err(error) => self.note_snapshot(position, error),
-        }
-    }
-
-    fn note_snapshot(&mut self, position: LogPosition, error: ReadError) -> Option<u64> {
-        let (offset, what) = match error {
-            // It was removed meanwhile.
-            ReadError::Io(failure) if failure.source.kind() == std::io::ErrorKind::NotFound => {
-                return None;
-            }
-            ReadError::Io(failure) if failure.is_no_descriptor() => {
-                self.is_skipped = true;
-                return None;
-            }
-            ReadError::Io(failure) => (0, failure.to_string()),
-            ReadError::Format(offset, error) => (offset, error.to_string()),
-            ReadError::Replay(_, error) => (0, error.to_string()),
-        };
-        self.damage.push(ScrubDamage {
-            file: names::snapshot(position.as_u64()),
-            offset,
-            what,
-            positions: None,
-            is_certain: true,
-            is_repaired: false,
-        });
-        Some(0)
     }
 }
 

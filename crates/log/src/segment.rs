@@ -220,6 +220,11 @@ impl Salts {
         Self(entropy)
     }
 
+    /// What they are made of.
+    pub(crate) fn entropy(self) -> u64 {
+        self.0
+    }
+
     /// The identity of a log that is new: the only partition of a cluster with a number of its own.
     pub(crate) fn new_log(self) -> LogId {
         let half = |which| u128::from(mix(mix(self.0 ^ which)));

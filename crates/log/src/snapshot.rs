@@ -7,19 +7,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use thiserror::Error;
 
 use crate::format::{
     FORMAT_VERSION, FormatError, check_version, names, read_u32, read_u64, read_u128,
 };
-use crate::replay::Replay;
 use crate::segment::{create_anew, memory_size};
 use crate::storage::{self, IoFailure, Storage, StorageFile};
 use crate::{Epoch, LogId, LogPosition};
 
 const MAGIC: [u8; 8] = *b"KEWSNAP\0";
 const TRAILER_MAGIC: [u8; 4] = *b"DONE";
-/// A bit in the flags of the header.
+/// Bits in the flags of the header.
 const FLAG_BEGINS_ANEW: u32 = 1;
+const FLAG_HAS_PAGES: u32 = 2;
 pub(crate) const HEADER_SIZE: usize = 76;
 pub(crate) const PART_HEADER_SIZE: usize = 16;
 pub(crate) const TRAILER_SIZE: usize = 16;
@@ -40,6 +41,8 @@ pub(crate) struct SnapshotHeader {
     pub(crate) part_count: u32,
     /// A repair made it: the log continues at its position, even if no segment holds it yet.
     pub(crate) begins_anew: bool,
+    /// The first parts say which pages belong to the snapshot.
+    pub(crate) has_pages: bool,
 }
 
 impl SnapshotHeader {
@@ -51,11 +54,8 @@ impl SnapshotHeader {
         bytes[16..24].copy_from_slice(&self.position.as_u64().to_le_bytes());
         bytes[24..28].copy_from_slice(&self.chain.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.part_count.to_le_bytes());
-        let flags = if self.begins_anew {
-            FLAG_BEGINS_ANEW
-        } else {
-            0
-        };
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let flags = flag(self.begins_anew, FLAG_BEGINS_ANEW) | flag(self.has_pages, FLAG_HAS_PAGES);
         bytes[32..36].copy_from_slice(&flags.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..36]);
         bytes[36..40].copy_from_slice(&crc.to_le_bytes());
@@ -67,7 +67,7 @@ impl SnapshotHeader {
         bytes
     }
 
-    fn decode(bytes: &[u8; HEADER_SIZE]) -> Result<Self, FormatError> {
+    pub(crate) fn decode(bytes: &[u8; HEADER_SIZE]) -> Result<Self, FormatError> {
         if bytes[..8] != MAGIC {
             return Err(FormatError::Damaged("the snapshot has no magic"));
         }
@@ -91,26 +91,27 @@ impl SnapshotHeader {
             epoch: Epoch::new(read_u64(bytes, 64)),
             part_count: read_u32(bytes, 28),
             begins_anew: read_u32(bytes, 32) & FLAG_BEGINS_ANEW != 0,
+            has_pages: read_u32(bytes, 32) & FLAG_HAS_PAGES != 0,
         })
     }
 }
 
-/// The parts of a snapshot. The job that writes the snapshot asks for one after the other, so that no more than one
-/// is in memory as bytes.
-pub trait SnapshotContent: Send {
-    /// Plans the parts, and returns their number. The same each time.
-    fn plan(&mut self) -> usize;
+/// The parts of a snapshot's file. They are asked for one after the other, so that no more than one is in memory as
+/// bytes.
+pub(crate) trait Parts {
+    /// How many there are.
+    fn count(&self) -> usize;
 
-    /// Appends the bytes of a part to an empty buffer. Called after the plan was made.
-    fn put_part(&self, index: usize, out: &mut Vec<u8>);
+    /// Appends the bytes of a part to an empty buffer.
+    fn put(&self, index: usize, out: &mut Vec<u8>);
 }
 
-impl SnapshotContent for Vec<Bytes> {
-    fn plan(&mut self) -> usize {
+impl Parts for Vec<Bytes> {
+    fn count(&self) -> usize {
         self.len()
     }
 
-    fn put_part(&self, index: usize, out: &mut Vec<u8>) {
+    fn put(&self, index: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&self[index]);
     }
 }
@@ -120,11 +121,11 @@ impl SnapshotContent for Vec<Bytes> {
 pub(crate) fn write(
     storage: &dyn Storage,
     header: SnapshotHeader,
-    content: &mut dyn SnapshotContent,
+    content: &dyn Parts,
 ) -> Result<u64, SnapshotError> {
     let position = header.position;
     let temporary = names::snapshot_in_preparation(position.as_u64());
-    let part_count = content.plan();
+    let part_count = content.count();
     let header = SnapshotHeader {
         part_count: u32::try_from(part_count).expect("a snapshot has far fewer than 2^32 parts"),
         ..header
@@ -149,10 +150,13 @@ pub(crate) fn write(
 }
 
 /// Why a snapshot was not written.
-pub(crate) enum SnapshotError {
-    /// Only a temporary file was touched.
-    Unfinished(IoFailure),
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    /// There is no such snapshot: it did not get its name.
+    #[error(transparent)]
+    Unfinished(#[from] IoFailure),
     /// The file has its name. Whether the name is durable is unknown.
+    #[error(transparent)]
     Unsure(IoFailure),
 }
 
@@ -160,7 +164,7 @@ fn write_file(
     file: &dyn StorageFile,
     name: &str,
     header: SnapshotHeader,
-    content: &dyn SnapshotContent,
+    content: &dyn Parts,
 ) -> Result<u64, IoFailure> {
     let mut writer = Writer {
         file,
@@ -174,7 +178,7 @@ fn write_file(
     let mut part = Vec::new();
     for index in 0..memory_size(header.part_count.into()) {
         part.clear();
-        content.put_part(index, &mut part);
+        content.put(index, &mut part);
         let mut bytes = part_header(header.position, &part);
         crc = part_crc(crc, &bytes, &part);
         bytes[12..].copy_from_slice(&crc.to_le_bytes());
@@ -244,34 +248,17 @@ impl Writer<'_> {
     }
 }
 
-/// Why a snapshot could not be read to its end.
+/// Why the file of a snapshot could not be read to its end.
 pub(crate) enum ReadError {
     Io(IoFailure),
     /// The offset in the file, and the damage.
     Format(u64, FormatError),
-    Replay(LogPosition, crate::BoxError),
 }
 
 impl From<IoFailure> for ReadError {
     fn from(failure: IoFailure) -> Self {
         Self::Io(failure)
     }
-}
-
-/// Reads a snapshot and passes its parts on. The snapshot is whole only if this returns without an error;
-/// parts passed on before an error must be discarded.
-pub(crate) fn read(
-    storage: &dyn Storage,
-    position: LogPosition,
-    replay: &mut dyn Replay,
-) -> Result<SnapshotHeader, ReadError> {
-    let mut parts = PartReader::open(storage, position)?;
-    while let Some(part) = parts.next_part()? {
-        replay
-            .snapshot_part(part)
-            .map_err(|error| ReadError::Replay(position, error))?;
-    }
-    Ok(parts.header)
 }
 
 /// The header of a snapshot, if it is whole. `None` too if a running server has removed it since it was listed.
@@ -353,6 +340,10 @@ impl PartReader {
     /// Where the next part begins.
     pub(crate) fn offset(&self) -> u64 {
         self.reader.offset
+    }
+
+    pub(crate) fn header(&self) -> SnapshotHeader {
+        self.header
     }
 
     /// Lets the next bytes be read from the disk.

@@ -1,32 +1,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::BoxError;
 use crate::storage::FaultyStorage;
-
-#[derive(Default)]
-struct Parts(Vec<Vec<u8>>);
-
-impl Replay for Parts {
-    fn begin(&mut self) {
-        self.0.clear();
-    }
-
-    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
-        self.0.push(part.to_vec());
-        Ok(())
-    }
-
-    fn event(&mut self, _: LogPosition, _: &[u8]) -> Result<(), BoxError> {
-        Ok(())
-    }
-}
 
 const POSITION: LogPosition = LogPosition::new(4096);
 
 fn written(parts: &[Vec<u8>]) -> FaultyStorage {
     let storage = FaultyStorage::new();
-    let mut parts: Vec<Bytes> = parts.iter().cloned().map(Bytes::from).collect();
+    let parts: Vec<Bytes> = parts.iter().cloned().map(Bytes::from).collect();
     let header = SnapshotHeader {
         log: LogId {
             cluster: 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff,
@@ -38,16 +19,20 @@ fn written(parts: &[Vec<u8>]) -> FaultyStorage {
         epoch: Epoch::new(3),
         part_count: 0,
         begins_anew: false,
+        has_pages: false,
     };
-    let size = write(&storage, header, &mut parts).ok().unwrap();
+    let size = write(&storage, header, &parts).ok().unwrap();
     assert_eq!(storage.files(), [(names::snapshot(4096), size)]);
     storage
 }
 
 fn read_back(storage: &FaultyStorage) -> Option<(SnapshotHeader, Vec<Vec<u8>>)> {
-    let mut parts = Parts::default();
-    let header = read(storage, POSITION, &mut parts).ok()?;
-    Some((header, parts.0))
+    let mut reader = PartReader::open(storage, POSITION).ok()?;
+    let mut parts = Vec::new();
+    while let Some(part) = reader.next_part().ok()? {
+        parts.push(part.to_vec());
+    }
+    Some((reader.header(), parts))
 }
 
 #[test]
@@ -88,7 +73,7 @@ fn a_snapshot_under_another_ones_name_is_refused() {
     let storage = written(&[b"part".to_vec()]);
     let content = storage.content(&names::snapshot(4096)).unwrap();
     storage.put(&names::snapshot(8192), &content);
-    let other = read(&storage, LogPosition::new(8192), &mut Parts::default());
+    let other = PartReader::open(&storage, LogPosition::new(8192));
     assert!(other.is_err());
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Survey {
     pub(crate) blanks: Vec<Blank>,
     /// Positions of all snapshots by name, oldest first.
     pub(crate) snapshots: Vec<LogPosition>,
+    /// Files of pages.
+    pub(crate) pages: Vec<String>,
     /// Headers of snapshots that the disk has not read. A start needs none of them, unless it uses that snapshot.
     pub(crate) unread: Vec<IoFailure>,
     pub(crate) temporaries: Vec<String>,
@@ -47,6 +49,7 @@ impl Survey {
         let mut damage = Vec::new();
         let (mut segments, mut blanks) = (Vec::new(), Vec::new());
         let mut snapshots = Vec::new();
+        let mut pages = Vec::new();
         let mut temporaries = Vec::new();
         let mut foreign = Vec::new();
         let mut set_aside = Vec::new();
@@ -60,6 +63,7 @@ impl Survey {
                     Err(error) => damage.push(error),
                 },
                 Name::Snapshot(position) => snapshots.push(LogPosition::new(position)),
+                Name::Pages(_) => pages.push(name),
                 Name::Temporary => temporaries.push(name),
                 Name::Foreign => foreign.push(name),
                 Name::SetAside => set_aside.push(name),
@@ -93,6 +97,7 @@ impl Survey {
             superseded,
             blanks,
             snapshots,
+            pages,
             unread,
             temporaries,
             foreign,

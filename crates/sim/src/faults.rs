@@ -64,6 +64,7 @@ pub(crate) struct Faults {
     speed: Stream,
     clients: Stream,
     rot: Stream,
+    page_rot: Stream,
     is_full: bool,
 }
 
@@ -79,6 +80,7 @@ impl Faults {
             speed: Stream::new(seed, "faults: speed"),
             clients: Stream::new(seed, "faults: clients"),
             rot: Stream::new(seed, "faults: rot"),
+            page_rot: Stream::new(seed, "faults: rot of pages"),
             is_full: false,
         }
     }
@@ -150,6 +152,12 @@ impl Faults {
     pub(crate) fn damage_snapshot(&mut self) -> Option<u64> {
         let happens = self.rot.happens(self.rates.damaged_snapshot);
         happens.then(|| self.rot.next())
+    }
+
+    /// Whether a page is damaged while the process is down; which byte of all page files, by a number to be reduced.
+    pub(crate) fn damage_page(&mut self) -> Option<u64> {
+        let happens = self.page_rot.happens(self.rates.damaged_snapshot);
+        happens.then(|| self.page_rot.next())
     }
 
     /// The disk got free space without this fault.

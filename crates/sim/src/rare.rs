@@ -13,6 +13,8 @@ pub enum Rare {
     SnapshotReplayed,
     /// Recovery skipped a damaged snapshot.
     SnapshotPassedOver,
+    /// Recovery read a page from its second copy.
+    PageReadFromCopy,
     /// The power went off during a recovery.
     PowerCutInRecovery,
     /// A process was killed during a recovery.
@@ -87,12 +89,13 @@ pub enum Rare {
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
         Self::SnapshotReplayed,
         Self::SnapshotPassedOver,
+        Self::PageReadFromCopy,
         Self::PowerCutInRecovery,
         Self::KillInRecovery,
         Self::FailedCallInRecovery,

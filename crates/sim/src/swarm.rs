@@ -3,7 +3,7 @@
 
 use kew_broker::{AdmissionLimits, PartitionOptions, Share};
 use kew_engine::{DUE_BUDGET, RunLength};
-use kew_log::LogOptions;
+use kew_log::{LogOptions, PageOptions};
 
 use crate::bus::BusSwarm;
 use crate::random::Stream;
@@ -149,6 +149,7 @@ impl Swarm {
                 settlement_reserve_bytes: kib(4, 16),
                 recent_bytes_max: 8 * 1024,
                 ballast_size_bytes: self.ballast_size_bytes,
+                pages: small_pages(),
                 ..LogOptions::default()
             },
             snapshot_after_bytes: self.snapshot_after_bytes,
@@ -175,6 +176,15 @@ impl Swarm {
             commands_max: self.commands_max,
             ..AdmissionLimits::default()
         }
+    }
+}
+
+/// Files of pages that end after a few snapshots, and are emptied.
+pub(crate) fn small_pages() -> PageOptions {
+    PageOptions {
+        file_size_bytes: 24 * 1024,
+        copied_bytes_max: 2 * 1024,
+        pairs_max: 3,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Events and the parts of snapshots, and the states that they produce.
 
-use kew_engine::{Event, State};
+use kew_engine::{Event, PageBytes, PageNumber, RestoringPages, State};
 use kew_fuzz::gauge;
 use kew_fuzz::golden::{EVENTS, SNAPSHOT_PARTS};
 use kew_fuzz::mutate::{Input, changes};
@@ -94,6 +94,99 @@ fn snapshot_restore() {
                 }
             }
             check_state(&state);
+        });
+}
+
+/// The kind of the page of a run, and what a page begins with.
+const RUN: u8 = 5;
+const PAGE_VERSION: u8 = 1;
+
+/// What the records of a page take in memory at most, whatever its bytes are.
+const PAGE_MEMORY_MAX_BYTES: usize = 4 << 20;
+
+/// The golden parts, with so many messages of a queue that their run has a page.
+fn parts_with_a_run() -> Vec<Vec<u8>> {
+    let golden = SNAPSHOT_PARTS.map(<[u8]>::to_vec).into_iter();
+    let parts = golden.map(|part| match part.strip_prefix(b"\x03\x01\x03") {
+        None => part,
+        Some(last) => {
+            let first = (130..200_u8).flat_map(|number| {
+                let record = b"\xe9\x07\x00\xe9\x07\x01\x00\x00\x01\x80\x20\x0a\xac\x02";
+                [number | 0x80, 1].into_iter().chain(*record)
+            });
+            let head = [3, 1, 3].into_iter();
+            head.chain(first).chain(last.iter().copied()).collect()
+        }
+    });
+    parts.collect()
+}
+
+/// Pages with changes, and pages of nothing but the input.
+#[test]
+fn page_restore() {
+    let mut whole = State::new();
+    for part in parts_with_a_run() {
+        whole.restore(&part).expect("golden");
+    }
+    whole.begin_snapshot();
+    let planned = whole.gather(u64::MAX).expect("it is gathered at once");
+    let planned = planned.plan_pages();
+    let pages = (0..planned.page_count()).filter_map(|index| planned.encode(index));
+    let pages: Vec<PageBytes> = pages.collect();
+    assert!(
+        (1..=5).all(|kind| pages.iter().any(|it| it.kind == kind)),
+        "a page of each kind"
+    );
+    let begin = || {
+        let mut state = State::new();
+        for part in planned.parts() {
+            state.restore(part).expect("it was just written");
+        }
+        (state, RestoringPages::default())
+    };
+    let page = PageNumber::new(1);
+    let check = |bytes: &[u8]| {
+        let versioned = [PAGE_VERSION].iter().chain(bytes).copied();
+        let versioned: Vec<u8> = versioned.collect();
+        let run = pages.iter().find(|it| it.kind == RUN);
+        let run = run.map_or(&[][..], |it| &it.groups[0]);
+        let mut inputs: Vec<(u8, Vec<&[u8]>)> = vec![(RUN, vec![run, bytes]), (1, vec![bytes])];
+        inputs.extend((1..=5).map(|kind| (kind, vec![&*versioned])));
+        for (kind, groups) in inputs {
+            let (mut state, mut restoring) = begin();
+            let _ = gauge::within(PAGE_MEMORY_MAX_BYTES, || {
+                state.restore_page(&mut restoring, page, kind, &groups)
+            });
+        }
+        let mut input = Input::new(bytes);
+        let (mut state, mut restoring) = begin();
+        for PageBytes { kind, groups } in &pages {
+            let mut groups = groups.clone();
+            for group in &mut groups {
+                if input.byte() % 4 == 1 {
+                    changes(group, &mut input);
+                }
+            }
+            let groups: Vec<&[u8]> = groups.iter().map(Vec::as_slice).collect();
+            let restored = gauge::within(PAGE_MEMORY_MAX_BYTES, || {
+                state.restore_page(&mut restoring, page, *kind, &groups)
+            });
+            if restored.is_err() {
+                return false;
+            }
+        }
+        let is_whole = state.finish_pages(restoring).is_ok();
+        if is_whole {
+            check_state(&state);
+        }
+        is_whole
+    };
+    assert!(check(&[]), "pages without a change");
+    bolero::check!()
+        .with_iterations(INPUTS)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            check(bytes);
         });
 }
 

@@ -60,7 +60,11 @@ impl<T> Partition<T> {
             false => replaying::alone(unit, open),
         };
         let (log, recovery) = opened?;
-        let last_snapshot_bytes = log.last_snapshot_size_bytes().unwrap_or_default();
+        debug_assert_eq!(
+            replayed.state.healed_runs(),
+            0,
+            "a page of a directory says what its messages say"
+        );
         let mut partition = Self {
             state: replayed.state,
             log,
@@ -71,7 +75,10 @@ impl<T> Partition<T> {
             catalogue_record: None,
             last_record: None,
             options,
-            last_snapshot_bytes,
+            last_snapshot_bytes: 0,
+            measured_pieces: 0,
+            snapshot_begun_at: BootTime::ZERO,
+            snapshots_rest_until: BootTime::ZERO,
             effects: EffectCounts::after_replay(replayed.effect_count),
             snapshot_bound_bytes: 0,
             state_size_bytes: 0,

@@ -8,9 +8,12 @@ use kew_log::LogOptions;
 pub struct PartitionOptions {
     /// The log's own options.
     pub log: LogOptions,
-    /// A snapshot is due after this many bytes of log, but not before four times the last snapshot's size.
+    /// A snapshot is due after four times the bytes that the last one has written, and after at least this many bytes of
+    /// log, or at most four times as many.
     pub snapshot_after_bytes: u64,
-    /// Or after this many effects, whatever comes first: small ones are many in few bytes, and a start applies each.
+    /// Or after as many effects as a tenth of the messages, sessions and ids, with 64 for each entity, and after at least
+    /// this many, or at most fifty times as many: small ones are many in few bytes, and a start applies each. But then
+    /// after a quarter of the bytes that the last one has written, and nine times as long as that took.
     pub snapshot_after_effects: u64,
     /// How many due events one turn may add before it decides commands.
     pub tick_budget: u32,
@@ -31,7 +34,7 @@ impl Default for PartitionOptions {
         Self {
             log: LogOptions::default(),
             snapshot_after_bytes: 64 * 1024 * 1024,
-            snapshot_after_effects: 100_000,
+            snapshot_after_effects: 40_000,
             tick_budget: 256,
             due_budget: DUE_BUDGET,
             run_length: RunLength::DEFAULT,

@@ -10,8 +10,8 @@ use std::panic::resume_unwind;
 use std::sync::mpsc;
 use std::thread;
 
-use kew_engine::{CountUnit, Event, State};
-use kew_log::{BoxError, LateError, LogPosition, Replay};
+use kew_engine::{CountUnit, DecodedPage, Event, RestoringPages, State};
+use kew_log::{BoxError, LateError, LogPosition, PageContent, PageNumber, Replay};
 use kew_planted::{Seam, pass};
 use thiserror::Error;
 
@@ -20,12 +20,13 @@ const STEP_EVENTS: usize = 1024;
 const STEP_SIZE_BYTES: usize = 128 * 1024;
 
 /// How many steps are read ahead: 16 MiB with events of small messages, which take half a kilobyte each when they are
-/// decoded. A part of a snapshot is a step, and so is an event that is longer than a step.
+/// decoded. A part or a page of a snapshot is a step, and so is an event that is longer than a step.
 const STEPS_AHEAD: usize = 32;
 
 /// Rebuilds a state, on the thread that reads.
 pub(crate) struct Replayed {
     pub(crate) state: State,
+    restoring: RestoringPages,
     /// How many effects came after the snapshot.
     pub(crate) effect_count: u64,
 }
@@ -34,12 +35,23 @@ impl Replayed {
     pub(crate) fn new(state: State) -> Self {
         Self {
             state,
+            restoring: RestoringPages::default(),
             effect_count: 0,
         }
     }
 
     fn restore(&mut self, part: &[u8]) -> Result<(), BoxError> {
         Ok(self.state.restore(part)?)
+    }
+
+    fn restore_page(&mut self, page: PageNumber, decoded: DecodedPage) -> Result<(), BoxError> {
+        let page = to_engine(page);
+        let restored = (self.state).restore_decoded(&mut self.restoring, page, decoded);
+        Ok(restored?)
+    }
+
+    fn end_pages(&mut self) -> Result<(), BoxError> {
+        Ok(self.state.finish_pages(mem::take(&mut self.restoring))?)
     }
 
     fn apply(&mut self, record: LogPosition, event: Event) {
@@ -61,6 +73,14 @@ impl Replay for Replayed {
         self.restore(part)
     }
 
+    fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
+        self.restore_page(page, decode(content)?)
+    }
+
+    fn snapshot_end(&mut self) -> Result<(), BoxError> {
+        self.end_pages()
+    }
+
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         // A log of the format before can hold events of earlier versions.
         let event = self.state.read_event(event)?;
@@ -69,10 +89,23 @@ impl Replay for Replayed {
     }
 }
 
+/// The number of a page, as the engine knows it.
+pub(crate) fn to_engine(page: PageNumber) -> kew_engine::PageNumber {
+    kew_engine::PageNumber::new(page.as_u64())
+}
+
+/// Decodes a page of a snapshot.
+pub(crate) fn decode(page: &PageContent) -> Result<DecodedPage, BoxError> {
+    let groups: Vec<&[u8]> = page.groups().collect();
+    Ok(DecodedPage::decode(page.kind, &groups)?)
+}
+
 /// What the thread that reads has read.
 enum Step {
     Begin,
     Part(Vec<u8>),
+    Page(PageNumber, DecodedPage),
+    PagesEnd,
     Events(Vec<(LogPosition, Told)>),
     /// Asks how it went so far.
     End(mpsc::SyncSender<Result<(), LateError>>),
@@ -116,21 +149,27 @@ fn rebuild(replayed: &mut Replayed, steps: mpsc::Receiver<Step>) {
                 replayed.begin();
                 failed = None;
             }
-            Step::Part(part) if failed.is_none() => {
-                let restored = replayed.restore(&part);
-                let late = |source| LateError {
-                    record: None,
-                    source,
-                };
-                failed = restored.err().map(late);
+            Step::Part(_) | Step::Page(..) | Step::PagesEnd | Step::Events(_)
+                if failed.is_some() => {}
+            Step::Part(part) => failed = replayed.restore(&part).err().map(late),
+            Step::Page(page, decoded) => {
+                failed = replayed.restore_page(page, decoded).err().map(late);
             }
-            Step::Events(events) if failed.is_none() => failed = replayed.take(events).err(),
-            Step::Part(_) | Step::Events(_) => {}
+            Step::PagesEnd => failed = replayed.end_pages().err().map(late),
+            Step::Events(events) => failed = replayed.take(events).err(),
             Step::End(answer) => {
                 // If nobody waits for it, the thread that reads is gone.
                 let _ = answer.send(failed.take().map_or(Ok(()), Err));
             }
         }
+    }
+}
+
+/// What is wrong with a part or a page of the snapshot.
+fn late(source: BoxError) -> LateError {
+    LateError {
+        record: None,
+        source,
     }
 }
 
@@ -201,6 +240,14 @@ impl Replay for Ahead {
         self.send(Step::Part(part.to_vec()))
     }
 
+    fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
+        self.send(Step::Page(page, decode(content)?))
+    }
+
+    fn snapshot_end(&mut self) -> Result<(), BoxError> {
+        self.send(Step::PagesEnd)
+    }
+
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         let told = match Event::needs_state(event) {
             true => Told::Bytes(event.to_vec()),
@@ -218,10 +265,6 @@ impl Replay for Ahead {
             self.send(Step::End(answer))?;
             Ok(result.recv()?)
         });
-        let late = |source| LateError {
-            record: None,
-            source,
-        };
         asked.map_err(late)?
     }
 }

@@ -14,7 +14,9 @@ impl<T> Partition<T> {
     /// Makes the log keep enough space to drain the state, including what the next batch adds to it.
     pub(super) fn keep_for_draining(&mut self) {
         if self.growth_bytes > self.options.log.segment_size_first_bytes / 4 {
-            self.state_size_bytes = self.state.snapshot_size_bytes_max();
+            let size = self.state.size();
+            self.state_size_bytes = size.snapshot_bytes_max;
+            self.measured_pieces = size.pieces;
             self.growth_bytes = 0;
         }
         let batch_bytes = self.options.log.batch_size_max_bytes;

@@ -301,10 +301,7 @@ impl<T> Partition<T> {
         for place in places.into_iter().filter(lasting) {
             let avoided = match &place.positions {
                 Some(positions) => positions.end,
-                None => {
-                    self.log.note_damaged_snapshot(&place.file);
-                    LogPosition::new(0)
-                }
+                None => self.log.note_damaged_file(&place.file),
             };
             self.scrub.avoided = self.scrub.avoided.max(Some(avoided));
             self.scrub.found.places.push(place);

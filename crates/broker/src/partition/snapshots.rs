@@ -1,36 +1,93 @@
 //! When a snapshot is written, and which segments of the log stay in use.
 
 use std::collections::BTreeSet;
+use std::mem;
 
 use bytes::Bytes;
-use kew_engine::{Snapshot, SnapshotParts};
-use kew_log::{LogPosition, SnapshotContent};
+use kew_engine::{Snapshot, SnapshotPages, SnapshotParts};
+use kew_log::{
+    LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent, SnapshotForm,
+};
 use kew_planted::{Seam, alter};
 
 use super::Partition;
+use super::replaying::to_engine;
 
-/// A snapshot on its way to the disk. The job that writes it plans its parts and encodes them.
+/// How much more than the log a snapshot may write that is due by effects. Less would make a start longer if small changes
+/// are spread over a large state.
+const SHARE_MAX: u64 = 4;
+
+/// For how long snapshots rest that are due by effects, as a multiple of how long the last one took, and at most.
+const REST_FACTOR: u64 = 9;
+const REST_MS_MAX: u64 = 60_000;
+
+/// A snapshot on its way to the disk. The job that writes it plans its pieces and encodes them.
 pub(crate) enum Content {
     Shared(Snapshot),
-    Planned(SnapshotParts),
+    Whole(SnapshotParts),
+    Paged(SnapshotPages),
 }
 
 impl SnapshotContent for Content {
-    fn plan(&mut self) -> usize {
-        let planned = Self::Planned(SnapshotParts::default());
-        let parts = match std::mem::replace(self, planned) {
-            Self::Shared(snapshot) => snapshot.plan(),
-            Self::Planned(parts) => parts,
-        };
-        let count = parts.count();
-        *self = Self::Planned(parts);
-        count
+    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
+        if let Self::Shared(_) = self {
+            let whole = Self::Whole(SnapshotParts::default());
+            if let Self::Shared(snapshot) = mem::replace(self, whole) {
+                *self = match form {
+                    SnapshotForm::Pages if snapshot.fits_pages() => {
+                        Self::Paged(snapshot.plan_pages())
+                    }
+                    SnapshotForm::Pages | SnapshotForm::Whole => Self::Whole(snapshot.plan()),
+                };
+            }
+        }
+        match self {
+            Self::Shared(_) => unreachable!("it was planned above"),
+            Self::Whole(parts) => PlannedSnapshot {
+                parts: parts.count(),
+                pages: 0,
+            },
+            Self::Paged(pages) => PlannedSnapshot {
+                parts: pages.parts().len(),
+                pages: pages.page_count(),
+            },
+        }
     }
 
     fn put_part(&self, index: usize, out: &mut Vec<u8>) {
         match self {
             Self::Shared(_) => panic!("a part is asked for before its plan was made"),
-            Self::Planned(parts) => parts.put(index, out),
+            Self::Whole(parts) => parts.put(index, out),
+            Self::Paged(pages) => out.extend_from_slice(&pages.parts()[index]),
+        }
+    }
+
+    fn page(&self, index: usize) -> Option<PageNumber> {
+        let page = self.paged()?.page(index)?;
+        Some(PageNumber::new(page.as_u64()))
+    }
+
+    fn put_page(&self, index: usize, page: &mut PageContent) {
+        let encoded = self.paged().and_then(|pages| pages.encode(index));
+        let encoded = encoded.expect("only pages of the plan are asked for");
+        page.begin(encoded.kind);
+        for group in &encoded.groups {
+            page.add_group(|out| out.extend_from_slice(group));
+        }
+    }
+
+    fn keep(&self, index: usize, page: PageNumber) {
+        if let Some(pages) = self.paged() {
+            pages.keep(index, to_engine(page));
+        }
+    }
+}
+
+impl Content {
+    fn paged(&self) -> Option<&SnapshotPages> {
+        match self {
+            Self::Paged(pages) => Some(pages),
+            Self::Shared(_) | Self::Whole(_) => None,
         }
     }
 }
@@ -67,15 +124,35 @@ impl<T> Partition<T> {
         let is_due = if self.log.is_draining() {
             written_bytes >= self.log.drain_interval_bytes()
         } else {
-            let is_long = written_bytes >= self.options.snapshot_after_bytes
-                || self.effects.since_snapshot() >= self.options.snapshot_after_effects;
-            // A fifth of all bytes at most, unless each snapshot is much larger than the one before.
-            is_long && written_bytes >= self.last_snapshot_bytes.saturating_mul(4)
+            written_bytes >= self.due_after_bytes() || self.is_due_by_effects(written_bytes)
         };
         if is_due && self.snapshot_retry_at.has_passed(self.now.boot) && self.is_snapshot_possible()
         {
             self.snapshot_with(self.live_segments());
         }
+    }
+
+    /// So snapshots write a fifth of all bytes, unless one writes more than a whole interval of log, which is bounded: so
+    /// is what a start replays.
+    fn due_after_bytes(&self) -> u64 {
+        let least_bytes = self.options.snapshot_after_bytes;
+        let most_bytes = least_bytes.saturating_mul(4);
+        (4 * self.last_snapshot_bytes).clamp(least_bytes, most_bytes)
+    }
+
+    /// Many effects are not enough: the log must have grown by a quarter of what the last snapshot wrote, and writing
+    /// must have rested. So such snapshots write four times as much as the log at most, in a tenth of the time.
+    fn is_due_by_effects(&self, written_bytes: u64) -> bool {
+        self.effects.since_snapshot() >= self.due_after_effects()
+            && written_bytes >= self.last_snapshot_bytes / SHARE_MAX
+            && self.snapshots_rest_until.has_passed(self.now.boot)
+    }
+
+    /// A snapshot looks at all entities and writes a little for each message that has changed, and a start reads
+    /// something for all. So they may be the fewer the more there is.
+    fn due_after_effects(&self) -> u64 {
+        let least = self.options.snapshot_after_effects;
+        (self.measured_pieces / 10).clamp(least, least.saturating_mul(50))
     }
 
     /// Writes a snapshot if anything happened since the last one and no write is on its way to the disk. If one is
@@ -112,6 +189,7 @@ impl<T> Partition<T> {
             self.snapshot_bound_bytes = self.state.snapshot_size_bytes_max();
         }
         self.effects.in_next = self.effects.all;
+        self.snapshot_begun_at = self.now.boot;
         self.state.begin_snapshot();
         self.gather(self.options.gather_steps);
     }
@@ -138,9 +216,14 @@ impl<T> Partition<T> {
     /// Notes that a snapshot was written.
     pub(super) fn snapshot_written(&mut self) {
         self.effects.in_last = self.effects.in_next;
-        self.last_snapshot_bytes = self.log.last_snapshot_size_bytes().unwrap_or_default();
+        let now = self.now.boot;
+        let took_us = now.as_us().saturating_sub(self.snapshot_begun_at.as_us());
+        let rest_ms = (took_us / 1000).saturating_mul(REST_FACTOR);
+        self.snapshots_rest_until = now.plus_ms(rest_ms.min(REST_MS_MAX));
+        self.last_snapshot_bytes = self.log.last_snapshot_written_bytes().unwrap_or_default();
         debug_assert!(
-            self.last_snapshot_bytes <= self.snapshot_bound_bytes,
+            !self.log.is_last_snapshot_whole()
+                || self.last_snapshot_bytes <= self.snapshot_bound_bytes,
             "what is kept for draining bounds a snapshot"
         );
     }

@@ -1,16 +1,18 @@
 //! One reading of a damaged log: the resulting state, and what is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use kew_engine::bus::BusFact;
 use kew_engine::storage::StorageFact;
 use kew_engine::{
-    Effect, EntityName, Event, Fact, Incarnation, NewBody, Place, SequenceNumber, Service, State,
-    Timestamp,
+    Effect, EntityName, Event, Fact, Incarnation, NewBody, Place, RestoringPages, SequenceNumber,
+    Service, State, Timestamp,
 };
-use kew_log::{BoxError, Gap, LogPosition, Replay, Rescue};
+use kew_log::{BoxError, Gap, LogPosition, PageContent, PageNumber, Replay, Rescue};
 
 use super::{Losses, LostMessage};
+use crate::partition::{decode, to_engine};
 
 /// A message that must have existed and is missing.
 pub(super) struct Hole {
@@ -23,6 +25,7 @@ pub(super) struct Hole {
 /// The resulting state of one reading of the log, and what is missing.
 pub(super) struct Reading {
     pub(super) state: State,
+    restoring: RestoringPages,
     account: String,
     /// A description of the last gap.
     gap: Option<String>,
@@ -42,6 +45,7 @@ impl Reading {
     pub(super) fn new(account: &str) -> Self {
         Self {
             state: State::new(),
+            restoring: RestoringPages::partial(),
             account: account.to_owned(),
             gap: None,
             gap_from: Timestamp::ZERO,
@@ -87,7 +91,7 @@ impl Reading {
     /// Lists what is missing at the end.
     pub(super) fn list(&mut self, losses: &mut Losses) {
         losses.dropped.extend(self.complete_bus_queues());
-        let holes = std::mem::take(&mut self.holes);
+        let holes = mem::take(&mut self.holes);
         for ((queue, sequence_number), hole) in holes {
             let Some(name) = self.state.queue_name(queue) else {
                 continue;
@@ -335,6 +339,17 @@ impl Replay for Reading {
 
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
         Ok(self.state.restore(part)?)
+    }
+
+    fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
+        let (page, decoded) = (to_engine(page), decode(content)?);
+        let restored = (self.state).restore_decoded(&mut self.restoring, page, decoded);
+        Ok(restored?)
+    }
+
+    fn snapshot_end(&mut self) -> Result<(), BoxError> {
+        let restoring = mem::replace(&mut self.restoring, RestoringPages::partial());
+        Ok(self.state.finish_pages(restoring)?)
     }
 
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {

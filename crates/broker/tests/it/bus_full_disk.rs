@@ -12,8 +12,10 @@ use crate::partition::Driver;
 fn full_with_locked(count: usize) -> (Driver, Vec<DeliveredMessage>) {
     let mut driver = driver();
     driver.storage.set_capacity_bytes(Some(4 << 20));
-    while driver.ask(send("x".repeat(2000))).is_ok() {}
-    assert!(driver.partition.is_out_of_space());
+    driver.fill_up(|driver| {
+        let sent = std::iter::repeat_with(|| driver.ask(send("x".repeat(2000))));
+        sent.take_while(Result::is_ok).count()
+    });
     let mut locked = Vec::new();
     while locked.len() < count {
         let wanted = u32::try_from(count - locked.len()).unwrap();

@@ -4,7 +4,7 @@ use kew_broker::{Answered, Partition, PartitionOptions, Restore, ScrubReport};
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, SessionChoice};
 use kew_engine::storage::StorageCommand;
 use kew_engine::{BodyOwner, Command, Outcome, Timestamp};
-use kew_log::{FaultyStorage, inspect};
+use kew_log::{FaultyStorage, inspect, read_table};
 
 use crate::bus;
 use crate::partition::{Driver, options};
@@ -200,6 +200,33 @@ fn a_damaged_snapshot_is_replaced() {
         assert!(after.snapshots.iter().all(|it| it.is_whole));
         assert!(after.snapshots.contains(whole), "{after:?}");
         assert!(!after.snapshots.iter().any(|it| it.file == damaged.file));
+    }
+}
+
+/// A damaged copy of a page is written again from the other one, and a page that is lost from memory. Nobody waits for
+/// the next snapshot that is due anyway.
+#[test]
+fn a_damaged_page_is_written_again_at_once() {
+    for copies in [&[0][..], &[1], &[0, 1]] {
+        let (mut driver, count) = filled();
+        snapshot(&mut driver);
+        driver.ask(send(body(count))).unwrap();
+        snapshot(&mut driver);
+        let newest = driver.partition.log().last_snapshot().unwrap();
+        let read = read_table(&driver.storage, newest).unwrap();
+        let shared = read.table.pages()[1].place;
+        for copy in copies {
+            let file = format!("pages-{:020}", 2 * u64::from(shared.pair) + copy);
+            driver.storage.flip(&file, u64::from(shared.offset) + 33, 1);
+        }
+        assert!(!inspect(&driver.storage).unwrap().damage.is_empty());
+        let report = scrub(&mut driver);
+        assert_eq!(report.places, [], "copies {copies:?}");
+        assert!(driver.partition.log().replays_from() > Some(newest));
+        assert_eq!(inspect(&driver.storage).unwrap().damage, []);
+        let mut driver = driver.reopened();
+        let expected: Vec<u64> = (0..=count).collect();
+        assert_eq!(readable(&mut driver), expected, "copies {copies:?}");
     }
 }
 

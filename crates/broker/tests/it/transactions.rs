@@ -162,7 +162,10 @@ fn on_a_full_disk_a_transaction_that_frees_messages_is_let_through() {
     let (storage, _) = prepared();
     let mut driver = Driver::on(storage);
     driver.storage.set_capacity_bytes(Some(1600 * 1024));
-    while driver.send_orders(2000).is_ok() {}
+    driver.fill_up(|driver| {
+        let sent = std::iter::repeat_with(|| driver.send_orders(2000));
+        sent.take_while(Result::is_ok).count()
+    });
     let locks = driver.locks(16);
     let held = driver.counts();
     let with_send = vec![settled(locks[0], Disposition::Complete), sent(10)];

@@ -117,6 +117,11 @@ impl Duplicates {
         self.dropped = self.dropped.max(before);
     }
 
+    /// When the last id was seen.
+    pub(crate) fn last_at(&self) -> Option<Timestamp> {
+        self.by_time.back().map(|(at, _)| at)
+    }
+
     /// Restores an id of a snapshot.
     pub(crate) fn restore(&mut self, id: u128, at: Timestamp) {
         self.insert(id, at);
@@ -186,9 +191,14 @@ impl Duplicates {
         (self.by_time.len() - over.max(self.dropped)) as u64
     }
 
+    /// How many are in memory.
+    pub(crate) fn kept_count(&self) -> u64 {
+        self.by_time.len() as u64
+    }
+
     /// An upper bound of what they take in a snapshot: a hash and a time each.
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {
-        self.by_time.len() as u64 * 24
+        self.kept_count() * 24
     }
 
     /// All kept ids, in the order of their times.

@@ -18,6 +18,7 @@ pub(crate) mod event;
 mod message;
 mod options;
 mod outcome;
+pub(crate) mod pages;
 mod queue;
 mod queues;
 mod repair;

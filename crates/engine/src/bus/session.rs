@@ -10,7 +10,9 @@ pub(crate) use self::messages::{Mark, SessionMessages};
 use crate::effect::BusSession;
 use crate::shared::{BlockLength, Chunk, Ordered, SharedMap};
 use crate::table::{Live, MESSAGE_OVERHEAD_BYTES, RunLength, Spread};
-use crate::vocabulary::{BodyLocation, BodyMove, LeaseGeneration, SequenceNumber, Timestamp};
+use crate::vocabulary::{
+    BodyLocation, BodyMove, LeaseGeneration, PageNumber, SequenceNumber, Timestamp,
+};
 
 /// The end of the lock of a session that is being released. No lock ends that early.
 pub(crate) const RELEASING: Timestamp = Timestamp::from_ms(1);
@@ -183,6 +185,18 @@ impl Sessions {
         self.by_number.share()
     }
 
+    /// Whether two numbers share a chunk that has no session yet.
+    pub(crate) fn is_new_chunk(&self, one: u32, other: u32) -> bool {
+        self.by_number.is_new_chunk(one.into(), other.into())
+    }
+
+    /// Notes the page that has the chunk of a session.
+    pub(crate) fn keep_page(&self, number: u32, page: PageNumber) {
+        if let Some(mark) = self.by_number.mark_of(number.into()) {
+            mark.set(page);
+        }
+    }
+
     /// How many sessions were copied since the last call because a snapshot had them.
     pub(crate) fn take_copied(&mut self) -> u64 {
         self.by_number.take_copied()
@@ -190,6 +204,10 @@ impl Sessions {
 
     pub(crate) fn states_size_bytes(&self) -> u64 {
         self.states_size_bytes
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.by_number.len() as u64
     }
 
     pub(crate) fn snapshot_size_bytes_max(&self) -> u64 {

@@ -35,7 +35,7 @@ pub(crate) type SessionChunk = Arc<Chunk<Session>>;
 pub(crate) type IdBlock = (Block<(Timestamp, u128)>, usize);
 
 /// What a snapshot has of a bus queue.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SharedBusQueue {
     pub(crate) queue: SharedQueue,
     pub(crate) sessions: SharedSessions,
@@ -195,23 +195,36 @@ fn restore_session(
     live: &mut Live,
 ) -> Result<(), DecodeError> {
     let number = r.varint_u32()?;
+    let session = Session {
+        id: r.str()?.into(),
+        generation: LeaseGeneration::new(r.varint_u32()?),
+        locked_until: time(r)?,
+        state: optional(r, location)?,
+        state_set_at: time(r)?,
+    };
+    add_session(queue, number, session, live).map_err(|what| r.error(what))
+}
+
+/// Adds a session to a queue that is being restored.
+pub(super) fn add_session(
+    queue: &mut BusQueue,
+    number: u32,
+    session: Session,
+    live: &mut Live,
+) -> Result<(), &'static str> {
     let sessions = &mut queue.backlog.sessions;
     if number == 0 || number > sessions.last_number() || sessions.get(number).is_some() {
-        return Err(r.error("session number that is out of range or taken"));
+        return Err("session number that is out of range or taken");
     }
-    let id = r.str()?;
-    if sessions.find(id).is_some() {
-        return Err(r.error("session that was there before"));
+    if sessions.find(&session.id).is_some() {
+        return Err("session that was there before");
     }
-    let generation = LeaseGeneration::new(r.varint_u32()?);
-    let locked_until = time(r)?;
-    let state = optional(r, location)?;
-    let state_set_at = time(r)?;
-    sessions.restore(number, id, live, |session| {
-        session.generation = generation;
-        session.locked_until = locked_until;
-        session.state = state;
-        session.state_set_at = state_set_at;
+    let id = session.id.clone();
+    sessions.restore(number, &id, live, |there| {
+        *there = Session {
+            id: there.id.clone(),
+            ..session
+        };
     });
     Ok(())
 }

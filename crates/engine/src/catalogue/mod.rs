@@ -52,6 +52,8 @@ pub(crate) struct Catalogue {
     /// How many messages, sessions and ids were copied because a snapshot had them. To copy takes time, and is no
     /// part of the state.
     pub(crate) copied: Hint<u64>,
+    /// How many runs were restored of which their pages said something that their messages do not.
+    pub(crate) healed_runs: Hint<u64>,
     /// What has left the queues and takes long to free. No part of the state.
     pub(crate) waste: Hint<Waste>,
 }
@@ -70,6 +72,7 @@ impl Catalogue {
             service_properties: Arc::default(),
             live: Live::new(CountUnit::DEFAULT),
             copied: Hint::default(),
+            healed_runs: Hint::default(),
             waste: Hint::default(),
         }
     }

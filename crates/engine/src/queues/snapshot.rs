@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use super::{Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
-use crate::table::{Run, SharedRuns};
-use crate::vocabulary::Incarnation;
+use crate::table::{PageHead, PagedMessage, PagedRun, Record, Run, SharedRuns};
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
 use crate::vocabulary::elements::sequence_number;
+use crate::vocabulary::{Incarnation, PageNumber};
 
 /// The version of the parts of queues.
 pub(crate) const VERSION: u8 = 1;
 
 /// What a snapshot has of a queue of either service.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SharedQueue {
     pub(crate) incarnation: Incarnation,
     /// The parts with the queue itself, which are small.
@@ -88,6 +88,57 @@ impl<Q: Queue> Queues<Q> {
             return Err(r.error("message twice"));
         }
         queue.settle(catalogue, incarnation);
+        Ok(())
+    }
+
+    /// Adds the runs of a directory page to a queue that is being restored, with the pages of those that have one.
+    ///
+    /// What a run counts for follows from its messages, whatever the page says: then a start heals it, and the next
+    /// snapshot writes the page anew.
+    pub(crate) fn restore_runs(
+        &mut self,
+        catalogue: &mut Catalogue,
+        directory: PageNumber,
+        head: PageHead,
+        runs: Vec<PagedRun>,
+        pages: Vec<(PageNumber, Vec<PagedMessage>)>,
+    ) -> Result<(), &'static str> {
+        let Some(queue) = self.get_mut(&head.entity) else {
+            return Err("messages of a queue that is not there");
+        };
+        let (backlog, live) = (queue.backlog_mut(), &mut catalogue.live);
+        let is_same_unit = live.unit() == head.unit;
+        let is_new = backlog.table().is_new_directory(&runs);
+        let mut healed = 0;
+        let mut pages = pages.into_iter();
+        for run in &runs {
+            let (page, records) = match run.has_page {
+                true => pages.next().map(|(page, records)| (Some(page), records)),
+                false => Some((None, Vec::new())),
+            }
+            .ok_or("run without its page")?;
+            let messages = run.messages(head.length, records);
+            let mut messages = messages.ok_or("run whose records are missing")?.into_iter();
+            let is_new = backlog.restore(live, |profile| {
+                let next = messages.next();
+                // After wrong effects, a message may have outlived its session.
+                Ok::<_, &'static str>(next.map(|(number, record, side)| {
+                    let session = Some(record.session).filter(|it| profile.has_session(*it));
+                    let session = session.unwrap_or_default();
+                    (number, Record { session, ..record }, side)
+                }))
+            })?;
+            if !is_new {
+                return Err("message twice, or above its queue's next sequence number");
+            }
+            let is_as_told = backlog.table_mut().keep_page(run, page, is_same_unit);
+            healed += u64::from(!is_as_told);
+        }
+        if let Some(run) = runs.first().filter(|_| is_new && healed == 0) {
+            backlog.table().keep_directory(run.index, directory);
+        }
+        *catalogue.healed_runs += healed;
+        queue.settle(catalogue, head.entity);
         Ok(())
     }
 }

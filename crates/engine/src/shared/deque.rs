@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::own;
+use super::{Marked, own, own_marked};
 use crate::vocabulary::Hint;
 
 /// How many values share a block at most, as a power of two.
@@ -13,7 +13,7 @@ const BLOCK_BITS_MAX: u32 = 10;
 const CHUNK_BITS_MAX: u32 = 6;
 
 /// Values that follow each other.
-pub(crate) type Block<T> = Arc<Vec<T>>;
+pub(crate) type Block<T> = Arc<Marked<Vec<T>>>;
 
 type Chunk<T> = Arc<Vec<Block<T>>>;
 
@@ -132,7 +132,7 @@ impl<T: Copy> SharedDeque<T> {
                 chunk.push(Arc::default());
             }
             if let Some(block) = chunk.get_mut(block) {
-                own(block, &mut self.copied, |it| it.len() as u64).push(value);
+                own_marked(block, &mut self.copied, |it| it.len() as u64).push(value);
             }
         }
         self.end += 1;
@@ -195,7 +195,7 @@ impl<T: Copy> SharedDeque<T> {
         let (chunk, block, slot) = self.split(self.first + index);
         let chunk = self.chunks.get_mut(chunk)?;
         let chunk = own(chunk, &mut self.copied, |it| it.len() as u64);
-        let block = own(chunk.get_mut(block)?, &mut self.copied, |it| {
+        let block = own_marked(chunk.get_mut(block)?, &mut self.copied, |it| {
             it.len() as u64
         });
         Some(std::mem::replace(block.get_mut(slot)?, value))
@@ -212,7 +212,7 @@ impl<T: Copy> SharedDeque<T> {
         }
         let shared = self.chunks.get_mut(chunk)?;
         let blocks = own(shared, &mut self.copied, |it| it.len() as u64);
-        let values = own(blocks.get_mut(block)?, &mut self.copied, |it| {
+        let values = own_marked(blocks.get_mut(block)?, &mut self.copied, |it| {
             it.len() as u64
         });
         values.pop();

@@ -6,8 +6,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
+use std::sync::Arc;
 
-use crate::vocabulary::Incarnation;
+use super::Mark;
+use crate::vocabulary::{Incarnation, PageNumber};
+
+/// How many incarnations share a page of heads, as a power of two.
+pub(crate) const HEADS_BITS: u32 = 6;
+
+/// The marks of pages of heads, by the incarnations that share them.
+pub(crate) type HeadMarks = BTreeMap<u64, Arc<Mark>>;
 
 /// An entity that a snapshot can share.
 pub(crate) trait Share {
@@ -29,6 +37,11 @@ pub(crate) struct Entities<E: Share> {
     gathering: Option<Gathering<E::Shared>>,
     /// How many steps it took to gather entities that were about to change.
     steps: u64,
+    /// The marks of heads that did not change since a snapshot had them. A change removes one, so that what the
+    /// snapshot notes later concerns nobody.
+    marks: HeadMarks,
+    /// The last ones that changed.
+    changed: Option<u64>,
 }
 
 /// Above the number of each entity.
@@ -41,6 +54,9 @@ struct Gathering<S> {
     /// From there on, those that were gathered, or that there was none of when the snapshot began.
     early: BTreeSet<Incarnation>,
     gathered: Vec<(Incarnation, S)>,
+    /// The marks of the heads of all that were gathered, and of those that have changed since the snapshot began: these
+    /// are no longer among the marks of the entities.
+    marks: HeadMarks,
 }
 
 impl<E: Share> Default for Entities<E> {
@@ -49,6 +65,8 @@ impl<E: Share> Default for Entities<E> {
             all: BTreeMap::new(),
             gathering: None,
             steps: 0,
+            marks: HeadMarks::new(),
+            changed: None,
         }
     }
 }
@@ -73,23 +91,24 @@ impl<E: Share> Deref for Entities<E> {
 impl<E: Share> Entities<E> {
     /// An entity, to change it.
     pub(crate) fn get_mut(&mut self, incarnation: &Incarnation) -> Option<&mut E> {
-        self.gather_first(*incarnation);
+        self.change(*incarnation);
         self.all.get_mut(incarnation)
     }
 
     pub(crate) fn insert(&mut self, incarnation: Incarnation, entity: E) {
-        self.gather_first(incarnation);
+        self.change(incarnation);
         self.all.insert(incarnation, entity);
     }
 
     pub(crate) fn remove(&mut self, incarnation: &Incarnation) -> Option<E> {
-        self.gather_first(*incarnation);
+        self.change(*incarnation);
         self.all.remove(incarnation)
     }
 
     /// Every entity, to change it.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Incarnation, &mut E)> {
         self.gather(&mut { u64::MAX });
+        self.marks.clear();
         let all = self.all.iter_mut();
         all.map(|(incarnation, entity)| (*incarnation, entity))
     }
@@ -98,13 +117,21 @@ impl<E: Share> Entities<E> {
         self.all
     }
 
-    /// Begins to gather all entities as they are now.
+    /// Begins to gather all entities as they are now. Takes one step, whatever their number.
     pub(crate) fn begin(&mut self) {
         self.gathering = Some(Gathering {
             next: 0,
             early: BTreeSet::new(),
-            gathered: Vec::with_capacity(self.all.len()),
+            gathered: Vec::new(),
+            marks: HeadMarks::new(),
         });
+        self.changed = None;
+    }
+
+    /// Notes the page of heads of a state that was restored.
+    pub(crate) fn mark_heads(&mut self, group: u64, page: PageNumber) {
+        self.marks.entry(group).or_default().set(page);
+        self.changed = None;
     }
 
     /// Gathers entities until `steps` are used up, one at least. Returns whether all are gathered.
@@ -126,23 +153,41 @@ impl<E: Share> Entities<E> {
             }
             let shared = entity.share(*incarnation);
             *steps = steps.saturating_sub(E::steps(&shared));
+            share_mark(&mut gathering.marks, &mut self.marks, *incarnation);
             gathering.gathered.push((*incarnation, shared));
         }
         gathering.next = ALL;
         true
     }
 
-    /// What was gathered, in the order of incarnations.
-    pub(crate) fn take_gathered(&mut self) -> Vec<E::Shared> {
-        let gathering = self.gathering.take();
-        let mut gathered = gathering.map_or_else(Vec::new, |gathering| gathering.gathered);
+    /// What was gathered, in the order of incarnations, and the marks of its heads.
+    pub(crate) fn take_gathered(&mut self) -> (Vec<E::Shared>, HeadMarks) {
+        let Some(gathering) = self.gathering.take() else {
+            return (Vec::new(), HeadMarks::new());
+        };
+        let mut gathered = gathering.gathered;
         gathered.sort_by_key(|(incarnation, _)| *incarnation);
-        gathered.into_iter().map(|(_, shared)| shared).collect()
+        let gathered = gathered.into_iter().map(|(_, shared)| shared);
+        (gathered.collect(), gathering.marks)
     }
 
     /// How many steps it took since the last call to gather entities that were about to change.
     pub(crate) fn take_steps(&mut self) -> u64 {
         std::mem::take(&mut self.steps)
+    }
+
+    /// An entity is about to change.
+    fn change(&mut self, incarnation: Incarnation) {
+        self.gather_first(incarnation);
+        let group = incarnation.as_u64() >> HEADS_BITS;
+        if self.changed != Some(group) {
+            // What the snapshot gathers later of this group must not bring its mark back.
+            if let Some(gathering) = &mut self.gathering {
+                share_mark(&mut gathering.marks, &mut self.marks, incarnation);
+            }
+            self.marks.remove(&group);
+            self.changed = Some(group);
+        }
     }
 
     /// Gathers an entity that is about to change, unless it was gathered.
@@ -161,6 +206,13 @@ impl<E: Share> Entities<E> {
             gathering.gathered.push((incarnation, shared));
         }
     }
+}
+
+/// Gives a snapshot the mark of an entity's heads as they are when it is gathered, or about to change.
+fn share_mark(shared: &mut HeadMarks, marks: &mut HeadMarks, incarnation: Incarnation) {
+    let group = incarnation.as_u64() >> HEADS_BITS;
+    let mark = || Arc::clone(marks.entry(group).or_default());
+    shared.entry(group).or_insert_with(mark);
 }
 
 #[cfg(test)]
@@ -242,8 +294,75 @@ mod tests {
                 }
             }
             while !entities.gather(&mut 1) {}
-            prop_assert_eq!(entities.take_gathered(), expected);
+            prop_assert_eq!(entities.take_gathered().0, expected);
         }
+    }
+
+    proptest! {
+        /// Some while it is gathered, some while it is written. What a snapshot marks has not changed since it began.
+        #[test]
+        fn a_group_that_changes_meanwhile_gets_no_mark(
+            before in prop::collection::vec(wide_step(), 0..30),
+            during in prop::collection::vec(wide_step(), 0..30),
+            after in prop::collection::vec(wide_step(), 0..5),
+        ) {
+            let mut entities = Entities::default();
+            for step in before {
+                carry_out(&mut entities, step);
+            }
+            entities.begin();
+            let began = all(&entities);
+            for step in during {
+                carry_out(&mut entities, step);
+            }
+            entities.gather(&mut { u64::MAX });
+            let (_, marks) = entities.take_gathered();
+            for step in after {
+                carry_out(&mut entities, step);
+            }
+            let page = PageNumber::new(7);
+            marks.values().for_each(|mark| mark.set(page));
+            let of = |all: &[(Incarnation, u64)], group| -> Vec<(Incarnation, u64)> {
+                let of_group = all.iter().filter(|(it, _)| it.as_u64() >> HEADS_BITS == group);
+                of_group.copied().collect()
+            };
+            let now = all(&entities);
+            for (group, mark) in &entities.marks {
+                let is_same = of(&began, *group) == of(&now, *group);
+                prop_assert!(mark.get().is_none() || is_same, "{}", group);
+            }
+            prop_assert!(began.iter().all(|(it, _)| marks.contains_key(&(it.as_u64() >> HEADS_BITS))));
+        }
+    }
+
+    /// Steps over entities of several groups.
+    fn wide_step() -> impl Strategy<Value = Step> {
+        let widened = |key: u64| key * 40;
+        step().prop_map(move |step| match step {
+            Step::Insert(key, value) => Step::Insert(widened(key), value),
+            Step::Change(key, value) => Step::Change(widened(key), value),
+            Step::Remove(key) => Step::Remove(widened(key)),
+            Step::Gather(steps) => Step::Gather(steps),
+        })
+    }
+
+    #[test]
+    fn a_snapshot_begins_in_a_step_and_marks_what_it_gathers() {
+        let mut entities = Entities::default();
+        // Each has a page of heads of its own.
+        (1..=10).for_each(|key| entities.insert(Incarnation::new(key << HEADS_BITS), Number(key)));
+        entities.begin();
+        assert_eq!(entities.marks.len(), 0);
+        assert!(!entities.gather(&mut 7));
+        assert_eq!(entities.marks.len(), 3);
+        entities.get_mut(&Incarnation::new(2 << HEADS_BITS));
+        entities.get_mut(&Incarnation::new(9 << HEADS_BITS));
+        assert!(entities.gather(&mut 700));
+        let (_, marks) = entities.take_gathered();
+        assert_eq!((entities.marks.len(), marks.len()), (8, 10));
+        marks.values().for_each(|mark| mark.set(PageNumber::new(1)));
+        let marked = entities.marks.values().filter(|mark| mark.get().is_some());
+        assert_eq!(marked.count(), 8);
     }
 
     #[test]
@@ -256,7 +375,7 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, 4);
-        assert_eq!(entities.take_gathered().len(), 10);
+        assert_eq!(entities.take_gathered().0.len(), 10);
         assert_eq!(entities.take_steps(), 0);
         entities.begin();
         entities.get_mut(&Incarnation::new(9));

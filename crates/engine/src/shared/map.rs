@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::own;
+use super::{Mark, Marked, own_marked};
 use crate::vocabulary::Hint;
 
 /// How many numbers share a chunk at most, as a power of two: so many references are copied with a chunk, and
@@ -12,7 +12,10 @@ use crate::vocabulary::Hint;
 const CHUNK_BITS_MAX: u32 = 6;
 
 /// Numbers and their values, in rising order.
-pub(crate) type Chunk<T> = Vec<(u64, T)>;
+pub(crate) type Chunk<T> = Marked<Numbered<T>>;
+
+/// The values of a chunk.
+pub(crate) type Numbered<T> = Vec<(u64, T)>;
 
 /// A map by number.
 ///
@@ -82,6 +85,18 @@ impl<T> SharedMap<T> {
         self.chunks.values().cloned().collect()
     }
 
+    /// The mark of the chunk with a number.
+    pub(crate) fn mark_of(&self, number: u64) -> Option<&Mark> {
+        let chunk = self.chunks.get(&(number >> self.bits))?;
+        Some(chunk.mark())
+    }
+
+    /// Whether two numbers share a chunk that is not there yet.
+    pub(crate) fn is_new_chunk(&self, one: u64, other: u64) -> bool {
+        let chunk = one >> self.bits;
+        chunk == other >> self.bits && !self.chunks.contains_key(&chunk)
+    }
+
     /// How many values were copied since the last call.
     pub(crate) fn take_copied(&mut self) -> u64 {
         std::mem::take(&mut *self.copied)
@@ -93,7 +108,7 @@ impl<T: Clone> SharedMap<T> {
     pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         let chunk = self.chunks.get_mut(&(number >> self.bits))?;
         let index = find(chunk, number).ok()?;
-        let chunk = own(chunk, &mut self.copied, |it| it.len() as u64);
+        let chunk = own_marked(chunk, &mut self.copied, |it| it.len() as u64);
         chunk.get_mut(index).map(|(_, it)| it)
     }
 
@@ -104,7 +119,7 @@ impl<T: Clone> SharedMap<T> {
         new: impl FnOnce() -> T,
     ) -> Option<&mut T> {
         let chunk = self.chunks.entry(number >> self.bits).or_default();
-        let chunk = own(chunk, &mut self.copied, |it| it.len() as u64);
+        let chunk = own_marked(chunk, &mut self.copied, |it| it.len() as u64);
         let index = match find(chunk, number) {
             Ok(index) => index,
             Err(index) => {
@@ -120,7 +135,7 @@ impl<T: Clone> SharedMap<T> {
         let key = number >> self.bits;
         let chunk = self.chunks.get_mut(&key)?;
         let index = find(chunk, number).ok()?;
-        let chunk = own(chunk, &mut self.copied, |it| it.len() as u64);
+        let chunk = own_marked(chunk, &mut self.copied, |it| it.len() as u64);
         let (_, removed) = chunk.remove(index);
         self.count -= 1;
         if chunk.is_empty() {
@@ -148,7 +163,7 @@ impl<T: Clone> SharedMap<T> {
 }
 
 /// The index of a number in a chunk, or where it would be.
-fn find<T>(chunk: &Chunk<T>, number: u64) -> Result<usize, usize> {
+fn find<T>(chunk: &Numbered<T>, number: u64) -> Result<usize, usize> {
     match chunk.last() {
         // Most changes are at the end.
         Some((last, _)) if *last == number => Ok(chunk.len() - 1),

@@ -13,6 +13,7 @@ mod block_length;
 mod deque;
 mod entities;
 mod map;
+mod mark;
 mod ordered;
 mod waste;
 
@@ -20,8 +21,10 @@ use std::sync::Arc;
 
 pub(crate) use self::block_length::BlockLength;
 pub(crate) use self::deque::{Block, SharedBlocks, SharedDeque};
-pub(crate) use self::entities::{Entities, Share};
-pub(crate) use self::map::{Chunk, SharedMap};
+pub(crate) use self::entities::{Entities, HEADS_BITS, HeadMarks, Share};
+pub(crate) use self::map::{Chunk, Numbered, SharedMap};
+use self::mark::own_marked;
+pub(crate) use self::mark::{Mark, Marked};
 pub(crate) use self::ordered::Ordered;
 pub use self::waste::Waste;
 

@@ -20,11 +20,11 @@ use crate::vocabulary::Incarnation;
 const RUNS_PER_PART: u64 = 8;
 
 /// The state at one position of the log, shared with the partition that goes on.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
-    head: SnapshotHead,
-    queues: Vec<SharedQueue>,
-    bus_queues: Vec<SharedBusQueue>,
+    pub(super) head: SnapshotHead,
+    pub(super) queues: Vec<SharedQueue>,
+    pub(super) bus_queues: Vec<SharedBusQueue>,
 }
 
 impl Snapshot {

@@ -28,18 +28,58 @@ const FILE_SIZE_BYTES_MAX: u64 = 256;
 /// The heads of parts take at most this share of their content, which is 256 KiB or less.
 const PARTS_SHARE: u64 = 1024;
 
+/// To gather an entity takes about as long as to apply an effect, and a tenth as many effects as there are pieces make
+/// a snapshot due: so gathering all takes less than a sixth of what those effects took.
+const PIECES_PER_ENTITY: u64 = 64;
+
+/// How large a state is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateSize {
+    /// The most bytes that a whole snapshot of it takes.
+    pub snapshot_bytes_max: u64,
+    /// What a snapshot has to look at, or a start to read: how many messages, sessions and remembered ids there are,
+    /// and 64 for each entity.
+    pub pieces: u64,
+}
+
+impl StateSize {
+    fn add(self, snapshot_bytes_max: u64, pieces: u64) -> Self {
+        Self {
+            snapshot_bytes_max: self.snapshot_bytes_max + snapshot_bytes_max,
+            pieces: self.pieces + PIECES_PER_ENTITY + pieces,
+        }
+    }
+}
+
 impl State {
     /// The most bytes that a snapshot of this state takes.
     pub fn snapshot_size_bytes_max(&self) -> u64 {
-        let entities = self.storage.values().map(entity_size_bytes);
-        let queues = self.bus.values().map(queue_size_bytes);
+        self.size().snapshot_bytes_max
+    }
+
+    /// How large it is, in one walk over entities and accounts.
+    pub fn size(&self) -> StateSize {
+        let size = (self.storage.values()).fold(StateSize::default(), |size, it| {
+            size.add(entity_size_bytes(it), it.backlog.count())
+        });
+        let size = self.bus.values().fold(size, |size, it| {
+            size.add(queue_size_bytes(it), queue_pieces(it))
+        });
+        StateSize {
+            snapshot_bytes_max: self.with_the_rest(size.snapshot_bytes_max),
+            ..size
+        }
+    }
+
+    /// With what the partition itself takes.
+    fn with_the_rest(&self, entities_bytes: u64) -> u64 {
         let accounts = self.catalogue.accounts.values().map(account_size_bytes);
         let properties = self.catalogue.service_properties.iter();
         let properties = properties.map(|((_, account), properties)| {
             ENTITY_SIZE_BYTES_MAX + (account.len() + properties.len()) as u64
         });
-        let all = entities.chain(queues).chain(accounts).chain(properties);
-        let size_bytes = FILE_SIZE_BYTES_MAX + all.sum::<u64>();
+        let rest = accounts.chain(properties);
+        let size_bytes = FILE_SIZE_BYTES_MAX + entities_bytes + rest.sum::<u64>();
         size_bytes + size_bytes / PARTS_SHARE
     }
 }
@@ -68,6 +108,11 @@ fn queue_size_bytes(queue: &BusQueue) -> u64 {
         + (texts + options.description.len()) as u64
         + queue.backlog.snapshot_size_bytes_max()
         + queue.duplicates.snapshot_size_bytes_max()
+}
+
+fn queue_pieces(queue: &BusQueue) -> u64 {
+    let sessions = queue.backlog.sessions.count();
+    queue.backlog.count() + sessions + queue.duplicates.kept_count()
 }
 
 fn account_size_bytes(account: &AccountRecord) -> u64 {

@@ -1,7 +1,10 @@
 //! Snapshots that are gathered, kept and encoded while the state changes.
 
+mod pages;
+
 use proptest::prelude::*;
 
+use self::pages::Store;
 use super::Snapshot;
 use crate::state::State;
 
@@ -33,6 +36,8 @@ type Parts = Vec<Vec<u8>>;
 pub(crate) struct UnderWay {
     gathered: Option<Parts>,
     complete: Vec<(Snapshot, Parts)>,
+    /// What is written of them as pages.
+    store: Store,
 }
 
 impl UnderWay {
@@ -52,7 +57,10 @@ impl UnderWay {
                 }
             }
             Meanwhile::Encode if self.complete.is_empty() => {}
-            Meanwhile::Encode => check(self.complete.remove(0)),
+            Meanwhile::Encode => {
+                let first = self.complete.remove(0);
+                self.check(first);
+            }
         }
     }
 
@@ -60,7 +68,13 @@ impl UnderWay {
     pub(crate) fn finish(mut self, state: &mut State) {
         self.pass(state, Meanwhile::Gather(u64::MAX));
         assert!(!state.is_gathering() && self.gathered.is_none());
-        self.complete.into_iter().for_each(check);
+        let complete = std::mem::take(&mut self.complete);
+        complete.into_iter().for_each(|it| self.check(it));
+    }
+
+    fn check(&mut self, (snapshot, began): (Snapshot, Parts)) {
+        check((snapshot.clone(), began.clone()));
+        self.store.check(snapshot, &began);
     }
 }
 

@@ -7,7 +7,7 @@ const WORDS: usize = SLOTS_MAX / WORD_BITS;
 
 /// A set of slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Bits([u64; WORDS]);
+pub(crate) struct Bits([u64; WORDS]);
 
 impl Bits {
     /// Adds a slot. Returns false if it was there.
@@ -37,9 +37,26 @@ impl Bits {
         self.0.iter().all(|word| *word == 0)
     }
 
-    #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The slots of both.
+    pub(super) fn and(&self, other: &Self) -> Self {
+        let mut both = *self;
+        for (word, other) in both.0.iter_mut().zip(other.0) {
+            *word &= other;
+        }
+        both
+    }
+
+    /// A bit for each slot.
+    pub(super) fn words(&self) -> &[u64; WORDS] {
+        &self.0
+    }
+
+    pub(super) fn words_mut(&mut self) -> &mut [u64; WORDS] {
+        &mut self.0
     }
 
     pub(super) fn first(&self) -> Option<usize> {

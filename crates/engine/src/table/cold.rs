@@ -132,6 +132,7 @@ impl Run {
 
     /// Notes that a record in memory is not the one of the page any more.
     pub(super) fn note_changed(&mut self, slot: usize) {
+        self.paged.note(slot);
         if let Some(cold) = &mut self.cold {
             cold.changed.insert(slot);
         }
@@ -149,6 +150,7 @@ impl Run {
     fn patch(&mut self, slot: usize) -> Option<&mut Patch> {
         let is_live = self.live.contains(slot);
         let cold = self.cold.as_mut().filter(|_| is_live)?;
+        self.paged.note(slot);
         Some(cold.patches.entry(slot).or_default())
     }
 
@@ -259,6 +261,7 @@ impl Run {
             spread: self.spread.clone(),
             expires_first: crate::vocabulary::Hint::new(*self.expires_first),
             cold: Some(Box::new(cold)),
+            paged: self.paged.clone(),
             ..*self
         }
     }

@@ -37,6 +37,11 @@ impl RunLength {
         self.0.into()
     }
 
+    /// With so many messages a run needs no page of its own, and with so many changes it keeps its page.
+    pub(super) fn changes_max(self) -> usize {
+        (self.slots() / 16).max(1)
+    }
+
     /// The run of a number.
     pub(crate) fn run_of(self, number: u64) -> u64 {
         number >> self.0.trailing_zeros()

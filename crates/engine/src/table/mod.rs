@@ -22,6 +22,7 @@ mod expiry;
 mod length;
 mod missing;
 mod page;
+mod paged;
 mod record;
 mod records;
 mod restore;
@@ -41,6 +42,11 @@ pub(crate) use self::ask::Seen;
 pub use self::cold::{GroupRead, GroupToRead, ReadError, Sealing};
 pub use self::length::RunLength;
 pub use self::missing::{Group, Missing};
+pub(crate) use self::page::Paged as PagedMessage;
+pub(crate) use self::page::directory::{
+    PageHead, PagedRun, directory, put_directory, run_of_page, run_page,
+};
+pub(crate) use self::paged::RecordsAt;
 pub(crate) use self::record::Leased;
 pub(crate) use self::record::size_bytes;
 pub use self::record::{

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::record::size_bytes;
-use super::{Live, Record, Run, Side, Table};
-use crate::vocabulary::{SequenceNumber, Timestamp};
+use super::{Live, PagedRun, Record, Run, Side, Table};
+use crate::vocabulary::{PageNumber, SequenceNumber, Timestamp};
 
 /// The run that is being put together. It becomes part of the table with [`Table::add_restored`].
 #[derive(Debug, Default)]
@@ -55,6 +55,44 @@ impl Table {
         }
         self.runs.get_or_insert_with(index, || Arc::new(run));
         true
+    }
+
+    /// Notes the page that a restored run has, and what its directory says of it. Returns false if the messages say
+    /// something else: what was counted from them stays.
+    pub(crate) fn keep_page(
+        &mut self,
+        paged: &PagedRun,
+        page: Option<PageNumber>,
+        is_same_unit: bool,
+    ) -> bool {
+        let Some(run) = self.run_mut(paged.index) else {
+            return false;
+        };
+        if let Some(page) = page {
+            run.set_page(page, paged.changed());
+        }
+        run.expires_last = run.expires_last.max(paged.expires_last);
+        let number = run.start();
+        // Spreads in another unit are counted anew.
+        let is_as_told = (run.size_bytes, &run.ready) == (paged.size_bytes, &paged.ready)
+            && (!is_same_unit || run.spread == paged.spread);
+        self.lower_expiry(number, paged.expires_first);
+        is_as_told
+    }
+
+    /// Whether these are runs of one directory page, and the first ones of theirs.
+    pub(crate) fn is_new_directory(&self, runs: &[PagedRun]) -> bool {
+        let (first, last) = (runs.first(), runs.last());
+        first
+            .zip(last)
+            .is_some_and(|(first, last)| self.runs.is_new_chunk(first.index, last.index))
+    }
+
+    /// Notes the page of the directory with a run.
+    pub(crate) fn keep_directory(&self, index: u64, page: PageNumber) {
+        if let Some(mark) = self.runs.mark_of(index) {
+            mark.set(page);
+        }
     }
 
     /// Adds the messages of a run of which there is a part already: parts of a snapshot of an earlier version end

@@ -7,6 +7,7 @@ use super::ask::Seen;
 use super::bits::Bits;
 use super::cold::Cold;
 use super::length::RunLength;
+use super::paged::Paged;
 use super::record::{Leased, Record, Side};
 use super::records::Records;
 use super::spread::{Live, Spread};
@@ -30,10 +31,12 @@ pub(crate) struct Run {
     pub(super) spread: Spread,
     /// A lower bound of when the next message expires: the message that had it may be gone.
     pub(super) expires_first: Hint<Timestamp>,
-    /// An upper bound of all expiries, likewise. A run that comes from a snapshot may have a lower one.
+    /// An upper bound of all expiries, likewise.
     pub(super) expires_last: Timestamp,
     /// Set if the records lie on a page.
     pub(super) cold: Option<Box<Cold>>,
+    /// The page that a snapshot has of it.
+    pub(super) paged: Paged,
 }
 
 /// The bounds, and how the records lie, depend on the past. Only the messages count.
@@ -55,12 +58,18 @@ impl Clone for Run {
             sides: self.sides.clone(),
             expires_first: Hint::new(*self.expires_first),
             cold: self.cold.clone(),
+            paged: self.paged.clone(),
             ..*self
         }
     }
 }
 
 impl Run {
+    /// How many numbers it is made for.
+    pub(crate) fn length(&self) -> RunLength {
+        self.length
+    }
+
     pub(super) fn new(length: RunLength, index: u64) -> Self {
         Self {
             length,
@@ -75,6 +84,7 @@ impl Run {
             expires_first: Hint::new(Timestamp::NEVER),
             expires_last: Timestamp::ZERO,
             cold: None,
+            paged: Paged::default(),
         }
     }
 
@@ -260,7 +270,7 @@ impl Run {
     }
 
     /// The message of a live slot. A reader has asked for it before, or the run is not cold.
-    fn entry(&self, slot: usize) -> Option<Entry<'_>> {
+    pub(super) fn entry(&self, slot: usize) -> Option<Entry<'_>> {
         let entry = self.entry_here(slot);
         assert!(
             entry.is_some(),
@@ -331,6 +341,7 @@ impl Run {
     /// All messages, to change them. The run is not cold.
     pub(super) fn records_mut(&mut self) -> impl Iterator<Item = &mut Record> {
         assert!(self.cold.is_none(), "a cold run is changed as a whole");
+        self.paged.forget();
         self.records.iter_mut()
     }
 

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
 use crate::vocabulary::BodyLocation;
+use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
 
 /// What a body counts for besides its length: about the framing in the log, and the event beside it.
 pub const LIVE_OVERHEAD_BYTES: u64 = 48;
@@ -118,6 +119,29 @@ impl Spread {
     pub(crate) fn is_in(&self, unit: CountUnit, positions: &Range<u64>) -> bool {
         let mut units = self.0.iter().map(|(it, _)| unit.first_position(*it));
         units.any(|first| positions.contains(&first))
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.0.len() as u64);
+        let mut before = 0;
+        for (unit, size_bytes) in &self.0 {
+            put_varint(out, u64::from(unit - before));
+            put_varint(out, *size_bytes);
+            before = *unit;
+        }
+    }
+
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (mut spread, mut before) = (Self::default(), 0_u32);
+        for index in 0..r.varint()? {
+            let (step, size_bytes) = (r.varint_u32()?, r.varint()?);
+            let unit = before.checked_add(step);
+            let unit = unit.filter(|_| index == 0 || step > 0);
+            let unit = unit.ok_or_else(|| r.error("units of positions that do not rise"))?;
+            spread.push(unit, size_bytes);
+            before = unit;
+        }
+        Ok(spread)
     }
 
     #[cfg(test)]

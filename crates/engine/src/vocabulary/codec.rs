@@ -63,6 +63,15 @@ pub(crate) fn optional<'a, T>(
     }
 }
 
+/// A difference modulo 2^64 as a number that is small if the difference is near 0.
+pub(crate) fn zigzag(difference: u64) -> u64 {
+    (difference << 1) ^ (difference >> 63).wrapping_neg()
+}
+
+pub(crate) fn unzigzag(number: u64) -> u64 {
+    (number >> 1) ^ (number & 1).wrapping_neg()
+}
+
 /// Reads the output of the `put_` functions.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
@@ -174,6 +183,11 @@ impl<'a> Reader<'a> {
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.varint()?;
         let length = usize::try_from(length).map_err(|_| self.error("length out of range"))?;
+        self.take(length)
+    }
+
+    /// So many bytes.
+    pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
         let (bytes, rest) = self
             .rest
             .split_at_checked(length)

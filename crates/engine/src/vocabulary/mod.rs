@@ -3,9 +3,11 @@
 
 mod body;
 pub(crate) mod codec;
+pub(crate) mod column;
 pub(crate) mod elements;
 mod hint;
 mod name;
+mod page;
 pub(crate) mod place;
 mod time;
 pub(crate) mod token;
@@ -14,6 +16,7 @@ pub use self::body::{BodyLocation, BodyRead};
 pub use self::codec::DecodeError;
 pub(crate) use self::hint::Hint;
 pub use self::name::{EntityName, Service};
+pub use self::page::PageNumber;
 pub use self::place::{BodyMove, Place};
 pub use self::time::{Timestamp, VisibilityTimeout};
 pub use self::token::{Incarnation, LeaseGeneration, SequenceNumber, Token};

@@ -3,7 +3,7 @@
 //! Effects take most of the log. So an effect on the same entity as the one before it leaves the entity out and
 //! writes its number as a difference, and times are differences to the event's time.
 
-use super::codec::{DecodeError, Reader, put_varint};
+use super::codec::{DecodeError, Reader, put_varint, unzigzag, zigzag};
 use super::elements::{incarnation, sequence_number};
 use super::{BodyLocation, Incarnation, SequenceNumber, Timestamp};
 
@@ -93,15 +93,6 @@ pub(crate) fn put_time_from(out: &mut Vec<u8>, now: Timestamp, time: Option<Time
     if let Some(time) = time {
         put_varint(out, zigzag(time.as_ms().wrapping_sub(now.as_ms())));
     }
-}
-
-/// A difference modulo 2^64 as a number that is small if the difference is near 0.
-fn zigzag(difference: u64) -> u64 {
-    (difference << 1) ^ (difference >> 63).wrapping_neg()
-}
-
-fn unzigzag(number: u64) -> u64 {
-    (number >> 1) ^ (number & 1).wrapping_neg()
 }
 
 /// Reads a place after the first byte.

@@ -21,6 +21,12 @@ pub(super) fn explain(error: BackupError, data_dir: &Path, to: &Path) -> Error {
     let log = DataDir::log_path(data_dir);
     let data_dir = quoted(&data_dir.display().to_string());
     let error = match error {
+        BackupError::SourceDamaged { file, offset, what }
+            if file.starts_with("pages-") => anyhow!(
+            "{} is damaged at byte {offset}: {what}; the server has its pages elsewhere after the next scrub has found \
+             that, once a day unless --scrub-rate is 0 (see: kew log damage): then run kew backup again",
+            log.join(file).display()
+        ),
         BackupError::SourceDamaged { file, offset, what } if file.starts_with("snapshot-") => anyhow!(
             "{} is damaged at byte {offset}: {what}; the server writes another snapshot when it has written \
              some more data, or when it stops: then run kew backup again",

@@ -262,6 +262,7 @@ mod tests {
                 plan: BackupPlan {
                     position: LogPosition::new(4096),
                     snapshot: None,
+                    pages: Vec::new(),
                     segments: Vec::new(),
                 },
                 data_dir: PathBuf::from("/data"),

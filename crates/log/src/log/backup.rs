@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::{Log, LogFailed};
 use crate::LogPosition;
-use crate::backup::{BackupPlan, PlannedSegment};
+use crate::backup::{BackupPlan, PlannedPages, PlannedSegment};
 use crate::job::Unneeded;
 use crate::segment::Segment;
 
@@ -63,10 +63,13 @@ impl Pins {
     pub(super) fn take_free(&self, unneeded: &mut Unneeded) -> Unneeded {
         let Unneeded {
             snapshots,
+            pairs,
             segments,
             surplus,
         } = unneeded;
         Unneeded {
+            // No snapshot that is there names a page in them, also none that is pinned.
+            pairs: std::mem::take(pairs),
             snapshots: snapshots
                 .extract_if(.., |position| !self.is_snapshot_pinned(*position))
                 .collect(),
@@ -81,6 +84,7 @@ impl Pins {
     pub(super) fn has_free(&self, unneeded: &Unneeded) -> bool {
         let Unneeded {
             snapshots,
+            pairs: _,
             segments,
             surplus,
         } = unneeded;
@@ -107,9 +111,12 @@ impl Log {
         }
         let segments = self.needed_from_last_snapshot();
         let position = self.durable;
+        let named = self.last_snapshot().map(|at| self.pages.named_by(at));
+        let named = named.unwrap_or_default();
         let plan = BackupPlan {
             position,
             snapshot: self.last_snapshot(),
+            pages: PlannedPages::of(named),
             segments: segments
                 .iter()
                 .map(|(segment, next)| PlannedSegment::of(segment, next.as_deref(), position))
@@ -132,7 +139,7 @@ impl Log {
     /// The size of the files that are kept only for a backup, in bytes. `None` if its pin was given up.
     pub fn backup_held_bytes(&self, id: PinId) -> Option<u64> {
         self.reclaim.pins.pin.as_ref().filter(|pin| pin.id == id)?;
-        Some(self.reclaim.held_bytes())
+        Some(self.reclaim.held_bytes(&self.pages))
     }
 
     /// Ends a backup. The files that were kept for it are removed in the background.

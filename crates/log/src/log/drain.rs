@@ -8,10 +8,13 @@
 //! settle as many messages as they need. The log accepts messages again when the ballast is whole and one
 //! more segment was made.
 //!
-//! The size of the ballast, where U is the size of a first segment, s the largest size of a snapshot, and
+//! While the log drains, a snapshot is written whole, without pages: so what it takes is bounded, and goes with it.
+//!
+//! The size of the ballast, where U is the size of a first segment, s the largest size of a whole snapshot, and
 //! s1, s2 the sizes of the two kept snapshots:
 //!
-//! - 3 s − s1 − s2 for snapshots: two are kept while a third is written;
+//! - 3 s − s1 − s2 for snapshots: two are kept while a third is written. Kept snapshots with pages share their files,
+//!   which go with the last one: all of them count for s at most;
 //! - 3 max(U/2, s/8) for settlements between three snapshots;
 //! - 7 U: a partly used segment at either end, a prepared one, one for the loss at the ends of segments, two
 //!   that are kept by the changes to messages in them, and one for each of two recoveries.
@@ -150,8 +153,8 @@ impl Log {
                 false => 0,
             };
         };
-        let kept_bytes = self.reclaim.kept_size_bytes(state_size_bytes);
-        let snapshots_bytes = state_size_bytes * 3 - kept_bytes;
+        let kept_bytes = self.reclaim.kept_size_bytes(&self.pages, state_size_bytes);
+        let snapshots_bytes = (state_size_bytes * 3).saturating_sub(kept_bytes);
         let settled_bytes = self.drain_interval_bytes() * 3;
         let segments_bytes = self.options.segment_size_first_bytes * 7;
         (snapshots_bytes + settled_bytes + segments_bytes).max(self.options.ballast_size_bytes)
@@ -280,7 +283,7 @@ impl Log {
         }
         let (size_bytes, spare_bytes) = if self.drain.is_draining {
             let is_preparing = matches!(self.successor, Successor::Preparing { .. });
-            let is_quiet = !is_preparing && !self.reclaim.is_busy();
+            let is_quiet = !is_preparing && !self.reclaim.is_busy(&self.pages);
             if !self.drain.is_end_tried || !is_quiet {
                 return None;
             }

@@ -43,9 +43,11 @@ pub struct LogSpace {
     pub size_bytes: u64,
     /// Size of all segments in use and of the prepared one.
     pub used_bytes: u64,
-    /// Size of all files: segments, snapshots, and what is reserved for a full disk.
+    /// Size of all page files.
+    pub pages_bytes: u64,
+    /// Size of all files: segments, snapshots, pages, and what is reserved for a full disk.
     pub disk_bytes: u64,
-    /// Size of the last snapshot that was written since the open.
+    /// What the last snapshot since the open has written, with its pages.
     pub snapshot_size_bytes: Option<u64>,
     /// The room in the active segment.
     pub active_room_bytes: u64,
@@ -107,7 +109,8 @@ impl Log {
         let recycled = self.recycled.iter();
         let used_bytes = segments.map(|s| s.header.capacity_bytes).sum::<u64>() + successor;
         let size_bytes = used_bytes + recycled.map(|r| r.capacity_bytes).sum::<u64>();
-        let others_bytes = self.reclaim.snapshots_size_bytes() + self.ballast_bytes();
+        let pages_bytes = self.pages.size_bytes();
+        let others_bytes = self.reclaim.snapshots_size_bytes() + pages_bytes + self.ballast_bytes();
         LogSpace {
             segments: self.segments.len(),
             is_prepared: successor > 0,
@@ -116,6 +119,7 @@ impl Log {
             has_ballast: self.ballast_bytes() > 0 && self.is_ballast_whole(),
             size_bytes,
             used_bytes,
+            pages_bytes,
             disk_bytes: size_bytes + others_bytes,
             snapshot_size_bytes: self.reclaim.snapshot_size_bytes,
             active_room_bytes: self.active_room_bytes(),

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use crate::ballast::Ballast;
 use crate::format::FIRST_POSITION;
 use crate::job::{Commit, Job, JobOutcome, Outcome, Task, Write};
+use crate::pages::PageStore;
 use crate::proof::Proof;
 use crate::reader::body::RecentBatches;
 use crate::recovery::{self, FoundBallast, OpenError, Recovered, Recovery};
@@ -83,6 +84,7 @@ pub struct Log {
     drain: Drain,
 
     reclaim: Reclaim,
+    pages: PageStore,
 }
 
 impl Log {
@@ -130,6 +132,7 @@ impl Log {
             ballast,
             log: id,
             proof,
+            pages,
             recovery,
         } = recovered;
         let active = Arc::clone(segments.last().expect("recovery always makes a segment"));
@@ -173,6 +176,7 @@ impl Log {
                 superseded,
                 bytes_since_snapshot,
             ),
+            pages,
         };
         (log, recovery)
     }
@@ -199,7 +203,7 @@ impl Log {
             return self.next_retire().map(|retire| Job(Task::Retire(retire)));
         }
         let task = self.next_prepare().map(Task::Prepare);
-        let task = task.or_else(|| self.next_snapshot().map(Task::Snapshot));
+        let task = task.or_else(|| self.next_snapshot().map(Box::new).map(Task::Snapshot));
         let task = task.or_else(|| self.next_retire().map(Task::Retire));
         let task = task.or_else(|| self.next_ballast().map(Task::Ballast));
         task.map(Job)
@@ -224,18 +228,7 @@ impl Log {
                 }
                 self.prepare_done(prepared)
             }
-            Outcome::Snapshot(written) => {
-                if written.took_ballast {
-                    self.ballast_taken();
-                }
-                match written.result {
-                    Ok(size_bytes) => {
-                        self.snapshot_done(size_bytes);
-                        None
-                    }
-                    Err(error) => self.snapshot_failed(error, written.took_ballast),
-                }
-            }
+            Outcome::Snapshot(written) => self.snapshot_written(*written),
             Outcome::Retire(retired) => self.retire_done(retired),
             Outcome::Ballast(made) => self.ballast_done(made),
             // It is for the caller that asked.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::backup::Pins;
 use super::{BeginSnapshotError, Log};
 use crate::LogPosition;
-use crate::job::{Retire, Retired, Unneeded, WriteSnapshot};
+use crate::job::{Retire, Retired, Unneeded, WriteSnapshot, WrittenSnapshot};
+use crate::pages::{PageStore, SnapshotContent, SnapshotForm};
 use crate::segment::{Recycled, Segment};
-use crate::snapshot::{SnapshotContent, SnapshotError, SnapshotHeader};
+use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::IoFailure;
 
 /// Two snapshots are kept, so that damage to one does not lose the log.
@@ -25,6 +26,7 @@ pub(super) struct Reclaim {
     pending: Option<PendingSnapshot>,
     /// Why the last one was given up.
     snapshot_error: Option<IoFailure>,
+    /// What the last one has written, with its pages.
     pub(super) snapshot_size_bytes: Option<u64>,
     pub(super) bytes_since_snapshot: u64,
     unneeded: Unneeded,
@@ -78,32 +80,41 @@ impl Reclaim {
         self.snapshot_sizes.values().sum()
     }
 
-    /// The size of the kept snapshots, each at most `size_bytes_max`.
-    pub(super) fn kept_size_bytes(&self, size_bytes_max: u64) -> u64 {
-        let kept = self.snapshots.iter().rev().take(SNAPSHOTS_KEPT);
-        let sizes = kept.filter_map(|position| self.snapshot_sizes.get(position));
-        sizes
-            .map(|size_bytes| size_bytes_max.min(*size_bytes))
-            .sum()
+    /// What goes with the kept snapshots: with each whole one at most `size_bytes_max`, and that once for all with pages,
+    /// because these share their files.
+    pub(super) fn kept_size_bytes(&self, pages: &PageStore, size_bytes_max: u64) -> u64 {
+        let (mut whole_bytes, mut paged_bytes) = (0, pages.size_bytes());
+        for position in self.snapshots.iter().rev().take(SNAPSHOTS_KEPT) {
+            let size_bytes = self.snapshot_sizes.get(position).copied();
+            let size_bytes = size_bytes.unwrap_or_default();
+            match pages.names_pages(*position) {
+                true => paged_bytes += size_bytes,
+                false => whole_bytes += size_bytes_max.min(size_bytes),
+            }
+        }
+        whole_bytes + size_bytes_max.min(paged_bytes)
     }
 
     /// Whether a snapshot is being written, or files are being removed.
-    pub(super) fn is_busy(&self) -> bool {
-        self.pending.is_some() || self.is_retiring || self.has_retired()
+    pub(super) fn is_busy(&self, pages: &PageStore) -> bool {
+        self.pending.is_some() || self.is_retiring || self.has_retired(pages)
     }
 
-    fn has_retired(&self) -> bool {
-        self.pins.has_free(&self.unneeded)
+    fn has_retired(&self, pages: &PageStore) -> bool {
+        self.pins.has_free(&self.unneeded) || !pages.unneeded().is_empty()
     }
 
     /// The size of the files that only a pin keeps.
-    pub(super) fn held_bytes(&self) -> u64 {
+    pub(super) fn held_bytes(&self, pages: &PageStore) -> u64 {
         let pins = &self.pins;
         let segments = self.unneeded.segments.iter();
         let segments = segments.filter(|segment| pins.is_segment_pinned(segment));
         let snapshots = self.unneeded.snapshots.iter();
         let snapshots = snapshots.filter(|position| pins.is_snapshot_pinned(**position));
-        let sizes = snapshots.filter_map(|position| self.snapshot_sizes.get(position));
+        let sizes = snapshots.map(|position| {
+            let size_bytes = self.snapshot_sizes.get(position);
+            size_bytes.copied().unwrap_or_default() + pages.bytes_only_for(*position)
+        });
         let segments = segments.map(|segment| segment.header.capacity_bytes);
         segments.sum::<u64>() + sizes.sum::<u64>()
     }
@@ -141,6 +152,8 @@ impl Reclaim {
     /// Puts back files that were not removed, before the files retired since.
     fn put_back(&mut self, left: Unneeded) {
         let since = std::mem::replace(&mut self.unneeded, left);
+        // The pages know them.
+        self.unneeded.pairs.clear();
         self.unneeded.snapshots.extend(since.snapshots);
         self.unneeded.segments.extend(since.segments);
         self.unneeded.surplus.extend(since.surplus);
@@ -186,6 +199,7 @@ impl Log {
                 epoch: self.epoch,
                 part_count: 0,
                 begins_anew: false,
+                has_pages: false,
             },
             live,
             bytes_before: std::mem::take(&mut self.reclaim.bytes_since_snapshot),
@@ -248,10 +262,14 @@ impl Log {
         surplus > 0
     }
 
-    /// The size of the newest snapshot's file, also if it was written before the open.
-    pub fn last_snapshot_size_bytes(&self) -> Option<u64> {
-        let newest = self.reclaim.snapshots.last()?;
-        self.reclaim.snapshot_sizes.get(newest).copied()
+    /// What the last snapshot has written, with its pages. `None` before the first one of this open.
+    pub fn last_snapshot_written_bytes(&self) -> Option<u64> {
+        self.reclaim.snapshot_size_bytes
+    }
+
+    /// Whether the newest snapshot names no page.
+    pub fn is_last_snapshot_whole(&self) -> bool {
+        self.pages.newest().pages().is_empty()
     }
 
     /// The snapshots that are kept, oldest first. Up to two, and more only before the first one of this open.
@@ -262,6 +280,12 @@ impl Log {
     /// Position of the newest snapshot that is durable.
     pub fn last_snapshot(&self) -> Option<LogPosition> {
         self.reclaim.snapshots.last().copied()
+    }
+
+    /// Position of the snapshot that is begun and not durable yet.
+    pub(super) fn pending_snapshot(&self) -> Option<LogPosition> {
+        let pending = self.reclaim.pending.as_ref();
+        pending.map(|pending| pending.header.position)
     }
 
     /// Whether a snapshot is begun and not durable yet.
@@ -282,21 +306,40 @@ impl Log {
             return None;
         }
         let may_take_ballast = self.is_draining();
+        let form = match may_take_ballast {
+            true => SnapshotForm::Whole,
+            false => SnapshotForm::Pages,
+        };
         let pending = self.reclaim.pending.as_mut()?;
+        let content = pending.content.take()?;
+        let manifest = self.pages.begin_with(pending.header, form);
         Some(WriteSnapshot {
-            header: pending.header,
-            content: pending.content.take()?,
+            manifest: manifest.expect("there is one snapshot at a time"),
+            content,
             may_take_ballast,
         })
     }
 
-    pub(super) fn snapshot_done(&mut self, size_bytes: u64) {
+    pub(super) fn snapshot_written(&mut self, written: WrittenSnapshot) -> Option<IoFailure> {
+        if written.took_ballast {
+            self.ballast_taken();
+        }
+        match self.pages.complete(written.manifest) {
+            Ok((size_bytes, written_bytes)) => {
+                self.snapshot_done(size_bytes, written_bytes);
+                None
+            }
+            Err(error) => self.snapshot_failed(error, written.took_ballast),
+        }
+    }
+
+    fn snapshot_done(&mut self, size_bytes: u64, written_bytes: u64) {
         let Some(pending) = self.reclaim.pending.take() else {
             return;
         };
         self.reclaim.snapshot_error = None;
         self.reclaim.retry_retire();
-        self.reclaim.snapshot_size_bytes = Some(size_bytes);
+        self.reclaim.snapshot_size_bytes = Some(written_bytes);
         let position = pending.header.position;
         self.reclaim.snapshots.push(position);
         self.reclaim.snapshot_sizes.insert(position, size_bytes);
@@ -308,11 +351,7 @@ impl Log {
         self.reclaim.live = Some(pending.live);
     }
 
-    pub(super) fn snapshot_failed(
-        &mut self,
-        error: SnapshotError,
-        took_ballast: bool,
-    ) -> Option<IoFailure> {
+    fn snapshot_failed(&mut self, error: SnapshotError, took_ballast: bool) -> Option<IoFailure> {
         if let Some(pending) = self.reclaim.pending.take() {
             self.reclaim.bytes_since_snapshot += pending.bytes_before;
         }
@@ -397,10 +436,12 @@ impl Log {
 
     pub(super) fn next_retire(&mut self) -> Option<Retire> {
         let reclaim = &mut self.reclaim;
-        if reclaim.is_retiring || reclaim.is_retire_put_off || !reclaim.has_retired() {
+        let is_resting = reclaim.is_retiring || reclaim.is_retire_put_off;
+        if is_resting || !reclaim.has_retired(&self.pages) {
             return None;
         }
         reclaim.is_retiring = true;
+        reclaim.unneeded.pairs = self.pages.unneeded();
         Some(Retire {
             unneeded: reclaim.pins.take_free(&mut reclaim.unneeded),
             recycled_max: self.recycled_max().saturating_sub(self.recycled.len()),
@@ -420,6 +461,9 @@ impl Log {
     pub(super) fn retire_done(&mut self, retired: Retired) -> Option<IoFailure> {
         self.reclaim.is_retiring = false;
         self.reclaim.put_back(retired.left);
+        let (snapshots, pairs) = retired.removed;
+        snapshots.iter().for_each(|at| self.pages.forget(*at));
+        self.pages.forget_pairs(&pairs);
         match retired.result {
             Ok(()) => {
                 self.recycled.extend(retired.recycled);

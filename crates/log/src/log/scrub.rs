@@ -6,16 +6,19 @@ use std::sync::Arc;
 use kew_planted::{Bug, is_planted};
 
 use super::Log;
-use crate::LogPosition;
 use crate::format::names::{self, Name};
-use crate::scrub::{Scrub, ScrubCursor};
+use crate::scrub::{Scrub, ScrubCursor, ScrubLimit};
+use crate::{LogPosition, PagePlace};
 
 impl Log {
     /// The next file of a pass: the snapshots that are kept, then the segments that are complete on the disk. `None`
     /// at the end of the pass.
     pub fn next_scrub(&self, cursor: ScrubCursor) -> Option<Scrub> {
-        let mut snapshots = self.kept_snapshots();
-        let snapshot = snapshots.find(|position| Some(*position) > cursor.snapshot);
+        let cursor = ScrubCursor {
+            limit: cursor.limit.or_else(|| Some(self.scrub_limit())),
+            ..cursor
+        };
+        let snapshot = self.next_snapshot_to_scrub(cursor);
         if let Some(position) = snapshot.filter(|_| cursor.segment.is_none()) {
             return Some(Scrub::of_snapshot(position, cursor));
         }
@@ -24,8 +27,11 @@ impl Log {
         if is_planted(Bug::SegmentNotScrubbed) {
             segments.next();
         }
-        let (_, segment) = segments.next()?;
+        let (first, segment) = segments.next()?;
         let (_, next) = segments.next()?;
+        if cursor.limit.is_some_and(|limit| *first >= limit.end) {
+            return None;
+        }
         let end = segment.end_before(Some(next));
         let limit = end;
         // A log that was rebuilt begins far behind the segments that it has kept.
@@ -36,6 +42,36 @@ impl Log {
         (end <= self.durable && !is_left).then(scrub)
     }
 
+    /// One that was kept when the pass began, or the newest one if such a one was removed before it was read.
+    fn next_snapshot_to_scrub(&self, cursor: ScrubCursor) -> Option<LogPosition> {
+        let limit = cursor.limit.map(|limit| limit.snapshot);
+        let is_next = |position: &LogPosition| Some(*position) > cursor.snapshot;
+        let mut of_pass = self.kept_snapshots().filter(is_next);
+        let of_pass = of_pass.find(|position| Some(*position) <= limit);
+        let newest = self.kept_snapshots().next_back();
+        let has_missed = cursor.has_pages_left || cursor.snapshot < limit;
+        let newest = newest.filter(|newest| has_missed && is_next(newest));
+        of_pass.or(newest)
+    }
+
+    fn scrub_limit(&self) -> ScrubLimit {
+        let ends = self.kept_snapshots().filter_map(|position| {
+            let named = self.pages.named_by(position);
+            let (pair, named) = named.last_key_value()?;
+            Some(PagePlace {
+                pair: *pair,
+                // Files have less than 4 GiB.
+                offset: u32::try_from(named.end).unwrap_or(u32::MAX),
+                size_bytes: 0,
+            })
+        });
+        ScrubLimit {
+            page: ends.max(),
+            end: self.durable,
+            snapshot: self.kept_snapshots().next_back().unwrap_or_default(),
+        }
+    }
+
     /// The older of the two newest snapshots: every start replays from there or later, so everything before it is
     /// needed for bodies alone. `None` if there are fewer than two.
     pub fn replays_from(&self) -> Option<LogPosition> {
@@ -43,17 +79,36 @@ impl Log {
         newest_first.nth(1)
     }
 
-    /// Notes that the file of a snapshot is damaged. It does not count as one of the two that are kept any more.
-    pub fn note_damaged_snapshot(&mut self, file: &str) {
-        if let Name::Snapshot(position) = names::parse(file) {
-            self.reclaim.forget_damaged(LogPosition::new(position));
+    /// Notes that the file of a snapshot, or of pages, is damaged. Such a snapshot does not count as one of the two that are
+    /// kept any more. The next snapshots have such pages elsewhere. Returns the position before which no start may begin, so
+    /// that none needs what is damaged.
+    pub fn note_damaged_file(&mut self, file: &str) -> LogPosition {
+        let beginning = LogPosition::new(0);
+        match names::parse(file) {
+            Name::Snapshot(position) => {
+                self.reclaim.forget_damaged(LogPosition::new(position));
+                beginning
+            }
+            Name::Pages(_) => {
+                self.pages.note_damage(file);
+                // One that is being written may name it, too.
+                let last = self.pending_snapshot().or(self.last_snapshot());
+                last.map_or(beginning, |last| last.plus(1))
+            }
+            Name::Segment(_)
+            | Name::Temporary
+            | Name::Ballast
+            | Name::Proof
+            | Name::SetAside
+            | Name::Foreign => beginning,
         }
     }
 
-    /// Whether a snapshot or a segment of that name is one of the log's.
+    /// Whether a snapshot, a file of pages or a segment of that name is one of the log's.
     pub fn has_file(&self, name: &str) -> bool {
         match names::parse(name) {
             Name::Snapshot(position) => self.reclaim.knows_snapshot(LogPosition::new(position)),
+            Name::Pages(_) => self.pages.has_file(name),
             Name::Segment(number) => {
                 let mut segments = self.segments.values();
                 segments.any(|segment| segment.header.number == number)

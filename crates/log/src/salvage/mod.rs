@@ -23,12 +23,13 @@ use crate::claims::Claims;
 use crate::format::FIRST_POSITION;
 use crate::format::names::{self, Name};
 use crate::inspect::Damage;
+use crate::pages::{self, ManifestError};
 use crate::proof::FoundProof;
 use crate::reader::body::Body;
 use crate::recovery::{self, OpenError};
 use crate::replay::{Ignore, Replay};
 use crate::segment::{Blank, Segment};
-use crate::snapshot::{self, ReadError, SnapshotHeader};
+use crate::snapshot::{self, SnapshotHeader};
 use crate::storage::{self, Storage};
 use crate::survey::{self, Opened, Survey};
 use crate::{BodyLocation, LogId, LogPosition};
@@ -93,6 +94,8 @@ pub struct Salvage<'a> {
     /// Names of segments that cannot be read at all.
     unreadable: Vec<String>,
     snapshots: Vec<LogPosition>,
+    /// Names of page files.
+    pages: Vec<String>,
     set_aside: Vec<String>,
     bases: Vec<Base>,
     damage: Vec<Damage>,
@@ -118,6 +121,7 @@ impl<'a> Salvage<'a> {
             short: Vec::new(),
             unreadable: Vec::new(),
             snapshots: Vec::new(),
+            pages: Vec::new(),
             set_aside: Vec::new(),
             bases: Vec::new(),
             damage: Vec::new(),
@@ -150,13 +154,13 @@ impl<'a> Salvage<'a> {
         let mut gaps = Vec::new();
         let crc = match &base.source {
             Source::Snapshot(header) => {
-                snapshot::read(self.storage, base.position, rescue)
-                    .map_err(|error| recovery::snapshot_error(base.position, error))?;
+                pages::replay_manifest(self.storage, base.position, None, rescue)
+                    .map_err(recovery::manifest_error)?;
                 self.note_time(header.time_ms);
                 Some(header.chain)
             }
             Source::DamagedSnapshot => {
-                gaps = parts::read(self.storage, base.position, rescue)?;
+                gaps = parts::read(self.storage, base.position, self.log, rescue)?;
                 None
             }
             Source::Beginning => self.log.filter(|_| base.is_whole).map(LogId::chain_start),
@@ -208,6 +212,7 @@ impl<'a> Salvage<'a> {
                     }
                 }
                 Name::Snapshot(position) => self.snapshots.push(LogPosition::new(position)),
+                Name::Pages(_) => self.pages.push(name),
                 Name::SetAside => self.set_aside.push(name),
                 Name::Proof => {
                     proof = FoundProof::read(self.storage)?;
@@ -298,17 +303,17 @@ impl<'a> Salvage<'a> {
                 // A later owner went on before it.
                 continue;
             }
-            let source = match snapshot::read(self.storage, position, &mut Ignore) {
-                Ok(header) => Source::Snapshot(header),
-                Err(ReadError::Format(offset, crate::format::FormatError::Damaged(what))) => {
-                    self.damage.push(Damage {
-                        file: names::snapshot(position.as_u64()),
-                        offset,
-                        what: what.to_owned(),
-                    });
+            let source = match pages::replay_manifest(self.storage, position, None, &mut Ignore) {
+                Ok(read) => {
+                    let copies = read.damage.into_iter();
+                    self.damage.extend(copies.map(Damage::from));
+                    Source::Snapshot(read.header)
+                }
+                Err(ManifestError::Damaged(damage)) => {
+                    self.damage.push(damage.into());
                     Source::DamagedSnapshot
                 }
-                Err(error) => return Err(recovery::snapshot_error(position, error)),
+                Err(error) => return Err(recovery::manifest_error(error)),
             };
             let is_whole = matches!(source, Source::Snapshot(_));
             let base = Base {

@@ -1,19 +1,22 @@
-//! Reads the whole parts of a damaged snapshot.
+//! Reads the whole parts and pages of a damaged snapshot.
 //!
 //! The checksum of a part continues the one stored before it. So each part can be checked by itself with the
-//! stored checksum of its predecessor, even if the predecessor is damaged.
+//! stored checksum of its predecessor, even if the predecessor is damaged. Pages follow from the table in the first
+//! parts, as far as that can be read.
 
 use super::{Gap, Rescue};
-use crate::LogPosition;
 use crate::format::{names, read_u32};
+use crate::pages::{FirstParts, PageError, PageReader, PageTable};
 use crate::recovery::OpenError;
 use crate::segment::memory_size;
-use crate::snapshot::{HEADER_SIZE, PART_HEADER_SIZE, TRAILER_SIZE, part_crc};
+use crate::snapshot::{HEADER_SIZE, PART_HEADER_SIZE, SnapshotHeader, TRAILER_SIZE, part_crc};
 use crate::storage::{self, Storage};
+use crate::{LogId, LogPosition};
 
 pub(super) fn read(
     storage: &dyn Storage,
     position: LogPosition,
+    log: Option<LogId>,
     rescue: &mut dyn Rescue,
 ) -> Result<Vec<Gap>, OpenError> {
     let name = names::snapshot(position.as_u64());
@@ -21,38 +24,107 @@ pub(super) fn read(
     let mut bytes = vec![0; memory_size(storage::len(&*file, &name)?)];
     let count = storage::read_at(&*file, &name, &mut bytes, 0)?;
     bytes.truncate(count);
-
-    let mut gaps = Vec::new();
-    let mut gap = |offset: usize, what: &str, rescue: &mut dyn Rescue| {
-        let gap = Gap {
-            file: name.clone(),
-            offset: offset as u64,
-            span: None,
-            what: what.to_owned(),
-        };
-        rescue.gap(&gap);
-        gaps.push(gap);
+    let mut gaps = Gaps {
+        rescue,
+        found: Vec::new(),
     };
+    let header = bytes.first_chunk().map(SnapshotHeader::decode);
+    let header = header.and_then(Result::ok);
+    let has_pages = header.map(|header| header.has_pages);
+    let table = read_parts((&name, position), &bytes, has_pages, &mut gaps);
+    let log = header.map(|header| header.log).or(log);
+    read_pages(storage, log.unwrap_or_default(), &table, &mut gaps)?;
+    if let Err(error) = gaps.rescue.snapshot_end() {
+        gaps.add(&name, 0, format!("what was read cannot be used: {error}"));
+    }
+    Ok(gaps.found)
+}
+
+/// The gaps that were found, and who learns of them.
+struct Gaps<'a> {
+    rescue: &'a mut dyn Rescue,
+    found: Vec<Gap>,
+}
+
+impl Gaps<'_> {
+    fn add(&mut self, file: &str, offset: u64, what: impl Into<String>) {
+        let gap = Gap {
+            file: file.to_owned(),
+            offset,
+            span: None,
+            what: what.into(),
+        };
+        self.rescue.gap(&gap);
+        self.found.push(gap);
+    }
+}
+
+/// Passes on the parts of the file that are whole. Returns what can be read of the table of pages. If nothing says whether
+/// there is one, the first part shows it.
+fn read_parts(
+    (name, position): (&str, LogPosition),
+    bytes: &[u8],
+    has_pages: Option<bool>,
+    gaps: &mut Gaps<'_>,
+) -> PageTable {
+    let mut first = has_pages.map(FirstParts::new);
     let mut at = HEADER_SIZE;
-    let mut before = crc_at(&bytes, HEADER_SIZE - 4);
+    let mut before = crc_at(bytes, HEADER_SIZE - 4);
     loop {
-        let Some(part) = Part::at(&bytes, at) else {
-            if !is_trailer(&bytes, at) {
-                gap(at, "the snapshot ends too early", rescue);
+        let offset = at as u64;
+        let Some(part) = Part::at(bytes, at) else {
+            if !is_trailer(bytes, at) {
+                gaps.add(name, offset, "the snapshot ends too early");
             }
-            return Ok(gaps);
+            return first.map(FirstParts::into_table).unwrap_or_default();
         };
         if part.is_whole(before) {
-            if let Err(error) = rescue.snapshot_part(part.bytes) {
-                gap(at, &format!("a part cannot be used: {error}"), rescue);
+            let can_be_first = FirstParts::can_be_first(part.bytes);
+            let first = first.get_or_insert_with(|| FirstParts::new(can_be_first));
+            let used = match first.take(part.bytes) {
+                Ok(true) => Ok(()),
+                Ok(false) => gaps.rescue.snapshot_part(part.bytes),
+                Err(what) => Err(what.into()),
+            };
+            if let Err(error) = used {
+                gaps.add(name, offset, format!("a part cannot be used: {error}"));
             }
             at += PART_HEADER_SIZE + part.bytes.len();
         } else {
-            gap(at, "a part does not match its checksum", rescue);
-            at = part.next(&bytes, at, position);
+            gaps.add(name, offset, "a part does not match its checksum");
+            let first = first.get_or_insert_with(|| FirstParts::new(true));
+            first.pass_over();
+            at = part.next(bytes, at, position);
         }
         before = part.crc;
     }
+}
+
+/// Passes on the pages of which a copy is whole.
+fn read_pages(
+    storage: &dyn Storage,
+    log: LogId,
+    table: &PageTable,
+    gaps: &mut Gaps<'_>,
+) -> Result<(), OpenError> {
+    let mut reader = PageReader::new(storage, log);
+    for page in table.pages() {
+        match reader.read(page.number, page.place) {
+            Ok(read) => {
+                let number = page.number;
+                if let Err(error) = gaps.rescue.snapshot_page(number, &read.content) {
+                    let (file, offset) = (page.place.file(), page.place.offset.into());
+                    gaps.add(&file, offset, format!("a page cannot be used: {error}"));
+                }
+            }
+            Err(PageError::Damaged(damage)) => {
+                let what = format!("{}, and so is its copy", damage.what);
+                gaps.add(&damage.file, damage.offset, what);
+            }
+            Err(PageError::Io(failure)) => return Err(failure.into()),
+        }
+    }
+    Ok(())
 }
 
 fn crc_at(bytes: &[u8], at: usize) -> u32 {

@@ -20,10 +20,11 @@ use super::Salvage;
 use crate::format::names::{self, Name};
 use crate::format::{SEGMENT_HEADER_BLOCK_SIZE, SegmentHeader, seal_again};
 use crate::inspect::damage_in;
+use crate::pages::{SnapshotContent, SnapshotForm};
 use crate::reader::records::RecordReader;
 use crate::recovery::OpenError;
 use crate::segment::{self, Salts, Segment, create_anew, memory_size};
-use crate::snapshot::{self, SnapshotContent, SnapshotError, SnapshotHeader};
+use crate::snapshot::{self, Parts, SnapshotError, SnapshotHeader};
 use crate::storage::{self, IoFailure, StorageFile};
 use crate::{BodyLocation, Epoch, LogId, LogOptions, LogPosition, ballast};
 
@@ -146,6 +147,22 @@ struct Work<'a> {
     needed: BTreeMap<String, Arc<Segment>>,
 }
 
+/// The parts of a whole snapshot.
+struct WholeParts<'a> {
+    count: usize,
+    content: &'a dyn SnapshotContent,
+}
+
+impl Parts for WholeParts<'_> {
+    fn count(&self) -> usize {
+        self.count
+    }
+
+    fn put(&self, index: usize, out: &mut Vec<u8>) {
+        self.content.put_part(index, out);
+    }
+}
+
 /// The files that are ready to be renamed.
 struct Prepared {
     /// Rewritten segments, by their final names.
@@ -181,8 +198,14 @@ impl Work<'_> {
             epoch: self.epoch(),
             part_count: 0,
             begins_anew: true,
+            has_pages: false,
         };
-        match snapshot::write(storage, header, content) {
+        let planned = content.plan(SnapshotForm::Whole);
+        let parts = WholeParts {
+            count: planned.parts,
+            content: &*content,
+        };
+        match snapshot::write(storage, header, &parts) {
             Ok(_) => Ok(prepared),
             Err(SnapshotError::Unfinished(failure) | SnapshotError::Unsure(failure)) => {
                 Err(failure)
@@ -266,7 +289,9 @@ impl Work<'_> {
         let snapshots = snapshots.map(|position| names::snapshot(position.as_u64()));
         let unreadable = salvage.unreadable.iter().cloned();
         let blank = salvage.blanks.iter().map(|blank| blank.name.clone());
-        for name in segments.chain(snapshots).chain(unreadable).chain(blank) {
+        let pages = salvage.pages.iter().cloned();
+        let others = unreadable.chain(blank).chain(pages);
+        for name in segments.chain(snapshots).chain(others) {
             if !self.needed.contains_key(&name) {
                 let aside = names::set_aside(self.repair, &name);
                 storage::rename(storage, &name, &aside)?;

@@ -166,6 +166,11 @@ impl IoFailure {
         is_no_descriptor(&self.source)
     }
 
+    /// Whether there is no such file.
+    pub fn is_not_found(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+
     /// Whether the cause was a full disk or an exhausted quota.
     pub fn is_no_space(&self) -> bool {
         matches!(

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use kew_log::{
-    BatchBuilder, BodyLocation, BoxError, Log, LogOptions, LogPosition, Replay, Storage,
+    BatchBuilder, BodyLocation, BoxError, Log, LogOptions, LogPosition, PageOptions, Replay,
+    Storage,
 };
 
 /// The manifest that belongs to it.
@@ -24,6 +25,7 @@ pub(crate) fn options() -> LogOptions {
         recycled_segments_max: 0,
         ballast_size_bytes: 0,
         recent_bytes_max: 1 << 10,
+        pages: PageOptions::default(),
     }
 }
 

@@ -33,6 +33,15 @@ fn copy(from: &dyn Storage, plan: &BackupPlan) -> MemoryStorage {
         }
         assert_eq!(check_file(&to, &segment.name(), segment.end).unwrap(), []);
     }
+    for pages in &plan.pages {
+        let name = pages.name();
+        copy_file(from, &to, &name, Some(pages.copied_bytes));
+        assert_eq!(check_file(&to, &name, plan.position).unwrap(), []);
+        assert_eq!(
+            identity(from, &name).unwrap(),
+            identity(&to, &name).unwrap()
+        );
+    }
     if let Some(name) = plan.snapshot_name() {
         copy_file(from, &to, &name, None);
         assert_eq!(check_file(&to, &name, plan.position).unwrap(), []);
@@ -63,7 +72,11 @@ fn check_copy(copy: &dyn Storage, position: LogPosition, expected: &Messages) {
 fn names(storage: &FaultyStorage) -> Vec<String> {
     let files = storage.files().into_iter().map(|(name, _)| name);
     files
-        .filter(|name| name.starts_with("segment-") || name.starts_with("snapshot-"))
+        .filter(|name| {
+            ["segment-", "snapshot-", "pages-"]
+                .iter()
+                .any(|kind| name.starts_with(kind))
+        })
         .collect()
 }
 
@@ -110,6 +123,7 @@ fn what_a_pin_held_is_removed_when_it_ends() {
     assert_eq!(node.log.backup_held_bytes(id), Some(0));
     let mut planned: Vec<_> = plan.segments.iter().map(|it| it.name()).collect();
     planned.extend(plan.snapshot_name());
+    planned.extend(plan.pages.iter().map(|it| it.name()));
     churn(&mut node, &mut told, 40);
     let there = names(&disk);
     assert!(planned.iter().all(|name| there.contains(name)));

@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use bytes::Bytes;
 use kew_log::{
     BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, Log, LogFailed, LogOptions,
-    LogPosition, OpenError, Recovery, Replay, Reservation, ReserveError, verify,
+    LogPosition, OpenError, PageContent, PageNumber, Recovery, Replay, Reservation, ReserveError,
+    verify,
 };
+
+use crate::paged::{Content, Marks, PAGES};
 
 /// Number and location of a message.
 const EVENT_SIZE: usize = 24;
@@ -26,6 +28,7 @@ pub(crate) fn small() -> LogOptions {
         recycled_segments_max: 2,
         ballast_size_bytes: 8 << 10,
         recent_bytes_max: 4 << 10,
+        pages: PAGES,
     }
 }
 
@@ -34,6 +37,7 @@ pub(crate) fn small() -> LogOptions {
 pub(crate) struct Messages {
     pub(crate) count: u64,
     pub(crate) live: VecDeque<(u64, BodyLocation)>,
+    marks: Marks,
 }
 
 impl Messages {
@@ -46,10 +50,12 @@ impl Messages {
         }
     }
 
-    fn parts(&self) -> Vec<Bytes> {
-        let mut parts = vec![Bytes::copy_from_slice(&self.count.to_le_bytes())];
-        parts.extend(self.live.iter().map(|(id, at)| encode(*id, *at).into()));
-        parts
+    fn content(&self) -> Content {
+        Content {
+            count: self.count,
+            live: self.live.iter().copied().collect(),
+            marks: self.marks.clone(),
+        }
     }
 }
 
@@ -67,6 +73,13 @@ impl Replay for Messages {
         Ok(())
     }
 
+    fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
+        let (id, location) = decode(content.group(0).unwrap());
+        self.live.push_back((id, location));
+        self.marks.set(id, page);
+        Ok(())
+    }
+
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
         let (id, location) = decode(event);
         assert_eq!(record, location.record, "a body lies with its event");
@@ -75,7 +88,7 @@ impl Replay for Messages {
     }
 }
 
-fn encode(id: u64, at: BodyLocation) -> Vec<u8> {
+pub(crate) fn encode(id: u64, at: BodyLocation) -> Vec<u8> {
     let mut bytes = id.to_le_bytes().to_vec();
     bytes.extend(at.record.as_u64().to_le_bytes());
     bytes.extend(at.offset.to_le_bytes());
@@ -289,7 +302,7 @@ impl Node {
             self.background()?;
         }
         let live = self.live_segments();
-        self.log.snapshot(self.messages.parts(), live).unwrap();
+        self.log.snapshot(self.messages.content(), live).unwrap();
         Ok(())
     }
 

@@ -290,6 +290,7 @@ impl Trial<'_> {
         } else if matches!(planned.fault, Fault::Enospc | Fault::Emfile)
             || played.was_warned
             || clients.unread() > 0
+            || played.host.tape().failed_page_reads() > 0
             || played.host.partition().unmoved_count() > 0
         {
             self.counts.harmless += 1;

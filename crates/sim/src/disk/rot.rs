@@ -51,10 +51,12 @@ pub struct RotCounts {
     pub misdirected_away: u64,
     /// Of all these, in the last acknowledged batches.
     pub in_last_batches: u64,
-    /// In segments, in snapshots, and in other files.
+    /// In segments, in snapshots, in page files, and in other files.
     pub in_segments: u64,
     /// See above.
     pub in_snapshots: u64,
+    /// See above.
+    pub in_pages: u64,
     /// See above.
     pub in_others: u64,
     /// The start was refused, and the damaged file named.
@@ -67,6 +69,8 @@ pub struct RotCounts {
     pub scrubbed: u64,
     /// Snapshots that were skipped for an older one.
     pub snapshots_passed_over: u64,
+    /// Pages that were read from their copy.
+    pub pages_from_copy: u64,
 }
 
 impl RotCounts {
@@ -83,12 +87,14 @@ impl RotCounts {
         self.in_last_batches += other.in_last_batches;
         self.in_segments += other.in_segments;
         self.in_snapshots += other.in_snapshots;
+        self.in_pages += other.in_pages;
         self.in_others += other.in_others;
         self.refused += other.refused;
         self.harmless += other.harmless;
         self.bodies += other.bodies;
         self.scrubbed += other.scrubbed;
         self.snapshots_passed_over += other.snapshots_passed_over;
+        self.pages_from_copy += other.pages_from_copy;
     }
 }
 
@@ -471,8 +477,12 @@ impl Closed {
             }
         };
         host.allow_damage();
-        let warned = host.recovery().warnings.len() as u64;
-        counts.snapshots_passed_over += warned;
+        let warned = |begin: &str| {
+            let warnings = host.recovery().warnings.iter();
+            warnings.filter(|it| it.starts_with(begin)).count() as u64
+        };
+        counts.snapshots_passed_over += warned("a snapshot was passed over");
+        counts.pages_from_copy += warned("a page was read from its copy");
         let spans: Vec<_> = host.partition().log().segments().collect();
         let closed = spans.iter().take(spans.len().saturating_sub(1));
         let closed: Vec<_> = closed
@@ -520,6 +530,7 @@ impl Closed {
         *match place.file.split('-').next() {
             Some("segment") => &mut counts.in_segments,
             Some("snapshot") => &mut counts.in_snapshots,
+            Some("pages") => &mut counts.in_pages,
             _ => &mut counts.in_others,
         } += 1;
     }

@@ -11,6 +11,7 @@ use super::host::{BEGINNING, Host};
 use super::step::{Step, create_queue, queue_name, send};
 use super::tape::Tape;
 use crate::checker::Violation;
+use crate::swarm::small_pages;
 
 /// A world, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +129,7 @@ impl Setting {
                 ballast_size_bytes: 32 * 1024,
                 // Most bodies are read from the disk.
                 recent_bytes_max: 2 * 1024,
+                pages: small_pages(),
                 ..LogOptions::default()
             },
             snapshot_after_bytes: u64::MAX,

@@ -47,6 +47,7 @@ struct Reel {
     has_changed: bool,
     calls: Vec<Call>,
     reused: u64,
+    failed_page_reads: u64,
     forks: Vec<Fork>,
 }
 
@@ -96,6 +97,13 @@ impl Tape {
     }
 }
 
+impl Tape {
+    /// How many reads of page files have failed. Each page has a copy, or is in memory.
+    pub(super) fn failed_page_reads(&self) -> u64 {
+        self.shared.reel().failed_page_reads
+    }
+}
+
 impl Shared {
     fn reel(&self) -> MutexGuard<'_, Reel> {
         self.reel.lock().unwrap_or_else(PoisonError::into_inner)
@@ -121,11 +129,20 @@ impl Shared {
         }
     }
 
-    fn handle(self: &Arc<Self>, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+    fn handle(self: &Arc<Self>, name: &str, file: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
         Arc::new(TapeFile {
             file,
+            has_pages: has_pages(name),
             shared: Arc::clone(self),
         })
+    }
+
+    /// Notes how a read went of a file that has pages, or not.
+    fn note_read<T>(&self, has_pages: bool, read: io::Result<T>) -> io::Result<T> {
+        if has_pages && read.is_err() {
+            self.reel().failed_page_reads += 1;
+        }
+        read
     }
 }
 
@@ -133,13 +150,14 @@ impl Storage for Tape {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.shared.before_change(Call::Create);
         let file = Disk(&self.shared.disk).create(name)?;
-        Ok(self.shared.handle(file))
+        Ok(self.shared.handle(name, file))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.shared.before_look(Call::Other);
-        let file = Disk(&self.shared.disk).open(name)?;
-        Ok(self.shared.handle(file))
+        let opened = Disk(&self.shared.disk).open(name);
+        let file = self.shared.note_read(has_pages(name), opened)?;
+        Ok(self.shared.handle(name, file))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -170,15 +188,21 @@ impl Storage for Tape {
     }
 }
 
+fn has_pages(name: &str) -> bool {
+    name.starts_with("pages-")
+}
+
 struct TapeFile {
     file: Arc<dyn StorageFile>,
+    has_pages: bool,
     shared: Arc<Shared>,
 }
 
 impl StorageFile for TapeFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.shared.before_look(Call::Read);
-        self.file.read_at(buffer, offset)
+        let read = self.file.read_at(buffer, offset);
+        self.shared.note_read(self.has_pages, read)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
@@ -193,6 +217,7 @@ impl StorageFile for TapeFile {
 
     fn len(&self) -> io::Result<u64> {
         self.shared.before_look(Call::Other);
-        self.file.len()
+        let length = self.file.len();
+        self.shared.note_read(self.has_pages, length)
     }
 }

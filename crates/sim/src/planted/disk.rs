@@ -24,7 +24,19 @@ pub(super) fn commit_not_synced() -> Hook {
         {
             *file = Arc::new(Unsynced {
                 file: Arc::clone(file),
-                is_commit: Arc::clone(&is_commit),
+                is_left_out: Arc::clone(&is_commit),
+            });
+        }
+    })
+}
+
+/// A snapshot names pages that are not synced.
+pub(super) fn pages_not_synced() -> Hook {
+    on(Seam::File, |(name, file): &mut Opened| {
+        if name.contains("pages-") {
+            *file = Arc::new(Unsynced {
+                file: Arc::clone(file),
+                is_left_out: Arc::new(AtomicBool::new(true)),
             });
         }
     })
@@ -85,7 +97,7 @@ impl StorageFile for Unmarked {
 
 struct Unsynced {
     file: Arc<dyn StorageFile>,
-    is_commit: Arc<AtomicBool>,
+    is_left_out: Arc<AtomicBool>,
 }
 
 impl StorageFile for Unsynced {
@@ -98,7 +110,7 @@ impl StorageFile for Unsynced {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        match self.is_commit.load(Ordering::Relaxed) {
+        match self.is_left_out.load(Ordering::Relaxed) {
             true => Ok(()),
             false => self.file.sync_data(),
         }

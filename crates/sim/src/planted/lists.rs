@@ -5,6 +5,7 @@ use kew_planted::Bug;
 use super::{Planted, bus, disk, door, history, lost, storage};
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
+const PAGES_NOT_SYNCED: Planted = Planted::seams("PagesNotSynced", disk::pages_not_synced);
 const SYNC_TRIED_AGAIN: Planted = Planted::seams("SyncTriedAgain", disk::sync_tried_again);
 const DIRECTORY_NOT_SYNCED: Planted =
     Planted::seams("DirectoryNotSynced", disk::directory_not_synced);
@@ -20,8 +21,9 @@ const LIVE_SEGMENT_RETIRED: Planted =
     Planted::seams("LiveSegmentRetired", history::live_segment_retired);
 
 /// Bugs below the partition, which the suites of the disk catch too.
-pub const BELOW_THE_PARTITION: [Planted; 10] = [
+pub const BELOW_THE_PARTITION: [Planted; 11] = [
     COMMIT_NOT_SYNCED,
+    PAGES_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
     DIRECTORY_NOT_SYNCED,
     FULL_DISK_IGNORED,
@@ -50,8 +52,9 @@ pub const CONTROLS: [Planted; 5] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 37] = [
+pub const OF_STORAGE: [Planted; 38] = [
     COMMIT_NOT_SYNCED,
+    PAGES_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
     DIRECTORY_NOT_SYNCED,
     FULL_DISK_IGNORED,

@@ -82,6 +82,7 @@ impl World {
         }
         self.check()?;
         self.damage_snapshot();
+        self.damage_page();
         self.reopen(last_segment)
     }
 
@@ -147,6 +148,29 @@ impl World {
             self.storage.flip(name, offset, 1 << (which >> 61));
             self.damaged_snapshots.push(name.clone());
             self.report.damaged_snapshots += 1;
+        }
+    }
+
+    /// Damages the first copy of a page, sometimes. The second one stays whole.
+    fn damage_page(&mut self) {
+        let Some(which) = self.faults.damage_page() else {
+            return;
+        };
+        let is_first = |name: &str| {
+            let number = name.strip_prefix("pages-").and_then(|it| it.parse().ok());
+            number.is_some_and(|number: u64| number.is_multiple_of(2))
+        };
+        let files = self.storage.files().into_iter();
+        let first: Vec<_> = files.filter(|(name, _)| is_first(name)).collect();
+        let size_bytes: u64 = first.iter().map(|(_, size_bytes)| size_bytes).sum();
+        let mut at = which % size_bytes.max(1);
+        for (name, size_bytes) in first {
+            if at < size_bytes {
+                self.trace.add("damage", &[at], &(&name, at));
+                self.storage.flip(&name, at, 1 << (which >> 61));
+                return;
+            }
+            at -= size_bytes;
         }
     }
 
@@ -221,8 +245,9 @@ impl World {
         rare.note_if(taken_back, Rare::RollTakenBack);
         let behind = recovery.snapshot.is_some() && recovery.events_replayed > 0;
         rare.note_if(behind, Rare::SnapshotReplayed);
-        let passed_over = recovery.warnings.iter().any(|it| it.contains("snapshot"));
-        rare.note_if(passed_over, Rare::SnapshotPassedOver);
+        let warns = |of: &str| recovery.warnings.iter().any(|it| it.starts_with(of));
+        rare.note_if(warns("a snapshot"), Rare::SnapshotPassedOver);
+        rare.note_if(warns("a page"), Rare::PageReadFromCopy);
         self.partition = partition;
         self.recycled_segments = 0;
         let reading = altered(Seam::Reading, self.reading);

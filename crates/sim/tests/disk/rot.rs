@@ -43,6 +43,8 @@ fn no_damage_goes_unnoticed() {
         counts.misdirected,
         counts.misdirected_away,
         counts.in_snapshots,
+        counts.in_pages,
+        counts.pages_from_copy,
         counts.refused,
         counts.harmless,
         counts.bodies,

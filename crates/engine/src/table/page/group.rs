@@ -1,0 +1,386 @@
+//! Messages of a run as columns: a group of a page, or the changes since a page was written.
+//!
+//! Decoding never panics, and takes memory for no more messages than a run has slots.
+
+use std::sync::Arc;
+
+use super::super::length::SLOTS_MAX;
+use super::super::record::{BodyEncoding, DeadLetterCause, MessageState, Record, Side};
+use super::Paged;
+use crate::vocabulary::codec::{
+    DecodeError, Reader, optional, put_optional, put_str, put_varint, unzigzag, zigzag,
+};
+use crate::vocabulary::column::{
+    column, column_u32, optional_column, put_column, put_optional_column,
+};
+use crate::vocabulary::elements::{location, put_location, sequence_number};
+use crate::vocabulary::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
+
+/// A message that is to be written.
+pub(in crate::table) type ToPage<'a> = (usize, &'a Record, Option<&'a Side>);
+
+/// Writes messages, in the order of their slots.
+pub(in crate::table) fn put_messages(out: &mut Vec<u8>, messages: &[ToPage<'_>]) {
+    put_varint(out, messages.len() as u64);
+    if messages.is_empty() {
+        return;
+    }
+    let mut values = Vec::with_capacity(messages.len());
+    let mut put = |out: &mut Vec<u8>, value: &dyn Fn(&Record) -> u64| {
+        values.clear();
+        values.extend(messages.iter().map(|(_, record, _)| value(record)));
+        put_column(out, &values);
+    };
+    put(out, &|it| it.enqueued_at.as_ms());
+    put(out, &|it| it.body.record);
+    put(out, &|it| it.body.offset.into());
+    put(out, &|it| it.body.length.into());
+    put(out, &|it| it.generation.as_u32().into());
+    put(out, &|it| it.deliveries.into());
+    put(out, &|it| it.session.into());
+    put(out, &|it| it.hops.into());
+    put(out, &|it| tags(it).into());
+    let slots: Vec<u64> = messages.iter().map(|(slot, ..)| *slot as u64).collect();
+    put_column(out, &slots);
+    put_optional_column(out, &lifetimes(messages));
+    put_optional_column(out, &ends(messages));
+    put_sides(out, messages);
+}
+
+/// How long each message lives, unless for ever.
+fn lifetimes(messages: &[ToPage<'_>]) -> Vec<Option<u64>> {
+    let records = messages.iter().map(|(_, record, _)| record);
+    let lives = records.map(|record| {
+        let (from, until) = (record.enqueued_at.as_ms(), record.expires_at);
+        (until != Timestamp::NEVER).then(|| zigzag(until.as_ms().wrapping_sub(from)))
+    });
+    lives.collect()
+}
+
+/// When each message's state ends, if ever.
+fn ends(messages: &[ToPage<'_>]) -> Vec<Option<u64>> {
+    let ends = messages.iter().map(|(_, record, _)| record.due_at);
+    ends.map(|at| (at != Timestamp::NEVER).then(|| at.as_ms()))
+        .collect()
+}
+
+/// Reads what [`put_messages`] wrote: messages with rising slots of a run.
+pub(in crate::table) fn messages(r: &mut Reader<'_>) -> Result<Vec<Paged>, DecodeError> {
+    let count = usize::try_from(r.varint()?).ok();
+    let count = count.filter(|count| *count <= SLOTS_MAX);
+    let count = count.ok_or_else(|| r.error("more messages than a run has"))?;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let columns = Columns::read(r, count)?;
+    let mut messages = Vec::with_capacity(count);
+    for (index, slot) in slots(r, count)?.into_iter().enumerate() {
+        let record = columns.record(index);
+        let record = record.ok_or_else(|| r.error("tags of a message that are not known"))?;
+        messages.push((slot, record, Side::default()));
+    }
+    let lifetimes = optional_column(r, count)?;
+    let ends = optional_column(r, count)?;
+    for ((_, record, _), (lifetime, end)) in messages.iter_mut().zip(lifetimes.iter().zip(ends)) {
+        if let Some(lifetime) = lifetime {
+            let from = record.enqueued_at.as_ms();
+            record.expires_at = Timestamp::from_ms(from.wrapping_add(unzigzag(*lifetime)));
+        }
+        record.due_at = end.map_or(Timestamp::NEVER, Timestamp::from_ms);
+    }
+    read_sides(r, &mut messages)?;
+    Ok(messages)
+}
+
+/// Columns that each message has a value in.
+struct Columns {
+    enqueued_at: Vec<u64>,
+    position: Vec<u64>,
+    offset: Vec<u32>,
+    length: Vec<u32>,
+    generation: Vec<u32>,
+    deliveries: Vec<u32>,
+    session: Vec<u32>,
+    hops: Vec<u32>,
+    tags: Vec<u32>,
+}
+
+impl Columns {
+    fn read(r: &mut Reader<'_>, count: usize) -> Result<Self, DecodeError> {
+        Ok(Self {
+            enqueued_at: column(r, count)?,
+            position: column(r, count)?,
+            offset: column_u32(r, count)?,
+            length: column_u32(r, count)?,
+            generation: column_u32(r, count)?,
+            deliveries: column_u32(r, count)?,
+            session: column_u32(r, count)?,
+            hops: column_u32(r, count)?,
+            tags: column_u32(r, count)?,
+        })
+    }
+
+    /// A message, but for its times. `None` if its tags are none.
+    fn record(&self, index: usize) -> Option<Record> {
+        let of = |column: &[u32]| column.get(index).copied();
+        let (state, cause, encoding) = untagged(of(&self.tags)?)?;
+        let body = BodyLocation {
+            record: *self.position.get(index)?,
+            offset: of(&self.offset)?,
+            length: of(&self.length)?,
+        };
+        let enqueued_at = Timestamp::from_ms(*self.enqueued_at.get(index)?);
+        Some(Record {
+            generation: LeaseGeneration::new(of(&self.generation)?),
+            deliveries: of(&self.deliveries)?,
+            session: of(&self.session)?,
+            hops: u8::try_from(of(&self.hops)?).ok()?,
+            state,
+            cause,
+            encoding,
+            ..Record::ready(enqueued_at, body)
+        })
+    }
+}
+
+fn slots(r: &mut Reader<'_>, count: usize) -> Result<Vec<usize>, DecodeError> {
+    let slots = column(r, count)?;
+    let rises = slots.is_sorted_by(|one, next| one < next);
+    let is_within = slots.last().is_none_or(|last| *last < SLOTS_MAX as u64);
+    if !rises || !is_within {
+        return Err(r.error("slots that do not rise, or are not those of a run"));
+    }
+    let slots = slots.into_iter().map(usize::try_from);
+    let slots = slots.collect::<Result<_, _>>();
+    slots.map_err(|_| r.error("slot out of range"))
+}
+
+/// A message's state, cause and encoding: three bits, three bits, and one.
+fn tags(record: &Record) -> u8 {
+    let state = match record.state {
+        MessageState::Ready => 0,
+        MessageState::Locked { deferred: false } => 1,
+        MessageState::Locked { deferred: true } => 2,
+        MessageState::Scheduled => 3,
+        MessageState::Deferred => 4,
+    };
+    let cause = match record.cause {
+        None => 0,
+        Some(DeadLetterCause::MaxDeliveryCountExceeded) => 1,
+        Some(DeadLetterCause::Expired) => 2,
+        Some(DeadLetterCause::MaxTransferHopCountExceeded) => 3,
+        Some(DeadLetterCause::SessionIdIsNull) => 4,
+        Some(DeadLetterCause::DestinationUnavailable) => 5,
+        Some(DeadLetterCause::ByReceiver) => 6,
+    };
+    let encoding = match record.encoding {
+        BodyEncoding::Text => 0,
+        BodyEncoding::Raw => 1,
+    };
+    state | cause << 3 | encoding << 6
+}
+
+fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEncoding)> {
+    let state = match tags & 7 {
+        0 => MessageState::Ready,
+        1 => MessageState::Locked { deferred: false },
+        2 => MessageState::Locked { deferred: true },
+        3 => MessageState::Scheduled,
+        4 => MessageState::Deferred,
+        _ => return None,
+    };
+    let cause = match tags >> 3 & 7 {
+        0 => None,
+        1 => Some(DeadLetterCause::MaxDeliveryCountExceeded),
+        2 => Some(DeadLetterCause::Expired),
+        3 => Some(DeadLetterCause::MaxTransferHopCountExceeded),
+        4 => Some(DeadLetterCause::SessionIdIsNull),
+        5 => Some(DeadLetterCause::DestinationUnavailable),
+        6 => Some(DeadLetterCause::ByReceiver),
+        _ => return None,
+    };
+    let encoding = match tags >> 6 {
+        0 => BodyEncoding::Text,
+        1 => BodyEncoding::Raw,
+        _ => return None,
+    };
+    Some((state, cause, encoding))
+}
+
+/// Writes what few messages have, each with its place among the messages.
+fn put_sides(out: &mut Vec<u8>, messages: &[ToPage<'_>]) {
+    let sides = messages.iter().enumerate();
+    let sides: Vec<(usize, &Side)> = sides
+        .filter_map(|(index, (.., side))| Some((index, (*side)?)))
+        .filter(|(_, side)| !side.is_empty())
+        .collect();
+    put_varint(out, sides.len() as u64);
+    for (index, side) in sides {
+        put_varint(out, index as u64);
+        let first_number = side.first_number.map(SequenceNumber::as_u64);
+        put_optional(out, first_number, put_varint);
+        put_optional(out, side.source.as_deref(), put_str);
+        put_varint(out, side.overlays.len() as u64);
+        for overlay in &side.overlays {
+            put_location(out, *overlay);
+        }
+    }
+}
+
+fn read_sides(r: &mut Reader<'_>, messages: &mut [Paged]) -> Result<(), DecodeError> {
+    // Dead letters of one queue share its name.
+    let mut source_before: Option<Arc<str>> = None;
+    for _ in 0..r.varint()? {
+        let index = usize::try_from(r.varint()?).ok();
+        let first_number = optional(r, sequence_number)?;
+        let source = optional(r, |r| r.str())?;
+        let source = source.map(|name| match &source_before {
+            Some(before) if **before == *name => Arc::clone(before),
+            Some(_) | None => name.into(),
+        });
+        let mut overlays = Vec::new();
+        for _ in 0..r.varint()? {
+            overlays.push(location(r)?);
+        }
+        let message = index.and_then(|index| messages.get_mut(index));
+        let Some((.., side)) = message else {
+            return Err(r.error("more of a message that is not there"));
+        };
+        source_before = source.clone().or(source_before);
+        *side = Side {
+            first_number,
+            source,
+            overlays,
+        };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at() -> impl Strategy<Value = BodyLocation> {
+        (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(record, offset, length)| {
+            BodyLocation {
+                record,
+                offset,
+                length,
+            }
+        })
+    }
+
+    fn time() -> impl Strategy<Value = Timestamp> {
+        prop_oneof![
+            2 => Just(u64::MAX),
+            3 => 1_700_000_000_000_u64..1_700_000_100_000,
+            1 => any::<u64>(),
+        ]
+        .prop_map(Timestamp::from_ms)
+    }
+
+    fn record() -> impl Strategy<Value = Record> {
+        let numbers = (any::<u32>(), 0_u32..4, 0_u32..9, any::<u8>(), 0_u32..128);
+        (time(), time(), time(), at(), numbers).prop_filter_map(
+            "tags that are none",
+            |(enqueued_at, expires_at, due_at, body, numbers)| {
+                let (generation, deliveries, session, hops, tags) = numbers;
+                let (state, cause, encoding) = untagged(tags)?;
+                Some(Record {
+                    expires_at,
+                    due_at,
+                    generation: LeaseGeneration::new(generation),
+                    deliveries,
+                    session,
+                    state,
+                    cause,
+                    encoding,
+                    hops,
+                    ..Record::ready(enqueued_at, body)
+                })
+            },
+        )
+    }
+
+    fn side() -> impl Strategy<Value = Side> {
+        let source = prop_oneof![Just(None), Just(Some("a")), Just(Some("queue"))];
+        let rare = (
+            prop::option::of(0_u64..1 << 40),
+            source,
+            prop::collection::vec(at(), 0..3),
+        );
+        let rare = rare.prop_map(|(first, source, overlays)| Side {
+            first_number: first.map(SequenceNumber::new),
+            source: source.map(Arc::from),
+            overlays,
+        });
+        prop_oneof![3 => Just(Side::default()), 1 => rare]
+    }
+
+    proptest! {
+        #[test]
+        fn messages_are_read_as_they_were_written(
+            slots in prop::collection::btree_map(0..SLOTS_MAX, (record(), side()), 0..80),
+        ) {
+            let all: Vec<Paged> = slots.into_iter().map(|(slot, (record, side))| (slot, record, side)).collect();
+            let mut out = Vec::new();
+            let to_page: Vec<ToPage<'_>> = all.iter().map(|(slot, record, side)| (*slot, record, Some(side))).collect();
+            put_messages(&mut out, &to_page);
+            let mut r = Reader::new(&out);
+            prop_assert_eq!(messages(&mut r)?, all);
+            prop_assert!(r.is_empty());
+            for cut in 0..out.len() {
+                prop_assert!(messages(&mut Reader::new(&out[..cut])).is_err());
+            }
+        }
+
+        #[test]
+        fn altered_bytes_are_messages_or_an_error(
+            count in 1_usize..40,
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let record = Record::ready(Timestamp::from_ms(9), BodyLocation { record: 4, offset: 5, length: 6 });
+            let side = Side { overlays: vec![record.body], ..Side::default() };
+            let all: Vec<ToPage<'_>> = (0..count).map(|slot| (2 * slot, &record, Some(&side))).collect();
+            let mut out = Vec::new();
+            put_messages(&mut out, &all);
+            for (at, byte) in flips {
+                let at = at.index(out.len());
+                out[at] = byte;
+            }
+            if let Ok(found) = messages(&mut Reader::new(&out)) {
+                prop_assert!(found.len() <= SLOTS_MAX);
+                prop_assert!(found.is_sorted_by(|one, next| one.0 < next.0));
+            }
+        }
+
+        #[test]
+        fn garbage_is_messages_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = messages(&mut Reader::new(&bytes));
+        }
+    }
+
+    #[test]
+    fn every_state_cause_and_encoding_has_tags() {
+        let known = (0..256).filter_map(|tags| Some((tags, untagged(tags)?)));
+        let mut count = 0;
+        for (expected, (state, cause, encoding)) in known {
+            let body = BodyLocation {
+                record: 0,
+                offset: 0,
+                length: 0,
+            };
+            let record = Record {
+                state,
+                cause,
+                encoding,
+                ..Record::ready(Timestamp::ZERO, body)
+            };
+            assert_eq!(u32::from(tags(&record)), expected);
+            count += 1;
+        }
+        assert_eq!(count, 5 * 7 * 2);
+    }
+}

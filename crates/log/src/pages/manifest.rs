@@ -1,0 +1,311 @@
+//! Manifests: snapshots that name pages.
+//!
+//! A manifest is a snapshot's file whose first parts are a table of pages. What is written each time lies in the file, as
+//! parts. What the last manifest has too is named again and not written. A snapshot without pages has no table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::table::{InPair, put_varint};
+use super::{
+    PageAppender, PageContent, PageDamage, PageError, PageNumber, PagePlace, PageReader, PageTable,
+};
+use crate::LogPosition;
+use crate::replay::BoxError;
+use crate::snapshot::{self, Parts, SnapshotError, SnapshotHeader};
+use crate::storage::{IoFailure, Storage};
+
+/// How many parts and pages a snapshot has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedSnapshot {
+    /// Parts that lie in its file. They are restored first.
+    pub parts: usize,
+    /// Pages.
+    pub pages: usize,
+}
+
+/// What a snapshot's file has itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotForm {
+    /// What is written each time. The rest lies in pages, and those that did not change are named where they lie.
+    Pages,
+    /// All of it, once. On a full disk: how much that takes, and what goes with it, does not depend on other snapshots.
+    Whole,
+}
+
+/// The content of a snapshot. The job that writes it asks for one piece after the other, so that no more than one is in
+/// memory as bytes.
+pub trait SnapshotContent: Send {
+    /// Plans the pieces. The same each time. A whole snapshot has no pages.
+    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot;
+
+    /// Appends the bytes of a part to an empty buffer. Called after the plan was made.
+    fn put_part(&self, index: usize, out: &mut Vec<u8>);
+
+    /// The page that has a piece's content already, if the newest snapshot names it.
+    fn page(&self, index: usize) -> Option<PageNumber>;
+
+    /// Makes the page of a piece.
+    fn put_page(&self, index: usize, page: &mut PageContent);
+
+    /// Notes the page that has a piece's content. Called when the snapshot is durable, and never for one that is not.
+    fn keep(&self, index: usize, page: PageNumber);
+}
+
+/// A snapshot without pages.
+impl SnapshotContent for Vec<Bytes> {
+    fn plan(&mut self, _: SnapshotForm) -> PlannedSnapshot {
+        PlannedSnapshot {
+            parts: self.len(),
+            pages: 0,
+        }
+    }
+
+    fn put_part(&self, index: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self[index]);
+    }
+
+    fn page(&self, _: usize) -> Option<PageNumber> {
+        None
+    }
+
+    fn put_page(&self, _: usize, _: &mut PageContent) {}
+
+    fn keep(&self, _: usize, _: PageNumber) {}
+}
+
+/// What is written, and what is there.
+#[derive(Debug)]
+pub(super) struct ManifestPlan<'a> {
+    /// Of the manifest, but for the number of its parts and whether there are pages.
+    pub(super) header: SnapshotHeader,
+    pub(super) form: SnapshotForm,
+    /// The pages that the newest manifest names.
+    pub(super) newest: &'a PageTable,
+    /// The pairs of files whose pages are to lie elsewhere, and how many bytes may be moved out of each for that.
+    pub(super) to_empty: &'a BTreeMap<u32, u64>,
+    /// Pairs with a damaged page: all of their pages are to lie elsewhere.
+    pub(super) damaged: &'a BTreeSet<u32>,
+}
+
+/// A manifest that is durable.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) table: PageTable,
+    /// The bytes of its pages in each pair of files, of one copy, and where the last one ends there.
+    pub(super) by_pair: BTreeMap<u32, InPair>,
+    /// The size of its file.
+    pub(super) size_bytes: u64,
+    /// What was written for it: its file, and both copies of new pages.
+    pub(super) written_bytes: u64,
+    /// The bytes of new pages, of one copy, without those that were only moved.
+    pub(super) new_bytes: u64,
+}
+
+/// Why a manifest cannot be read.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// The storage failed.
+    #[error(transparent)]
+    Io(IoFailure),
+    /// It, or both copies of a page of it, are not what was written.
+    #[error("{} is damaged at byte {}: {}", .0.file, .0.offset, .0.what)]
+    Damaged(PageDamage),
+    /// It is one of another log.
+    #[error("{0} is a snapshot of another log")]
+    OtherLog(String),
+    /// A newer Kew has written it.
+    #[error("{file} has format version {found}, which this version of Kew does not read")]
+    Newer {
+        /// The file.
+        file: String,
+        /// The version of its format.
+        found: u32,
+    },
+    /// What it has cannot be restored.
+    #[error("a part of the snapshot at {0} cannot be restored: {1}")]
+    Restore(LogPosition, BoxError),
+}
+
+impl From<IoFailure> for ManifestError {
+    fn from(failure: IoFailure) -> Self {
+        Self::Io(failure)
+    }
+}
+
+impl From<PageError> for ManifestError {
+    fn from(error: PageError) -> Self {
+        match error {
+            PageError::Io(failure) => Self::Io(failure),
+            PageError::Damaged(damage) => Self::Damaged(PageDamage {
+                what: format!("{}, and so is its copy", damage.what),
+                ..damage
+            }),
+        }
+    }
+}
+
+/// Writes a manifest, and the pages that it needs and that are not there. When this returns, all of it is durable, and
+/// the content has been told its pages.
+///
+/// If it fails before the manifest has its name, nothing is left of it but what it has appended to a pair of files that
+/// was there before.
+pub(super) fn write_manifest(
+    storage: &dyn Storage,
+    appender: &mut PageAppender,
+    plan: &ManifestPlan<'_>,
+    content: &mut dyn SnapshotContent,
+) -> Result<Written, SnapshotError> {
+    let first_new = appender.next_pair();
+    let written = try_write_manifest(storage, appender, plan, content);
+    if let Err(SnapshotError::Unfinished(_)) = &written {
+        appender.take_back(storage, first_new);
+    }
+    written
+}
+
+fn try_write_manifest(
+    storage: &dyn Storage,
+    appender: &mut PageAppender,
+    plan: &ManifestPlan<'_>,
+    content: &mut dyn SnapshotContent,
+) -> Result<Written, SnapshotError> {
+    let planned = content.plan(plan.form);
+    let appended_before = appender.appended_bytes();
+    let (table, new_bytes) = write_pages(storage, appender, plan, planned.pages, content)?;
+    appender.sync(storage)?;
+    let header = SnapshotHeader {
+        has_pages: planned.pages > 0,
+        ..plan.header
+    };
+    let first = match header.has_pages {
+        true => first_parts(&table, appender.next_number()),
+        false => Vec::new(),
+    };
+    let size_bytes = {
+        let file = ManifestFile {
+            first,
+            rest: planned.parts,
+            content: &*content,
+        };
+        snapshot::write(storage, header, &file)?
+    };
+    for (index, page) in table.pages().iter().enumerate() {
+        content.keep(index, page.number);
+    }
+    let appended_bytes = appender.appended_bytes() - appended_before;
+    Ok(Written {
+        by_pair: table.by_pair(),
+        table,
+        size_bytes,
+        written_bytes: size_bytes + 2 * appended_bytes,
+        new_bytes,
+    })
+}
+
+/// Writes the pages that are not there. Returns the bytes of those that are new, too.
+fn write_pages(
+    storage: &dyn Storage,
+    appender: &mut PageAppender,
+    plan: &ManifestPlan<'_>,
+    count: usize,
+    content: &dyn SnapshotContent,
+) -> Result<(PageTable, u64), SnapshotError> {
+    let places = plan.newest.places();
+    let mut copies = Copies {
+        reader: PageReader::new(storage, appender.identity()),
+        bytes_left: plan.to_empty.clone(),
+        plan,
+    };
+    let (mut table, mut page) = (PageTable::default(), PageContent::default());
+    let mut new_bytes = 0;
+    for index in 0..count {
+        let kept = content.page(index);
+        let known = kept.and_then(|number| Some((number, *places.get(&number)?)));
+        let known = match known {
+            Some((number, place)) => copies.place(storage, appender, number, place)?,
+            None => None,
+        };
+        let (number, place) = match known {
+            Some(known) => known,
+            None => {
+                content.put_page(index, &mut page);
+                let (number, place) = appender.append(storage, plan.header.position, &page)?;
+                new_bytes += u64::from(place.size_bytes);
+                (number, place)
+            }
+        };
+        table.push(number, place);
+    }
+    Ok((table, new_bytes))
+}
+
+/// Copies pages out of files that are to be emptied.
+struct Copies<'a> {
+    reader: PageReader<'a>,
+    /// How much may still be moved out of each pair that is to be emptied.
+    bytes_left: BTreeMap<u32, u64>,
+    plan: &'a ManifestPlan<'a>,
+}
+
+impl Copies<'_> {
+    /// Where a page lies that is there: in its place, or in a new one. `None` if it cannot be copied because it cannot be
+    /// read, and is to be made again.
+    fn place(
+        &mut self,
+        storage: &dyn Storage,
+        appender: &mut PageAppender,
+        number: PageNumber,
+        place: PagePlace,
+    ) -> Result<Option<(PageNumber, PagePlace)>, SnapshotError> {
+        let size_bytes = u64::from(place.size_bytes);
+        let is_damaged = self.plan.damaged.contains(&place.pair);
+        let bytes_left = self.bytes_left.get_mut(&place.pair);
+        let bytes_left = bytes_left.filter(|left| size_bytes <= **left);
+        if !is_damaged && bytes_left.is_none() {
+            return Ok(Some((number, place)));
+        }
+        let read = match self.reader.read(number, place) {
+            Ok(read) => read,
+            Err(PageError::Io(failure)) if failure.is_no_descriptor() => return Err(failure.into()),
+            // A bad sector is damage, too.
+            Err(PageError::Io(_) | PageError::Damaged(_)) => return Ok(None),
+        };
+        if let Some(left) = bytes_left {
+            *left -= size_bytes;
+        }
+        let copied = appender.append_as(storage, number, read.position, &read.content)?;
+        Ok(Some((number, copied)))
+    }
+}
+
+/// The parts before the content's: how many of them there are and the number of the next page, then the table.
+fn first_parts(table: &PageTable, next: PageNumber) -> Vec<Vec<u8>> {
+    let of_table = table.parts();
+    let mut first = Vec::new();
+    put_varint(&mut first, of_table.len() as u64);
+    put_varint(&mut first, next.as_u64());
+    std::iter::once(first).chain(of_table).collect()
+}
+
+/// A manifest's file as the parts of a snapshot.
+struct ManifestFile<'a> {
+    first: Vec<Vec<u8>>,
+    rest: usize,
+    content: &'a dyn SnapshotContent,
+}
+
+impl Parts for ManifestFile<'_> {
+    fn count(&self) -> usize {
+        self.first.len() + self.rest
+    }
+
+    fn put(&self, index: usize, out: &mut Vec<u8>) {
+        match self.first.get(index) {
+            Some(part) => out.extend_from_slice(part),
+            None => self.content.put_part(index - self.first.len(), out),
+        }
+    }
+}

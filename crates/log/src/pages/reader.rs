@@ -1,0 +1,415 @@
+//! Reads pages, from the second copy if the first one is damaged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::format::{
+    BLOCK_SIZE, Copy, FILE_HEADER_SIZE, FileHeader, GroupHeader, PAGE_HEADER_SIZE, PageHeader,
+    Seal, header_size_in, is_group, name,
+};
+use super::{PageContent, PageNumber, PagePlace};
+use crate::Damage;
+use crate::format::{FormatError, names};
+use crate::segment::memory_size;
+use crate::storage::{self, IoFailure, Storage, StorageFile};
+use crate::{LogId, LogPosition};
+
+/// So many files are open at most: one of each pair that a state of 2 GiB needs.
+const OPEN_MAX: usize = 32;
+
+/// So many damaged places are noted of a file. Which files are damaged is always noted.
+pub(crate) const NOTED_MAX: usize = 100;
+
+/// Where a copy of a page is not what was written, and what is wrong there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageDamage {
+    /// The file.
+    pub file: String,
+    /// Where the page begins in it.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Why a page cannot be read.
+#[derive(Debug, Error)]
+pub enum PageError {
+    /// The storage failed. The page may be whole.
+    #[error(transparent)]
+    Io(#[from] IoFailure),
+    /// Both copies are damaged.
+    #[error("{} is damaged at byte {}, and so is its copy: {}", .0.file, .0.offset, .0.what)]
+    Damaged(PageDamage),
+}
+
+/// A page that was read.
+#[derive(Debug)]
+pub struct ReadPage {
+    /// The position of the snapshot that wrote it.
+    pub position: LogPosition,
+    /// What is in it.
+    pub content: PageContent,
+}
+
+/// Reads pages of one log. It keeps a few files open, and notes the copies that are damaged.
+pub struct PageReader<'a> {
+    storage: &'a dyn Storage,
+    identity: LogId,
+    open: BTreeMap<String, OpenFile>,
+    /// Whether what is read must come from the disk, and not from memory, where the bytes may be better.
+    is_from_disk: bool,
+    damage: Vec<PageDamage>,
+    /// Where damage is noted, by file.
+    noted: BTreeMap<String, BTreeSet<u64>>,
+    /// Files of which no page can be read, and why.
+    lost: BTreeMap<String, FormatError>,
+}
+
+#[derive(Clone)]
+struct OpenFile {
+    file: Arc<dyn StorageFile>,
+    size_bytes: u64,
+    salt: u64,
+}
+
+/// Why a copy cannot be read.
+enum CopyError {
+    Io(IoFailure),
+    Damaged(FormatError),
+}
+
+impl From<IoFailure> for CopyError {
+    fn from(failure: IoFailure) -> Self {
+        Self::Io(failure)
+    }
+}
+
+impl From<FormatError> for CopyError {
+    fn from(error: FormatError) -> Self {
+        Self::Damaged(error)
+    }
+}
+
+/// A copy of a page.
+struct At<'a> {
+    file: OpenFile,
+    name: &'a str,
+    seal: Seal,
+    place: PagePlace,
+}
+
+impl<'a> PageReader<'a> {
+    /// A reader of the pages of this log.
+    pub fn new(storage: &'a dyn Storage, identity: LogId) -> Self {
+        Self {
+            storage,
+            identity,
+            open: BTreeMap::new(),
+            is_from_disk: false,
+            damage: Vec::new(),
+            noted: BTreeMap::new(),
+            lost: BTreeMap::new(),
+        }
+    }
+
+    /// The same, for what is on the disk.
+    pub(crate) fn from_disk(storage: &'a dyn Storage, identity: LogId) -> Self {
+        Self {
+            is_from_disk: true,
+            ..Self::new(storage, identity)
+        }
+    }
+
+    /// Where damage was found: each place once, at most 100 of a file. What is wrong with a file as a whole is at its
+    /// byte 0.
+    pub fn damage(&self) -> &[PageDamage] {
+        &self.damage
+    }
+
+    /// Reads a page.
+    pub fn read(&mut self, number: PageNumber, place: PagePlace) -> Result<ReadPage, PageError> {
+        self.read_either(place, |copy| copy.read(number))
+    }
+
+    /// Reads one group of a page, and no other.
+    pub fn read_group(
+        &mut self,
+        number: PageNumber,
+        place: PagePlace,
+        index: usize,
+    ) -> Result<Vec<u8>, PageError> {
+        self.read_either(place, |copy| copy.read_group(number, index))
+    }
+
+    /// Reads both copies of a page. Returns how many are whole; what is damaged, or cannot be read, is noted. Fails if no
+    /// descriptor is left.
+    pub fn verify(&mut self, number: PageNumber, place: PagePlace) -> Result<usize, IoFailure> {
+        let mut whole = 0;
+        for copy in Copy::BOTH {
+            match self.read_copy(place, copy, &|copy: At<'_>| copy.read(number)) {
+                Ok(_) => whole += 1,
+                Err(CopyError::Io(failure)) if failure.is_no_descriptor() => return Err(failure),
+                Err(CopyError::Io(failure)) => self.note_page(place, copy, failure.to_string()),
+                Err(CopyError::Damaged(error)) => self.note_copy(place, copy, &error),
+            }
+        }
+        Ok(whole)
+    }
+
+    /// A failed read of one copy does not matter if the other one is whole: it is a bad sector, perhaps, and is noted like
+    /// damage. If the other one is damaged, the failure comes first: the copy that could not be read may be whole.
+    fn read_either<T>(
+        &mut self,
+        place: PagePlace,
+        read: impl Fn(At<'_>) -> Result<T, CopyError>,
+    ) -> Result<T, PageError> {
+        let mut failed: Option<(Copy, IoFailure)> = None;
+        let mut damaged: Option<(Copy, FormatError)> = None;
+        for copy in Copy::BOTH {
+            match self.read_copy(place, copy, &read) {
+                Ok(found) => {
+                    let lasting = failed.filter(|(_, failure)| !failure.is_no_descriptor());
+                    if let Some((copy, failure)) = lasting {
+                        self.note_page(place, copy, failure.to_string());
+                    }
+                    return Ok(found);
+                }
+                Err(CopyError::Io(failure)) => failed = failed.or(Some((copy, failure))),
+                Err(CopyError::Damaged(error)) => {
+                    self.note_copy(place, copy, &error);
+                    damaged = Some((copy, error));
+                }
+            }
+        }
+        match (failed, damaged) {
+            (Some((_, failure)), _) => Err(failure.into()),
+            (None, Some((copy, error))) => Err(PageError::Damaged(PageDamage {
+                file: name(place.pair, copy),
+                offset: place.offset.into(),
+                what: error.to_string(),
+            })),
+            (None, None) => unreachable!("a copy is read, damaged, or not readable"),
+        }
+    }
+
+    fn note_page(&mut self, place: PagePlace, copy: Copy, what: String) {
+        self.note(name(place.pair, copy), place.offset.into(), what);
+    }
+
+    /// What is wrong with a file as a whole is noted already.
+    fn note_copy(&mut self, place: PagePlace, copy: Copy, error: &FormatError) {
+        if !self.lost.contains_key(&name(place.pair, copy)) {
+            self.note_page(place, copy, error.to_string());
+        }
+    }
+
+    fn note(&mut self, file: String, offset: u64, what: String) {
+        let noted = self.noted.entry(file.clone()).or_default();
+        if noted.len() < NOTED_MAX && noted.insert(offset) {
+            self.damage.push(PageDamage { file, offset, what });
+        }
+    }
+
+    fn read_copy<T>(
+        &mut self,
+        place: PagePlace,
+        copy: Copy,
+        read: &impl Fn(At<'_>) -> Result<T, CopyError>,
+    ) -> Result<T, CopyError> {
+        let name = name(place.pair, copy);
+        let file = self.open(&name, place.pair, copy)?;
+        let end = u64::from(place.offset) + u64::from(place.size_bytes);
+        if self.is_from_disk {
+            file.file
+                .forget_cached(place.offset.into(), place.size_bytes.into());
+        }
+        if end > file.size_bytes {
+            return Err(FormatError::Damaged("the page file ends before the page").into());
+        }
+        read(At {
+            seal: Seal::new(file.salt, place.pair, place.offset),
+            file,
+            name: &name,
+            place,
+        })
+    }
+
+    fn open(&mut self, name: &str, pair: u32, copy: Copy) -> Result<OpenFile, CopyError> {
+        if let Some(open) = self.open.get(name) {
+            return Ok(open.clone());
+        }
+        if let Some(lost) = self.lost.get(name) {
+            return Err(lost.clone().into());
+        }
+        match self.open_anew(name, pair, copy) {
+            Ok(open) => {
+                if self.open.len() >= OPEN_MAX {
+                    self.open.pop_first();
+                }
+                self.open.insert(name.to_owned(), open.clone());
+                Ok(open)
+            }
+            Err(CopyError::Damaged(error)) => {
+                self.note(name.to_owned(), 0, error.to_string());
+                self.lost.insert(name.to_owned(), error.clone());
+                Err(error.into())
+            }
+            Err(failed @ CopyError::Io(_)) => Err(failed),
+        }
+    }
+
+    /// Both files of a pair have the same salt, and a header has nothing else that is needed to read pages. So a damaged one
+    /// costs nothing while the other one is whole.
+    fn open_anew(&mut self, name: &str, pair: u32, copy: Copy) -> Result<OpenFile, CopyError> {
+        let (file, header) = self.header(name, pair, copy)?;
+        let salt = match header {
+            Ok(header) => header.salt,
+            Err(error @ FormatError::Newer(_)) => return Err(error.into()),
+            Err(error) => {
+                let other = copy.other();
+                let of_other = self.header(&super::format::name(pair, other), pair, other);
+                let Ok((_, Ok(header))) = of_other else {
+                    return Err(error.into());
+                };
+                self.note(name.to_owned(), 0, error.to_string());
+                header.salt
+            }
+        };
+        Ok(OpenFile {
+            size_bytes: storage::len(&*file, name)?,
+            salt,
+            file,
+        })
+    }
+
+    /// Opens a file and reads its header.
+    fn header(
+        &self,
+        name: &str,
+        pair: u32,
+        copy: Copy,
+    ) -> Result<(Arc<dyn StorageFile>, Result<FileHeader, FormatError>), CopyError> {
+        let file = match storage::open(self.storage, name) {
+            Err(failure) if failure.is_not_found() => {
+                return Err(FormatError::Damaged("the page file is missing").into());
+            }
+            opened => opened?,
+        };
+        if self.is_from_disk {
+            file.forget_cached(0, BLOCK_SIZE.into());
+        }
+        let header = header_of(&*file, name)?;
+        if let Ok(header) = &header
+            && (header.identity != self.identity || header.number != copy.file_of(pair))
+        {
+            let what = "the page file is one of another log, or another one";
+            return Err(FormatError::Damaged(what).into());
+        }
+        Ok((file, header))
+    }
+}
+
+/// The header of a file of pages.
+fn header_of(
+    file: &dyn StorageFile,
+    name: &str,
+) -> Result<Result<FileHeader, FormatError>, IoFailure> {
+    let mut bytes = [0; FILE_HEADER_SIZE];
+    Ok(match storage::read_at(file, name, &mut bytes, 0)? {
+        FILE_HEADER_SIZE => FileHeader::decode(&bytes),
+        _ => Err(FormatError::Damaged("the page file has no header")),
+    })
+}
+
+/// What is wrong with the header of a file of pages, if anything is.
+pub(crate) fn header_damage(
+    storage: &dyn Storage,
+    name: &str,
+) -> Result<Option<Damage>, IoFailure> {
+    let file = storage::open(storage, name)?;
+    let what = match header_of(&*file, name)? {
+        Ok(header) if names::pages(header.number) == name => return Ok(None),
+        Ok(_) => "the page file is another one".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Ok(Some(Damage {
+        file: name.to_owned(),
+        offset: 0,
+        what,
+    }))
+}
+
+impl At<'_> {
+    fn read(self, number: PageNumber) -> Result<ReadPage, CopyError> {
+        let bytes = self.bytes(0, self.place.size_bytes)?;
+        let first = bytes.first_chunk::<PAGE_HEADER_SIZE>();
+        let header_size = first.and_then(|first| header_size_in(first, bytes.len()));
+        let header = header_size.and_then(|size| bytes.get(..size));
+        let header = self.header(number, header.unwrap_or_default())?;
+        let mut content = PageContent::new(header.kind);
+        for (index, group) in header.groups.iter().enumerate() {
+            let bytes = bytes.get(group.start..group.end).unwrap_or_default();
+            let bytes = self.group(index, *group, bytes)?;
+            content.add_group(|out| out.extend_from_slice(bytes));
+        }
+        Ok(ReadPage {
+            position: header.position,
+            content,
+        })
+    }
+
+    fn read_group(self, number: PageNumber, index: usize) -> Result<Vec<u8>, CopyError> {
+        let size = memory_size(self.place.size_bytes.into());
+        let first = self.bytes(0, as_u32(PAGE_HEADER_SIZE.min(size)))?;
+        let first = first.first_chunk::<PAGE_HEADER_SIZE>();
+        let header_size = first.and_then(|first| header_size_in(first, size));
+        let header = self.bytes(0, as_u32(header_size.unwrap_or_default()))?;
+        let header = self.header(number, &header)?;
+        let group = header.groups.get(index).copied();
+        let group = group.ok_or(FormatError::Damaged("the page has no such group"))?;
+        let bytes = self.bytes(as_u32(group.start), as_u32(group.end - group.start))?;
+        self.group(index, group, &bytes)?;
+        Ok(bytes)
+    }
+
+    fn header(&self, number: PageNumber, bytes: &[u8]) -> Result<PageHeader, FormatError> {
+        let size = memory_size(self.place.size_bytes.into());
+        let header = PageHeader::decode(self.seal, bytes, size)?;
+        if header.number != number {
+            return Err(FormatError::Damaged("the page is another one"));
+        }
+        Ok(header)
+    }
+
+    fn group<'b>(
+        &self,
+        index: usize,
+        header: GroupHeader,
+        bytes: &'b [u8],
+    ) -> Result<&'b [u8], FormatError> {
+        match is_group(self.seal, index, header, bytes) {
+            true => Ok(bytes),
+            false => Err(FormatError::Damaged(
+                "a group of a page does not match its checksum",
+            )),
+        }
+    }
+
+    /// Bytes of the page. The file has them.
+    fn bytes(&self, from: u32, size_bytes: u32) -> Result<Vec<u8>, CopyError> {
+        let mut bytes = vec![0; memory_size(size_bytes.into())];
+        let offset = u64::from(self.place.offset) + u64::from(from);
+        let count = storage::read_at(&*self.file.file, self.name, &mut bytes, offset)?;
+        match count == bytes.len() {
+            true => Ok(bytes),
+            false => Err(FormatError::Damaged("the page file ends before the page").into()),
+        }
+    }
+}
+
+/// A size within a page, whose whole size has 32 bits.
+fn as_u32(size: usize) -> u32 {
+    u32::try_from(size).expect("a part of a page is not longer than the page")
+}

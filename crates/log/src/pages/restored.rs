@@ -1,0 +1,238 @@
+//! Reads manifests: the parts of a file, then its pages in the order of the table.
+
+use super::table::Varints;
+use super::{ManifestError, PageContent, PageDamage, PageNumber, PageReader, PageTable};
+use crate::format::{FormatError, names};
+use crate::replay::{BoxError, Replay};
+use crate::snapshot::{PartReader, ReadError, SnapshotHeader};
+use crate::storage::Storage;
+use crate::{LogId, LogPosition};
+
+/// A piece of a manifest, as it is restored.
+#[derive(Debug)]
+pub enum Restored<'a> {
+    /// A part of its file.
+    Part(&'a [u8]),
+    /// A page.
+    Page(PageNumber, &'a PageContent),
+}
+
+/// What was read of a manifest.
+#[derive(Debug)]
+pub struct ReadManifest {
+    pub(crate) header: SnapshotHeader,
+    /// Its pages.
+    pub table: PageTable,
+    /// No kept page has this number or a higher one.
+    pub next_number: PageNumber,
+    /// Damaged copies of its pages. The other copies are whole.
+    pub damage: Vec<PageDamage>,
+}
+
+/// Reads a manifest, or a snapshot without pages, and passes on its pieces. It is whole only if this returns without an
+/// error; what was passed on before an error must be discarded.
+pub fn read_manifest(
+    storage: &dyn Storage,
+    identity: LogId,
+    position: LogPosition,
+    restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
+) -> Result<ReadManifest, ManifestError> {
+    read_pieces(storage, position, Some(identity), restore)
+}
+
+/// Reads a snapshot and replays it. `None` accepts one of any log.
+pub(crate) fn replay_manifest(
+    storage: &dyn Storage,
+    position: LogPosition,
+    log: Option<LogId>,
+    replay: &mut dyn Replay,
+) -> Result<ReadManifest, ManifestError> {
+    let read = read_pieces(storage, position, log, &mut |restored| match restored {
+        Restored::Part(part) => replay.snapshot_part(part),
+        Restored::Page(number, content) => replay.snapshot_page(number, content),
+    })?;
+    let ended = replay.snapshot_end();
+    ended.map_err(|error| ManifestError::Restore(position, error))?;
+    Ok(read)
+}
+
+/// Reads the table of a manifest that is kept, and not its pages.
+pub fn read_table(
+    storage: &dyn Storage,
+    position: LogPosition,
+) -> Result<ReadManifest, ManifestError> {
+    let parts = open(storage, position)?;
+    if !parts.header().has_pages {
+        return Ok(ReadManifest {
+            header: parts.header(),
+            table: PageTable::default(),
+            next_number: PageNumber::default(),
+            damage: Vec::new(),
+        });
+    }
+    read_parts(parts, position, &mut |_| Ok(()))
+}
+
+/// Reads all of a snapshot's file, and not its pages.
+pub(crate) fn read_file(
+    storage: &dyn Storage,
+    position: LogPosition,
+) -> Result<ReadManifest, ManifestError> {
+    read_parts(open(storage, position)?, position, &mut |_| Ok(()))
+}
+
+fn read_pieces(
+    storage: &dyn Storage,
+    position: LogPosition,
+    log: Option<LogId>,
+    restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
+) -> Result<ReadManifest, ManifestError> {
+    let mut read = read_parts(open(storage, position)?, position, restore)?;
+    if log.is_some_and(|log| log != read.header.log) {
+        return Err(ManifestError::OtherLog(names::snapshot(position.as_u64())));
+    }
+    let mut reader = PageReader::new(storage, read.header.log);
+    for page in read.table.pages() {
+        let content = reader.read(page.number, page.place)?.content;
+        restore(Restored::Page(page.number, &content))
+            .map_err(|error| ManifestError::Restore(position, error))?;
+    }
+    read.damage.extend_from_slice(reader.damage());
+    Ok(read)
+}
+
+fn open(storage: &dyn Storage, position: LogPosition) -> Result<PartReader, ManifestError> {
+    PartReader::open(storage, position).map_err(|error| failed(position, error))
+}
+
+fn failed(position: LogPosition, error: ReadError) -> ManifestError {
+    let file = names::snapshot(position.as_u64());
+    match error {
+        ReadError::Io(failure) => ManifestError::Io(failure),
+        ReadError::Format(_, FormatError::Newer(found)) => ManifestError::Newer { file, found },
+        ReadError::Format(offset, error @ FormatError::Damaged(_)) => {
+            ManifestError::Damaged(PageDamage {
+                file,
+                offset,
+                what: error.to_string(),
+            })
+        }
+    }
+}
+
+/// Reads the file alone, and passes on its parts.
+fn read_parts(
+    mut parts: PartReader,
+    position: LogPosition,
+    restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
+) -> Result<ReadManifest, ManifestError> {
+    let damaged = |offset: u64, what: &'static str| {
+        failed(
+            position,
+            ReadError::Format(offset, FormatError::Damaged(what)),
+        )
+    };
+    let header = parts.header();
+    let mut first = FirstParts::new(header.has_pages);
+    loop {
+        let at = parts.offset();
+        let part = parts.next_part().map_err(|error| failed(position, error))?;
+        let Some(part) = part else {
+            break;
+        };
+        if !first.take(part).map_err(|what| damaged(at, what))? {
+            restore(Restored::Part(part))
+                .map_err(|error| ManifestError::Restore(position, error))?;
+        }
+    }
+    match first.missing {
+        Some(0) => Ok(ReadManifest {
+            header,
+            table: first.table,
+            next_number: first.next_number,
+            damage: Vec::new(),
+        }),
+        Some(_) | None => Err(damaged(0, "the table of pages is not whole")),
+    }
+}
+
+/// No log has so many pages: a higher number is none that was counted up to.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
+/// Reads the table, as its parts come.
+pub(crate) struct FirstParts {
+    /// The parts of the table that are missing. `None` before the first part.
+    missing: Option<u64>,
+    table: PageTable,
+    next_number: PageNumber,
+}
+
+impl FirstParts {
+    pub(crate) fn new(has_pages: bool) -> Self {
+        Self {
+            missing: (!has_pages).then_some(0),
+            table: PageTable::default(),
+            next_number: PageNumber::default(),
+        }
+    }
+
+    /// Whether a part can be the one before a table.
+    pub(crate) fn can_be_first(part: &[u8]) -> bool {
+        let mut r = Varints(part);
+        r.next().is_some() && r.next().is_some() && r.0.is_empty()
+    }
+
+    /// Returns whether it was one of the table's.
+    pub(crate) fn take(&mut self, part: &[u8]) -> Result<bool, &'static str> {
+        match self.missing {
+            None => {
+                let mut r = Varints(part);
+                let both = r.next().zip(r.next());
+                let (count, next) = both.ok_or("the manifest does not say what it names")?;
+                if next > NUMBER_MAX {
+                    return Err("the manifest's next page has too high a number");
+                }
+                self.missing = Some(count);
+                self.next_number = PageNumber::new(next);
+                Ok(true)
+            }
+            Some(0) => Ok(false),
+            Some(count) => {
+                self.table.add_part(part)?;
+                self.missing = Some(count - 1);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Passes over a part that cannot be read. Without the first one nothing says how many belong to the table: then the
+    /// table is lost, and what follows are other parts, of which some cannot be used.
+    pub(crate) fn pass_over(&mut self) {
+        self.missing = Some(self.missing.map_or(0, |count| count.saturating_sub(1)));
+    }
+
+    /// The pages of what was read of the table.
+    pub(crate) fn into_table(self) -> PageTable {
+        self.table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::put_varint;
+    use super::*;
+
+    #[test]
+    fn a_number_that_none_can_follow_is_refused() {
+        for (next, is_taken) in [
+            (NUMBER_MAX, true),
+            (NUMBER_MAX + 1, false),
+            (u64::MAX, false),
+        ] {
+            let mut part = Vec::new();
+            put_varint(&mut part, 0);
+            put_varint(&mut part, next);
+            assert_eq!(FirstParts::new(true).take(&part).is_ok(), is_taken);
+        }
+    }
+}
