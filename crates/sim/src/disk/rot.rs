@@ -482,7 +482,7 @@ impl Closed {
             warnings.filter(|it| it.starts_with(begin)).count() as u64
         };
         counts.snapshots_passed_over += warned("a snapshot was passed over");
-        counts.pages_from_copy += warned("a page was read from its copy");
+        counts.pages_from_copy += warned("what is damaged was read from its copy");
         let spans: Vec<_> = host.partition().log().segments().collect();
         let closed = spans.iter().take(spans.len().saturating_sub(1));
         let closed: Vec<_> = closed

@@ -247,7 +247,7 @@ impl World {
         rare.note_if(behind, Rare::SnapshotReplayed);
         let warns = |of: &str| recovery.warnings.iter().any(|it| it.starts_with(of));
         rare.note_if(warns("a snapshot"), Rare::SnapshotPassedOver);
-        rare.note_if(warns("a page"), Rare::PageReadFromCopy);
+        rare.note_if(warns("what is damaged was read from its copy"), Rare::PageReadFromCopy);
         self.partition = partition;
         self.recycled_segments = 0;
         let reading = altered(Seam::Reading, self.reading);
