@@ -25,7 +25,7 @@ pub enum Seam {
     Replayed,
     /// In the broker, the segments to keep for a snapshot that begins.
     SnapshotBegun,
-    /// In the broker, a snapshot on its way to the log: other parts than its own, or `None`.
+    /// In the broker, the content of a snapshot on its way to the log, as a `Box<dyn SnapshotContent>`.
     Snapshot,
     /// In the simulation, a `Command` on its way to the partition, with its number.
     Asked,
@@ -39,6 +39,8 @@ pub enum Seam {
     Share,
     /// In the simulation, a file of the disk under its name.
     File,
+    /// In the simulation, the disk and the name that a file was just given by renaming it.
+    Renamed,
     /// In the simulation, whether the disk makes names durable when it is told to.
     DirectorySync,
     /// In the simulation, the kind of job that is carried out, or `None` when it is done.

@@ -14,6 +14,9 @@ use kew_planted::{Seam, alter, is_any_planted};
 /// A file that the disk opens, under its name.
 pub(crate) type Opened = (String, Arc<dyn StorageFile>);
 
+/// The disk, and the new name of a file that was renamed there.
+pub(crate) type Renamed = (FaultyStorage, String);
+
 /// Answers on their way to clients, and commands that follow from them.
 pub(crate) type Replies = (Vec<(u64, Reply)>, Vec<Command>);
 
@@ -80,7 +83,11 @@ impl Storage for Disk<'_> {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
+        self.0.rename(from, to)?;
+        if is_any_planted() {
+            alter::<Renamed>(Seam::Renamed, &mut (self.0.clone(), to.to_owned()));
+        }
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

@@ -148,6 +148,8 @@ pub(crate) struct World {
     slow_until: u64,
     /// Snapshots that were damaged on purpose.
     damaged_snapshots: Vec<String>,
+    /// Pairs of page files with damage, and the number of the file that has it.
+    damaged_pages: BTreeMap<u64, u64>,
     partition: Partition<u64>,
     admission: Admission,
     clock: Clock,
@@ -225,6 +227,7 @@ impl World {
             is_full: false,
             slow_until: 0,
             damaged_snapshots: Vec::new(),
+            damaged_pages: BTreeMap::new(),
             partition,
             admission: Admission::new(swarm.admission_limits()),
             reading,

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::mem;
 
-use bytes::Bytes;
 use kew_engine::{Snapshot, SnapshotPages, SnapshotParts};
 use kew_log::{
     LogPosition, PageContent, PageNumber, PlannedSnapshot, SnapshotContent, SnapshotForm,
@@ -204,12 +203,9 @@ impl<T> Partition<T> {
         if self.is_gathering()
             && let Some(snapshot) = self.state.gather(steps)
         {
-            let mut altered: Option<Vec<Bytes>> = None;
-            alter(Seam::Snapshot, &mut altered);
-            match altered {
-                None => self.log.write_snapshot(Content::Shared(snapshot)),
-                Some(parts) => self.log.write_snapshot(parts),
-            }
+            let mut content: Box<dyn SnapshotContent> = Box::new(Content::Shared(snapshot));
+            alter(Seam::Snapshot, &mut content);
+            self.log.write_snapshot(content);
         }
     }
 

@@ -156,7 +156,7 @@ fn a_snapshot_that_cannot_be_restored_is_named() {
     let (mut log, _) = foreign_log(&storage, &["no event"]);
     let parts: Vec<_> = (0..100).map(|_| Bytes::from_static(b"no part")).collect();
     assert!(log.begin_snapshot(Default::default()).unwrap());
-    log.write_snapshot(parts);
+    log.write_snapshot(Box::new(parts));
     while let Some(job) = log.next_job() {
         log.complete(job.run(&storage)).unwrap();
     }

@@ -210,9 +210,9 @@ impl Log {
 
     /// Gives the content of the snapshot that was begun: the state at the position at which it was begun. A job
     /// writes it.
-    pub fn write_snapshot(&mut self, content: impl SnapshotContent + 'static) {
+    pub fn write_snapshot(&mut self, content: Box<dyn SnapshotContent>) {
         if let Some(pending) = &mut self.reclaim.pending {
-            pending.content = Some(Box::new(content));
+            pending.content = Some(content);
         }
     }
 
@@ -224,7 +224,7 @@ impl Log {
     ) -> Result<bool, BeginSnapshotError> {
         let is_begun = self.begin_snapshot(live)?;
         if is_begun {
-            self.write_snapshot(content);
+            self.write_snapshot(Box::new(content));
         }
         Ok(is_begun)
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use kew_engine::bus::BusFact;
 use kew_engine::storage::StorageFact;
 use kew_engine::{Effect, Event, Fact, Incarnation, MessageState, Moved, State};
-use kew_log::LogPosition;
+use kew_log::{LogPosition, SnapshotContent};
 use kew_planted::{Hook, Seam};
 
 use super::bus::change;
@@ -70,9 +70,10 @@ fn snapshot_at(events: impl Fn(&History, usize) -> Vec<Event> + 'static) -> Hook
             begun = history.since.len();
         }
         if seam == Seam::Snapshot
-            && let Some(altered) = value.downcast_mut::<Option<Vec<Bytes>>>()
+            && let Some(content) = value.downcast_mut::<Box<dyn SnapshotContent>>()
+            && let Some(parts) = history.snapshot_of(events(&history, begun))
         {
-            *altered = history.snapshot_of(events(&history, begun));
+            *content = Box::new(parts);
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use kew_planted::Bug;
 
-use super::{Planted, bus, disk, door, history, lost, storage};
+use super::{Planted, bus, disk, door, history, lost, pages, storage};
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
 const PAGES_NOT_SYNCED: Planted = Planted::seams("PagesNotSynced", disk::pages_not_synced);
@@ -43,16 +43,17 @@ pub const OF_PROOF: Planted = Planted::seams("MarkNotWritten", disk::mark_not_wr
 
 /// What each family of bugs does without a bug. No suite may notice any of these, or what it notices of the others
 /// is not their bug.
-pub const CONTROLS: [Planted; 5] = [
+pub const CONTROLS: [Planted; 6] = [
     Planted::seams("storage queues", storage::nothing),
     Planted::seams("bus queues", bus::nothing),
     Planted::seams("the log", lost::nothing),
     Planted::seams("snapshots", history::nothing),
+    Planted::seams("pages", pages::nothing),
     Planted::seams("answers", door::nothing),
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 38] = [
+pub const OF_STORAGE: [Planted; 43] = [
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
@@ -94,10 +95,22 @@ pub const OF_STORAGE: [Planted; 38] = [
     Planted::seams("ClockFollowsWall", door::clock_follows_wall),
     Planted::seams("RotationStuck", door::rotation_stuck),
     Planted::line("LaneForgotten", Bug::LaneForgotten),
+    Planted::seams("ChangedHeadKeepsPage", pages::changed_head_keeps_page),
+    Planted::seams(
+        "ChangedDirectoryKeepsPage",
+        pages::changed_directory_keeps_page,
+    ),
+    Planted::seams("ChangedRunKeepsPage", pages::changed_run_keeps_page),
+    Planted::seams("PagesOfOlderRemoved", pages::pages_of_older_removed),
+    Planted::seams("SecondCopyDiffers", pages::second_copy_differs),
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 42] = [
+pub const OF_BUS: [Planted; 43] = [
+    Planted::seams(
+        "BusChangedSessionKeepsPage",
+        pages::changed_session_keeps_page,
+    ),
     Planted::line("UnreadRemoved", Bug::UnreadRemoved),
     Planted::line("DueHoldsBack", Bug::DueHoldsBack),
     Planted::line("BusSessionShared", Bug::BusSessionShared),

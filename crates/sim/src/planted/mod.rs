@@ -11,6 +11,7 @@ mod history;
 mod hooks;
 mod lists;
 mod lost;
+mod pages;
 mod storage;
 
 use kew_planted::{Bug, Hook};

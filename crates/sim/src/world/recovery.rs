@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kew_broker::{Admission, Clock, Partition, Rejection, Rotation, TurnEnd};
 use kew_engine::Timestamp;
-use kew_log::{LogFailed, LogPosition, Recovery};
+use kew_log::{LogFailed, LogPosition, Recovery, TablePage, read_table};
 use kew_planted::Seam;
 
 use super::{World, secret};
@@ -135,14 +135,7 @@ impl World {
         let Some(which) = self.faults.damage_snapshot() else {
             return;
         };
-        let whole: Vec<_> = self
-            .storage
-            .files()
-            .into_iter()
-            .filter(|(name, _)| name.starts_with("snapshot-"))
-            .filter(|(name, _)| !self.damaged_snapshots.contains(name))
-            .collect();
-        if let [.., _, (name, size_bytes)] = whole.as_slice() {
+        if let [.., _, (name, size_bytes)] = self.whole_snapshots().as_slice() {
             let offset = which % size_bytes.max(&1);
             self.trace.add("damage", &[offset], &(name, offset));
             self.storage.flip(name, offset, 1 << (which >> 61));
@@ -151,27 +144,104 @@ impl World {
         }
     }
 
-    /// Damages the first copy of a page, sometimes. The second one stays whole.
+    /// Snapshots that were not damaged, with their size, oldest first.
+    fn whole_snapshots(&self) -> Vec<(String, u64)> {
+        let files = self.storage.files().into_iter();
+        files
+            .filter(|(name, _)| name.starts_with("snapshot-"))
+            .filter(|(name, _)| !self.damaged_snapshots.contains(name))
+            .collect()
+    }
+
+    /// Damages a page, sometimes: one of its copies, or both if there is a snapshot to fall back on that does not
+    /// name it.
     fn damage_page(&mut self) {
         let Some(which) = self.faults.damage_page() else {
             return;
         };
-        let is_first = |name: &str| {
-            let number = name.strip_prefix("pages-").and_then(|it| it.parse().ok());
-            number.is_some_and(|number: u64| number.is_multiple_of(2))
-        };
+        let rest = which / 4;
+        match which % 4 {
+            0 => self.damage_both_copies(rest),
+            1 => self.damage_anywhere(rest),
+            _ => self.damage_copy(rest),
+        }
+    }
+
+    /// Damages any byte of all page files, their headers too.
+    fn damage_anywhere(&mut self, which: u64) {
         let files = self.storage.files().into_iter();
-        let first: Vec<_> = files.filter(|(name, _)| is_first(name)).collect();
-        let size_bytes: u64 = first.iter().map(|(_, size_bytes)| size_bytes).sum();
+        let files = files.filter(|(name, _)| page_file(name).is_some());
+        let files: Vec<_> = files.collect();
+        let size_bytes: u64 = files.iter().map(|(_, size_bytes)| size_bytes).sum();
         let mut at = which % size_bytes.max(1);
-        for (name, size_bytes) in first {
+        for (name, size_bytes) in files {
             if at < size_bytes {
-                self.trace.add("damage", &[at], &(&name, at));
-                self.storage.flip(&name, at, 1 << (which >> 61));
+                self.damage_one_of_pair(&name, at, which);
                 return;
             }
             at -= size_bytes;
         }
+    }
+
+    /// Damages one copy of a page that is needed.
+    fn damage_copy(&mut self, which: u64) {
+        let Some((newest, _)) = self.whole_snapshots().pop() else {
+            return;
+        };
+        let pages = self.pages_of(&newest);
+        if let Some(page) = pick(&pages, which) {
+            let [first, second] = files_of(page);
+            let name = if which.is_multiple_of(2) {
+                first
+            } else {
+                second
+            };
+            self.damage_one_of_pair(&name, offset_in(page, which), which);
+        }
+    }
+
+    /// Damages a file if the other one of its pair has no damage.
+    fn damage_one_of_pair(&mut self, name: &str, at: u64, which: u64) {
+        let Some(number) = page_file(name) else {
+            return;
+        };
+        if *self.damaged_pages.entry(number / 2).or_insert(number) == number {
+            self.flip(name, at, which);
+        }
+    }
+
+    /// Damages both copies of a page that the newest snapshot names, and no other one.
+    fn damage_both_copies(&mut self, which: u64) {
+        let whole = self.whole_snapshots();
+        let [older @ .., (newest, _)] = whole.as_slice() else {
+            return;
+        };
+        let kept = older.iter().flat_map(|(name, _)| self.pages_of(name));
+        let kept: Vec<_> = kept.collect();
+        let mut own = self.pages_of(newest);
+        own.retain(|page| !kept.contains(page) && !older.is_empty());
+        let Some(page) = pick(&own, which) else {
+            return;
+        };
+        for name in files_of(page) {
+            self.flip(&name, offset_in(page, which), which);
+        }
+        self.damaged_snapshots.push(newest.clone());
+        self.report.damaged_snapshots += 1;
+    }
+
+    /// The pages that a snapshot names.
+    fn pages_of(&self, snapshot: &str) -> Vec<TablePage> {
+        let position = snapshot.strip_prefix("snapshot-").map(str::parse);
+        let position = position.and_then(Result::ok);
+        let position = LogPosition::new(position.expect("a snapshot is named by its position"));
+        let read = read_table(&*self.storage, position);
+        read.map_or_else(|_| Vec::new(), |it| it.table.pages().to_vec())
+    }
+
+    fn flip(&mut self, name: &str, at: u64, which: u64) {
+        self.trace.add("damage", &[at], &(name, at));
+        self.storage.flip(name, at, 1 << (which % 8));
     }
 
     /// Opens the content of the disk, sometimes with another fault during that.
@@ -247,7 +317,10 @@ impl World {
         rare.note_if(behind, Rare::SnapshotReplayed);
         let warns = |of: &str| recovery.warnings.iter().any(|it| it.starts_with(of));
         rare.note_if(warns("a snapshot"), Rare::SnapshotPassedOver);
-        rare.note_if(warns("what is damaged was read from its copy"), Rare::PageReadFromCopy);
+        rare.note_if(
+            warns("what is damaged was read from its copy"),
+            Rare::PageReadFromCopy,
+        );
         self.partition = partition;
         self.recycled_segments = 0;
         let reading = altered(Seam::Reading, self.reading);
@@ -256,4 +329,24 @@ impl World {
         (self.now, self.boot) = (now.time, now.boot);
         self.timekeeping = Timekeeping::start(self.reading, self.now);
     }
+}
+
+/// The number of a file of pages.
+fn page_file(name: &str) -> Option<u64> {
+    name.strip_prefix("pages-")?.parse().ok()
+}
+
+fn files_of(page: &TablePage) -> [String; 2] {
+    let first = 2 * u64::from(page.place.pair);
+    [first, first + 1].map(|number| format!("pages-{number:020}"))
+}
+
+fn pick(pages: &[TablePage], which: u64) -> Option<&TablePage> {
+    let index = (which / 8) % (pages.len() as u64).max(1);
+    pages.get(usize::try_from(index).ok()?)
+}
+
+/// A byte of a page.
+fn offset_in(page: &TablePage, which: u64) -> u64 {
+    u64::from(page.place.offset) + (which / 8) % u64::from(page.place.size_bytes)
 }
