@@ -117,12 +117,11 @@ impl<Q: Queue> Queues<Q> {
                 false => Some((None, Vec::new())),
             }
             .ok_or("run without its page")?;
-            let messages = run.messages(head.length, records);
-            let mut messages = messages.ok_or("run whose records are missing")?.into_iter();
+            let mut messages = run.messages(head.length, records);
             let is_new = backlog.restore(live, |profile| {
-                let next = messages.next();
+                let next = messages.next()?;
                 // After wrong effects, a message may have outlived its session.
-                Ok::<_, &'static str>(next.map(|(number, record, side)| {
+                Ok::<_, &str>(next.map(|(number, record, side)| {
                     let session = Some(record.session).filter(|it| profile.has_session(*it));
                     let session = session.unwrap_or_default();
                     (number, Record { session, ..record }, side)

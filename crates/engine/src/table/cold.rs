@@ -276,7 +276,8 @@ impl Run {
     }
 
     fn put_copies(&mut self, messages: Vec<Paged>) {
-        for (slot, mut record, mut side) in messages {
+        for (slot, mut record, side) in messages {
+            let mut side = side.map(|it| *it).unwrap_or_default();
             if !self.live.contains(slot) || self.records.get(slot).is_some() {
                 continue;
             }

@@ -205,7 +205,7 @@ impl Table {
         };
         let run = own(run, &mut self.copied, Run::live_count);
         let size_bytes = size_bytes(record.body, &side.overlays);
-        if !run.put(number, record, side, live) {
+        if !run.put(number, record, side, |spread, body| live.add(spread, body)) {
             return false;
         }
         run.size_bytes += size_bytes;

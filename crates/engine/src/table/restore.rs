@@ -9,7 +9,7 @@ use super::record::size_bytes;
 use super::{Live, PagedRun, Record, Run, Side, Table};
 use crate::vocabulary::{PageNumber, SequenceNumber, Timestamp};
 
-/// The run that is being put together. It becomes part of the table with [`Table::add_restored`].
+/// The run that is being put together. It becomes part of the table, and counts, with [`Table::add_restored`].
 #[derive(Debug, Default)]
 pub(crate) struct Restoring(Option<Run>);
 
@@ -42,9 +42,9 @@ impl Table {
         };
         let index = run.index();
         if self.runs.get(index).is_some() {
-            live.take_all(&run.spread);
             return self.merge(&run, live);
         }
+        live.add_all(&run.spread);
         self.count += run.live_count();
         self.size_bytes += run.size_bytes;
         if run.has_ready() {
@@ -118,10 +118,12 @@ impl Run {
         (number, record, side): (SequenceNumber, Record, Side),
         is_ready: bool,
         expiry: Timestamp,
-        live: &mut Live,
+        live: &Live,
     ) -> bool {
         let size_bytes = size_bytes(record.body, &side.overlays);
-        if !self.put(number, record, side, live) {
+        if !self.put(number, record, side, |spread, body| {
+            live.add_apart(spread, body)
+        }) {
             return false;
         }
         self.size_bytes += size_bytes;

@@ -10,7 +10,7 @@ use super::length::RunLength;
 use super::paged::Paged;
 use super::record::{Leased, Record, Side};
 use super::records::Records;
-use super::spread::{Live, Spread};
+use super::spread::Spread;
 use crate::vocabulary::{BodyLocation, BodyMove, Hint, SequenceNumber, Timestamp};
 
 #[derive(Debug)]
@@ -147,13 +147,13 @@ impl Run {
         first < until && end > from
     }
 
-    /// Puts a message into its slot. Returns false if there is one.
+    /// Puts a message into its slot, and counts its bodies. Returns false if there is one.
     pub(super) fn put(
         &mut self,
         number: SequenceNumber,
         record: Record,
         side: Side,
-        live: &mut Live,
+        mut count: impl FnMut(&mut Spread, BodyLocation),
     ) -> bool {
         let slot = self.slot(number);
         if self.live.contains(slot) {
@@ -163,10 +163,10 @@ impl Run {
         self.live.insert(slot);
         self.live_count += 1;
         self.expires_last = self.expires_last.max(record.expires_at);
-        live.add(&mut self.spread, record.body);
+        count(&mut self.spread, record.body);
         if !side.is_empty() {
             for overlay in &side.overlays {
-                live.add(&mut self.spread, *overlay);
+                count(&mut self.spread, *overlay);
             }
             self.sides.insert(slot, side);
         }

@@ -184,6 +184,11 @@ impl Live {
         self.raise(unit, size_bytes);
     }
 
+    /// Counts a body in a spread that is not counted yet.
+    pub(crate) fn add_apart(&self, spread: &mut Spread, body: BodyLocation) {
+        spread.add(self.unit.of(body.record), counted_bytes(body));
+    }
+
     /// Counts a body no longer.
     pub(crate) fn take(&mut self, spread: &mut Spread, body: BodyLocation) {
         let unit = self.unit.of(body.record);

@@ -6,6 +6,7 @@
 //! Decoding never panics, and takes memory for no more runs and messages than one page may have.
 
 use std::borrow::Cow;
+use std::iter::Peekable;
 use std::sync::Arc;
 
 use super::super::bits::Bits;
@@ -15,7 +16,7 @@ use super::super::record::{Record, Side};
 use super::super::run::Run;
 use super::super::spread::{CountUnit, Spread};
 use super::super::{Entry, RunLength, codec};
-use super::group::{ToPage, messages, put_messages};
+use super::group::{ToPage, messages, put_messages, read_messages};
 use super::{Paged, SLOTS_PER_GROUP};
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
 use crate::vocabulary::elements::{incarnation, put_time, time};
@@ -207,19 +208,54 @@ impl PagedRun {
         changed
     }
 
-    /// Its messages, with those of its page. `None` if one is missing, or is here and not live.
-    pub(crate) fn messages(&self, length: RunLength, page: Vec<Paged>) -> Option<Vec<Numbered>> {
-        let first = length.first_of(self.index);
-        let mut here = self.here.iter().cloned().peekable();
-        let mut page = page.into_iter().peekable();
-        let mut messages = Vec::with_capacity(self.live.count());
-        for slot in self.live.iter_from(0) {
-            while page.next_if(|(at, ..)| *at < slot).is_some() {}
-            let paged = page.next_if(|(at, ..)| *at == slot);
-            let (_, record, side) = here.next_if(|(at, ..)| *at == slot).or(paged)?;
-            messages.push((SequenceNumber::new(first + slot as u64), record, side));
+    /// Its messages, with those of its page.
+    pub(crate) fn messages(
+        &self,
+        length: RunLength,
+        page: Vec<Paged>,
+    ) -> Messages<'_, impl Iterator<Item = usize>> {
+        Messages {
+            first: length.first_of(self.index),
+            slots: self.live.iter_from(0),
+            here: &self.here,
+            page: page.into_iter().peekable(),
         }
-        here.peek().is_none().then_some(messages)
+    }
+}
+
+/// The messages of a run: the records that are in its directory, and those of its page.
+pub(crate) struct Messages<'a, S> {
+    first: u64,
+    slots: S,
+    here: &'a [Paged],
+    page: Peekable<std::vec::IntoIter<Paged>>,
+}
+
+impl<S: Iterator<Item = usize>> Messages<'_, S> {
+    /// The next one. An error if its record is missing, or if one is in the directory and not live.
+    pub(crate) fn next(&mut self) -> Result<Option<Numbered>, &'static str> {
+        let Some(slot) = self.slots.next() else {
+            let is_done = self.here.is_empty();
+            return is_done
+                .then_some(None)
+                .ok_or("record of a message that is gone");
+        };
+        while self.page.next_if(|(at, ..)| *at < slot).is_some() {}
+        let paged = self.page.next_if(|(at, ..)| *at == slot);
+        let paged = match self.here.split_first() {
+            Some((changed, rest)) if changed.0 == slot => {
+                self.here = rest;
+                Some(changed.clone())
+            }
+            Some(_) | None => paged,
+        };
+        let (_, record, side) = paged.ok_or("run whose records are missing")?;
+        let number = SequenceNumber::new(self.first + slot as u64);
+        Ok(Some((
+            number,
+            record,
+            side.map(|it| *it).unwrap_or_default(),
+        )))
     }
 }
 
@@ -252,17 +288,19 @@ pub(crate) fn run_of_page<'a>(
     let mut r = Reader::new(groups.next().unwrap_or_default());
     let (head, index) = (PageHead::read(&mut r)?, r.varint()?);
     r.finish()?;
-    let mut all: Vec<Paged> = Vec::new();
+    let mut all: Vec<Paged> = Vec::with_capacity(head.length.slots());
     for group in groups {
         let mut r = Reader::new(group);
-        let messages = messages(&mut r)?;
-        let (last, first) = (all.last(), messages.first());
-        let is_behind = last.zip(first).is_none_or(|(last, first)| last.0 < first.0);
-        if !is_behind || all.len() + messages.len() > SLOTS_MAX {
+        let before = all.len();
+        read_messages(&mut r, &mut all)?;
+        let last = before.checked_sub(1).and_then(|last| all.get(last));
+        let is_behind = last
+            .zip(all.get(before))
+            .is_none_or(|(last, first)| last.0 < first.0);
+        if !is_behind || all.len() > SLOTS_MAX {
             return Err(r.error("groups of a page that are not in order"));
         }
         r.finish()?;
-        all.extend(messages);
     }
     Ok((head, index, all))
 }

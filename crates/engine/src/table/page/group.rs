@@ -66,19 +66,31 @@ fn ends(messages: &[ToPage<'_>]) -> Vec<Option<u64>> {
 
 /// Reads what [`put_messages`] wrote: messages with rising slots of a run.
 pub(in crate::table) fn messages(r: &mut Reader<'_>) -> Result<Vec<Paged>, DecodeError> {
+    let mut messages = Vec::new();
+    read_messages(r, &mut messages)?;
+    Ok(messages)
+}
+
+/// The same, behind others.
+pub(in crate::table) fn read_messages(
+    r: &mut Reader<'_>,
+    all: &mut Vec<Paged>,
+) -> Result<(), DecodeError> {
     let count = usize::try_from(r.varint()?).ok();
     let count = count.filter(|count| *count <= SLOTS_MAX);
     let count = count.ok_or_else(|| r.error("more messages than a run has"))?;
     if count == 0 {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let columns = Columns::read(r, count)?;
-    let mut messages = Vec::with_capacity(count);
+    let before = all.len();
+    all.reserve(count);
     for (index, slot) in slots(r, count)?.into_iter().enumerate() {
         let record = columns.record(index);
         let record = record.ok_or_else(|| r.error("tags of a message that are not known"))?;
-        messages.push((slot, record, Side::default()));
+        all.push((slot, record, None));
     }
+    let messages = all.get_mut(before..).unwrap_or_default();
     let lifetimes = optional_column(r, count)?;
     let ends = optional_column(r, count)?;
     for ((_, record, _), (lifetime, end)) in messages.iter_mut().zip(lifetimes.iter().zip(ends)) {
@@ -88,8 +100,7 @@ pub(in crate::table) fn messages(r: &mut Reader<'_>) -> Result<Vec<Paged>, Decod
         }
         record.due_at = end.map_or(Timestamp::NEVER, Timestamp::from_ms);
     }
-    read_sides(r, &mut messages)?;
-    Ok(messages)
+    read_sides(r, messages)
 }
 
 /// Columns that each message has a value in.
@@ -247,11 +258,11 @@ fn read_sides(r: &mut Reader<'_>, messages: &mut [Paged]) -> Result<(), DecodeEr
             return Err(r.error("more of a message that is not there"));
         };
         source_before = source.clone().or(source_before);
-        *side = Side {
+        *side = Some(Box::new(Side {
             first_number,
             source,
             overlays,
-        };
+        }));
     }
     Ok(())
 }
@@ -304,7 +315,7 @@ mod tests {
         )
     }
 
-    fn side() -> impl Strategy<Value = Side> {
+    fn side() -> impl Strategy<Value = Option<Box<Side>>> {
         let source = prop_oneof![Just(None), Just(Some("a")), Just(Some("queue"))];
         let rare = (
             prop::option::of(0_u64..1 << 40),
@@ -316,7 +327,8 @@ mod tests {
             source: source.map(Arc::from),
             overlays,
         });
-        prop_oneof![3 => Just(Side::default()), 1 => rare]
+        let some = rare.prop_filter("empty", |it| !it.is_empty());
+        prop_oneof![3 => Just(None), 1 => some.prop_map(|it| Some(Box::new(it)))]
     }
 
     proptest! {
@@ -326,7 +338,7 @@ mod tests {
         ) {
             let all: Vec<Paged> = slots.into_iter().map(|(slot, (record, side))| (slot, record, side)).collect();
             let mut out = Vec::new();
-            let to_page: Vec<ToPage<'_>> = all.iter().map(|(slot, record, side)| (*slot, record, Some(side))).collect();
+            let to_page: Vec<ToPage<'_>> = all.iter().map(|(slot, record, side)| (*slot, record, side.as_deref())).collect();
             put_messages(&mut out, &to_page);
             let mut r = Reader::new(&out);
             prop_assert_eq!(messages(&mut r)?, all);

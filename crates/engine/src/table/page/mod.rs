@@ -17,8 +17,8 @@ use crate::vocabulary::codec::{DecodeError, Reader};
 /// How many slots are read together.
 pub(super) const SLOTS_PER_GROUP: usize = 128;
 
-/// A message of a page: its slot, its record, and what few messages have.
-pub(crate) type Paged = (usize, Record, Side);
+/// A message of a page: its slot, its record, and what few messages have. A start holds many.
+pub(crate) type Paged = (usize, Record, Option<Box<Side>>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
@@ -129,21 +129,18 @@ mod tests {
                     hops: 4,
                     ..Record::ready(Timestamp::from_ms(42), at(slot as u64))
                 };
-                let side = match slot % 2 {
-                    0 => Side::default(),
-                    _ => Side {
-                        first_number: Some(SequenceNumber::new(8)),
-                        source: Some("source".into()),
-                        overlays: vec![at(1), at(2)],
-                    },
-                };
-                (slot, record, side)
+                let side = (slot % 2 == 1).then(|| Side {
+                    first_number: Some(SequenceNumber::new(8)),
+                    source: Some("source".into()),
+                    overlays: vec![at(1), at(2)],
+                });
+                (slot, record, side.map(Box::new))
             })
             .collect();
-        let page = Page::of(all.iter().map(|(slot, record, side)| {
-            let side = (!side.is_empty()).then_some(side);
-            (*slot, record, side)
-        }));
+        let page = Page::of(
+            all.iter()
+                .map(|(slot, record, side)| (*slot, record, side.as_deref())),
+        );
         let read = (0..page.group_count()).flat_map(|index| page.group(index).unwrap());
         assert_eq!(read.collect::<Vec<_>>(), all);
         assert_eq!(page.group(1).unwrap(), []);
