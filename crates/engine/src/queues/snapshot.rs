@@ -91,53 +91,57 @@ impl<Q: Queue> Queues<Q> {
         Ok(())
     }
 
-    /// Adds the runs of a directory page to a queue that is being restored, with the pages of those that have one.
+    /// Adds a run of a directory page to a queue that is being restored, with the page of the run if it has one. Returns
+    /// whether it is as the directory says.
     ///
-    /// What a run counts for follows from its messages, whatever the page says: then a start heals it, and the next
-    /// snapshot writes the page anew.
-    pub(crate) fn restore_runs(
+    /// What a run counts for follows from its messages, whatever the directory says: then a start heals it, and the next
+    /// snapshot writes the directory anew.
+    pub(crate) fn restore_run(
         &mut self,
         catalogue: &mut Catalogue,
-        directory: PageNumber,
         head: PageHead,
-        runs: Vec<PagedRun>,
-        pages: Vec<(PageNumber, Vec<PagedMessage>)>,
-    ) -> Result<(), &'static str> {
-        let Some(queue) = self.get_mut(&head.entity) else {
-            return Err("messages of a queue that is not there");
-        };
+        run: &PagedRun,
+        page: Option<(PageNumber, Vec<PagedMessage>)>,
+    ) -> Result<bool, &'static str> {
+        let queue = self.get_mut(&head.entity).ok_or(NO_QUEUE)?;
         let (backlog, live) = (queue.backlog_mut(), &mut catalogue.live);
         let is_same_unit = live.unit() == head.unit;
-        let is_new = backlog.table().is_new_directory(&runs);
-        let mut healed = 0;
-        let mut pages = pages.into_iter();
-        for run in &runs {
-            let (page, records) = match run.has_page {
-                true => pages.next().map(|(page, records)| (Some(page), records)),
-                false => Some((None, Vec::new())),
-            }
-            .ok_or("run without its page")?;
-            let mut messages = run.messages(head.length, records);
-            let is_new = backlog.restore(live, |profile| {
-                let next = messages.next()?;
-                // After wrong effects, a message may have outlived its session.
-                Ok::<_, &str>(next.map(|(number, record, side)| {
-                    let session = Some(record.session).filter(|it| profile.has_session(*it));
-                    let session = session.unwrap_or_default();
-                    (number, Record { session, ..record }, side)
-                }))
-            })?;
-            if !is_new {
-                return Err("message twice, or above its queue's next sequence number");
-            }
-            let is_as_told = backlog.table_mut().keep_page(run, page, is_same_unit);
-            healed += u64::from(!is_as_told);
+        let (page, records) = page.unzip();
+        let mut messages = run.messages(head.length, records.unwrap_or_default());
+        let is_new = backlog.restore(live, |profile| {
+            let next = messages.next()?;
+            // After wrong effects, a message may have outlived its session.
+            Ok::<_, &str>(next.map(|(number, record, side)| {
+                let session = Some(record.session).filter(|it| profile.has_session(*it));
+                let session = session.unwrap_or_default();
+                (number, Record { session, ..record }, side)
+            }))
+        })?;
+        if !is_new {
+            return Err("message twice, or above its queue's next sequence number");
         }
-        if let Some(run) = runs.first().filter(|_| is_new && healed == 0) {
-            backlog.table().keep_directory(run.index, directory);
-        }
-        *catalogue.healed_runs += healed;
+        let is_as_told = backlog.table_mut().keep_page(run, page, is_same_unit);
+        *catalogue.healed_runs += u64::from(!is_as_told);
         queue.settle(catalogue, head.entity);
-        Ok(())
+        Ok(is_as_told)
+    }
+
+    /// Whether these are runs of one directory page, and the first ones of theirs in their queue.
+    pub(crate) fn is_new_directory(
+        &self,
+        entity: Incarnation,
+        runs: &[PagedRun],
+    ) -> Result<bool, &'static str> {
+        let queue = self.get(&entity).ok_or(NO_QUEUE)?;
+        Ok(queue.backlog().table().is_new_directory(runs))
+    }
+
+    /// Notes the page of the directory with a run.
+    pub(crate) fn keep_directory(&self, entity: Incarnation, run: u64, directory: PageNumber) {
+        if let Some(queue) = self.get(&entity) {
+            queue.backlog().table().keep_directory(run, directory);
+        }
     }
 }
+
+const NO_QUEUE: &str = "messages of a queue that is not there";

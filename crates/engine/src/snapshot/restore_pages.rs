@@ -2,6 +2,8 @@
 //!
 //! Pages come in the order in which a snapshot plans them: heads first, and the runs of a directory right behind it.
 
+use std::collections::VecDeque;
+
 use super::pages::{PAGE_VERSION, kind, service};
 use crate::bus::pages as bus;
 use crate::queues::Queue;
@@ -11,31 +13,23 @@ use crate::vocabulary::PageNumber;
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::elements::incarnation;
 
-/// A directory page whose runs' pages are awaited.
+/// A directory page whose runs are being restored: each with its page, as soon as that comes.
 #[derive(Debug)]
 struct Directory {
     page: PageNumber,
     head: PageHead,
-    runs: Vec<PagedRun>,
-    /// Those of the first runs that have one.
-    pages: Vec<(PageNumber, Vec<PagedMessage>)>,
+    /// Those that are left.
+    runs: VecDeque<PagedRun>,
+    first_run: u64,
+    /// Whether the restored runs are as it says, and no others are in their place.
+    is_as_told: bool,
 }
 
 impl Directory {
-    /// The run whose page comes next.
-    fn awaited(&self) -> Option<&PagedRun> {
-        let mut paged = self.runs.iter().filter(|run| run.has_page);
-        paged.nth(self.pages.len())
-    }
-
-    /// Leaves out the runs before this one whose pages did not come.
-    fn pass_over_until(&mut self, index: u64) {
-        let mut left = self.pages.len();
-        self.runs.retain(|run| {
-            let has_come = !run.has_page || left > 0;
-            left -= usize::from(run.has_page && left > 0);
-            has_come || run.index >= index
-        });
+    /// Whether the page of this run comes next.
+    fn awaits(&self, index: u64) -> bool {
+        let next = self.runs.front();
+        next.is_some_and(|run| run.has_page && run.index == index)
     }
 }
 
@@ -126,15 +120,7 @@ impl State {
         }
         match decoded.0 {
             Decoded::Run(..) => Ok(()),
-            Decoded::Directory(head, runs) => {
-                restoring.directory = Some(Directory {
-                    page,
-                    head,
-                    runs,
-                    pages: Vec::new(),
-                });
-                self.restore_if_whole(restoring)
-            }
+            Decoded::Directory(head, runs) => self.restore_directory(restoring, page, head, runs),
             Decoded::Bytes(kind, bytes) => {
                 let mut r = Reader::new(&bytes);
                 match kind {
@@ -161,12 +147,73 @@ impl State {
         if restoring.is_partial {
             directory.pass_over_until(index);
         }
-        let is_awaited = directory.awaited().is_some_and(|run| run.index == index);
-        if head != directory.head || !is_awaited {
+        if head != directory.head || !directory.awaits(index) {
             return Err(error("page that is not that of the next run"));
         }
-        directory.pages.push((page, messages));
-        self.restore_if_whole(restoring)
+        self.restore_next(directory, Some((page, messages)))?;
+        self.restore_pageless(restoring)
+    }
+
+    fn restore_directory(
+        &mut self,
+        restoring: &mut RestoringPages,
+        page: PageNumber,
+        head: PageHead,
+        runs: Vec<PagedRun>,
+    ) -> Result<(), DecodeError> {
+        if head.length != self.catalogue.run_length {
+            return Err(error("runs of another length"));
+        }
+        let is_new = match self.storage.contains_key(&head.entity) {
+            true => self.storage.is_new_directory(head.entity, &runs),
+            false => self.bus.is_new_directory(head.entity, &runs),
+        };
+        restoring.directory = Some(Directory {
+            page,
+            head,
+            first_run: runs.first().map_or(0, |run| run.index),
+            is_as_told: is_new.map_err(error)?,
+            runs: runs.into(),
+        });
+        self.restore_pageless(restoring)
+    }
+
+    /// Adds the next run of a directory.
+    fn restore_next(
+        &mut self,
+        directory: &mut Directory,
+        page: Option<(PageNumber, Vec<PagedMessage>)>,
+    ) -> Result<(), DecodeError> {
+        let Some(run) = directory.runs.pop_front() else {
+            return Ok(());
+        };
+        let (catalogue, head) = (&mut self.catalogue, directory.head);
+        let restored = match self.storage.contains_key(&head.entity) {
+            true => self.storage.restore_run(catalogue, head, &run, page),
+            false => self.bus.restore_run(catalogue, head, &run, page),
+        };
+        directory.is_as_told &= restored.map_err(error)?;
+        Ok(())
+    }
+
+    /// Adds the next runs that have no page, and ends the directory if none is left.
+    fn restore_pageless(&mut self, restoring: &mut RestoringPages) -> Result<(), DecodeError> {
+        let Some(directory) = &mut restoring.directory else {
+            return Ok(());
+        };
+        while directory.runs.front().is_some_and(|run| !run.has_page) {
+            self.restore_next(directory, None)?;
+        }
+        if directory.runs.is_empty() {
+            let (head, run, page) = (directory.head, directory.first_run, directory.page);
+            match (directory.is_as_told, self.storage.contains_key(&head.entity)) {
+                (true, true) => self.storage.keep_directory(head.entity, run, page),
+                (true, false) => self.bus.keep_directory(head.entity, run, page),
+                (false, _) => {}
+            }
+            restoring.directory = None;
+        }
+        Ok(())
     }
 
     /// Adds the runs of the directory whose pages have come.
@@ -237,31 +284,6 @@ impl State {
         bus::restore_ids(queue, r)?;
         queue.settle(&mut self.catalogue, incarnation);
         Ok(())
-    }
-
-    /// Adds the runs of the directory, once all of their pages are there.
-    fn restore_if_whole(&mut self, restoring: &mut RestoringPages) -> Result<(), DecodeError> {
-        let directory = restoring.directory.take_if(|it| it.awaited().is_none());
-        let Some(directory) = directory else {
-            return Ok(());
-        };
-        let Directory {
-            page,
-            head,
-            runs,
-            pages,
-        } = directory;
-        if head.length != self.catalogue.run_length {
-            return Err(error("runs of another length"));
-        }
-        let catalogue = &mut self.catalogue;
-        let restored = if self.storage.contains_key(&head.entity) {
-            self.storage
-                .restore_runs(catalogue, page, head, runs, pages)
-        } else {
-            self.bus.restore_runs(catalogue, page, head, runs, pages)
-        };
-        restored.map_err(error)
     }
 }
 
