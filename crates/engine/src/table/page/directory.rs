@@ -6,6 +6,7 @@
 //! Decoding never panics, and takes memory for no more runs and messages than one page may have.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::bits::Bits;
@@ -221,6 +222,52 @@ impl PagedRun {
         }
         here.peek().is_none().then_some(messages)
     }
+}
+
+impl PagedRun {
+    /// Its records that are not on its page.
+    pub(crate) fn here(&self) -> &[Paged] {
+        &self.here
+    }
+
+    /// What is left of its messages, with what is left of its page, and the numbers of those that are missing.
+    pub(crate) fn left(
+        &self,
+        length: RunLength,
+        page: Vec<Paged>,
+    ) -> (Vec<Numbered>, Vec<SequenceNumber>) {
+        let first = length.first_of(self.index);
+        let all = page.into_iter().chain(self.here.iter().cloned());
+        let mut records: BTreeMap<usize, (Record, Side)> = all
+            .map(|(slot, record, side)| (slot, (record, side)))
+            .collect();
+        let (mut left, mut missing) = (Vec::new(), Vec::new());
+        for slot in self.live.iter_from(0) {
+            let number = SequenceNumber::new(first + slot as u64);
+            match records.remove(&slot) {
+                Some((record, side)) => left.push((number, record, side)),
+                None => missing.push(number),
+            }
+        }
+        (left, missing)
+    }
+}
+
+/// The messages of a run's page without its directory, also those that were gone. `None` if there is no such run.
+pub(crate) fn without_directory(
+    length: RunLength,
+    index: u64,
+    page: Vec<Paged>,
+) -> Option<Vec<Numbered>> {
+    if length.run_of((1 << SequenceNumber::BITS) - 1) < index {
+        return None;
+    }
+    let first = length.first_of(index);
+    let records = page.into_iter();
+    let records = records.filter(|(slot, ..)| *slot < length.slots());
+    let numbered = records
+        .map(|(slot, record, side)| (SequenceNumber::new(first + slot as u64), record, side));
+    Some(numbered.collect())
 }
 
 /// The groups of a run's page: its head, then its messages.
