@@ -185,10 +185,41 @@ impl State {
         }
     }
 
+    /// Gives a queue that stands in another name, of the other service: what was known of it did not show that it is one
+    /// of that.
+    pub fn change_service(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
+        if self.has_entity(&name) {
+            return;
+        }
+        let (catalogue, service) = (&mut self.catalogue, name.service);
+        let messages = match service {
+            Service::QueueStorage => self.bus.take_messages(catalogue, queue),
+            Service::ServiceBus => self.storage.take_messages(catalogue, queue),
+        };
+        self.stand_in(queue, name, at);
+        let catalogue = &mut self.catalogue;
+        match service {
+            Service::QueueStorage => self.storage.restore_left(catalogue, queue, messages),
+            Service::ServiceBus => self.bus.restore_left(catalogue, queue, messages),
+        }
+    }
+
+    /// The bus queue that an entity is, or is a sub-queue of, and that queue's name. `None` if there is no such entity.
+    pub fn bus_queue_of(&self, entity: Incarnation) -> Option<(Incarnation, EntityName)> {
+        Some(self.bus.get(&entity)?.whole(entity))
+    }
+
     /// Makes a whole queue of that name. Existing entities keep their messages, and missing ones are empty.
-    /// The queue takes the settings of the first existing entity.
-    pub fn make_bus_queue(&mut self, queue: Incarnation, name: EntityName, at: Timestamp) {
-        self.bus.make_queue(&mut self.catalogue, queue, name, at);
+    /// The queue takes its settings from the entity `like`, if that is there.
+    pub fn make_bus_queue(
+        &mut self,
+        queue: Incarnation,
+        name: EntityName,
+        like: Incarnation,
+        at: Timestamp,
+    ) {
+        let catalogue = &mut self.catalogue;
+        self.bus.make_queue(catalogue, queue, (name, like), at);
     }
 
     /// Removes an entity that cannot be part of a queue. Returns its name if it existed.

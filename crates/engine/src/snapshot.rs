@@ -6,6 +6,7 @@
 
 mod content;
 mod pages;
+mod restore_left;
 mod restore_pages;
 mod size;
 #[cfg(test)]

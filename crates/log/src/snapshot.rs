@@ -21,6 +21,10 @@ const TRAILER_MAGIC: [u8; 4] = *b"DONE";
 /// Bits in the flags of the header.
 const FLAG_BEGINS_ANEW: u32 = 1;
 const FLAG_HAS_PAGES: u32 = 2;
+/// The bits above are the number of parts of the table of pages.
+const TABLE_PARTS_SHIFT: u32 = 8;
+/// It takes 68 billion pages to have more. Then nothing is told.
+const TABLE_PARTS_MAX: u32 = u32::MAX >> TABLE_PARTS_SHIFT;
 pub(crate) const HEADER_SIZE: usize = 76;
 pub(crate) const PART_HEADER_SIZE: usize = 16;
 pub(crate) const TRAILER_SIZE: usize = 16;
@@ -43,6 +47,8 @@ pub(crate) struct SnapshotHeader {
     pub(crate) begins_anew: bool,
     /// The first parts say which pages belong to the snapshot.
     pub(crate) has_pages: bool,
+    /// How many parts the table of pages has, behind the part that says so too. 0 if this is not told.
+    pub(crate) table_parts: u32,
 }
 
 impl SnapshotHeader {
@@ -56,6 +62,8 @@ impl SnapshotHeader {
         bytes[28..32].copy_from_slice(&self.part_count.to_le_bytes());
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
         let flags = flag(self.begins_anew, FLAG_BEGINS_ANEW) | flag(self.has_pages, FLAG_HAS_PAGES);
+        let told = Some(self.table_parts).filter(|count| *count <= TABLE_PARTS_MAX);
+        let flags = flags | (told.unwrap_or_default() << TABLE_PARTS_SHIFT);
         bytes[32..36].copy_from_slice(&flags.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..36]);
         bytes[36..40].copy_from_slice(&crc.to_le_bytes());
@@ -92,6 +100,7 @@ impl SnapshotHeader {
             part_count: read_u32(bytes, 28),
             begins_anew: read_u32(bytes, 32) & FLAG_BEGINS_ANEW != 0,
             has_pages: read_u32(bytes, 32) & FLAG_HAS_PAGES != 0,
+            table_parts: read_u32(bytes, 32) >> TABLE_PARTS_SHIFT,
         })
     }
 }

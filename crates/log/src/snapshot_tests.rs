@@ -20,6 +20,7 @@ fn written(parts: &[Vec<u8>]) -> FaultyStorage {
         part_count: 0,
         begins_anew: false,
         has_pages: false,
+        table_parts: 0,
     };
     let size = write(&storage, header, &parts).ok().unwrap();
     assert_eq!(storage.files(), [(names::snapshot(4096), size)]);

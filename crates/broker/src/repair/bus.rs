@@ -18,6 +18,7 @@ impl Reading {
             }
             BusFact::QueueDeleted { queue } => {
                 for entity in queue.with_sub_queues() {
+                    self.correct_service(Service::ServiceBus, entity, at);
                     self.holes.retain(|(of, _), _| *of != entity);
                     self.stand_ins.remove(&entity);
                 }
@@ -91,6 +92,7 @@ impl Reading {
     /// becomes the queue itself, so that its messages can be received without knowing of sub-queues.
     pub(super) fn complete_bus_queues(&mut self) -> Vec<EntityName> {
         let at = self.state.last_event_at();
+        self.complete_known_queues(at);
         let stand_ins = self.stand_ins.keys().copied();
         let mut open: BTreeSet<Incarnation> = stand_ins
             .filter(|queue| self.state.is_bus_queue(*queue))
@@ -108,10 +110,44 @@ impl Reading {
                 self.stand_ins.remove(&entity);
             }
             let name = self.free_name_but_own(first);
-            self.state.make_bus_queue(first, name.clone(), at);
+            self.state.make_bus_queue(first, name.clone(), first, at);
             self.stand_ins.insert(first, name);
         }
         dropped
+    }
+
+    /// Completes the queues of which an entity is known and another one is lost.
+    fn complete_known_queues(&mut self, at: Timestamp) {
+        let queues = self.state.queues();
+        let known: Vec<_> = queues.map(|(queue, _)| queue).collect();
+        for one in known {
+            let own = (self.state.bus_queue_of(one)).filter(|_| !self.stand_ins.contains_key(&one));
+            let Some((first, name)) = own else {
+                continue;
+            };
+            let all = first.with_sub_queues();
+            let is_lost = |entity: &Incarnation| {
+                self.stand_ins.contains_key(entity) || self.state.queue_name(*entity).is_none()
+            };
+            if !all.iter().any(is_lost) {
+                continue;
+            }
+            for entity in all {
+                self.correct_service(Service::ServiceBus, entity, at);
+                self.stand_ins.remove(&entity);
+            }
+            let mut others = self.state.queues();
+            let is_taken = others.any(|(other, taken)| *taken == name && !all.contains(&other));
+            drop(others);
+            let name = match is_taken {
+                true => self.free_name(Service::ServiceBus, first),
+                false => name,
+            };
+            self.state.make_bus_queue(first, name.clone(), one, at);
+            if is_taken {
+                self.stand_ins.insert(first, name);
+            }
+        }
     }
 
     /// The name of a queue that stands in, or a free one.

@@ -6,8 +6,8 @@ use std::mem;
 use kew_engine::bus::BusFact;
 use kew_engine::storage::StorageFact;
 use kew_engine::{
-    Effect, EntityName, Event, Fact, Incarnation, NewBody, Place, RestoringPages, SequenceNumber,
-    Service, State, Timestamp,
+    DecodedPage, Effect, EntityName, Event, Fact, Incarnation, NewBody, Place, RestoringPages,
+    SequenceNumber, Service, State, Timestamp,
 };
 use kew_log::{BoxError, Gap, LogPosition, PageContent, PageNumber, Replay, Rescue};
 
@@ -58,7 +58,8 @@ impl Reading {
     }
 
     /// Adds what another reading has found.
-    pub(super) fn absorb(&mut self, other: Self) -> Vec<EntityName> {
+    pub(super) fn absorb(&mut self, mut other: Self) -> Vec<EntityName> {
+        self.agree_on_services(&mut other);
         let unknown: Vec<_> = self.stand_ins.keys().copied().collect();
         for queue in unknown {
             if let Some(name) = other.state.queue_name(queue)
@@ -86,6 +87,22 @@ impl Reading {
         }
         self.first_of_queue.extend(other.first_of_queue);
         self.state.absorb(other.state)
+    }
+
+    /// Corrects the services of queues that stand in: the other reading may know them.
+    fn agree_on_services(&mut self, other: &mut Self) {
+        let services = |of: &Self| -> Vec<_> {
+            let queues = of.state.queues();
+            queues.map(|(queue, name)| (queue, name.service)).collect()
+        };
+        for (queue, service) in services(other) {
+            if !other.stand_ins.contains_key(&queue) {
+                self.correct_service(service, queue, self.state.last_event_at());
+            }
+        }
+        for (queue, service) in services(self) {
+            other.correct_service(service, queue, other.state.last_event_at());
+        }
     }
 
     /// Lists what is missing at the end.
@@ -146,6 +163,7 @@ impl Reading {
                 self.prepare_messages(Service::ServiceBus, event, &why);
             }
             Fact::Storage(StorageFact::QueueDeleted { queue }) => {
+                self.correct_service(Service::QueueStorage, *queue, event.at);
                 self.holes.retain(|(of, _), _| of != queue);
                 self.stand_ins.remove(queue);
             }
@@ -202,6 +220,7 @@ impl Reading {
                 self.note_hole(at.entity, at.number, now, size_bytes, why);
             }
             Effect::Ended { at, .. } => {
+                self.correct_service(service, at.entity, now);
                 self.holes.remove(&(at.entity, at.number));
             }
             Effect::RangeEnded {
@@ -209,6 +228,7 @@ impl Reading {
                 from,
                 until,
             } => {
+                self.correct_service(service, *entity, now);
                 let gone = *from..*until;
                 self.holes
                     .retain(|(of, number), _| of != entity || !gone.contains(number));
@@ -260,6 +280,7 @@ impl Reading {
 
     /// Creates a queue whose creation was not read. Returns whether it did.
     pub(super) fn stand_in(&mut self, service: Service, queue: Incarnation, at: Timestamp) -> bool {
+        self.correct_service(service, queue, at);
         if self.state.queue_name(queue).is_some() || self.deleted.contains(&queue) {
             return false;
         }
@@ -267,6 +288,57 @@ impl Reading {
         self.state.stand_in(queue, name.clone(), at);
         self.stand_ins.insert(queue, name);
         true
+    }
+
+    /// Gives a queue that stands in this service, if it has the other one: its pages alone did not show which it is.
+    pub(super) fn correct_service(&mut self, service: Service, queue: Incarnation, at: Timestamp) {
+        let own = self.stand_ins.get(&queue);
+        if own.is_some_and(|name| name.service != service) {
+            let name = self.free_name(service, queue);
+            self.state.change_service(queue, name.clone(), at);
+            self.stand_ins.insert(queue, name);
+        }
+    }
+
+    /// Creates the queue that a page belongs to, if the page with that is lost.
+    fn stand_in_of_page(&mut self, page: &DecodedPage) {
+        let Some(queue) = page.entity() else {
+            return;
+        };
+        let at = self.state.last_event_at();
+        if self.state.queue_name(queue).is_none() {
+            let service = self.state.service_of_page(&self.restoring, page);
+            self.stand_in(service, queue, at);
+        }
+        if page.is_of_bus() {
+            self.correct_service(Service::ServiceBus, queue, at);
+        }
+        if page.is_of_no_sub_queue() && self.stand_ins.contains_key(&queue) {
+            self.first_of_queue.insert(queue);
+        }
+    }
+
+    /// Notes the messages of which a damaged snapshot has nothing but the number.
+    fn note_lost(&mut self) {
+        for lost in self.restoring.take_lost() {
+            self.holes.insert(
+                (lost.entity, lost.number),
+                Hole {
+                    inserted_from: Timestamp::ZERO,
+                    inserted_until: self.state.last_event_at(),
+                    size_bytes: None,
+                    why: "the page of the snapshot that it was on cannot be read".to_owned(),
+                },
+            );
+        }
+    }
+
+    /// Notes which numbers were given out before a gap.
+    fn note_next(&mut self) {
+        for (queue, _) in self.state.queues() {
+            let next = self.state.next_sequence_number(queue);
+            self.next_at_gap.extend(next.map(|next| (queue, next)));
+        }
     }
 
     fn note_hole(
@@ -343,13 +415,22 @@ impl Replay for Reading {
 
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
         let (page, decoded) = (to_engine(page), decode(content)?);
+        self.stand_in_of_page(&decoded);
         let restored = (self.state).restore_decoded(&mut self.restoring, page, decoded);
+        self.note_lost();
         Ok(restored?)
     }
 
     fn snapshot_end(&mut self) -> Result<(), BoxError> {
+        let completed = self.state.complete_pages(&mut self.restoring);
+        self.note_lost();
         let restoring = mem::replace(&mut self.restoring, RestoringPages::partial());
-        Ok(self.state.finish_pages(restoring)?)
+        let finished = self.state.finish_pages(restoring);
+        // Pages that were read after a gap have raised them.
+        if self.gap.is_some() {
+            self.note_next();
+        }
+        Ok(completed.and(finished)?)
     }
 
     fn event(&mut self, _record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
@@ -375,10 +456,9 @@ impl Rescue for Reading {
             ),
         });
         self.gap_from = self.state.last_event_at();
-        let queues: Vec<_> = self.state.queues().map(|(queue, _)| queue).collect();
-        for queue in queues {
-            let next = self.state.next_sequence_number(queue);
-            self.next_at_gap.extend(next.map(|next| (queue, next)));
+        // A damaged snapshot can have many. They are noted at its end.
+        if gap.span.is_some() {
+            self.note_next();
         }
     }
 }

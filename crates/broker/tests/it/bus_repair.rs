@@ -9,10 +9,11 @@ use kew_engine::bus::{
     BusCommand, BusMessage, BusMessageState, BusOutcome, BusQueueOptions, DeadLetterCause,
     Disposition, ReceiveMode, Resubmission, Resubmit, ResubmitVerdict, SessionChoice, Verdict,
 };
+use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, EntityName, Outcome, SequenceNumber, Service, Token};
 use kew_log::{FaultyStorage, verify};
 
-use crate::damaged::{Bench, Dice, Sizes, damage, damage_bytes};
+use crate::damaged::{self, Bench, Dice, Sizes, damage, damage_bytes, lose_pages};
 
 const PLAIN: &str = "orders";
 const SESSIONS: &str = "steps";
@@ -205,7 +206,27 @@ impl Driver {
 
 /// A partition with messages in every state, in three segments and with two snapshots; and a lock.
 fn filled() -> (FaultyStorage, BTreeMap<u64, Found>, Token) {
+    fill(Driver::on(FaultyStorage::new()))
+}
+
+/// A partition whose next two snapshots retire the beginning of its log: nothing of that is needed.
+fn begun() -> Driver {
     let mut driver = Driver::on(FaultyStorage::new());
+    driver.create("first", false);
+    driver.send("first", 1000..1400);
+    for _ in 0..40 {
+        driver.ask(BusCommand::Receive {
+            queue: name("first"),
+            count: 32,
+            mode: ReceiveMode::ReceiveAndDelete,
+            session: None,
+        });
+    }
+    assert!(driver.everything().is_empty());
+    driver
+}
+
+fn fill(mut driver: Driver) -> (FaultyStorage, BTreeMap<u64, Found>, Token) {
     driver.create(PLAIN, false);
     driver.create(SESSIONS, true);
     driver.send(PLAIN, 0..60);
@@ -317,6 +338,136 @@ fn a_message_that_was_sent_again_outlives_where_it_was() {
     assert_eq!(losses.gaps.len(), 1);
     assert_eq!(losses.messages, []);
     assert_eq!(after, before);
+}
+
+/// Repairs after all pages of a kind are lost.
+fn without_pages(kind: u8) -> (FaultyStorage, Losses, [BTreeMap<u64, Found>; 2]) {
+    let (storage, before, _) = fill(begun());
+    assert!(lose_pages(&storage, kind) > 0);
+    let (losses, after) = repair(&storage);
+    assert!(!losses.gaps.is_empty());
+    (storage, losses, [before, after])
+}
+
+/// The numbers of messages by queue, in the order of queues.
+fn by_queue(found: &BTreeMap<u64, Found>) -> Vec<Vec<u64>> {
+    let mut queues = BTreeMap::<&str, Vec<u64>>::new();
+    for (number, it) in found {
+        queues.entry(&it.queue).or_default().push(*number);
+    }
+    let mut queues: Vec<_> = queues.into_values().collect();
+    queues.sort_unstable();
+    queues
+}
+
+#[test]
+fn without_the_pages_of_queues_and_sub_queues_their_messages_are_kept() {
+    let (_, losses, [before, after]) = without_pages(damaged::HEADS);
+    assert_eq!((losses.messages, losses.dropped), (vec![], vec![]));
+    assert_eq!(losses.renamed.len(), 2);
+    assert_eq!(by_queue(&after), by_queue(&before));
+    let is_dead = |it: &&Found| it.queue.ends_with("/$deadletterqueue");
+    assert_eq!(after.values().filter(is_dead).count(), 4);
+}
+
+#[test]
+fn without_the_pages_of_sessions_their_messages_can_be_received() {
+    let (storage, losses, [before, after]) = without_pages(damaged::SESSIONS);
+    assert_eq!((losses.messages, losses.renamed), (vec![], vec![]));
+    assert_eq!(by_queue(&after), by_queue(&before));
+    let mut driver = Driver::on(storage);
+    let mut received = BTreeSet::new();
+    for _ in 0..3 {
+        let (outcome, _) = driver.ask(BusCommand::AcceptSession {
+            queue: name(SESSIONS),
+            session: SessionChoice::Next,
+        });
+        let BusOutcome::SessionAccepted(session) = outcome else {
+            panic!("{outcome:?}");
+        };
+        let (_, bodies) = driver.ask(BusCommand::Receive {
+            queue: name(SESSIONS),
+            count: 1000,
+            mode: ReceiveMode::PeekLock,
+            session: Some(session.lock),
+        });
+        let numbers: BTreeSet<u64> = bodies.iter().map(number).collect();
+        let sessions: BTreeSet<u64> = numbers.iter().map(|number| number % 3).collect();
+        assert_eq!(sessions.len(), 1, "a session stays together");
+        received.extend(numbers);
+    }
+    let sent = before.iter().filter(|(_, it)| it.queue == SESSIONS);
+    assert_eq!(received, sent.map(|(number, _)| *number).collect());
+}
+
+#[test]
+fn without_the_pages_of_ids_no_message_is_lost() {
+    let mut driver = begun();
+    let options = BusQueueOptions {
+        duplicate_window_ms: Some(600_000),
+        ..BusQueueOptions::default()
+    };
+    driver.ask(BusCommand::CreateQueue {
+        queue: name(PLAIN),
+        options,
+    });
+    let message = |number: u64| BusMessage {
+        body: body(number),
+        message_id: Some(number.to_string().into()),
+        session: None,
+        time_to_live_ms: None,
+        scheduled_at: None,
+    };
+    let send = |driver: &mut Driver, number| {
+        let (queue, messages) = (name(PLAIN), vec![message(number)]);
+        driver.ask(BusCommand::Send { queue, messages });
+    };
+    (0..19).for_each(|number| send(&mut driver, number));
+    driver.snapshot();
+    send(&mut driver, 19);
+    driver.snapshot();
+    driver.send(PLAIN, 30..31);
+    let before = driver.everything();
+    driver.bench.mark();
+    let storage = driver.bench.storage.kill();
+    let lost = lose_pages(&storage, damaged::IDS);
+    assert!(lost > 0);
+    let (losses, after) = repair(&storage);
+    assert_eq!((losses.messages, losses.renamed), (vec![], vec![]));
+    assert_eq!(losses.gaps.len(), lost);
+    assert_eq!(after, before);
+    // Only the ids are forgotten.
+    let mut driver = Driver::on(storage);
+    send(&mut driver, 5);
+    let messages = driver.bench.partition.state().messages();
+    let there = messages.filter(|it| *it.queue_name.name == *PLAIN);
+    assert_eq!(there.count(), 22);
+}
+
+/// Nothing in their pages says of which service they are: what comes later does.
+#[test]
+fn a_queue_that_is_lost_gets_the_service_that_later_records_show() {
+    let mut driver = begun();
+    driver
+        .bench
+        .ask(Command::Storage(StorageCommand::CreateQueue {
+            queue: EntityName::storage_queue("acct", "other"),
+            metadata: Default::default(),
+        }))
+        .unwrap();
+    driver.create(PLAIN, false);
+    driver.send(PLAIN, 0..29);
+    driver.snapshot();
+    driver.send(PLAIN, 29..30);
+    driver.snapshot();
+    driver.send(PLAIN, 30..40);
+    let before = driver.everything();
+    driver.bench.mark();
+    let storage = driver.bench.storage.kill();
+    assert!(lose_pages(&storage, damaged::HEADS) > 1);
+    let (losses, after) = repair(&storage);
+    assert_eq!((losses.messages, losses.dropped), (vec![], vec![]));
+    assert_eq!(by_queue(&after), by_queue(&before));
 }
 
 /// Any damage in any place, one to three at once: no message is silently lost, altered or

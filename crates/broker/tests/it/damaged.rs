@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use kew_broker::{Partition, PartitionOptions, Reply};
 use kew_engine::{Command, RunLength, Timestamp};
-use kew_log::{FaultyStorage, LogOptions};
+use kew_log::{FaultyStorage, LogOptions, LogPosition, PagePlace, read_table};
 
 use crate::support::{moment, next_wake};
 
@@ -142,6 +142,37 @@ pub(crate) fn damage(disk: &FaultyStorage, dice: &mut Dice) {
             _ => disk.lose_file(file),
         }
     }
+}
+
+/// Kinds of pages.
+pub(crate) const HEADS: u8 = 1;
+pub(crate) const SESSIONS: u8 = 2;
+pub(crate) const IDS: u8 = 3;
+pub(crate) const DIRECTORY: u8 = 4;
+pub(crate) const RUN: u8 = 5;
+
+/// Damages both copies of all pages of a kind that snapshots name. Returns how many there are.
+pub(crate) fn lose_pages(disk: &FaultyStorage, kind: u8) -> usize {
+    let names = disk.files().into_iter().map(|(name, _)| name);
+    let positions = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
+    let places = positions.flat_map(|position| {
+        let table = read_table(disk, LogPosition::new(position)).unwrap().table;
+        let places = table.pages().iter().map(|page| page.place);
+        places.collect::<Vec<_>>()
+    });
+    let mut lost = Vec::<PagePlace>::new();
+    for place in places {
+        let [file, copy] = [0, 1].map(|copy| format!("pages-{:020}", copy + 2 * place.pair));
+        let offset = usize::try_from(place.offset).unwrap();
+        let content = disk.content(&file).unwrap();
+        if content[offset + 28] == kind && !lost.contains(&place) {
+            lost.push(place);
+            for file in [file, copy] {
+                disk.flip(&file, u64::from(place.offset) + 33, 1);
+            }
+        }
+    }
+    lost.len()
 }
 
 /// Flips a bit of these bytes, which occur in one place of all files.

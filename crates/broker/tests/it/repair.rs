@@ -9,6 +9,8 @@ use kew_log::{FaultyStorage, verify};
 
 use crate::damaged::{Bench, Dice, Sizes, damage};
 
+mod pages;
+
 const QUEUES: [&str; 3] = ["apples", "pears", "plums"];
 
 fn options() -> PartitionOptions {

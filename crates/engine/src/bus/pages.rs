@@ -89,6 +89,18 @@ pub(crate) fn restore_sessions(
     Ok(numbers.first().copied().filter(|_| is_whole))
 }
 
+/// Makes the numbers of the sessions of a page ones that were given out: a queue that is lost has lost its last number.
+pub(crate) fn use_session_numbers(
+    queue: &mut BusQueue,
+    r: &mut Reader<'_>,
+) -> Result<(), DecodeError> {
+    let count = count(r)?;
+    let last = column_u32(r, count)?.into_iter().max().unwrap_or_default();
+    let sessions = &mut queue.backlog.sessions;
+    sessions.set_last_number(sessions.last_number().max(last));
+    Ok(())
+}
+
 /// Writes remembered ids, in the order of their times.
 pub(crate) fn put_ids(out: &mut Vec<u8>, ids: &[(Timestamp, u128)]) {
     put_varint(out, ids.len() as u64);

@@ -65,6 +65,22 @@ impl BusQueue {
         }
     }
 
+    /// The queue that it is, or is a sub-queue of, and that queue's name.
+    pub(crate) fn whole(&self, own: Incarnation) -> (Incarnation, EntityName) {
+        let (queue, suffix) = match self.role {
+            Role::Queue => (own, None),
+            Role::DeadLetters { of } => (of, Some(SUB_QUEUES[0])),
+            Role::FailedTransfers { of } => (of, Some(SUB_QUEUES[1])),
+        };
+        let name = suffix.and_then(|suffix| self.name.name.strip_suffix(suffix));
+        let name = name.and_then(|name| name.strip_suffix('/'));
+        let name = EntityName {
+            name: name.unwrap_or(&self.name.name).into(),
+            ..self.name.clone()
+        };
+        (queue, name)
+    }
+
     /// The locations of the bodies that are still needed.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> {
         let bodies = |entry: Entry<'_>| entry.bodies().collect::<Vec<_>>();
@@ -200,9 +216,12 @@ impl Queue for BusQueue {
     }
 }
 
+/// What the names of a queue's two sub-queues end with.
+const SUB_QUEUES: [&str; 2] = ["$deadletterqueue", "$transfer/$deadletterqueue"];
+
 /// The names of a queue's two sub-queues.
 pub(crate) fn sub_queue_names(queue: &EntityName) -> [EntityName; 2] {
-    ["$deadletterqueue", "$transfer/$deadletterqueue"].map(|suffix| EntityName {
+    SUB_QUEUES.map(|suffix| EntityName {
         name: format!("{}/{suffix}", queue.name).into(),
         ..queue.clone()
     })

@@ -5,7 +5,7 @@
 //! a whole queue when everything was read.
 
 use super::backlog::{Backlog, Kept};
-use super::queue::{BusQueue, Role, sub_queue_names};
+use super::queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role, sub_queue_names};
 use super::queues::Queues;
 use super::{BusFact, BusMessageState, Release};
 use crate::catalogue::Catalogue;
@@ -49,17 +49,30 @@ impl Queues {
         })
     }
 
+    /// Whether an entity is one of a queue of which another one is there.
+    pub(crate) fn is_of_known_queue(&self, entity: Incarnation) -> bool {
+        let firsts = std::iter::successors(Some(entity), |first| first.before());
+        let mut others = firsts
+            .take(ENTITIES_PER_BUS_QUEUE)
+            .flat_map(|first| first.with_sub_queues());
+        others.any(|other| {
+            let known = self.get(&other).map(|it| it.whole(other));
+            known.is_some_and(|(first, _)| first.with_sub_queues().contains(&entity))
+        })
+    }
+
     /// Makes a whole queue of that name. Existing entities keep their messages, and missing ones are empty.
-    /// The queue takes the settings of the first existing entity.
+    /// The queue takes its settings from the entity `like`, if that is there.
     pub(crate) fn make_queue(
         &mut self,
         catalogue: &mut Catalogue,
         queue: Incarnation,
-        name: EntityName,
+        (name, like): (EntityName, Incarnation),
         at: Timestamp,
     ) {
-        let options = self.get(&queue).map(|entity| entity.options.clone());
-        let options = options.unwrap_or_default();
+        let like = self.get(&like);
+        let created_at = like.map_or(at, |like| like.created_at);
+        let options = like.map(|like| like.options.clone()).unwrap_or_default();
         let [dead_letters, failed_transfers] = sub_queue_names(&name);
         let roles = [
             (name, Role::Queue),
@@ -68,7 +81,9 @@ impl Queues {
         ];
         for (incarnation, (name, role)) in queue.with_sub_queues().into_iter().zip(roles) {
             let known = self.take(catalogue, incarnation);
-            let mut entity = BusQueue::new(name, role, options.clone(), at, catalogue.run_length);
+            let (options, length) = (options.clone(), catalogue.run_length);
+            let mut entity = BusQueue::new(name, role, options, created_at, length);
+            (entity.updated_at, entity.used_at) = (at, at);
             if let Some(known) = known {
                 entity.duplicates = known.duplicates;
                 entity.backlog.set_next(known.backlog.next());

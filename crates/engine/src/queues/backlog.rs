@@ -140,6 +140,11 @@ impl<P: Profile> Backlog<P> {
         }
     }
 
+    /// Notes that a number was given out.
+    pub(crate) fn use_number(&mut self, number: SequenceNumber) {
+        self.table.use_number(number);
+    }
+
     /// Adds a message, without regard to the next number. Returns false if its number is taken.
     fn insert(
         &mut self,

@@ -77,6 +77,12 @@ pub(crate) trait Profile: Debug + Eq + Sized {
         false
     }
 
+    /// The number here of the session that a message of a damaged snapshot names. If the session is lost, one with a
+    /// made-up id takes its place, so that its messages can be received.
+    fn session_left(&mut self, _number: u32) -> u32 {
+        0
+    }
+
     /// The session of that number, if it is there.
     fn session_named(&self, _number: u32) -> Option<BusSession> {
         None

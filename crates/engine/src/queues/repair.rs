@@ -6,7 +6,8 @@
 use super::{Backlog, Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
 use crate::effect::Effect;
-use crate::vocabulary::{EntityName, Timestamp};
+use crate::table::{NumberedMessage, Record};
+use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp};
 
 impl<Q: Queue> Queues<Q> {
     /// Applies effects as they fit these queues, one by one: several can concern the same message. A message does
@@ -27,6 +28,50 @@ impl<Q: Queue> Queues<Q> {
                 self.apply_effects(catalogue, at, &effects);
             }
         }
+    }
+
+    /// Makes a number one that was given out: its message is lost, and with the queue its next number may be.
+    pub(crate) fn use_number(&mut self, incarnation: Incarnation, number: SequenceNumber) {
+        if let Some(queue) = self.get_mut(&incarnation) {
+            queue.backlog_mut().use_number(number);
+        }
+    }
+
+    /// Adds messages that are left of a damaged snapshot to a queue that is there. One that it has stays as it is.
+    pub(crate) fn restore_left(
+        &mut self,
+        catalogue: &mut Catalogue,
+        incarnation: Incarnation,
+        messages: Vec<NumberedMessage>,
+    ) {
+        let Some(queue) = self.get_mut(&incarnation) else {
+            return;
+        };
+        let (backlog, live) = (queue.backlog_mut(), &mut catalogue.live);
+        for (number, record, side) in messages {
+            if !backlog.table().contains(number) {
+                let session = backlog.session_left(record.session);
+                backlog.push(number, Record { session, ..record }, side, live);
+            }
+        }
+        queue.settle(catalogue, incarnation);
+    }
+
+    /// Removes a queue, and returns its messages.
+    pub(crate) fn take_messages(
+        &mut self,
+        catalogue: &mut Catalogue,
+        incarnation: Incarnation,
+    ) -> Vec<NumberedMessage> {
+        let Some(queue) = self.take(catalogue, incarnation) else {
+            return Vec::new();
+        };
+        let entries = queue.backlog().table().entries();
+        let messages = entries.map(|it| {
+            let side = it.side.cloned().unwrap_or_default();
+            (it.number, *it.record, side)
+        });
+        messages.collect()
     }
 
     /// The effect as it is true of these queues.

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use super::pages::{PAGE_VERSION, kind, service};
+use super::restore_left::Partial;
 use crate::bus::pages as bus;
 use crate::queues::Queue;
 use crate::state::State;
@@ -15,7 +16,7 @@ use crate::vocabulary::elements::incarnation;
 
 /// A directory page whose runs are being restored: each with its page, as soon as that comes.
 #[derive(Debug)]
-struct Directory {
+pub(super) struct Directory {
     page: PageNumber,
     head: PageHead,
     /// Those that are left.
@@ -35,10 +36,10 @@ impl Directory {
 
 /// A page, decoded. That needs no state, so another thread can do it.
 #[derive(Debug)]
-pub struct DecodedPage(Decoded);
+pub struct DecodedPage(pub(super) Decoded);
 
 #[derive(Debug)]
-enum Decoded {
+pub(super) enum Decoded {
     Directory(PageHead, Vec<PagedRun>),
     Run(PageHead, u64, Vec<PagedMessage>),
     /// Small ones of another kind.
@@ -73,21 +74,11 @@ impl DecodedPage {
 /// Pages on their way into a state that began empty.
 #[derive(Debug, Default)]
 pub struct RestoringPages {
-    directory: Option<Directory>,
+    pub(super) directory: Option<Directory>,
     /// The pages of heads: each change to an entity takes its mark away, so they get theirs last.
-    heads: Vec<(u8, u64, PageNumber)>,
-    /// Whether pages may be missing.
-    is_partial: bool,
-}
-
-impl RestoringPages {
-    /// Of a snapshot that is damaged: pages may be missing. What is there is restored.
-    pub fn partial() -> Self {
-        Self {
-            is_partial: true,
-            ..Self::default()
-        }
-    }
+    pub(super) heads: Vec<(u8, u64, PageNumber)>,
+    /// What is left of a damaged snapshot: pages may be missing.
+    pub(super) partial: Option<Box<Partial>>,
 }
 
 impl State {
@@ -109,11 +100,11 @@ impl State {
         page: PageNumber,
         decoded: DecodedPage,
     ) -> Result<(), DecodeError> {
+        if restoring.partial.is_some() {
+            return self.restore_left(restoring, page, decoded);
+        }
         if let Decoded::Run(head, index, messages) = decoded.0 {
             return self.restore_run(restoring, page, (head, index), messages);
-        }
-        if restoring.is_partial {
-            self.restore_rest(restoring);
         }
         if restoring.directory.is_some() {
             return Err(error("page that is not that of the next run"));
@@ -121,17 +112,25 @@ impl State {
         match decoded.0 {
             Decoded::Run(..) => Ok(()),
             Decoded::Directory(head, runs) => self.restore_directory(restoring, page, head, runs),
-            Decoded::Bytes(kind, bytes) => {
-                let mut r = Reader::new(&bytes);
-                match kind {
-                    kind::HEADS => restoring.heads.push(self.restore_heads(page, &mut r)?),
-                    kind::SESSIONS => self.restore_sessions(page, &mut r)?,
-                    kind::IDS => self.restore_ids(&mut r)?,
-                    _ => return Err(r.error("kind of a page that is not known")),
-                }
-                r.finish()
-            }
+            Decoded::Bytes(kind, bytes) => self.restore_bytes(restoring, page, kind, &bytes),
         }
+    }
+
+    pub(super) fn restore_bytes(
+        &mut self,
+        restoring: &mut RestoringPages,
+        page: PageNumber,
+        kind: u8,
+        bytes: &[u8],
+    ) -> Result<(), DecodeError> {
+        let mut r = Reader::new(bytes);
+        match kind {
+            kind::HEADS => restoring.heads.push(self.restore_heads(page, &mut r)?),
+            kind::SESSIONS => self.restore_sessions(page, &mut r)?,
+            kind::IDS => self.restore_ids(&mut r)?,
+            _ => return Err(r.error("kind of a page that is not known")),
+        }
+        r.finish()
     }
 
     fn restore_run(
@@ -144,9 +143,6 @@ impl State {
         let Some(directory) = &mut restoring.directory else {
             return Err(error("run without its directory"));
         };
-        if restoring.is_partial {
-            directory.pass_over_until(index);
-        }
         if head != directory.head || !directory.awaits(index) {
             return Err(error("page that is not that of the next run"));
         }
@@ -206,7 +202,10 @@ impl State {
         }
         if directory.runs.is_empty() {
             let (head, run, page) = (directory.head, directory.first_run, directory.page);
-            match (directory.is_as_told, self.storage.contains_key(&head.entity)) {
+            match (
+                directory.is_as_told,
+                self.storage.contains_key(&head.entity),
+            ) {
                 (true, true) => self.storage.keep_directory(head.entity, run, page),
                 (true, false) => self.bus.keep_directory(head.entity, run, page),
                 (false, _) => {}
@@ -216,20 +215,11 @@ impl State {
         Ok(())
     }
 
-    /// Adds the runs of the directory whose pages have come.
-    fn restore_rest(&mut self, restoring: &mut RestoringPages) {
-        if let Some(directory) = &mut restoring.directory {
-            directory.pass_over_until(u64::MAX);
-            // If its entity is missing, the page with that is missing too.
-            let _ = self.restore_if_whole(restoring);
-        }
-    }
-
     /// Ends the restore. All pages have come.
     pub fn finish_pages(&mut self, restoring: RestoringPages) -> Result<(), DecodeError> {
-        let mut restoring = restoring;
-        if restoring.is_partial {
-            self.restore_rest(&mut restoring);
+        if restoring.partial.is_some() {
+            // What is written of it next is written as a whole, so no piece has a page.
+            return Ok(());
         }
         if restoring.directory.is_some() {
             return Err(error("directory without the pages of its runs"));
@@ -253,10 +243,13 @@ impl State {
             return Err(r.error("service that is not known"));
         }
         let group = r.varint()?;
+        let mut restored = Ok(());
         while !r.is_empty() {
-            self.restore(r.bytes()?)?;
+            // A repair uses the others.
+            let next = self.restore(r.bytes()?);
+            restored = restored.and(next);
         }
-        Ok((service, group, page))
+        restored.map(|()| (service, group, page))
     }
 
     fn restore_sessions(
@@ -287,6 +280,6 @@ impl State {
     }
 }
 
-fn error(what: &'static str) -> DecodeError {
+pub(super) fn error(what: &'static str) -> DecodeError {
     Reader::new(&[]).error(what)
 }

@@ -1,5 +1,6 @@
 //! Snapshots that are gathered, kept and encoded while the state changes.
 
+mod left;
 mod pages;
 
 use proptest::prelude::*;

@@ -44,7 +44,8 @@ pub use self::length::RunLength;
 pub use self::missing::{Group, Missing};
 pub(crate) use self::page::Paged as PagedMessage;
 pub(crate) use self::page::directory::{
-    PageHead, PagedRun, directory, put_directory, run_of_page, run_page,
+    Numbered as NumberedMessage, PageHead, PagedRun, directory, put_directory, run_of_page,
+    run_page, without_directory,
 };
 pub(crate) use self::paged::RecordsAt;
 pub(crate) use self::record::Leased;

@@ -200,6 +200,7 @@ impl Log {
                 part_count: 0,
                 begins_anew: false,
                 has_pages: false,
+                table_parts: 0,
             },
             live,
             bytes_before: std::mem::take(&mut self.reclaim.bytes_since_snapshot),

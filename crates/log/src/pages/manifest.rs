@@ -79,7 +79,7 @@ impl SnapshotContent for Vec<Bytes> {
 /// What is written, and what is there.
 #[derive(Debug)]
 pub(super) struct ManifestPlan<'a> {
-    /// Of the manifest, but for the number of its parts and whether there are pages.
+    /// Of the manifest, but for the numbers of its parts and whether there are pages.
     pub(super) header: SnapshotHeader,
     pub(super) form: SnapshotForm,
     /// The pages that the newest manifest names.
@@ -176,13 +176,15 @@ fn try_write_manifest(
     let appended_before = appender.appended_bytes();
     let (table, new_bytes) = write_pages(storage, appender, plan, planned.pages, content)?;
     appender.sync(storage)?;
-    let header = SnapshotHeader {
-        has_pages: planned.pages > 0,
-        ..plan.header
-    };
-    let first = match header.has_pages {
+    let has_pages = planned.pages > 0;
+    let first = match has_pages {
         true => first_parts(&table, appender.next_number()),
         false => Vec::new(),
+    };
+    let header = SnapshotHeader {
+        has_pages,
+        table_parts: u32::try_from(first.len().saturating_sub(1)).unwrap_or_default(),
+        ..plan.header
     };
     let size_bytes = {
         let file = ManifestFile {

@@ -133,7 +133,7 @@ fn read_parts(
         )
     };
     let header = parts.header();
-    let mut first = FirstParts::new(header.has_pages);
+    let mut first = FirstParts::of(&header);
     loop {
         let at = parts.offset();
         let part = parts.next_part().map_err(|error| failed(position, error))?;
@@ -163,14 +163,26 @@ const NUMBER_MAX: u64 = u64::MAX / 2;
 pub(crate) struct FirstParts {
     /// The parts of the table that are missing. `None` before the first part.
     missing: Option<u64>,
+    /// How many there are, as the header says.
+    told: u64,
     table: PageTable,
     next_number: PageNumber,
 }
 
 impl FirstParts {
+    /// Of a snapshot that has this header.
+    pub(crate) fn of(header: &SnapshotHeader) -> Self {
+        Self {
+            told: header.table_parts.into(),
+            ..Self::new(header.has_pages)
+        }
+    }
+
+    /// Of a snapshot whose header is lost.
     pub(crate) fn new(has_pages: bool) -> Self {
         Self {
             missing: (!has_pages).then_some(0),
+            told: 0,
             table: PageTable::default(),
             next_number: PageNumber::default(),
         }
@@ -198,17 +210,17 @@ impl FirstParts {
             }
             Some(0) => Ok(false),
             Some(count) => {
-                self.table.add_part(part)?;
                 self.missing = Some(count - 1);
+                self.table.add_part(part)?;
                 Ok(true)
             }
         }
     }
 
-    /// Passes over a part that cannot be read. Without the first one nothing says how many belong to the table: then the
-    /// table is lost, and what follows are other parts, of which some cannot be used.
+    /// Passes over a part that cannot be read. If that is the first one, the header alone says how many belong to the
+    /// table. If it does not, the table is lost, and what follows are other parts, of which some cannot be used.
     pub(crate) fn pass_over(&mut self) {
-        self.missing = Some(self.missing.map_or(0, |count| count.saturating_sub(1)));
+        self.missing = Some((self.missing).map_or(self.told, |count| count.saturating_sub(1)));
     }
 
     /// The pages of what was read of the table.

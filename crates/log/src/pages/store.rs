@@ -128,6 +128,7 @@ impl PageStore {
             part_count: 0,
             begins_anew: false,
             has_pages: true,
+            table_parts: 0,
         };
         self.begin_with(header, form)
     }

@@ -313,6 +313,18 @@ impl<'a> Salvage<'a> {
                     self.damage.push(damage.into());
                     Source::DamagedSnapshot
                 }
+                // Its pages cannot be read, and the file itself can.
+                Err(ManifestError::Io(failure))
+                    if !failure.is_no_descriptor()
+                        && pages::read_file(self.storage, position).is_ok() =>
+                {
+                    self.damage.push(Damage {
+                        file: failure.file.clone(),
+                        offset: failure.offset.unwrap_or_default(),
+                        what: failure.to_string(),
+                    });
+                    Source::DamagedSnapshot
+                }
                 Err(error) => return Err(recovery::manifest_error(error)),
             };
             let is_whole = matches!(source, Source::Snapshot(_));
@@ -351,6 +363,10 @@ fn refusal(storage: &dyn Storage) -> Result<Option<OpenError>, OpenError> {
     match result {
         Ok(()) => Ok(None),
         Err(error @ OpenError::Corrupt { .. }) => Ok(Some(error)),
+        // A bad sector, perhaps: what else there is shows whether a repair can do without it.
+        Err(OpenError::Io(failure)) if !failure.is_no_descriptor() => {
+            Ok(Some(OpenError::Io(failure)))
+        }
         Err(error) => Err(error),
     }
 }

@@ -30,8 +30,8 @@ pub(super) fn read(
     };
     let header = bytes.first_chunk().map(SnapshotHeader::decode);
     let header = header.and_then(Result::ok);
-    let has_pages = header.map(|header| header.has_pages);
-    let table = read_parts((&name, position), &bytes, has_pages, &mut gaps);
+    let first = header.as_ref().map(FirstParts::of);
+    let table = read_parts((&name, position), &bytes, first, &mut gaps);
     let log = header.map(|header| header.log).or(log);
     read_pages(storage, log.unwrap_or_default(), &table, &mut gaps)?;
     if let Err(error) = gaps.rescue.snapshot_end() {
@@ -64,10 +64,10 @@ impl Gaps<'_> {
 fn read_parts(
     (name, position): (&str, LogPosition),
     bytes: &[u8],
-    has_pages: Option<bool>,
+    first: Option<FirstParts>,
     gaps: &mut Gaps<'_>,
 ) -> PageTable {
-    let mut first = has_pages.map(FirstParts::new);
+    let mut first = first;
     let mut at = HEADER_SIZE;
     let mut before = crc_at(bytes, HEADER_SIZE - 4);
     loop {
@@ -121,7 +121,17 @@ fn read_pages(
                 let what = format!("{}, and so is its copy", damage.what);
                 gaps.add(&damage.file, damage.offset, what);
             }
-            Err(PageError::Io(failure)) => return Err(failure.into()),
+            Err(PageError::Io(failure)) if failure.is_no_descriptor() => {
+                return Err(failure.into());
+            }
+            // A bad sector is no reason to repair nothing.
+            Err(PageError::Io(failure)) => {
+                gaps.add(
+                    &page.place.file(),
+                    page.place.offset.into(),
+                    failure.to_string(),
+                );
+            }
         }
     }
     Ok(())

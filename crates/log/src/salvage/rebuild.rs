@@ -199,6 +199,7 @@ impl Work<'_> {
             part_count: 0,
             begins_anew: true,
             has_pages: false,
+            table_parts: 0,
         };
         let planned = content.plan(SnapshotForm::Whole);
         let parts = WholeParts {

@@ -33,7 +33,7 @@ impl Scrub {
         let before = parts.as_ref().map_or(0, |(parts, _)| parts.offset());
         let opened = || {
             let parts = PartReader::open(storage, position)?;
-            let first = FirstParts::new(parts.header().has_pages);
+            let first = FirstParts::of(&parts.header());
             Ok((parts, first))
         };
         let (mut parts, mut first) = match parts.map_or_else(opened, Ok) {

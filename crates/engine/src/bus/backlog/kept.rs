@@ -70,6 +70,14 @@ impl Profile for Kept {
         self.sessions.get(number).is_some()
     }
 
+    fn session_left(&mut self, number: u32) -> u32 {
+        if number == 0 || self.has_session(number) {
+            return number;
+        }
+        let id = format!("recovered-{number}").into();
+        self.sessions.ensure(&BusSession { number, id })
+    }
+
     fn session_named(&self, number: u32) -> Option<BusSession> {
         let id = self.sessions.get(number)?.id();
         Some(BusSession { number, id })

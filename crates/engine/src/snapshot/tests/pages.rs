@@ -119,15 +119,17 @@ mod golden;
 mod healed;
 mod ids;
 
+pub(super) use self::ids::{BUS_QUEUE, remember};
+
 /// A partition with a storage queue, whose runs have 1,024 messages.
-struct Queue {
-    state: State,
+pub(super) struct Queue {
+    pub(super) state: State,
     store: Store,
     now: u64,
 }
 
 impl Queue {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut queue = Self {
             state: State::new(),
             store: Store::default(),
@@ -140,17 +142,22 @@ impl Queue {
         queue
     }
 
-    fn apply(&mut self, fact: Fact) {
+    pub(super) fn apply(&mut self, fact: Fact) {
         self.now += 1;
         let at = Timestamp::from_ms(self.now);
         self.state.apply(Event { at, fact });
     }
 
     /// Writes a snapshot, and returns the kinds of pages that are new.
-    fn snapshot(&mut self) -> Vec<u8> {
+    pub(super) fn snapshot(&mut self) -> Vec<u8> {
         self.state.begin_snapshot();
         let snapshot = self.state.gather(u64::MAX).unwrap();
         self.store.publish(snapshot, false)
+    }
+
+    /// The parts and pages of the newest snapshot.
+    pub(super) fn written(&self) -> (&Parts, &[(PageNumber, PageBytes)]) {
+        (&self.store.parts, &self.store.pages)
     }
 
     /// Writes one that fails.
@@ -161,7 +168,7 @@ impl Queue {
     }
 }
 
-const ENTITY: u64 = 3;
+pub(super) const ENTITY: u64 = 3;
 
 /// The body of a message of that number.
 fn body(number: u64) -> BodyLocation {
@@ -173,7 +180,7 @@ fn body(number: u64) -> BodyLocation {
 }
 
 impl Queue {
-    fn create(&mut self, entity: u64, name: &str) {
+    pub(super) fn create(&mut self, entity: u64, name: &str) {
         self.apply(Fact::Storage(StorageFact::QueueCreated {
             queue: Incarnation::new(entity),
             name: EntityName::storage_queue("account", name),
@@ -188,7 +195,7 @@ impl Queue {
     }
 
     /// Messages of these numbers arrive.
-    fn put(&mut self, numbers: Range<u64>) {
+    pub(super) fn put(&mut self, numbers: Range<u64>) {
         let at = Timestamp::from_ms(self.now + 1);
         self.effects(numbers.map(|number| Effect::Arrived {
             to: place(number),
@@ -196,7 +203,7 @@ impl Queue {
         }));
     }
 
-    fn delete(&mut self, numbers: impl Iterator<Item = u64>) {
+    pub(super) fn delete(&mut self, numbers: impl Iterator<Item = u64>) {
         self.effects(numbers.map(|number| Effect::Ended {
             at: place(number),
             was: Was::default(),
@@ -208,7 +215,7 @@ impl Queue {
         }));
     }
 
-    fn lease(&mut self, numbers: impl Iterator<Item = u64>) {
+    pub(super) fn lease(&mut self, numbers: impl Iterator<Item = u64>) {
         self.effects(numbers.map(|number| Effect::Leased {
             at: place(number),
             lease: Lease {

@@ -6,6 +6,7 @@
 //! Decoding never panics, and takes memory for no more runs and messages than one page may have.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::sync::Arc;
 
@@ -221,6 +222,33 @@ impl PagedRun {
             page: page.into_iter().peekable(),
         }
     }
+
+    /// Its records that are not on its page.
+    pub(crate) fn here(&self) -> &[Paged] {
+        &self.here
+    }
+
+    /// What is left of its messages, with what is left of its page, and the numbers of those that are missing.
+    pub(crate) fn left(
+        &self,
+        length: RunLength,
+        page: Vec<Paged>,
+    ) -> (Vec<Numbered>, Vec<SequenceNumber>) {
+        let first = length.first_of(self.index);
+        let all = page.into_iter().chain(self.here.iter().cloned());
+        let mut records: BTreeMap<usize, (Record, Option<Box<Side>>)> = all
+            .map(|(slot, record, side)| (slot, (record, side)))
+            .collect();
+        let (mut left, mut missing) = (Vec::new(), Vec::new());
+        for slot in self.live.iter_from(0) {
+            let number = SequenceNumber::new(first + slot as u64);
+            match records.remove(&slot) {
+                Some((record, side)) => left.push(numbered(number, record, side)),
+                None => missing.push(number),
+            }
+        }
+        (left, missing)
+    }
 }
 
 /// The messages of a run: the records that are in its directory, and those of its page.
@@ -257,6 +285,29 @@ impl<S: Iterator<Item = usize>> Messages<'_, S> {
             side.map(|it| *it).unwrap_or_default(),
         )))
     }
+}
+
+/// The messages of a run's page without its directory, also those that were gone. `None` if there is no such run.
+pub(crate) fn without_directory(
+    length: RunLength,
+    index: u64,
+    page: Vec<Paged>,
+) -> Option<Vec<Numbered>> {
+    if length.run_of((1 << SequenceNumber::BITS) - 1) < index {
+        return None;
+    }
+    let first = length.first_of(index);
+    let records = page.into_iter();
+    let records = records.filter(|(slot, ..)| *slot < length.slots());
+    let numbered = records.map(|(slot, record, side)| {
+        let number = SequenceNumber::new(first + slot as u64);
+        numbered(number, record, side)
+    });
+    Some(numbered.collect())
+}
+
+fn numbered(number: SequenceNumber, record: Record, side: Option<Box<Side>>) -> Numbered {
+    (number, record, side.map(|it| *it).unwrap_or_default())
 }
 
 /// The groups of a run's page: its head, then its messages.

@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::vocabulary::elements::put_time;
 use crate::vocabulary::{Incarnation, PageNumber, Timestamp};
 
-const BUS_QUEUE: u64 = 5;
+pub(in crate::snapshot::tests) const BUS_QUEUE: u64 = 5;
 
 /// A bus queue with a window, and its two sub-queues.
 const BUS_PARTS: [&[u8]; 3] = [
@@ -24,7 +24,7 @@ const BUS_PARTS: [&[u8]; 3] = [
 ];
 
 /// With ids that were seen a millisecond after each other, from a time on.
-pub(super) fn remember(queue: &mut Queue, from_ms: u64, count: u64) {
+pub(in crate::snapshot::tests) fn remember(queue: &mut Queue, from_ms: u64, count: u64) {
     for part in BUS_PARTS {
         queue.state.restore(part).unwrap();
     }
