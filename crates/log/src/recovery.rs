@@ -54,6 +54,9 @@ pub struct Recovery {
     pub void: u64,
     /// Notes for the operator, although the log is whole.
     pub warnings: Vec<String>,
+    /// Files with damage that this start did not need: of snapshots that were passed over, and of copies of pages. The
+    /// owner notes each ([`Log::note_damaged_file`](crate::Log::note_damaged_file)) and writes snapshots soon.
+    pub damaged_files: Vec<String>,
 }
 
 /// A torn tail: it was never acknowledged.
@@ -181,6 +184,7 @@ fn adopt(
         tail_cut: end.cut.map(|cut| cut.report(&survey.chain)),
         void: end.void,
         warnings: warnings(&survey, &found, end.void),
+        damaged_files: found.damaged_files(),
     };
     let mut segments = survey.chain;
     let mut superseded = survey.superseded;

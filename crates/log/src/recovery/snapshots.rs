@@ -1,6 +1,6 @@
 //! Which snapshot a start uses, and the pages that the kept ones name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{OpenError, manifest_error};
 use crate::format::{FIRST_POSITION, names};
@@ -21,6 +21,29 @@ pub(crate) struct FoundSnapshots {
     pub(crate) copies: Vec<PageDamage>,
     pub(crate) valid: Vec<LogPosition>,
     pub(crate) damaged: Vec<(LogPosition, OpenError)>,
+}
+
+impl FoundSnapshots {
+    /// The files with damage, each once.
+    pub(super) fn damaged_files(&self) -> Vec<String> {
+        let copies = self.copies.iter().map(|damage| damage.file.clone());
+        let snapshots = self.damaged.iter().flat_map(|(position, error)| {
+            // Of a snapshot with a lost page, a file of pages is damaged.
+            let of_page = match error {
+                OpenError::Corrupt { file, .. } => Some(file.clone()),
+                OpenError::Io(_)
+                | OpenError::NewerFormat { .. }
+                | OpenError::Replay { .. }
+                | OpenError::NoSpace { .. }
+                | OpenError::Options(_) => None,
+            };
+            [names::snapshot(position.as_u64())]
+                .into_iter()
+                .chain(of_page)
+        });
+        let files: BTreeSet<String> = copies.chain(snapshots).collect();
+        files.into_iter().collect()
+    }
 }
 
 pub(super) fn load_snapshot(
