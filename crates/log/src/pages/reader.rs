@@ -85,6 +85,9 @@ struct OpenFile {
     salt: u64,
 }
 
+/// The header of a file, or what is wrong with it.
+type DecodedHeader = Result<FileHeader, FormatError>;
+
 /// Why a copy cannot be read.
 enum CopyError {
     Io(IoFailure),
@@ -340,7 +343,7 @@ impl<'a> PageReader<'a> {
         name: &str,
         pair: u32,
         copy: Copy,
-    ) -> Result<(Arc<dyn StorageFile>, Result<FileHeader, FormatError>), CopyError> {
+    ) -> Result<(Arc<dyn StorageFile>, DecodedHeader), CopyError> {
         let file = match storage::open(self.storage, name) {
             Err(failure) if failure.is_not_found() => {
                 return Err(FormatError::Damaged("the page file is missing").into());

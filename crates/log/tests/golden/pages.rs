@@ -4,7 +4,7 @@
 //! snapshot names pages of an earlier one, replaces one and adds one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use kew_log::{
     BatchBuilder, BoxError, Log, LogOptions, LogPosition, PageContent, PageNumber, PageOptions,
@@ -42,7 +42,7 @@ impl Words {
         self.pages().remove(&index);
     }
 
-    fn pages(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, PageNumber>> {
+    fn pages(&self) -> MutexGuard<'_, BTreeMap<usize, PageNumber>> {
         self.pages.lock().expect("nobody panics with it")
     }
 }
@@ -62,7 +62,7 @@ impl Replay for Words {
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
         let index = self.words.len();
         let number = content.group(0).ok_or("there is no index")?;
-        let is_whole = usize::from(content.kind) == index % 3 && number == [index as u8];
+        let is_whole = content.kind == number_of(index) % 3 && number == [number_of(index)];
         if !is_whole {
             return Err("it is the page of another word".into());
         }
@@ -96,14 +96,18 @@ impl SnapshotContent for Words {
     }
 
     fn put_page(&self, index: usize, page: &mut PageContent) {
-        page.begin((index % 3) as u8);
-        page.add_group(|out| out.push(index as u8));
+        page.begin(number_of(index) % 3);
+        page.add_group(|out| out.push(number_of(index)));
         page.add_group(|out| out.extend_from_slice(self.words[index].as_bytes()));
     }
 
     fn keep(&self, index: usize, page: PageNumber) {
         self.pages().insert(index, page);
     }
+}
+
+fn number_of(index: usize) -> u8 {
+    u8::try_from(index).expect("there are few words")
 }
 
 /// Writes the history into an empty storage. Returns the words at its end.

@@ -151,7 +151,6 @@ fn page_files_take_at_most_eight_times_the_live_pages() {
         (3250, (900, 100)),
     ] {
         let (kept, largest) = most_for_each_live_byte(pages, changed);
-        println!("{pages} pages, {changed:?} of 1000: {kept:.2}, {largest:.2}");
         kept_max = f64::max(kept_max, kept);
         largest_max = f64::max(largest_max, largest);
     }
