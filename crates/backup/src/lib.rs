@@ -18,6 +18,7 @@ mod copy;
 mod destination;
 mod error;
 mod manifest;
+mod pages;
 mod take;
 mod view;
 

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kew_log::{
-    BackupPlan, BoxError, LogPosition, PageContent, PageNumber, Replay, Storage, check_file,
-    identity, replay,
+    BackupPlan, BoxError, LogPosition, PageContent, PageFileDamage, PageNumber, ReadManifest,
+    Replay, Storage, check_file, identity, pages_of, replay,
 };
 
 use crate::copy::{checksum, copy};
 use crate::destination::{Destination, stored_name};
 use crate::manifest::{FORMAT, Manifest, StoredFile, hex};
-use crate::{BackupError, Phase, Progress, View};
+use crate::{BackupError, Phase, Progress, View, pages};
 
 /// What to back up.
 pub struct Source<'a> {
@@ -36,17 +36,29 @@ pub struct Taken {
     pub copied_bytes: u64,
     /// How many bytes an earlier run had copied.
     pub reused_bytes: u64,
+    /// Files of pages that are damaged in the source. The backup has them whole: it has what is damaged from their other
+    /// copies.
+    pub mended: Vec<PageFileDamage>,
     /// Why files that are not part of it could not be removed. The next run tries again.
     pub not_removed: Option<String>,
 }
 
 /// A file of the plan.
-struct Planned {
-    name: String,
-    identity: u32,
-    size_bytes: u64,
+pub(crate) struct Planned {
+    kind: Kind,
+    pub(crate) name: String,
+    pub(crate) identity: u32,
+    pub(crate) size_bytes: u64,
     restored_size_bytes: u64,
     end: LogPosition,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A snapshot or a segment: each is there once.
+    Single,
+    /// One of two files with pages of this snapshot.
+    Pages(LogPosition),
 }
 
 /// Takes a backup into `to`. An earlier backup there stays usable until this one is whole.
@@ -70,17 +82,38 @@ pub fn take(
         },
         copied_bytes: 0,
         reused_bytes: 0,
+        mended: Vec::new(),
         not_removed: None,
     };
+    // The snapshot is copied first, and says which pages are needed.
+    let mut snapshot = None;
     for planned in planned(source)? {
-        let file = match find_sound(&destination, &planned, progress)? {
-            Some((stored_as, crc)) => {
+        if let Kind::Pages(position) = planned.kind
+            && snapshot.is_none()
+        {
+            let view = destination.view(&taken.manifest.files, progress);
+            snapshot = Some(pages_of(&view, position).map_err(BackupError::of_source)?);
+        }
+        let of_pages = snapshot.as_ref().filter(|_| planned.is_pages());
+        let file = match find_sound(&destination, &planned, of_pages, progress)? {
+            Some(file) => {
                 taken.reused_bytes += planned.size_bytes;
-                planned.stored(stored_as, crc)
+                file
             }
             None => {
                 taken.copied_bytes += planned.size_bytes;
-                copy_one(source, &destination, &planned, progress)?
+                let (file, mended) = match of_pages {
+                    Some(of_pages) => pages::copy_whole(
+                        source.storage,
+                        &destination,
+                        &planned,
+                        of_pages,
+                        progress,
+                    )?,
+                    None => (copy_one(source, &destination, &planned, progress)?, None),
+                };
+                taken.mended.extend(mended);
+                file
             }
         };
         taken.manifest.files.push(file);
@@ -102,6 +135,7 @@ fn planned(source: &Source<'_>) -> Result<Vec<Planned>, BackupError> {
         let size_bytes = file.and_then(|file| file.len());
         let size_bytes = size_bytes.map_err(crate::error::failed("open", Path::new(&name)))?;
         all.push(Planned {
+            kind: Kind::Single,
             identity: identity(source.storage, &name).map_err(BackupError::of_source)?,
             name,
             size_bytes,
@@ -109,9 +143,15 @@ fn planned(source: &Source<'_>) -> Result<Vec<Planned>, BackupError> {
             end: source.plan.position,
         });
     }
-    for pages in &source.plan.pages {
+    let of_pages = source.plan.snapshot.into_iter();
+    let of_pages = of_pages.flat_map(|position| {
+        let files = source.plan.pages.iter();
+        files.map(move |pages| (position, pages))
+    });
+    for (position, pages) in of_pages {
         let name = pages.name();
         all.push(Planned {
+            kind: Kind::Pages(position),
             identity: identity(source.storage, &name).map_err(BackupError::of_source)?,
             name,
             size_bytes: pages.copied_bytes,
@@ -120,6 +160,7 @@ fn planned(source: &Source<'_>) -> Result<Vec<Planned>, BackupError> {
         });
     }
     all.extend(source.plan.segments.iter().map(|segment| Planned {
+        kind: Kind::Single,
         name: segment.name(),
         identity: segment.header_crc,
         size_bytes: segment.copied_bytes,
@@ -130,7 +171,11 @@ fn planned(source: &Source<'_>) -> Result<Vec<Planned>, BackupError> {
 }
 
 impl Planned {
-    fn stored(&self, stored_as: String, crc: u32) -> StoredFile {
+    fn is_pages(&self) -> bool {
+        self.kind != Kind::Single
+    }
+
+    pub(crate) fn stored(&self, stored_as: String, crc: u32) -> StoredFile {
         StoredFile {
             name: self.name.clone(),
             stored_as,
@@ -143,20 +188,29 @@ impl Planned {
 }
 
 /// The copy of an earlier run, if its bytes are still those that were checked then. If they are not, the file is
-/// copied again and takes the place of the damaged copy: otherwise every later backup would be as damaged.
+/// copied again and takes the place of the damaged copy: otherwise every later backup would be as damaged. So is a file of
+/// pages in which one is not whole.
 fn find_sound(
     destination: &Destination,
     planned: &Planned,
+    of_pages: Option<&ReadManifest>,
     progress: &Arc<dyn Progress>,
-) -> Result<Option<(String, u32)>, BackupError> {
+) -> Result<Option<StoredFile>, BackupError> {
     let size_bytes = planned.size_bytes;
     let found = destination.find(&planned.name, planned.identity, size_bytes)?;
     let Some((stored_as, crc)) = found else {
         return Ok(None);
     };
     let path = destination.path_of(&stored_as);
-    let is_sound = checksum(&path, size_bytes, Phase::Reuse, &**progress)? == crc;
-    Ok(is_sound.then_some((stored_as, crc)))
+    if checksum(&path, size_bytes, Phase::Reuse, &**progress)? != crc {
+        return Ok(None);
+    }
+    let file = planned.stored(stored_as, crc);
+    let is_whole = match of_pages {
+        Some(snapshot) => pages::is_whole(destination, &file, snapshot, progress)?,
+        None => true,
+    };
+    Ok(is_whole.then_some(file))
 }
 
 /// Copies a file under a temporary name, and gives it its name once the copy was found whole.

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use kew_backup::{BackupError, BoxError, Phase, Progress, Source, Taken, take};
-use kew_log::{BackupPlan, DataDir, FileStorage, Storage as _};
+use kew_log::{BackupPlan, DataDir, FileStorage, PageDamage, PageFileDamage, Storage as _};
 use serde_json::json;
 
 use self::holder::Holder;
@@ -62,6 +62,9 @@ pub(crate) fn run(args: BackupArgs) -> Result<()> {
         // It is whole nevertheless.
         print_error(&error);
     }
+    for damage in &taken.mended {
+        print_error(&anyhow!(mended(damage)));
+    }
     if let Some(why) = &taken.not_removed {
         print_error(&anyhow!(
             "the new backup is whole, but files of an earlier one are left, which the next run removes: {why}"
@@ -69,6 +72,20 @@ pub(crate) fn run(args: BackupArgs) -> Result<()> {
     }
     hint_at_root(&data_dir, &args.to);
     print(&taken, &args.to, of.json)
+}
+
+/// What a damaged file of the source means.
+fn mended(damage: &PageFileDamage) -> String {
+    let PageDamage { file, offset, what } = &damage.first;
+    let more = match damage.places {
+        1 => String::new(),
+        places => format!(" (and at {} other places)", places - 1),
+    };
+    format!(
+        "the new backup is whole, but the data directory is not: {file} is damaged at byte {offset}{more}: {what}. \
+         The backup has this from the other copy of these pages. Check the disk of the data directory; the server \
+         writes the pages again after its next scrub (see: kew log damage)"
+    )
 }
 
 /// Files that root has made are of no use to another user, under which the server may run.
@@ -183,6 +200,12 @@ fn print(taken: &Taken, to: &Path, json: bool) -> Result<()> {
                 "size_bytes": manifest.size_bytes(),
                 "copied_bytes": taken.copied_bytes,
                 "reused_bytes": taken.reused_bytes,
+                "source_damage": taken.mended.iter().map(|damage| json!({
+                    "file": damage.first.file,
+                    "offset": damage.first.offset,
+                    "what": damage.first.what,
+                    "places": damage.places,
+                })).collect::<Vec<_>>(),
             }
         }))?);
         return Ok(());

@@ -5,6 +5,7 @@
 //! record of the active one before a durable position.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,7 @@ use crate::LogPosition;
 use crate::format::names::{self, Name};
 use crate::format::{ROLL_RECORD_SIZE, SEGMENT_HEADER_SIZE, read_u32};
 use crate::inspect::{Damage, damage_before};
-use crate::pages::{self, InPair};
+use crate::pages::{self, InPair, PageError, PageFileDamage, ReadManifest};
 use crate::recovery::{self, OpenError};
 use crate::replay::{Ignore, Replay};
 use crate::segment::Segment;
@@ -183,7 +184,9 @@ pub fn check_file(
                 .map(|_| Vec::new())
                 .map_err(recovery::manifest_error)
         }
-        Name::Pages(_) => Ok(pages::header_damage(storage, name)?.into_iter().collect()),
+        Name::Pages(_) => pages::header_damage(storage, name)
+            .map(|damage| damage.into_iter().collect())
+            .map_err(page_error),
         Name::Temporary | Name::Ballast | Name::Proof | Name::SetAside | Name::Foreign => {
             Err(not_in_a_backup(name))
         }
@@ -195,22 +198,58 @@ pub fn check_file(
 }
 
 /// A number that tells a file from every other one that may have its name: the checksum of the header of a segment or of
-/// a file of pages, or of a snapshot's whole content. Reads some bytes only.
+/// a file of pages, or of a snapshot's whole content. Reads some bytes only. If the header of a file of pages is damaged,
+/// the other file of its pair says what it was.
 pub fn identity(storage: &dyn Storage, name: &str) -> Result<u32, OpenError> {
+    if let Name::Pages(_) = names::parse(name) {
+        return pages::header_crc(storage, name).map_err(page_error);
+    }
     let file = storage::open(storage, name)?;
     let at = match names::parse(name) {
         Name::Segment(_) => SEGMENT_HEADER_SIZE as u64 - 4,
-        Name::Pages(_) => pages::HEADER_CRC_OFFSET,
         Name::Snapshot(_) => storage::len(&*file, name)?.saturating_sub(4),
-        Name::Temporary | Name::Ballast | Name::Proof | Name::SetAside | Name::Foreign => {
-            return Err(not_in_a_backup(name));
-        }
+        Name::Pages(_)
+        | Name::Temporary
+        | Name::Ballast
+        | Name::Proof
+        | Name::SetAside
+        | Name::Foreign => return Err(not_in_a_backup(name)),
     };
     let mut bytes = [0; 4];
     match storage::read_at(&*file, name, &mut bytes, at)? {
         4 => Ok(u32::from_le_bytes(bytes)),
         _ => Err(OpenError::corrupt(name, at, "the file ends too early")),
     }
+}
+
+/// The pages that a snapshot names, for [`check_pages`] and [`mend_pages`].
+pub fn pages_of(storage: &dyn Storage, snapshot: LogPosition) -> Result<ReadManifest, OpenError> {
+    pages::read_table(storage, snapshot).map_err(recovery::manifest_error)
+}
+
+/// Checks the header of a file of pages, and the pages of a snapshot in it. `view` has the file under its name.
+pub fn check_pages(
+    view: &dyn Storage,
+    snapshot: &ReadManifest,
+    name: &str,
+) -> Result<Option<PageFileDamage>, OpenError> {
+    pages::check_pages(view, snapshot, name).map_err(page_error)
+}
+
+/// The same for a copy of a file of pages, and writes what is damaged there as the source has it: in that file, or in the
+/// other one of its pair. Fails if the source has it in neither. `view` has the copy, and shows what was written.
+pub fn mend_pages(
+    source: &dyn Storage,
+    view: &dyn Storage,
+    snapshot: &ReadManifest,
+    name: &str,
+    write: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+) -> Result<Option<PageFileDamage>, OpenError> {
+    pages::mend_pages(source, view, snapshot, name, write).map_err(page_error)
+}
+
+fn page_error(error: PageError) -> OpenError {
+    recovery::manifest_error(error.into())
 }
 
 /// Removes files for good: those that a rebuilt log has set aside.

@@ -36,8 +36,8 @@ mod v1;
 mod walk;
 
 pub use backup::{
-    BackupPlan, PlannedPages, PlannedSegment, ReplayEnd, check_file, identity, plan_backup, remove,
-    replay,
+    BackupPlan, PlannedPages, PlannedSegment, ReplayEnd, check_file, check_pages, identity,
+    mend_pages, pages_of, plan_backup, remove, replay,
 };
 pub use batch::BatchBuilder;
 pub use data_dir::{DataDir, DataDirError, Inspection, Migrating, Restoring};
@@ -51,10 +51,10 @@ pub use log::{
 };
 pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
 pub use pages::{
-    ManifestError, PageAppender, PageContent, PageDamage, PageError, PageNumber, PageOptions,
-    PagePlace, PageReader, PageStore, PageTable, PlannedSnapshot, ReadManifest, ReadPage, Restored,
-    SnapshotContent, SnapshotForm, TablePage, WriteManifest, WrittenManifest, read_manifest,
-    read_table, remove_pairs,
+    ManifestError, PageAppender, PageContent, PageDamage, PageError, PageFileDamage, PageNumber,
+    PageOptions, PagePlace, PageReader, PageStore, PageTable, PlannedSnapshot, ReadManifest,
+    ReadPage, Restored, SnapshotContent, SnapshotForm, TablePage, WriteManifest, WrittenManifest,
+    read_manifest, read_table, remove_pairs,
 };
 pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};

@@ -6,82 +6,31 @@
 //! Records after the last proven position may exist in the page cache only, so they are copied into the new
 //! segment, at the same positions. A crash at any point leaves a directory that recovers to the same state.
 
+mod error;
+mod report;
+mod snapshots;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kew_planted::{Bug, is_planted};
-use thiserror::Error;
 
-use crate::format::{FIRST_POSITION, FORMAT_VERSION, SegmentHeader, names, seal_again};
-use crate::pages::{self, ManifestError, PageStore, ReadManifest};
-use crate::proof::{self, Owner, Proof};
+pub use self::error::OpenError;
+pub(crate) use self::error::manifest_error;
+use self::report::warnings;
+pub(crate) use self::snapshots::FoundSnapshots;
+use self::snapshots::{load_snapshot, open_pages, sizes_of};
+use crate::format::{SegmentHeader, seal_again};
+use crate::pages::PageStore;
+use crate::proof::{Owner, Proof};
 use crate::reader::records::RecordReader;
-use crate::replay::{BoxError, Replay};
+use crate::replay::Replay;
 use crate::segment::{self, Blank, MakeError, Salts, Segment, Source};
 use crate::snapshot;
-use crate::storage::{self, IoFailure, Storage};
+use crate::storage::{self, Storage};
 use crate::survey::{Survey, format_error};
-use crate::walk::{self, End, Start};
-use crate::{Epoch, LogId, LogOptions, LogPosition, PageDamage, ballast};
-
-/// Why a log cannot be opened. Nothing in its directory was modified, unless the storage failed.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    /// The storage failed.
-    #[error(transparent)]
-    Io(#[from] IoFailure),
-    /// Data that was durable is damaged or missing.
-    #[error("{file} is damaged at byte {offset}: {what}")]
-    Corrupt {
-        /// The file's name in the log's directory.
-        file: String,
-        /// The offset in the file.
-        offset: u64,
-        /// The damage.
-        what: String,
-    },
-    /// A newer Kew has written here.
-    #[error(
-        "{file} has format version {found}, and this version of Kew reads versions up to {supported}"
-    )]
-    NewerFormat {
-        /// The file's name in the log's directory.
-        file: String,
-        /// The version of its format.
-        found: u32,
-        /// The newest version that can be read.
-        supported: u32,
-    },
-    /// The owner of the events rejected the contents of the log.
-    #[error("cannot replay what lies at log position {position}: {source}")]
-    Replay {
-        /// The position of the record or the snapshot.
-        position: LogPosition,
-        /// The owner's error.
-        source: BoxError,
-    },
-    /// The disk is full, and no ballast could make room.
-    #[error("the disk is full: a start needs {needed_bytes} free bytes")]
-    NoSpace {
-        /// The size of the new segment.
-        needed_bytes: u64,
-        /// The storage's error.
-        source: IoFailure,
-    },
-    /// The options contradict each other.
-    #[error("{0}")]
-    Options(String),
-}
-
-impl OpenError {
-    pub(crate) fn corrupt(file: &str, offset: u64, what: impl Into<String>) -> Self {
-        Self::Corrupt {
-            file: file.to_owned(),
-            offset,
-            what: what.into(),
-        }
-    }
-}
+use crate::walk::{self, End};
+use crate::{Epoch, LogId, LogOptions, LogPosition, ballast};
 
 /// The result of opening the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +54,9 @@ pub struct Recovery {
     pub void: u64,
     /// Notes for the operator, although the log is whole.
     pub warnings: Vec<String>,
+    /// Files with damage that this start did not need: of snapshots that were passed over, and of copies of pages. The
+    /// owner notes each ([`Log::note_damaged_file`](crate::Log::note_damaged_file)) and writes snapshots soon.
+    pub damaged_files: Vec<String>,
 }
 
 /// A torn tail: it was never acknowledged.
@@ -165,17 +117,6 @@ pub(crate) fn recover(
     adopt(storage, options, (log, salts), survey, found, end)
 }
 
-/// The state of the snapshots.
-pub(crate) struct FoundSnapshots {
-    pub(crate) used: Option<LogPosition>,
-    /// The one that is used, as it was read.
-    pub(crate) read: Option<ReadManifest>,
-    /// Damaged copies of its pages. The others are whole.
-    pub(crate) copies: Vec<PageDamage>,
-    pub(crate) valid: Vec<LogPosition>,
-    pub(crate) damaged: Vec<(LogPosition, OpenError)>,
-}
-
 /// Replays everything, from the newest snapshot that is whole. Reads only.
 pub(crate) fn replay_log(
     storage: &dyn Storage,
@@ -193,127 +134,6 @@ pub(crate) fn replay_log(
         source: late.source,
     })?;
     Ok((found, end?))
-}
-
-fn load_snapshot(
-    storage: &dyn Storage,
-    survey: &Survey,
-    replay: &mut dyn Replay,
-) -> Result<(FoundSnapshots, Start), OpenError> {
-    let mut start = Start {
-        position: FIRST_POSITION,
-        chain: survey.log().unwrap_or_default().chain_start(),
-        time_ms: 0,
-        epoch: Epoch::default(),
-        begins_anew: false,
-    };
-    let mut found = FoundSnapshots {
-        used: None,
-        read: None,
-        copies: Vec::new(),
-        valid: survey.snapshots.clone(),
-        damaged: Vec::new(),
-    };
-    while let Some(position) = found.valid.last().copied() {
-        replay.begin();
-        match pages::replay_manifest(storage, position, survey.log(), replay) {
-            Ok(read) if survey.claims.counted(read.header.epoch, position) < position => {
-                let file = names::snapshot(position.as_u64());
-                let what = "a later owner of the log went on before it";
-                found.valid.pop();
-                let error = OpenError::corrupt(&file, 0, what);
-                found.damaged.push((position, error));
-            }
-            Ok(read) => {
-                let header = read.header;
-                found.copies.clone_from(&read.damage);
-                found.used = Some(position);
-                found.read = Some(read);
-                start.position = position;
-                start.chain = header.chain;
-                start.epoch = header.epoch;
-                start.time_ms = header.time_ms;
-                start.begins_anew = header.begins_anew;
-                return Ok((found, start));
-            }
-            Err(error @ ManifestError::Damaged(_)) => {
-                found.valid.pop();
-                found.damaged.push((position, manifest_error(error)));
-            }
-            Err(error) => return Err(manifest_error(error)),
-        }
-    }
-    replay.begin();
-    // With a single snapshot nothing was retired yet, so the log exists from its beginning.
-    let is_complete = survey
-        .chain
-        .first()
-        .is_some_and(|s| s.first() == FIRST_POSITION);
-    match found.damaged.len() {
-        0 => Ok((found, start)),
-        1 if is_complete => Ok((found, start)),
-        _ => Err(found.damaged.remove(0).1),
-    }
-}
-
-pub(crate) fn manifest_error(error: ManifestError) -> OpenError {
-    match error {
-        ManifestError::Io(failure) => OpenError::Io(failure),
-        ManifestError::Damaged(damage) => {
-            OpenError::corrupt(&damage.file, damage.offset, damage.what)
-        }
-        ManifestError::OtherLog(file) => {
-            let what = "the snapshot is of another log than the newest segment";
-            OpenError::corrupt(&file, 0, what)
-        }
-        ManifestError::Newer { file, found } => OpenError::NewerFormat {
-            file,
-            found,
-            supported: FORMAT_VERSION,
-        },
-        ManifestError::Restore(position, source) => OpenError::Replay { position, source },
-    }
-}
-
-/// Whether the same is wrong each time that it is read.
-fn is_lasting(error: &ManifestError) -> bool {
-    match error {
-        ManifestError::Damaged(_) => true,
-        ManifestError::Io(failure) => !failure.is_no_descriptor(),
-        ManifestError::OtherLog(_) | ManifestError::Newer { .. } | ManifestError::Restore(..) => {
-            false
-        }
-    }
-}
-
-/// What the kept snapshots name. One whose table cannot be read does not count.
-fn open_pages(
-    storage: &dyn Storage,
-    options: &LogOptions,
-    (log, salts): (LogId, Salts),
-    found: &mut FoundSnapshots,
-) -> Result<PageStore, OpenError> {
-    let mut kept = Vec::new();
-    for position in found.valid.clone() {
-        let read = found.read.take_if(|_| found.used == Some(position));
-        match read.map_or_else(|| pages::read_table(storage, position), Ok) {
-            Ok(read) => kept.push((position, read)),
-            // The one that is used is whole, so a bad sector in this one is damage like any other.
-            Err(error) if is_lasting(&error) => {
-                found.valid.retain(|valid| *valid != position);
-                found.damaged.push((position, manifest_error(error)));
-            }
-            Err(error) => return Err(manifest_error(error)),
-        }
-    }
-    let mut store = PageStore::open(storage, log, options.pages, salts.entropy(), kept)?;
-    for (position, _) in &found.damaged {
-        // Of one with a lost page, the others stay as long as its file does.
-        if let Ok(read) = pages::read_table(storage, *position) {
-            store.keep_pages_of(*position, &read);
-        }
-    }
-    Ok(store)
 }
 
 /// Makes the segment that this run appends to.
@@ -364,6 +184,7 @@ fn adopt(
         tail_cut: end.cut.map(|cut| cut.report(&survey.chain)),
         void: end.void,
         warnings: warnings(&survey, &found, end.void),
+        damaged_files: found.damaged_files(),
     };
     let mut segments = survey.chain;
     let mut superseded = survey.superseded;
@@ -388,18 +209,6 @@ fn adopt(
         pages,
         recovery,
     })
-}
-
-fn sizes_of(
-    storage: &dyn Storage,
-    snapshots: &[LogPosition],
-) -> Result<BTreeMap<LogPosition, u64>, OpenError> {
-    let size_of = |position: &LogPosition| {
-        let name = names::snapshot(position.as_u64());
-        let file = storage::open(storage, &name)?;
-        Ok((*position, storage::len(&*file, &name)?))
-    };
-    snapshots.iter().map(size_of).collect()
 }
 
 /// The state of the ballast after recovery.
@@ -484,53 +293,6 @@ fn copy_tail(survey: &Survey, end: &End, header: &SegmentHeader) -> Result<Vec<u
         records.resize(records.len().next_multiple_of(8), 0);
     }
     Ok(records)
-}
-
-fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Vec<String> {
-    let void = (void > 0).then(|| {
-        format!(
-            "{void} records, marks or snapshots did not count, because a later start went on before them: \
-             the files are of two histories"
-        )
-    });
-    let damaged = found
-        .damaged
-        .iter()
-        .map(|(_, error)| format!("a snapshot was passed over: {error}"));
-    let proof = survey
-        .proof
-        .damage
-        .as_ref()
-        .map(|(offset, error)| format!("{} is damaged at byte {offset}: {error}", proof::NAME));
-    let foreign = survey
-        .foreign
-        .iter()
-        .map(|name| format!("{name} is not a file of the log and was ignored"));
-    let unread = survey.unread.iter();
-    let unread = unread.map(|failure| format!("a snapshot cannot be read: {failure}"));
-    let copies = copies(&found.copies);
-    let snapshots = damaged.chain(unread).chain(void).chain(copies);
-    snapshots.chain(proof).chain(foreign).collect()
-}
-
-/// One line for each file, however much of it is damaged.
-fn copies(damage: &[PageDamage]) -> impl Iterator<Item = String> {
-    let mut by_file: BTreeMap<&str, (&PageDamage, usize)> = BTreeMap::new();
-    for place in damage {
-        let (_, count) = by_file.entry(&place.file).or_insert((place, 0));
-        *count += 1;
-    }
-    by_file.into_values().map(|(first, count)| {
-        let PageDamage { file, offset, what } = first;
-        let others = match count {
-            1 => String::new(),
-            pages::NOTED_MAX.. => " (and at many other places)".to_owned(),
-            _ => format!(" (and at {} other places)", count - 1),
-        };
-        format!(
-            "what is damaged was read from its copy: {file} cannot be used at byte {offset}: {what}{others}"
-        )
-    })
 }
 
 #[cfg(test)]

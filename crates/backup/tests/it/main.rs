@@ -4,6 +4,8 @@
     reason = "a test that cannot continue has failed, and helpers are not marked as tests"
 )]
 
+mod pages;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kew_backup::{Backup, BackupError, Phase, Progress, Source, Taken, take};
 use kew_log::{
-    BatchBuilder, BoxError, FileStorage, Log, LogOptions, LogPosition, Replay, plan_backup, replay,
+    BackupPlan, BatchBuilder, BoxError, FileStorage, Log, LogOptions, LogPosition, Replay,
+    plan_backup, replay,
 };
 
 const ID: &str = "0123456789abcdef0123456789abcdef";
@@ -112,9 +115,24 @@ impl Place {
     ) -> Result<Taken, BackupError> {
         let storage = FileStorage::read_only(self.source()).unwrap();
         let plan = plan_backup(&storage).unwrap();
+        self.take_plan_as(&plan, data_dir_id, progress)
+    }
+
+    /// Takes a backup of what was planned before.
+    fn take_plan(&self, plan: &BackupPlan) -> Result<Taken, BackupError> {
+        self.take_plan_as(plan, ID, &unnoted())
+    }
+
+    fn take_plan_as(
+        &self,
+        plan: &BackupPlan,
+        data_dir_id: &str,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Taken, BackupError> {
+        let storage = FileStorage::read_only(self.source()).unwrap();
         let source = Source {
             storage: &storage,
-            plan: &plan,
+            plan,
             data_dir_id,
             taken_at: "2026-11-24T15:00:00Z",
             kew: "0.1.0",

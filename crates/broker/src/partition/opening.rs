@@ -99,6 +99,9 @@ impl<T> Partition<T> {
             is_awaited: |_| true,
             stopped: false,
         };
+        for file in &recovery.damaged_files {
+            partition.avoid_file(file);
+        }
         if !partition.state.is_initialized() {
             partition.initialize(secret, wall.max(partition.opened_at))?;
         }

@@ -5,7 +5,8 @@
 //! damaged one stays, and reading it has the result that it always had.
 //!
 //! A start replays the log from a snapshot. If records behind it are damaged, or a snapshot is, the partition writes
-//! snapshots until no start needs what is damaged.
+//! snapshots until no start needs what is damaged. The same follows from damage of snapshots that a start has found, also
+//! if there is no scrub.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -299,13 +300,23 @@ impl<T> Partition<T> {
         self.suspect(&damaged);
         let lasting = |place: &ScrubDamage| place.is_certain && !place.is_repaired;
         for place in places.into_iter().filter(lasting) {
-            let avoided = match &place.positions {
-                Some(positions) => positions.end,
-                None => self.log.note_damaged_file(&place.file),
-            };
-            self.scrub.avoided = self.scrub.avoided.max(Some(avoided));
+            match &place.positions {
+                Some(positions) => self.avoid_before(positions.end),
+                None => self.avoid_file(&place.file),
+            }
             self.scrub.found.places.push(place);
         }
+    }
+
+    /// Notes damage in a snapshot or a file of pages. A scrub has found it, or the start, which did not need what is
+    /// damaged.
+    pub(super) fn avoid_file(&mut self, file: &str) {
+        let avoided = self.log.note_damaged_file(file);
+        self.avoid_before(avoided);
+    }
+
+    fn avoid_before(&mut self, position: LogPosition) {
+        self.scrub.avoided = self.scrub.avoided.max(Some(position));
     }
 
     /// Finds what has bytes in damaged records of one file, which are in order. One walk over all runs finds all of it.

@@ -3,7 +3,7 @@
 use kew_broker::{Answered, Partition, PartitionOptions, Restore, ScrubReport};
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, SessionChoice};
 use kew_engine::storage::StorageCommand;
-use kew_engine::{BodyOwner, Command, Outcome, Timestamp};
+use kew_engine::{BodyOwner, Command, Outcome};
 use kew_log::{FaultyStorage, inspect, read_table};
 
 use crate::bus;
@@ -49,20 +49,25 @@ fn body(number: u64) -> String {
     format!("body {number:06} {}", "x".repeat(3000))
 }
 
-/// A partition that writes no snapshot by itself, as long as it is not opened again.
-fn quiet() -> Driver {
-    let (storage, now) = (FaultyStorage::new(), Timestamp::from_ms(1_000_000));
-    let options = PartitionOptions {
+/// No snapshot is due, however much is written.
+fn quiet_options() -> PartitionOptions {
+    PartitionOptions {
         snapshot_after_bytes: u64::MAX,
         snapshot_after_effects: u64::MAX,
         ..options()
-    };
-    let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now).unwrap();
-    let mut driver = Driver {
-        storage,
-        partition,
-        now,
-    };
+    }
+}
+
+fn without_scrub() -> PartitionOptions {
+    PartitionOptions {
+        scrub_bytes_per_second: 0,
+        ..quiet_options()
+    }
+}
+
+/// A partition that writes no snapshot by itself, as long as it is not opened again.
+fn quiet() -> Driver {
+    let mut driver = Driver::with(FaultyStorage::new(), quiet_options());
     driver.ask(create()).unwrap();
     driver
 }
@@ -227,6 +232,50 @@ fn a_damaged_page_is_written_again_at_once() {
         let mut driver = driver.reopened();
         let expected: Vec<u64> = (0..=count).collect();
         assert_eq!(readable(&mut driver), expected, "copies {copies:?}");
+    }
+}
+
+/// A start that has read the second copy of a page, or passed over a snapshot, leaves no damage behind, also if nothing
+/// else makes a snapshot due and there is no scrub.
+#[test]
+fn damage_that_a_start_finds_is_written_again_at_once() {
+    for damaged in ["page", "header", "snapshot", "lost page"] {
+        let (mut driver, count) = filled();
+        snapshot(&mut driver);
+        driver.ask(send(body(count))).unwrap();
+        snapshot(&mut driver);
+        let newest = driver.partition.log().last_snapshot().unwrap();
+        let read = read_table(&driver.storage, newest).unwrap();
+        let last = read.table.pages().iter().map(|page| page.place).max();
+        let place = last.unwrap();
+        let first = format!("pages-{:020}", 2 * u64::from(place.pair));
+        let second = format!("pages-{:020}", 2 * u64::from(place.pair) + 1);
+        let in_page = u64::from(place.offset) + 33;
+        let disk = driver.storage.kill();
+        match damaged {
+            "page" => disk.flip(&first, in_page, 1),
+            "header" => disk.flip(&first, 45, 1),
+            "snapshot" => disk.flip(&format!("snapshot-{:020}", newest.as_u64()), 30, 1),
+            _ => {
+                disk.flip(&first, in_page, 1);
+                disk.flip(&second, in_page, 1);
+            }
+        }
+        assert!(!inspect(&disk).unwrap().damage.is_empty());
+        let mut driver = Driver::with(disk, without_scrub());
+        for _ in 0..5 {
+            driver.rest();
+        }
+        assert!(driver.partition.log().replays_from().is_some(), "{damaged}");
+        assert_eq!(inspect(&driver.storage).unwrap().damage, [], "{damaged}");
+        let settled = driver.partition.log().last_snapshot();
+        for _ in 0..5 {
+            driver.rest();
+        }
+        let still = driver.partition.log().last_snapshot();
+        assert_eq!(still, settled, "{damaged}: it ends");
+        let expected: Vec<u64> = (0..=count).collect();
+        assert_eq!(readable(&mut driver), expected, "{damaged}");
     }
 }
 

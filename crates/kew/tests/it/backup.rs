@@ -448,6 +448,36 @@ fn damage_at_the_source_is_named_and_the_earlier_backup_stays() {
 }
 
 #[test]
+fn a_damaged_copy_of_a_page_is_told_and_the_backup_has_both_whole() {
+    let place = Place::new();
+    let known = filled(&place.data(), 12);
+    let storage = kew_log::FileStorage::read_only(kew_log::DataDir::log_path(&place.data()));
+    let plan = kew_log::plan_backup(&storage.expect("readable")).expect("a whole log");
+    let pages = plan.pages[0];
+    let name = pages.name();
+    let file = files(&place.data(), &name).remove(0);
+    let end = usize::try_from(pages.copied_bytes).expect("a small file");
+    // The last byte of a page, and the header.
+    for at in [end - 1, 45] {
+        corrupt(&file, |content| content[at] ^= 1);
+        let (ended, printed) = place.run_backup(&["--rate", "0", "--json"]);
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+        let told = format!(
+            "the new backup is whole, but the data directory is not: {name} is damaged at byte"
+        );
+        assert!(ended.log.contains(&told), "{}", ended.log);
+        let damage = last_json(&printed)["backup"]["source_damage"].clone();
+        assert_eq!(damage[0]["file"], name, "{damage}");
+        assert_eq!(damage[0]["places"], 1, "{damage}");
+        corrupt(&file, |content| content[at] ^= 1);
+        std::fs::remove_dir_all(place.backup().join("partition-0")).expect("removed");
+    }
+    place.take();
+    place.restore_whole();
+    check_contents(&place.restored(), &known);
+}
+
+#[test]
 fn a_damaged_backup_restores_nothing() {
     let place = Place::new();
     filled(&place.data(), 12);

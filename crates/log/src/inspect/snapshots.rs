@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Findings, PageFileReport, SnapshotReport};
 use crate::format::names;
-use crate::pages::{self, PageReader};
+use crate::pages::{self, PageError, PageReader};
 use crate::recovery::{self, OpenError};
 use crate::storage::{self, IoFailure, Storage};
 use crate::survey::Survey;
@@ -57,17 +57,29 @@ fn examine_snapshot(
     // What two snapshots name at the same place is read once.
     let mut reader = PageReader::new(storage, read.header.log);
     let mut is_whole = true;
+    let mut newer = None;
     for page in read.table.pages() {
-        let is_known = named.get(&page.place) == Some(&page.number);
-        if is_known || reader.verify(page.number, page.place)? > 0 {
-            named.insert(page.place, page.number);
-        } else {
-            is_whole = false;
+        if named.get(&page.place) == Some(&page.number) {
+            continue;
+        }
+        match reader.verify(page.number, page.place) {
+            Ok(0) => is_whole = false,
+            Ok(_) => {
+                named.insert(page.place, page.number);
+            }
+            Err(PageError::Io(failure)) => return Err(failure),
+            Err(error @ (PageError::Newer { .. } | PageError::Damaged(_))) => {
+                is_whole = false;
+                newer = Some(error);
+            }
         }
     }
-    let is_damaged = !reader.damage().is_empty();
+    let is_damaged = newer.is_some() || !reader.damage().is_empty();
     if is_damaged && is_gone(storage, &report.file)? {
         return Ok(None);
+    }
+    if let Some(error) = newer {
+        findings.add(recovery::manifest_error(error.into()))?;
     }
     for damage in reader.damage() {
         let PageDamage { file, offset, what } = damage.clone();

@@ -15,8 +15,6 @@ pub(super) const BLOCK_SIZE: u32 = 4096;
 pub(super) const ALIGNMENT: u32 = 8;
 
 pub(super) const FILE_HEADER_SIZE: usize = 52;
-/// Where the checksum of a file's header lies.
-pub(crate) const HEADER_CRC_OFFSET: u64 = FILE_HEADER_SIZE as u64 - 4;
 /// A page's header without its groups.
 pub(super) const PAGE_HEADER_SIZE: usize = 32;
 /// What each group adds to it.
@@ -61,6 +59,15 @@ pub(super) fn name(pair: u32, copy: Copy) -> String {
 pub(crate) fn pair_of(name: &str) -> Option<u32> {
     match names::parse(name) {
         Name::Pages(number) => u32::try_from(number / 2).ok(),
+        _ => None,
+    }
+}
+
+/// Which of the two files has that name.
+pub(super) fn copy_of(name: &str) -> Option<Copy> {
+    match names::parse(name) {
+        Name::Pages(number) if number % 2 == 0 => Some(Copy::First),
+        Name::Pages(_) => Some(Copy::Second),
         _ => None,
     }
 }

@@ -139,6 +139,7 @@ impl From<PageError> for ManifestError {
     fn from(error: PageError) -> Self {
         match error {
             PageError::Io(failure) => Self::Io(failure),
+            PageError::Newer { file, found } => Self::Newer { file, found },
             PageError::Damaged(damage) => Self::Damaged(PageDamage {
                 what: format!("{}, and so is its copy", damage.what),
                 ..damage
@@ -273,7 +274,9 @@ impl Copies<'_> {
             Ok(read) => read,
             Err(PageError::Io(failure)) if failure.is_no_descriptor() => return Err(failure.into()),
             // A bad sector is damage, too.
-            Err(PageError::Io(_) | PageError::Damaged(_)) => return Ok(None),
+            Err(PageError::Io(_) | PageError::Damaged(_) | PageError::Newer { .. }) => {
+                return Ok(None);
+            }
         };
         if let Some(left) = bytes_left {
             *left -= size_bytes;

@@ -11,7 +11,7 @@ use super::format::{
 };
 use super::{PageContent, PageNumber, PagePlace};
 use crate::Damage;
-use crate::format::{FormatError, names};
+use crate::format::{FORMAT_VERSION, FormatError, names};
 use crate::segment::memory_size;
 use crate::storage::{self, IoFailure, Storage, StorageFile};
 use crate::{LogId, LogPosition};
@@ -42,6 +42,17 @@ pub enum PageError {
     /// Both copies are damaged.
     #[error("{} is damaged at byte {}, and so is its copy: {}", .0.file, .0.offset, .0.what)]
     Damaged(PageDamage),
+    /// A newer Kew has written the file.
+    #[error(
+        "{file} has format version {found}, and this version of Kew reads versions up to {}",
+        FORMAT_VERSION
+    )]
+    Newer {
+        /// The file.
+        file: String,
+        /// The version of its format.
+        found: u32,
+    },
 }
 
 /// A page that was read.
@@ -74,13 +85,18 @@ struct OpenFile {
     salt: u64,
 }
 
-/// The header of a file, if that is one.
-type ReadHeader = Result<FileHeader, FormatError>;
+/// The header of a file, or what is wrong with it.
+type DecodedHeader = Result<FileHeader, FormatError>;
 
 /// Why a copy cannot be read.
 enum CopyError {
     Io(IoFailure),
     Damaged(FormatError),
+    /// What a newer Kew has written is never taken for damage, whatever the other copy is.
+    Newer {
+        file: String,
+        found: u32,
+    },
 }
 
 impl From<IoFailure> for CopyError {
@@ -147,18 +163,47 @@ impl<'a> PageReader<'a> {
     }
 
     /// Reads both copies of a page. Returns how many are whole; what is damaged, or cannot be read, is noted. Fails if no
-    /// descriptor is left.
-    pub fn verify(&mut self, number: PageNumber, place: PagePlace) -> Result<usize, IoFailure> {
+    /// descriptor is left, and if a newer Kew has written a file.
+    pub fn verify(&mut self, number: PageNumber, place: PagePlace) -> Result<usize, PageError> {
         let mut whole = 0;
         for copy in Copy::BOTH {
             match self.read_copy(place, copy, &|copy: At<'_>| copy.read(number)) {
                 Ok(_) => whole += 1,
-                Err(CopyError::Io(failure)) if failure.is_no_descriptor() => return Err(failure),
+                Err(CopyError::Io(failure)) if failure.is_no_descriptor() => {
+                    return Err(failure.into());
+                }
+                Err(CopyError::Newer { file, found }) => {
+                    return Err(PageError::Newer { file, found });
+                }
                 Err(CopyError::Io(failure)) => self.note_page(place, copy, failure.to_string()),
                 Err(CopyError::Damaged(error)) => self.note_copy(place, copy, &error),
             }
         }
         Ok(whole)
+    }
+
+    /// The bytes of a page as they lie in both files.
+    pub(super) fn raw(
+        &mut self,
+        number: PageNumber,
+        place: PagePlace,
+    ) -> Result<Vec<u8>, PageError> {
+        self.read_either(place, |copy| copy.raw(number))
+    }
+
+    /// What is damaged in one copy of a page.
+    pub(super) fn damage_of(
+        &mut self,
+        number: PageNumber,
+        place: PagePlace,
+        copy: Copy,
+    ) -> Result<Option<FormatError>, PageError> {
+        match self.read_copy(place, copy, &|copy: At<'_>| copy.raw(number)) {
+            Ok(_) => Ok(None),
+            Err(CopyError::Io(failure)) => Err(failure.into()),
+            Err(CopyError::Newer { file, found }) => Err(PageError::Newer { file, found }),
+            Err(CopyError::Damaged(error)) => Ok(Some(error)),
+        }
     }
 
     /// A failed read of one copy does not matter if the other one is whole: it is a bad sector, perhaps, and is noted like
@@ -178,6 +223,9 @@ impl<'a> PageReader<'a> {
                         self.note_page(place, copy, failure.to_string());
                     }
                     return Ok(found);
+                }
+                Err(CopyError::Newer { file, found }) => {
+                    return Err(PageError::Newer { file, found });
                 }
                 Err(CopyError::Io(failure)) => failed = failed.or(Some((copy, failure))),
                 Err(CopyError::Damaged(error)) => {
@@ -259,7 +307,7 @@ impl<'a> PageReader<'a> {
                 self.lost.insert(name.to_owned(), error.clone());
                 Err(error.into())
             }
-            Err(failed @ CopyError::Io(_)) => Err(failed),
+            Err(failed @ (CopyError::Io(_) | CopyError::Newer { .. })) => Err(failed),
         }
     }
 
@@ -269,15 +317,17 @@ impl<'a> PageReader<'a> {
         let (file, header) = self.header(name, pair, copy)?;
         let salt = match header {
             Ok(header) => header.salt,
-            Err(error @ FormatError::Newer(_)) => return Err(error.into()),
             Err(error) => {
                 let other = copy.other();
-                let of_other = self.header(&super::format::name(pair, other), pair, other);
-                let Ok((_, Ok(header))) = of_other else {
-                    return Err(error.into());
+                let salt = match self.header(&super::format::name(pair, other), pair, other) {
+                    Ok((_, Ok(header))) => header.salt,
+                    Err(newer @ CopyError::Newer { .. }) => return Err(newer),
+                    Ok((_, Err(_))) | Err(CopyError::Io(_) | CopyError::Damaged(_)) => {
+                        return Err(error.into());
+                    }
                 };
                 self.note(name.to_owned(), 0, error.to_string());
-                header.salt
+                salt
             }
         };
         Ok(OpenFile {
@@ -293,7 +343,7 @@ impl<'a> PageReader<'a> {
         name: &str,
         pair: u32,
         copy: Copy,
-    ) -> Result<(Arc<dyn StorageFile>, ReadHeader), CopyError> {
+    ) -> Result<(Arc<dyn StorageFile>, DecodedHeader), CopyError> {
         let file = match storage::open(self.storage, name) {
             Err(failure) if failure.is_not_found() => {
                 return Err(FormatError::Damaged("the page file is missing").into());
@@ -304,6 +354,10 @@ impl<'a> PageReader<'a> {
             file.forget_cached(0, BLOCK_SIZE.into());
         }
         let header = header_of(&*file, name)?;
+        if let Err(FormatError::Newer(found)) = header {
+            let file = name.to_owned();
+            return Err(CopyError::Newer { file, found });
+        }
         if let Ok(header) = &header
             && (header.identity != self.identity || header.number != copy.file_of(pair))
         {
@@ -315,7 +369,7 @@ impl<'a> PageReader<'a> {
 }
 
 /// The header of a file of pages.
-fn header_of(
+pub(super) fn header_of(
     file: &dyn StorageFile,
     name: &str,
 ) -> Result<Result<FileHeader, FormatError>, IoFailure> {
@@ -330,15 +384,17 @@ fn header_of(
 pub(crate) fn header_damage(
     storage: &dyn Storage,
     name: &str,
-) -> Result<Option<Damage>, IoFailure> {
-    let file = storage::open(storage, name)?;
-    let what = match header_of(&*file, name)? {
+) -> Result<Option<Damage>, PageError> {
+    let opened = storage::open(storage, name)?;
+    let file = name.to_owned();
+    let what = match header_of(&*opened, name)? {
         Ok(header) if names::pages(header.number) == name => return Ok(None),
         Ok(_) => "the page file is another one".to_owned(),
-        Err(error) => error.to_string(),
+        Err(FormatError::Newer(found)) => return Err(PageError::Newer { file, found }),
+        Err(error @ FormatError::Damaged(_)) => error.to_string(),
     };
     Ok(Some(Damage {
-        file: name.to_owned(),
+        file,
         offset: 0,
         what,
     }))
@@ -347,6 +403,16 @@ pub(crate) fn header_damage(
 impl At<'_> {
     fn read(self, number: PageNumber) -> Result<ReadPage, CopyError> {
         let bytes = self.bytes(0, self.place.size_bytes)?;
+        Ok(self.decode(number, &bytes)?)
+    }
+
+    fn raw(self, number: PageNumber) -> Result<Vec<u8>, CopyError> {
+        let bytes = self.bytes(0, self.place.size_bytes)?;
+        self.decode(number, &bytes)?;
+        Ok(bytes)
+    }
+
+    fn decode(&self, number: PageNumber, bytes: &[u8]) -> Result<ReadPage, FormatError> {
         let first = bytes.first_chunk::<PAGE_HEADER_SIZE>();
         let header_size = first.and_then(|first| header_size_in(first, bytes.len()));
         let header = header_size.and_then(|size| bytes.get(..size));

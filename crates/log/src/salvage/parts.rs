@@ -7,7 +7,7 @@
 use super::{Gap, Rescue};
 use crate::format::{names, read_u32};
 use crate::pages::{FirstParts, PageError, PageReader, PageTable};
-use crate::recovery::OpenError;
+use crate::recovery::{OpenError, manifest_error};
 use crate::segment::memory_size;
 use crate::snapshot::{HEADER_SIZE, PART_HEADER_SIZE, SnapshotHeader, TRAILER_SIZE, part_crc};
 use crate::storage::{self, Storage};
@@ -116,6 +116,9 @@ fn read_pages(
                     let (file, offset) = (page.place.file(), page.place.offset.into());
                     gaps.add(&file, offset, format!("a page cannot be used: {error}"));
                 }
+            }
+            Err(error @ PageError::Newer { .. }) => {
+                return Err(manifest_error(error.into()));
             }
             Err(PageError::Damaged(damage)) => {
                 let what = format!("{}, and so is its copy", damage.what);

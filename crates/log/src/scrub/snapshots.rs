@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{File, STEP_BYTES, Scrub, ScrubDamage};
 use crate::format::names;
-use crate::pages::{FirstParts, PageReader, PageTable, TablePage};
+use crate::pages::{FirstParts, PageError, PageReader, PageTable, TablePage};
 use crate::snapshot::{PartReader, ReadError};
 use crate::storage::{self, Storage};
 use crate::{LogId, LogPosition, PageDamage, PageNumber, PagePlace};
@@ -146,18 +146,27 @@ impl Scrub {
             match reader.verify(page.number, page.place) {
                 Ok(0) => read.lost.push(page),
                 Ok(_) => {}
-                Err(_) => {
+                // The log that is open is older, so another one has taken the file's place.
+                Err(error @ PageError::Newer { .. }) => {
+                    read.damage.push(PageDamage {
+                        file: page.place.file(),
+                        offset: 0,
+                        what: error.to_string(),
+                    });
+                    read.lost.push(page);
+                }
+                Err(PageError::Io(_) | PageError::Damaged(_)) => {
                     self.is_skipped = true;
                     left.clear();
                 }
             }
             read.first = read.first.or(Some(page.place));
             read.last = Some(page.place);
-            if reader.damage().is_empty() {
+            if reader.damage().is_empty() && read.damage.is_empty() {
                 read.whole = read.last;
             }
         }
-        read.damage = reader.damage().to_vec();
+        read.damage.extend_from_slice(reader.damage());
         read
     }
 

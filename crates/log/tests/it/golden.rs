@@ -10,7 +10,7 @@ use kew_log::{
 };
 
 #[path = "../golden/scenario.rs"]
-mod scenario;
+pub(crate) mod scenario;
 
 use scenario::Words;
 

@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod faults;
 mod golden;
+mod golden_pages;
 mod life;
 mod looking;
 mod manifests;

@@ -1,0 +1,162 @@
+//! Which snapshot a start uses, and the pages that the kept ones name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{OpenError, manifest_error};
+use crate::format::{FIRST_POSITION, names};
+use crate::pages::{self, ManifestError, PageStore, ReadManifest};
+use crate::replay::Replay;
+use crate::segment::Salts;
+use crate::storage::{self, Storage};
+use crate::survey::Survey;
+use crate::walk::Start;
+use crate::{Epoch, LogId, LogOptions, LogPosition, PageDamage};
+
+/// The state of the snapshots.
+pub(crate) struct FoundSnapshots {
+    pub(crate) used: Option<LogPosition>,
+    /// The one that is used, as it was read.
+    pub(crate) read: Option<ReadManifest>,
+    /// Damaged copies of its pages. The others are whole.
+    pub(crate) copies: Vec<PageDamage>,
+    pub(crate) valid: Vec<LogPosition>,
+    pub(crate) damaged: Vec<(LogPosition, OpenError)>,
+}
+
+impl FoundSnapshots {
+    /// The files with damage, each once.
+    pub(super) fn damaged_files(&self) -> Vec<String> {
+        let copies = self.copies.iter().map(|damage| damage.file.clone());
+        let snapshots = self.damaged.iter().flat_map(|(position, error)| {
+            // Of a snapshot with a lost page, a file of pages is damaged.
+            let of_page = match error {
+                OpenError::Corrupt { file, .. } => Some(file.clone()),
+                OpenError::Io(_)
+                | OpenError::NewerFormat { .. }
+                | OpenError::Replay { .. }
+                | OpenError::NoSpace { .. }
+                | OpenError::Options(_) => None,
+            };
+            [names::snapshot(position.as_u64())]
+                .into_iter()
+                .chain(of_page)
+        });
+        let files: BTreeSet<String> = copies.chain(snapshots).collect();
+        files.into_iter().collect()
+    }
+}
+
+pub(super) fn load_snapshot(
+    storage: &dyn Storage,
+    survey: &Survey,
+    replay: &mut dyn Replay,
+) -> Result<(FoundSnapshots, Start), OpenError> {
+    let mut start = Start {
+        position: FIRST_POSITION,
+        chain: survey.log().unwrap_or_default().chain_start(),
+        time_ms: 0,
+        epoch: Epoch::default(),
+        begins_anew: false,
+    };
+    let mut found = FoundSnapshots {
+        used: None,
+        read: None,
+        copies: Vec::new(),
+        valid: survey.snapshots.clone(),
+        damaged: Vec::new(),
+    };
+    while let Some(position) = found.valid.last().copied() {
+        replay.begin();
+        match pages::replay_manifest(storage, position, survey.log(), replay) {
+            Ok(read) if survey.claims.counted(read.header.epoch, position) < position => {
+                let file = names::snapshot(position.as_u64());
+                let what = "a later owner of the log went on before it";
+                found.valid.pop();
+                let error = OpenError::corrupt(&file, 0, what);
+                found.damaged.push((position, error));
+            }
+            Ok(read) => {
+                let header = read.header;
+                found.copies.clone_from(&read.damage);
+                found.used = Some(position);
+                found.read = Some(read);
+                start.position = position;
+                start.chain = header.chain;
+                start.epoch = header.epoch;
+                start.time_ms = header.time_ms;
+                start.begins_anew = header.begins_anew;
+                return Ok((found, start));
+            }
+            Err(error @ ManifestError::Damaged(_)) => {
+                found.valid.pop();
+                found.damaged.push((position, manifest_error(error)));
+            }
+            Err(error) => return Err(manifest_error(error)),
+        }
+    }
+    replay.begin();
+    // With a single snapshot nothing was retired yet, so the log exists from its beginning.
+    let is_complete = survey
+        .chain
+        .first()
+        .is_some_and(|s| s.first() == FIRST_POSITION);
+    match found.damaged.len() {
+        0 => Ok((found, start)),
+        1 if is_complete => Ok((found, start)),
+        _ => Err(found.damaged.remove(0).1),
+    }
+}
+
+/// Whether the same is wrong each time that it is read.
+fn is_lasting(error: &ManifestError) -> bool {
+    match error {
+        ManifestError::Damaged(_) => true,
+        ManifestError::Io(failure) => !failure.is_no_descriptor(),
+        ManifestError::OtherLog(_) | ManifestError::Newer { .. } | ManifestError::Restore(..) => {
+            false
+        }
+    }
+}
+
+/// What the kept snapshots name. One whose table cannot be read does not count.
+pub(super) fn open_pages(
+    storage: &dyn Storage,
+    options: &LogOptions,
+    (log, salts): (LogId, Salts),
+    found: &mut FoundSnapshots,
+) -> Result<PageStore, OpenError> {
+    let mut kept = Vec::new();
+    for position in found.valid.clone() {
+        let read = found.read.take_if(|_| found.used == Some(position));
+        match read.map_or_else(|| pages::read_table(storage, position), Ok) {
+            Ok(read) => kept.push((position, read)),
+            // The one that is used is whole, so a bad sector in this one is damage like any other.
+            Err(error) if is_lasting(&error) => {
+                found.valid.retain(|valid| *valid != position);
+                found.damaged.push((position, manifest_error(error)));
+            }
+            Err(error) => return Err(manifest_error(error)),
+        }
+    }
+    let mut store = PageStore::open(storage, log, options.pages, salts.entropy(), kept)?;
+    for (position, _) in &found.damaged {
+        // Of one with a lost page, the others stay as long as its file does.
+        if let Ok(read) = pages::read_table(storage, *position) {
+            store.keep_pages_of(*position, &read);
+        }
+    }
+    Ok(store)
+}
+
+/// The sizes of their files.
+pub(super) fn sizes_of(
+    storage: &dyn Storage,
+    snapshots: &[LogPosition],
+) -> Result<BTreeMap<LogPosition, u64>, OpenError> {
+    let size_of = |position: &LogPosition| {
+        let name = names::snapshot(position.as_u64());
+        let file = storage::open(storage, &name)?;
+        Ok((*position, storage::len(&*file, &name)?))
+    };
+    snapshots.iter().map(size_of).collect()
+}
