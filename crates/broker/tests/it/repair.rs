@@ -1,6 +1,7 @@
 //! Damaged partitions: messages listed as lost are lost, and everything else is unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 
 use kew_broker::{Answered, Losses, Partition, PartitionOptions, Repair};
 use kew_engine::storage::{StorageCommand, StorageOutcome};
@@ -535,57 +536,69 @@ fn a_repair_that_is_cut_off_leaves_the_old_log_or_the_new_one() {
             }
         },
     ];
-    let (storage, alive, sent) = snapshotted();
-    for (number, damage) in damages.iter().enumerate() {
-        let damaged = storage.kill();
-        damage(&damaged);
-        let losses = look(&damaged).losses().clone();
-        let mut states = 0;
-        for calls in 0.. {
-            let disk = damaged.kill();
-            let repair = look(&disk);
-            assert_eq!(repair.losses(), &losses);
-            disk.crash_after(calls);
-            let done = repair.carry_out(options(), calls, [2; 16]).is_ok();
-            for seed in 0..3u64 {
-                let mut random = seed * 7919 + calls;
-                let disk = disk.crash(&mut |bound| {
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
-                    u32::try_from((random >> 33) % u64::from(bound)).unwrap()
-                });
-                let story = format!("damage {number}, cut off after {calls} calls, seed {seed}");
-                states += 1;
-                let again = look(&disk);
-                if again.is_needed() {
-                    // Whether the first one reached its new state or not.
-                    let listed = again.losses().clone();
-                    assert!(listed == losses || listed.gaps.is_empty(), "{story}");
-                    again.carry_out(options(), 5, [2; 16]).unwrap();
-                }
-                // Files that the new state no longer needed may still be damaged.
-                let mut driver = Driver::on(disk.kill());
-                let found = driver.everything();
-                for (id, message) in &alive {
-                    let is_told = ids(&losses).contains(id) || !losses.gaps.is_empty();
-                    assert!(
-                        found.get(id).is_none_or(|found| found == message),
-                        "{story}: {message:?} is {:?}",
-                        found.get(id)
-                    );
-                    assert!(found.contains_key(id) || is_told, "{story}: {message:?}");
-                }
-                let lost = alive.keys().filter(|id| !found.contains_key(*id)).count();
-                assert_eq!(lost, missing(&repaired(&damaged), &alive), "{story}");
-            }
-            if done {
-                break;
-            }
+    let snapshotted = snapshotted();
+    thread::scope(|scope| {
+        for (number, damage) in damages.iter().enumerate() {
+            let snapshotted = &snapshotted;
+            scope.spawn(move || cut_off_anywhere(number, damage, snapshotted));
         }
-        assert!(states > 90, "{states} states");
-        check_repaired(&repaired(&damaged), &losses, &alive, &sent, "not cut off");
+    });
+}
+
+fn cut_off_anywhere(
+    number: usize,
+    damage: &fn(&FaultyStorage),
+    (storage, alive, sent): &(FaultyStorage, Known, Known),
+) {
+    let damaged = storage.kill();
+    damage(&damaged);
+    let losses = look(&damaged).losses().clone();
+    let missing_then = missing(&repaired(&damaged), alive);
+    let mut states = 0;
+    for calls in 0.. {
+        let disk = damaged.kill();
+        let repair = look(&disk);
+        assert_eq!(repair.losses(), &losses);
+        disk.crash_after(calls);
+        let done = repair.carry_out(options(), calls, [2; 16]).is_ok();
+        for seed in 0..3u64 {
+            let mut random = seed * 7919 + calls;
+            let disk = disk.crash(&mut |bound| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                u32::try_from((random >> 33) % u64::from(bound)).unwrap()
+            });
+            let story = format!("damage {number}, cut off after {calls} calls, seed {seed}");
+            states += 1;
+            let again = look(&disk);
+            if again.is_needed() {
+                // Whether the first one reached its new state or not.
+                let listed = again.losses().clone();
+                assert!(listed == losses || listed.gaps.is_empty(), "{story}");
+                again.carry_out(options(), 5, [2; 16]).unwrap();
+            }
+            // Files that the new state no longer needed may still be damaged.
+            let mut driver = Driver::on(disk.kill());
+            let found = driver.everything();
+            for (id, message) in alive {
+                let is_told = ids(&losses).contains(id) || !losses.gaps.is_empty();
+                assert!(
+                    found.get(id).is_none_or(|found| found == message),
+                    "{story}: {message:?} is {:?}",
+                    found.get(id)
+                );
+                assert!(found.contains_key(id) || is_told, "{story}: {message:?}");
+            }
+            let lost = alive.keys().filter(|id| !found.contains_key(*id)).count();
+            assert_eq!(lost, missing_then, "{story}");
+        }
+        if done {
+            break;
+        }
     }
+    assert!(states > 90, "{states} states");
+    check_repaired(&repaired(&damaged), &losses, alive, sent, "not cut off");
 }
 
 fn repaired(damaged: &FaultyStorage) -> FaultyStorage {
