@@ -144,14 +144,19 @@ impl Segment {
     }
 }
 
-/// A whole snapshot file.
+/// A whole snapshot file without pages.
 pub fn snapshot(position: u64, chain: u32, parts: &[&[u8]]) -> Vec<u8> {
+    snapshot_with(position, chain, 0, parts)
+}
+
+/// A whole snapshot file with these flags.
+pub fn snapshot_with(position: u64, chain: u32, flags: u32, parts: &[&[u8]]) -> Vec<u8> {
     let mut file = b"KEWSNAP\0\x02\0\0\0\0\0\0\0".to_vec();
     file.extend_from_slice(&position.to_le_bytes());
     file.extend_from_slice(&chain.to_le_bytes());
     let count = u32::try_from(parts.len()).expect("few");
     file.extend_from_slice(&count.to_le_bytes());
-    file.extend_from_slice(&[0; 4]);
+    file.extend_from_slice(&flags.to_le_bytes());
     let check = crc(&[&file]);
     file.extend_from_slice(&check.to_le_bytes());
     let (time_ms, epoch) = (1_000_u64.to_le_bytes(), EPOCH.to_le_bytes());

@@ -39,6 +39,21 @@ pub const LOG_FILES: [(&str, &[u8]); 7] = golden![
     "proof",
 ];
 
+/// The files of the golden data directory's log whose snapshots have pages.
+pub const LOG_FILES_WITH_PAGES: [(&str, &[u8]); 10] = golden![
+    "v2-pages":
+    "segment-00000000000000000001",
+    "segment-00000000000000000003",
+    "segment-00000000000000000004",
+    "snapshot-00000000000000005008",
+    "snapshot-00000000000000005336",
+    "pages-00000000000000000000",
+    "pages-00000000000000000001",
+    "pages-00000000000000000002",
+    "pages-00000000000000000003",
+    "proof",
+];
+
 /// Those of the golden directory of the format before.
 pub const FIRST_FORMAT_FILES: [(&str, &[u8]); 6] = golden![
     "v1":
@@ -53,10 +68,10 @@ pub const FIRST_FORMAT_FILES: [(&str, &[u8]); 6] = golden![
 /// The manifest of the golden data directory.
 pub const MANIFEST: &str = include_str!("../../crates/log/tests/golden/v2/MANIFEST");
 
-/// A disk with the golden log.
-pub fn log() -> FaultyStorage {
+/// A disk with the files of a golden log.
+pub fn disk(files: &[(&str, &[u8])]) -> FaultyStorage {
     let storage = FaultyStorage::new();
-    for (name, content) in LOG_FILES {
+    for (name, content) in files {
         storage.put(name, content);
     }
     storage

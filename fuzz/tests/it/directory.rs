@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kew_engine::State;
 use kew_fuzz::forge::{self, Header, Record, Segment};
 use kew_fuzz::gauge;
-use kew_fuzz::golden::{self, EVENTS, FIRST_FORMAT_FILES, LOG_FILES, SNAPSHOT_PARTS};
+use kew_fuzz::golden::{
+    self, EVENTS, FIRST_FORMAT_FILES, LOG_FILES, LOG_FILES_WITH_PAGES, SNAPSHOT_PARTS,
+};
 use kew_fuzz::mutate::{Input, changes};
 use kew_log::{
     BodyLocation, BoxError, FaultyStorage, FirstFormatLog, Log, LogOptions, LogPosition, OpenError,
-    Replay, inspect, verify,
+    PageContent, PageNumber, Replay, inspect, verify,
 };
 
 use crate::{INPUT_SIZE_MAX, INPUTS};
@@ -23,6 +25,8 @@ const MEMORY_MAX_BYTES: usize = 4 << 20;
 struct Owner {
     state: State,
     events: u64,
+    /// The pages, which have words instead of a state.
+    pages: Vec<(PageNumber, PageContent)>,
 }
 
 impl Replay for Owner {
@@ -32,6 +36,11 @@ impl Replay for Owner {
 
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
         Ok(self.state.restore(part)?)
+    }
+
+    fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
+        self.pages.push((page, content.clone()));
+        Ok(())
     }
 
     fn event(&mut self, _: LogPosition, event: &[u8]) -> Result<(), BoxError> {
@@ -55,8 +64,8 @@ fn check(storage: &FaultyStorage) -> Result<u64, OpenError> {
         Log::open(storage, options, 1, &mut owner)?;
         let mut again = Owner::default();
         Log::open(storage, options, 2, &mut again).expect("it has just been opened");
-        assert_eq!(owner.events, again.events);
-        Ok(owner.events)
+        assert_eq!((owner.events, owner.pages), (again.events, again.pages));
+        Ok(again.events)
     })
 }
 
@@ -66,45 +75,78 @@ fn options() -> LogOptions {
 
 #[test]
 fn golden_directory_damaged() {
-    static OPENED: AtomicU64 = AtomicU64::new(0);
-    static REFUSED: AtomicU64 = AtomicU64::new(0);
+    let counts = Counts::default();
     bolero::check!()
         .with_iterations(INPUTS / 10)
         .with_max_len(INPUT_SIZE_MAX)
         .for_each(|bytes| {
-            let mut input = Input::new(bytes);
-            let storage = golden::log();
-            for _ in 0..=input.byte() % 3 {
-                let (name, content) = LOG_FILES[usize::from(input.byte()) % LOG_FILES.len()];
-                let mut content = content.to_vec();
-                match input.byte() % 8 {
-                    0 => storage.lose_file(name),
-                    1 => {
-                        // Replaces a file by another of the same kind.
-                        let (other, _) = LOG_FILES[usize::from(input.byte()) % LOG_FILES.len()];
-                        storage.put(other, &content);
-                    }
-                    2 => {
-                        // A file with an unused number.
-                        let kind = ["segment", "snapshot", "damaged-1-segment"];
-                        let kind = kind[usize::from(input.byte()) % kind.len()];
-                        storage.put(&format!("{kind}-{:020}", input.number()), &content);
-                    }
-                    _ => {
-                        changes(&mut content, &mut input);
-                        storage.put(name, &content);
-                    }
-                }
-            }
-            let outcome = if check(&storage).is_ok() {
-                &OPENED
-            } else {
-                &REFUSED
-            };
-            outcome.fetch_add(1, Relaxed);
+            let kinds = ["segment", "snapshot", "damaged-1-segment"];
+            counts.note(&damaged(bytes, &LOG_FILES, kinds));
         });
-    // There was harmless damage, and damage that was not.
-    assert!(OPENED.load(Relaxed) > 0 && REFUSED.load(Relaxed) > 0);
+    counts.check();
+}
+
+/// A page has a copy in another file, so much damage is harmless.
+#[test]
+fn golden_directory_with_pages_damaged() {
+    let counts = Counts::default();
+    bolero::check!()
+        .with_iterations(INPUTS / 10)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            let kinds = ["segment", "snapshot", "pages"];
+            counts.note(&damaged(bytes, &LOG_FILES_WITH_PAGES, kinds));
+        });
+    counts.check();
+}
+
+#[derive(Default)]
+struct Counts {
+    opened: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Counts {
+    fn note(&self, storage: &FaultyStorage) {
+        let outcome = match check(storage) {
+            Ok(_) => &self.opened,
+            Err(_) => &self.refused,
+        };
+        outcome.fetch_add(1, Relaxed);
+    }
+
+    /// There was harmless damage, and damage that was not.
+    fn check(&self) {
+        assert!(self.opened.load(Relaxed) > 0 && self.refused.load(Relaxed) > 0);
+    }
+}
+
+/// A golden directory with other bytes in some files, or with more files of these kinds.
+fn damaged(bytes: &[u8], files: &[(&str, &[u8])], kinds: [&str; 3]) -> FaultyStorage {
+    let mut input = Input::new(bytes);
+    let storage = golden::disk(files);
+    for _ in 0..=input.byte() % 3 {
+        let (name, content) = files[usize::from(input.byte()) % files.len()];
+        let mut content = content.to_vec();
+        match input.byte() % 8 {
+            0 => storage.lose_file(name),
+            1 => {
+                // Replaces a file by another one.
+                let (other, _) = files[usize::from(input.byte()) % files.len()];
+                storage.put(other, &content);
+            }
+            2 => {
+                // A file with an unused number.
+                let kind = kinds[usize::from(input.byte()) % kinds.len()];
+                storage.put(&format!("{kind}-{:020}", input.number()), &content);
+            }
+            _ => {
+                changes(&mut content, &mut input);
+                storage.put(name, &content);
+            }
+        }
+    }
+    storage
 }
 
 /// A start reads a log of the format before, too.
@@ -265,19 +307,46 @@ fn forged_snapshot() {
             for _ in 0..input.byte() % 3 {
                 parts.push(input.piece().to_vec());
             }
+            let mut flags = 0;
+            if input.byte().is_multiple_of(2) {
+                flags = add_table(&mut parts, &mut input);
+            }
             let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
             let chain = if input.byte().is_multiple_of(8) {
                 chain ^ 1
             } else {
                 chain
             };
-            let mut file = forge::snapshot(position, chain, &parts);
+            let mut file = forge::snapshot_with(position, chain, flags, &parts);
             if input.byte().is_multiple_of(2) {
                 changes(&mut file, &mut input);
             }
             storage.put(&format!("snapshot-{position:020}"), &file);
             let _ = check(&storage);
         });
+}
+
+/// Puts a table of pages before the parts. Returns the flags of the header.
+fn add_table(parts: &mut Vec<Vec<u8>>, input: &mut Input<'_>) -> u32 {
+    let table = [input.piece().to_vec(), input.piece().to_vec()];
+    let count = usize::from(input.byte()) % 3;
+    let told = match input.byte() % 4 {
+        0 => input.byte().into(),
+        _ => u32::try_from(count).unwrap_or_default(),
+    };
+    let mut first = vec![match input.byte() % 4 {
+        0 => input.byte() & 0x7f,
+        _ => u8::try_from(count).unwrap_or_default(),
+    }];
+    // The number of the next page.
+    first.extend_from_slice(match input.byte() % 4 {
+        0 => b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        1 => input.piece(),
+        _ => b"\x90\x4e",
+    });
+    let table = std::iter::once(first).chain(table.into_iter().take(count));
+    parts.splice(0..0, table.collect::<Vec<_>>());
+    2 | told << 8
 }
 
 /// The forger and the log agree on the document: its files are accepted.
