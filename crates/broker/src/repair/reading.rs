@@ -317,6 +317,8 @@ impl Reading {
             | Fact::Bus(
                 BusFact::Messages { .. }
                 | BusFact::QueueCreated { .. }
+                | BusFact::TopicCreated { .. }
+                | BusFact::SubscriptionCreated { .. }
                 | BusFact::QueueUpdated { .. }
                 | BusFact::SessionLocked { .. }
                 | BusFact::SessionRenewed { .. }

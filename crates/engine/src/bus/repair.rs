@@ -5,8 +5,9 @@
 //! a whole queue when everything was read.
 
 use super::backlog::{Backlog, Kept};
-use super::queue::{BusQueue, Role, sub_queue_names};
+use super::queue::{BusQueue, sub_queue_names};
 use super::queues::Queues;
+use super::role::Role;
 use super::{BusFact, BusMessageState, Release};
 use crate::catalogue::Catalogue;
 use crate::effect::{BusSession, Lease};
@@ -95,6 +96,7 @@ impl Queues {
             entity.updated_at = own.updated_at;
             entity.used_at = own.used_at;
             entity.duplicates = own.duplicates;
+            (entity.topic, entity.rule) = (known.topic, known.rule);
             entity.backlog.set_next(own.backlog.next());
             let mut live = catalogue.live.apart();
             entity.backlog.absorb(&own.backlog, &mut live);
@@ -132,6 +134,8 @@ impl Queues {
             }
             BusFact::BodiesMoved { moves } => self.move_bodies_fitting(catalogue, &moves),
             BusFact::QueueCreated { .. }
+            | BusFact::TopicCreated { .. }
+            | BusFact::SubscriptionCreated { .. }
             | BusFact::QueueUpdated { .. }
             | BusFact::QueueDeleted { .. }
             | BusFact::SessionLocked { .. }

@@ -80,6 +80,7 @@ impl AskedQueue {
                 .unwrap_or(unset.size_bytes_max),
             message_size_bytes_max: self.message_size_bytes_max(before),
             description: Box::default(),
+            ..BusQueueOptions::default()
         };
         let description = self.described(description, targets, window_ms, detects, now_ms)?;
         Ok(BusQueueOptions {
