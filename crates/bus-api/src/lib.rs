@@ -17,8 +17,7 @@
 //!
 //! A part may import only those before it: the test in `layers` has the order.
 //!
-//! Unsupported features are refused: topics and subscriptions (lists of them are empty), sends
-//! through another entity, browsing links and dynamic nodes (`amqp:not-implemented`). Selectors and
+//! Unsupported features are refused: rules of subscriptions, sends through another entity, browsing links and dynamic nodes (`amqp:not-implemented`). Selectors and
 //! other filters are left out of the answer, as in Azure.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]

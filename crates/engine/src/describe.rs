@@ -1,7 +1,9 @@
 //! What a command of a partition is: see [`Description`](crate::catalogue::Description). Its profile says most of
 //! it.
 
-use crate::bus::{DUE_SIZE_BYTES_MAX, RELEASED_SIZE_BYTES, released_at_once};
+use crate::bus::{
+    COPIES_MAX, DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, RELEASED_SIZE_BYTES, released_at_once,
+};
 use crate::catalogue;
 use crate::catalogue::description::{Class, EVENT_SIZE_BYTES, Touches, Writes};
 use crate::command::Command;
@@ -25,6 +27,22 @@ impl Writes<'_> {
                 true => 0,
                 false => size_bytes,
             },
+            Self::ToSend {
+                to,
+                size_bytes,
+                count,
+                copies_size_bytes,
+            } => {
+                let subscriptions = state.subscription_count(to);
+                // More are refused.
+                match count.saturating_mul(subscriptions) <= COPIES_MAX as u64 {
+                    true => size_bytes + copies_size_bytes * subscriptions,
+                    false => 0,
+                }
+            }
+            Self::ToDelete(entity) => {
+                EVENT_SIZE_BYTES + DELETED_SIZE_BYTES * state.subscription_count(entity)
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Reading them has no effect that a command could notice, emits no event and takes a bounded number of
 //! steps. A reader continues where the last slice ended, and commands are served in between.
 
-use crate::bus::{BusQueue, Role};
+use crate::bus::BusQueue;
 use crate::state::State;
 use crate::vocabulary::{EntityName, Incarnation, Timestamp};
 
@@ -20,10 +20,10 @@ pub struct QueueOverview {
     pub oldest_at: Option<Timestamp>,
 }
 
-/// The messages of a bus queue and its sub-queues at one time. Each message is in one of the counts.
+/// The messages of a bus queue or subscription, and of its sub-queues, at one time. Each message is in one of the counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusQueueOverview {
-    /// The queue's name.
+    /// The name of the queue, or of the subscription with that of its topic.
     pub name: EntityName,
     /// Messages that can be received, including expired ones that no tick has removed yet.
     pub active: u64,
@@ -50,7 +50,7 @@ pub struct BusQueueOverview {
 pub struct Overview {
     /// In the order of creation.
     pub queues: Vec<QueueOverview>,
-    /// Queues of Service Bus, in the order of creation.
+    /// Queues and subscriptions of Service Bus, in the order of creation.
     pub bus_queues: Vec<BusQueueOverview>,
     /// The queue before which, or in the middle of which, the steps ran out; `None` at the end.
     pub next: Option<Incarnation>,
@@ -91,7 +91,7 @@ impl State {
         let stored = self.storage.range(from..).next();
         // At most two other entities lie between: a queue's sub-queues.
         let mut bus = self.bus.range(from..);
-        let bus = bus.find(|(_, entity)| entity.role == Role::Queue);
+        let bus = bus.find(|(_, entity)| entity.role.is_first());
         let stored = stored.map(|(incarnation, _)| (*incarnation, false));
         let bus = bus.map(|(incarnation, _)| (*incarnation, true));
         stored.into_iter().chain(bus).min()
@@ -129,6 +129,10 @@ impl State {
         let Some(queue) = self.bus.get_mut(&incarnation) else {
             return true;
         };
+        // A topic has no messages of its own.
+        if !queue.role.is_received_from() {
+            return true;
+        }
         if !queue.backlog.pass_scheduled(steps) {
             return false;
         }

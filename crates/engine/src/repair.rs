@@ -139,7 +139,11 @@ impl State {
         let Event { at, fact } = event;
         match fact {
             // Another kind of queue has the incarnation of a new one: `apply` knows what that means.
-            Fact::Bus(BusFact::QueueCreated { .. })
+            Fact::Bus(
+                BusFact::QueueCreated { .. }
+                | BusFact::TopicCreated { .. }
+                | BusFact::SubscriptionCreated { .. },
+            )
             | Fact::Storage(StorageFact::QueueCreated { .. })
             | Fact::PartitionInitialized { .. }
             | Fact::ServicePropertiesSet { .. }

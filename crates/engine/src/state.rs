@@ -145,20 +145,10 @@ impl State {
     }
 
     fn apply_bus(&mut self, at: Timestamp, fact: BusFact) {
-        let is_taken = match &fact {
-            BusFact::QueueCreated { queue, .. } => {
-                let entities = queue.with_sub_queues();
-                entities.iter().any(|it| self.storage.contains_key(it))
-            }
-            BusFact::Messages { .. }
-            | BusFact::QueueUpdated { .. }
-            | BusFact::QueueDeleted { .. }
-            | BusFact::SessionLocked { .. }
-            | BusFact::SessionRenewed { .. }
-            | BusFact::SessionStateSet { .. }
-            | BusFact::BodiesMoved { .. }
-            | BusFact::Used { .. } => false,
-        };
+        let is_taken = fact.created().is_some_and(|first| {
+            let entities = first.with_sub_queues();
+            entities.iter().any(|it| self.storage.contains_key(it))
+        });
         if !is_taken {
             self.bus.apply(&mut self.catalogue, at, fact);
         }
@@ -300,6 +290,12 @@ impl State {
             walked.add(&mut all, body);
         }
         assert_eq!(self.catalogue.live, walked, "bytes that are still needed");
+    }
+
+    /// How many subscriptions an entity of that name has: none, unless it is a topic.
+    pub(crate) fn subscription_count(&self, name: &EntityName) -> u64 {
+        let found = self.catalogue.find(name);
+        found.map_or(0, |it| self.catalogue.subscriptions_of(it).count() as u64)
     }
 
     /// Whether an entity of that name exists.

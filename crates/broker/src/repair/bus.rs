@@ -12,7 +12,9 @@ impl Reading {
     pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact) {
         match fact {
             BusFact::Messages { .. } | BusFact::BodiesMoved { .. } => {}
-            BusFact::QueueCreated { name, .. } => {
+            BusFact::QueueCreated { name, .. }
+            | BusFact::TopicCreated { name, .. }
+            | BusFact::SubscriptionCreated { name, .. } => {
                 let deleted = |queue| Fact::Bus(BusFact::QueueDeleted { queue });
                 self.delete_namesake(at, name, deleted);
             }

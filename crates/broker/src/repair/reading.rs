@@ -393,6 +393,8 @@ impl Reading {
             | Fact::Bus(
                 BusFact::Messages { .. }
                 | BusFact::QueueCreated { .. }
+                | BusFact::TopicCreated { .. }
+                | BusFact::SubscriptionCreated { .. }
                 | BusFact::QueueUpdated { .. }
                 | BusFact::SessionLocked { .. }
                 | BusFact::SessionRenewed { .. }

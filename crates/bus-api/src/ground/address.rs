@@ -13,13 +13,18 @@ const MANAGEMENT: &str = "/$management";
 
 /// The longest name of an entity, in characters.
 const NAME_LENGTH_MAX: usize = 260;
+/// The longest name of a subscription, in characters, without that of its topic.
+const SUBSCRIPTION_LENGTH_MAX: usize = 50;
+
+/// What lies between the name of a topic and that of its subscription, in lower case.
+pub(crate) const SUBSCRIPTIONS: &str = "/subscriptions/";
 
 /// The target that a link can be attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     /// Where tokens are put.
     Tokens,
-    /// A queue or one of its sub-queues.
+    /// A queue, topic or subscription, or one of its sub-queues.
     Entity(EntityName),
     /// Where requests about an entity are answered.
     Management(EntityName),
@@ -72,6 +77,21 @@ pub(crate) fn entity_named(path: &str) -> Option<EntityName> {
     })
 }
 
+/// The topic of a subscription with this name, `topic/subscriptions/name`. `None` if no subscription can have it.
+///
+/// Source: Service Bus, naming rules and quotas of subscriptions.
+pub(crate) fn topic_of(subscription: &EntityName) -> Option<EntityName> {
+    let (topic, name) = subscription.name.split_once(SUBSCRIPTIONS)?;
+    let is_possible = is_queue_name(topic)
+        && is_queue_name(name)
+        && !name.contains('/')
+        && name.chars().count() <= SUBSCRIPTION_LENGTH_MAX;
+    is_possible.then(|| EntityName {
+        name: topic.into(),
+        ..subscription.clone()
+    })
+}
+
 /// Whether a queue can have this name: letters, digits and `. - _ /`, and a letter or digit at both
 /// ends.
 ///
@@ -120,6 +140,29 @@ mod tests {
         assert_eq!(node_at("$cbs"), Some(Node::Tokens));
         assert_eq!(node_at("amqp://host/$cbs"), Some(Node::Tokens));
         assert!(node_at("q/$Transfer/$DeadLetterQueue").is_some());
+    }
+
+    #[test]
+    fn a_subscription_has_a_topic() {
+        let topic_of = |name: &str| topic_of(&entity(name)).map(|topic| topic.name);
+        assert_eq!(topic_of("t/subscriptions/s"), Some("t".into()));
+        assert_eq!(topic_of("a/b/subscriptions/s.1"), Some("a/b".into()));
+        let name = format!("t/subscriptions/{}", "s".repeat(50));
+        assert_eq!(topic_of(&name), Some("t".into()));
+        for name in [
+            "t",
+            "t/subscriptions",
+            "subscriptions/s",
+            "t/subscriptions/s/rules/r",
+            "t/subscriptions/s/subscriptions/r",
+            "t/subscriptions/s/$deadletterqueue",
+            &format!("{name}s"),
+        ] {
+            assert_eq!(topic_of(name), None, "{name}");
+        }
+        let node = node_at("sb://h/T/Subscriptions/S/$DeadLetterQueue");
+        let dead = entity("t/subscriptions/s/$deadletterqueue");
+        assert_eq!(node, Some(Node::Entity(dead)));
     }
 
     #[test]

@@ -101,14 +101,20 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         BusRefusal::QueueAlreadyExists { .. } => bus::ENTITY_ALREADY_EXISTS,
         BusRefusal::InvalidOption(_)
         | BusRefusal::TooMany { .. }
+        | BusRefusal::TooManyCopies { .. }
         | BusRefusal::SessionIdTooLong { .. } => bus::ARGUMENT_OUT_OF_RANGE,
         BusRefusal::UnchangeableOption { .. } => bus::ARGUMENT_ERROR,
         BusRefusal::Disabled { .. } => bus::ENTITY_DISABLED,
-        BusRefusal::QuotaExceeded { .. } => condition::RESOURCE_LIMIT_EXCEEDED,
+        BusRefusal::QuotaExceeded { .. } | BusRefusal::TooManySubscriptions { .. } => {
+            condition::RESOURCE_LIMIT_EXCEEDED
+        }
+        BusRefusal::NotSupportedYet { .. } => condition::NOT_IMPLEMENTED,
         BusRefusal::MessageTooLarge { .. } | BusRefusal::SessionStateTooLarge { .. } => {
             condition::MESSAGE_SIZE_EXCEEDED
         }
         BusRefusal::NotSendable { .. }
+        | BusRefusal::NotSendableSubscription { .. }
+        | BusRefusal::NotReceivable { .. }
         | BusRefusal::Forwards { .. }
         | BusRefusal::SessionRequired
         | BusRefusal::MessageLocked { .. }

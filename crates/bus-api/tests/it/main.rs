@@ -38,6 +38,7 @@ mod skip;
 mod slow_disk;
 mod smuggling;
 mod tokens;
+mod topics;
 mod transactions;
 mod turned_away;
 mod turns;

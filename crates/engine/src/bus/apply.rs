@@ -2,8 +2,9 @@
 
 use kew_planted::{Bug, is_planted};
 
-use super::queue::{BusQueue, Role, sub_queue_names};
+use super::queue::{BusQueue, DefaultRule, sub_queue_names};
 use super::queues::Queues;
+use super::role::Role;
 use super::{BusFact, BusQueueOptions};
 use crate::catalogue::Catalogue;
 use crate::effect::BusSession;
@@ -19,7 +20,27 @@ impl Queues {
                 queue,
                 name,
                 options,
-            } => self.create(catalogue, queue, &name, &options, at),
+            } => {
+                self.create(catalogue, queue, Role::Queue, &name, &options, at);
+            }
+            BusFact::TopicCreated {
+                topic,
+                name,
+                options,
+            } => {
+                self.create(catalogue, topic, Role::Topic, &name, &options, at);
+            }
+            BusFact::SubscriptionCreated {
+                subscription,
+                name,
+                options,
+                of,
+            } => {
+                let role = Role::Subscription { of };
+                if self.create(catalogue, subscription, role, &name, &options, at) {
+                    self.give_default_rule(subscription, of);
+                }
+            }
             BusFact::QueueUpdated {
                 queue,
                 options,
@@ -67,23 +88,25 @@ impl Queues {
         }
     }
 
+    /// Creates the three entities of a queue, topic or subscription. Returns whether it did.
     fn create(
         &mut self,
         catalogue: &mut Catalogue,
         queue: Incarnation,
+        role: Role,
         name: &EntityName,
         options: &BusQueueOptions,
         at: Timestamp,
-    ) {
+    ) -> bool {
         let [_, second, third] = queue.with_sub_queues();
         let is_there = |it: &Incarnation| self.contains_key(it);
         if [queue, second, third].iter().any(is_there) || second == third {
-            return;
+            return false;
         }
         let [dead_letters, failed_transfers] = sub_queue_names(name);
         catalogue.use_incarnation(third);
         for (incarnation, name, role) in [
-            (queue, name.clone(), Role::Queue),
+            (queue, name.clone(), role),
             (second, dead_letters, Role::DeadLetters { of: queue }),
             (third, failed_transfers, Role::FailedTransfers { of: queue }),
         ] {
@@ -93,6 +116,22 @@ impl Queues {
             }
             let entity = BusQueue::new(name, role, options.clone(), at, catalogue.run_length);
             self.add(catalogue, incarnation, entity);
+        }
+        true
+    }
+
+    /// Gives a new subscription the next rule of its topic. In a damaged history the topic may be missing: then no
+    /// message comes.
+    fn give_default_rule(&mut self, subscription: Incarnation, topic: Incarnation) {
+        let of_topic = self.get_mut(&topic).and_then(|entity| {
+            let since = entity.backlog.next();
+            let topic = entity.topic.as_mut()?;
+            let id = topic.next_rule;
+            topic.next_rule = id.saturating_add(1);
+            Some(DefaultRule { id, since })
+        });
+        if let Some(entity) = self.get_mut(&subscription) {
+            entity.rule = of_topic;
         }
     }
 
@@ -116,6 +155,15 @@ impl Queues {
     }
 
     fn delete(&mut self, catalogue: &mut Catalogue, queue: Incarnation) {
+        // Events before this one have deleted the subscriptions of a topic, unless the history is damaged.
+        let left: Vec<_> = catalogue.subscriptions_of(queue).collect();
+        for subscription in left {
+            self.delete_three(catalogue, subscription);
+        }
+        self.delete_three(catalogue, queue);
+    }
+
+    fn delete_three(&mut self, catalogue: &mut Catalogue, queue: Incarnation) {
         for incarnation in queue.with_sub_queues() {
             if is_planted(Bug::BusDeadLettersLeft) && incarnation != queue {
                 continue;

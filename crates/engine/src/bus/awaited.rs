@@ -5,7 +5,6 @@
 //! each message concerns only one kind of receiver, and only that kind is woken.
 
 use super::BusMessageState;
-use super::queue::Role;
 use super::queues::Queues;
 use super::session::{RELEASING, WholeSession};
 use crate::catalogue::Catalogue;
@@ -121,11 +120,8 @@ impl Queues {
 
     /// Whether a receiver that waits at this entity should look, so that the queue is not taken for idle.
     pub(crate) fn is_use_due(&self, entity: Incarnation, now: Timestamp) -> bool {
-        let role = self.get(&entity).map(|entity| entity.role);
-        let queue = match role {
-            Some(Role::DeadLetters { of } | Role::FailedTransfers { of }) => of,
-            Some(Role::Queue) | None => entity,
-        };
+        let found = self.get(&entity);
+        let queue = found.map_or(entity, |found| found.role.first_of(entity));
         let queue = self.get(&queue);
         queue.is_some_and(|queue| queue.is_use_noted(now))
     }

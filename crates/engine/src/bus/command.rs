@@ -25,17 +25,34 @@ pub enum BusCommand {
         /// All of its settings.
         options: BusQueueOptions,
     },
-    /// Deletes a queue with its sub-queues and all that is in them.
+    /// Creates a topic with its sub-queues.
+    CreateTopic {
+        /// The name, in lower case.
+        topic: EntityName,
+        /// Its settings.
+        options: BusQueueOptions,
+    },
+    /// Creates a subscription with its sub-queues. Its rule is `$Default`, which matches all messages.
+    CreateSubscription {
+        /// The topic.
+        topic: EntityName,
+        /// The subscription, in lower case: `topic/subscriptions/name`.
+        subscription: EntityName,
+        /// Its settings.
+        options: BusQueueOptions,
+    },
+    /// Deletes a queue, topic or subscription with its sub-queues and all that is in them. A topic's subscriptions
+    /// are deleted with it.
     DeleteQueue {
-        /// The queue.
+        /// The queue, topic or subscription.
         queue: EntityName,
     },
-    /// Reads a queue's settings, times and counts.
+    /// Reads the settings, times and counts of a queue, topic or subscription.
     ReadQueue {
-        /// The queue or sub-queue.
+        /// The same, or a sub-queue.
         queue: EntityName,
     },
-    /// Lists queues in ascending order of their names' bytes, without sub-queues.
+    /// Lists queues in ascending order of their names' bytes, without sub-queues, topics and subscriptions.
     ListQueues {
         /// The namespace.
         namespace: Arc<str>,
@@ -46,9 +63,27 @@ pub enum BusCommand {
         /// At most this many.
         limit: u32,
     },
-    /// Sends messages, all or none.
+    /// Lists topics in ascending order of their names' bytes.
+    ListTopics {
+        /// The namespace.
+        namespace: Arc<str>,
+        /// How many to skip first.
+        skip: u32,
+        /// At most this many.
+        limit: u32,
+    },
+    /// Lists the subscriptions of a topic in ascending order of their names' bytes.
+    ListSubscriptions {
+        /// The topic.
+        topic: EntityName,
+        /// How many to skip first.
+        skip: u32,
+        /// At most this many.
+        limit: u32,
+    },
+    /// Sends messages, all or none. Those to a topic arrive in each of its subscriptions.
     Send {
-        /// The queue.
+        /// The queue or topic.
         queue: EntityName,
         /// The messages, in order.
         messages: Vec<BusMessage>,

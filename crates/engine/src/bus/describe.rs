@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::room::{
     BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ENDED_SIZE_BYTES, ENDED_SIZE_BYTES_MAX, ITEMS_MAX,
     LEASED_SIZE_BYTES, LOOKED_AT_MAX, MOVED_SIZE_BYTES_MAX, PLACE_SIZE_BYTES,
-    STATE_CLEARED_SIZE_BYTES, TAKEN_SIZE_BYTES, check_bodies, check_count, check_name,
-    check_session_id,
+    STATE_CLEARED_SIZE_BYTES, SUBSCRIPTIONS_MAX, TAKEN_SIZE_BYTES, check_bodies, check_count,
+    check_name, check_session_id,
 };
 use super::{
     BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, Purge, SessionChoice,
@@ -39,20 +39,52 @@ impl BusCommand {
                 Description::new(Manage, Touches::Queue(queue), created)
                     .refused(refused(check_name(&queue.name)))
             }
+            Self::CreateTopic { topic, options } => {
+                let created = Writes::ToCreate(topic, queue_size_bytes(topic, options));
+                Description::new(Manage, Touches::Queue(topic), created)
+                    .refused(refused(check_name(&topic.name)))
+            }
+            Self::CreateSubscription {
+                topic,
+                subscription,
+                options,
+            } => {
+                let size_bytes = queue_size_bytes(subscription, options);
+                let created = Writes::ToCreate(subscription, size_bytes);
+                // In order: its name begins with that of its topic.
+                let touches = Touches::Queues(vec![topic, subscription]);
+                Description::new(Manage, touches, created)
+                    .refused(refused(check_name(&subscription.name)))
+            }
             Self::UpdateQueue { queue, options } => {
                 on(Manage, queue, queue_size_bytes(queue, options))
             }
-            Self::DeleteQueue { queue } => on(Consume, queue, EVENT_SIZE_BYTES),
+            Self::DeleteQueue { queue } => {
+                let deleted = Writes::ToDelete(queue);
+                Description::new(Consume, Touches::Queue(queue), deleted).after_due_in(1)
+            }
             Self::ReadQueue { queue } | Self::ReadLocked { queue, .. } => reads(queue),
             Self::ReadSessionState { queue, .. } => reads(queue),
-            Self::ListQueues { skip, limit, .. } => Description::reads(Touches::Catalogue)
-                .looking_at(u64::from(*skip) + u64::from(*limit)),
+            Self::ListQueues { skip, limit, .. } | Self::ListTopics { skip, limit, .. } => {
+                Description::reads(Touches::Catalogue)
+                    .looking_at(u64::from(*skip) + u64::from(*limit))
+            }
+            Self::ListSubscriptions { topic, .. } => {
+                reads(topic).looking_at(SUBSCRIPTIONS_MAX as u64)
+            }
             Self::ListSessions { queue, from, .. } => reads(queue)
                 .looking_at(LOOKED_AT_MAX as u64)
                 .refused(refused(check_session_id(from.len()))),
             Self::Send { queue, messages } => {
                 let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
-                on(Produce, queue, sent.size_bytes(EVENT_SIZE_BYTES))
+                let writes = Writes::ToSend {
+                    to: queue,
+                    size_bytes: sent.size_bytes(EVENT_SIZE_BYTES),
+                    count: sent.count as u64,
+                    copies_size_bytes: sent.copies_size_bytes(),
+                };
+                Description::new(Produce, Touches::Queue(queue), writes)
+                    .after_due_in(1)
                     .with_bodies(sent.bodies_size_bytes)
                     .looking_at(sent.count as u64)
                     .refused(refused(sent.check()))
@@ -195,6 +227,10 @@ impl BusCommand {
             Self::ReceiveDeferred { .. }
             | Self::TakeMessage { .. }
             | Self::CreateQueue { .. }
+            | Self::CreateTopic { .. }
+            | Self::ListTopics { .. }
+            | Self::ListSubscriptions { .. }
+            | Self::CreateSubscription { .. }
             | Self::UpdateQueue { .. }
             | Self::DeleteQueue { .. }
             | Self::ReadQueue { .. }
@@ -245,6 +281,11 @@ impl Sum {
     fn size_bytes(&self, event_size_bytes: u64) -> u64 {
         let each = event_size_bytes + BODY_OVERHEAD_BYTES;
         self.count as u64 * each + self.bodies_size_bytes + self.sessions_size_bytes
+    }
+
+    /// The most bytes of events that put the messages into one more entity.
+    fn copies_size_bytes(&self) -> u64 {
+        self.count as u64 * EVENT_SIZE_BYTES + self.sessions_size_bytes
     }
 
     fn check(&self) -> Result<(), BusRefusal> {

@@ -27,6 +27,27 @@ pub enum BusFact {
         /// Its settings.
         options: BusQueueOptions,
     },
+    /// A topic was created, with its two sub-queues, whose incarnations are the next two.
+    TopicCreated {
+        /// Its incarnation.
+        topic: Incarnation,
+        /// Its name, in lower case.
+        name: EntityName,
+        /// Its settings.
+        options: BusQueueOptions,
+    },
+    /// A subscription was created, with its two sub-queues, whose incarnations are the next two. Its rule is
+    /// `$Default`, which matches all messages.
+    SubscriptionCreated {
+        /// Its incarnation.
+        subscription: Incarnation,
+        /// Its name, in lower case: with that of its topic.
+        name: EntityName,
+        /// Its settings.
+        options: BusQueueOptions,
+        /// Its topic.
+        of: Incarnation,
+    },
     /// A queue has new settings.
     QueueUpdated {
         /// The queue.
@@ -36,9 +57,10 @@ pub enum BusFact {
         /// Ids of messages that were sent before this time do not count as duplicates any more.
         ids_from: Timestamp,
     },
-    /// A queue, its sub-queues and everything in them was deleted.
+    /// A queue, topic or subscription, its sub-queues and everything in them was deleted. A topic takes the
+    /// subscriptions with it that are still there.
     QueueDeleted {
-        /// The queue.
+        /// The queue, topic or subscription.
         queue: Incarnation,
     },
     /// A receiver has locked a session. A new session begins if there was none.
@@ -95,6 +117,8 @@ impl BusFact {
             | Self::SessionLocked { queue, .. }
             | Self::SessionRenewed { queue, .. }
             | Self::SessionStateSet { queue, .. } => Some(*queue),
+            Self::TopicCreated { topic, .. } => Some(*topic),
+            Self::SubscriptionCreated { subscription, .. } => Some(*subscription),
             Self::Messages { .. } | Self::BodiesMoved { .. } => None,
         }
     }
@@ -104,6 +128,8 @@ impl BusFact {
         match self {
             Self::Messages { effects } => effects,
             Self::QueueCreated { .. }
+            | Self::TopicCreated { .. }
+            | Self::SubscriptionCreated { .. }
             | Self::QueueUpdated { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
@@ -120,6 +146,8 @@ impl BusFact {
             Self::BodiesMoved { moves } => moves,
             Self::Messages { .. }
             | Self::QueueCreated { .. }
+            | Self::TopicCreated { .. }
+            | Self::SubscriptionCreated { .. }
             | Self::QueueUpdated { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
@@ -129,12 +157,31 @@ impl BusFact {
         }
     }
 
+    /// The first of three entities that the fact creates, if it does.
+    pub(crate) fn created(&self) -> Option<Incarnation> {
+        match self {
+            Self::QueueCreated { queue, .. } => Some(*queue),
+            Self::TopicCreated { topic, .. } => Some(*topic),
+            Self::SubscriptionCreated { subscription, .. } => Some(*subscription),
+            Self::Messages { .. }
+            | Self::QueueUpdated { .. }
+            | Self::QueueDeleted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionStateSet { .. }
+            | Self::BodiesMoved { .. }
+            | Self::Used { .. } => None,
+        }
+    }
+
     /// The queue, if the fact changes its settings or deletes it. Its sub-queues change with it.
     pub(crate) fn changed_queue(&self) -> Option<Incarnation> {
         match self {
             Self::QueueUpdated { queue, .. } | Self::QueueDeleted { queue } => Some(*queue),
             // No client uses a queue before it exists.
             Self::QueueCreated { .. }
+            | Self::TopicCreated { .. }
+            | Self::SubscriptionCreated { .. }
             | Self::Messages { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -147,9 +194,11 @@ impl BusFact {
     /// Whether a listing of entities shows the fact.
     pub(crate) fn shows_in_catalogue(&self) -> bool {
         match self {
-            Self::QueueCreated { .. } | Self::QueueUpdated { .. } | Self::QueueDeleted { .. } => {
-                true
-            }
+            Self::QueueCreated { .. }
+            | Self::TopicCreated { .. }
+            | Self::SubscriptionCreated { .. }
+            | Self::QueueUpdated { .. }
+            | Self::QueueDeleted { .. } => true,
             Self::Messages { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }

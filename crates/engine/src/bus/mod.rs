@@ -22,6 +22,7 @@ pub(crate) mod pages;
 mod queue;
 mod queues;
 mod repair;
+mod role;
 mod room;
 mod session;
 pub(crate) mod snapshot;
@@ -43,17 +44,19 @@ pub(crate) use message::{Message, Release, sent};
 pub use options::{BusQueueOptions, EntityStatus, FixedOption, InvalidOption, RangedOption};
 pub use outcome::{
     BatchDeleted, BusOutcome, BusQueueCounts, BusQueueView, BusRefusal, ClearedStates,
-    DeliveredMessage, ListedSessions, PartRefusal, PeekedBusMessage, Purged, ResubmitVerdict,
-    SessionLock, Verdict,
+    DeliveredMessage, ListedSessions, NotSupported, PartRefusal, PeekedBusMessage, Purged,
+    ResubmitVerdict, SessionLock, Verdict,
 };
-pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role};
+pub(crate) use queue::{BusQueue, ENTITIES_PER_BUS_QUEUE};
 pub(crate) use queues::Queues;
 pub use repair::StoredSessionState;
+pub use role::EntityKind;
+pub(crate) use role::Role;
 pub use room::{
-    ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,
-    SESSION_ID_SIZE_BYTES_MAX,
+    ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, COPIES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,
+    SESSION_ID_SIZE_BYTES_MAX, SUBSCRIPTIONS_MAX,
 };
-pub(crate) use room::{RELEASED_SIZE_BYTES, released_at_once};
+pub(crate) use room::{DELETED_SIZE_BYTES, RELEASED_SIZE_BYTES, released_at_once};
 pub use totals::{
     TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX, TRANSACTION_SIZE_BYTES_MAX,
     TransactionTooLarge, TransactionTotals,

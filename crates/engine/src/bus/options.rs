@@ -76,6 +76,10 @@ pub struct BusQueueOptions {
     /// Bytes that the front end keeps with the queue and the engine does not read, such as the spelling of
     /// its name and its authorization rules. At most 64 KiB.
     pub description: Box<[u8]>,
+    /// Of a topic: whether a message that no rule matches is refused.
+    pub filters_before_publishing: bool,
+    /// Of a subscription: whether a message becomes a dead letter if a rule fails on it.
+    pub dead_letters_filter_failures: bool,
 }
 
 /// The largest description.
@@ -228,6 +232,8 @@ impl Default for BusQueueOptions {
             size_bytes_max: 1024 * 1024 * 1024,
             message_size_bytes_max: 1024 * 1024,
             description: Box::default(),
+            filters_before_publishing: false,
+            dead_letters_filter_failures: false,
         }
     }
 }

@@ -1,10 +1,13 @@
 //! Answers of a bus queue.
 
+use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{BusMessageState, BusQueueOptions, DeadLetterCause, FixedOption, InvalidOption};
+use super::{
+    BusMessageState, BusQueueOptions, DeadLetterCause, EntityKind, FixedOption, InvalidOption,
+};
 use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
 
 /// The answer to a request that was carried out.
@@ -139,10 +142,12 @@ impl BusOutcome {
     }
 }
 
-/// A queue's settings, times and counts.
+/// The settings, times and counts of a queue, topic or subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusQueueView {
-    /// The incarnation of the queue that this describes.
+    /// What it is, or what it is a sub-queue of.
+    pub kind: EntityKind,
+    /// The incarnation of the entity that this describes.
     pub incarnation: Incarnation,
     /// The name, in lower case.
     pub name: Box<str>,
@@ -172,8 +177,10 @@ pub struct BusQueueCounts {
     pub dead_letters: u64,
     /// Messages that could not be forwarded.
     pub failed_transfers: u64,
-    /// Bytes, of all of these.
+    /// Bytes, of all of these. Of a topic, with those of its subscriptions.
     pub size_bytes: u64,
+    /// How many subscriptions a topic has.
+    pub subscriptions: u64,
 }
 
 /// A part of a list of sessions.
@@ -335,6 +342,45 @@ pub enum PartRefusal {
     Unsettled(Verdict),
 }
 
+/// What topics and subscriptions do not support yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSupported {
+    /// A topic that detects duplicates.
+    DuplicateDetection,
+    /// A message of a topic that becomes active later.
+    ScheduledMessage,
+    /// A message that is sent to a topic in a transaction.
+    Transaction,
+    /// A queue or subscription that forwards to a topic.
+    ForwardToTopic,
+    /// A message that is resubmitted to a topic.
+    ResubmitToTopic,
+    /// A change of the settings of a topic or subscription.
+    Update,
+    /// A topic that refuses messages that no rule matches.
+    FiltersBeforePublishing,
+    /// A topic that deletes itself when it is idle.
+    AutoDeleteOnIdle,
+    /// A topic that is created with another status than Active.
+    Status,
+}
+
+impl fmt::Display for NotSupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DuplicateDetection => "duplicate detection of topics",
+            Self::ScheduledMessage => "a scheduled message for a topic",
+            Self::Transaction => "a send to a topic in a transaction",
+            Self::ForwardToTopic => "forwarding to a topic",
+            Self::ResubmitToTopic => "resubmitting to a topic",
+            Self::Update => "changing its settings",
+            Self::FiltersBeforePublishing => "FilteringMessagesBeforePublishing",
+            Self::AutoDeleteOnIdle => "AutoDeleteOnIdle of topics",
+            Self::Status => "a status of topics other than Active",
+        })
+    }
+}
+
 /// Why a request was not carried out. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BusRefusal {
@@ -386,6 +432,47 @@ pub enum BusRefusal {
     NotSendable {
         /// The sub-queue.
         queue: Box<str>,
+    },
+    /// Nothing can be sent to a subscription by itself.
+    #[error("messages cannot be sent to the subscription '{queue}': send them to its topic")]
+    NotSendableSubscription {
+        /// The subscription.
+        queue: Box<str>,
+    },
+    /// Nothing can be received from a topic.
+    #[error(
+        "messages cannot be received from the topic '{queue}': receive them from a subscription"
+    )]
+    NotReceivable {
+        /// The topic.
+        queue: Box<str>,
+    },
+    /// A topic has as many subscriptions as it may have.
+    #[error("the topic '{queue}' has {limit} subscriptions, which is the maximum")]
+    TooManySubscriptions {
+        /// The topic.
+        queue: Box<str>,
+        /// How many are allowed.
+        limit: u64,
+    },
+    /// One command would make more copies of messages than allowed.
+    #[error(
+        "the messages at once are {copies} copies in the subscriptions of the topic, above the maximum of {limit}: \
+         send fewer at once"
+    )]
+    TooManyCopies {
+        /// How many copies.
+        copies: u64,
+        /// How many are allowed.
+        limit: u64,
+    },
+    /// Topics or subscriptions do not support this yet.
+    #[error("'{queue}' is a topic or subscription: {what} is not supported yet")]
+    NotSupportedYet {
+        /// The topic or subscription.
+        queue: Box<str>,
+        /// What it does not support.
+        what: NotSupported,
     },
     /// Messages of a queue that forwards them cannot be received.
     #[error(

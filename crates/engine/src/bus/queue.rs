@@ -4,28 +4,47 @@ use super::BusQueueOptions;
 use super::backlog::{Backlog, Kept};
 use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
+use super::role::Role;
 use crate::catalogue::{Catalogue, Deadline};
 use crate::effect::Effect;
 use crate::queues::Queue;
 use crate::table::{Entry, RunLength};
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
-/// The role of a bus entity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The queue itself.
-    Queue,
-    /// It holds the dead letters of a queue.
-    DeadLetters { of: Incarnation },
-    /// It holds the messages that a queue could not forward.
-    FailedTransfers { of: Incarnation },
-}
-
-/// A queue and its two sub-queues.
+/// A queue, topic or subscription, and its two sub-queues.
 pub(crate) const ENTITIES_PER_BUS_QUEUE: usize = 3;
 
 /// Use is recorded at most once in this part of the time after which an idle queue deletes itself.
 const USE_PART: u64 = 10;
+
+/// What only a topic has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Topic {
+    /// The number of its next rule. Numbers are never used twice.
+    pub(crate) next_rule: u64,
+}
+
+impl Topic {
+    /// What a new entity of that role has.
+    fn of(role: Role) -> Option<Self> {
+        match role {
+            Role::Topic => Some(Self { next_rule: 1 }),
+            Role::Queue
+            | Role::Subscription { .. }
+            | Role::DeadLetters { .. }
+            | Role::FailedTransfers { .. } => None,
+        }
+    }
+}
+
+/// The rule `$Default` that a subscription was created with. It matches all messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DefaultRule {
+    /// Its number among the rules of the topic.
+    pub(crate) id: u64,
+    /// It matches the messages with this number of the topic and later ones.
+    pub(crate) since: SequenceNumber,
+}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BusQueue {
@@ -39,6 +58,10 @@ pub(crate) struct BusQueue {
     pub(crate) used_at: Timestamp,
     pub(crate) backlog: Backlog,
     pub(crate) duplicates: Duplicates,
+    /// What it has as a topic, if it is one.
+    pub(crate) topic: Option<Topic>,
+    /// The rule that it has as a subscription, if it is one.
+    pub(crate) rule: Option<DefaultRule>,
     /// Its place among the deadlines of the catalogue.
     pub(crate) deadline: Hint<Deadline>,
 }
@@ -51,7 +74,7 @@ impl BusQueue {
         created_at: Timestamp,
         length: RunLength,
     ) -> Self {
-        let by_session = options.requires_session && role == Role::Queue;
+        let by_session = options.requires_session && role.is_first();
         Self {
             name,
             role,
@@ -61,6 +84,8 @@ impl BusQueue {
             used_at: created_at,
             backlog: Backlog::starting_at(length, SequenceNumber::FIRST, by_session),
             duplicates: Duplicates::new(length),
+            topic: Topic::of(role),
+            rule: None,
             deadline: Hint::default(),
         }
     }
@@ -68,7 +93,7 @@ impl BusQueue {
     /// The queue that it is, or is a sub-queue of, and that queue's name.
     pub(crate) fn whole(&self, own: Incarnation) -> (Incarnation, EntityName) {
         let (queue, suffix) = match self.role {
-            Role::Queue => (own, None),
+            Role::Queue | Role::Topic | Role::Subscription { .. } => (own, None),
             Role::DeadLetters { of } => (of, Some(SUB_QUEUES[0])),
             Role::FailedTransfers { of } => (of, Some(SUB_QUEUES[1])),
         };
@@ -91,7 +116,7 @@ impl BusQueue {
 
     /// Whether its messages belong to sessions. Messages of sub-queues are received without.
     pub(crate) fn requires_session(&self) -> bool {
-        self.options.requires_session && self.role == Role::Queue
+        self.options.requires_session && self.role.is_first()
     }
 
     /// The session whose lock covers the message. `None` if messages are locked one by one.
@@ -117,7 +142,7 @@ impl BusQueue {
     /// Source: Service Bus, *AutoDeleteOnIdle*.
     pub(crate) fn idle_deadline(&self) -> Option<Timestamp> {
         let idle_ms = self.options.auto_delete_on_idle_ms;
-        let deletes_itself = self.role == Role::Queue
+        let deletes_itself = self.role.is_first()
             && idle_ms != u64::MAX
             && self.options.forward_to.is_none()
             && !self.backlog.is_in_use();
@@ -128,7 +153,7 @@ impl BusQueue {
     /// receivers wait for messages that do not come.
     pub(crate) fn is_use_noted(&self, now: Timestamp) -> bool {
         let idle_ms = self.options.auto_delete_on_idle_ms;
-        self.role == Role::Queue
+        self.role.is_first()
             && idle_ms != u64::MAX
             && self.used_at.plus_ms(idle_ms / USE_PART).has_passed(now)
     }
@@ -151,7 +176,8 @@ impl BusQueue {
     /// The queue it forwards its messages to.
     pub(crate) fn destination(&self) -> Option<&str> {
         match self.role {
-            Role::Queue => self.options.forward_to.as_deref(),
+            Role::Topic => None,
+            Role::Queue | Role::Subscription { .. } => self.options.forward_to.as_deref(),
             Role::DeadLetters { .. } => self.options.forward_dead_letters_to.as_deref(),
             Role::FailedTransfers { .. } => None,
         }
@@ -196,9 +222,13 @@ impl Queue for BusQueue {
             .min()
     }
 
-    /// Every effect is a use, and a message with an id is one to remember.
+    /// Every effect is a use, but a copy that comes is no use of its subscription. A message with an id is one to
+    /// remember.
     fn note(&mut self, at: Timestamp, effect: &Effect) {
-        self.used_at = at;
+        let is_copy = self.role.topic().is_some() && matches!(effect, Effect::Arrived { .. });
+        if !is_copy {
+            self.used_at = at;
+        }
         if let Effect::Arrived { message, .. } = effect
             && let Some(hash) = message.id_hash()
             && let Some(window_ms) = self.options.duplicate_window_ms
@@ -209,6 +239,18 @@ impl Queue for BusQueue {
 
     fn absorb(&mut self, other: &Self) {
         self.duplicates.absorb(&other.duplicates);
+    }
+
+    fn join(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
+        if let Some(topic) = self.role.topic() {
+            catalogue.subscriptions.insert((topic, incarnation));
+        }
+    }
+
+    fn depart(&self, catalogue: &mut Catalogue, incarnation: Incarnation) {
+        if let Some(topic) = self.role.topic() {
+            catalogue.subscriptions.remove(&(topic, incarnation));
+        }
     }
 
     fn count(&mut self, catalogue: &mut Catalogue) {

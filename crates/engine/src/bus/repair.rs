@@ -5,8 +5,9 @@
 //! a whole queue when everything was read.
 
 use super::backlog::{Backlog, Kept};
-use super::queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, Role, sub_queue_names};
+use super::queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, sub_queue_names};
 use super::queues::Queues;
+use super::role::Role;
 use super::{BusFact, BusMessageState, Release};
 use crate::catalogue::Catalogue;
 use crate::effect::{BusSession, Lease};
@@ -62,7 +63,8 @@ impl Queues {
     }
 
     /// Makes a whole queue of that name. Existing entities keep their messages, and missing ones are empty.
-    /// The queue takes its settings from the entity `like`, if that is there.
+    /// The queue takes its settings from the entity `like`, if that is there. A topic or a subscription that is there stays
+    /// one.
     pub(crate) fn make_queue(
         &mut self,
         catalogue: &mut Catalogue,
@@ -74,8 +76,10 @@ impl Queues {
         let created_at = like.map_or(at, |like| like.created_at);
         let options = like.map(|like| like.options.clone()).unwrap_or_default();
         let [dead_letters, failed_transfers] = sub_queue_names(&name);
+        let known = self.get(&queue).map(|it| it.role);
+        let first = known.filter(|role| role.is_first());
         let roles = [
-            (name, Role::Queue),
+            (name, first.unwrap_or(Role::Queue)),
             (dead_letters, Role::DeadLetters { of: queue }),
             (failed_transfers, Role::FailedTransfers { of: queue }),
         ];
@@ -86,6 +90,7 @@ impl Queues {
             (entity.updated_at, entity.used_at) = (at, at);
             if let Some(known) = known {
                 entity.duplicates = known.duplicates;
+                (entity.topic, entity.rule) = (known.topic, known.rule);
                 entity.backlog.set_next(known.backlog.next());
                 let mut live = catalogue.live.apart();
                 entity.backlog.absorb(&known.backlog, &mut live);
@@ -110,6 +115,7 @@ impl Queues {
             entity.updated_at = own.updated_at;
             entity.used_at = own.used_at;
             entity.duplicates = own.duplicates;
+            (entity.topic, entity.rule) = (known.topic, known.rule);
             entity.backlog.set_next(own.backlog.next());
             let mut live = catalogue.live.apart();
             entity.backlog.absorb(&own.backlog, &mut live);
@@ -147,6 +153,8 @@ impl Queues {
             }
             BusFact::BodiesMoved { moves } => self.move_bodies_fitting(catalogue, &moves),
             BusFact::QueueCreated { .. }
+            | BusFact::TopicCreated { .. }
+            | BusFact::SubscriptionCreated { .. }
             | BusFact::QueueUpdated { .. }
             | BusFact::QueueDeleted { .. }
             | BusFact::SessionLocked { .. }

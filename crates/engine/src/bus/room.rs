@@ -9,6 +9,12 @@ use super::{BusRefusal, RangedOption};
 /// The most messages, locks or numbers in one command.
 pub const ITEMS_MAX: usize = 5000;
 
+/// The most subscriptions of a topic. The service allows 2,000.
+pub const SUBSCRIPTIONS_MAX: usize = 64;
+
+/// The most copies that one command makes of the messages that it sends to a topic.
+pub const COPIES_MAX: usize = 4096;
+
 /// How many messages or sessions one command looks at, at most: about half a millisecond.
 pub(super) const LOOKED_AT_MAX: usize = 4 * ITEMS_MAX;
 
@@ -38,7 +44,9 @@ pub(crate) const ENDED_SIZE_BYTES_MAX: u64 =
 /// The room for each message of a command that takes as many as there is room for: it has nine changes. The largest
 /// settlement, of [`ITEMS_MAX`] messages, then fits into a segment on a full disk.
 pub(super) const TAKEN_SIZE_BYTES: u64 = 192;
-/// The longest name of a queue.
+/// The most bytes of an event that deletes an entity, beside others.
+pub(crate) const DELETED_SIZE_BYTES: u64 = 32;
+/// The longest name of a queue. That of a subscription has the name of its topic before it.
 ///
 /// Source: Service Bus quotas: 260 characters.
 pub(super) const NAME_SIZE_BYTES_MAX: usize = 260;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::BusMessageState;
 use super::duplicates::SharedIds;
-use super::event::codec::{cause, options, put_cause, put_options};
+use super::event::codec::{cause, options, put_cause, put_flags, put_options, with_flags};
 use super::message::Message;
-use super::queue::{BusQueue, Role};
+use super::queue::{BusQueue, DefaultRule, Topic};
 use super::queues::Queues;
+use super::role::Role;
 use super::session::{Session, SharedSessions};
 use crate::catalogue::Catalogue;
 use crate::queues::Queue;
@@ -18,7 +19,7 @@ use crate::vocabulary::codec::{DecodeError, Reader, optional, put_optional, put_
 use crate::vocabulary::elements::{
     incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
 };
-use crate::vocabulary::{Incarnation, LeaseGeneration, SequenceNumber, Timestamp};
+use crate::vocabulary::{EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp};
 
 pub(super) mod kind {
     pub(in crate::bus) const QUEUE: u8 = 32;
@@ -26,6 +27,8 @@ pub(super) mod kind {
     pub(in crate::bus) const DUPLICATES: u8 = 34;
     pub(in crate::bus) const MESSAGES: u8 = 35;
     pub(in crate::bus) const DEAD_LETTER_SOURCES: u8 = 36;
+    pub(in crate::bus) const TOPIC: u8 = 37;
+    pub(in crate::bus) const SUBSCRIPTION: u8 = 38;
 }
 
 /// Sessions that follow each other.
@@ -47,8 +50,7 @@ impl Share for BusQueue {
 
     fn share(&self, incarnation: Incarnation) -> SharedBusQueue {
         let mut head = Vec::new();
-        put_head(&mut head, kind::QUEUE, incarnation);
-        put_queue(&mut head, self);
+        put_entity(&mut head, incarnation, self);
         SharedBusQueue {
             queue: SharedQueue {
                 incarnation,
@@ -113,12 +115,11 @@ impl Queues {
         is_taken: &dyn Fn(&Incarnation) -> bool,
         r: &mut Reader<'_>,
     ) -> Result<bool, DecodeError> {
-        if !(kind::QUEUE..=kind::DEAD_LETTER_SOURCES).contains(&kind) {
+        if !(kind::QUEUE..=kind::SUBSCRIPTION).contains(&kind) {
             return Ok(false);
         }
         let incarnation = incarnation(r)?;
-        if kind == kind::QUEUE {
-            let queue = queue(r, catalogue.run_length)?;
+        if let Some(queue) = entity(kind, r, catalogue.run_length)? {
             let is_there = self.contains_key(&incarnation) || is_taken(&incarnation);
             if is_there || catalogue.find(&queue.name).is_some() {
                 return Err(r.error("bus queue that was there before"));
@@ -149,33 +150,109 @@ impl Queues {
     }
 }
 
-fn put_queue(out: &mut Vec<u8>, queue: &BusQueue) {
-    put_name(out, &queue.name);
-    let (code, of) = match queue.role {
-        Role::Queue => (1, None),
-        Role::DeadLetters { of } => (2, Some(of)),
-        Role::FailedTransfers { of } => (3, Some(of)),
+/// Puts the part with the entity itself.
+fn put_entity(out: &mut Vec<u8>, incarnation: Incarnation, entity: &BusQueue) {
+    let put_plain = |out: &mut Vec<u8>, code, of| {
+        put_head(out, kind::QUEUE, incarnation);
+        put_name(out, &entity.name);
+        out.push(code);
+        put_varint(out, of);
+        put_settings(out, entity);
     };
-    out.push(code);
-    put_varint(out, of.map_or(0, Incarnation::as_u64));
-    put_options(out, &queue.options);
-    put_time(out, queue.created_at);
-    put_time(out, queue.updated_at);
-    put_time(out, queue.used_at);
-    put_varint(out, queue.backlog.next().as_u64());
-    put_varint(out, u64::from(queue.backlog.sessions.last_number()));
+    match entity.role {
+        Role::Queue => put_plain(out, 1, 0),
+        Role::DeadLetters { of } => put_plain(out, 2, of.as_u64()),
+        Role::FailedTransfers { of } => put_plain(out, 3, of.as_u64()),
+        Role::Topic => {
+            put_head(out, kind::TOPIC, incarnation);
+            put_name(out, &entity.name);
+            put_settings(out, entity);
+            put_flags(out, &entity.options);
+            put_varint(out, entity.topic.map_or(0, |topic| topic.next_rule));
+            out.push(NO_FAN_OUT);
+        }
+        Role::Subscription { of } => {
+            put_head(out, kind::SUBSCRIPTION, incarnation);
+            put_name(out, &entity.name);
+            put_settings(out, entity);
+            put_flags(out, &entity.options);
+            put_varint(out, of.as_u64());
+            put_optional(out, entity.rule, |out, rule| {
+                put_varint(out, rule.id);
+                put_varint(out, rule.since.as_u64());
+            });
+        }
+    }
 }
 
-fn queue(r: &mut Reader<'_>, length: RunLength) -> Result<BusQueue, DecodeError> {
-    let name = name(r)?;
-    let code = r.u8()?;
-    let of = incarnation(r)?;
-    let role = match code {
-        1 => Role::Queue,
-        2 => Role::DeadLetters { of },
-        3 => Role::FailedTransfers { of },
-        _ => return Err(r.error("role of a bus queue that is not known")),
+/// No message of the topic waits for copies. Other values are for one that does.
+const NO_FAN_OUT: u8 = 0;
+
+fn put_settings(out: &mut Vec<u8>, entity: &BusQueue) {
+    put_options(out, &entity.options);
+    put_time(out, entity.created_at);
+    put_time(out, entity.updated_at);
+    put_time(out, entity.used_at);
+    put_varint(out, entity.backlog.next().as_u64());
+    put_varint(out, u64::from(entity.backlog.sessions.last_number()));
+}
+
+/// Reads the part with an entity itself, if it is one of that kind.
+fn entity(
+    kind: u8,
+    r: &mut Reader<'_>,
+    length: RunLength,
+) -> Result<Option<BusQueue>, DecodeError> {
+    let entity = match kind {
+        kind::QUEUE => {
+            let name = name(r)?;
+            let code = r.u8()?;
+            let of = incarnation(r)?;
+            let role = match code {
+                1 => Role::Queue,
+                2 => Role::DeadLetters { of },
+                3 => Role::FailedTransfers { of },
+                _ => return Err(r.error("role of a bus queue that is not known")),
+            };
+            with_settings(r, name, role, length)?
+        }
+        kind::TOPIC => {
+            let name = name(r)?;
+            let mut topic = with_settings(r, name, Role::Topic, length)?;
+            topic.options = with_flags(topic.options, r)?;
+            let next_rule = r.varint()?;
+            topic.topic = Some(Topic { next_rule });
+            if r.u8()? != NO_FAN_OUT {
+                return Err(r.error("fan-out of a topic that is not known"));
+            }
+            topic
+        }
+        kind::SUBSCRIPTION => {
+            let name = name(r)?;
+            // Its topic follows the settings.
+            let of = Incarnation::default();
+            let role = Role::Subscription { of };
+            let mut subscription = with_settings(r, name, role, length)?;
+            subscription.options = with_flags(subscription.options, r)?;
+            let of = incarnation(r)?;
+            subscription.role = Role::Subscription { of };
+            subscription.rule = optional(r, |r| {
+                let (id, since) = (r.varint()?, sequence_number(r)?);
+                Ok(DefaultRule { id, since })
+            })?;
+            subscription
+        }
+        _ => return Ok(None),
     };
+    Ok(Some(entity))
+}
+
+fn with_settings(
+    r: &mut Reader<'_>,
+    name: EntityName,
+    role: Role,
+    length: RunLength,
+) -> Result<BusQueue, DecodeError> {
     let options = options(r)?;
     let mut queue = BusQueue::new(name, role, options, time(r)?, length);
     queue.updated_at = time(r)?;

@@ -14,6 +14,7 @@ mod quota;
 mod random;
 mod releases;
 mod rules;
+mod topics;
 mod transact;
 mod turns;
 mod walks;

@@ -45,7 +45,8 @@ pub struct Description<'a, R> {
 /// What a command reads or changes, besides the due work before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touches<'a> {
-    /// A queue, or a sub-queue of a bus queue. Its sub-queues too: a message may become a dead letter.
+    /// A queue, or a sub-queue of a bus queue. Its sub-queues too: a message may become a dead letter. A topic's
+    /// subscriptions too: they get what is sent to it, and end with it.
     Queue(&'a EntityName),
     /// A bus queue or sub-queue, and the queue that its messages are sent to.
     Transfer {
@@ -89,6 +90,19 @@ pub enum Writes<'a> {
     /// Nothing if the queue exists: workers create their queues at start, to be sure. Otherwise at most this
     /// many bytes of a batch.
     ToCreate(&'a EntityName, u64),
+    /// Messages for a queue or topic.
+    ToSend {
+        /// The queue or topic.
+        to: &'a EntityName,
+        /// The most bytes of a batch with the messages and an event for each.
+        size_bytes: u64,
+        /// How many messages.
+        count: u64,
+        /// The most bytes of the events that put them into one subscription.
+        copies_size_bytes: u64,
+    },
+    /// The end of a queue or topic, and of each subscription that it has then.
+    ToDelete(&'a EntityName),
 }
 
 /// What a command takes from a bus queue.

@@ -7,7 +7,7 @@ use super::*;
 use crate::bus::TransactionPart;
 use crate::bus::{
     BODIES_SIZE_BYTES_MAX, BusCommand, BusFact, BusMessage, Disposition, ITEMS_MAX, Resubmission,
-    Resubmit, Role, SESSION_ID_SIZE_BYTES_MAX, TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX,
+    Resubmit, SESSION_ID_SIZE_BYTES_MAX, TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX,
     TRANSACTION_SIZE_BYTES_MAX, TransactionWork,
 };
 use crate::event::{Event, Fact};
@@ -59,14 +59,15 @@ impl Promise {
             let Some(found) = state.catalogue.find(name) else {
                 continue;
             };
-            let role = state.bus.get(&found).map(|queue| queue.role);
-            let first = match role {
-                Some(Role::DeadLetters { of } | Role::FailedTransfers { of }) => of,
-                Some(Role::Queue) | None => found,
-            };
             self.queues.insert(found);
+            let Some(queue) = state.bus.get(&found) else {
+                continue;
+            };
+            let first = queue.role.first_of(found);
+            let subscriptions = state.catalogue.subscriptions_of(first);
+            let firsts = std::iter::once(first).chain(subscriptions);
             self.queues
-                .extend(role.map(|_| first.with_sub_queues()).into_iter().flatten());
+                .extend(firsts.flat_map(Incarnation::with_sub_queues));
         }
     }
 

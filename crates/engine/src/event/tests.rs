@@ -205,6 +205,8 @@ fn bus_options() -> BusQueueOptions {
         size_bytes_max: 1000,
         message_size_bytes_max: 100,
         description: Box::from(*b"text"),
+        filters_before_publishing: false,
+        dead_letters_filter_failures: false,
     }
 }
 
@@ -222,9 +224,25 @@ fn bus_golden() -> Vec<(Fact, String)> {
         name: "jobs".into(),
     };
     let options = bus_options();
+    let flagged = |filters_before_publishing, dead_letters_filter_failures| BusQueueOptions {
+        filters_before_publishing,
+        dead_letters_filter_failures,
+        ..bus_options()
+    };
+    let topic = |before, failures| BusFact::TopicCreated {
+        topic: queue,
+        name: name.clone(),
+        options: flagged(before, failures),
+    };
+    let subscription = |before, failures| BusFact::SubscriptionCreated {
+        subscription: queue,
+        name: name.clone(),
+        options: flagged(before, failures),
+        of: Incarnation::new(5),
+    };
     let created = BusFact::QueueCreated {
         queue,
-        name,
+        name: name.clone(),
         options: options.clone(),
     };
     let session = || BusSession {
@@ -235,6 +253,22 @@ fn bus_golden() -> Vec<(Fact, String)> {
         (
             created,
             format!("40 01e90703 02026e73046a6f6273 {BUS_OPTIONS}"),
+        ),
+        (
+            topic(false, false),
+            format!("56 01e90703 02026e73046a6f6273 {BUS_OPTIONS} 00"),
+        ),
+        (
+            topic(true, false),
+            format!("56 01e90703 02026e73046a6f6273 {BUS_OPTIONS} 01"),
+        ),
+        (
+            subscription(false, true),
+            format!("57 01e90703 02026e73046a6f6273 {BUS_OPTIONS} 02 05 00"),
+        ),
+        (
+            subscription(true, true),
+            format!("57 01e90703 02026e73046a6f6273 {BUS_OPTIONS} 03 05 00"),
         ),
         (
             BusFact::QueueUpdated {

@@ -46,10 +46,10 @@ pub(crate) trait Queue: Share {
     fn absorb(&mut self, _other: &Self) {}
 
     /// Counts a queue that comes.
-    fn join(&mut self, _catalogue: &mut Catalogue) {}
+    fn join(&mut self, _catalogue: &mut Catalogue, _queue: Incarnation) {}
 
     /// Counts it no longer.
-    fn depart(&self, _catalogue: &mut Catalogue) {}
+    fn depart(&self, _catalogue: &mut Catalogue, _queue: Incarnation) {}
 
     /// Counts what has changed.
     fn count(&mut self, _catalogue: &mut Catalogue) {}
@@ -126,7 +126,7 @@ impl<Q: Queue> Queues<Q> {
     pub(crate) fn add(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation, queue: Q) {
         let mut queue = queue;
         *queue.deadline() = Hint::default();
-        queue.join(catalogue);
+        queue.join(catalogue, incarnation);
         queue.backlog().count_live(&mut catalogue.live);
         catalogue.name(queue.name().clone(), incarnation);
         queue.settle(catalogue, incarnation);
@@ -143,7 +143,7 @@ impl<Q: Queue> Queues<Q> {
         let deadline = std::mem::take(queue.deadline());
         catalogue.forget(queue.name(), incarnation, &deadline);
         queue.backlog().uncount_live(&mut catalogue.live);
-        queue.depart(catalogue);
+        queue.depart(catalogue, incarnation);
         Some(queue)
     }
 

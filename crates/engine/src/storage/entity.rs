@@ -5,7 +5,7 @@ use crate::queues::Queue;
 use crate::storage::backlog::{Backlog, Stored};
 use crate::storage::{AccessPolicies, Metadata};
 use crate::table::RunLength;
-use crate::vocabulary::{EntityName, Hint, SequenceNumber, Timestamp};
+use crate::vocabulary::{EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entity {
@@ -62,12 +62,12 @@ impl Queue for Entity {
         self.backlog.next_expiry()
     }
 
-    fn join(&mut self, catalogue: &mut Catalogue) {
+    fn join(&mut self, catalogue: &mut Catalogue, _: Incarnation) {
         self.counted_bytes = 0;
         catalogue.count_queue(&self.name.account);
     }
 
-    fn depart(&self, catalogue: &mut Catalogue) {
+    fn depart(&self, catalogue: &mut Catalogue, _: Incarnation) {
         catalogue.uncount_queue(&self.name.account, self.counted_bytes);
     }
 

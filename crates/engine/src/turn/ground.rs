@@ -85,6 +85,10 @@ impl bus::Ground for Turn<'_> {
         self.journal.looked(queue);
     }
 
+    fn note_steps(&mut self, count: u64) {
+        *self.state.catalogue.copied += count;
+    }
+
     fn forget_ids(&mut self, queue: Incarnation) {
         let (bus, catalogue) = (&mut self.state.bus, &mut self.state.catalogue);
         if bus.forget_ids(catalogue, queue, self.now) {

@@ -1,33 +1,28 @@
 //! Outcomes about bus queues.
 
 use super::received::{Received, put_list, put_locations, put_number, put_token};
-use crate::bus::event::codec::{cause, options, put_cause, put_options};
+use crate::bus::event::codec::{cause, options, put_cause, put_flags, put_options, with_flags};
 use crate::bus::{
     BatchDeleted, BusMessageState, BusOutcome, BusQueueCounts, BusQueueView, ClearedStates,
-    DeliveredMessage, ListedSessions, PeekedBusMessage, Purged, ResubmitVerdict, SessionLock,
-    Verdict,
+    DeliveredMessage, EntityKind, ListedSessions, PeekedBusMessage, Purged, ResubmitVerdict,
+    SessionLock, Verdict,
 };
 use crate::vocabulary::codec::{DecodeError, put_optional, put_str, put_varint};
 use crate::vocabulary::elements::{incarnation, location, put_location, put_time};
 
 pub(super) fn put_bus_outcome(out: &mut Vec<u8>, outcome: &BusOutcome) {
     match outcome {
-        BusOutcome::QueueCreated(view) => {
-            out.push(1);
-            put_view(out, view);
-        }
-        BusOutcome::QueueUpdated(view) => {
-            out.push(2);
-            put_view(out, view);
-        }
+        BusOutcome::QueueCreated(view) => put_any_view(out, (1, 25), view),
+        BusOutcome::QueueUpdated(view) => put_any_view(out, (2, 26), view),
         BusOutcome::QueueDeleted => out.push(3),
-        BusOutcome::Queue(view) => {
-            out.push(4);
-            put_view(out, view);
-        }
-        BusOutcome::Queues(views) => {
+        BusOutcome::Queue(view) => put_any_view(out, (4, 27), view),
+        BusOutcome::Queues(views) if views.iter().all(|it| it.kind == EntityKind::Queue) => {
             out.push(5);
             put_list(out, views, put_view);
+        }
+        BusOutcome::Queues(views) => {
+            out.push(28);
+            put_list(out, views, put_other_view);
         }
         BusOutcome::Sent(numbers) => {
             out.push(6);
@@ -101,6 +96,46 @@ pub(super) fn put_bus_outcome(out: &mut Vec<u8>, outcome: &BusOutcome) {
     }
 }
 
+/// Puts the view of a queue behind the first tag, and that of a topic or subscription behind the second one.
+fn put_any_view(out: &mut Vec<u8>, (queue, other): (u8, u8), view: &BusQueueView) {
+    match view.kind {
+        EntityKind::Queue => {
+            out.push(queue);
+            put_view(out, view);
+        }
+        EntityKind::Topic | EntityKind::Subscription => {
+            out.push(other);
+            put_other_view(out, view);
+        }
+    }
+}
+
+/// Puts a view with what only those of topics and subscriptions have.
+fn put_other_view(out: &mut Vec<u8>, view: &BusQueueView) {
+    put_view(out, view);
+    out.push(match view.kind {
+        EntityKind::Queue => 0,
+        EntityKind::Topic => 1,
+        EntityKind::Subscription => 2,
+    });
+    put_flags(out, &view.options);
+    put_varint(out, view.counts.subscriptions);
+}
+
+/// Reads a view with what only those of topics and subscriptions have.
+fn other_view(r: &mut Received<'_>) -> Result<BusQueueView, DecodeError> {
+    let mut view = view(r)?;
+    view.kind = match r.u8()? {
+        0 => EntityKind::Queue,
+        1 => EntityKind::Topic,
+        2 => EntityKind::Subscription,
+        _ => return Err(r.error("kind of an entity that is not known")),
+    };
+    view.options = with_flags(view.options, r)?;
+    view.counts.subscriptions = r.varint()?;
+    Ok(view)
+}
+
 pub(super) fn bus_outcome(r: &mut Received<'_>) -> Result<BusOutcome, DecodeError> {
     Ok(match r.u8()? {
         1 => BusOutcome::QueueCreated(view(r)?),
@@ -146,6 +181,10 @@ pub(super) fn bus_outcome(r: &mut Received<'_>) -> Result<BusOutcome, DecodeErro
         22 => BusOutcome::LockBroken,
         23 => BusOutcome::Resubmitted(r.list(resubmitted)?),
         24 => BusOutcome::Transacted,
+        25 => BusOutcome::QueueCreated(other_view(r)?),
+        26 => BusOutcome::QueueUpdated(other_view(r)?),
+        27 => BusOutcome::Queue(other_view(r)?),
+        28 => BusOutcome::Queues(r.list(other_view)?),
         _ => return Err(r.error("outcome about bus queues that is not known")),
     })
 }
@@ -168,6 +207,7 @@ fn put_view(out: &mut Vec<u8>, view: &BusQueueView) {
 
 fn view(r: &mut Received<'_>) -> Result<BusQueueView, DecodeError> {
     Ok(BusQueueView {
+        kind: EntityKind::Queue,
         incarnation: incarnation(r)?,
         name: r.text()?,
         options: options(r)?,
@@ -181,6 +221,7 @@ fn view(r: &mut Received<'_>) -> Result<BusQueueView, DecodeError> {
             dead_letters: r.varint()?,
             failed_transfers: r.varint()?,
             size_bytes: r.varint()?,
+            subscriptions: 0,
         },
     })
 }

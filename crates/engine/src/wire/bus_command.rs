@@ -3,7 +3,7 @@
 use super::received::{
     Received, put_flag, put_list, put_number, put_numbers, put_optional_time, put_token,
 };
-use crate::bus::event::codec::{options, put_options};
+use crate::bus::event::codec::{flagged_options, options, put_flags, put_options};
 use crate::bus::{
     BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
     Resubmission, Resubmit, SessionChoice, TransactionPart, TransactionWork,
@@ -227,6 +227,39 @@ pub(super) fn put_bus_command(out: &mut Vec<u8>, command: &BusCommand) {
             put_varint(out, u64::from(*count));
             put_optional(out, session.as_deref(), put_str);
         }
+        BusCommand::CreateTopic { topic, options } => {
+            out.push(28);
+            put_name(out, topic);
+            put_options(out, options);
+            put_flags(out, options);
+        }
+        BusCommand::CreateSubscription {
+            topic,
+            subscription,
+            options,
+        } => {
+            out.push(29);
+            put_name(out, topic);
+            put_name(out, subscription);
+            put_options(out, options);
+            put_flags(out, options);
+        }
+        BusCommand::ListTopics {
+            namespace,
+            skip,
+            limit,
+        } => {
+            out.push(30);
+            put_str(out, namespace);
+            put_varint(out, u64::from(*skip));
+            put_varint(out, u64::from(*limit));
+        }
+        BusCommand::ListSubscriptions { topic, skip, limit } => {
+            out.push(31);
+            put_name(out, topic);
+            put_varint(out, u64::from(*skip));
+            put_varint(out, u64::from(*limit));
+        }
     }
 }
 
@@ -364,6 +397,25 @@ pub(super) fn bus_command(r: &mut Received<'_>) -> Result<BusCommand, DecodeErro
             before: r.time()?,
             count: r.varint_u32()?,
             session: r.optional_text()?,
+        },
+        28 => BusCommand::CreateTopic {
+            topic: name(r)?,
+            options: flagged_options(r)?,
+        },
+        29 => BusCommand::CreateSubscription {
+            topic: name(r)?,
+            subscription: name(r)?,
+            options: flagged_options(r)?,
+        },
+        30 => BusCommand::ListTopics {
+            namespace: r.text()?,
+            skip: r.varint_u32()?,
+            limit: r.varint_u32()?,
+        },
+        31 => BusCommand::ListSubscriptions {
+            topic: name(r)?,
+            skip: r.varint_u32()?,
+            limit: r.varint_u32()?,
         },
         _ => return Err(r.error("command about bus queues that is not known")),
     })

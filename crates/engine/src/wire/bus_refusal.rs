@@ -2,7 +2,7 @@
 
 use super::bus_answer::{put_verdict, verdict};
 use super::received::Received;
-use crate::bus::{BusRefusal, FixedOption, InvalidOption, PartRefusal, RangedOption};
+use crate::bus::{BusRefusal, FixedOption, InvalidOption, NotSupported, PartRefusal, RangedOption};
 use crate::vocabulary::codec::{DecodeError, put_str, put_varint};
 use crate::vocabulary::elements::put_time;
 
@@ -94,6 +94,17 @@ pub(super) fn put_bus_refusal(out: &mut Vec<u8>, refusal: &BusRefusal) {
             out.push(25);
             put_varint(out, *sequence_number);
         }
+        BusRefusal::NotSendableSubscription { queue } => with_queue(out, 26, queue),
+        BusRefusal::NotReceivable { queue } => with_queue(out, 27, queue),
+        BusRefusal::TooManySubscriptions { queue, limit } => {
+            with_queue(out, 28, queue);
+            put_varint(out, *limit);
+        }
+        BusRefusal::TooManyCopies { copies, limit } => with_sizes(out, 29, *copies, *limit),
+        BusRefusal::NotSupportedYet { queue, what } => {
+            with_queue(out, 30, queue);
+            put_not_supported(out, *what);
+        }
     }
 }
 
@@ -177,7 +188,50 @@ fn of_one_command(r: &mut Received<'_>, tag: u8) -> Result<BusRefusal, DecodeErr
         25 => BusRefusal::MessageDamaged {
             sequence_number: r.varint()?,
         },
+        26 => BusRefusal::NotSendableSubscription { queue: r.text()? },
+        27 => BusRefusal::NotReceivable { queue: r.text()? },
+        28 => BusRefusal::TooManySubscriptions {
+            queue: r.text()?,
+            limit: r.varint()?,
+        },
+        29 => BusRefusal::TooManyCopies {
+            copies: r.varint()?,
+            limit: r.varint()?,
+        },
+        30 => BusRefusal::NotSupportedYet {
+            queue: r.text()?,
+            what: not_supported(r)?,
+        },
         _ => return Err(r.error("refusal about bus queues that is not known")),
+    })
+}
+
+fn put_not_supported(out: &mut Vec<u8>, what: NotSupported) {
+    out.push(match what {
+        NotSupported::DuplicateDetection => 1,
+        NotSupported::ScheduledMessage => 2,
+        NotSupported::Transaction => 3,
+        NotSupported::ForwardToTopic => 4,
+        NotSupported::ResubmitToTopic => 5,
+        NotSupported::Update => 6,
+        NotSupported::FiltersBeforePublishing => 7,
+        NotSupported::AutoDeleteOnIdle => 8,
+        NotSupported::Status => 9,
+    });
+}
+
+fn not_supported(r: &mut Received<'_>) -> Result<NotSupported, DecodeError> {
+    Ok(match r.u8()? {
+        1 => NotSupported::DuplicateDetection,
+        2 => NotSupported::ScheduledMessage,
+        3 => NotSupported::Transaction,
+        4 => NotSupported::ForwardToTopic,
+        5 => NotSupported::ResubmitToTopic,
+        6 => NotSupported::Update,
+        7 => NotSupported::FiltersBeforePublishing,
+        8 => NotSupported::AutoDeleteOnIdle,
+        9 => NotSupported::Status,
+        _ => return Err(r.error("thing without support that is not known")),
     })
 }
 

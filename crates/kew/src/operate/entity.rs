@@ -146,6 +146,8 @@ pub(super) fn delete(it: &mut Session, args: &DeleteQueueArgs) -> Result<(), Fai
         confirm(&format!("Delete queue {queue} with all its messages?"))?;
     }
     let doors = &it.doors;
+    // The same request would delete a topic with its subscriptions. This one fails if the name is not a queue's.
+    queue_named(doors, &args.name)?;
     let deleted = match doors.over_http(doors.admin.delete_queue(&args.name)) {
         Ok(()) => true,
         Err(failure) if args.if_exists && status_of_failure(&failure) == Some(404) => false,

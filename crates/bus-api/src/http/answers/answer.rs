@@ -280,10 +280,15 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         BusRefusal::DestinationNotFound { .. } => (StatusCode::BAD_REQUEST, 40_400),
         BusRefusal::QueueAlreadyExists { .. } => (StatusCode::CONFLICT, 40_900),
         BusRefusal::QuotaExceeded { .. }
+        | BusRefusal::TooManySubscriptions { .. }
         | BusRefusal::MessageTooLarge { .. }
         | BusRefusal::SessionStateTooLarge { .. } => (StatusCode::FORBIDDEN, 40_300),
         BusRefusal::Disabled { .. } => (StatusCode::FORBIDDEN, 40_301),
         BusRefusal::NotSendable { .. }
+        | BusRefusal::NotSendableSubscription { .. }
+        | BusRefusal::NotReceivable { .. }
+        | BusRefusal::NotSupportedYet { .. }
+        | BusRefusal::TooManyCopies { .. }
         | BusRefusal::Forwards { .. }
         | BusRefusal::SessionRequired
         | BusRefusal::SessionsNotSupported

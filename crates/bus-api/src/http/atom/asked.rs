@@ -1,4 +1,4 @@
-//! The queue description in a request.
+//! The description of a queue, topic or subscription in a request.
 //!
 //! Elements are known by their names, in any order and with any prefix. Read-only elements, such as
 //! counts, are ignored, since clients send back what they received. Unknown elements are ignored
@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use kew_engine::bus::EntityStatus;
+use kew_engine::bus::{EntityKind, EntityStatus};
 use kew_xml::Element;
 
 use super::rules::AskedRule;
@@ -18,7 +18,9 @@ const USER_METADATA_LENGTH_MAX: usize = 1024;
 
 /// The requested settings. Missing ones are `None`.
 #[derive(Debug, Default)]
-pub(super) struct AskedQueue {
+pub(super) struct Asked {
+    /// What the description is of.
+    pub(super) kind: EntityKind,
     pub(super) lock_duration_ms: Option<u64>,
     pub(super) max_size_megabytes: Option<u64>,
     pub(super) requires_duplicate_detection: Option<bool>,
@@ -38,12 +40,14 @@ pub(super) struct AskedQueue {
     pub(super) enable_partitioning: Option<bool>,
     pub(super) enable_express: Option<bool>,
     pub(super) max_message_size_kilobytes: Option<u64>,
+    pub(super) filters_before_publishing: Option<bool>,
+    pub(super) dead_letters_filter_failures: Option<bool>,
     /// An update keeps the maximum message size: the client does not know that it exists.
     pub(super) keeps_message_size: bool,
 }
 
-impl AskedQueue {
-    /// Reads the body of a request: an entry with a `QueueDescription` in its `content`.
+impl Asked {
+    /// Reads the body of a request: an entry with a description in its `content`.
     pub(super) fn read(document: &[u8]) -> Result<Self, HttpError> {
         let entry = kew_xml::parse(document)?;
         let content = match entry.local_name() {
@@ -55,28 +59,31 @@ impl AskedQueue {
             HttpError::bad_request("The request body must be an entry with a content.")
         })?;
         match description.local_name() {
-            "QueueDescription" => Self::of(description),
-            "TopicDescription" | "SubscriptionDescription" | "RuleDescription" => {
-                Err(HttpError::bad_request(format!(
-                    "{} cannot be served: topics, subscriptions and their rules are not supported.",
-                    description.local_name()
-                )))
-            }
+            "QueueDescription" => Self::of(EntityKind::Queue, description),
+            "TopicDescription" => Self::of(EntityKind::Topic, description),
+            "SubscriptionDescription" => Self::of(EntityKind::Subscription, description),
+            "RuleDescription" => Err(HttpError::bad_request(RULES_NOT_SUPPORTED)),
             other => Err(HttpError::bad_request(format!(
-                "The content of the entry is {other}, and must be QueueDescription."
+                "The content of the entry is {other}, and must be QueueDescription, \
+                 TopicDescription or SubscriptionDescription."
             ))),
         }
     }
 
-    fn of(description: &Element<'_>) -> Result<Self, HttpError> {
-        let mut asked = Self::default();
+    fn of(kind: EntityKind, description: &Element<'_>) -> Result<Self, HttpError> {
+        let mut asked = Self {
+            kind,
+            ..Self::default()
+        };
         let mut seen: Vec<&str> = Vec::new();
         for element in &description.children {
             if seen.contains(&element.local_name()) {
                 return Err(element.invalid(format!("a second {}", element.local_name())));
             }
             seen.push(element.local_name());
-            asked.take(element)?;
+            if has_element(kind, element.local_name()) {
+                asked.take(element)?;
+            }
         }
         Ok(asked)
     }
@@ -115,6 +122,13 @@ impl AskedQueue {
             "UserMetadata" => self.user_metadata = Some(user_metadata(element)?),
             "SupportOrdering" => self.support_ordering = Some(boolean(element)?),
             "AutoDeleteOnIdle" => self.auto_delete_on_idle_ms = Some(time(element)?),
+            "FilteringMessagesBeforePublishing" => {
+                self.filters_before_publishing = Some(boolean(element)?);
+            }
+            "DeadLetteringOnFilterEvaluationExceptions" => {
+                self.dead_letters_filter_failures = Some(boolean(element)?);
+            }
+            "DefaultRuleDescription" => check_default_rule(element)?,
             "EnablePartitioning" => self.enable_partitioning = Some(boolean(element)?),
             "EnableExpress" => self.enable_express = Some(boolean(element)?),
             "MaxMessageSizeInKilobytes" => {
@@ -123,6 +137,69 @@ impl AskedQueue {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// Why rules are refused.
+pub(super) const RULES_NOT_SUPPORTED: &str = "Rules of subscriptions are not supported yet: each subscription has the rule \
+     $Default, which matches all messages.";
+
+/// Whether a description of that kind has the element. Others are ignored.
+///
+/// Source: Service Bus, *Topic description* and *Subscription description*.
+fn has_element(kind: EntityKind, name: &str) -> bool {
+    let is_of_topics = name == "FilteringMessagesBeforePublishing";
+    let is_of_subscriptions = matches!(
+        name,
+        "DeadLetteringOnFilterEvaluationExceptions" | "DefaultRuleDescription"
+    );
+    match kind {
+        EntityKind::Queue => !is_of_topics && !is_of_subscriptions,
+        EntityKind::Topic => {
+            let is_of_receivers = matches!(
+                name,
+                "LockDuration"
+                    | "RequiresSession"
+                    | "DeadLetteringOnMessageExpiration"
+                    | "MaxDeliveryCount"
+                    | "ForwardTo"
+                    | "ForwardDeadLetteredMessagesTo"
+            );
+            !is_of_receivers && !is_of_subscriptions
+        }
+        EntityKind::Subscription => {
+            let is_of_senders = matches!(
+                name,
+                "MaxSizeInMegabytes"
+                    | "RequiresDuplicateDetection"
+                    | "DuplicateDetectionHistoryTimeWindow"
+                    | "IsAnonymousAccessible"
+                    | "AuthorizationRules"
+                    | "SupportOrdering"
+                    | "EnablePartitioning"
+                    | "EnableExpress"
+                    | "MaxMessageSizeInKilobytes"
+            );
+            !is_of_senders && !is_of_topics
+        }
+    }
+}
+
+/// Refuses a first rule other than `$Default` without an action, which matches all messages: clients send that one, too.
+fn check_default_rule(rule: &Element<'_>) -> Result<(), HttpError> {
+    let text = |element: Option<&Element<'_>>, name: &str| -> Result<String, HttpError> {
+        match element.and_then(|element| element.child(name)) {
+            Some(child) => Ok(child.text()?.trim().to_owned()),
+            None => Ok(String::new()),
+        }
+    };
+    let name = text(Some(rule), "Name")?;
+    let is_named = name.is_empty() || name.eq_ignore_ascii_case("$Default");
+    let filter = text(rule.child("Filter"), "SqlExpression")?;
+    let action = text(rule.child("Action"), "SqlExpression")?;
+    match is_named && filter == "1=1" && action.is_empty() {
+        true => Ok(()),
+        false => Err(HttpError::bad_request(RULES_NOT_SUPPORTED)),
     }
 }
 

@@ -1,8 +1,10 @@
-//! The queue description in an answer: every element, in the documented order.
+//! The description of a queue, topic or subscription in an answer: every element, in the documented order.
+
+mod topics;
 
 use bytes::BytesMut;
 use hyper::header::HOST;
-use kew_engine::bus::{BusQueueCounts, BusQueueView};
+use kew_engine::bus::{BusQueueCounts, BusQueueView, EntityKind};
 use kew_xml::put_element;
 
 use super::asked::STATUSES;
@@ -19,13 +21,22 @@ use crate::http::call::Head;
 /// The time of last use of a queue that was never used.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// A queue with its stored front-end data.
-pub(super) struct Queue<'a> {
+/// The element that describes an entity of that kind.
+pub(super) fn description_name(kind: EntityKind) -> &'static str {
+    match kind {
+        EntityKind::Queue => "QueueDescription",
+        EntityKind::Topic => "TopicDescription",
+        EntityKind::Subscription => "SubscriptionDescription",
+    }
+}
+
+/// A queue, topic or subscription with its stored front-end data.
+pub(super) struct Described<'a> {
     view: &'a BusQueueView,
     description: Description,
 }
 
-impl<'a> Queue<'a> {
+impl<'a> Described<'a> {
     pub(super) fn of(view: &'a BusQueueView) -> Self {
         Self {
             view,
@@ -33,18 +44,37 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The name with the spelling of its creation.
+    /// The name with the spelling of its creation. That of a subscription has its topic's before it.
     pub(super) fn name(&self) -> &str {
         spelled(&self.description.name, &self.view.name)
     }
 
-    /// Writes the `QueueDescription`.
+    /// The name without that of its topic.
+    pub(super) fn title(&self) -> &str {
+        let name = self.name();
+        match self.view.kind {
+            EntityKind::Queue | EntityKind::Topic => name,
+            EntityKind::Subscription => name.rsplit('/').next().unwrap_or(name),
+        }
+    }
+
+    /// Writes the description.
     pub(super) fn write(&self, out: &mut BytesMut, head: &Head) {
+        let name = description_name(self.view.kind);
+        open(out, name, CONTENT_NAMESPACES);
+        match self.view.kind {
+            EntityKind::Queue => self.write_queue(out, head),
+            EntityKind::Topic => self.write_topic(out, head),
+            EntityKind::Subscription => self.write_subscription(out, head),
+        }
+        close(out, name);
+    }
+
+    fn write_queue(&self, out: &mut BytesMut, head: &Head) {
         let (options, kept) = (&self.view.options, &self.description);
         let detects = options.duplicate_window_ms.is_some();
         let window = options.duplicate_window_ms.or(kept.duplicate_window_ms);
         let counts = Counts::of(self.view);
-        open(out, "QueueDescription", CONTENT_NAMESPACES);
         let mut put = |name: &str, value: String| put_element(out, name, &value);
         put("LockDuration", duration::format(options.lock_duration_ms));
         let megabytes = options.size_bytes_max.div_ceil(MEGABYTE);
@@ -71,28 +101,18 @@ impl<'a> Queue<'a> {
         put("IsAnonymousAccessible", false.to_string());
         rules::write(out, &kept.rules);
         self.write_rest(out, head, &counts);
-        close(out, "QueueDescription");
     }
 
     fn write_rest(&self, out: &mut BytesMut, head: &Head, counts: &Counts) {
         let (options, kept) = (&self.view.options, &self.description);
-        let status = STATUSES.iter().find(|(it, _)| *it == options.status);
-        put_element(out, "Status", status.map_or("Unknown", |(_, name)| name));
+        self.write_status(out);
         if let Some(name) = &options.forward_to {
             put_element(out, "ForwardTo", &address(head, &kept.forward_to, name));
         }
         if !kept.user_metadata.is_empty() {
             put_element(out, "UserMetadata", &kept.user_metadata);
         }
-        let (created_at, used_at) = (self.view.created_at, self.view.used_at);
-        put_element(out, "CreatedAt", &rfc3339(created_at));
-        put_element(out, "UpdatedAt", &rfc3339(self.view.updated_at));
-        let accessed_at = if used_at == created_at {
-            NEVER.to_owned()
-        } else {
-            rfc3339(used_at)
-        };
-        put_element(out, "AccessedAt", &accessed_at);
+        self.write_times(out);
         put_element(out, "SupportOrdering", &kept.support_ordering.to_string());
         counts.write(out);
         let idle = duration::format(options.auto_delete_on_idle_ms);
@@ -109,6 +129,28 @@ impl<'a> Queue<'a> {
             let kilobytes = options.message_size_bytes_max.div_ceil(KILOBYTE);
             put_element(out, "MaxMessageSizeInKilobytes", &kilobytes.to_string());
         }
+    }
+}
+
+/// What all three kinds write.
+impl Described<'_> {
+    fn write_status(&self, out: &mut BytesMut) {
+        let status = STATUSES
+            .iter()
+            .find(|(it, _)| *it == self.view.options.status);
+        put_element(out, "Status", status.map_or("Unknown", |(_, name)| name));
+    }
+
+    fn write_times(&self, out: &mut BytesMut) {
+        let (created_at, used_at) = (self.view.created_at, self.view.used_at);
+        put_element(out, "CreatedAt", &rfc3339(created_at));
+        put_element(out, "UpdatedAt", &rfc3339(self.view.updated_at));
+        let accessed_at = if used_at == created_at {
+            NEVER.to_owned()
+        } else {
+            rfc3339(used_at)
+        };
+        put_element(out, "AccessedAt", &accessed_at);
     }
 }
 

@@ -5,9 +5,11 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use hyper::StatusCode;
 use kew_engine::Timestamp;
+use kew_engine::bus::BusQueueView;
 use kew_xml::{put_attribute, put_element};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::described::Described;
 use crate::ground::constants::NAMESPACE;
 use crate::http::answers::times::rfc3339_seconds;
 use crate::http::answers::{Answer, with_body};
@@ -41,6 +43,18 @@ pub(super) struct Entry<'a> {
     pub(super) path: &'a str,
     pub(super) published_at: Timestamp,
     pub(super) updated_at: Timestamp,
+}
+
+impl<'a> Entry<'a> {
+    /// The entry of an entity.
+    pub(super) fn of(view: &BusQueueView, entity: &'a Described<'_>) -> Self {
+        Self {
+            title: entity.title(),
+            path: entity.name(),
+            published_at: view.created_at,
+            updated_at: view.updated_at,
+        }
+    }
 }
 
 impl Entry<'_> {

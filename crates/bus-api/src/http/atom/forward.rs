@@ -9,7 +9,7 @@ use hyper::header::HOST;
 use kew_listen::ServerNames;
 use percent_encoding::percent_decode_str;
 
-use super::asked::AskedQueue;
+use super::asked::Asked;
 use crate::authorization::bad_token::BadToken;
 use crate::authorization::rights::Right;
 use crate::authorization::sas::SignedToken;
@@ -26,7 +26,7 @@ pub(super) struct Targets {
     pub(super) forward_dead_letters_to: Option<String>,
 }
 
-impl AskedQueue {
+impl Asked {
     /// The queues that its addresses refer to.
     pub(super) fn targets(&self, names: &ServerNames, head: &Head) -> Result<Targets, HttpError> {
         let target = |element, address: &Option<String>| match address {

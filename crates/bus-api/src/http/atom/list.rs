@@ -1,12 +1,12 @@
-//! Pages of queues.
+//! Pages of queues, topics and subscriptions.
 
 use std::str::FromStr;
 
 use hyper::StatusCode;
-use kew_engine::bus::{BusCommand, BusOutcome};
-use kew_engine::{Outcome, Timestamp};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
+use kew_engine::{EntityName, Outcome, Timestamp};
 
-use super::described;
+use super::described::Described;
 use super::document::{Entry, Feed};
 use crate::authorization::operation::HttpOperation;
 use crate::ground::constants::NAMESPACE;
@@ -18,47 +18,73 @@ use crate::shared::Shared;
 /// How many entries a page has by default, and at most.
 const TOP_MAX: u32 = 100;
 
-/// Source: Service Bus, *List Queues*; `$skip` and `$top` choose the page.
+/// Source: Service Bus, *List Queues* and *List Topics*; `$skip` and `$top` choose the page.
 pub(super) async fn read(shared: &Shared, call: &Call, kind: &str) -> Result<Answer, HttpError> {
     call.require(HttpOperation::ListEntities, &call.head.path)?;
     let skip = number(call, "$skip", 0, 0..=u32::MAX)?;
     let top = number(call, "$top", TOP_MAX, 1..=u32::MAX)?.min(TOP_MAX);
-    match kind {
-        "queues" => queues(shared, call, skip, top).await,
-        // There are none: topics cannot be created.
-        "topics" => Ok(Feed::begin(call, "Topics", skip, top, None, now(shared)).answer()),
-        _ => Err(HttpError::not_found(&call.head.path)),
+    let (title, list): (_, fn(u32, u32) -> BusCommand) = match kind {
+        "queues" => ("Queues", |skip, limit| BusCommand::ListQueues {
+            namespace: NAMESPACE.into(),
+            from: "".into(),
+            skip,
+            limit,
+        }),
+        "topics" => ("Topics", |skip, limit| BusCommand::ListTopics {
+            namespace: NAMESPACE.into(),
+            skip,
+            limit,
+        }),
+        _ => return Err(HttpError::not_found(&call.head.path)),
+    };
+    // One more shows whether another page follows.
+    let views = listed(shared, list(skip, top + 1)).await?;
+    Ok(feed(shared, call, title, (skip, top), views))
+}
+
+/// Source: Service Bus, *List Subscriptions*; `$skip` and `$top` choose the page.
+pub(super) async fn subscriptions(
+    shared: &Shared,
+    call: &Call,
+    topic: EntityName,
+) -> Result<Answer, HttpError> {
+    call.require(HttpOperation::ListEntities, &call.head.path)?;
+    let skip = number(call, "$skip", 0, 0..=u32::MAX)?;
+    let top = number(call, "$top", TOP_MAX, 1..=u32::MAX)?.min(TOP_MAX);
+    let limit = top + 1;
+    let list = BusCommand::ListSubscriptions { topic, skip, limit };
+    let views = listed(shared, list).await?;
+    Ok(feed(shared, call, "Subscriptions", (skip, top), views))
+}
+
+async fn listed(shared: &Shared, list: BusCommand) -> Result<Vec<BusQueueView>, HttpError> {
+    let answer = Submitted::new(&shared.broker, list).answer().await?;
+    match answer.outcome {
+        Outcome::Bus(BusOutcome::Queues(views)) => Ok(views),
+        _ => {
+            let detail = "The server was unable to list the entities.";
+            Err(HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, detail))
+        }
     }
 }
 
-async fn queues(shared: &Shared, call: &Call, skip: u32, top: u32) -> Result<Answer, HttpError> {
-    let list = BusCommand::ListQueues {
-        namespace: NAMESPACE.into(),
-        from: "".into(),
-        skip,
-        // One more shows whether another page follows.
-        limit: top + 1,
-    };
-    let answer = Submitted::new(&shared.broker, list).answer().await?;
-    let Outcome::Bus(BusOutcome::Queues(mut views)) = answer.outcome else {
-        let detail = "The server was unable to list the queues.";
-        return Err(HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, detail));
-    };
+fn feed(
+    shared: &Shared,
+    call: &Call,
+    title: &str,
+    (skip, top): (u32, u32),
+    mut views: Vec<BusQueueView>,
+) -> Answer {
     let is_full = views.len() > top as usize;
     views.truncate(top as usize);
     let next = is_full.then(|| (skip.saturating_add(top), top));
-    let mut feed = Feed::begin(call, "Queues", skip, top, next, now(shared));
+    let mut feed = Feed::begin(call, title, skip, top, next, now(shared));
     for view in &views {
-        let queue = described::Queue::of(view);
-        let entry = Entry {
-            title: queue.name(),
-            path: queue.name(),
-            published_at: view.created_at,
-            updated_at: view.updated_at,
-        };
-        feed.entry(call, &entry, |out| queue.write(out, &call.head));
+        let entity = Described::of(view);
+        let entry = Entry::of(view, &entity);
+        feed.entry(call, &entry, |out| entity.write(out, &call.head));
     }
-    Ok(feed.answer())
+    feed.answer()
 }
 
 fn now(shared: &Shared) -> Timestamp {

@@ -1,6 +1,7 @@
-//! Management by ATOM documents: queues, their settings, rules and counts, and the namespace.
+//! Management by ATOM documents: queues, topics and subscriptions, their settings, authorization
+//! rules and counts, and the namespace.
 //!
-//! - `queue`: operations on one queue; `list`: pages of queues; `namespace`: information on the
+//! - `entity`: operations on one of them; `list`: pages of them; `namespace`: information on the
 //!   namespace;
 //! - `asked`: a description in a request; `settings`: the settings that result from it; `forward`:
 //!   whether its destinations are allowed;
@@ -8,18 +9,18 @@
 //! - `version`: what a version of the interface supports;
 //! - `document`: entries, feeds and links around them.
 //!
-//! Topics, subscriptions and their rules are not supported: creating one is refused, and lists of
-//! them are empty.
+//! Rules of subscriptions are not supported yet, and settings of topics and subscriptions cannot be
+//! changed yet: such requests are refused.
 //!
 //! Source: Service Bus, *Resource Provider REST API* (ATOM), and what its SDKs read and write.
 
 mod asked;
 mod described;
 mod document;
+mod entity;
 mod forward;
 mod list;
 mod namespace;
-mod queue;
 mod rules;
 mod settings;
 mod version;
@@ -28,11 +29,16 @@ use std::sync::Arc;
 
 use hyper::header::{ALLOW, HeaderValue};
 use hyper::{Method, StatusCode};
+use kew_engine::EntityName;
+use kew_engine::bus::EntityKind;
 
 use super::answers::AnswerRoom;
 use super::answers::{Answer, HttpError};
 use super::call::Call;
 use super::service::HttpService;
+use crate::authorization::operation::HttpOperation;
+use crate::ground::address::{entity_named, is_queue_name, topic_of};
+use crate::ground::lookup::{is_there, kind_of};
 use crate::shared::Shared;
 
 /// What the paths of lists begin with, in lower case.
@@ -65,12 +71,49 @@ async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, 
             _ => Ok(not_allowed(path, "GET")),
         };
     }
+    if let Some(subscription) = subscription_of_rules(path) {
+        // Only a caller with this right learns whether there is such a subscription.
+        call.require(HttpOperation::ReadQueue, path)?;
+        if is_there(&shared.broker, subscription).await? {
+            return Err(HttpError::bad_request(asked::RULES_NOT_SUPPORTED));
+        }
+    }
     match *method {
-        Method::GET => queue::read(shared, call).await,
-        Method::PUT => queue::put(shared, call).await,
-        Method::DELETE => queue::delete(shared, call).await,
+        Method::GET => match topic_of_list(shared, call, path).await? {
+            Some(topic) => list::subscriptions(shared, call, topic).await,
+            None => entity::read(shared, call).await,
+        },
+        Method::PUT => entity::put(shared, call).await,
+        Method::DELETE => entity::delete(shared, call).await,
         _ => Ok(not_allowed(path, "GET, PUT, DELETE")),
     }
+}
+
+/// The subscription of a path of its rules: `topic/subscriptions/name/rules`, or one of them.
+fn subscription_of_rules(path: &str) -> Option<EntityName> {
+    let (subscription, rest) = path.split_once("/rules")?;
+    let is_of_rules = rest.is_empty() || rest.starts_with('/');
+    let entity = entity_named(subscription).filter(|_| is_of_rules)?;
+    topic_of(&entity).map(|_| entity)
+}
+
+/// The topic whose subscriptions a path lists. A queue may have such a name: then there is no such topic.
+async fn topic_of_list(
+    shared: &Shared,
+    call: &Call,
+    path: &str,
+) -> Result<Option<EntityName>, HttpError> {
+    let Some(name) = path.strip_suffix("/subscriptions") else {
+        return Ok(None);
+    };
+    let Some(topic) = entity_named(name).filter(|_| is_queue_name(name)) else {
+        return Ok(None);
+    };
+    call.require(HttpOperation::ListEntities, path)?;
+    Ok(match kind_of(&shared.broker, topic.clone()).await? {
+        Some(EntityKind::Topic) => Some(topic),
+        Some(EntityKind::Queue | EntityKind::Subscription) | None => None,
+    })
 }
 
 /// The path has other methods.

@@ -1,11 +1,11 @@
-//! The settings of a queue that result from a description in a request.
+//! The settings of a queue, topic or subscription that result from a description in a request.
 //!
 //! An update replaces all settings: missing ones get their defaults, as in Azure. Settings that
 //! never change and authorization rules stay, because not every SDK knows them.
 
-use kew_engine::bus::{BusQueueOptions, BusQueueView};
+use kew_engine::bus::{BusQueueOptions, BusQueueView, EntityKind, EntityStatus};
 
-use super::asked::AskedQueue;
+use super::asked::Asked;
 use super::forward::Targets;
 use crate::authorization::description::Description;
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
@@ -15,7 +15,7 @@ use crate::http::answers::HttpError;
 pub(super) const MEGABYTE: u64 = 1 << 20;
 pub(super) const KILOBYTE: u64 = 1 << 10;
 
-impl AskedQueue {
+impl Asked {
     /// The settings of a new queue with this name.
     pub(super) fn created(
         &self,
@@ -80,12 +80,32 @@ impl AskedQueue {
                 .unwrap_or(unset.size_bytes_max),
             message_size_bytes_max: self.message_size_bytes_max(before),
             description: Box::default(),
+            filters_before_publishing: self.filters_before_publishing.unwrap_or(false),
+            dead_letters_filter_failures: match self.kind {
+                EntityKind::Subscription => self.dead_letters_filter_failures.unwrap_or(true),
+                EntityKind::Queue | EntityKind::Topic => false,
+            },
         };
+        self.check_status(options.status)?;
         let description = self.described(description, targets, window_ms, detects, now_ms)?;
         Ok(BusQueueOptions {
             description: description.encode(),
             ..options
         })
+    }
+
+    /// A topic cannot be received from, and nothing is sent to a subscription by itself.
+    fn check_status(&self, status: EntityStatus) -> Result<(), HttpError> {
+        let allowed = match (self.kind, status) {
+            (EntityKind::Topic, EntityStatus::ReceiveDisabled) => {
+                "Status of a topic must be Active, Disabled or SendDisabled."
+            }
+            (EntityKind::Subscription, EntityStatus::SendDisabled) => {
+                "Status of a subscription must be Active, Disabled or ReceiveDisabled."
+            }
+            (EntityKind::Queue | EntityKind::Topic | EntityKind::Subscription, _) => return Ok(()),
+        };
+        Err(HttpError::bad_request(allowed))
     }
 
     fn message_size_bytes_max(&self, before: &BusQueueOptions) -> u64 {

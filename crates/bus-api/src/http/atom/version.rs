@@ -3,7 +3,8 @@
 use crate::http::answers::HttpError;
 use crate::http::call::Head;
 
-use super::asked::AskedQueue;
+use super::asked::Asked;
+use super::described::description_name;
 
 /// The first version in which queues have a `MaxMessageSizeInKilobytes`.
 const MESSAGE_SIZE_SINCE: &str = "2021-05";
@@ -26,13 +27,14 @@ impl<'a> ApiVersion<'a> {
     /// Refuses a description with properties that the version does not know.
     ///
     /// Source: the service's answers to the Python SDK's tests of version 2017-04.
-    pub(super) fn check(self, asked: &AskedQueue) -> Result<(), HttpError> {
+    pub(super) fn check(self, asked: &Asked) -> Result<(), HttpError> {
         if self.has_message_size() || asked.max_message_size_kilobytes.is_none() {
             return Ok(());
         }
         let version = self.0.unwrap_or_default();
+        let name = description_name(asked.kind);
         Err(HttpError::bad_request(format!(
-            "The entity description of type 'QueueDescription' has unsupported properties for \
+            "The entity description of type '{name}' has unsupported properties for \
              api-version '{version}' in the request. Try including the correct api-version query string \
              in the request."
         )))

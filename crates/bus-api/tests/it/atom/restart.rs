@@ -25,8 +25,28 @@ async fn queues_and_all_that_is_kept_of_them_outlive_a_restart() {
     update(&before, "/Next", window).await.check(200);
     create(&before, "/gone", "").await.check(201);
     ask("DELETE", "/gone").of(&before).await.check(200);
+    let topic = ask("PUT", "/News").description("TopicDescription", "");
+    topic.of(&before).await.check(201);
+    let subscription = "SubscriptionDescription";
+    for name in ["Kept", "Gone"] {
+        let path = format!("/News/Subscriptions/{name}");
+        let create = ask("PUT", &path).description(subscription, "");
+        create.of(&before).await.check(201);
+    }
+    ask("DELETE", "/news/subscriptions/gone")
+        .of(&before)
+        .await
+        .check(200);
     let mut shown = Vec::new();
-    for path in ["/shop/orders", "/next", "/$Resources/queues"] {
+    for path in [
+        "/shop/orders",
+        "/next",
+        "/$Resources/queues",
+        "/news",
+        "/$Resources/topics",
+        "/news/subscriptions",
+        "/news/subscriptions/kept",
+    ] {
         shown.push((path, ask("GET", path).of(&before).await.check(200).body));
     }
     assert!(

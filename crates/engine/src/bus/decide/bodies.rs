@@ -172,6 +172,10 @@ impl Turn<'_> {
             | BusCommand::ReceiveDeferred { .. }
             | BusCommand::TakeMessage { .. }
             | BusCommand::CreateQueue { .. }
+            | BusCommand::CreateTopic { .. }
+            | BusCommand::ListTopics { .. }
+            | BusCommand::ListSubscriptions { .. }
+            | BusCommand::CreateSubscription { .. }
             | BusCommand::UpdateQueue { .. }
             | BusCommand::DeleteQueue { .. }
             | BusCommand::ReadQueue { .. }

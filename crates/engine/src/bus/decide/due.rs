@@ -3,7 +3,6 @@
 
 use super::super::backlog::{Backlog, Expiring};
 use super::super::message::Message;
-use super::super::queue::Role;
 use super::super::room::{DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
 use super::super::{BusFact, BusMessageState, DeadLetterCause, Release};
@@ -152,7 +151,7 @@ impl Turn<'_> {
         };
         // A dead letter that is forwarded tells from which queue it comes.
         let entity = self.bus(queue);
-        let is_dead = matches!(entity.role, Role::DeadLetters { .. });
+        let is_dead = entity.role.dead_letters_of().is_some();
         let source_bytes = match due {
             Due::Forward(_) if is_dead => entity.name.name.len() as u64,
             Due::Forward(_)
@@ -199,13 +198,13 @@ impl Turn<'_> {
 
     /// Whether messages that cannot be delivered become dead letters. Those of sub-queues stay.
     pub(super) fn buries(&self, queue: Incarnation) -> bool {
-        self.bus(queue).role == Role::Queue
+        self.bus(queue).role.is_first()
     }
 
     /// Ends a message's time to live.
     pub(super) fn expire(&mut self, queue: Incarnation, sequence_number: SequenceNumber) {
         let entity = self.bus(queue);
-        if entity.options.dead_letters_expired && entity.role == Role::Queue {
+        if entity.options.dead_letters_expired && self.buries(queue) {
             self.bury(queue, sequence_number, DeadLetterCause::Expired, None);
         } else {
             self.remove(queue, sequence_number);
@@ -255,7 +254,8 @@ impl Turn<'_> {
         let fits = self.first_of(from) == to
             || self.size_bytes(to).saturating_add(message.size_bytes())
                 <= entity.options.size_bytes_max;
-        if entity.role != Role::Queue || !entity.options.status.allows_send() || !fits {
+        let is_open = entity.role.accepts_forwards() && entity.options.status.allows_send();
+        if !is_open || !fits {
             return Err(DeadLetterCause::DestinationUnavailable);
         }
         if entity.requires_session() && message.session == 0 {

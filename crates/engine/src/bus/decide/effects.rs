@@ -1,7 +1,6 @@
 //! What decisions do to single messages. Each function emits effects that say what the message counts for.
 
 use super::super::message::Message;
-use super::super::queue::Role;
 use super::super::{DeadLetterCause, Release};
 use super::Turn;
 use crate::effect::{Arrival, BusSession, Effect, Lease};
@@ -84,7 +83,7 @@ impl Turn<'_> {
         };
         message.record.hops = message.record.hops.saturating_add(1);
         message.record.deliveries = 0;
-        if let Role::DeadLetters { of } = self.bus(queue).role {
+        if let Some(of) = self.bus(queue).role.dead_letters_of() {
             let source = self.queues().get(&of);
             let source = source.map(|source| (*source.name.name).into());
             message = message.with(|rest| rest.side.source = source.or(rest.side.source.take()));

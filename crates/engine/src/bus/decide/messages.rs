@@ -1,12 +1,13 @@
 //! Sending, peeking, cancelling and deleting messages.
 
 use super::super::message::{self, Message};
-use super::super::queue::Role;
 use super::super::room::{AnswerRoom, LOOKED_AT_MAX, TakenRoom};
 use super::super::{
-    BatchDeleted, BusMessage, BusMessageState, BusOutcome, BusRefusal, ITEMS_MAX, PeekedBusMessage,
+    BatchDeleted, BusMessage, BusMessageState, BusOutcome, BusRefusal, EntityKind, ITEMS_MAX,
+    NotSupported, PeekedBusMessage,
 };
 use super::effects::place;
+use super::publish::check_copies;
 use super::{Answer, Turn};
 use crate::effect::{Arrival, Effect, Rest};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
@@ -19,7 +20,10 @@ impl Turn<'_> {
     pub(super) fn bus_send(&mut self, queue: Incarnation, messages: Vec<BusMessage>) -> Answer {
         let size_bytes = self.size_bytes(self.first_of(queue));
         self.check_sendable(queue, &messages, size_bytes)?;
-        Ok(BusOutcome::Sent(self.send_checked(queue, messages)))
+        Ok(BusOutcome::Sent(match self.kind_of(queue) {
+            EntityKind::Topic => self.publish(queue, &messages),
+            EntityKind::Queue | EntityKind::Subscription => self.send_checked(queue, messages),
+        }))
     }
 
     /// Sends messages that [`Turn::check_sendable`] has accepted.
@@ -78,12 +82,12 @@ impl Turn<'_> {
     ) -> Result<u64, BusRefusal> {
         let entity = self.bus(queue);
         let name = || entity.name.name.clone();
-        if entity.role != Role::Queue {
-            return Err(BusRefusal::NotSendable { queue: name() });
-        }
+        self.check_takes_sends(queue)?;
         if !entity.options.status.allows_send() {
             return Err(BusRefusal::Disabled { queue: name() });
         }
+        let copies = self.copies_of_each(queue);
+        check_copies(messages, copies)?;
         let limit_bytes = entity.options.message_size_bytes_max;
         for message in messages {
             let own_bytes = message.body.len() as u64;
@@ -97,7 +101,19 @@ impl Turn<'_> {
                 return Err(BusRefusal::SessionRequired);
             }
             let id_bytes = entity.remembered_size_bytes(message.message_id.as_deref());
-            size_bytes = size_bytes.saturating_add(own_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes);
+            let each_bytes = own_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes;
+            size_bytes = size_bytes.saturating_add(each_bytes * copies.unwrap_or(1));
+            if copies.is_some()
+                && message
+                    .scheduled_at
+                    .is_some_and(|at| !at.has_passed(self.now()))
+            {
+                let what = NotSupported::ScheduledMessage;
+                return Err(BusRefusal::NotSupportedYet {
+                    queue: name(),
+                    what,
+                });
+            }
         }
         let limit_bytes = entity.options.size_bytes_max;
         if size_bytes > limit_bytes {

@@ -259,6 +259,10 @@ impl Turn<'_> {
             BusCommand::Transact { parts } => self.ask_parts(parts, missing),
             // Bits, counts and sessions are enough.
             BusCommand::CreateQueue { .. }
+            | BusCommand::CreateTopic { .. }
+            | BusCommand::ListTopics { .. }
+            | BusCommand::ListSubscriptions { .. }
+            | BusCommand::CreateSubscription { .. }
             | BusCommand::UpdateQueue { .. }
             | BusCommand::DeleteQueue { .. }
             | BusCommand::ReadQueue { .. }

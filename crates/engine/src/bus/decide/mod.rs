@@ -9,10 +9,12 @@ mod effects;
 mod messages;
 mod missing;
 mod operate;
+mod publish;
 mod queues;
 mod receive;
 mod sessions;
 mod settle;
+mod topics;
 mod transact;
 
 use bytes::Bytes;
@@ -23,7 +25,7 @@ pub(crate) use self::due::DueStep;
 pub(crate) use self::missing::DueSpent;
 use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
-use super::queue::{BusQueue, Role};
+use super::queue::BusQueue;
 use super::queues::Queues;
 use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
 use crate::catalogue::{self, Catalogue, Scope};
@@ -57,6 +59,8 @@ pub(crate) trait Ground {
     fn hand_out_mut(&mut self) -> &mut HandOut;
     /// Corrects the bound of when a run's messages expire. It is no part of the state.
     fn raise_expiry(&mut self, queue: Incarnation, run: u64);
+    /// Counts work that no description tells, such as copies of messages: a turn that has done much ends early.
+    fn note_steps(&mut self, count: u64);
     /// Forgets some ids of a queue that are older than its window. No event says so.
     fn forget_ids(&mut self, queue: Incarnation);
 }
@@ -76,6 +80,12 @@ impl<'a> Turn<'a> {
     pub(crate) fn decide(&mut self, command: BusCommand) -> Decision {
         match command {
             BusCommand::CreateQueue { queue, options } => self.create_bus_queue(queue, options),
+            BusCommand::CreateTopic { topic, options } => self.create_topic(topic, options),
+            BusCommand::CreateSubscription {
+                topic,
+                subscription,
+                options,
+            } => self.create_subscription(&topic, subscription, options),
             BusCommand::UpdateQueue { queue, options } => {
                 self.with_bus(&queue, |turn, queue| turn.update_bus_queue(queue, options))
             }
@@ -91,6 +101,15 @@ impl<'a> Turn<'a> {
                 skip,
                 limit,
             } => self.list_bus_queues(namespace, from, skip, limit),
+            BusCommand::ListTopics {
+                namespace,
+                skip,
+                limit,
+            } => self.list_topics(namespace, skip, limit),
+            BusCommand::ListSubscriptions { topic, skip, limit } => self
+                .with_bus(&topic, |turn, topic| {
+                    turn.list_subscriptions(topic, skip, limit)
+                }),
             BusCommand::Send { queue, messages } => {
                 self.with_bus(&queue, |turn, queue| turn.bus_send(queue, messages))
             }
@@ -215,11 +234,12 @@ impl<'a> Turn<'a> {
             self.do_due(queue, self.due_budget());
         }
         // A due thing may have been the end of the queue itself.
-        match found.filter(|queue| self.queues().contains_key(queue)) {
-            Some(queue) => Decision {
-                result: self.decide_used(queue, decide),
-                scope: Scope::BusQueue(self.first_of(queue)),
-            },
+        match found.filter(|queue| self.is_addressable(*queue)) {
+            Some(queue) => {
+                let result = self.decide_used(queue, decide);
+                let scope = self.scope_of(queue, &result);
+                Decision { result, scope }
+            }
             None => Decision {
                 result: Err(BusRefusal::QueueNotFound {
                     queue: name.name.clone(),
@@ -237,7 +257,7 @@ impl<'a> Turn<'a> {
         let answer = decide(self, queue);
         let is_use = match &answer {
             // Reading a queue's settings is no use of the queue.
-            Ok(BusOutcome::Queue(_)) => false,
+            Ok(BusOutcome::Queue(_) | BusOutcome::Queues(_)) => false,
             Ok(_) => true,
             // A receiver waits for a session as another one waits for messages.
             Err(refusal) => *refusal == BusRefusal::NoSessionAvailable,
@@ -254,12 +274,10 @@ impl<'a> Turn<'a> {
         answer
     }
 
-    /// The queue that an entity is or belongs to, while the queue exists.
+    /// The queue, topic or subscription that an entity is or belongs to, while it exists.
     fn first_of(&self, entity: Incarnation) -> Incarnation {
-        match self.queues().get(&entity).map(|entity| entity.role) {
-            Some(Role::DeadLetters { of } | Role::FailedTransfers { of }) => of,
-            Some(Role::Queue) | None => entity,
-        }
+        let found = self.queues().get(&entity);
+        found.map_or(entity, |found| found.role.first_of(entity))
     }
 
     fn bus(&self, queue: Incarnation) -> &BusQueue {
@@ -321,6 +339,9 @@ impl<'a> Turn<'a> {
     fn check_receivable(&self, queue: Incarnation) -> Result<(), BusRefusal> {
         let entity = self.bus(queue);
         let name = || entity.name.name.clone();
+        if !entity.role.is_received_from() {
+            return Err(BusRefusal::NotReceivable { queue: name() });
+        }
         if !entity.options.status.allows_receive() {
             return Err(BusRefusal::Disabled { queue: name() });
         }

@@ -7,11 +7,10 @@ use kew_planted::{Bug, is_planted};
 
 use super::super::message;
 use super::super::message::Message;
-use super::super::queue::Role;
 use super::super::room::{LOOKED_AT_MAX, TakenRoom};
 use super::super::{
-    BreakTarget, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX, Purge, Purged,
-    ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
+    BreakTarget, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX, NotSupported,
+    Purge, Purged, ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
 };
 use super::effects::place;
 use super::messages::not_found;
@@ -202,9 +201,8 @@ impl Turn<'_> {
             return Err(BusRefusal::DestinationNotFound { queue });
         };
         let name = || entity.name.name.clone();
-        if entity.role != Role::Queue {
-            return Err(BusRefusal::NotSendable { queue: name() });
-        }
+        self.check_takes_sends(to)?;
+        self.check_is_no_topic(to, NotSupported::ResubmitToTopic)?;
         if !entity.options.status.allows_send() {
             return Err(BusRefusal::Disabled { queue: name() });
         }

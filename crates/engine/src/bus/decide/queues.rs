@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::super::queue::Role;
 use super::super::{
-    BusFact, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, BusRefusal,
+    BusFact, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, BusRefusal, EntityKind,
+    NotSupported,
 };
 use super::{Answer, Decision, Turn};
 use crate::catalogue::Scope;
@@ -22,7 +22,7 @@ impl Turn<'_> {
                 queue: name.name.clone(),
             })
         } else {
-            self.check_options(&name, &options).err()
+            self.check_options(EntityKind::Queue, &name, &options).err()
         };
         if let Some(refusal) = refusal {
             return Decision {
@@ -42,8 +42,9 @@ impl Turn<'_> {
         }
     }
 
-    fn check_options(
+    pub(super) fn check_options(
         &self,
+        kind: EntityKind,
         name: &EntityName,
         options: &BusQueueOptions,
     ) -> Result<(), BusRefusal> {
@@ -56,9 +57,14 @@ impl Turn<'_> {
             };
             let found = self.catalogue().find(&target);
             let entity = found.and_then(|found| self.queues().get(&found));
-            let is_queue = entity.is_some_and(|entity| entity.role == Role::Queue);
+            let role = entity.map(|entity| entity.role);
+            if let Some(found) = found.filter(|_| role.is_some_and(|it| it.accepts_sends())) {
+                self.check_is_no_topic(found, NotSupported::ForwardToTopic)?;
+            }
+            let is_queue = role.is_some_and(|role| role.accepts_forwards());
             // A queue that is being created may name itself as its destination.
-            if !is_queue && target != *name {
+            let is_itself = kind == EntityKind::Queue && target == *name;
+            if !is_queue && !is_itself {
                 return Err(BusRefusal::DestinationNotFound {
                     queue: destination.clone(),
                 });
@@ -73,12 +79,13 @@ impl Turn<'_> {
         queue: Incarnation,
         options: BusQueueOptions,
     ) -> Answer {
-        self.check_is_queue(queue)?;
+        self.check_is_first(queue)?;
+        self.check_is_queue(queue, NotSupported::Update)?;
         let entity = self.bus(queue);
         if let Some(option) = entity.options.unchangeable(&options) {
             return Err(BusRefusal::UnchangeableOption { option });
         }
-        self.check_options(&entity.name.clone(), &options)?;
+        self.check_options(EntityKind::Queue, &entity.name, &options)?;
         let ids_from = self.bus(queue).ids_from(&options, self.now());
         self.emit_bus(BusFact::QueueUpdated {
             queue,
@@ -90,15 +97,20 @@ impl Turn<'_> {
 
     /// Source: Service Bus, *Delete Queue*.
     pub(super) fn delete_bus_queue(&mut self, queue: Incarnation) -> Answer {
-        self.check_is_queue(queue)?;
+        self.check_is_first(queue)?;
+        // Each subscription's receivers learn of its end from an event of its own.
+        let subscriptions: Vec<_> = self.catalogue().subscriptions_of(queue).collect();
+        for queue in subscriptions {
+            self.emit_bus(BusFact::QueueDeleted { queue });
+        }
         self.emit_bus(BusFact::QueueDeleted { queue });
         Ok(BusOutcome::QueueDeleted)
     }
 
     /// Sub-queues cannot be managed: as queues they do not exist.
-    fn check_is_queue(&self, queue: Incarnation) -> Result<(), BusRefusal> {
+    fn check_is_first(&self, queue: Incarnation) -> Result<(), BusRefusal> {
         let entity = self.bus(queue);
-        if entity.role == Role::Queue {
+        if entity.role.is_first() {
             return Ok(());
         }
         Err(BusRefusal::QueueNotFound {
@@ -116,14 +128,16 @@ impl Turn<'_> {
             size_bytes: entity.size_bytes(self.now()),
             ..BusQueueCounts::default()
         };
-        if entity.role == Role::Queue {
+        if entity.role.is_first() {
             let [dead, failed] =
                 [queue.next(), queue.next().next()].map(|sub| self.bus_backlog(sub));
             counts.dead_letters = dead.count();
             counts.failed_transfers = failed.count();
             counts.size_bytes = self.size_bytes(queue);
+            counts.subscriptions = self.catalogue().subscriptions_of(queue).count() as u64;
         }
         BusQueueView {
+            kind: self.kind_of(queue),
             incarnation: queue,
             name: entity.name.name.clone(),
             options: entity.options.clone(),
@@ -134,12 +148,13 @@ impl Turn<'_> {
         }
     }
 
-    /// The size of a queue with its sub-queues.
+    /// The size of a queue with its sub-queues, and of a topic with its subscriptions.
     pub(super) fn size_bytes(&self, queue: Incarnation) -> u64 {
-        queue
-            .with_sub_queues()
-            .map(|entity| self.bus(entity).size_bytes(self.now()))
-            .iter()
+        let subscriptions = self.catalogue().subscriptions_of(queue);
+        let all = std::iter::once(queue).chain(subscriptions);
+        all.flat_map(Incarnation::with_sub_queues)
+            .filter_map(|entity| self.queues().get(&entity))
+            .map(|entity| entity.size_bytes(self.now()))
             .sum()
     }
 
@@ -150,28 +165,41 @@ impl Turn<'_> {
         skip: u32,
         limit: u32,
     ) -> Decision {
+        let queues = self.named_from(namespace, from, EntityKind::Queue, skip, limit);
+        Decision {
+            result: Ok(BusOutcome::Queues(queues)),
+            scope: Scope::Catalogue,
+        }
+    }
+
+    /// Entities of a kind, in the order of their names. Names of other entities are passed over.
+    pub(super) fn named_from(
+        &mut self,
+        namespace: Arc<str>,
+        from: Box<str>,
+        kind: EntityKind,
+        skip: u32,
+        limit: u32,
+    ) -> Vec<BusQueueView> {
         let first = EntityName {
             service: Service::ServiceBus,
             account: namespace.clone(),
             name: from,
         };
-        let queues = self
-            .catalogue()
-            .names
-            .range(first..)
-            .take_while(|(name, _)| {
-                name.service == Service::ServiceBus && name.account == namespace
-            })
-            .filter(|(_, queue)| {
-                let entity = self.queues().get(queue);
-                entity.is_some_and(|entity| entity.role == Role::Queue)
-            })
-            .skip(skip as usize)
-            .take(limit as usize)
-            .map(|(_, queue)| self.view(*queue));
-        Decision {
-            result: Ok(BusOutcome::Queues(queues.collect())),
-            scope: Scope::Catalogue,
-        }
+        let mut passed = 0;
+        let all = self.catalogue().names.range(first..);
+        let all = all.take_while(|(name, _)| {
+            name.service == Service::ServiceBus && name.account == namespace
+        });
+        let found = all.filter(|(_, entity)| {
+            passed += 1;
+            let entity = self.queues().get(entity);
+            entity.and_then(|entity| entity.role.kind()) == Some(kind)
+        });
+        let found = found.skip(skip as usize).take(limit as usize);
+        let views = found.map(|(_, entity)| self.view(*entity)).collect();
+        // Most are sub-queues. A step is enough for several.
+        self.0.note_steps(passed / 8);
+        views
     }
 }

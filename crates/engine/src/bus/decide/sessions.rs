@@ -158,7 +158,7 @@ impl Turn<'_> {
         state: Option<Bytes>,
     ) -> Answer {
         let session = self.held_session(queue, lock)?;
-        let limit_bytes = self.bus(queue).options.message_size_bytes_max;
+        let limit_bytes = self.bus(self.charged(queue)).options.message_size_bytes_max;
         let size_bytes = state.as_ref().map_or(0, |state| state.len() as u64);
         if size_bytes > limit_bytes {
             return Err(BusRefusal::SessionStateTooLarge {
@@ -202,9 +202,10 @@ impl Turn<'_> {
         };
         let before_bytes = session.state_size_bytes();
         let after_bytes = state.map_or(0, |it| state_size_bytes(&session.id, it.len() as u64));
-        let held_bytes = self.size_bytes(self.first_of(queue));
+        let charged = self.charged(queue);
+        let held_bytes = self.size_bytes(charged);
         let size_bytes = held_bytes.saturating_sub(before_bytes) + after_bytes;
-        let limit_bytes = self.bus(queue).options.size_bytes_max;
+        let limit_bytes = self.bus(charged).options.size_bytes_max;
         if after_bytes > before_bytes && size_bytes > limit_bytes {
             return Err(BusRefusal::QuotaExceeded {
                 size_bytes,

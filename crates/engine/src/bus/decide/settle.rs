@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use kew_planted::{Bug, is_planted};
 
-use super::super::queue::Role;
 use super::super::room::TakenRoom;
 use super::super::{
     BusMessageState, BusOutcome, BusRefusal, DeadLetterCause, Disposition, Release, Verdict,
@@ -105,7 +104,7 @@ impl Turn<'_> {
     ) -> Option<Verdict> {
         let entity = self.bus(queue);
         let overlay = match disposition {
-            Disposition::DeadLetter { .. } if entity.role != Role::Queue => {
+            Disposition::DeadLetter { .. } if !entity.role.is_first() => {
                 return Some(Verdict::NotAllowed);
             }
             Disposition::Abandon { overlay }
@@ -118,9 +117,11 @@ impl Turn<'_> {
         if !message.is_some_and(|message| message.takes_overlay(overlay)) {
             return Some(Verdict::TooManyChanges);
         }
-        let held_bytes = held_bytes.unwrap_or_else(|| self.size_bytes(self.first_of(queue)));
+        let charged = self.charged(queue);
+        let held_bytes = held_bytes.unwrap_or_else(|| self.size_bytes(charged));
         let size_bytes = held_bytes.saturating_add(overlay.len() as u64);
-        let is_full = !overlay.is_empty() && size_bytes > entity.options.changed_size_bytes_max();
+        let limit_bytes = self.bus(charged).options.changed_size_bytes_max();
+        let is_full = !overlay.is_empty() && size_bytes > limit_bytes;
         is_full.then_some(Verdict::QuotaExceeded)
     }
 

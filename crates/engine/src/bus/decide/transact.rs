@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use kew_planted::{Bug, is_planted};
 
 use super::super::{
-    BusFact, BusMessageState, BusOutcome, BusRefusal, Disposition, PartRefusal, TransactionPart,
-    TransactionWork, Verdict,
+    BusFact, BusMessageState, BusOutcome, BusRefusal, Disposition, NotSupported, PartRefusal,
+    TransactionPart, TransactionWork, Verdict,
 };
 use super::messages::not_found;
 use super::{Decision, Turn};
@@ -24,7 +24,7 @@ use crate::vocabulary::{EntityName, Incarnation, SequenceNumber};
 struct Plan {
     /// Messages whose lock or schedule ends.
     ended: BTreeSet<(Incarnation, SequenceNumber)>,
-    /// The size of each queue after these parts, with its sub-queues.
+    /// The size of each queue or topic after these parts, with all that counts against its limit.
     size_bytes: BTreeMap<Incarnation, u64>,
 }
 
@@ -85,18 +85,20 @@ impl Turn<'_> {
         part: &TransactionPart,
     ) -> Result<Incarnation, PartRefusal> {
         let found = self.catalogue().find(&part.queue);
-        let found = found.filter(|queue| self.queues().contains_key(queue));
+        let found = found.filter(|queue| self.is_addressable(*queue));
         let found = found.filter(|queue| part.incarnation.is_none_or(|meant| meant == *queue));
         let queue = found.ok_or_else(|| {
             PartRefusal::Refused(BusRefusal::QueueNotFound {
                 queue: part.queue.name.clone(),
             })
         })?;
-        let first = self.first_of(queue);
+        let first = self.charged(queue);
         let held = plan.size_bytes.get(&first).copied();
         let mut size_bytes = held.unwrap_or_else(|| self.size_bytes(first));
         match &part.work {
             TransactionWork::Send(messages) => {
+                self.check_is_no_topic(queue, NotSupported::Transaction)
+                    .map_err(PartRefusal::Refused)?;
                 let with_these = self.check_sendable(queue, messages, size_bytes);
                 size_bytes = with_these.map_err(PartRefusal::Refused)?;
             }

@@ -10,7 +10,7 @@ use crate::vocabulary::codec::{
 use crate::vocabulary::elements::{
     incarnation, location, name, put_location, put_name, put_time, time,
 };
-use crate::vocabulary::{LeaseGeneration, Timestamp};
+use crate::vocabulary::{Incarnation, LeaseGeneration, Timestamp};
 
 mod kind {
     pub(super) const QUEUE_CREATED: u8 = 64;
@@ -23,6 +23,8 @@ mod kind {
     pub(super) const SESSION_LOCKED: u8 = 83;
     pub(super) const SESSION_STATE_SET: u8 = 84;
     pub(super) const BODIES_MOVED: u8 = 85;
+    pub(super) const TOPIC_CREATED: u8 = 86;
+    pub(super) const SUBSCRIPTION_CREATED: u8 = 87;
 }
 
 impl BusFact {
@@ -30,6 +32,8 @@ impl BusFact {
         match self {
             Self::Messages { .. } => kind::MESSAGES,
             Self::QueueCreated { .. } => kind::QUEUE_CREATED,
+            Self::TopicCreated { .. } => kind::TOPIC_CREATED,
+            Self::SubscriptionCreated { .. } => kind::SUBSCRIPTION_CREATED,
             Self::QueueUpdated { .. } => kind::QUEUE_UPDATED,
             Self::QueueDeleted { .. } => kind::QUEUE_DELETED,
             Self::SessionLocked { .. } => kind::SESSION_LOCKED,
@@ -51,6 +55,20 @@ impl BusFact {
             Self::QueueCreated { name, options, .. } => {
                 put_name(out, name);
                 put_options(out, options);
+            }
+            Self::TopicCreated { name, options, .. } => {
+                put_name(out, name);
+                put_options(out, options);
+                put_flags(out, options);
+            }
+            Self::SubscriptionCreated {
+                name, options, of, ..
+            } => {
+                put_name(out, name);
+                put_options(out, options);
+                put_flags(out, options);
+                put_varint(out, of.as_u64());
+                out.push(DEFAULT_RULE);
             }
             Self::QueueUpdated {
                 options, ids_from, ..
@@ -100,6 +118,17 @@ impl BusFact {
                 name: name(r)?,
                 options: options(r)?,
             },
+            kind::TOPIC_CREATED => Self::TopicCreated {
+                topic: incarnation(r)?,
+                name: name(r)?,
+                options: flagged_options(r)?,
+            },
+            kind::SUBSCRIPTION_CREATED => Self::SubscriptionCreated {
+                subscription: incarnation(r)?,
+                name: name(r)?,
+                options: flagged_options(r)?,
+                of: rule_of(r)?,
+            },
             kind::QUEUE_UPDATED => Self::QueueUpdated {
                 queue: incarnation(r)?,
                 options: options(r)?,
@@ -130,6 +159,18 @@ impl BusFact {
             },
             _ => return Err(r.error("event kind that is not known")),
         })
+    }
+}
+
+/// The rule of a new subscription: `$Default`, which matches all messages. Other values are for rules that are given.
+const DEFAULT_RULE: u8 = 0;
+
+/// Reads the topic of a new subscription, and its rule.
+fn rule_of(r: &mut Reader<'_>) -> Result<Incarnation, DecodeError> {
+    let topic = incarnation(r)?;
+    match r.u8()? {
+        DEFAULT_RULE => Ok(topic),
+        _ => Err(r.error("rule of a subscription that is not known")),
     }
 }
 
@@ -177,6 +218,47 @@ pub(crate) fn put_options(out: &mut Vec<u8>, options: &BusQueueOptions) {
     put_bytes(out, &options.description);
 }
 
+mod flag {
+    pub(super) const FILTERS_BEFORE_PUBLISHING: u8 = 1;
+    pub(super) const DEAD_LETTERS_FILTER_FAILURES: u8 = 2;
+    pub(super) const ALL: u8 = FILTERS_BEFORE_PUBLISHING | DEAD_LETTERS_FILTER_FAILURES;
+}
+
+/// Puts the settings that only topics and subscriptions have.
+pub(crate) fn put_flags(out: &mut Vec<u8>, options: &BusQueueOptions) {
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    out.push(
+        flag(
+            options.filters_before_publishing,
+            flag::FILTERS_BEFORE_PUBLISHING,
+        ) | flag(
+            options.dead_letters_filter_failures,
+            flag::DEAD_LETTERS_FILTER_FAILURES,
+        ),
+    );
+}
+
+/// The same settings, with those that only topics and subscriptions have.
+pub(crate) fn with_flags(
+    options: BusQueueOptions,
+    r: &mut Reader<'_>,
+) -> Result<BusQueueOptions, DecodeError> {
+    let flags = r.u8()?;
+    if flags & !flag::ALL != 0 {
+        return Err(r.error("flag of a topic or subscription that is not known"));
+    }
+    Ok(BusQueueOptions {
+        filters_before_publishing: flags & flag::FILTERS_BEFORE_PUBLISHING != 0,
+        dead_letters_filter_failures: flags & flag::DEAD_LETTERS_FILTER_FAILURES != 0,
+        ..options
+    })
+}
+
+pub(crate) fn flagged_options(r: &mut Reader<'_>) -> Result<BusQueueOptions, DecodeError> {
+    let options = options(r)?;
+    with_flags(options, r)
+}
+
 pub(crate) fn options(r: &mut Reader<'_>) -> Result<BusQueueOptions, DecodeError> {
     Ok(BusQueueOptions {
         lock_duration_ms: r.varint()?,
@@ -198,5 +280,7 @@ pub(crate) fn options(r: &mut Reader<'_>) -> Result<BusQueueOptions, DecodeError
         size_bytes_max: r.varint()?,
         message_size_bytes_max: r.varint()?,
         description: r.bytes()?.into(),
+        filters_before_publishing: false,
+        dead_letters_filter_failures: false,
     })
 }

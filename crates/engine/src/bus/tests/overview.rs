@@ -21,7 +21,7 @@ fn read(state: &mut State, now: Timestamp, steps: u32) -> (Vec<BusQueueOverview>
 /// The same by a walk over all messages and sessions.
 fn recount(state: &State, now: Timestamp) -> Vec<BusQueueOverview> {
     let queues = state.bus.iter();
-    let queues = queues.filter(|(_, queue)| queue.role == Role::Queue);
+    let queues = queues.filter(|(_, it)| it.role.is_first() && it.role.is_received_from());
     let recounted = queues.map(|(incarnation, queue)| {
         let [_, dead, failed] = incarnation.with_sub_queues();
         let all = |entity| state.bus[&entity].backlog.messages();

@@ -436,7 +436,7 @@ fn settlements_of_dead_letters_keep_their_queue_from_going() {
         p.state
             .bus
             .values()
-            .any(|queue| queue.used_at >= before && queue.role == Role::Queue)
+            .any(|queue| queue.used_at >= before && queue.role.is_first())
     );
 }
 

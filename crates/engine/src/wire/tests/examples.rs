@@ -6,10 +6,10 @@ use bytes::Bytes;
 use crate::bus::{
     BatchDeleted, BreakTarget, BusCommand, BusMessage, BusMessageState, BusOutcome, BusQueueCounts,
     BusQueueOptions, BusQueueView, BusRefusal, ClearedStates, DeadLetterCause, DeferredRead,
-    DeliveredMessage, Disposition, EntityStatus, FixedOption, InvalidOption, ListedSessions,
-    PartRefusal, PeekedBusMessage, Purge, Purged, RangedOption, ReceiveMode, Resubmission,
-    Resubmit, ResubmitVerdict, SessionChoice, SessionLock, TransactionPart, TransactionWork,
-    Verdict,
+    DeliveredMessage, Disposition, EntityKind, EntityStatus, FixedOption, InvalidOption,
+    ListedSessions, NotSupported, PartRefusal, PeekedBusMessage, Purge, Purged, RangedOption,
+    ReceiveMode, Resubmission, Resubmit, ResubmitVerdict, SessionChoice, SessionLock,
+    TransactionPart, TransactionWork, Verdict,
 };
 use crate::storage::{
     AccessPolicies, AccessPolicy, ListedQueue, PeekedMessage, PolicyTime, QueuePage, QueueView,
@@ -481,7 +481,35 @@ fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
             count: 500,
             session: None,
         },
-        BusCommand::DeleteBatch { .. } => return None,
+        BusCommand::DeleteBatch { .. } => BusCommand::CreateTopic {
+            topic: queue,
+            options: BusQueueOptions {
+                filters_before_publishing: true,
+                ..BusQueueOptions::default()
+            },
+        },
+        BusCommand::CreateTopic { .. } => BusCommand::CreateSubscription {
+            subscription: EntityName {
+                name: "orders/subscriptions/all".into(),
+                ..queue.clone()
+            },
+            topic: queue,
+            options: BusQueueOptions {
+                dead_letters_filter_failures: true,
+                ..BusQueueOptions::default()
+            },
+        },
+        BusCommand::CreateSubscription { .. } => BusCommand::ListTopics {
+            namespace: "namespace".into(),
+            skip: 3,
+            limit: 100,
+        },
+        BusCommand::ListTopics { .. } => BusCommand::ListSubscriptions {
+            topic: queue,
+            skip: 3,
+            limit: 100,
+        },
+        BusCommand::ListSubscriptions { .. } => return None,
     })
 }
 
@@ -556,6 +584,7 @@ fn after_storage_outcome(outcome: &StorageOutcome) -> Option<StorageOutcome> {
 
 fn view() -> BusQueueView {
     BusQueueView {
+        kind: EntityKind::Queue,
         incarnation: Incarnation::new(3),
         name: "orders".into(),
         options: options(),
@@ -569,8 +598,17 @@ fn view() -> BusQueueView {
             dead_letters: 3,
             failed_transfers: 2,
             size_bytes: 10_000,
+            subscriptions: 0,
         },
     }
+}
+
+fn other_view(kind: EntityKind) -> BusQueueView {
+    let mut other = view();
+    other.kind = kind;
+    other.options.dead_letters_filter_failures = true;
+    other.counts.subscriptions = 12;
+    other
 }
 
 fn states() -> Vec<BusMessageState> {
@@ -663,6 +701,19 @@ fn resubmissions() -> Vec<ResubmitVerdict> {
 
 fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
     Some(match outcome {
+        BusOutcome::QueueCreated(it) if it.kind == EntityKind::Topic => {
+            BusOutcome::QueueUpdated(other_view(EntityKind::Subscription))
+        }
+        BusOutcome::QueueUpdated(it) if it.kind == EntityKind::Subscription => {
+            BusOutcome::Queue(other_view(EntityKind::Topic))
+        }
+        BusOutcome::Queue(it) if it.kind == EntityKind::Topic => {
+            let kinds = [EntityKind::Topic, EntityKind::Subscription];
+            BusOutcome::Queues(kinds.map(other_view).into())
+        }
+        BusOutcome::Queues(all) if all.iter().any(|it| it.kind != EntityKind::Queue) => {
+            return None;
+        }
         BusOutcome::QueueCreated(_) => BusOutcome::QueueUpdated(view()),
         BusOutcome::QueueUpdated(_) => BusOutcome::QueueDeleted,
         BusOutcome::QueueDeleted => BusOutcome::Queue(view()),
@@ -707,7 +758,7 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
         BusOutcome::MessageDeleted => BusOutcome::LockBroken,
         BusOutcome::LockBroken => BusOutcome::Resubmitted(resubmissions()),
         BusOutcome::Resubmitted(_) => BusOutcome::Transacted,
-        BusOutcome::Transacted => return None,
+        BusOutcome::Transacted => BusOutcome::QueueCreated(other_view(EntityKind::Topic)),
     })
 }
 
@@ -794,6 +845,20 @@ fn all_option_refusals() -> impl Iterator<Item = BusRefusal> {
     ranged.chain(fixed).chain(parts)
 }
 
+fn after_not_supported(what: NotSupported) -> Option<NotSupported> {
+    Some(match what {
+        NotSupported::DuplicateDetection => NotSupported::ScheduledMessage,
+        NotSupported::ScheduledMessage => NotSupported::Transaction,
+        NotSupported::Transaction => NotSupported::ForwardToTopic,
+        NotSupported::ForwardToTopic => NotSupported::ResubmitToTopic,
+        NotSupported::ResubmitToTopic => NotSupported::Update,
+        NotSupported::Update => NotSupported::FiltersBeforePublishing,
+        NotSupported::FiltersBeforePublishing => NotSupported::AutoDeleteOnIdle,
+        NotSupported::AutoDeleteOnIdle => NotSupported::Status,
+        NotSupported::Status => return None,
+    })
+}
+
 fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
     let queue = "orders".into();
     let (size_bytes, limit_bytes) = (2000, 1000);
@@ -853,6 +918,20 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
         BusRefusal::SessionStateTooLarge { .. } => {
             BusRefusal::MessageDamaged { sequence_number: 7 }
         }
-        BusRefusal::MessageDamaged { .. } => return None,
+        BusRefusal::MessageDamaged { .. } => BusRefusal::NotSendableSubscription { queue },
+        BusRefusal::NotSendableSubscription { .. } => BusRefusal::NotReceivable { queue },
+        BusRefusal::NotReceivable { .. } => BusRefusal::TooManySubscriptions { queue, limit: 64 },
+        BusRefusal::TooManySubscriptions { .. } => BusRefusal::TooManyCopies {
+            copies: 5000,
+            limit: 4096,
+        },
+        BusRefusal::TooManyCopies { .. } => BusRefusal::NotSupportedYet {
+            queue,
+            what: NotSupported::DuplicateDetection,
+        },
+        BusRefusal::NotSupportedYet { what, .. } => BusRefusal::NotSupportedYet {
+            queue,
+            what: after_not_supported(*what)?,
+        },
     })
 }

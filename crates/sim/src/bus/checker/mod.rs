@@ -376,7 +376,11 @@ pub(super) fn is_operation(command: &BusCommand) -> bool {
 pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
     match command {
         BusCommand::CreateQueue { .. }
+        | BusCommand::CreateTopic { .. }
+        | BusCommand::CreateSubscription { .. }
         | BusCommand::ListQueues { .. }
+        | BusCommand::ListTopics { .. }
+        | BusCommand::ListSubscriptions { .. }
         | BusCommand::Transact { .. } => None,
         BusCommand::UpdateQueue { queue, .. }
         | BusCommand::DeleteQueue { queue }

@@ -146,6 +146,7 @@ impl Checker {
             dead_letters,
             failed_transfers,
             size_bytes,
+            subscriptions: _,
         } = view.counts;
         let is_whole = entity.part == Part::Queue;
         let part = |part| {

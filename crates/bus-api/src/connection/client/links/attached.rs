@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kew_amqp::error::Error;
 use kew_amqp::performative::Role;
 use kew_broker::{Answer, Broker, ChangeWatch, Rejection};
-use kew_engine::bus::{BusOutcome, BusQueueView, BusRefusal};
+use kew_engine::bus::{BusOutcome, BusQueueView, BusRefusal, EntityKind};
 use kew_engine::{EntityName, Incarnation, Outcome, Refusal};
 use tokio::sync::Notify;
 
@@ -61,7 +61,12 @@ pub(crate) fn check_usable(view: &BusQueueView, role: Role) -> Result<(), Error>
         Role::Sender => options.status.allows_send(),
         Role::Receiver => options.status.allows_receive(),
     };
-    let refusal = if !is_allowed {
+    let is_sub_queue = queue.contains("/$");
+    let refusal = if role == Role::Receiver && view.kind == EntityKind::Topic && !is_sub_queue {
+        BusRefusal::NotReceivable { queue }
+    } else if role == Role::Sender && view.kind == EntityKind::Subscription && !is_sub_queue {
+        BusRefusal::NotSendableSubscription { queue }
+    } else if !is_allowed {
         BusRefusal::Disabled { queue }
     } else if role == Role::Receiver && destination(view).is_some() {
         BusRefusal::Forwards { queue }

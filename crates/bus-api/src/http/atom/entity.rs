@@ -1,20 +1,20 @@
-//! One queue: read, create, change, delete.
+//! One queue, topic or subscription: read, create, change, delete.
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
 use hyper::header::IF_MATCH;
 use kew_broker::Rejection;
-use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView, EntityKind};
 use kew_engine::{EntityName, Outcome};
 
-use super::asked::AskedQueue;
-use super::described;
+use super::asked::Asked;
+use super::described::Described;
 use super::document::Entry;
 use super::forward::{Targets, check_targets};
 use super::version::ApiVersion;
 use crate::authorization::operation::HttpOperation;
-use crate::ground::address::{entity_named, is_queue_name};
+use crate::ground::address::{SUBSCRIPTIONS, entity_named, is_queue_name, topic_of};
 use crate::ground::submit::Submitted;
 use crate::http::answers::{Answer, HttpError, answer_of};
 use crate::http::call::Call;
@@ -50,7 +50,8 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
             return Err(HttpError::bad_request(detail));
         }
     };
-    let mut asked = AskedQueue::read(&call.body)?;
+    let mut asked = Asked::read(&call.body)?;
+    check_path(asked.kind, &name, &call.head.path)?;
     let version = ApiVersion::of(&call.head);
     version.check(&asked)?;
     let targets = asked.targets(&shared.names, &call.head)?;
@@ -61,9 +62,23 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
         return Ok(entry(call, StatusCode::OK, &view));
     }
     let options = asked.created(&call.head.path, &targets, shared.clock.now_ms())?;
-    let create = BusCommand::CreateQueue {
-        queue: name,
-        options,
+    let create = match asked.kind {
+        EntityKind::Queue => BusCommand::CreateQueue {
+            queue: name,
+            options,
+        },
+        EntityKind::Topic => BusCommand::CreateTopic {
+            topic: name,
+            options,
+        },
+        EntityKind::Subscription => {
+            let topic = topic_of(&name).ok_or_else(HttpError::internal)?;
+            BusCommand::CreateSubscription {
+                topic,
+                subscription: name,
+                options,
+            }
+        }
     };
     let view = view(alone(shared, create).await)?;
     Ok(entry(call, StatusCode::CREATED, &view))
@@ -72,11 +87,14 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
 async fn update(
     shared: &Shared,
     queue: EntityName,
-    asked: &AskedQueue,
+    asked: &Asked,
     targets: &Targets,
 ) -> Result<BusQueueView, HttpError> {
     let _changing = shared.authority.rules.lock().await;
     let before = view_of(shared, queue.clone()).await?;
+    if before.kind != asked.kind {
+        return Err(HttpError::not_found(&queue.name));
+    }
     let options = asked.updated(&before, targets, shared.clock.now_ms())?;
     let update = BusCommand::UpdateQueue { queue, options };
     let view = view(Submitted::new(&shared.broker, update).answer().await)?;
@@ -108,6 +126,24 @@ async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answe
     done
 }
 
+/// Refuses a description whose kind does not fit the path: `topic/subscriptions/name` is the path of a subscription, and of
+/// nothing else.
+fn check_path(kind: EntityKind, name: &EntityName, path: &str) -> Result<(), HttpError> {
+    let detail = match kind {
+        EntityKind::Subscription if topic_of(name).is_none() => format!(
+            "The path '{path}' is not one of a subscription: it must be TOPIC/Subscriptions/NAME, with a NAME of up to \
+             50 letters, digits and . - _, and a letter or digit at both ends."
+        ),
+        EntityKind::Queue | EntityKind::Topic if name.name.contains(SUBSCRIPTIONS) => {
+            format!(
+                "The entity path '{path}' contains '{SUBSCRIPTIONS}', which is for subscriptions."
+            )
+        }
+        EntityKind::Queue | EntityKind::Topic | EntityKind::Subscription => return Ok(()),
+    };
+    Err(HttpError::bad_request(detail))
+}
+
 /// The queue of the path, if the name is possible. Sub-queues are not managed separately.
 fn name_of(call: &Call) -> Option<EntityName> {
     let name = call.head.path.to_lowercase();
@@ -135,14 +171,9 @@ fn internal(detail: &str) -> HttpError {
 }
 
 fn entry(call: &Call, status: StatusCode, view: &BusQueueView) -> Answer {
-    let queue = described::Queue::of(view);
-    let entry = Entry {
-        title: queue.name(),
-        path: queue.name(),
-        published_at: view.created_at,
-        updated_at: view.updated_at,
-    };
-    entry.answer(call, status, |out| queue.write(out, &call.head))
+    let entity = Described::of(view);
+    let entry = Entry::of(view, &entity);
+    entry.answer(call, status, |out| entity.write(out, &call.head))
 }
 
 #[cfg(test)]

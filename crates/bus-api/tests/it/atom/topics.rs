@@ -1,0 +1,343 @@
+//! Creates, reads, lists and deletes topics and subscriptions; what is not supported yet is refused.
+
+use super::lists::between;
+use super::{ask, create, update};
+use crate::client::Server;
+use crate::rest::Answer;
+
+const CONNECT: &str = "xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\" \
+    xmlns:i=\"http://www.w3.org/2001/XMLSchema-instance\"";
+
+async fn create_topic(server: &Server, path: &str, elements: &str) -> Answer {
+    let create = ask("PUT", path).description("TopicDescription", elements);
+    create.of(server).await
+}
+
+async fn subscribe(server: &Server, path: &str, elements: &str) -> Answer {
+    let create = ask("PUT", path).description("SubscriptionDescription", elements);
+    create.of(server).await
+}
+
+/// The elements of the description in an answer, without times.
+fn described(answer: &Answer, kind: &str) -> String {
+    let begin = format!("<{kind} {CONNECT}>");
+    let (_, after) = answer.body.split_once(&begin).unwrap();
+    let (inner, _) = after.split_once(&format!("</{kind}>")).unwrap();
+    let mut text = inner.to_owned();
+    for name in ["CreatedAt", "UpdatedAt", "AccessedAt"] {
+        let element = format!("<{name}>{}</{name}>", answer.text(name));
+        assert!(text.contains(&element), "{text}");
+        text = text.replace(&element, &format!("<{name}/>"));
+    }
+    text
+}
+
+/// The name and the path of each entry of a feed.
+fn entries(page: &Answer) -> Vec<(String, String)> {
+    let entries = page.body.split("<entry>").skip(1);
+    let read = entries.map(|entry| {
+        let title = between(entry, "<title type=\"text\">", "<")[0];
+        let id = between(entry, "<id>http://ns.example:5300/", "?")[0];
+        (title.to_owned(), id.to_owned())
+    });
+    read.collect()
+}
+
+const COUNTS: &str = "<CountDetails xmlns:d2p1=\"http://schemas.microsoft.com/netservices/2011/06/servicebus\">\
+    <d2p1:ActiveMessageCount>0</d2p1:ActiveMessageCount>\
+    <d2p1:DeadLetterMessageCount>0</d2p1:DeadLetterMessageCount>\
+    <d2p1:ScheduledMessageCount>0</d2p1:ScheduledMessageCount>\
+    <d2p1:TransferMessageCount>0</d2p1:TransferMessageCount>\
+    <d2p1:TransferDeadLetterMessageCount>0</d2p1:TransferDeadLetterMessageCount></CountDetails>";
+
+#[tokio::test]
+async fn entries_have_every_element_that_sdks_read() {
+    let server = Server::start().await;
+    let version = "api-version=2021-05";
+    let created = create_topic(&server, &format!("/Shop/Events?{version}"), "").await;
+    let created = created.check(201);
+    let expected = format!(
+        "<DefaultMessageTimeToLive>P10675199DT2H48M5.4775807S</DefaultMessageTimeToLive>\
+        <MaxSizeInMegabytes>1024</MaxSizeInMegabytes>\
+        <RequiresDuplicateDetection>false</RequiresDuplicateDetection>\
+        <DuplicateDetectionHistoryTimeWindow>PT10M</DuplicateDetectionHistoryTimeWindow>\
+        <EnableBatchedOperations>true</EnableBatchedOperations><SizeInBytes>0</SizeInBytes>\
+        <FilteringMessagesBeforePublishing>false</FilteringMessagesBeforePublishing>\
+        <IsAnonymousAccessible>false</IsAnonymousAccessible><AuthorizationRules />\
+        <Status>Active</Status><CreatedAt/><UpdatedAt/><AccessedAt/>\
+        <SupportOrdering>true</SupportOrdering>{COUNTS}<SubscriptionCount>0</SubscriptionCount>\
+        <AutoDeleteOnIdle>P10675199DT2H48M5.4775807S</AutoDeleteOnIdle>\
+        <EnablePartitioning>false</EnablePartitioning>\
+        <EntityAvailabilityStatus>Available</EntityAvailabilityStatus>\
+        <EnableSubscriptionPartitioning>false</EnableSubscriptionPartitioning>\
+        <EnableExpress>false</EnableExpress>\
+        <MaxMessageSizeInKilobytes>1024</MaxMessageSizeInKilobytes>"
+    );
+    assert_eq!(described(&created, "TopicDescription"), expected);
+    let head = "<entry xmlns=\"http://www.w3.org/2005/Atom\">\
+        <id>http://ns.example:5300/Shop/Events?api-version=2021-05</id>\
+        <title type=\"text\">Shop/Events</title>";
+    assert!(created.body.starts_with(head), "{}", created.body);
+
+    let path = format!("/shop/events/Subscriptions/All?{version}");
+    let created = subscribe(&server, &path, "").await.check(201);
+    let expected = format!(
+        "<LockDuration>PT1M</LockDuration><RequiresSession>false</RequiresSession>\
+        <DefaultMessageTimeToLive>P10675199DT2H48M5.4775807S</DefaultMessageTimeToLive>\
+        <DeadLetteringOnMessageExpiration>false</DeadLetteringOnMessageExpiration>\
+        <DeadLetteringOnFilterEvaluationExceptions>true</DeadLetteringOnFilterEvaluationExceptions>\
+        <MessageCount>0</MessageCount><MaxDeliveryCount>10</MaxDeliveryCount>\
+        <EnableBatchedOperations>true</EnableBatchedOperations><Status>Active</Status>\
+        <CreatedAt/><UpdatedAt/><AccessedAt/>{COUNTS}\
+        <AutoDeleteOnIdle>P10675199DT2H48M5.4775807S</AutoDeleteOnIdle>\
+        <EntityAvailabilityStatus>Available</EntityAvailabilityStatus>"
+    );
+    assert_eq!(described(&created, "SubscriptionDescription"), expected);
+    // JavaScript takes the name from the path of the id, .NET and Python from the title.
+    let head = "<entry xmlns=\"http://www.w3.org/2005/Atom\">\
+        <id>http://ns.example:5300/shop/events/Subscriptions/All?api-version=2021-05</id>\
+        <title type=\"text\">All</title>";
+    assert!(created.body.starts_with(head), "{}", created.body);
+    let read = ask("GET", "/SHOP/EVENTS/subscriptions/ALL")
+        .of(&server)
+        .await
+        .check(200);
+    assert_eq!(described(&read, "SubscriptionDescription"), expected);
+    let read = ask("GET", "/shop/events").of(&server).await.check(200);
+    assert_eq!(read.text("SubscriptionCount"), "1");
+}
+
+#[tokio::test]
+async fn settings_are_kept_as_they_were_given() {
+    let server = Server::start().await;
+    let topic = "<DefaultMessageTimeToLive>PT1H</DefaultMessageTimeToLive>\
+        <MaxSizeInMegabytes>2048</MaxSizeInMegabytes>\
+        <EnableBatchedOperations>false</EnableBatchedOperations><UserMetadata>mine</UserMetadata>\
+        <SupportOrdering>false</SupportOrdering><EnableExpress>true</EnableExpress>\
+        <LockDuration>PT1S</LockDuration>";
+    let created = create_topic(&server, "/t", topic).await.check(201);
+    for (name, value) in [
+        ("DefaultMessageTimeToLive", "PT1H"),
+        ("MaxSizeInMegabytes", "2048"),
+        ("EnableBatchedOperations", "false"),
+        ("UserMetadata", "mine"),
+        ("SupportOrdering", "false"),
+        ("EnableExpress", "true"),
+    ] {
+        assert_eq!(created.text(name), value);
+    }
+    // A topic has no locks: the element is not read.
+    assert!(!created.body.contains("LockDuration"));
+    let subscription = "<LockDuration>PT30S</LockDuration><RequiresSession>true</RequiresSession>\
+        <DefaultMessageTimeToLive>PT2M</DefaultMessageTimeToLive>\
+        <DeadLetteringOnMessageExpiration>true</DeadLetteringOnMessageExpiration>\
+        <DeadLetteringOnFilterEvaluationExceptions>false</DeadLetteringOnFilterEvaluationExceptions>\
+        <MaxDeliveryCount>3</MaxDeliveryCount><Status>ReceiveDisabled</Status>\
+        <ForwardTo>Spare</ForwardTo><UserMetadata>ours</UserMetadata>\
+        <ForwardDeadLetteredMessagesTo>Jobs</ForwardDeadLetteredMessagesTo>\
+        <AutoDeleteOnIdle>PT5M</AutoDeleteOnIdle><MaxSizeInMegabytes>0</MaxSizeInMegabytes>";
+    let path = "/t/subscriptions/s";
+    let created = subscribe(&server, path, subscription).await.check(201);
+    for (name, value) in [
+        ("LockDuration", "PT30S"),
+        ("RequiresSession", "true"),
+        ("DefaultMessageTimeToLive", "PT2M"),
+        ("DeadLetteringOnMessageExpiration", "true"),
+        ("DeadLetteringOnFilterEvaluationExceptions", "false"),
+        ("MaxDeliveryCount", "3"),
+        ("Status", "ReceiveDisabled"),
+        ("ForwardTo", "sb://ns.example:5300/Spare"),
+        ("UserMetadata", "ours"),
+        ("ForwardDeadLetteredMessagesTo", "sb://ns.example:5300/Jobs"),
+        ("AutoDeleteOnIdle", "PT5M"),
+    ] {
+        assert_eq!(created.text(name), value);
+    }
+    // .NET names the default rule.
+    let rule = "<DefaultRuleDescription><Filter i:type=\"TrueFilter\"><SqlExpression>1=1</SqlExpression></Filter>\
+        <Action i:type=\"EmptyRuleAction\"/><Name>$Default</Name></DefaultRuleDescription>";
+    let path = "/t/subscriptions/with-rule";
+    subscribe(&server, path, rule).await.check(201);
+}
+
+#[tokio::test]
+async fn topics_and_subscriptions_are_listed_and_deleted() {
+    let server = Server::start().await;
+    for path in ["/B", "/a"] {
+        create_topic(&server, path, "").await.check(201);
+    }
+    for name in ["Two", "one"] {
+        let path = format!("/B/Subscriptions/{name}");
+        subscribe(&server, &path, "").await.check(201);
+    }
+    let listed = |path: &'static str| {
+        let server = &server;
+        async move {
+            let page = ask("GET", path).of(server).await.check(200);
+            entries(&page)
+        }
+    };
+    let entry = |title: &str, path: &str| (title.to_owned(), path.to_owned());
+    let topics = listed("/$Resources/topics").await;
+    assert_eq!(topics, [entry("a", "a"), entry("B", "B")]);
+    assert_eq!(
+        listed("/$Resources/topics?$skip=1").await,
+        [entry("B", "B")]
+    );
+    let one = entry("one", "B/Subscriptions/one");
+    let two = entry("Two", "B/Subscriptions/Two");
+    let subscriptions = listed("/b/Subscriptions?$skip=0&$top=100").await;
+    assert_eq!(subscriptions, [one.clone(), two.clone()]);
+    assert_eq!(listed("/b/subscriptions?$skip=1&$top=1").await, [two]);
+    assert_eq!(listed("/a/subscriptions").await, []);
+    let queues = listed("/$Resources/queues").await;
+    assert_eq!(queues.len(), 4, "{queues:?}");
+    for path in ["/jobs/subscriptions", "/nothing/subscriptions"] {
+        let none = ask("GET", path).of(&server).await;
+        none.check_refused(404, 40_400, "could not be found");
+    }
+
+    let path = "/b/subscriptions/two";
+    ask("DELETE", path).of(&server).await.check(200);
+    ask("GET", path).of(&server).await.check(404);
+    assert_eq!(listed("/b/subscriptions").await, [one]);
+    ask("DELETE", "/b").of(&server).await.check(200);
+    for path in ["/b", "/b/subscriptions/one", "/b/subscriptions"] {
+        ask("GET", path).of(&server).await.check(404);
+    }
+    assert_eq!(listed("/$Resources/topics").await, [entry("a", "a")]);
+}
+
+#[tokio::test]
+async fn what_is_not_supported_yet_is_refused() {
+    let server = Server::start().await;
+    for (elements, says) in [
+        (
+            "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>",
+            "duplicate detection of topics is not supported yet",
+        ),
+        (
+            "<FilteringMessagesBeforePublishing>true</FilteringMessagesBeforePublishing>",
+            "FilteringMessagesBeforePublishing is not supported yet",
+        ),
+        (
+            "<AutoDeleteOnIdle>PT5M</AutoDeleteOnIdle>",
+            "AutoDeleteOnIdle of topics is not supported yet",
+        ),
+        (
+            "<Status>Disabled</Status>",
+            "status of topics other than Active is not supported yet",
+        ),
+        ("<Status>ReceiveDisabled</Status>", "Status of a topic must"),
+    ] {
+        let refused = create_topic(&server, "/t", elements).await;
+        refused.check_refused(400, 40_000, says);
+    }
+    create_topic(&server, "/t", "").await.check(201);
+    let rule = |filter: &str, action: &str, name: &str| {
+        format!(
+            "<DefaultRuleDescription><Filter>{filter}</Filter><Action>{action}</Action>\
+             <Name>{name}</Name></DefaultRuleDescription>"
+        )
+    };
+    let sql = |text: &str| format!("<SqlExpression>{text}</SqlExpression>");
+    for elements in [
+        rule(&sql("color = 'red'"), "", "$Default"),
+        rule("<CorrelationId>1</CorrelationId>", "", "$Default"),
+        rule(&sql("1=1"), &sql("SET a = 1"), "$Default"),
+        rule(&sql("1=1"), "", "mine"),
+    ] {
+        let refused = subscribe(&server, "/t/subscriptions/s", &elements).await;
+        refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
+    }
+    let refused = subscribe(
+        &server,
+        "/t/subscriptions/s",
+        "<Status>SendDisabled</Status>",
+    )
+    .await;
+    refused.check_refused(400, 40_000, "Status of a subscription must");
+    subscribe(&server, "/t/subscriptions/s", "")
+        .await
+        .check(201);
+
+    for path in [
+        "/t/subscriptions/s/rules",
+        "/T/Subscriptions/S/Rules/$Default",
+    ] {
+        for method in ["GET", "DELETE"] {
+            let refused = ask(method, path).of(&server).await;
+            refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
+        }
+        let put = ask("PUT", path).description("RuleDescription", "");
+        let refused = put.of(&server).await;
+        refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
+    }
+    for (kind, path) in [
+        ("TopicDescription", "/t"),
+        ("SubscriptionDescription", "/t/subscriptions/s"),
+    ] {
+        let change = ask("PUT", path).header("If-Match", "*");
+        let refused = change.description(kind, "").of(&server).await;
+        refused.check_refused(400, 40_000, "changing its settings is not supported yet");
+    }
+    let forwards = ask("PUT", "/q").queue("<ForwardTo>t</ForwardTo>");
+    let refused = forwards.of(&server).await;
+    refused.check_refused(400, 40_000, "forwarding to a topic is not supported yet");
+}
+
+#[tokio::test]
+async fn a_name_is_of_one_entity_and_a_path_of_one_kind() {
+    let server = Server::start().await;
+    create_topic(&server, "/t", "").await.check(201);
+    let exists = "exists already";
+    create_topic(&server, "/t", "")
+        .await
+        .check_refused(409, 40_900, exists);
+    create(&server, "/t", "")
+        .await
+        .check_refused(409, 40_900, exists);
+    create_topic(&server, "/jobs", "")
+        .await
+        .check_refused(409, 40_900, exists);
+    // An update says which kind it is for.
+    update(&server, "/t", "")
+        .await
+        .check_refused(404, 40_400, "'t'");
+    let change = ask("PUT", "/jobs").header("If-Match", "*");
+    let change = change.description("TopicDescription", "").of(&server).await;
+    change.check_refused(404, 40_400, "'jobs'");
+
+    let path = "/t/subscriptions/s";
+    create(&server, path, "")
+        .await
+        .check_refused(400, 40_000, "which is for subscriptions");
+    create_topic(&server, path, "")
+        .await
+        .check_refused(400, 40_000, "which is for subscriptions");
+    for path in ["/t", "/t/subscriptions/a/b", "/t/subscriptions/-a"] {
+        let refused = subscribe(&server, path, "").await;
+        refused.check_refused(400, 40_000, "not");
+    }
+    for topic in ["nothing", "jobs"] {
+        let path = format!("/{topic}/subscriptions/s");
+        let refused = subscribe(&server, &path, "").await;
+        refused.check_refused(404, 40_400, topic);
+    }
+    subscribe(&server, path, "").await.check(201);
+    subscribe(&server, path, "")
+        .await
+        .check_refused(409, 40_900, exists);
+}
+
+#[tokio::test]
+async fn a_topic_has_at_most_64_subscriptions() {
+    let server = Server::start().await;
+    create_topic(&server, "/t", "").await.check(201);
+    for number in 0..64 {
+        let path = format!("/t/subscriptions/s{number}");
+        subscribe(&server, &path, "").await.check(201);
+    }
+    let refused = subscribe(&server, "/t/subscriptions/more", "").await;
+    refused.check_refused(403, 40_300, "64 subscriptions, which is the maximum");
+}

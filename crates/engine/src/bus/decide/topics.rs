@@ -1,0 +1,227 @@
+//! Topics and subscriptions: create, and what follows from what an entity is.
+
+use std::sync::Arc;
+
+use super::super::{
+    BusFact, BusOutcome, BusQueueOptions, BusRefusal, EntityKind, EntityStatus, NotSupported,
+    SUBSCRIPTIONS_MAX, Verdict,
+};
+use super::{Answer, Decision, Turn};
+use crate::catalogue::Scope;
+use crate::vocabulary::{EntityName, Incarnation};
+
+impl Turn<'_> {
+    /// Source: Service Bus, *Create Topic*.
+    pub(super) fn create_topic(&mut self, name: EntityName, options: BusQueueOptions) -> Decision {
+        let checked = self
+            .check_is_new(&name)
+            .and_then(|()| check_topic(&name, &options))
+            .and_then(|()| self.check_options(EntityKind::Topic, &name, &options));
+        let topic = self.catalogue().next_incarnation;
+        in_catalogue(checked.map(|()| {
+            self.emit_bus(BusFact::TopicCreated {
+                topic,
+                name,
+                options,
+            });
+            BusOutcome::QueueCreated(self.view(topic))
+        }))
+    }
+
+    /// Source: Service Bus, *Create Subscription*.
+    pub(super) fn create_subscription(
+        &mut self,
+        topic: &EntityName,
+        name: EntityName,
+        options: BusQueueOptions,
+    ) -> Decision {
+        let checked = self.check_topic_has_room(topic, &name);
+        let checked = checked.and_then(|of| {
+            let kind = EntityKind::Subscription;
+            self.check_options(kind, &name, &options).map(|()| of)
+        });
+        let subscription = self.catalogue().next_incarnation;
+        in_catalogue(checked.map(|of| {
+            self.emit_bus(BusFact::SubscriptionCreated {
+                subscription,
+                name,
+                options,
+                of,
+            });
+            BusOutcome::QueueCreated(self.view(subscription))
+        }))
+    }
+
+    /// Source: Service Bus, *List Topics*.
+    pub(super) fn list_topics(&mut self, namespace: Arc<str>, skip: u32, limit: u32) -> Decision {
+        let topics = self.named_from(namespace, "".into(), EntityKind::Topic, skip, limit);
+        in_catalogue(Ok(BusOutcome::Queues(topics)))
+    }
+
+    /// Source: Service Bus, *List Subscriptions*.
+    pub(super) fn list_subscriptions(
+        &mut self,
+        topic: Incarnation,
+        skip: u32,
+        limit: u32,
+    ) -> Answer {
+        if self.bus(topic).role.kind() != Some(EntityKind::Topic) {
+            return Err(BusRefusal::QueueNotFound {
+                queue: self.bus(topic).name.name.clone(),
+            });
+        }
+        let subscriptions = self.catalogue().subscriptions_of(topic);
+        let mut views: Vec<_> = subscriptions.map(|it| self.view(it)).collect();
+        views.sort_by(|one, other| one.name.cmp(&other.name));
+        let page = views.into_iter().skip(skip as usize);
+        Ok(BusOutcome::Queues(page.take(limit as usize).collect()))
+    }
+
+    fn check_is_new(&self, name: &EntityName) -> Result<(), BusRefusal> {
+        match self.catalogue().find(name) {
+            None => Ok(()),
+            Some(_) => Err(BusRefusal::QueueAlreadyExists {
+                queue: name.name.clone(),
+            }),
+        }
+    }
+
+    /// The topic, if it has room for a subscription of that name.
+    fn check_topic_has_room(
+        &self,
+        topic: &EntityName,
+        name: &EntityName,
+    ) -> Result<Incarnation, BusRefusal> {
+        let found = self.catalogue().find(topic);
+        let found = found.filter(|it| {
+            let entity = self.queues().get(it);
+            entity.and_then(|entity| entity.role.kind()) == Some(EntityKind::Topic)
+        });
+        let Some(of) = found else {
+            return Err(BusRefusal::QueueNotFound {
+                queue: topic.name.clone(),
+            });
+        };
+        self.check_is_new(name)?;
+        if self.catalogue().subscriptions_of(of).count() >= SUBSCRIPTIONS_MAX {
+            return Err(BusRefusal::TooManySubscriptions {
+                queue: topic.name.clone(),
+                limit: SUBSCRIPTIONS_MAX as u64,
+            });
+        }
+        Ok(of)
+    }
+
+    /// What clients know an entity as, or what it is a sub-queue of.
+    pub(super) fn kind_of(&self, entity: Incarnation) -> EntityKind {
+        let first = self.queues().get(&self.first_of(entity));
+        let kind = first.and_then(|first| first.role.kind());
+        kind.unwrap_or(EntityKind::Queue)
+    }
+
+    /// Whether clients can name the entity. A topic has no dead letters of its own.
+    pub(super) fn is_addressable(&self, entity: Incarnation) -> bool {
+        let Some(found) = self.queues().get(&entity) else {
+            return false;
+        };
+        let dead_letters_of = found.role.dead_letters_of();
+        dead_letters_of.is_none_or(|of| self.kind_of(of) != EntityKind::Topic)
+    }
+
+    /// The entity whose limits hold for another one, and whose size counts: a queue, or the topic of a subscription.
+    pub(super) fn charged(&self, entity: Incarnation) -> Incarnation {
+        let first = self.first_of(entity);
+        let topic = self.queues().get(&first).and_then(|it| it.role.topic());
+        // In a damaged history the topic may be missing.
+        let topic = topic.filter(|topic| self.queues().contains_key(topic));
+        topic.unwrap_or(first)
+    }
+
+    /// What an answer about an entity rests on. That of a topic rests on its subscriptions, too; and a refusal of a
+    /// subscription may rest on its topic and on all others of it.
+    pub(super) fn scope_of(&self, entity: Incarnation, answer: &Answer) -> Scope {
+        let first = self.first_of(entity);
+        match self.kind_of(first) {
+            EntityKind::Queue => Scope::BusQueue(first),
+            EntityKind::Topic => Scope::Everything,
+            EntityKind::Subscription => match answer {
+                Err(_) => Scope::Everything,
+                Ok(BusOutcome::Settled(verdicts)) if verdicts.contains(&Verdict::QuotaExceeded) => {
+                    Scope::Everything
+                }
+                Ok(_) => Scope::BusQueue(first),
+            },
+        }
+    }
+
+    /// Refuses what clients cannot send to.
+    pub(super) fn check_takes_sends(&self, entity: Incarnation) -> Result<(), BusRefusal> {
+        let found = self.bus(entity);
+        if found.role.accepts_sends() {
+            return Ok(());
+        }
+        let queue = found.name.name.clone();
+        Err(match found.role.kind() {
+            Some(_) => BusRefusal::NotSendableSubscription { queue },
+            None => BusRefusal::NotSendable { queue },
+        })
+    }
+
+    /// Refuses what topics do not support.
+    pub(super) fn check_is_no_topic(
+        &self,
+        entity: Incarnation,
+        what: NotSupported,
+    ) -> Result<(), BusRefusal> {
+        match self.kind_of(entity) {
+            EntityKind::Queue | EntityKind::Subscription => Ok(()),
+            EntityKind::Topic => Err(self.not_supported(entity, what)),
+        }
+    }
+
+    /// Refuses what topics and subscriptions do not support.
+    pub(super) fn check_is_queue(
+        &self,
+        entity: Incarnation,
+        what: NotSupported,
+    ) -> Result<(), BusRefusal> {
+        match self.kind_of(entity) {
+            EntityKind::Queue => Ok(()),
+            EntityKind::Topic | EntityKind::Subscription => Err(self.not_supported(entity, what)),
+        }
+    }
+
+    fn not_supported(&self, entity: Incarnation, what: NotSupported) -> BusRefusal {
+        BusRefusal::NotSupportedYet {
+            queue: self.bus(entity).name.name.clone(),
+            what,
+        }
+    }
+}
+
+/// Refuses the settings that topics do not support yet.
+fn check_topic(name: &EntityName, options: &BusQueueOptions) -> Result<(), BusRefusal> {
+    let idle_never = BusQueueOptions::default().auto_delete_on_idle_ms;
+    let what = if options.duplicate_window_ms.is_some() {
+        NotSupported::DuplicateDetection
+    } else if options.filters_before_publishing {
+        NotSupported::FiltersBeforePublishing
+    } else if options.auto_delete_on_idle_ms != idle_never {
+        NotSupported::AutoDeleteOnIdle
+    } else if options.status != EntityStatus::Active {
+        NotSupported::Status
+    } else {
+        return Ok(());
+    };
+    Err(BusRefusal::NotSupportedYet {
+        queue: name.name.clone(),
+        what,
+    })
+}
+
+fn in_catalogue(result: Answer) -> Decision {
+    Decision {
+        result,
+        scope: Scope::Catalogue,
+    }
+}

@@ -1,0 +1,256 @@
+//! A random client of a topic against a model: which message is in which subscription, and in which state.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::snapshot::tests::{UnderWay, meanwhile};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const DELIVERIES_MAX: u32 = 2;
+
+/// What the client does next.
+#[derive(Clone, Debug)]
+enum Step {
+    Subscribe(usize),
+    Unsubscribe(usize),
+    DeleteTopic,
+    Publish(u8),
+    Receive { which: usize, is_dead: bool },
+    Settle { which: usize, how: u8 },
+    Tick,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let which = || 0..NAMES.len();
+    prop_oneof![
+        3 => which().prop_map(Step::Subscribe),
+        1 => which().prop_map(Step::Unsubscribe),
+        1 => Just(Step::DeleteTopic),
+        6 => (1u8..4).prop_map(Step::Publish),
+        4 => (which(), any::<bool>()).prop_map(|(which, is_dead)| Step::Receive { which, is_dead }),
+        6 => (any::<usize>(), 0u8..4).prop_map(|(which, how)| Step::Settle { which, how }),
+        1 => Just(Step::Tick),
+    ]
+}
+
+/// A message of a subscription, in the order of its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    text: String,
+    failed: u32,
+    is_locked: bool,
+}
+
+/// The messages of a subscription, and its dead letters.
+#[derive(Debug, Default)]
+struct Messages {
+    live: BTreeMap<u64, Known>,
+    dead: BTreeMap<u64, Known>,
+    /// The last numbers of both.
+    last: (u64, u64),
+}
+
+impl Messages {
+    fn publish(&mut self, text: String) {
+        self.last.0 += 1;
+        let known = Known {
+            text,
+            failed: 0,
+            is_locked: false,
+        };
+        self.live.insert(self.last.0, known);
+    }
+
+    fn bury(&mut self, known: Known) {
+        self.last.1 += 1;
+        let known = Known {
+            is_locked: false,
+            ..known
+        };
+        self.dead.insert(self.last.1, known);
+    }
+}
+
+#[derive(Default)]
+struct Model {
+    subscriptions: BTreeMap<&'static str, Messages>,
+    /// Each lock, with the entity and the number of its message.
+    held: Vec<(Token, &'static str, bool, u64)>,
+    published: u32,
+}
+
+fn entity_of(name: &str, is_dead: bool) -> EntityName {
+    match is_dead {
+        true => dead_of(name),
+        false => subscription(name),
+    }
+}
+
+impl Model {
+    fn step(&mut self, p: &mut Partition, step: &Step) {
+        match *step {
+            Step::Subscribe(which) => {
+                let options = BusQueueOptions {
+                    max_delivery_count: DELIVERIES_MAX,
+                    ..BusQueueOptions::default()
+                };
+                let is_there = self.subscriptions.contains_key(NAMES[which]);
+                let created = p.subscribe(NAMES[which], options);
+                assert_eq!(created.is_err(), is_there);
+                self.subscriptions.entry(NAMES[which]).or_default();
+            }
+            Step::Unsubscribe(which) => {
+                let was_there = self.subscriptions.remove(NAMES[which]).is_some();
+                let deleted = p.delete(subscription(NAMES[which]));
+                assert_eq!(deleted.is_ok(), was_there);
+                self.held.retain(|(_, name, ..)| *name != NAMES[which]);
+            }
+            Step::DeleteTopic => {
+                p.delete(topic()).unwrap();
+                p.create_topic(BusQueueOptions::default()).unwrap();
+                let published = self.published;
+                *self = Self {
+                    published,
+                    ..Self::default()
+                };
+            }
+            Step::Publish(count) => {
+                let texts = (0..count).map(|_| {
+                    self.published += 1;
+                    self.published.to_string()
+                });
+                let texts: Vec<_> = texts.collect();
+                p.publish(texts.iter().map(|it| text(it)).collect())
+                    .unwrap();
+                for messages in self.subscriptions.values_mut() {
+                    texts
+                        .iter()
+                        .cloned()
+                        .for_each(|text| messages.publish(text));
+                }
+            }
+            Step::Receive { which, is_dead } => self.receive(p, NAMES[which], is_dead),
+            Step::Settle { which, how } => self.settle(p, which, how),
+            Step::Tick => p.tick(),
+        }
+    }
+
+    fn receive(&mut self, p: &mut Partition, name: &'static str, is_dead: bool) {
+        let Some(messages) = self.subscriptions.get_mut(name) else {
+            return;
+        };
+        let of = match is_dead {
+            true => &mut messages.dead,
+            false => &mut messages.live,
+        };
+        let expected = of.iter_mut().filter(|(_, known)| !known.is_locked).take(10);
+        let received = p.receive_from(&entity_of(name, is_dead), None);
+        let mut count = 0;
+        for ((number, known), message) in expected.zip(&received) {
+            assert_eq!(message.sequence_number.as_u64(), *number);
+            assert_eq!(p.body(message), known.text);
+            assert_eq!(message.delivery_count, known.failed);
+            known.is_locked = true;
+            let held = (message.lock.unwrap(), name, is_dead, *number);
+            self.held.push(held);
+            count += 1;
+        }
+        assert_eq!(received.len(), count);
+    }
+
+    fn settle(&mut self, p: &mut Partition, which: usize, how: u8) {
+        if self.held.is_empty() {
+            return;
+        }
+        let (lock, name, is_dead, number) = self.held.swap_remove(which % self.held.len());
+        let disposition = match how {
+            0 => Disposition::Complete,
+            1 => Disposition::Abandon { overlay: None },
+            2 => Disposition::DeadLetter { overlay: None },
+            _ => Disposition::Release,
+        };
+        let verdict = p.settle_in(&entity_of(name, is_dead), lock, disposition);
+        let messages = self.subscriptions.get_mut(name).unwrap();
+        let of = match is_dead {
+            true => &mut messages.dead,
+            false => &mut messages.live,
+        };
+        let known = of.get_mut(&number).unwrap();
+        if (how, is_dead) == (2, true) {
+            // A dead letter stays one.
+            assert_eq!(verdict, Verdict::NotAllowed);
+            let held = (lock, name, is_dead, number);
+            return self.held.push(held);
+        }
+        assert_eq!(verdict, Verdict::Settled);
+        known.is_locked = false;
+        known.failed += u32::from(how == 1);
+        let is_last = known.failed >= DELIVERIES_MAX && how == 1 && !is_dead;
+        if how == 0 {
+            of.remove(&number);
+        } else if how == 2 || is_last {
+            let known = of.remove(&number).unwrap();
+            messages.bury(known);
+        }
+    }
+
+    /// Each subscription has what it must have, and there are no others.
+    fn check(&self, p: &mut Partition) {
+        let all = p.state.bus.values();
+        let names: Vec<_> = all.filter(|it| it.role.is_first()).collect();
+        assert_eq!(names.len(), 1 + self.subscriptions.len());
+        assert_eq!(p.state.bus.len(), 3 * (1 + self.subscriptions.len()));
+        for (name, messages) in &self.subscriptions {
+            for (is_dead, expected) in [(false, &messages.live), (true, &messages.dead)] {
+                let peeked = p.ask(BusCommand::Peek {
+                    queue: entity_of(name, is_dead),
+                    from: SequenceNumber::default(),
+                    count: u32::MAX,
+                    session: None,
+                });
+                let Ok(BusOutcome::Peeked(peeked)) = peeked else {
+                    panic!("{peeked:?}");
+                };
+                let shown = peeked.iter().map(|message| {
+                    let body = &p.log.bodies[usize::try_from(message.body.record).unwrap()];
+                    let known = Known {
+                        text: String::from_utf8(body.clone()).unwrap(),
+                        failed: message.delivery_count,
+                        is_locked: matches!(message.state, BusMessageState::Locked { .. }),
+                    };
+                    (message.sequence_number.as_u64(), known)
+                });
+                assert_eq!(&shown.collect::<BTreeMap<_, _>>(), expected);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn copies_are_those_of_a_model(
+        steps in proptest::collection::vec((step(), meanwhile()), 1..80),
+    ) {
+        let mut p = Partition::with_topic(BusQueueOptions::default());
+        let (mut model, mut snapshots) = (Model::default(), UnderWay::default());
+        for (step, meanwhile) in steps {
+            model.step(&mut p, &step);
+            snapshots.pass(&mut p.state, meanwhile);
+            model.check(&mut p);
+            for queue in p.state.bus.values() {
+                queue.backlog.check();
+            }
+            overview::check(&mut p.state, p.now);
+            p.state.check_live_bytes();
+        }
+        snapshots.finish(&mut p.state);
+        prop_assert_eq!(&p.replayed(), &p.state);
+        prop_assert_eq!(&p.restored(), &p.state);
+        p.delete(topic()).unwrap();
+        prop_assert_eq!(p.state.bus.len(), 0);
+        prop_assert_eq!(p.state.live_bytes(), 0);
+        prop_assert_eq!(&p.replayed(), &p.state);
+    }
+}
