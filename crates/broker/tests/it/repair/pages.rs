@@ -91,6 +91,17 @@ fn pages_in_bad_sectors_are_lost_like_damaged_ones() {
     assert!(!losses.gaps.is_empty() && !losses.damage.is_empty());
 }
 
+/// What lies in the same sector is lost, and what else there is is kept.
+#[test]
+fn bad_sectors_in_all_snapshots_are_lost_like_damaged_parts() {
+    let (storage, alive, sent) = snapshotted();
+    for snapshot in names(&storage, "snapshot-") {
+        storage.spoil(&snapshot, 100..101);
+    }
+    let losses = repair(&storage, &alive, &sent, "no snapshot can be read");
+    assert!(!losses.gaps.is_empty() && !losses.damage.is_empty());
+}
+
 /// A queue with one old message, behind which a thousand came and went. Nothing needs the log's beginning.
 fn worn() -> Driver {
     let mut driver = Driver::new();
