@@ -104,17 +104,29 @@ pub(crate) fn recover(
         return Err(survey.damage.swap_remove(0));
     }
     // A log that is new gets a number of its own.
-    let of_snapshot = match survey.snapshots.last() {
-        Some(newest) => snapshot::header_of(storage, *newest)?.map(|header| header.log),
-        None => None,
+    let known = match survey.log() {
+        Some(log) => Some(log),
+        None => log_of_snapshots(storage, &survey)?,
     };
-    let log = survey.log().or(of_snapshot);
-    let log = log.unwrap_or_else(|| salts.new_log());
+    let log = known.unwrap_or_else(|| salts.new_log());
     let (found, mut end) = replay_log(storage, &survey, replay)?;
     if survey.is_new() {
         (end.position, end.durable) = (first, first);
     }
     adopt(storage, options, (log, salts), survey, found, end)
+}
+
+/// The log of the newest snapshot whose header can be read.
+fn log_of_snapshots(storage: &dyn Storage, survey: &Survey) -> Result<Option<LogId>, OpenError> {
+    for position in survey.snapshots.iter().rev() {
+        match snapshot::header_of(storage, *position) {
+            Ok(Some(header)) => return Ok(Some(header.log)),
+            Ok(None) => {}
+            Err(failure) if failure.is_bad_sector() => {}
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    Ok(None)
 }
 
 /// Replays everything, from the newest snapshot that is whole. Reads only.

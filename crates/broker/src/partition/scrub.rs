@@ -339,7 +339,8 @@ impl<T> Partition<T> {
         self.scrub.suspects.extend(suspects.take(room));
     }
 
-    /// Writes snapshots until no start needs what is damaged: two that are whole, behind it.
+    /// Writes snapshots until no start needs what is damaged: two that are whole, behind it. On a full disk only those are
+    /// written that make space, and they count too: others would take the ballast, and the space of the older snapshot.
     pub(super) fn avoid_damage(&mut self) {
         let Some(avoided) = self.scrub.avoided else {
             return;
@@ -349,7 +350,9 @@ impl<T> Partition<T> {
             return;
         }
         let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
-        if self.stopped || !is_quiet || !self.snapshot_retry_at.has_passed(self.now.boot) {
+        let is_resting =
+            self.log.is_draining() || !self.snapshot_retry_at.has_passed(self.now.boot);
+        if self.stopped || !is_quiet || is_resting {
             return;
         }
         if self.log.last_snapshot() == Some(self.log.end()) {

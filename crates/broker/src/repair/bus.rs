@@ -94,11 +94,13 @@ impl Reading {
     /// becomes the queue itself, so that its messages can be received without knowing of sub-queues.
     pub(super) fn complete_bus_queues(&mut self) -> Vec<EntityName> {
         let at = self.state.last_event_at();
-        self.complete_known_queues(at);
+        let renamed = self.complete_known_queues(at);
         let stand_ins = self.stand_ins.keys().copied();
         let mut open: BTreeSet<Incarnation> = stand_ins
             .filter(|queue| self.state.is_bus_queue(*queue))
             .collect();
+        // These are whole.
+        self.stand_ins.extend(renamed);
         let mut dropped = Vec::new();
         while let Some(one) = open.first().copied() {
             let Some(first) = self.first_of(one, &open) else {
@@ -118,8 +120,10 @@ impl Reading {
         dropped
     }
 
-    /// Completes the queues of which an entity is known and another one is lost.
-    fn complete_known_queues(&mut self, at: Timestamp) {
+    /// Completes the queues of which an entity is known and another one is lost. Returns those that have another name
+    /// now, because a newer queue has theirs.
+    fn complete_known_queues(&mut self, at: Timestamp) -> Vec<(Incarnation, EntityName)> {
+        let mut renamed = Vec::new();
         let queues = self.state.queues();
         let known: Vec<_> = queues.map(|(queue, _)| queue).collect();
         for one in known {
@@ -147,9 +151,10 @@ impl Reading {
             };
             self.state.make_bus_queue(first, name.clone(), one, at);
             if is_taken {
-                self.stand_ins.insert(first, name);
+                renamed.push((first, name));
             }
         }
+        renamed
     }
 
     /// The name of a queue that stands in, or a free one.

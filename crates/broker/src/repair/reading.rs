@@ -33,6 +33,8 @@ pub(super) struct Reading {
     gap_from: Timestamp,
     /// The next sequence number of each queue at the last gap.
     next_at_gap: BTreeMap<Incarnation, SequenceNumber>,
+    /// Queues whose next number was not read: those below the next arrival may have been gone for long.
+    without_next: BTreeSet<Incarnation>,
     /// Queues whose creation was not read, by the names they were given.
     pub(super) stand_ins: BTreeMap<Incarnation, EntityName>,
     pub(super) deleted: BTreeSet<Incarnation>,
@@ -50,6 +52,7 @@ impl Reading {
             gap: None,
             gap_from: Timestamp::ZERO,
             next_at_gap: BTreeMap::new(),
+            without_next: BTreeSet::new(),
             stand_ins: BTreeMap::new(),
             deleted: BTreeSet::new(),
             first_of_queue: BTreeSet::new(),
@@ -241,7 +244,8 @@ impl Reading {
 
     /// Notes that a message came into a queue. Messages with lower numbers that were never read came before it.
     fn note_arrival(&mut self, service: Service, to: Place, at: Timestamp, why: &str) {
-        if self.stand_in(service, to.entity, at) {
+        self.stand_in(service, to.entity, at);
+        if self.without_next.remove(&to.entity) {
             return;
         }
         let next = self.state.next_sequence_number(to.entity);
@@ -278,16 +282,16 @@ impl Reading {
             .collect()
     }
 
-    /// Creates a queue whose creation was not read. Returns whether it did.
-    pub(super) fn stand_in(&mut self, service: Service, queue: Incarnation, at: Timestamp) -> bool {
+    /// Creates a queue whose creation was not read, if it is not there.
+    pub(super) fn stand_in(&mut self, service: Service, queue: Incarnation, at: Timestamp) {
         self.correct_service(service, queue, at);
         if self.state.queue_name(queue).is_some() || self.deleted.contains(&queue) {
-            return false;
+            return;
         }
         let name = self.free_name(service, queue);
         self.state.stand_in(queue, name.clone(), at);
         self.stand_ins.insert(queue, name);
-        true
+        self.without_next.insert(queue);
     }
 
     /// Gives a queue that stands in this service, if it has the other one: its pages alone did not show which it is.

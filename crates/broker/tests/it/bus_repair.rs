@@ -13,7 +13,9 @@ use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, EntityName, Outcome, SequenceNumber, Service, Token};
 use kew_log::{FaultyStorage, verify};
 
-use crate::damaged::{self, Bench, Dice, Sizes, damage, damage_bytes, lose_pages};
+use crate::damaged::{
+    self, Bench, Dice, HEADS, Sizes, damage, damage_bytes, lose_pages, lose_some_pages,
+};
 
 const PLAIN: &str = "orders";
 const SESSIONS: &str = "steps";
@@ -362,7 +364,7 @@ fn by_queue(found: &BTreeMap<u64, Found>) -> Vec<Vec<u64>> {
 
 #[test]
 fn without_the_pages_of_queues_and_sub_queues_their_messages_are_kept() {
-    let (_, losses, [before, after]) = without_pages(damaged::HEADS);
+    let (_, losses, [before, after]) = without_pages(HEADS);
     assert_eq!((losses.messages, losses.dropped), (vec![], vec![]));
     assert_eq!(losses.renamed.len(), 2);
     assert_eq!(by_queue(&after), by_queue(&before));
@@ -464,10 +466,55 @@ fn a_queue_that_is_lost_gets_the_service_that_later_records_show() {
     let before = driver.everything();
     driver.bench.mark();
     let storage = driver.bench.storage.kill();
-    assert!(lose_pages(&storage, damaged::HEADS) > 1);
+    assert!(lose_pages(&storage, HEADS) > 1);
     let (losses, after) = repair(&storage);
     assert_eq!((losses.messages, losses.dropped), (vec![], vec![]));
     assert_eq!(by_queue(&after), by_queue(&before));
+}
+
+/// Its entities are on two pages, and one of them is lost. That it was deleted is lost too, and another queue has its
+/// name now.
+#[test]
+fn a_queue_whose_name_is_taken_is_kept_under_another_one() {
+    let mut driver = begun();
+    driver
+        .bench
+        .ask(Command::Storage(StorageCommand::CreateQueue {
+            queue: EntityName::storage_queue("acct", "other"),
+            metadata: Default::default(),
+        }))
+        .unwrap();
+    // A page has the entities of 64 numbers.
+    let mut next = 5;
+    while next % 64 != 63 {
+        driver.create(&format!("queue-{next}"), false);
+        next += 3;
+    }
+    driver.create(PLAIN, false);
+    driver.create("last", false);
+    driver.send(PLAIN, 0..29);
+    driver.snapshot();
+    driver.send("last", 30..31);
+    driver.snapshot();
+    let log = driver.bench.partition.log();
+    let (end, segment) = (log.end(), log.segments().last().unwrap());
+    driver.ask(BusCommand::DeleteQueue { queue: name(PLAIN) });
+    driver.create(PLAIN, false);
+    driver.send(PLAIN, 40..50);
+    driver.bench.mark();
+    let storage = driver.bench.storage.kill();
+    // That of storage queues comes first, and the queue begins at the end of the third of bus queues.
+    let lost = lose_some_pages(&storage, |at, kind| kind == HEADS && at == 3);
+    assert_eq!(lost, 1);
+    let deleted = 4096 + end.as_u64() - segment.first.as_u64();
+    storage.flip(&format!("segment-{:020}", segment.number), deleted + 20, 1);
+    let (losses, after) = repair(&storage);
+    assert_eq!(losses.dropped, []);
+    let kept: BTreeSet<u64> = after.keys().copied().collect();
+    let expected = (0..29).chain(30..31).chain(40..50);
+    assert_eq!(kept, expected.collect());
+    assert_eq!(after[&40].queue, PLAIN);
+    assert!(after[&0].queue.starts_with("recovered-"), "{:?}", after[&0]);
 }
 
 /// Any damage in any place, one to three at once: no message is silently lost, altered or

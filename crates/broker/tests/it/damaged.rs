@@ -153,6 +153,12 @@ pub(crate) const RUN: u8 = 5;
 
 /// Damages both copies of all pages of a kind that snapshots name. Returns how many there are.
 pub(crate) fn lose_pages(disk: &FaultyStorage, kind: u8) -> usize {
+    lose_some_pages(disk, |_, of| of == kind)
+}
+
+/// Damages both copies of those pages that snapshots name, for whose place and kind it is true. Returns how many there
+/// are.
+pub(crate) fn lose_some_pages(disk: &FaultyStorage, is_lost: impl Fn(usize, u8) -> bool) -> usize {
     let names = disk.files().into_iter().map(|(name, _)| name);
     let positions = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
     let places = positions.flat_map(|position| {
@@ -160,19 +166,24 @@ pub(crate) fn lose_pages(disk: &FaultyStorage, kind: u8) -> usize {
         let places = table.pages().iter().map(|page| page.place);
         places.collect::<Vec<_>>()
     });
-    let mut lost = Vec::<PagePlace>::new();
+    let mut all: Vec<PagePlace> = Vec::new();
     for place in places {
+        if !all.contains(&place) {
+            all.push(place);
+        }
+    }
+    let mut lost = 0;
+    for (number, place) in all.into_iter().enumerate() {
         let [file, copy] = [0, 1].map(|copy| format!("pages-{:020}", copy + 2 * place.pair));
         let offset = usize::try_from(place.offset).unwrap();
-        let content = disk.content(&file).unwrap();
-        if content[offset + 28] == kind && !lost.contains(&place) {
-            lost.push(place);
+        if is_lost(number, disk.content(&file).unwrap()[offset + 28]) {
+            lost += 1;
             for file in [file, copy] {
                 disk.flip(&file, u64::from(place.offset) + 33, 1);
             }
         }
     }
-    lost.len()
+    lost
 }
 
 /// Flips a bit of these bytes, which occur in one place of all files.

@@ -279,6 +279,41 @@ fn damage_that_a_start_finds_is_written_again_at_once() {
     }
 }
 
+/// On a full disk, snapshots are written that make space. One for damage alone can wait: it would take the ballast, and
+/// the space of the snapshot that is whole.
+#[test]
+fn damage_that_a_start_finds_on_a_full_disk_waits_for_space() {
+    let mut driver = Driver::new();
+    let used = driver.storage.used_bytes();
+    driver.storage.set_capacity_bytes(Some(used + (400 << 10)));
+    driver.fill_up(|driver| {
+        let sent = std::iter::repeat_with(|| driver.ask(send("x".repeat(2000))));
+        sent.take_while(Result::is_ok).count()
+    });
+    let newest = driver.partition.log().last_snapshot().unwrap();
+    let capacity = driver.storage.used_bytes();
+    let disk = driver.storage.kill();
+    disk.flip(&format!("snapshot-{:020}", newest.as_u64()), 30, 1);
+    disk.set_capacity_bytes(Some(capacity));
+    let mut driver = Driver::with(disk, without_scrub());
+    driver.rest();
+    assert!(driver.partition.is_out_of_space());
+    let before = driver.storage.files();
+    for _ in 0..30 {
+        driver.now = driver.now.plus_seconds(1);
+        driver.rest();
+    }
+    assert_eq!(driver.storage.files(), before);
+    assert_ne!(inspect(&driver.storage).unwrap().damage, []);
+    driver.storage.set_capacity_bytes(None);
+    for _ in 0..5 {
+        driver.now = driver.now.plus_seconds(1);
+        driver.rest();
+    }
+    assert!(!driver.partition.is_out_of_space());
+    assert_eq!(inspect(&driver.storage).unwrap().damage, []);
+}
+
 /// A restore keeps segments, and the one that was written to last is not full.
 #[test]
 fn a_restored_log_has_no_damage() {

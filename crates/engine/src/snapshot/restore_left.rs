@@ -37,7 +37,7 @@ struct Directory {
 impl Directory {
     fn awaits(&self, head: PageHead, index: u64) -> bool {
         let mut runs = self.runs.iter();
-        self.head == head && runs.any(|run| run.has_page && run.index == index)
+        self.head.is_of_same_runs(head) && runs.any(|run| run.has_page && run.index == index)
     }
 }
 

@@ -143,7 +143,7 @@ impl State {
         let Some(directory) = &mut restoring.directory else {
             return Err(error("run without its directory"));
         };
-        if head != directory.head || !directory.awaits(index) {
+        if !head.is_of_same_runs(directory.head) || !directory.awaits(index) {
             return Err(error("page that is not that of the next run"));
         }
         self.restore_next(directory, Some((page, messages)))?;

@@ -129,6 +129,17 @@ pub enum ManifestError {
     Restore(LogPosition, BoxError),
 }
 
+impl ManifestError {
+    /// Whether it is damage: the same is wrong each time that it is read.
+    pub(crate) fn is_lasting(&self) -> bool {
+        match self {
+            Self::Damaged(_) => true,
+            Self::Io(failure) => failure.is_bad_sector(),
+            Self::OtherLog(_) | Self::Newer { .. } | Self::Restore(..) => false,
+        }
+    }
+}
+
 impl From<IoFailure> for ManifestError {
     fn from(failure: IoFailure) -> Self {
         Self::Io(failure)

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::FoundSnapshots;
 use crate::PageDamage;
+use crate::format::names;
 use crate::pages;
 use crate::proof;
 use crate::survey::Survey;
@@ -28,7 +29,12 @@ pub(super) fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Ve
         .foreign
         .iter()
         .map(|name| format!("{name} is not a file of the log and was ignored"));
-    let unread = survey.unread.iter();
+    // Those that were passed over are told of above.
+    let is_told = |file: &str| {
+        let mut passed_over = found.damaged.iter();
+        passed_over.any(|(position, _)| names::snapshot(position.as_u64()) == file)
+    };
+    let unread = (survey.unread.iter()).filter(|failure| !is_told(&failure.file));
     let unread = unread.map(|failure| format!("a snapshot cannot be read: {failure}"));
     let copies = copies(&found.copies);
     let snapshots = damaged.chain(unread).chain(void).chain(copies);

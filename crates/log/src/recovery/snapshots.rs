@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{OpenError, manifest_error};
 use crate::format::{FIRST_POSITION, names};
-use crate::pages::{self, ManifestError, PageStore, ReadManifest};
+use crate::pages::{self, PageStore, ReadManifest};
 use crate::replay::Replay;
 use crate::segment::Salts;
 use crate::storage::{self, Storage};
@@ -31,8 +31,8 @@ impl FoundSnapshots {
             // Of a snapshot with a lost page, a file of pages is damaged.
             let of_page = match error {
                 OpenError::Corrupt { file, .. } => Some(file.clone()),
-                OpenError::Io(_)
-                | OpenError::NewerFormat { .. }
+                OpenError::Io(failure) => Some(failure.file.clone()),
+                OpenError::NewerFormat { .. }
                 | OpenError::Replay { .. }
                 | OpenError::NoSpace { .. }
                 | OpenError::Options(_) => None,
@@ -87,7 +87,7 @@ pub(super) fn load_snapshot(
                 start.begins_anew = header.begins_anew;
                 return Ok((found, start));
             }
-            Err(error @ ManifestError::Damaged(_)) => {
+            Err(error) if error.is_lasting() => {
                 found.valid.pop();
                 found.damaged.push((position, manifest_error(error)));
             }
@@ -107,17 +107,6 @@ pub(super) fn load_snapshot(
     }
 }
 
-/// Whether the same is wrong each time that it is read.
-fn is_lasting(error: &ManifestError) -> bool {
-    match error {
-        ManifestError::Damaged(_) => true,
-        ManifestError::Io(failure) => !failure.is_no_descriptor(),
-        ManifestError::OtherLog(_) | ManifestError::Newer { .. } | ManifestError::Restore(..) => {
-            false
-        }
-    }
-}
-
 /// What the kept snapshots name. One whose table cannot be read does not count.
 pub(super) fn open_pages(
     storage: &dyn Storage,
@@ -131,7 +120,7 @@ pub(super) fn open_pages(
         match read.map_or_else(|| pages::read_table(storage, position), Ok) {
             Ok(read) => kept.push((position, read)),
             // The one that is used is whole, so a bad sector in this one is damage like any other.
-            Err(error) if is_lasting(&error) => {
+            Err(error) if error.is_lasting() => {
                 found.valid.retain(|valid| *valid != position);
                 found.damaged.push((position, manifest_error(error)));
             }

@@ -303,7 +303,8 @@ impl<'a> Salvage<'a> {
                 // A later owner went on before it.
                 continue;
             }
-            let source = match pages::replay_manifest(self.storage, position, None, &mut Ignore) {
+            let read = || pages::replay_manifest(self.storage, position, None, &mut Ignore);
+            let source = match again(read, ManifestError::is_lasting) {
                 Ok(read) => {
                     let copies = read.damage.into_iter();
                     self.damage.extend(copies.map(Damage::from));
@@ -313,11 +314,8 @@ impl<'a> Salvage<'a> {
                     self.damage.push(damage.into());
                     Source::DamagedSnapshot
                 }
-                // Its pages cannot be read, and the file itself can.
-                Err(ManifestError::Io(failure))
-                    if !failure.is_no_descriptor()
-                        && pages::read_file(self.storage, position).is_ok() =>
-                {
+                // Pages of it or parts of its file lie in bad sectors.
+                Err(ManifestError::Io(failure)) if failure.is_bad_sector() => {
                     self.damage.push(Damage {
                         file: failure.file.clone(),
                         offset: failure.offset.unwrap_or_default(),
@@ -355,19 +353,37 @@ impl<'a> Salvage<'a> {
 
 /// Why an ordinary start would be refused.
 fn refusal(storage: &dyn Storage) -> Result<Option<OpenError>, OpenError> {
-    let mut survey = Survey::of(storage)?;
-    let result = match survey.damage.is_empty() {
-        true => recovery::replay_log(storage, &survey, &mut Ignore).map(|_| ()),
-        false => Err(survey.damage.swap_remove(0)),
-    };
-    match result {
-        Ok(()) => Ok(None),
-        Err(error @ OpenError::Corrupt { .. }) => Ok(Some(error)),
-        // A bad sector, perhaps: what else there is shows whether a repair can do without it.
-        Err(OpenError::Io(failure)) if !failure.is_no_descriptor() => {
-            Ok(Some(OpenError::Io(failure)))
+    let start = || {
+        let mut survey = Survey::of(storage)?;
+        match survey.damage.is_empty() {
+            true => recovery::replay_log(storage, &survey, &mut Ignore).map(|_| ()),
+            false => Err(survey.damage.swap_remove(0)),
         }
+    };
+    // What else there is shows whether a repair can do without a bad sector.
+    let is_damage = |error: &OpenError| match error {
+        OpenError::Corrupt { .. } => true,
+        OpenError::Io(failure) => failure.is_bad_sector(),
+        OpenError::NewerFormat { .. }
+        | OpenError::Replay { .. }
+        | OpenError::NoSpace { .. }
+        | OpenError::Options(_) => false,
+    };
+    match again(start, is_damage) {
+        Ok(()) => Ok(None),
+        Err(error) if is_damage(&error) => Ok(Some(error)),
         Err(error) => Err(error),
+    }
+}
+
+/// Reads, and once more if that shows damage: a disk may fail to read what it can read the next time.
+fn again<T, E>(
+    mut read: impl FnMut() -> Result<T, E>,
+    is_damage: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    match read() {
+        Err(error) if is_damage(&error) => read(),
+        result => result,
     }
 }
 

@@ -4,14 +4,17 @@
 //! stored checksum of its predecessor, even if the predecessor is damaged. Pages follow from the table in the first
 //! parts, as far as that can be read.
 
-use super::{Gap, Rescue};
+use super::{Gap, Rescue, again};
 use crate::format::{names, read_u32};
 use crate::pages::{FirstParts, PageError, PageReader, PageTable};
 use crate::recovery::{OpenError, manifest_error};
 use crate::segment::memory_size;
 use crate::snapshot::{HEADER_SIZE, PART_HEADER_SIZE, SnapshotHeader, TRAILER_SIZE, part_crc};
-use crate::storage::{self, Storage};
+use crate::storage::{self, IoFailure, Storage, StorageFile};
 use crate::{LogId, LogPosition};
+
+/// How much of a file is read at once: a bad sector costs no more than this.
+const SECTOR_SIZE: usize = 512;
 
 pub(super) fn read(
     storage: &dyn Storage,
@@ -21,9 +24,7 @@ pub(super) fn read(
 ) -> Result<Vec<Gap>, OpenError> {
     let name = names::snapshot(position.as_u64());
     let file = storage::open(storage, &name)?;
-    let mut bytes = vec![0; memory_size(storage::len(&*file, &name)?)];
-    let count = storage::read_at(&*file, &name, &mut bytes, 0)?;
-    bytes.truncate(count);
+    let bytes = read_around(&*file, &name)?;
     let mut gaps = Gaps {
         rescue,
         found: Vec::new(),
@@ -38,6 +39,20 @@ pub(super) fn read(
         gaps.add(&name, 0, format!("what was read cannot be used: {error}"));
     }
     Ok(gaps.found)
+}
+
+/// The bytes of a file, with zeros for what lies in bad sectors.
+fn read_around(file: &dyn StorageFile, name: &str) -> Result<Vec<u8>, IoFailure> {
+    let mut bytes = vec![0; memory_size(storage::len(file, name)?)];
+    let pieces = bytes.chunks_mut(SECTOR_SIZE);
+    for (at, piece) in (0..).step_by(SECTOR_SIZE).zip(pieces) {
+        let read = || storage::read_at(file, name, piece, at).map(|_| ());
+        match again(read, IoFailure::is_bad_sector) {
+            Err(failure) if failure.is_bad_sector() => {}
+            read => read?,
+        }
+    }
+    Ok(bytes)
 }
 
 /// The gaps that were found, and who learns of them.
@@ -109,7 +124,12 @@ fn read_pages(
 ) -> Result<(), OpenError> {
     let mut reader = PageReader::new(storage, log);
     for page in table.pages() {
-        match reader.read(page.number, page.place) {
+        let is_damage = |error: &PageError| match error {
+            PageError::Damaged(_) => true,
+            PageError::Io(failure) => failure.is_bad_sector(),
+            PageError::Newer { .. } => false,
+        };
+        match again(|| reader.read(page.number, page.place), is_damage) {
             Ok(read) => {
                 let number = page.number;
                 if let Err(error) = gaps.rescue.snapshot_page(number, &read.content) {
@@ -124,10 +144,9 @@ fn read_pages(
                 let what = format!("{}, and so is its copy", damage.what);
                 gaps.add(&damage.file, damage.offset, what);
             }
-            Err(PageError::Io(failure)) if failure.is_no_descriptor() => {
+            Err(PageError::Io(failure)) if !failure.is_bad_sector() => {
                 return Err(failure.into());
             }
-            // A bad sector is no reason to repair nothing.
             Err(PageError::Io(failure)) => {
                 gaps.add(
                     &page.place.file(),

@@ -23,6 +23,8 @@ pub enum Fault {
     Enospc,
     /// The same where a file system copies what it writes: even to remove a name takes space.
     EnospcAtAll,
+    /// A right is missing, for any operation.
+    Eacces,
     /// No file descriptor is left: a file cannot be created, opened or, if it was closed meanwhile, read.
     Emfile,
     /// A write takes only the first half of its bytes.
@@ -34,7 +36,7 @@ pub enum Fault {
 impl Fault {
     fn applies_to(self, operation: Operation) -> bool {
         match self {
-            Self::Eio | Self::EnospcAtAll => true,
+            Self::Eio | Self::Eacces | Self::EnospcAtAll => true,
             Self::Enospc => matches!(
                 operation,
                 Operation::Write | Operation::Create | Operation::Rename
@@ -742,6 +744,7 @@ fn os_error(fault: Fault) -> io::Error {
     // These numbers are the same on every Unix.
     match fault {
         Fault::Eio => io::Error::from_raw_os_error(5),
+        Fault::Eacces => io::Error::from_raw_os_error(13),
         Fault::Enospc | Fault::EnospcAtAll => io::Error::from_raw_os_error(28),
         Fault::Emfile => io::Error::from_raw_os_error(24),
         Fault::Eintr => io::Error::from_raw_os_error(4),

@@ -166,6 +166,16 @@ impl IoFailure {
         is_no_descriptor(&self.source)
     }
 
+    /// Whether the disk cannot give back what is stored there: that is damage. After any other failure the bytes may be
+    /// whole, and another read may succeed.
+    pub fn is_bad_sector(&self) -> bool {
+        use rustix::io::Errno;
+        let codes = [Errno::IO, Errno::BADMSG, Errno::ILSEQ, Errno::NODATA];
+        let code = self.source.raw_os_error();
+        let mut codes = codes.iter().map(|errno| errno.raw_os_error());
+        self.action == Action::Read && codes.any(|bad| code == Some(bad))
+    }
+
     /// Whether there is no such file.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound

@@ -1,6 +1,6 @@
 //! Bit rot and lost files: lost durable records are reported, others are cut.
 
-use kew_log::{FaultyStorage, LogOptions, OpenError, Salvage, inspect, verify};
+use kew_log::{Fault, FaultyStorage, LogOptions, OpenError, Repeat, Salvage, inspect, verify};
 
 use crate::node::{Node, Told, body_of, small};
 use crate::random::Random;
@@ -407,6 +407,55 @@ fn a_bad_sector_in_the_older_snapshot_refuses_no_start_and_no_repair() {
     assert_eq!(format!("snapshot-{:020}", used.as_u64()), snapshots[1]);
     let warnings = &node.recovery.warnings;
     assert!(warnings[0].contains(&snapshots[0]), "{warnings:?}");
+}
+
+/// A bad sector in a snapshot is damage like any other: the older one is used, by a start and by a repair.
+#[test]
+fn a_bad_sector_in_the_newest_snapshot_refuses_no_start_and_no_repair() {
+    let (storage, told, snapshots) = snapshotted();
+    for sector in [0..1, 100..101] {
+        let disk = storage.kill();
+        disk.spoil(&snapshots[1], sector);
+        let salvage = Salvage::look(&disk).unwrap();
+        assert!(salvage.refusal().is_none());
+        let base = &salvage.bases()[0];
+        let older = format!("snapshot-{:020}", base.position.as_u64());
+        assert_eq!((older, base.is_whole), (snapshots[0].clone(), true));
+        let node = Node::open_checked(&disk, &mut told.clone());
+        let used = node.recovery.snapshot.unwrap();
+        assert_eq!(format!("snapshot-{:020}", used.as_u64()), snapshots[0]);
+        let warnings = &node.recovery.warnings;
+        assert!(warnings[0].contains(&snapshots[1]), "{warnings:?}");
+        assert!(node.recovery.damaged_files.contains(&snapshots[1]));
+    }
+}
+
+/// Only what the disk cannot give back is damage. A repair that takes another failure for damage drops what is whole.
+#[test]
+fn a_read_that_fails_for_another_reason_is_no_damage() {
+    let (storage, ..) = snapshotted();
+    let calls = |disk: &FaultyStorage| {
+        let before = disk.calls();
+        let salvage = Salvage::look(disk).unwrap();
+        let bases = salvage.bases().to_vec();
+        (disk.calls() - before, bases)
+    };
+    let (count, bases) = calls(&storage);
+    for call in 0..count {
+        let disk = storage.kill();
+        disk.fail_after(call, Fault::Eacces, Repeat::Sticky);
+        assert!(
+            Salvage::look(&disk).is_err(),
+            "without rights from call {call}"
+        );
+        // A disk that fails once has lost nothing.
+        let disk = storage.kill();
+        disk.fail_after(call, Fault::Eio, Repeat::Once);
+        if let Ok(salvage) = Salvage::look(&disk) {
+            assert!(salvage.refusal().is_none(), "call {call} fails once");
+            assert_eq!(salvage.bases(), bases, "call {call} fails once");
+        }
+    }
 }
 
 #[test]

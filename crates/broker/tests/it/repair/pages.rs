@@ -1,10 +1,10 @@
 //! Snapshots that have lost pages, in both copies and to all of them.
 
-use kew_broker::Losses;
+use kew_broker::{Losses, Restore};
 use kew_log::FaultyStorage;
 
-use super::{Driver, Known, QUEUES, ids, missing, names, repair, snapshotted};
-use crate::damaged::{DIRECTORY, HEADS, RUN, lose_pages};
+use super::{Driver, Known, QUEUES, ids, missing, names, options, repair, snapshotted};
+use crate::damaged::{Bench, DIRECTORY, HEADS, RUN, lose_pages};
 
 /// Two snapshots that share their pages, and what came later. The log's beginning is retired.
 fn paged() -> (FaultyStorage, Known, Known) {
@@ -89,4 +89,68 @@ fn pages_in_bad_sectors_are_lost_like_damaged_ones() {
     }
     let losses = repair(&storage, &alive, &sent, "no page can be read");
     assert!(!losses.gaps.is_empty() && !losses.damage.is_empty());
+}
+
+/// What lies in the same sector is lost, and what else there is is kept.
+#[test]
+fn bad_sectors_in_all_snapshots_are_lost_like_damaged_parts() {
+    let (storage, alive, sent) = snapshotted();
+    for snapshot in names(&storage, "snapshot-") {
+        storage.spoil(&snapshot, 100..101);
+    }
+    let losses = repair(&storage, &alive, &sent, "no snapshot can be read");
+    assert!(!losses.gaps.is_empty() && !losses.damage.is_empty());
+}
+
+/// A queue with one old message, behind which a thousand came and went. Nothing needs the log's beginning.
+fn worn() -> Driver {
+    let mut driver = Driver::new();
+    (500..600).for_each(|number| driver.send("plums", number));
+    (0..4).for_each(|_| driver.delete_some("plums", 32));
+    (0..1000).for_each(|number| driver.send("apples", number));
+    driver.delete_most("apples", 1000);
+    driver
+}
+
+/// Two snapshots, and one more message behind them. The pages of queues are lost.
+fn worn_and_lost(mut driver: Driver) -> (FaultyStorage, Known, Known) {
+    driver.bench.snapshot();
+    driver.send("pears", 700);
+    driver.bench.snapshot();
+    driver.send("apples", 1001);
+    let (storage, alive, sent) = driver.close();
+    assert!(lose_pages(&storage, HEADS) > 0);
+    (storage, alive, sent)
+}
+
+/// With its page, a queue loses its next number. What was received and deleted before the snapshot is not lost.
+#[test]
+fn a_queue_whose_next_number_is_lost_has_lost_no_messages() {
+    let (storage, alive, sent) = worn_and_lost(worn());
+    let losses = repair(&storage, &alive, &sent, "next number");
+    assert_eq!(
+        (losses.messages.as_slice(), losses.renamed.len()),
+        (&[][..], 2)
+    );
+    assert_eq!(missing(&storage, &alive), 0);
+}
+
+/// After a restore, no message has one of very many numbers.
+#[test]
+fn numbers_that_a_restore_has_passed_over_are_no_losses() {
+    let (storage, alive, sent) = worn().close();
+    let restore = Restore::read(&storage).unwrap();
+    restore.carry_out(&storage, options(), 3, [7; 16]).unwrap();
+    let driver = Driver {
+        bench: Bench::on(storage, options()),
+        alive,
+        sent,
+    };
+    let (storage, alive, sent) = worn_and_lost(driver);
+    let losses = repair(&storage, &alive, &sent, "numbers passed over");
+    assert_eq!(
+        (losses.messages.as_slice(), losses.renamed.len()),
+        (&[][..], 2)
+    );
+    assert_eq!(missing(&storage, &alive), 0);
 }

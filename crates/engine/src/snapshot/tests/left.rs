@@ -1,6 +1,7 @@
 //! What is left of a snapshot of which pages are lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use proptest::prelude::*;
 
@@ -89,6 +90,13 @@ fn restore(queue: &Queue, is_there: impl Fn(usize) -> bool, stands_in: bool) -> 
 fn numbers(state: &State) -> BTreeSet<u64> {
     let messages = state.messages();
     messages.map(|it| it.sequence_number.as_u64()).collect()
+}
+
+/// Checks that all pages together have these messages, and no others.
+pub(super) fn check_whole(queue: &Queue, expected: Range<u64>) {
+    let left = restore(queue, |_| true, true);
+    assert_eq!((left.result, left.lost), (Ok(()), vec![]));
+    assert_eq!(numbers(&left.state), expected.collect());
 }
 
 #[test]

@@ -75,7 +75,11 @@ impl Store {
     }
 
     fn restored(&self) -> State {
-        let mut state = State::new();
+        self.restored_into(State::new())
+    }
+
+    /// The state that it is, with this empty one.
+    fn restored_into(&self, mut state: State) -> State {
         for part in &self.parts {
             state.restore(part).unwrap();
         }
@@ -118,6 +122,7 @@ impl Store {
 mod golden;
 mod healed;
 mod ids;
+mod units;
 
 pub(super) use self::ids::{BUS_QUEUE, remember};
 

@@ -36,6 +36,12 @@ pub(crate) struct PageHead {
 }
 
 impl PageHead {
+    /// Whether another page has messages of the same entity in runs of the same length. The units can differ: each page
+    /// has that of the process that wrote it.
+    pub(crate) fn is_of_same_runs(self, other: Self) -> bool {
+        (self.entity, self.length) == (other.entity, other.length)
+    }
+
     fn put(self, out: &mut Vec<u8>) {
         put_varint(out, self.entity.as_u64());
         put_varint(out, self.length.as_u64());
