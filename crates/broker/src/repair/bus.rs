@@ -87,6 +87,29 @@ impl Reading {
         }
     }
 
+    /// Gives those queues Service Bus of which nothing has shown to which service they belong, if others show it: a
+    /// sub-queue behind it, or that all queues whose service is known are of that one.
+    pub(super) fn decide_on_services(&mut self) {
+        let guessed = std::mem::take(&mut self.guessed);
+        let at = self.state.last_event_at();
+        let known = self.state.queues();
+        let known = known.filter(|(queue, _)| !guessed.contains(queue));
+        let mut services = known.map(|(_, name)| name.service).peekable();
+        let is_bus_alone =
+            services.peek().is_some() && services.all(|it| it == Service::ServiceBus);
+        drop(services);
+        for queue in guessed {
+            let [_, sub_queues @ ..] = queue.with_sub_queues();
+            let has_sub_queue = sub_queues.iter().any(|of| {
+                let stands_in = self.stand_ins.contains_key(of) && self.state.is_bus_queue(*of);
+                stands_in && *of != queue && !self.first_of_queue.contains(of)
+            });
+            if is_bus_alone || has_sub_queue {
+                self.correct_service(Service::ServiceBus, queue, at);
+            }
+        }
+    }
+
     /// Completes the bus entities that stand in to whole queues. Returns the names of entities that fit
     /// nowhere.
     ///

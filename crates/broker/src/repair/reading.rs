@@ -37,6 +37,8 @@ pub(super) struct Reading {
     without_next: BTreeSet<Incarnation>,
     /// Queues whose creation was not read, by the names they were given.
     pub(super) stand_ins: BTreeMap<Incarnation, EntityName>,
+    /// Those of which nothing shows to which service they belong. Until all is read, they count as queues of Queue Storage.
+    pub(super) guessed: BTreeSet<Incarnation>,
     pub(super) deleted: BTreeSet<Incarnation>,
     /// Incarnations of bus queues, as opposed to their sub-queues.
     pub(super) first_of_queue: BTreeSet<Incarnation>,
@@ -54,6 +56,7 @@ impl Reading {
             next_at_gap: BTreeMap::new(),
             without_next: BTreeSet::new(),
             stand_ins: BTreeMap::new(),
+            guessed: BTreeSet::new(),
             deleted: BTreeSet::new(),
             first_of_queue: BTreeSet::new(),
             holes: BTreeMap::new(),
@@ -79,6 +82,9 @@ impl Reading {
         for (queue, name) in other.stand_ins {
             if self.state.queue_name(queue).is_none() {
                 self.stand_ins.insert(queue, name);
+                if other.guessed.contains(&queue) {
+                    self.guessed.insert(queue);
+                }
             }
         }
         for (queue, next) in other.next_at_gap {
@@ -92,24 +98,32 @@ impl Reading {
         self.state.absorb(other.state)
     }
 
-    /// Corrects the services of queues that stand in: the other reading may know them.
+    /// Corrects the services of queues that stand in: the other reading may know them. If both have only seen parts of a
+    /// queue, it is one of Service Bus if either says so: none becomes that without evidence.
     fn agree_on_services(&mut self, other: &mut Self) {
-        let services = |of: &Self| -> Vec<_> {
+        let known = |of: &Self| -> Vec<_> {
             let queues = of.state.queues();
-            queues.map(|(queue, name)| (queue, name.service)).collect()
+            let known = queues.filter(|(queue, name)| {
+                name.service == Service::ServiceBus || !of.stand_ins.contains_key(queue)
+            });
+            known.map(|(queue, name)| (queue, name.service)).collect()
         };
-        for (queue, service) in services(other) {
-            if !other.stand_ins.contains_key(&queue) {
-                self.correct_service(service, queue, self.state.last_event_at());
-            }
+        for (queue, service) in known(other) {
+            self.correct_service(service, queue, self.state.last_event_at());
         }
-        for (queue, service) in services(self) {
+        for (queue, service) in known(self) {
             other.correct_service(service, queue, other.state.last_event_at());
         }
+        let seen = |of: &Self, queue: &Incarnation| {
+            of.state.queue_name(*queue).is_some() && !of.guessed.contains(queue)
+        };
+        self.guessed.retain(|queue| !seen(other, queue));
+        other.guessed.retain(|queue| !seen(self, queue));
     }
 
     /// Lists what is missing at the end.
     pub(super) fn list(&mut self, losses: &mut Losses) {
+        self.decide_on_services();
         losses.dropped.extend(self.complete_bus_queues());
         let holes = mem::take(&mut self.holes);
         for ((queue, sequence_number), hole) in holes {
@@ -296,6 +310,7 @@ impl Reading {
 
     /// Gives a queue that stands in this service, if it has the other one: its pages alone did not show which it is.
     pub(super) fn correct_service(&mut self, service: Service, queue: Incarnation, at: Timestamp) {
+        self.guessed.remove(&queue);
         let own = self.stand_ins.get(&queue);
         if own.is_some_and(|name| name.service != service) {
             let name = self.free_name(service, queue);
@@ -312,7 +327,10 @@ impl Reading {
         let at = self.state.last_event_at();
         if self.state.queue_name(queue).is_none() {
             let service = self.state.service_of_page(&self.restoring, page);
-            self.stand_in(service, queue, at);
+            self.stand_in(service.unwrap_or(Service::QueueStorage), queue, at);
+            if service.is_none() && self.stand_ins.contains_key(&queue) {
+                self.guessed.insert(queue);
+            }
         }
         if page.is_of_bus() {
             self.correct_service(Service::ServiceBus, queue, at);

@@ -472,6 +472,71 @@ fn a_queue_that_is_lost_gets_the_service_that_later_records_show() {
     assert_eq!(by_queue(&after), by_queue(&before));
 }
 
+/// Three queues whose messages look like those of Queue Storage. The pages of queues are lost, and there is `more`, and
+/// records `behind` the snapshots. Returns the names of the queues that have messages after a repair.
+fn idle_queues(more: fn(&mut Driver), behind: fn(&mut Driver)) -> Vec<EntityName> {
+    let mut driver = begun();
+    driver.create(PLAIN, false);
+    driver.send(PLAIN, 0..29);
+    driver.create("letters", false);
+    driver.send("letters", 30..59);
+    more(&mut driver);
+    driver.snapshot();
+    driver.send("first", 60..61);
+    driver.snapshot();
+    behind(&mut driver);
+    driver.bench.mark();
+    let storage = driver.bench.storage.kill();
+    assert!(lose_pages(&storage, HEADS) > 0);
+    repair(&storage);
+    let driver = Driver::on(storage.kill());
+    let messages = driver.bench.partition.state().messages();
+    let names: BTreeSet<_> = messages.map(|it| it.queue_name.clone()).collect();
+    names.into_iter().collect()
+}
+
+fn is_bus(name: &&EntityName) -> bool {
+    name.service == Service::ServiceBus
+}
+
+#[test]
+fn idle_queues_beside_others_of_service_bus_are_of_that() {
+    let sessions = |driver: &mut Driver| {
+        driver.create(SESSIONS, true);
+        driver.send(SESSIONS, 100..130);
+    };
+    let names = idle_queues(sessions, |_| {});
+    assert_eq!(names.len(), 4);
+    assert_eq!(names.iter().filter(is_bus).count(), 4, "{names:?}");
+}
+
+#[test]
+fn a_dead_letter_shows_of_which_service_its_queue_is() {
+    fn other() -> EntityName {
+        EntityName::storage_queue("acct", "other")
+    }
+    fn ask(driver: &mut Driver, command: StorageCommand) {
+        driver.bench.ask(Command::Storage(command)).unwrap();
+    }
+    let letter = |driver: &mut Driver| {
+        let lock = driver.receive(1)[0];
+        let disposition = Disposition::DeadLetter { overlay: None };
+        driver.settle(lock, disposition);
+        let metadata = Default::default();
+        let queue = other();
+        ask(driver, StorageCommand::CreateQueue { queue, metadata });
+    };
+    // There is a queue of Queue Storage, too.
+    let names = idle_queues(letter, |driver| {
+        let metadata = [("colour", "green")].into_iter().collect();
+        let queue = other();
+        ask(driver, StorageCommand::SetQueueMetadata { queue, metadata });
+    });
+    // One of them is the sub-queue.
+    assert_eq!(names.len(), 4);
+    assert_eq!(names.iter().filter(is_bus).count(), 4, "{names:?}");
+}
+
 /// Its entities are on two pages, and one of them is lost. That it was deleted is lost too, and another queue has its
 /// name now.
 #[test]

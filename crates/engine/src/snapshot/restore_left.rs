@@ -100,9 +100,12 @@ impl RestoringPages {
 }
 
 impl State {
-    /// The service of an entity that is not there, of which there is a page. Without any evidence it is one of Queue
-    /// Storage, unless there is no other queue of that.
-    pub fn service_of_page(&self, restoring: &RestoringPages, page: &DecodedPage) -> Service {
+    /// The service of an entity that is not there, of which there is a page, as far as that shows here.
+    pub fn service_of_page(
+        &self,
+        restoring: &RestoringPages,
+        page: &DecodedPage,
+    ) -> Option<Service> {
         let entity = page.entity();
         let group = entity.map(|entity| entity.as_u64() >> HEADS_BITS);
         let has_heads = |of: u8| {
@@ -117,8 +120,8 @@ impl State {
             || (has_stored && !has_bus)
             || (self.storage.is_empty() && !self.bus.is_empty() && !has_bus);
         match is_bus {
-            true => Service::ServiceBus,
-            false => Service::QueueStorage,
+            true => Some(Service::ServiceBus),
+            false => (has_bus && !has_stored).then_some(Service::QueueStorage),
         }
     }
 

@@ -67,6 +67,7 @@ fn restore(queue: &Queue, is_there: impl Fn(usize) -> bool, stands_in: bool) -> 
                 name: format!("{name}-{}", entity.as_u64()).into(),
             };
             let service = state.service_of_page(&restoring, &decoded);
+            let service = service.unwrap_or(Service::QueueStorage);
             state.stand_in(entity, name(service, "recovered"), at);
             if decoded.is_of_bus() && !state.is_bus_queue(entity) {
                 state.change_service(entity, name(Service::ServiceBus, "corrected"), at);
@@ -159,10 +160,7 @@ fn messages_say_whose_they_are_if_their_queue_is_lost() {
         state.restore(part).unwrap();
     }
     let mut restoring = RestoringPages::partial();
-    assert_eq!(
-        state.service_of_page(&restoring, &page),
-        Service::QueueStorage
-    );
+    assert_eq!(state.service_of_page(&restoring, &page), None);
     // The storage queues of that group are there, and it is none of them.
     let (number, heads) = &pages[0];
     state
@@ -170,7 +168,7 @@ fn messages_say_whose_they_are_if_their_queue_is_lost() {
         .unwrap();
     assert_eq!(
         state.service_of_page(&restoring, &page),
-        Service::ServiceBus
+        Some(Service::ServiceBus)
     );
 }
 
