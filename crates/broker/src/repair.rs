@@ -29,6 +29,8 @@ pub struct Losses {
     pub gaps: Vec<Gap>,
     /// Messages that are lost and are known to have existed.
     pub messages: Vec<LostMessage>,
+    /// How many more are lost at most, by queue: too many to list.
+    pub more_messages: BTreeMap<EntityName, u64>,
     /// Lost states of Service Bus sessions. The sessions have no state now.
     pub session_states: Vec<LostSessionState>,
     /// Queues whose names are lost. They are kept, with their messages, under these names.

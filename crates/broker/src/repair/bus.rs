@@ -22,6 +22,7 @@ impl Reading {
                 for entity in queue.with_sub_queues() {
                     self.correct_service(Service::ServiceBus, entity, at);
                     self.holes.retain(|(of, _), _| *of != entity);
+                    self.more_holes.remove(&entity);
                     self.stand_ins.remove(&entity);
                 }
             }

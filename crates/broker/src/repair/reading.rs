@@ -14,6 +14,12 @@ use kew_log::{BoxError, Gap, LogPosition, PageContent, PageNumber, Replay, Rescu
 use super::{Losses, LostMessage};
 use crate::partition::{decode, to_engine};
 
+/// How many missing messages are noted one by one. The others are counted.
+const HOLES_MAX: usize = 1_000_000;
+
+/// How many of them one later message can show. After a repair or a restore, numbers of whole years are missing.
+const HOLES_SHOWN_MAX: usize = 100_000;
+
 /// A message that must have existed and is missing.
 pub(super) struct Hole {
     inserted_from: Timestamp,
@@ -43,6 +49,8 @@ pub(super) struct Reading {
     /// Incarnations of bus queues, as opposed to their sub-queues.
     pub(super) first_of_queue: BTreeSet<Incarnation>,
     pub(super) holes: BTreeMap<(Incarnation, SequenceNumber), Hole>,
+    /// How many more are missing at most, by queue.
+    pub(super) more_holes: BTreeMap<Incarnation, u64>,
 }
 
 impl Reading {
@@ -60,6 +68,7 @@ impl Reading {
             deleted: BTreeSet::new(),
             first_of_queue: BTreeSet::new(),
             holes: BTreeMap::new(),
+            more_holes: BTreeMap::new(),
         }
     }
 
@@ -93,6 +102,10 @@ impl Reading {
         }
         for (hole, found) in other.holes {
             self.holes.entry(hole).or_insert(found);
+        }
+        for (queue, count) in other.more_holes {
+            let own = self.more_holes.entry(queue).or_default();
+            *own = count.max(*own);
         }
         self.first_of_queue.extend(other.first_of_queue);
         self.state.absorb(other.state)
@@ -142,6 +155,11 @@ impl Reading {
                 });
             }
         }
+        for (queue, count) in mem::take(&mut self.more_holes) {
+            if let Some(name) = self.state.queue_name(queue) {
+                losses.more_messages.insert(name.clone(), count);
+            }
+        }
         losses.renamed = self.stand_ins.values().cloned().collect();
         for message in self.state.messages() {
             let next = self.next_at_gap.get(&message.queue);
@@ -182,11 +200,13 @@ impl Reading {
             Fact::Storage(StorageFact::QueueDeleted { queue }) => {
                 self.correct_service(Service::QueueStorage, *queue, event.at);
                 self.holes.retain(|(of, _), _| of != queue);
+                self.more_holes.remove(queue);
                 self.stand_ins.remove(queue);
             }
             Fact::AccountRemoved { account } => {
                 let gone = self.queues_of(account);
                 self.holes.retain(|(of, _), _| !gone.contains(of));
+                self.more_holes.retain(|of, _| !gone.contains(of));
                 self.stand_ins.retain(|queue, _| !gone.contains(queue));
             }
             Fact::Bus(fact) => self.prepare_bus(event.at, fact),
@@ -262,9 +282,16 @@ impl Reading {
         if self.without_next.remove(&to.entity) {
             return;
         }
-        let next = self.state.next_sequence_number(to.entity);
-        for missed in next.into_iter().flat_map(|next| next.until(to.number)) {
+        let Some(next) = self.state.next_sequence_number(to.entity) else {
+            return;
+        };
+        for missed in next.until(to.number).take(HOLES_SHOWN_MAX) {
             self.note_hole(to.entity, missed, at, None, why);
+        }
+        let count = to.number.as_u64().saturating_sub(next.as_u64());
+        let more = count.saturating_sub(HOLES_SHOWN_MAX as u64);
+        if more > 0 {
+            *self.more_holes.entry(to.entity).or_default() += more;
         }
     }
 
@@ -343,6 +370,10 @@ impl Reading {
     /// Notes the messages of which a damaged snapshot has nothing but the number.
     fn note_lost(&mut self) {
         for lost in self.restoring.take_lost() {
+            if self.holes.len() >= HOLES_MAX {
+                *self.more_holes.entry(lost.entity).or_default() += 1;
+                continue;
+            }
             self.holes.insert(
                 (lost.entity, lost.number),
                 Hole {
@@ -372,6 +403,11 @@ impl Reading {
         why: &str,
     ) {
         if self.state.holds(queue, sequence_number) {
+            return;
+        }
+        let is_known = self.holes.contains_key(&(queue, sequence_number));
+        if !is_known && self.holes.len() >= HOLES_MAX {
+            *self.more_holes.entry(queue).or_default() += 1;
             return;
         }
         let (from, until) = (self.gap_from, at);

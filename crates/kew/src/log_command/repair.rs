@@ -77,6 +77,11 @@ fn print_listing(repair: &Repair<'_>) {
     }
     losses.gaps.iter().for_each(print_gap);
     losses.messages.iter().for_each(print_lost);
+    for (name, count) in &losses.more_messages {
+        print_line(&format!(
+            "lost: up to {count} more messages of {name}, too many to list"
+        ));
+    }
     for lost in &losses.session_states {
         print_line(&format!(
             "lost: the state of session {:?} of {}: {}",

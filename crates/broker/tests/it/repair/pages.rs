@@ -154,3 +154,29 @@ fn numbers_that_a_restore_has_passed_over_are_no_losses() {
     );
     assert_eq!(missing(&storage, &alive), 0);
 }
+
+/// The log's beginning is there, and what a restore has passed over lies in a gap: nothing says that nobody sent messages of
+/// these numbers. They are too many to list.
+#[test]
+fn numbers_that_may_have_been_sent_are_counted_if_they_are_too_many() {
+    let mut driver = Driver::new();
+    driver.send("apples", 1);
+    (500..600).for_each(|number| driver.send("plums", number));
+    driver.send("apples", 2);
+    let (storage, alive, sent) = driver.close();
+    let restore = Restore::read(&storage).unwrap();
+    restore.carry_out(&storage, options(), 3, [7; 16]).unwrap();
+    let mut driver = Driver {
+        bench: Bench::on(storage, options()),
+        alive,
+        sent,
+    };
+    (0..4).for_each(|_| driver.delete_some("plums", 32));
+    let (storage, alive, sent) = worn_and_lost(driver);
+    let losses = repair(&storage, &alive, &sent, "too many numbers");
+    // Two queues got a message behind the gap.
+    assert!((200_000..201_000).contains(&losses.messages.len()));
+    let counts: Vec<u64> = losses.more_messages.values().copied().collect();
+    assert_eq!(counts.len(), 2);
+    assert!(counts.iter().all(|it| *it > 1 << 39), "{counts:?}");
+}
