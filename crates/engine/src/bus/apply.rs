@@ -114,7 +114,8 @@ impl Queues {
             if let Some(earlier) = catalogue.find(&name) {
                 self.take(catalogue, earlier);
             }
-            let entity = BusQueue::new(name, role, options.clone(), at, catalogue.run_length);
+            let options = role.options(options);
+            let entity = BusQueue::new(name, role, options, at, catalogue.run_length);
             self.add(catalogue, incarnation, entity);
         }
         true
@@ -146,7 +147,7 @@ impl Queues {
         for incarnation in queue.with_sub_queues() {
             if let Some(entity) = self.get_mut(&incarnation) {
                 entity.duplicates.keep_from(ids_from);
-                entity.options = options.clone();
+                entity.options = entity.role.options(options);
                 entity.updated_at = at;
                 entity.used_at = at;
                 entity.settle(catalogue, incarnation);

@@ -8,7 +8,7 @@ use super::role::Role;
 use crate::catalogue::{Catalogue, Deadline};
 use crate::effect::Effect;
 use crate::queues::Queue;
-use crate::table::{Entry, RunLength};
+use crate::table::{Entry, MessageState, RunLength};
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
 /// A queue, topic or subscription, and its two sub-queues.
@@ -50,7 +50,7 @@ pub(crate) struct DefaultRule {
 pub(crate) struct BusQueue {
     pub(crate) name: EntityName,
     pub(crate) role: Role,
-    /// The settings. A sub-queue has its queue's settings.
+    /// The settings. A sub-queue has its queue's settings, but not those that only topics and subscriptions have.
     pub(crate) options: BusQueueOptions,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
@@ -222,11 +222,22 @@ impl Queue for BusQueue {
             .min()
     }
 
-    /// Every effect is a use, but a copy that comes is no use of its subscription. A message with an id is one to
-    /// remember.
+    /// Every effect is a use, but a copy that comes or expires is no use of its subscription. A message with an id is
+    /// one to remember.
     fn note(&mut self, at: Timestamp, effect: &Effect) {
-        let is_copy = self.role.topic().is_some() && matches!(effect, Effect::Arrived { .. });
-        if !is_copy {
+        let is_of_topic = match effect {
+            Effect::Arrived { .. } => true,
+            // Only a ready message expires, and nobody takes one that has expired.
+            Effect::Ended { was, .. } => {
+                let standing = was.standing;
+                standing.state == MessageState::Ready && standing.until.has_passed(at)
+            }
+            Effect::Leased { .. }
+            | Effect::RangeEnded { .. }
+            | Effect::SessionReleasing { .. }
+            | Effect::SessionFreed { .. } => false,
+        };
+        if self.role.topic().is_none() || !is_of_topic {
             self.used_at = at;
         }
         if let Effect::Arrived { message, .. } = effect

@@ -2,6 +2,7 @@
 //!
 //! Each question has one answer for each role. So a new role does not compile before all of them are answered for it.
 
+use super::BusQueueOptions;
 use crate::vocabulary::Incarnation;
 
 /// The role of a bus entity.
@@ -70,6 +71,22 @@ impl Role {
             | Self::Subscription { .. }
             | Self::DeadLetters { .. }
             | Self::FailedTransfers { .. } => true,
+        }
+    }
+
+    /// The settings that it keeps of these. Only topics and subscriptions have the flags of rules: neither the events nor
+    /// the snapshots of others have room for them.
+    pub(crate) fn options(self, options: &BusQueueOptions) -> BusQueueOptions {
+        let options = options.clone();
+        match self {
+            Self::Topic | Self::Subscription { .. } => options,
+            Self::Queue | Self::DeadLetters { .. } | Self::FailedTransfers { .. } => {
+                BusQueueOptions {
+                    filters_before_publishing: false,
+                    dead_letters_filter_failures: false,
+                    ..options
+                }
+            }
         }
     }
 

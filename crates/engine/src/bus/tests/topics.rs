@@ -639,6 +639,62 @@ fn a_copy_that_comes_is_no_use_of_its_subscription() {
     p.check_whole();
 }
 
+#[test]
+fn a_copy_that_expires_is_no_use_of_its_subscription() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    let idle = BusQueueOptions {
+        default_time_to_live_ms: 60_000,
+        auto_delete_on_idle_ms: 300_000,
+        ..BusQueueOptions::default()
+    };
+    let buries = BusQueueOptions {
+        dead_letters_expired: true,
+        ..idle.clone()
+    };
+    p.subscribe("idle", idle.clone()).unwrap();
+    p.subscribe("buries", buries).unwrap();
+    p.subscribe("taken", idle).unwrap();
+    for _ in 0..12 {
+        p.pass_ms(30_000);
+        p.publish(vec![text("x")]).unwrap();
+        p.ask(BusCommand::Receive {
+            queue: subscription("taken"),
+            count: 1,
+            mode: ReceiveMode::ReceiveAndDelete,
+            session: None,
+        })
+        .unwrap();
+        p.tick();
+    }
+    let left = p.ask(BusCommand::ListSubscriptions {
+        topic: topic(),
+        skip: 0,
+        limit: 10,
+    });
+    let Ok(BusOutcome::Queues(views)) = left else {
+        panic!("{left:?}");
+    };
+    assert_eq!(names(&views), ["t/subscriptions/taken"]);
+    p.check_whole();
+}
+
+/// Sub-queues do not have the settings that only topics and subscriptions have.
+#[test]
+fn all_settings_of_a_subscription_are_the_same_after_a_restart() {
+    let both = BusQueueOptions {
+        filters_before_publishing: true,
+        dead_letters_filter_failures: true,
+        ..BusQueueOptions::default()
+    };
+    let mut p = Partition::with_topic(BusQueueOptions {
+        dead_letters_filter_failures: true,
+        ..BusQueueOptions::default()
+    });
+    p.subscribe("a", both.clone()).unwrap();
+    assert_eq!(p.view(&subscription("a")).options, both);
+    p.check_whole();
+}
+
 fn names(views: &[BusQueueView]) -> Vec<&str> {
     views.iter().map(|view| &*view.name).collect()
 }

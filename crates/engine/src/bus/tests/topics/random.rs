@@ -13,7 +13,7 @@ const DELIVERIES_MAX: u32 = 2;
 /// What the client does next.
 #[derive(Clone, Debug)]
 enum Step {
-    Subscribe(usize),
+    Subscribe(usize, Chosen),
     Unsubscribe(usize),
     DeleteTopic,
     Publish(u8),
@@ -22,10 +22,49 @@ enum Step {
     Tick,
 }
 
+/// Settings of a subscription that differ from the defaults.
+#[derive(Clone, Debug)]
+struct Chosen {
+    requires_session: bool,
+    dead_letters_filter_failures: bool,
+    dead_letters_expired: bool,
+    default_time_to_live_ms: u64,
+    auto_delete_on_idle_ms: u64,
+}
+
+impl Chosen {
+    fn options(&self) -> BusQueueOptions {
+        BusQueueOptions {
+            max_delivery_count: DELIVERIES_MAX,
+            requires_session: self.requires_session,
+            dead_letters_filter_failures: self.dead_letters_filter_failures,
+            dead_letters_expired: self.dead_letters_expired,
+            default_time_to_live_ms: self.default_time_to_live_ms,
+            auto_delete_on_idle_ms: self.auto_delete_on_idle_ms,
+            ..BusQueueOptions::default()
+        }
+    }
+}
+
+fn chosen() -> impl Strategy<Value = Chosen> {
+    // The time of the test stands still, so nothing expires.
+    let of_time = || prop_oneof![Just(u64::MAX), 300_000u64..600_000];
+    let flags = (prop::bool::weighted(0.2), any::<bool>(), any::<bool>());
+    (flags, of_time(), of_time()).prop_map(|((sessions, failures, expired), lives_ms, idle_ms)| {
+        Chosen {
+            requires_session: sessions,
+            dead_letters_filter_failures: failures,
+            dead_letters_expired: expired,
+            default_time_to_live_ms: lives_ms,
+            auto_delete_on_idle_ms: idle_ms,
+        }
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let which = || 0..NAMES.len();
     prop_oneof![
-        3 => which().prop_map(Step::Subscribe),
+        3 => (which(), chosen()).prop_map(|(which, chosen)| Step::Subscribe(which, chosen)),
         1 => which().prop_map(Step::Unsubscribe),
         1 => Just(Step::DeleteTopic),
         6 => (1u8..4).prop_map(Step::Publish),
@@ -46,6 +85,8 @@ struct Known {
 /// The messages of a subscription, and its dead letters.
 #[derive(Debug, Default)]
 struct Messages {
+    /// Whether it takes only messages of sessions. What is published here has none.
+    requires_session: bool,
     live: BTreeMap<u64, Known>,
     dead: BTreeMap<u64, Known>,
     /// The last numbers of both.
@@ -54,12 +95,15 @@ struct Messages {
 
 impl Messages {
     fn publish(&mut self, text: String) {
-        self.last.0 += 1;
         let known = Known {
             text,
             failed: 0,
             is_locked: false,
         };
+        if self.requires_session {
+            return self.bury(known);
+        }
+        self.last.0 += 1;
         self.live.insert(self.last.0, known);
     }
 
@@ -91,15 +135,15 @@ fn entity_of(name: &str, is_dead: bool) -> EntityName {
 impl Model {
     fn step(&mut self, p: &mut Partition, step: &Step) {
         match *step {
-            Step::Subscribe(which) => {
-                let options = BusQueueOptions {
-                    max_delivery_count: DELIVERIES_MAX,
-                    ..BusQueueOptions::default()
-                };
+            Step::Subscribe(which, ref chosen) => {
                 let is_there = self.subscriptions.contains_key(NAMES[which]);
-                let created = p.subscribe(NAMES[which], options);
+                let created = p.subscribe(NAMES[which], chosen.options());
                 assert_eq!(created.is_err(), is_there);
-                self.subscriptions.entry(NAMES[which]).or_default();
+                let new = Messages {
+                    requires_session: chosen.requires_session,
+                    ..Messages::default()
+                };
+                self.subscriptions.entry(NAMES[which]).or_insert(new);
             }
             Step::Unsubscribe(which) => {
                 let was_there = self.subscriptions.remove(NAMES[which]).is_some();
@@ -141,6 +185,9 @@ impl Model {
         let Some(messages) = self.subscriptions.get_mut(name) else {
             return;
         };
+        if messages.requires_session && !is_dead {
+            return;
+        }
         let of = match is_dead {
             true => &mut messages.dead,
             false => &mut messages.live,
