@@ -2,6 +2,8 @@
 
 mod topics;
 
+use std::borrow::Cow;
+
 use bytes::BytesMut;
 use hyper::header::HOST;
 use kew_engine::bus::{BusQueueCounts, BusQueueView, EntityKind};
@@ -14,6 +16,7 @@ use super::settings::{KILOBYTE, MEGABYTE};
 use super::version::ApiVersion;
 use crate::authorization::description::Description;
 use crate::configuration::duration;
+use crate::ground::address::SUBSCRIPTIONS;
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
 use crate::http::answers::times::rfc3339;
 use crate::http::call::Head;
@@ -55,6 +58,19 @@ impl<'a> Described<'a> {
         match self.view.kind {
             EntityKind::Queue | EntityKind::Topic => name,
             EntityKind::Subscription => name.rsplit('/').next().unwrap_or(name),
+        }
+    }
+
+    /// The path in links: `TOPIC/Subscriptions/NAME` for a subscription, as the service spells it.
+    pub(super) fn path(&self) -> Cow<'_, str> {
+        let name = self.name();
+        let topic_length = match self.view.kind {
+            EntityKind::Queue | EntityKind::Topic => None,
+            EntityKind::Subscription => name.to_lowercase().find(SUBSCRIPTIONS),
+        };
+        match topic_length.and_then(|length| name.get(..length)) {
+            Some(topic) => format!("{topic}/Subscriptions/{}", self.title()).into(),
+            None => name.into(),
         }
     }
 

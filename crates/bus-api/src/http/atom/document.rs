@@ -1,6 +1,9 @@
 //! Entries and feeds, and the links in them.
 //!
-//! JavaScript takes an entity's name from the path of its `id`, .NET and Python from its `title`.
+//! JavaScript takes an entity's name from the path of its `id`, .NET and Python from its `title`. JavaScript finds the name
+//! of a subscription behind `/Subscriptions/`, in this spelling.
+
+use std::borrow::Cow;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use hyper::StatusCode;
@@ -40,7 +43,7 @@ const QUERY: &AsciiSet = &NON_ALPHANUMERIC
 pub(super) struct Entry<'a> {
     /// The name with the spelling of its creation.
     pub(super) title: &'a str,
-    pub(super) path: &'a str,
+    pub(super) path: Cow<'a, str>,
     pub(super) published_at: Timestamp,
     pub(super) updated_at: Timestamp,
 }
@@ -50,7 +53,7 @@ impl<'a> Entry<'a> {
     pub(super) fn of(view: &BusQueueView, entity: &'a Described<'_>) -> Self {
         Self {
             title: entity.title(),
-            path: entity.name(),
+            path: entity.path(),
             published_at: view.created_at,
             updated_at: view.updated_at,
         }
@@ -77,7 +80,7 @@ impl Entry<'_> {
         namespace: &[u8],
         content: impl FnOnce(&mut BytesMut),
     ) {
-        let url = url_of(call, self.path, "");
+        let url = url_of(call, &self.path, "");
         open(out, "entry", namespace);
         put_element(out, "id", &url);
         put_title(out, self.title);

@@ -24,7 +24,7 @@ pub(super) fn read(shared: &Shared, call: &Call) -> Result<Answer, HttpError> {
     let started_at = Timestamp::from_ms(shared.started_at_ms);
     let entry = Entry {
         title: NAMESPACE,
-        path: &call.head.path,
+        path: call.head.path.as_str().into(),
         published_at: started_at,
         updated_at: started_at,
     };

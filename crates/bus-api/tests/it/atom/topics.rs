@@ -167,8 +167,11 @@ async fn topics_and_subscriptions_are_listed_and_deleted() {
         create_topic(&server, path, "").await.check(201);
     }
     for name in ["Two", "one"] {
-        let path = format!("/B/Subscriptions/{name}");
-        subscribe(&server, &path, "").await.check(201);
+        // Python and Java write it in lower case.
+        let path = format!("/B/subscriptions/{name}");
+        let created = subscribe(&server, &path, "").await.check(201);
+        let id = format!("<id>http://ns.example:5300/B/Subscriptions/{name}?");
+        assert!(created.body.contains(&id), "{}", created.body);
     }
     let listed = |path: &'static str| {
         let server = &server;
