@@ -18,8 +18,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use kew_engine::{
-    BodyCursor, BodyToMove, Command, Decision, FoundBodies, FoundBody, Holder, Incarnation,
-    LIVE_OVERHEAD_BYTES, Outcome, Timestamp, Tries, Turn,
+    BodyCursor, BodyToMove, Command, Decision, FoundBodies, FoundBody, Group, Holder,
+    LIVE_OVERHEAD_BYTES, Outcome, RunId, Timestamp, Tries, Turn,
 };
 use kew_log::{Body, BodyError, BootTime, Job, LogPosition};
 
@@ -54,6 +54,9 @@ const FAR_VICTIM_SHARE_PER_MILLE_MAX: u64 = 850;
 /// The same on a full disk, where the moved bodies take space that settlements may need.
 const FULL_VICTIM_SHARE_PER_MILLE_MAX: u64 = 125;
 
+/// How often records that cannot be read put a search off, before it ends.
+const FAILED_READS_MAX: u32 = 3;
+
 /// How long to wait when the process has no file descriptor for a read.
 const DESCRIPTOR_PAUSE_MS: u64 = 1000;
 
@@ -66,6 +69,10 @@ pub(super) struct Evacuation {
     /// The segments in which moved bodies were written.
     moved: BTreeMap<LogPosition, Moved>,
     job: Option<Job>,
+    /// The runs of the messages that the search has asked for, or whose bodies are on their way.
+    pins: BTreeSet<RunId>,
+    /// How often records could not be read that the search needs.
+    failed_reads: u32,
     /// The bodies that a job reads.
     reading: Option<Vec<FoundBody>>,
     /// The command that moves the bodies which were read, and the room that it needs.
@@ -151,16 +158,9 @@ impl Evacuation {
         pace.max(self.not_before)
     }
 
-    /// The entities of the messages whose bodies move next.
-    pub(super) fn entities(&self) -> impl Iterator<Item = Incarnation> {
-        let bodies = match &self.ready {
-            Some((Command::MoveBodies { bodies }, _)) => bodies.as_slice(),
-            Some(_) | None => &[],
-        };
-        bodies.iter().filter_map(|body| match &body.holder {
-            Holder::Message(at) => Some(at.entity),
-            Holder::Session { .. } => None,
-        })
+    /// Whether a run has messages whose bodies are looked for, or move next.
+    pub(super) fn is_pinned(&self, run: RunId) -> bool {
+        self.pins.contains(&run)
     }
 
     fn is_under_way(&self) -> bool {
@@ -171,6 +171,7 @@ impl Evacuation {
     fn give_up(&mut self) {
         self.victim = None;
         self.ready = None;
+        self.pins.clear();
     }
 
     /// What the events of moves take beyond the live bytes of a segment.
@@ -293,14 +294,48 @@ impl<T> Partition<T> {
         };
         let positions = &victim.positions;
         let found = (self.state).bodies_in(positions, cursor, PIECE_STEPS, size_bytes_max);
-        self.read_found(now, found);
+        if found.bodies.is_empty() && !found.missing.is_empty() {
+            self.read_missing(now, cursor, &found);
+        } else {
+            self.read_found(now, found);
+        }
+    }
+
+    /// Asks for the records at which the search has stopped. It goes on there once they were read.
+    fn read_missing(&mut self, now: BootTime, from: BodyCursor, found: &FoundBodies) {
+        let put_off = self.loads.ask(&found.missing, now);
+        let evacuation = &mut self.maintenance.evacuation;
+        let pins = found.missing.groups.iter().map(Group::run);
+        evacuation.pins = pins.collect();
+        if let Some(victim) = &mut evacuation.victim {
+            // What was passed over is not looked at again.
+            victim.cursor = found.next.or(Some(from));
+        }
+        evacuation.step_at = Some(now.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
+        evacuation.failed_reads += u32::from(put_off.is_some());
+        if evacuation.failed_reads > FAILED_READS_MAX {
+            // The segment stays, and another one may be cheaper to empty than this one.
+            evacuation.failed_reads = 0;
+            if let Some(victim) = &evacuation.victim {
+                evacuation.unreadable.insert(victim.first);
+            }
+            evacuation.give_up();
+            self.maintenance.look_now(now);
+        }
     }
 
     fn read_found(&mut self, now: BootTime, found: FoundBodies) {
+        let state = &self.state;
         let evacuation = &mut self.maintenance.evacuation;
         if let Some(victim) = &mut evacuation.victim {
             victim.cursor = found.next;
         }
+        evacuation.failed_reads = 0;
+        let runs = found.bodies.iter().filter_map(|body| match &body.holder {
+            Holder::Message(at) => Some(state.run_of(*at)),
+            Holder::Session { .. } => None,
+        });
+        evacuation.pins = runs.collect();
         let (mut reading, mut bodies) = (Vec::new(), Vec::<Body>::new());
         for found in found.bodies {
             if let Some(body) = self.log.body(to_log(found.at)) {
@@ -320,6 +355,7 @@ impl<T> Partition<T> {
     fn end_search(&mut self, now: BootTime) {
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.step_at = Some(now);
+        evacuation.pins.clear();
         let Some(victim) = &mut evacuation.victim else {
             return;
         };

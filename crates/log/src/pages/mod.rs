@@ -15,6 +15,7 @@ mod files;
 mod format;
 mod manifest;
 mod reader;
+mod reading;
 mod restored;
 mod store;
 mod table;
@@ -27,6 +28,7 @@ pub use self::manifest::{ManifestError, PlannedSnapshot, SnapshotContent, Snapsh
 use self::manifest::{ManifestPlan, Written, write_manifest};
 pub(crate) use self::reader::{NOTED_MAX, header_damage};
 pub use self::reader::{PageDamage, PageError, PageReader, ReadPage};
+pub use self::reading::{GroupReader, PagesRead, PagesToRead};
 pub(crate) use self::restored::{FirstParts, read_file, replay_manifest};
 pub use self::restored::{ReadManifest, Restored, read_manifest, read_table};
 pub use self::store::{PageStore, WriteManifest, WrittenManifest};
