@@ -57,6 +57,9 @@ const FULL_VICTIM_SHARE_PER_MILLE_MAX: u64 = 125;
 /// How often records that cannot be read put a search off, before it ends.
 const FAILED_READS_MAX: u32 = 3;
 
+/// And for how long there is no other search of its segment then.
+const UNREAD_PAUSE_MS: u64 = 10_000;
+
 /// How long to wait when the process has no file descriptor for a read.
 const DESCRIPTOR_PAUSE_MS: u64 = 1000;
 
@@ -66,6 +69,8 @@ pub(super) struct Evacuation {
     victim: Option<Victim>,
     /// Segments with a body that cannot be read.
     unreadable: BTreeSet<LogPosition>,
+    /// Segments of which no search is begun before a time: records that it needs could not be read.
+    put_off: BTreeMap<LogPosition, BootTime>,
     /// The segments in which moved bodies were written.
     moved: BTreeMap<LogPosition, Moved>,
     job: Option<Job>,
@@ -163,6 +168,11 @@ impl Evacuation {
         self.pins.contains(&run)
     }
 
+    /// When a search can be begun that was put off.
+    pub(super) fn put_off_until(&self) -> Option<BootTime> {
+        self.put_off.values().min().copied()
+    }
+
     fn is_under_way(&self) -> bool {
         self.reading.is_some() || self.ready.is_some()
     }
@@ -200,6 +210,7 @@ impl<T> Partition<T> {
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.moved.retain(|first, _| known(first));
         evacuation.unreadable.retain(known);
+        (evacuation.put_off).retain(|first, until| known(first) && !until.has_passed(now));
         evacuation.excess_per_mille = excess_per_mille;
         let is_too_much = is_full || excess_per_mille > most_per_mille;
         if is_too_much && self.maintenance.evacuation.victim.is_none() {
@@ -231,6 +242,7 @@ impl<T> Partition<T> {
             let is_victim = seen.live_bytes > 0
                 && positions.end <= open_unit.start
                 && !evacuation.unreadable.contains(&first)
+                && !evacuation.put_off.contains_key(&first)
                 && self.is_worth_moving(seen, is_full);
             is_victim.then(|| (share_per_mille(seen), first, positions))
         });
@@ -312,12 +324,16 @@ impl<T> Partition<T> {
             victim.cursor = found.next.or(Some(from));
         }
         evacuation.step_at = Some(now.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
+        if found.next != Some(from) {
+            evacuation.failed_reads = 0;
+        }
         evacuation.failed_reads += u32::from(put_off.is_some());
         if evacuation.failed_reads > FAILED_READS_MAX {
-            // The segment stays, and another one may be cheaper to empty than this one.
+            // Meanwhile another segment can be emptied.
             evacuation.failed_reads = 0;
             if let Some(victim) = &evacuation.victim {
-                evacuation.unreadable.insert(victim.first);
+                let until = now.plus_ms(UNREAD_PAUSE_MS);
+                evacuation.put_off.insert(victim.first, until);
             }
             evacuation.give_up();
             self.maintenance.look_now(now);

@@ -107,7 +107,7 @@ fn what_changed_beside_a_cold_page_lies_in_the_directory_however_much() {
     assert_eq!(queue.resident(), (2499, 2));
     // After a start they are: then they get new pages.
     queue.state = queue.store.restored();
-    queue.delete(1030..1031);
+    queue.delete(1500..1501);
     assert_eq!(queue.snapshot(), [HEADS, DIRECTORY, RUN, RUN]);
     queue.check_cold();
     assert_eq!(queue.resident(), (2498, 0));
