@@ -29,7 +29,7 @@ pub(super) fn warnings(survey: &Survey, found: &FoundSnapshots, void: u64) -> Ve
         .foreign
         .iter()
         .map(|name| format!("{name} is not a file of the log and was ignored"));
-    // Those that were passed over are told of above.
+    // A snapshot that was passed over has its line already.
     let is_told = |file: &str| {
         let mut passed_over = found.damaged.iter();
         passed_over.any(|(position, _)| names::snapshot(position.as_u64()) == file)
