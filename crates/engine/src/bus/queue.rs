@@ -225,19 +225,7 @@ impl Queue for BusQueue {
     /// Every effect is a use, but a copy that comes or expires is no use of its subscription. A message with an id is
     /// one to remember.
     fn note(&mut self, at: Timestamp, effect: &Effect) {
-        let is_of_topic = match effect {
-            Effect::Arrived { .. } => true,
-            // Only a ready message expires, and nobody takes one that has expired.
-            Effect::Ended { was, .. } => {
-                let standing = was.standing;
-                standing.state == MessageState::Ready && standing.until.has_passed(at)
-            }
-            Effect::Leased { .. }
-            | Effect::RangeEnded { .. }
-            | Effect::SessionReleasing { .. }
-            | Effect::SessionFreed { .. } => false,
-        };
-        if self.role.topic().is_none() || !is_of_topic {
+        if self.role.topic().is_none() || !is_of_topic(effect, at) {
             self.used_at = at;
         }
         if let Effect::Arrived { message, .. } = effect
@@ -278,4 +266,20 @@ pub(crate) fn sub_queue_names(queue: &EntityName) -> [EntityName; 2] {
         name: format!("{}/{suffix}", queue.name).into(),
         ..queue.clone()
     })
+}
+
+/// Whether what happens to a subscription's message is the topic's doing, or that of time.
+fn is_of_topic(effect: &Effect, at: Timestamp) -> bool {
+    match effect {
+        Effect::Arrived { .. } => true,
+        // Only a ready message expires, and nobody takes one that has expired.
+        Effect::Ended { was, .. } => {
+            let standing = was.standing;
+            standing.state == MessageState::Ready && standing.until.has_passed(at)
+        }
+        Effect::Leased { .. }
+        | Effect::RangeEnded { .. }
+        | Effect::SessionReleasing { .. }
+        | Effect::SessionFreed { .. } => false,
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::role::Role;
 use super::super::{
     BusFact, BusOutcome, BusQueueOptions, BusRefusal, EntityKind, EntityStatus, NotSupported,
     SUBSCRIPTIONS_MAX, Verdict,
@@ -114,9 +115,18 @@ impl Turn<'_> {
 
     /// What clients know an entity as, or what it is a sub-queue of.
     pub(super) fn kind_of(&self, entity: Incarnation) -> EntityKind {
-        let first = self.queues().get(&self.first_of(entity));
-        let kind = first.and_then(|first| first.role.kind());
-        kind.unwrap_or(EntityKind::Queue)
+        self.first_and_kind_of(entity).1
+    }
+
+    /// The queue, topic or subscription that an entity is or belongs to, and what clients know that as.
+    fn first_and_kind_of(&self, entity: Incarnation) -> (Incarnation, EntityKind) {
+        let role = |of| self.queues().get(&of).map(|found| found.role);
+        // Most are no sub-queues, so one look is enough.
+        let own = role(entity);
+        let first = own.map_or(entity, |own| own.first_of(entity));
+        let kind = own.and_then(Role::kind);
+        let kind = kind.or_else(|| role(first).and_then(Role::kind));
+        (first, kind.unwrap_or_default())
     }
 
     /// Whether clients can name the entity. A topic has no dead letters of its own.
@@ -140,8 +150,8 @@ impl Turn<'_> {
     /// What an answer about an entity rests on. That of a topic rests on its subscriptions, too; and a refusal of a
     /// subscription may rest on its topic and on all others of it.
     pub(super) fn scope_of(&self, entity: Incarnation, answer: &Answer) -> Scope {
-        let first = self.first_of(entity);
-        match self.kind_of(first) {
+        let (first, kind) = self.first_and_kind_of(entity);
+        match kind {
             EntityKind::Queue => Scope::BusQueue(first),
             EntityKind::Topic => Scope::Everything,
             EntityKind::Subscription => match answer {
