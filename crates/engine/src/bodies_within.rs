@@ -27,7 +27,7 @@ pub enum BodyOwner {
 }
 
 impl State {
-    /// What has bytes in records of these positions. Looks at all runs, and at messages of the runs that have bytes
+    /// What has bytes in records of these positions, of messages whose records are in memory. Looks at all runs, and at messages of the runs that have bytes
     /// nearby: about 20 ns for a run.
     pub fn bodies_within(&self, positions: Range<u64>) -> impl Iterator<Item = NeededBody> + '_ {
         let units = self.catalogue.live.units_of(&positions);
@@ -61,7 +61,8 @@ impl State {
         all.filter(move |needed| positions.contains(&needed.body.record))
     }
 
-    /// Whether bytes that were needed still are. Reads the page of the message if necessary.
+    /// Whether bytes that were needed still are. Those of a message whose record is not in memory are: a body that cannot be
+    /// read does not move.
     pub fn needs(&self, needed: &NeededBody) -> bool {
         let Some(queue) = self.catalogue.find(&needed.queue) else {
             return false;
@@ -71,8 +72,11 @@ impl State {
             BodyOwner::Message(number) => {
                 let stored = self.storage.get(&queue).map(|it| it.backlog.table());
                 let table = stored.or_else(|| bus.map(|it| it.backlog.table()));
-                let has = |entry: Entry<'_>| entry.bodies().any(|body| body == needed.body);
-                table.is_some_and(|table| table.read_entry(*number, has) == Some(true))
+                let has = |entry: Option<Entry<'_>>| {
+                    entry.is_none_or(|it| it.bodies().any(|body| body == needed.body))
+                };
+                let seen = table.and_then(|table| table.seen(*number));
+                seen.is_some_and(|(_, entry)| has(entry))
             }
             BodyOwner::Session(id) => {
                 let session = bus.and_then(|queue| queue.backlog.sessions.find(id));

@@ -66,8 +66,8 @@ pub use snapshot::{
 pub use state::State;
 pub use table::{
     BodyEncoding, CountUnit, Group, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES,
-    MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, ReadError, Record, RunLength, Sealing,
-    Side,
+    MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, Record, Resident, RunId, RunLength,
+    Side, Taken,
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Tries, Turn};
 pub use vocabulary::{

@@ -5,6 +5,7 @@
 //! it is written.
 
 mod content;
+mod loaded;
 mod pages;
 mod restore_left;
 mod restore_pages;
@@ -111,6 +112,7 @@ impl State {
             partition: self.partition_part(),
             run_length: self.catalogue.run_length,
             unit: self.catalogue.live.unit(),
+            has_cold: self.may_be_cold(),
             head_marks: Default::default(),
             accounts: self.catalogue.accounts.clone(),
             service_properties: self.catalogue.service_properties.clone(),

@@ -12,7 +12,7 @@ use crate::event::{Event, Fact};
 use crate::queues::Queue;
 use crate::shared::{HeadMarks, Waste};
 use crate::storage::{self, StorageFact};
-use crate::table::{CountUnit, Live, RunLength, Spread};
+use crate::table::{CountUnit, Live, Resident, RunLength, Spread, Table};
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp};
 
@@ -30,8 +30,6 @@ pub struct State {
     pub(crate) last_event_at: Hint<Timestamp>,
     /// How many messages have expired, for metrics.
     pub(crate) expired: Tally,
-    /// Whether any run was ever cold. Without one, a decision has one phase.
-    pub(crate) may_be_cold: Hint<bool>,
     /// What comes first in a snapshot that is being gathered.
     pub(crate) gathering: Hint<Option<SnapshotHead>>,
 }
@@ -43,6 +41,8 @@ pub(crate) struct SnapshotHead {
     pub(crate) partition: Vec<u8>,
     pub(crate) run_length: RunLength,
     pub(crate) unit: CountUnit,
+    /// Whether records of some messages are on pages alone.
+    pub(crate) has_cold: bool,
     /// The marks of the heads of storage queues and bus queues.
     pub(crate) head_marks: [HeadMarks; 2],
     pub(crate) accounts: Arc<Accounts>,
@@ -84,7 +84,6 @@ impl State {
             bus: bus::Queues::default(),
             last_event_at: Hint::new(Timestamp::ZERO),
             expired: Tally::default(),
-            may_be_cold: Hint::default(),
             gathering: Hint::default(),
         }
     }
@@ -253,11 +252,12 @@ impl State {
         self.catalogue.usage_of(account)
     }
 
-    /// The locations of the bodies that are still needed.
+    /// The locations of the bodies that are still needed. All records are in memory.
     pub fn bodies(&self) -> impl Iterator<Item = BodyLocation> + '_ {
         self.storage
             .values()
-            .flat_map(|entity| entity.backlog.table().read_entries(|it| it.record.body))
+            .flat_map(|entity| entity.backlog.table().entries())
+            .map(|entry| entry.record.body)
             .chain(self.bus.values().flat_map(BusQueue::bodies))
     }
 
@@ -285,11 +285,19 @@ impl State {
 
     /// Asserts that the counted bytes are those of the bodies that are still needed. Walks all of them: for tests.
     pub fn check_live_bytes(&self) {
-        let (mut walked, mut all) = (self.catalogue.live.apart(), Spread::default());
-        for body in self.bodies() {
-            walked.add(&mut all, body);
+        let (mut walked, mut of_sessions) = (self.catalogue.live.apart(), Spread::default());
+        let mut resident = Resident::default();
+        let stored = self.storage.values().map(|entity| entity.backlog.table());
+        let bus = self.bus.values().map(|queue| queue.backlog.table());
+        for run in stored.chain(bus).flat_map(Table::runs) {
+            run.count_again(&mut walked);
+            resident.add(run.resident());
+        }
+        for state in self.bus.session_states() {
+            walked.add(&mut of_sessions, state.body);
         }
         assert_eq!(self.catalogue.live, walked, "bytes that are still needed");
+        assert_eq!(self.resident(), resident, "records in memory");
     }
 
     /// How many subscriptions an entity of that name has: none, unless it is a topic.

@@ -27,8 +27,11 @@ pub(crate) enum Task {
     Retire(Retire),
     Ballast(MakeBallast),
     Read(Vec<Body>),
-    Load(Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>),
+    Load(Load),
 }
+
+/// A read that the log does not know.
+pub(crate) type Load = Box<dyn FnOnce(&dyn Storage) -> Box<dyn Any + Send> + Send>;
 
 /// The kind of a job, for drivers that run different kinds on different threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +61,8 @@ impl Job {
 
     /// Reads what the caller knows how to read. Its outcome is for the caller, and not for the log:
     /// [`JobOutcome::take_loaded`].
-    pub fn load<R: Any + Send>(read: impl FnOnce() -> R + Send + 'static) -> Self {
-        Self(Task::Load(Box::new(|| Box::new(read()))))
+    pub fn load<R: Any + Send>(read: impl FnOnce(&dyn Storage) -> R + Send + 'static) -> Self {
+        Self(Task::Load(Box::new(|storage| Box::new(read(storage)))))
     }
 
     /// The kind of this job.
@@ -100,7 +103,7 @@ impl Job {
             Task::Retire(retire) => Outcome::Retire(retire.run(storage)),
             Task::Ballast(ballast) => Outcome::Ballast(ballast.run(storage)),
             Task::Read(bodies) => Outcome::Read(bodies.iter().map(Body::read).collect()),
-            Task::Load(read) => Outcome::Load(Some(read())),
+            Task::Load(read) => Outcome::Load(Some(read(storage))),
         })
     }
 }

@@ -51,10 +51,10 @@ pub use log::{
 };
 pub use options::{BATCH_SIZE_BYTES_MAX, LogOptions};
 pub use pages::{
-    ManifestError, PageAppender, PageContent, PageDamage, PageError, PageFileDamage, PageNumber,
-    PageOptions, PagePlace, PageReader, PageStore, PageTable, PlannedSnapshot, ReadManifest,
-    ReadPage, Restored, SnapshotContent, SnapshotForm, TablePage, WriteManifest, WrittenManifest,
-    read_manifest, read_table, remove_pairs,
+    GroupReader, ManifestError, PageAppender, PageContent, PageDamage, PageError, PageFileDamage,
+    PageNumber, PageOptions, PagePlace, PageReader, PageStore, PageTable, PagesRead, PagesToRead,
+    PlannedSnapshot, ReadManifest, ReadPage, Restored, SnapshotContent, SnapshotForm, TablePage,
+    WriteManifest, WrittenManifest, read_manifest, read_table, remove_pairs,
 };
 pub use position::{BodyLocation, Epoch, LogId, LogPosition};
 pub use reader::body::{Body, BodyError};

@@ -68,6 +68,39 @@ pub(crate) fn open(
     Ok((partition, recovery))
 }
 
+/// A disk whose files cannot be opened.
+pub(crate) struct Unreadable<'a>(pub(crate) Disk<'a>);
+
+impl Storage for Unreadable<'_> {
+    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.0.create(name)
+    }
+
+    fn open(&self, _: &str) -> io::Result<Arc<dyn StorageFile>> {
+        Err(io::Error::other("the disk fails"))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.0.sync_dir()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.0.free_bytes()
+    }
+}
+
 /// The disk as the log sees it.
 pub(crate) struct Disk<'a>(pub(crate) &'a FaultyStorage);
 

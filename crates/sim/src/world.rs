@@ -23,7 +23,7 @@ use crate::checker::{Checker, Operation, Seen, Timekeeping, Turns, Violation, pr
 use crate::faults::{Crash, Faults, Strike};
 use crate::random::Stream;
 use crate::rare::{Rare, RareStates};
-use crate::seam::{self, Disk, altered};
+use crate::seam::{self, Disk, Unreadable, altered};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::workload::{Workload, create_queue};
@@ -403,6 +403,7 @@ impl World {
     fn decide(&mut self, replies: &mut Vec<(u64, Reply)>) -> Result<TurnEnd, Violation> {
         seam::taken(None);
         self.take_out_of_memory();
+        self.partition.check_cold_pages();
         let waited = self.waiting();
         let moment = self.moment();
         let mut noting = Noting {
@@ -497,7 +498,12 @@ impl World {
             return Ok(());
         };
         let kind = job.kind();
-        let outcome = seam::carry_out(job, &Disk(&self.storage));
+        let fails = self.fails_to_load(kind);
+        let disk = Disk(&self.storage);
+        let outcome = match fails {
+            true => seam::carry_out(job, &Unreadable(disk)),
+            false => seam::carry_out(job, &disk),
+        };
         let mut replies = Vec::new();
         let completed = self.partition.complete(outcome, &mut replies);
         self.pass(&mut replies);

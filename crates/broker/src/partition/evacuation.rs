@@ -18,8 +18,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use kew_engine::{
-    BodyCursor, BodyToMove, Command, Decision, FoundBodies, FoundBody, Holder, Incarnation,
-    LIVE_OVERHEAD_BYTES, Outcome, Timestamp, Tries, Turn,
+    BodyCursor, BodyToMove, Command, Decision, FoundBodies, FoundBody, Group, Holder,
+    LIVE_OVERHEAD_BYTES, Outcome, RunId, Timestamp, Tries, Turn,
 };
 use kew_log::{Body, BodyError, BootTime, Job, LogPosition};
 
@@ -54,6 +54,12 @@ const FAR_VICTIM_SHARE_PER_MILLE_MAX: u64 = 850;
 /// The same on a full disk, where the moved bodies take space that settlements may need.
 const FULL_VICTIM_SHARE_PER_MILLE_MAX: u64 = 125;
 
+/// How often records that cannot be read put a search off, before it ends.
+const FAILED_READS_MAX: u32 = 3;
+
+/// And for how long there is no other search of its segment then.
+const UNREAD_PAUSE_MS: u64 = 10_000;
+
 /// How long to wait when the process has no file descriptor for a read.
 const DESCRIPTOR_PAUSE_MS: u64 = 1000;
 
@@ -63,9 +69,15 @@ pub(super) struct Evacuation {
     victim: Option<Victim>,
     /// Segments with a body that cannot be read.
     unreadable: BTreeSet<LogPosition>,
+    /// Segments of which no search is begun before a time: records that it needs could not be read.
+    put_off: BTreeMap<LogPosition, BootTime>,
     /// The segments in which moved bodies were written.
     moved: BTreeMap<LogPosition, Moved>,
     job: Option<Job>,
+    /// The runs of the messages that the search has asked for, or whose bodies are on their way.
+    pins: BTreeSet<RunId>,
+    /// How often records could not be read that the search needs.
+    failed_reads: u32,
     /// The bodies that a job reads.
     reading: Option<Vec<FoundBody>>,
     /// The command that moves the bodies which were read, and the room that it needs.
@@ -151,16 +163,14 @@ impl Evacuation {
         pace.max(self.not_before)
     }
 
-    /// The entities of the messages whose bodies move next.
-    pub(super) fn entities(&self) -> impl Iterator<Item = Incarnation> {
-        let bodies = match &self.ready {
-            Some((Command::MoveBodies { bodies }, _)) => bodies.as_slice(),
-            Some(_) | None => &[],
-        };
-        bodies.iter().filter_map(|body| match &body.holder {
-            Holder::Message(at) => Some(at.entity),
-            Holder::Session { .. } => None,
-        })
+    /// Whether a run has messages whose bodies are looked for, or move next.
+    pub(super) fn is_pinned(&self, run: RunId) -> bool {
+        self.pins.contains(&run)
+    }
+
+    /// When a search can be begun that was put off.
+    pub(super) fn put_off_until(&self) -> Option<BootTime> {
+        self.put_off.values().min().copied()
     }
 
     fn is_under_way(&self) -> bool {
@@ -171,6 +181,7 @@ impl Evacuation {
     fn give_up(&mut self) {
         self.victim = None;
         self.ready = None;
+        self.pins.clear();
     }
 
     /// What the events of moves take beyond the live bytes of a segment.
@@ -199,6 +210,7 @@ impl<T> Partition<T> {
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.moved.retain(|first, _| known(first));
         evacuation.unreadable.retain(known);
+        (evacuation.put_off).retain(|first, until| known(first) && !until.has_passed(now));
         evacuation.excess_per_mille = excess_per_mille;
         let is_too_much = is_full || excess_per_mille > most_per_mille;
         if is_too_much && self.maintenance.evacuation.victim.is_none() {
@@ -230,6 +242,7 @@ impl<T> Partition<T> {
             let is_victim = seen.live_bytes > 0
                 && positions.end <= open_unit.start
                 && !evacuation.unreadable.contains(&first)
+                && !evacuation.put_off.contains_key(&first)
                 && self.is_worth_moving(seen, is_full);
             is_victim.then(|| (share_per_mille(seen), first, positions))
         });
@@ -293,14 +306,52 @@ impl<T> Partition<T> {
         };
         let positions = &victim.positions;
         let found = (self.state).bodies_in(positions, cursor, PIECE_STEPS, size_bytes_max);
-        self.read_found(now, found);
+        if found.bodies.is_empty() && !found.missing.is_empty() {
+            self.read_missing(now, cursor, &found);
+        } else {
+            self.read_found(now, found);
+        }
+    }
+
+    /// Asks for the records at which the search has stopped. It goes on there once they were read.
+    fn read_missing(&mut self, now: BootTime, from: BodyCursor, found: &FoundBodies) {
+        let put_off = self.loads.ask(&found.missing, now);
+        let evacuation = &mut self.maintenance.evacuation;
+        let pins = found.missing.groups.iter().map(Group::run);
+        evacuation.pins = pins.collect();
+        if let Some(victim) = &mut evacuation.victim {
+            // What was passed over is not looked at again.
+            victim.cursor = found.next.or(Some(from));
+        }
+        evacuation.step_at = Some(now.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
+        if found.next != Some(from) {
+            evacuation.failed_reads = 0;
+        }
+        evacuation.failed_reads += u32::from(put_off.is_some());
+        if evacuation.failed_reads > FAILED_READS_MAX {
+            // Meanwhile another segment can be emptied.
+            evacuation.failed_reads = 0;
+            if let Some(victim) = &evacuation.victim {
+                let until = now.plus_ms(UNREAD_PAUSE_MS);
+                evacuation.put_off.insert(victim.first, until);
+            }
+            evacuation.give_up();
+            self.maintenance.look_now(now);
+        }
     }
 
     fn read_found(&mut self, now: BootTime, found: FoundBodies) {
+        let state = &self.state;
         let evacuation = &mut self.maintenance.evacuation;
         if let Some(victim) = &mut evacuation.victim {
             victim.cursor = found.next;
         }
+        evacuation.failed_reads = 0;
+        let runs = found.bodies.iter().filter_map(|body| match &body.holder {
+            Holder::Message(at) => Some(state.run_of(*at)),
+            Holder::Session { .. } => None,
+        });
+        evacuation.pins = runs.collect();
         let (mut reading, mut bodies) = (Vec::new(), Vec::<Body>::new());
         for found in found.bodies {
             if let Some(body) = self.log.body(to_log(found.at)) {
@@ -320,6 +371,7 @@ impl<T> Partition<T> {
     fn end_search(&mut self, now: BootTime) {
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.step_at = Some(now);
+        evacuation.pins.clear();
         let Some(victim) = &mut evacuation.victim else {
             return;
         };

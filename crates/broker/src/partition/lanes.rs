@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kew_engine::bus::Receives;
-use kew_engine::{Class, Command, EntityName, Group, Missing, Touches, Tries};
+use kew_engine::{Class, Command, EntityName, Group, Missing, RunId, Touches, Tries};
 use kew_planted::{Bug, is_planted};
 
 use crate::Source;
@@ -57,6 +57,8 @@ struct Place {
     /// The lanes that it is in.
     lanes: Vec<Lane>,
     tries: u32,
+    /// The runs that it has asked for. What was read of them stays in memory.
+    pins: BTreeSet<RunId>,
 }
 
 /// What a command needs to be the first of.
@@ -71,7 +73,7 @@ enum Lane {
 }
 
 struct Keys {
-    /// The queues that it touches. What it needs of them stays in memory, also if it has no lanes.
+    /// The queues that it touches.
     queues: BTreeSet<EntityName>,
     /// Its lanes without those of writers.
     lanes: Vec<Lane>,
@@ -159,6 +161,8 @@ pub(super) struct Lanes<T> {
     ready: BTreeSet<u64>,
     /// Those that were tried too often.
     late: BTreeMap<u64, BTreeSet<EntityName>>,
+    /// How many commands have asked for a run and are not decided.
+    pins: BTreeMap<RunId, usize>,
     next: u64,
     /// How often a command was looked at.
     #[cfg(test)]
@@ -174,6 +178,7 @@ impl<T> Default for Lanes<T> {
             awaiting: HashMap::new(),
             ready: BTreeSet::new(),
             late: BTreeMap::new(),
+            pins: BTreeMap::new(),
             next: 0,
             #[cfg(test)]
             looks: 0,
@@ -221,11 +226,9 @@ impl<T> Lanes<T> {
         })
     }
 
-    /// The queues of those that wait.
-    pub(super) fn queues(&self) -> BTreeSet<&EntityName> {
-        let places = self.held.values();
-        let places = places.filter_map(|held| held.candidate.place.as_ref());
-        places.flat_map(|place| &place.keys.queues).collect()
+    /// Whether a command that is not decided has asked for a run.
+    pub(super) fn is_pinned(&self, run: RunId) -> bool {
+        self.pins.contains_key(&run)
     }
 
     /// The first command that can be decided.
@@ -292,6 +295,11 @@ impl<T> Lanes<T> {
             self.late.insert(id, place.keys.queues.clone());
             self.hold_writers_back(&mut place);
         }
+        for group in &missing.groups {
+            if place.pins.insert(group.run()) {
+                *self.pins.entry(group.run()).or_default() += 1;
+            }
+        }
         candidate.place = Some(place);
         for group in &missing.groups {
             self.awaiting.entry(*group).or_default().insert(id);
@@ -326,6 +334,7 @@ impl<T> Lanes<T> {
             keys,
             lanes,
             tries: 0,
+            pins: BTreeSet::new(),
         }
     }
 
@@ -374,7 +383,17 @@ impl<T> Lanes<T> {
 
     /// Ends the wait of a command, if it has waited. Returns its number.
     pub(super) fn leave(&mut self, candidate: &mut Candidate<T>) -> Option<u64> {
-        let Place { id, lanes, .. } = *candidate.place.take()?;
+        let Place {
+            id, lanes, pins, ..
+        } = *candidate.place.take()?;
+        for run in pins {
+            if let Some(count) = self.pins.get_mut(&run) {
+                *count -= 1;
+                if *count == 0 {
+                    self.pins.remove(&run);
+                }
+            }
+        }
         self.late.remove(&id);
         self.leave_lanes(id, lanes);
         if self.about_all.remove(&id) {

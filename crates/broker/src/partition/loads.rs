@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::Behind;
 use kew_engine::{
-    BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, Sealing, Turn,
+    BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, PageNumber, RunId,
+    Taken, Turn,
 };
-use kew_log::{BootTime, Job};
+use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead, Storage};
 
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::lanes::Candidate;
@@ -33,8 +34,10 @@ pub(super) struct Loads {
     /// What could not be read since the last turn. The next one knows the time.
     failed: Vec<Group>,
     now: BootTime,
-    /// The entities of what was read since the last turn: it stays in memory until the next one has used it.
-    read: BTreeSet<Incarnation>,
+    /// The runs of what was read since the last turn: it stays in memory until the next one has used it.
+    read: BTreeSet<RunId>,
+    /// The runs that due work of entities has asked for: what was read of them stays in memory until it is done.
+    due: BTreeMap<Incarnation, BTreeSet<RunId>>,
     pub(super) bodies: Bodies,
     pub(super) rests: Rests,
 }
@@ -42,7 +45,7 @@ pub(super) struct Loads {
 /// What a job has read.
 pub(super) enum Loaded {
     /// `None` what could not be.
-    Groups(Vec<(Group, Option<GroupRead>)>),
+    Groups(Vec<(Group, Option<GroupRead>)>, PagesRead),
     Bodies(ReadBodies),
 }
 
@@ -105,12 +108,18 @@ impl Loads {
         put_off
     }
 
-    /// The entities whose records stay in memory, because they were read for a decision or will be.
-    fn entities(&self) -> impl Iterator<Item = Incarnation> {
-        let groups = self.asked.iter().chain(&self.under_way);
-        groups
-            .map(|group| group.entity)
-            .chain(self.read.iter().copied())
+    /// Whether records of a run stay in memory, because they were read for a decision or will be.
+    fn is_pinned(&self, run: RunId) -> bool {
+        let (entity, _) = run;
+        let is_asked = |groups: &BTreeSet<Group>| {
+            let mut from = groups.range(Group::first_of(run)..);
+            from.next().is_some_and(|group| group.run() == run)
+        };
+        let due = self.due.get(&entity);
+        self.read.contains(&run)
+            || due.is_some_and(|due| due.contains(&run))
+            || is_asked(&self.asked)
+            || is_asked(&self.under_way)
     }
 
     /// Ends a turn, which has used what was read.
@@ -121,7 +130,14 @@ impl Loads {
     /// Asks for what a tick misses. Until it is read, the tick has let these entities rest.
     pub(super) fn note_ticked(&mut self, missing: &Missing, now: BootTime) {
         self.ask(missing, now);
+        let needs_more: BTreeSet<Incarnation> = missing.groups.iter().map(|it| it.entity).collect();
+        let rests = &self.rests;
+        (self.due).retain(|entity, _| needs_more.contains(entity) || rests.is_reading(*entity));
         for group in &missing.groups {
+            self.due
+                .entry(group.entity)
+                .or_default()
+                .insert(group.run());
             let until = self.failing.get(group).copied();
             let until = until.unwrap_or(BootTime::NEVER);
             self.rests.await_read(group.entity, until);
@@ -222,7 +238,10 @@ impl<T> Partition<T> {
         }
         let groups = to_read.iter().map(GroupToRead::group);
         self.loads.under_way.extend(groups);
-        Some(Job::load(move || Loaded::Groups(read_groups(to_read))))
+        let pages = to_read.iter().map(|it| page_to_log(it.page()));
+        let pages = self.log.read_pages(pages);
+        let read = move |storage: &dyn Storage| read_groups(storage, pages, to_read);
+        Some(Job::load(read))
     }
 
     fn next_body_load(&mut self) -> Option<Job> {
@@ -230,7 +249,7 @@ impl<T> Partition<T> {
         let find = |body| self.log.body(to_log(body));
         let to_read = self.loads.bodies.next(find, is_reading);
         let is_empty = to_read.is_empty();
-        let read = move || Loaded::Bodies(bodies::read(to_read));
+        let read = move |_: &dyn Storage| Loaded::Bodies(bodies::read(to_read));
         (!is_empty).then(|| Job::load(read))
     }
 
@@ -241,11 +260,12 @@ impl<T> Partition<T> {
                 let ended = self.loads.bodies.take(read);
                 self.note_bodies(ended, replies);
             }
-            Loaded::Groups(read) => {
+            Loaded::Groups(read, pages) => {
+                self.log.end_read(pages);
                 for (group, read) in read {
                     self.loads.under_way.remove(&group);
                     match read {
-                        Some(read) => self.take_group(group, read),
+                        Some(read) => self.take_group(group, read, replies),
                         None => self.put_off(group, replies),
                     }
                 }
@@ -253,12 +273,19 @@ impl<T> Partition<T> {
         }
     }
 
-    fn take_group(&mut self, group: Group, read: GroupRead) {
-        self.loads.read.insert(group.entity);
-        // If its run is on another page by now, the command that needs it asks again.
-        self.state.take_read(read);
-        self.lanes.note_read(group);
-        self.loads.rests.end_read(group.entity, &mut self.state);
+    fn take_group(&mut self, group: Group, read: GroupRead, replies: &mut Vec<(T, Reply)>) {
+        match self.state.take_read(read) {
+            // If its run is on another page by now, the command that needs it asks again.
+            Taken::InMemory | Taken::Replaced => {
+                self.loads.read.insert(group.run());
+                self.lanes.note_read(group);
+                self.loads.rests.end_read(group.entity, &mut self.state);
+            }
+            Taken::Damaged => {
+                tracing::error!(?group, "a page lacks messages that it should have");
+                self.put_off(group, replies);
+            }
+        }
     }
 
     fn put_off(&mut self, group: Group, replies: &mut Vec<(T, Reply)>) {
@@ -311,31 +338,65 @@ impl<T> Partition<T> {
         self.lanes.tries()
     }
 
-    /// Takes records of messages out of memory: `choose` says what becomes of each run of an entity. What decisions
-    /// wait for stays. Nothing in the product does so yet: see [`State::seal`](kew_engine::State::seal).
-    pub fn seal(&mut self, mut choose: impl FnMut(Incarnation) -> Sealing) {
-        let queues = self.lanes.queues().into_iter();
-        let kept: BTreeSet<Incarnation> = queues
-            .flat_map(|queue| self.state.incarnations_of(queue))
-            .chain(self.loads.entities())
-            .chain(self.maintenance.evacuation.entities())
-            .collect();
-        self.state.seal(|entity| match kept.contains(&entity) {
-            true => Sealing::Stay,
-            false => choose(entity),
+    /// Asserts that the newest snapshot names the page of each cold run: nothing else has its records. Walks over all
+    /// runs: for tests.
+    pub fn check_cold_pages(&self) {
+        let is_named = |page| self.log.names_page(page_to_log(page));
+        let mut pages = self.state.cold_pages();
+        assert!(pages.all(is_named), "a cold run's page is named");
+    }
+
+    /// Takes records out of memory, of each run that has a page and whose entity is chosen: for tests. What decisions wait
+    /// for stays.
+    pub fn evict_if(&mut self, mut is_chosen: impl FnMut(Incarnation) -> bool) {
+        if self.log.is_snapshotting() {
+            return;
+        }
+        let (log, lanes, loads) = (&self.log, &self.lanes, &self.loads);
+        let evacuation = &self.maintenance.evacuation;
+        let is_pinned =
+            |run| lanes.is_pinned(run) || loads.is_pinned(run) || evacuation.is_pinned(run);
+        self.state.evict_if(|run, page| {
+            log.names_page(page_to_log(page)) && !is_pinned(run) && is_chosen(run.0)
         });
     }
 }
 
-fn read_groups(groups: Vec<GroupToRead>) -> Vec<(Group, Option<GroupRead>)> {
-    let groups = groups.into_iter();
-    let read = groups.map(|to_read| {
-        let group = to_read.group();
-        let read = to_read.read();
-        if let Err(error) = &read {
-            tracing::error!(%error, "messages cannot be read: commands that need them are to be tried again");
-        }
-        (group, read.ok())
+fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
+    kew_log::PageNumber::new(page.as_u64())
+}
+
+fn read_groups(storage: &dyn Storage, pages: PagesToRead, groups: Vec<GroupToRead>) -> Loaded {
+    let (read, pages) = pages.read(storage, |reader| {
+        let read = |to_read: GroupToRead| (to_read.group(), read_group(reader, &to_read));
+        groups.into_iter().map(read).collect()
     });
-    read.collect()
+    for damage in pages.damage() {
+        let (file, offset, what) = (&damage.file, damage.offset, &damage.what);
+        tracing::warn!(file, offset, what, "a copy of a page is damaged");
+    }
+    Loaded::Groups(read, pages)
+}
+
+fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Option<GroupRead> {
+    let page = page_to_log(to_read.page());
+    let mut group = |index| reader.group(page, index);
+    let [of, messages] = to_read.groups();
+    match group(of).and_then(|of| Ok((of, group(messages)?))) {
+        Ok((of, messages)) => {
+            let decoded = to_read.decode(&of, &messages);
+            if let Err(error) = &decoded {
+                tracing::error!(%error, "a page is not one of messages");
+            }
+            decoded.ok()
+        }
+        Err(PageError::Io(error)) => {
+            tracing::warn!(%error, "messages cannot be read: commands that need them are to be tried again");
+            None
+        }
+        Err(error @ (PageError::Damaged(_) | PageError::Newer { .. })) => {
+            tracing::error!(%error, "messages cannot be read");
+            None
+        }
+    }
 }

@@ -137,6 +137,10 @@ impl<T> Partition<T> {
         if is_freeing || is_evacuating || is_tidying || !is_idle {
             self.maintenance.look_soon(now);
         }
+        if let Some(at) = self.maintenance.evacuation.put_off_until() {
+            let look_at = self.maintenance.look_at;
+            self.maintenance.look_at = Some(look_at.map_or(at, |before| before.min(at)));
+        }
     }
 
     fn look_at_segments(&mut self) -> Look {

@@ -31,6 +31,11 @@ impl Rests {
         !self.reading.is_empty()
     }
 
+    /// Whether this entity does.
+    pub(super) fn is_reading(&self, entity: Incarnation) -> bool {
+        self.reading.contains_key(&entity)
+    }
+
     /// Whether an entity rests for the sake of a late command.
     pub(super) fn is_any_late(&self) -> bool {
         !self.late.is_empty()

@@ -53,6 +53,18 @@ impl SnapshotContent for Content {
         }
     }
 
+    fn needs_pages(&self) -> bool {
+        match self {
+            Self::Shared(snapshot) => snapshot.has_cold(),
+            Self::Whole(_) => false,
+            Self::Paged(_) => true,
+        }
+    }
+
+    fn can_make(&self, index: usize) -> bool {
+        self.paged().is_some_and(|pages| pages.can_encode(index))
+    }
+
     fn put_part(&self, index: usize, out: &mut Vec<u8>) {
         match self {
             Self::Shared(_) => panic!("a part is asked for before its plan was made"),

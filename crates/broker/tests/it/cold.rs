@@ -2,8 +2,8 @@
 
 use kew_broker::{Answered, Rejection, Reply, Rotation, Source};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
-use kew_engine::{Command, EntityName, Outcome, Sealing};
-use kew_log::{Job, JobKind};
+use kew_engine::{Command, EntityName, Outcome};
+use kew_log::{Fault, Job, JobKind, Repeat};
 
 use crate::partition::Driver;
 use crate::support::{delete, moment, next_wake, peek, queue, receive, send};
@@ -29,12 +29,17 @@ fn of_other_queue() -> Command {
 }
 
 impl Waiting {
-    fn with(sealing: Sealing) -> Self {
+    fn new() -> Self {
+        let mut w = Self::with_records();
+        w.evict();
+        w
+    }
+
+    fn with_records() -> Self {
         let mut driver = Driver::new();
         for body in ["a", "b", "c", "d", "e"] {
             driver.ask(send(body)).unwrap();
         }
-        driver.partition.seal(|_| sealing);
         Self {
             driver,
             commands: Rotation::default(),
@@ -42,6 +47,13 @@ impl Waiting {
             answers: Vec::new(),
             next: 0,
         }
+    }
+
+    /// Writes a snapshot, and takes what its pages have out of memory.
+    fn evict(&mut self) {
+        self.driver.partition.snapshot();
+        self.driver.jobs(&mut self.answers);
+        self.driver.partition.evict_if(|_| true);
     }
 
     /// Submits a command, and decides what can be decided. Returns its ticket.
@@ -80,6 +92,19 @@ impl Waiting {
         self.turn();
     }
 
+    /// Carries out the reads on a disk that fails, and decides what can be decided then.
+    fn fail_to_read(&mut self) {
+        for job in std::mem::take(&mut self.loads) {
+            let storage = &self.driver.storage;
+            storage.fail_after(0, Fault::Eio, Repeat::Sticky);
+            let outcome = job.run(storage);
+            storage.clear_faults();
+            let partition = &mut self.driver.partition;
+            partition.complete(outcome, &mut self.answers).unwrap();
+        }
+        self.turn();
+    }
+
     /// The tickets of the answers since the last call, in order.
     fn answered(&mut self) -> Vec<u32> {
         self.answers.drain(..).map(|(ticket, _)| ticket).collect()
@@ -88,7 +113,7 @@ impl Waiting {
 
 #[test]
 fn writers_of_a_queue_wait_behind_one_that_waits_and_readers_pass() {
-    let mut w = Waiting::with(Sealing::Write);
+    let mut w = Waiting::new();
     let first = w.ask(1, receive(1));
     assert_eq!(w.loads.len(), 1);
     let second = w.ask(2, send("f"));
@@ -107,7 +132,7 @@ fn writers_of_a_queue_wait_behind_one_that_waits_and_readers_pass() {
 
 #[test]
 fn a_reader_that_waits_holds_back_its_own_source_alone() {
-    let mut w = Waiting::with(Sealing::Write);
+    let mut w = Waiting::new();
     let reader = w.ask(1, peek());
     let other = w.ask(2, send("f"));
     assert_eq!(w.answered(), [other]);
@@ -122,7 +147,7 @@ fn a_reader_that_waits_holds_back_its_own_source_alone() {
 
 #[test]
 fn what_several_commands_miss_is_read_once() {
-    let mut w = Waiting::with(Sealing::Write);
+    let mut w = Waiting::new();
     let first = w.ask(1, receive(1));
     let second = w.ask(2, receive(1));
     let third = w.ask(3, peek());
@@ -135,10 +160,10 @@ fn what_several_commands_miss_is_read_once() {
 
 #[test]
 fn a_read_that_fails_refuses_those_that_need_it_and_the_next_one_tries_again() {
-    let mut w = Waiting::with(Sealing::WriteFailing);
+    let mut w = Waiting::new();
     let first = w.ask(1, receive(1));
     let second = w.ask(2, send("f"));
-    w.read();
+    w.fail_to_read();
     let answers: Vec<_> = w.answers.drain(..).collect();
     let [(ticket, Err(Rejection::ReadFailed)), (sent, Ok(_))] = answers.as_slice() else {
         panic!("{answers:?}");
@@ -167,7 +192,7 @@ fn a_read_that_fails_refuses_those_that_need_it_and_the_next_one_tries_again() {
 
 #[test]
 fn a_stop_rejects_what_waits() {
-    let mut w = Waiting::with(Sealing::Write);
+    let mut w = Waiting::new();
     let first = w.ask(1, receive(1));
     let second = w.ask(2, send("f"));
     w.driver.partition.reject_waiting(&mut w.answers);
@@ -181,7 +206,7 @@ fn a_stop_rejects_what_waits() {
 /// What is due waits for its read, and the partition does not ask for turns meanwhile.
 #[test]
 fn due_work_waits_for_its_read() {
-    let mut w = Waiting::with(Sealing::Stay);
+    let mut w = Waiting::with_records();
     let short = Command::Storage(StorageCommand::Send {
         queue: queue(),
         body: "short".into(),
@@ -190,7 +215,7 @@ fn due_work_waits_for_its_read() {
         visibility_timeout: kew_engine::VisibilityTimeout::ZERO,
     });
     w.ask(1, short);
-    w.driver.partition.seal(|_| Sealing::Write);
+    w.evict();
     w.driver.now = w.driver.now.plus_seconds(1000);
     w.turn();
     w.turn();
@@ -223,15 +248,9 @@ fn short(queue: EntityName, seconds: u32) -> Command {
 /// An entity whose due work waits for a read lets the deadlines of others be.
 #[test]
 fn due_work_of_others_does_not_wait_with_one_that_waits_for_a_read() {
-    let mut w = Waiting::with(Sealing::Stay);
+    let mut w = Waiting::with_records();
     w.ask(1, short(queue(), 5));
-    let own = w.driver.partition.state().incarnations_of(&queue());
-    w.driver
-        .partition
-        .seal(|entity| match own.contains(&entity) {
-            true => Sealing::Write,
-            false => Sealing::Stay,
-        });
+    w.evict();
     w.ask(1, of_other_queue());
     w.ask(1, short(named("other"), 20));
     w.driver.now = w.driver.now.plus_seconds(10);
@@ -252,12 +271,12 @@ fn due_work_of_others_does_not_wait_with_one_that_waits_for_a_read() {
 /// Due work whose read has failed is tried again by itself, after a pause.
 #[test]
 fn due_work_tries_a_read_again_that_has_failed() {
-    let mut w = Waiting::with(Sealing::Stay);
+    let mut w = Waiting::with_records();
     w.ask(1, short(queue(), 5));
-    w.driver.partition.seal(|_| Sealing::WriteFailing);
+    w.evict();
     w.driver.now = w.driver.now.plus_seconds(1000);
     w.turn();
-    w.read();
+    w.fail_to_read();
     w.turn();
     assert_eq!(w.loads.len(), 0, "not at once");
     assert_eq!(w.driver.partition.state().counts().1, 6);
@@ -278,7 +297,7 @@ fn due_work_tries_a_read_again_that_has_failed() {
 /// What a command of no numbered source has read is not taken out of memory before it was decided.
 #[test]
 fn what_a_reader_without_lanes_needs_stays_in_memory() {
-    let mut w = Waiting::with(Sealing::Write);
+    let mut w = Waiting::new();
     let reader = w.ask(0, peek());
     assert_eq!(w.answered(), []);
     for job in std::mem::take(&mut w.loads) {
@@ -286,8 +305,99 @@ fn what_a_reader_without_lanes_needs_stays_in_memory() {
         let partition = &mut w.driver.partition;
         partition.complete(outcome, &mut w.answers).unwrap();
     }
-    w.driver.partition.seal(|_| Sealing::Forget);
+    w.driver.partition.evict_if(|_| true);
     w.turn();
     assert_eq!(w.answered(), [reader]);
     assert_eq!(w.loads.len(), 0);
+}
+
+/// Damages everything in the files of pages but their headers.
+fn damage_pages(w: &Waiting) {
+    let storage = &w.driver.storage;
+    for (name, size_bytes) in storage.files() {
+        if name.starts_with("pages-") {
+            (4096..size_bytes)
+                .step_by(16)
+                .for_each(|at| storage.flip(&name, at, 1));
+        }
+    }
+}
+
+/// Both copies of a page are damaged: the command fails, tries again after a pause, and holds nobody back.
+#[test]
+fn a_damaged_page_fails_those_that_need_it_and_no_others() {
+    let mut w = Waiting::new();
+    damage_pages(&w);
+    for _ in 0..3 {
+        w.ask(1, receive(1));
+        assert_eq!(w.loads.len(), 1);
+        w.read();
+        let answers: Vec<_> = w.answers.drain(..).collect();
+        let [(_, Err(Rejection::ReadFailed))] = answers.as_slice() else {
+            panic!("{answers:?}");
+        };
+        let other = w.ask(2, send("f"));
+        assert_eq!(w.answered(), [other]);
+        w.driver.now = w.driver.now.plus_ms(1000);
+    }
+    // A snapshot names the page where it lies.
+    w.driver.partition.snapshot();
+    w.turn();
+    let log = w.driver.partition.log();
+    assert!(log.snapshot_error().is_none() && !log.is_snapshotting());
+}
+
+fn receive_from(queue: EntityName) -> Command {
+    Command::Storage(StorageCommand::Receive {
+        queue,
+        count: 32,
+        visibility_timeout: kew_engine::VisibilityTimeout::from_seconds(30).unwrap(),
+    })
+}
+
+/// On a full disk, snapshots are written without pages, unless a run is on pages alone.
+#[test]
+fn what_is_on_pages_alone_stays_on_a_full_disk() {
+    let mut driver = Driver::new();
+    driver.ask(of_other_queue()).unwrap();
+    for _ in 0..9 {
+        driver.ask(short(named("other"), 1_000_000)).unwrap();
+    }
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
+    driver.partition.evict_if(|_| true);
+    let cold_runs = |driver: &Driver| driver.partition.state().resident().cold_runs;
+    assert_eq!(cold_runs(&driver), 3);
+    let used_bytes = driver.storage.used_bytes();
+    driver
+        .storage
+        .set_capacity_bytes(Some(used_bytes + 512 * 1024));
+    let body = "x".repeat(3000);
+    while driver.ask(send(body.clone())).is_ok() {}
+    assert!(driver.partition.log().is_draining());
+    let mut snapshots = 0;
+    for _ in 0..20 {
+        let Ok(Answered { outcome, .. }) = driver.ask(receive(4)) else {
+            panic!("messages can be received");
+        };
+        let Outcome::Storage(StorageOutcome::Received(messages)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        for message in messages {
+            driver.ask(delete(&message)).unwrap();
+        }
+        let before = driver.partition.log().last_snapshot();
+        let was_draining = driver.partition.log().is_draining();
+        driver.partition.snapshot();
+        driver.jobs(&mut Vec::new());
+        let log = driver.partition.log();
+        assert!(!log.is_last_snapshot_whole());
+        snapshots += u32::from(was_draining && log.last_snapshot() > before);
+    }
+    assert!(snapshots > 3, "{snapshots}");
+    assert_eq!(cold_runs(&driver), 3);
+    let Ok(Answered { outcome, .. }) = driver.ask(receive_from(named("other"))) else {
+        panic!("they are there");
+    };
+    assert_eq!(outcome.bodies().len(), 9);
 }

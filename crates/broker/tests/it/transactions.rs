@@ -162,11 +162,15 @@ fn on_a_full_disk_a_transaction_that_frees_messages_is_let_through() {
     let (storage, _) = prepared();
     let mut driver = Driver::on(storage);
     driver.storage.set_capacity_bytes(Some(1600 * 1024));
-    driver.fill_up(|driver| {
+    let fill = |driver: &mut Driver| {
         let sent = std::iter::repeat_with(|| driver.send_orders(2000));
         sent.take_while(Result::is_ok).count()
-    });
+    };
+    driver.fill_up(fill);
     let locks = driver.locks(16);
+    // A snapshot that the locks have made due may have made room.
+    driver.fill_up(fill);
+    assert!(driver.partition.log().is_draining());
     let held = driver.counts();
     let with_send = vec![settled(locks[0], Disposition::Complete), sent(10)];
     assert_eq!(driver.transact(with_send).unwrap_err(), Rejection::Full);

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use crate::bus::BusQueue;
 use crate::moves::{EVENTS_SIZE_BYTES, Holder, moved_size_bytes};
 use crate::state::State;
-use crate::table::{Entry, Live, Table};
+use crate::table::{Entry, Live, Missing, Table};
 use crate::vocabulary::{BodyLocation, Incarnation, Place, SequenceNumber};
 
 /// The most bytes that an event has of a move, without texts and without changes to properties: the place, the message
@@ -69,6 +69,8 @@ pub struct FoundBodies {
     pub bodies: Vec<FoundBody>,
     /// Where to continue. `None` after the last entity.
     pub next: Option<BodyCursor>,
+    /// The messages there whose records are to be read first, of one run.
+    pub missing: Missing,
 }
 
 /// What a part of a search may take, and what it has found.
@@ -78,6 +80,7 @@ struct Search<'a> {
     steps_left: u32,
     size_bytes_left: u64,
     found: Vec<FoundBody>,
+    missing: Missing,
 }
 
 impl Search<'_> {
@@ -105,6 +108,7 @@ impl Search<'_> {
         FoundBodies {
             bodies: self.found,
             next,
+            missing: self.missing,
         }
     }
 }
@@ -118,7 +122,8 @@ impl State {
     /// Finds bodies whose records lie in a range of whole units, from a cursor on.
     ///
     /// A step looks at an entity, a run, a message or a session; there must be more than three. It ends when the steps
-    /// are used up or so many bytes of a batch were found, which the last message may exceed.
+    /// are used up or so many bytes of a batch were found, which the last message may exceed; or at a message whose record is
+    /// not in memory.
     pub fn bodies_in(
         &self,
         positions: &Range<u64>,
@@ -132,6 +137,7 @@ impl State {
             steps_left: steps_max,
             size_bytes_left: size_bytes_max.saturating_sub(EVENTS_SIZE_BYTES).max(1),
             found: Vec::new(),
+            missing: Missing::default(),
         };
         let mut cursor = Some(from);
         while let Some(at) = cursor
@@ -212,12 +218,16 @@ fn search_table(
         if !run.spread().is_in(search.live.unit(), search.positions) {
             continue;
         }
-        // It reads the pages of cold runs, which only tests and the simulation have.
-        let whole = run.whole();
-        for entry in whole.entries_from(first) {
+        for (number, entry) in run.seen_from(first) {
             if !search.step() {
-                return ControlFlow::Break(Next::Messages(entry.number));
+                return ControlFlow::Break(Next::Messages(number));
             }
+            let Some(entry) = entry else {
+                for (number, _) in run.seen_from(number) {
+                    table.ask(entity, number, &mut search.missing);
+                }
+                return ControlFlow::Break(Next::Messages(number));
+            };
             let holder = Holder::Message(Place {
                 entity,
                 number: entry.number,

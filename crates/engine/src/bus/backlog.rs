@@ -276,13 +276,13 @@ impl Backlog {
         self.table().entries().map(Message::from)
     }
 
-    /// The bodies of the messages of runs with bodies in these units of positions. Reads pages: not for decisions.
+    /// The bodies of the messages of runs with bodies in these units of positions, of those whose records are in memory.
     pub(crate) fn bodies_near(
         &self,
         units: RangeInclusive<u32>,
     ) -> impl Iterator<Item = (SequenceNumber, Vec<BodyLocation>)> {
         let bodies = |entry: Entry<'_>| (entry.number, entry.bodies().collect());
-        self.table().read_near(units, bodies)
+        self.table().here_near(units).map(bodies)
     }
 }
 

@@ -109,7 +109,7 @@ impl BusQueue {
     /// The locations of the bodies that are still needed.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyLocation> {
         let bodies = |entry: Entry<'_>| entry.bodies().collect::<Vec<_>>();
-        let messages = self.backlog.table().read_entries(bodies).flatten();
+        let messages = self.backlog.table().entries().flat_map(bodies);
         let sessions = self.backlog.sessions.iter();
         messages.chain(sessions.filter_map(|(_, session)| session.state))
     }

@@ -96,7 +96,7 @@ pub(crate) fn put_ids(out: &mut Vec<u8>, incarnation: Incarnation, blocks: &[IdB
 /// Puts the part with the sources of the dead letters in these runs.
 pub(crate) fn put_sources(out: &mut Vec<u8>, incarnation: Incarnation, runs: &[Arc<Run>]) {
     put_head(out, kind::DEAD_LETTER_SOURCES, incarnation);
-    for run in runs.iter().map(|run| run.whole()) {
+    for run in runs {
         for message in run.entries().map(Message::from) {
             if let Some(source) = message.source() {
                 put_varint(out, message.number().as_u64());

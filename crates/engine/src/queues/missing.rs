@@ -1,8 +1,8 @@
 //! What of the queues is in memory.
 
 use super::{Backlog, Profile, Queue, Queues};
-use crate::table::{Group, GroupRead, GroupToRead, Missing, Sealing, Seen};
-use crate::vocabulary::{Incarnation, Place, SequenceNumber};
+use crate::table::{Group, GroupRead, GroupToRead, Live, Missing, RunId, Seen, Taken};
+use crate::vocabulary::{Incarnation, PageNumber, Place, SequenceNumber};
 
 /// A walk over messages that a decision is going to take, as far as they are in memory.
 ///
@@ -87,19 +87,31 @@ impl<Q: Queue> Queues<Q> {
         queue.backlog().table().to_read(group)
     }
 
-    /// Takes records that were read. Returns false if they are on another page by now, or on none.
-    pub(crate) fn take_read(&mut self, read: GroupRead) -> bool {
-        let queue = self.get_mut(&read.group.entity);
-        queue.is_some_and(|queue| queue.backlog_mut().table_mut().take_read(read))
+    /// Takes records that were read.
+    pub(crate) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
+        let queue = self.get_physical(&read.entity());
+        let Some(queue) = queue else {
+            return Taken::Replaced;
+        };
+        queue.backlog_mut().table_mut().take_read(read, live)
     }
 
-    /// Takes records out of memory: what becomes of each run is for the caller to say.
-    pub(crate) fn seal(&mut self, mut choose: impl FnMut(Incarnation) -> Sealing) {
+    /// Takes records out of memory, of each run that has them on a page and of which `is_evicted` says so.
+    pub(crate) fn evict_if(
+        &mut self,
+        live: &mut Live,
+        is_evicted: &mut impl FnMut(RunId, PageNumber) -> bool,
+    ) {
         let all: Vec<Incarnation> = self.keys().copied().collect();
-        for incarnation in all {
-            if let Some(queue) = self.get_mut(&incarnation) {
-                let table = queue.backlog_mut().table_mut();
-                table.seal(0..=u64::MAX, || choose(incarnation));
+        for entity in all {
+            let Some(queue) = self.get_physical(&entity) else {
+                continue;
+            };
+            let table = queue.backlog_mut().table_mut();
+            let mut evicted: Vec<(u64, PageNumber)> = table.evictable().collect();
+            evicted.retain(|(run, page)| is_evicted((entity, *run), *page));
+            for (run, _) in evicted {
+                table.evict(run, live);
             }
         }
     }

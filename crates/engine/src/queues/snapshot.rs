@@ -48,7 +48,7 @@ pub(crate) fn put_messages<P: Profile>(
     has_session: impl Fn(u32) -> bool,
 ) {
     put_head(out, P::MESSAGES_PART, incarnation);
-    for run in runs.iter().map(|run| run.whole()) {
+    for run in runs {
         for entry in run.entries() {
             let session = Some(entry.record.session).filter(|session| has_session(*session));
             put_varint(out, entry.number.as_u64());

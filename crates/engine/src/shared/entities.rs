@@ -2,7 +2,8 @@
 //!
 //! A snapshot is the state at one position, and thousands of entities are too many for one step. So they are
 //! gathered in steps, in order, and an entity that is about to change is gathered first. All changes come through
-//! [`Entities::get_mut`], [`Entities::insert`] and [`Entities::remove`], so none can be missed.
+//! [`Entities::get_mut`], [`Entities::insert`] and [`Entities::remove`], so none can be missed. What is read into memory,
+//! or taken out of it, is no change: [`Entities::get_physical`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -92,6 +93,11 @@ impl<E: Share> Entities<E> {
     /// An entity, to change it.
     pub(crate) fn get_mut(&mut self, incarnation: &Incarnation) -> Option<&mut E> {
         self.change(*incarnation);
+        self.all.get_mut(incarnation)
+    }
+
+    /// An entity, to change what of it lies in memory and not what it is: nothing has to be gathered first, and marks stay.
+    pub(crate) fn get_physical(&mut self, incarnation: &Incarnation) -> Option<&mut E> {
         self.all.get_mut(incarnation)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::{Mark, Marked, own_marked};
+use super::{Mark, Marked, own, own_marked};
 use crate::vocabulary::Hint;
 
 /// How many numbers share a chunk at most, as a power of two: so many references are copied with a chunk, and
@@ -109,6 +109,14 @@ impl<T: Clone> SharedMap<T> {
         let chunk = self.chunks.get_mut(&(number >> self.bits))?;
         let index = find(chunk, number).ok()?;
         let chunk = own_marked(chunk, &mut self.copied, |it| it.len() as u64);
+        chunk.get_mut(index).map(|(_, it)| it)
+    }
+
+    /// A value, to change how it lies in memory and not what a page says of it: the chunk keeps its mark.
+    pub(crate) fn get_physical(&mut self, number: u64) -> Option<&mut T> {
+        let chunk = self.chunks.get_mut(&(number >> self.bits))?;
+        let index = find(chunk, number).ok()?;
+        let chunk = own(chunk, &mut self.copied, |it| it.len() as u64).physical();
         chunk.get_mut(index).map(|(_, it)| it)
     }
 
@@ -260,6 +268,20 @@ mod tests {
         gone.for_each(|number| assert!(map.remove(number).is_some()));
         let room: usize = map.chunks.values().map(|chunk| chunk.capacity()).sum();
         assert!(room <= 4 * map.len(), "{room} for {}", map.len());
+    }
+
+    #[test]
+    fn what_changes_in_memory_alone_keeps_the_mark() {
+        let mut map = SharedMap::new(4);
+        map.get_or_insert_with(5, || 0_u8);
+        let page = crate::vocabulary::PageNumber::new(7);
+        map.mark_of(5).unwrap().set(page);
+        let shared = map.share();
+        *map.get_physical(5).unwrap() = 1;
+        assert_eq!(map.mark_of(5).unwrap().get(), Some(page));
+        assert_eq!((flat(&shared), map.take_copied()), (vec![(5, 0)], 1));
+        map.get_mut(5);
+        assert_eq!(map.mark_of(5).unwrap().get(), None);
     }
 
     #[test]

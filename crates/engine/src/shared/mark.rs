@@ -100,6 +100,11 @@ impl<T> Deref for Marked<T> {
 }
 
 impl<T> Marked<T> {
+    /// The value, to change how it lies in memory and not what it says: the mark stays.
+    pub(super) fn physical(&mut self) -> &mut T {
+        &mut self.value
+    }
+
     pub(crate) fn mark(&self) -> &Mark {
         &self.mark
     }

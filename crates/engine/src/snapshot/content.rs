@@ -40,8 +40,13 @@ impl Snapshot {
         }
     }
 
+    /// Whether records of some messages are on pages alone: then it can only be written with pages.
+    pub fn has_cold(&self) -> bool {
+        self.head.has_cold
+    }
+
     /// Plans the parts, in the order in which they must be restored. Takes a step for each run and each small
-    /// part.
+    /// part. All records are in memory.
     pub fn plan(self) -> SnapshotParts {
         let at_least = RUNS_PER_PART * self.head.run_length.as_u64();
         let mut parts: Vec<Part> = self.head.encode().into_iter().map(Part::Encoded).collect();
@@ -84,7 +89,7 @@ fn plan_bus_queue(queue: SharedBusQueue, at_least: u64, parts: &mut Vec<Part>) {
     parts.extend(blocks.map(|blocks| Part::Ids(incarnation, blocks)));
     plan_messages(&queue, at_least, Messages::Bus(numbers), parts);
     let sources = message_groups(&queue.runs, at_least).into_iter();
-    let sources = sources.filter(|runs| runs.iter().any(|run| run.whole().has_sources()));
+    let sources = sources.filter(|runs| runs.iter().any(|run| run.has_sources()));
     parts.extend(sources.map(|runs| Part::Sources(incarnation, runs)));
 }
 

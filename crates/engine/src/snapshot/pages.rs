@@ -54,7 +54,7 @@ enum Piece {
     Sessions(Incarnation, SessionChunk),
     Ids(Incarnation, IdBlock),
     Directory(Incarnation, Arc<Chunk<Arc<Run>>>),
-    /// A run of the directory before it. Its place is that of one with more messages than fit there.
+    /// A run of the directory before it, which says that it has a page.
     Run(Incarnation, Arc<Run>),
 }
 
@@ -174,6 +174,12 @@ impl SnapshotPages {
                 RecordsAt::Directory | RecordsAt::NewPage => None,
             },
         }
+    }
+
+    /// Whether a piece can be encoded: a cold run's records are not in memory.
+    pub fn can_encode(&self, index: usize) -> bool {
+        let piece = self.pieces.get(index);
+        !matches!(piece, Some(Piece::Run(_, run)) if run.is_cold())
     }
 
     /// Encodes a piece.

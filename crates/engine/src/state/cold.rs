@@ -1,23 +1,37 @@
 //! What of a state is in memory. No event and no decision depends on it.
 
 use super::State;
-use crate::table::{Group, GroupRead, GroupToRead, Sealing};
-use crate::vocabulary::{EntityName, Incarnation};
+use crate::table::{Group, GroupRead, GroupToRead, Resident, Run, RunId, Table, Taken};
+use crate::vocabulary::{EntityName, Incarnation, PageNumber, Place};
 
 impl State {
-    /// Takes records of messages out of memory: `choose` says what becomes of each run of an entity.
+    /// Takes records of messages out of memory, of each run that has them on a page: `is_evicted` is asked with the run
+    /// and its page. What changed since the page was written stays.
     ///
-    /// Nothing in the product does so yet: tests and the simulation do, to show that no decision depends on it. What is
-    /// written is held in memory, in place of a file.
-    pub fn seal(&mut self, mut choose: impl FnMut(Incarnation) -> Sealing) {
-        *self.may_be_cold = true;
-        self.storage.seal(&mut choose);
-        self.bus.seal(&mut choose);
+    /// The newest durable snapshot must name the page, and the next one must not be begun yet, unless records of the run
+    /// are on pages alone already.
+    pub fn evict_if(&mut self, mut is_evicted: impl FnMut(RunId, PageNumber) -> bool) {
+        let live = &mut self.catalogue.live;
+        self.storage.evict_if(live, &mut is_evicted);
+        self.bus.evict_if(live, &mut is_evicted);
     }
 
-    /// Whether records may be missing in memory.
+    /// How much of the messages is in memory.
+    pub fn resident(&self) -> Resident {
+        self.catalogue.live.resident()
+    }
+
+    /// Whether records may be missing in memory. Without one, a decision has one phase.
     pub fn may_be_cold(&self) -> bool {
-        *self.may_be_cold
+        self.resident().cold_runs > 0
+    }
+
+    /// The pages of all cold runs. Walks over all runs: for tests.
+    pub fn cold_pages(&self) -> impl Iterator<Item = PageNumber> {
+        let stored = self.storage.values().map(|entity| entity.backlog.table());
+        let bus = self.bus.values().map(|queue| queue.backlog.table());
+        let runs = stored.chain(bus).flat_map(Table::runs);
+        runs.filter_map(Run::cold_page)
     }
 
     /// The entity of that name, with its sub-queues.
@@ -28,19 +42,27 @@ impl State {
         }
     }
 
+    /// The run of a message.
+    pub fn run_of(&self, at: Place) -> RunId {
+        (
+            at.entity,
+            self.catalogue.run_length.run_of(at.number.as_u64()),
+        )
+    }
+
     /// What is to be read of what is missing, if it still is.
     pub fn to_read(&self, group: Group) -> Option<GroupToRead> {
         let stored = self.storage.to_read(group);
         stored.or_else(|| self.bus.to_read(group))
     }
 
-    /// Takes records that were read. Returns false if their run is on another page by now: then they are to be read
-    /// again, if they are still needed.
-    pub fn take_read(&mut self, read: GroupRead) -> bool {
+    /// Takes records that were read.
+    pub fn take_read(&mut self, read: GroupRead) -> Taken {
+        let live = &mut self.catalogue.live;
         if self.storage.contains_key(&read.entity()) {
-            self.storage.take_read(read)
+            self.storage.take_read(read, live)
         } else {
-            self.bus.take_read(read)
+            self.bus.take_read(read, live)
         }
     }
 }

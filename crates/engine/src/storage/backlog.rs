@@ -105,12 +105,12 @@ impl Backlog {
         self.table().entries().map(stored)
     }
 
-    /// The messages of runs with bodies in these units of positions. Reads pages: not for decisions.
+    /// The messages of runs with bodies in these units of positions, of those whose records are in memory.
     pub(crate) fn messages_near(
         &self,
         units: RangeInclusive<u32>,
     ) -> impl Iterator<Item = (SequenceNumber, Message)> {
-        self.table().read_near(units, stored)
+        self.table().here_near(units).map(stored)
     }
 
     /// The messages from one number up to but not including another.

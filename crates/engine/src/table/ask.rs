@@ -1,12 +1,11 @@
 //! What of a table is in memory: asked for, read from pages, and given back.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::cold::{GroupRead, GroupToRead, Sealing};
+use super::cold::{GroupRead, GroupToRead, Taken};
 use super::missing::{Group, Missing};
-use super::{Entry, Run, Table};
-use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};
+use super::{Entry, Live, Table};
+use crate::vocabulary::{Incarnation, PageNumber, SequenceNumber, Timestamp};
 
 /// A message of a walk. `None` if its record is not in memory.
 pub(crate) type Seen<'a> = (SequenceNumber, Option<Entry<'a>>);
@@ -14,7 +13,7 @@ pub(crate) type Seen<'a> = (SequenceNumber, Option<Entry<'a>>);
 impl Table {
     /// Whether records of some messages may not be in memory.
     pub(crate) fn has_cold(&self) -> bool {
-        !self.cold.is_empty()
+        *self.cold_count > 0
     }
 
     /// Whether there is a message of that number. Needs no record.
@@ -74,36 +73,50 @@ impl Table {
 
     /// What is to be read, if it still is on a page.
     pub(crate) fn to_read(&self, group: Group) -> Option<GroupToRead> {
-        let page = self.run(group.run)?.page()?.clone();
+        let page = self.run(group.run)?.cold_page()?;
         Some(GroupToRead { group, page })
     }
 
-    /// Takes records that were read. Returns false if the run has another page by now, or none.
-    pub(crate) fn take_read(&mut self, read: GroupRead) -> bool {
-        // It does not change what a snapshot has.
-        let run = self.run_mut(read.group.run);
-        run.is_some_and(|run| run.add_copies(&read.page, read.messages))
+    /// Takes records that were read.
+    pub(crate) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
+        let GroupRead {
+            group,
+            page,
+            messages,
+        } = read;
+        let Some(run) = self.run_physical(group.run) else {
+            return Taken::Replaced;
+        };
+        let before = run.resident();
+        let taken = run.add_copies(page, group.index, messages);
+        let after = run.resident();
+        live.resident.take(before);
+        live.resident.add(after);
+        *self.cold_count -= before.cold_runs - after.cold_runs;
+        taken
     }
 
-    /// Takes records of some runs out of memory.
-    pub(crate) fn seal(&mut self, runs: RangeInclusive<u64>, mut choose: impl FnMut() -> Sealing) {
-        let indexes: Vec<u64> = self.runs.range(runs).map(|(index, _)| index).collect();
-        for index in indexes {
-            let Some(run) = self.runs.get(index) else {
-                continue;
-            };
-            let sealed: Option<Run> = match choose() {
-                Sealing::Stay => None,
-                Sealing::Forget => run.forgotten(),
-                Sealing::Write => Some(run.sealed(false)),
-                Sealing::WriteFailing => Some(run.sealed(true)),
-            };
-            if let Some(sealed) = sealed
-                && let Some(run) = self.runs.get_mut(index)
-            {
-                *run = Arc::new(sealed);
-                self.cold.insert(index);
-            }
+    /// Takes records of a run out of memory that its page has. Returns false if it has none, or if it would keep more
+    /// changes beside it than it may.
+    pub(crate) fn evict(&mut self, index: u64, live: &mut Live) -> bool {
+        let run = self.runs.get(index);
+        let Some((before, evicted)) = run.and_then(|run| Some((run.resident(), run.evicted()?)))
+        else {
+            return false;
+        };
+        let after = evicted.resident();
+        if let Some(run) = self.runs.get_physical(index) {
+            *run = Arc::new(evicted);
         }
+        live.resident.take(before);
+        live.resident.add(after);
+        *self.cold_count += after.cold_runs - before.cold_runs;
+        true
+    }
+
+    /// The runs that may be taken out of memory, each with the page that would be its only one.
+    pub(crate) fn evictable(&self) -> impl Iterator<Item = (u64, PageNumber)> {
+        let runs = self.runs.iter();
+        runs.filter_map(|(index, run)| Some((index, run.page_to_keep()?)))
     }
 }

@@ -2,34 +2,31 @@
 //!
 //! Its bits, counts and bounds stay in memory. So what effects do to it needs no page: a message that ends takes two
 //! bits with it, one that arrives is put beside the page, and a lease is kept as a *patch* until the record is read.
-//! The run's own records are then those that were changed, which stay, and copies of the page's, which can be dropped
-//! at any time.
+//! The run's own records are then those that changed since its page was written (`paged.rs`), which stay, and copies of
+//! the page's, which can be dropped at any time. It keeps its page as long as it is cold: each snapshot names it.
+//!
+//! What a snapshot has of a run is the same before and after records are taken out of memory or read: the run's directory
+//! may lie on a page that is not written again.
 //!
 //! Whether a run is cold is no part of the state, and no decision depends on it: a decision asks for what it reads
 //! (`Missing`), and to read a record that is not there is a mistake.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use thiserror::Error;
-
-use super::Entry;
-use super::bits::Bits;
-use super::page::{Page, Paged, SLOTS_PER_GROUP};
+use super::missing::Group;
+use super::page::Paged;
 use super::record::{Leased, MessageState, Record, Side};
 use super::records::Records;
 use super::run::Run;
-use crate::vocabulary::codec::DecodeError;
-use crate::vocabulary::{BodyLocation, BodyMove, Incarnation, SequenceNumber, Timestamp};
+use crate::vocabulary::{
+    BodyLocation, BodyMove, Hint, Incarnation, PageNumber, SequenceNumber, Timestamp,
+};
 
 #[derive(Clone, Debug)]
 pub(super) struct Cold {
-    page: Page,
-    /// The slots whose record is in memory because the page has another one, or none.
-    changed: Bits,
     /// Changes to records that are not in memory.
     patches: BTreeMap<usize, Patch>,
-    /// No message of the page came earlier.
+    /// No message came earlier.
     enqueued_first: Timestamp,
 }
 
@@ -83,28 +80,15 @@ impl Patch {
     }
 }
 
-/// What becomes of a run in memory.
+/// What became of records that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sealing {
-    /// It stays as it is.
-    Stay,
-    /// Copies of records of its page are dropped.
-    Forget,
-    /// Its records are written to a new page.
-    Write,
-    /// Likewise, and the first read of the page fails.
-    WriteFailing,
-}
-
-/// Why messages cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ReadError {
-    /// The page cannot be read now.
-    #[error("a page cannot be read")]
-    Failed,
-    /// The page is not what was written.
-    #[error("a page is damaged: {0}")]
-    Damaged(DecodeError),
+pub enum Taken {
+    /// They are in memory, as far as their messages are still there.
+    InMemory,
+    /// Their run has another page by now, or is in memory, or has ended. What is still needed is to be asked for again.
+    Replaced,
+    /// The page has no record of a message that is there.
+    Damaged,
 }
 
 /// Its slots and records.
@@ -117,32 +101,27 @@ impl Run {
         }
     }
 
-    pub(super) fn is_cold(&self) -> bool {
+    /// Whether records may not be in memory.
+    pub(crate) fn is_cold(&self) -> bool {
         self.cold.is_some()
     }
 
     /// The group of a message.
     pub(super) fn group_of(&self, number: SequenceNumber) -> usize {
-        self.slot(number) / SLOTS_PER_GROUP
-    }
-
-    pub(super) fn page(&self) -> Option<&Page> {
-        self.cold.as_ref().map(|cold| &cold.page)
+        self.slot(number) / self.length.slots_per_group()
     }
 
     /// Notes that a record in memory is not the one of the page any more.
     pub(super) fn note_changed(&mut self, slot: usize) {
         self.paged.note(slot);
-        if let Some(cold) = &mut self.cold {
-            cold.changed.insert(slot);
-        }
     }
 
     /// Notes that a message is gone.
     pub(super) fn note_gone(&mut self, slot: usize) {
         if let Some(cold) = &mut self.cold {
-            cold.changed.remove(slot);
             cold.patches.remove(&slot);
+        } else if self.has_few() {
+            self.paged.forget();
         }
     }
 
@@ -190,60 +169,46 @@ impl Run {
         }
     }
 
-    /// The run with all of its records, for one walk. Reads a cold one's page: not for decisions.
-    pub(crate) fn whole(&self) -> Cow<'_, Self> {
-        match &self.cold {
-            None => Cow::Borrowed(self),
-            Some(cold) => Cow::Owned(self.warmed(cold)),
-        }
+    /// The page of a cold run.
+    pub(crate) fn cold_page(&self) -> Option<PageNumber> {
+        let page = self.paged.page().filter(|_| self.is_cold());
+        page.map(|(page, _)| page)
     }
 
-    /// What `each` makes of every message. Reads a cold run's page: not for decisions.
-    pub(super) fn read_all<R>(&self, each: impl Fn(Entry<'_>) -> R) -> Vec<R> {
-        self.whole().entries().map(each).collect()
+    /// The page that it would have as a cold run.
+    pub(super) fn page_to_keep(&self) -> Option<PageNumber> {
+        let page = self.paged.page().filter(|_| self.can_be_cold());
+        page.map(|(page, _)| page)
     }
 
-    fn warmed(&self, cold: &Cold) -> Self {
-        let mut run = self.clone();
-        for index in 0..cold.page.group_count() {
-            let messages = cold.page.group(index);
-            run.put_copies(messages.expect("a page in memory is as it was written"));
-        }
-        run.cold = None;
-        run
+    /// Whether records can be taken out of memory: the others are few.
+    pub(super) fn can_be_cold(&self) -> bool {
+        self.is_cold() || self.has_kept_page()
     }
 
-    /// The same run without its records, which are on a page.
-    pub(super) fn sealed(&self, fails_once: bool) -> Self {
-        let whole = self.whole();
-        let page = Page::of(whole.entries().map(|entry| {
-            let Entry {
-                number,
-                record,
-                side,
-            } = entry;
-            (self.slot(number), record, side)
-        }));
-        let page = if fails_once {
-            page.failing_once()
-        } else {
-            page
+    /// The same run without the records of its page. `None` if it has no page, or if too many changed since.
+    pub(super) fn evicted(&self) -> Option<Self> {
+        let (_, changed) = self.paged.page().filter(|_| self.can_be_cold())?;
+        let cold = match &self.cold {
+            Some(cold) => Cold::clone(cold),
+            None => Cold {
+                patches: BTreeMap::new(),
+                enqueued_first: {
+                    let enqueued = self.entries().map(|entry| entry.record.enqueued_at);
+                    enqueued.min().unwrap_or(Timestamp::ZERO)
+                },
+            },
         };
-        let enqueued = whole.entries().map(|entry| entry.record.enqueued_at);
-        let cold = Cold {
-            page,
-            changed: Bits::default(),
-            patches: BTreeMap::new(),
-            enqueued_first: enqueued.min().unwrap_or(Timestamp::ZERO),
+        let mut run = Self {
+            records: Records::default(),
+            sides: BTreeMap::new(),
+            spread: self.spread.clone(),
+            expires_first: Hint::new(*self.expires_first),
+            cold: Some(Box::new(cold)),
+            paged: self.paged.clone(),
+            ..*self
         };
-        self.without_records(cold)
-    }
-
-    /// The same cold run without copies of its page's records.
-    pub(super) fn forgotten(&self) -> Option<Self> {
-        let cold = self.cold.as_ref()?;
-        let mut run = self.without_records(Cold::clone(cold));
-        for slot in cold.changed.iter_from(0) {
+        for slot in changed.iter_from(0) {
             if let Some(record) = self.records.get(slot) {
                 run.records.put(slot, *record, self.length);
             }
@@ -254,25 +219,28 @@ impl Run {
         Some(run)
     }
 
-    fn without_records(&self, cold: Cold) -> Self {
-        Self {
-            records: Records::default(),
-            sides: BTreeMap::new(),
-            spread: self.spread.clone(),
-            expires_first: crate::vocabulary::Hint::new(*self.expires_first),
-            cold: Some(Box::new(cold)),
-            paged: self.paged.clone(),
-            ..*self
+    /// Adds the records of a group of a page.
+    pub(super) fn add_copies(
+        &mut self,
+        page: PageNumber,
+        group: usize,
+        messages: Vec<Paged>,
+    ) -> Taken {
+        if self.cold_page() != Some(page) {
+            return Taken::Replaced;
         }
-    }
-
-    /// Adds records that were read from a page. Returns false if the run has another page by now, or none.
-    pub(super) fn add_copies(&mut self, page: &Page, messages: Vec<Paged>) -> bool {
-        let is_there = self.page().is_some_and(|own| own.is(page));
-        if is_there {
-            self.put_copies(messages);
+        self.put_copies(messages);
+        let count = self.length.slots_per_group();
+        let slots = self.live.iter_from(group * count);
+        let mut slots = slots.take_while(|slot| *slot < (group + 1) * count);
+        if slots.any(|slot| self.records.get(slot).is_none()) {
+            return Taken::Damaged;
         }
-        is_there
+        let has_patches = self.cold.as_ref().is_some_and(|it| !it.patches.is_empty());
+        if !has_patches && self.records.count() == self.live_count && self.has_kept_page() {
+            self.cold = None;
+        }
+        Taken::InMemory
     }
 
     fn put_copies(&mut self, messages: Vec<Paged>) {
@@ -285,7 +253,6 @@ impl Run {
                 && let Some(patch) = cold.patches.remove(&slot)
             {
                 patch.lay_over(&mut record, &mut side);
-                cold.changed.insert(slot);
             }
             self.records.put(slot, record, self.length);
             if !side.is_empty() {
@@ -298,16 +265,16 @@ impl Run {
 /// A group that is to be read.
 #[derive(Clone, Debug)]
 pub struct GroupToRead {
-    pub(crate) group: super::Group,
-    pub(crate) page: Page,
+    pub(crate) group: Group,
+    pub(crate) page: PageNumber,
 }
 
 /// A group that was read.
 #[derive(Debug)]
 pub struct GroupRead {
-    pub(crate) group: super::Group,
-    pub(crate) page: Page,
-    pub(super) messages: Vec<Paged>,
+    pub(crate) group: Group,
+    pub(crate) page: PageNumber,
+    pub(crate) messages: Vec<Paged>,
 }
 
 impl GroupRead {
@@ -319,21 +286,17 @@ impl GroupRead {
 
 impl GroupToRead {
     /// What it is.
-    pub fn group(&self) -> super::Group {
+    pub fn group(&self) -> Group {
         self.group
     }
 
-    /// Reads it. Takes time: not for the partition's thread.
-    pub fn read(self) -> Result<GroupRead, ReadError> {
-        if self.page.fails() {
-            return Err(ReadError::Failed);
-        }
-        let messages = self.page.group(self.group.index);
-        let messages = messages.map_err(ReadError::Damaged)?;
-        Ok(GroupRead {
-            group: self.group,
-            page: self.page,
-            messages,
-        })
+    /// The page that has it.
+    pub fn page(&self) -> PageNumber {
+        self.page
+    }
+
+    /// The groups of the page that are needed for it: what the page is of, and its messages.
+    pub fn groups(&self) -> [usize; 2] {
+        [0, 1 + self.group.index]
     }
 }

@@ -42,6 +42,11 @@ impl RunLength {
         (self.slots() / 16).max(1)
     }
 
+    /// How many slots of a page are read together: 128 of 1,024, and two of four.
+    pub(super) fn slots_per_group(self) -> usize {
+        (self.slots() / 8).max(2)
+    }
+
     /// The run of a number.
     pub(crate) fn run_of(self, number: u64) -> u64 {
         number >> self.0.trailing_zeros()

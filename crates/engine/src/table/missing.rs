@@ -15,6 +15,22 @@ pub struct Group {
     pub(crate) index: usize,
 }
 
+impl Group {
+    /// The first one of a run.
+    pub fn first_of((entity, run): RunId) -> Self {
+        let index = 0;
+        Self { entity, run, index }
+    }
+
+    /// The run of its messages.
+    pub fn run(&self) -> RunId {
+        (self.entity, self.run)
+    }
+}
+
+/// A run of an entity.
+pub type RunId = (Incarnation, u64);
+
 /// What a decision, or a due thing, needs and what is not in memory. Nothing of it was decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {

@@ -25,13 +25,12 @@ mod page;
 mod paged;
 mod record;
 mod records;
+mod resident;
 mod restore;
 mod run;
 mod spread;
 mod timed;
 
-#[cfg(test)]
-use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -39,9 +38,9 @@ use std::sync::Arc;
 use kew_planted::{Bug, is_planted};
 
 pub(crate) use self::ask::Seen;
-pub use self::cold::{GroupRead, GroupToRead, ReadError, Sealing};
+pub use self::cold::{GroupRead, GroupToRead, Taken};
 pub use self::length::RunLength;
-pub use self::missing::{Group, Missing};
+pub use self::missing::{Group, Missing, RunId};
 pub(crate) use self::page::Paged as PagedMessage;
 pub(crate) use self::page::directory::{
     Numbered as NumberedMessage, PageHead, PagedRun, directory, put_directory, run_of_page,
@@ -53,6 +52,7 @@ pub(crate) use self::record::size_bytes;
 pub use self::record::{
     BodyEncoding, DeadLetterCause, MESSAGE_OVERHEAD_BYTES, MessageState, Placed, Record, Side,
 };
+pub use self::resident::Resident;
 pub(crate) use self::restore::Restoring;
 pub(crate) use self::run::Run;
 pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};
@@ -103,8 +103,8 @@ pub(crate) struct Table {
     expiries: Hint<BTreeSet<(Timestamp, u64)>>,
     count: u64,
     size_bytes: u64,
-    /// The runs whose records are on pages.
-    cold: Hint<BTreeSet<u64>>,
+    /// How many runs are cold.
+    cold_count: Hint<u64>,
     /// How many records were copied because a snapshot had their runs.
     copied: Hint<u64>,
     /// Runs that ended as a whole, to be freed elsewhere.
@@ -122,7 +122,7 @@ impl Table {
             expiries: Hint::default(),
             count: 0,
             size_bytes: 0,
-            cold: Hint::default(),
+            cold_count: Hint::default(),
             copied: Hint::default(),
             waste: Hint::default(),
         }
@@ -147,6 +147,12 @@ impl Table {
     fn run_mut(&mut self, index: u64) -> Option<&mut Run> {
         let run = self.runs.get_mut(index)?;
         Some(own(run, &mut self.copied, Run::live_count))
+    }
+
+    /// A run, to read records into memory, or to take them out: what a snapshot has of it stays as it is.
+    fn run_physical(&mut self, index: u64) -> Option<&mut Run> {
+        let run = self.runs.get_physical(index)?;
+        Some(own(run, &mut self.copied, |run| run.records_here()))
     }
 
     pub(crate) fn length(&self) -> RunLength {
@@ -212,6 +218,7 @@ impl Table {
         run.size_bytes += size_bytes;
         self.count += 1;
         self.size_bytes += size_bytes;
+        live.resident.records += 1;
         if is_ready {
             if !run.has_ready() {
                 self.ready.insert(index);
@@ -234,15 +241,16 @@ impl Table {
             return false;
         };
         let had_ready = run.has_ready();
-        if !run.take(number) {
+        let Some(was_here) = run.take(number) else {
             return false;
-        }
+        };
+        live.resident.records -= u64::from(was_here);
         run.size_bytes = run.size_bytes.saturating_sub(size_bytes);
         for body in bodies {
             live.take(&mut run.spread, body);
         }
         let (has_ready, is_empty) = (run.has_ready(), run.live_count() == 0);
-        let expires_first = *run.expires_first;
+        let (expires_first, was_cold) = (*run.expires_first, run.is_cold());
         if is_empty {
             live.take_all(&run.spread);
         }
@@ -252,7 +260,10 @@ impl Table {
         if is_empty {
             self.expiries.remove(&(expires_first, index));
             self.runs.remove(index);
-            self.cold.remove(&index);
+            if was_cold {
+                *self.cold_count -= 1;
+                live.resident.cold_runs -= 1;
+            }
         }
         if !is_planted(Bug::CountNotLowered) {
             self.count -= 1;
@@ -342,6 +353,7 @@ impl Table {
     pub(crate) fn count_live(&self, live: &mut Live) {
         for (_, run) in self.runs.iter() {
             live.add_all(&run.spread);
+            live.resident.add(run.resident());
         }
     }
 
@@ -349,6 +361,7 @@ impl Table {
     pub(crate) fn uncount_live(&self, live: &mut Live) {
         for (_, run) in self.runs.iter() {
             live.take_all(&run.spread);
+            live.resident.take(run.resident());
         }
     }
 
@@ -394,7 +407,8 @@ impl Table {
         let gone = self.runs.remove_if(runs, is_gone);
         for (index, run) in gone {
             self.ready.remove(&index);
-            self.cold.remove(&index);
+            *self.cold_count -= u64::from(run.is_cold());
+            live.resident.take(run.resident());
             self.expiries.remove(&(*run.expires_first, index));
             self.count -= run.live_count();
             self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
@@ -440,39 +454,20 @@ impl Table {
         self.runs.get(index).map(Arc::as_ref)
     }
 
+    /// The messages of the runs with bodies in these units of positions, as far as their records are in memory.
+    pub(crate) fn here_near(&self, units: RangeInclusive<u32>) -> impl Iterator<Item = Entry<'_>> {
+        let near = self.runs().filter(move |run| run.spread.touches(&units));
+        near.flat_map(Run::entries_here)
+    }
+
+    /// All runs, in order.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().map(|(_, run)| run.as_ref())
+    }
+
     /// Every message, in order. All records are in memory.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.runs.iter().flat_map(|(_, run)| run.entries())
-    }
-
-    /// What `each` makes of every message, in order. Reads pages: not for decisions.
-    pub(crate) fn read_entries<R>(&self, each: impl Fn(Entry<'_>) -> R) -> impl Iterator<Item = R> {
-        let runs = self.runs.iter();
-        runs.flat_map(move |(_, run)| run.read_all(&each))
-    }
-
-    /// The same of the runs with bodies in these units of positions. Looks at no message of another run.
-    pub(crate) fn read_near<R>(
-        &self,
-        units: RangeInclusive<u32>,
-        each: impl Fn(Entry<'_>) -> R,
-    ) -> impl Iterator<Item = R> {
-        let runs = self.runs.iter().map(|(_, run)| run);
-        let near = runs.filter(move |run| run.spread.touches(&units));
-        near.flat_map(move |run| run.read_all(&each))
-    }
-
-    /// What `read` makes of a message. Reads its page if necessary: not for decisions.
-    pub(crate) fn read_entry<R>(
-        &self,
-        number: SequenceNumber,
-        read: impl FnOnce(Entry<'_>) -> R,
-    ) -> Option<R> {
-        let run = self.run(self.length.run_of(number.as_u64()))?;
-        match run.is_cold_at(number) {
-            true => run.whole().get(number).map(read),
-            false => run.get(number).map(read),
-        }
     }
 
     /// Every message from a number on, in order.
@@ -513,48 +508,45 @@ impl Table {
     /// Asserts that the spreads are those of the bodies, and that nothing else is counted.
     #[cfg(test)]
     pub(crate) fn check_spreads(&self, live: &Live) {
-        let mut walked = live.apart();
+        let (mut walked, mut resident) = (live.apart(), Resident::default());
         for (_, run) in self.runs.iter() {
-            let mut spread = Spread::default();
-            for entry in run.whole().entries() {
-                entry
-                    .bodies()
-                    .for_each(|body| walked.add(&mut spread, body));
-            }
-            assert_eq!(run.spread, spread);
+            run.count_again(&mut walked);
+            resident.add(run.resident());
         }
         assert_eq!(walked, *live);
+        assert_eq!(live.resident(), resident);
     }
 
     /// Asserts what the first lines of this file promise, given which messages can be received in the order of
-    /// their numbers, and when each expires.
+    /// their numbers, and when each expires. Of messages whose records are not in memory, only the counts are compared.
     #[cfg(test)]
     pub(crate) fn check(
         &self,
         is_ready: impl Fn(&Record) -> bool,
         expiry: impl Fn(&Record) -> Timestamp,
     ) {
-        let sizes: Vec<u64> = self.read_entries(|entry| entry.size_bytes()).collect();
-        assert_eq!(sizes.len() as u64, self.count);
-        assert_eq!(sizes.iter().sum::<u64>(), self.size_bytes);
+        let (mut count, mut size_bytes, mut cold_count) = (0, 0, 0);
         let mut expiries = BTreeSet::new();
         for (index, run) in self.runs.iter() {
             run.check();
-            assert!(!run.is_cold() || self.cold.contains(&index));
-            let whole = run.whole();
-            let sizes = whole.entries().map(|entry| entry.size_bytes());
-            assert_eq!(sizes.sum::<u64>(), run.size_bytes);
-            let ready = whole.entries().filter(|entry| is_ready(entry.record));
-            assert!(whole.ready_entries().eq(ready));
-            assert_eq!(self.ready.contains(&index), run.has_ready());
-            for entry in whole.entries() {
+            count += run.live_count();
+            size_bytes += run.size_bytes;
+            cold_count += u64::from(run.is_cold());
+            let sizes = run.entries_here().map(|entry| entry.size_bytes());
+            let (here, is_whole) = (sizes.sum::<u64>(), !run.is_cold());
+            assert!(here == run.size_bytes || !is_whole && here < run.size_bytes);
+            for entry in run.entries_here() {
+                assert_eq!(run.is_ready(entry.number), is_ready(entry.record));
                 assert_eq!(self.length.run_of(entry.number.as_u64()), index);
                 assert!(*run.expires_first <= expiry(entry.record));
             }
+            assert_eq!(self.ready.contains(&index), run.has_ready());
             if *run.expires_first != Timestamp::NEVER {
                 expiries.insert((*run.expires_first, index));
             }
         }
+        assert_eq!((count, size_bytes), (self.count, self.size_bytes));
+        assert_eq!(cold_count, *self.cold_count);
         assert!(
             self.ready
                 .iter()
@@ -565,4 +557,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

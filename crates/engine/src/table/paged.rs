@@ -1,7 +1,8 @@
 //! Which page has the records of a run, and which of them changed since it was written.
 //!
 //! A run with few messages lies in its directory page alone. Another one has a page, and keeps it through small
-//! changes: these lie in the directory page. None of this is part of the state.
+//! changes: these lie in the directory page. A cold run keeps its page, however much changed. None of this is part of
+//! the state.
 
 use super::Run;
 use super::bits::Bits;
@@ -44,7 +45,7 @@ impl Paged {
     }
 
     /// The page, and the slots that changed since.
-    fn page(&self) -> Option<(PageNumber, Bits)> {
+    pub(super) fn page(&self) -> Option<(PageNumber, Bits)> {
         match (self.mark.get(), &self.older) {
             (Some(page), _) => Some((page, Bits::default())),
             (None, Some(older)) => Some((older.page, older.changed)),
@@ -67,20 +68,26 @@ pub(crate) enum RecordsAt {
 impl Run {
     /// Where a snapshot has its records.
     pub(crate) fn records_at(&self) -> RecordsAt {
-        let changes_max = self.length.changes_max();
-        if self.live_count() <= changes_max as u64 {
-            return RecordsAt::Directory;
-        }
         match self.paged.page() {
-            Some((page, changed)) => {
-                let changed = changed.and(&self.live);
-                match changed.count() <= changes_max {
-                    true => RecordsAt::Page(page, changed),
-                    false => RecordsAt::NewPage,
-                }
+            Some((page, changed)) if self.can_be_cold() => {
+                RecordsAt::Page(page, changed.and(&self.live))
             }
-            None => RecordsAt::NewPage,
+            Some(_) | None if self.has_few() => RecordsAt::Directory,
+            Some(_) | None => RecordsAt::NewPage,
         }
+    }
+
+    /// Whether so few messages are left that the directory page has room for them.
+    pub(super) fn has_few(&self) -> bool {
+        self.live_count() <= self.length.changes_max() as u64
+    }
+
+    /// Whether it has a page, and so few changes beside it that it keeps it.
+    pub(super) fn has_kept_page(&self) -> bool {
+        self.paged.page().is_some_and(|(_, changed)| {
+            let changed = changed.and(&self.live);
+            changed.count() <= self.length.changes_max()
+        })
     }
 
     /// Notes the page that has its records, with those in the directory page.

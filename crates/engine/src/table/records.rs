@@ -111,13 +111,13 @@ impl Records {
         }
     }
 
-    /// Takes the record out of a slot that has one.
-    pub(super) fn take(&mut self, slot: usize) {
+    /// Takes the record out of a slot. Returns false if it has none.
+    pub(super) fn take(&mut self, slot: usize) -> bool {
         let Ok(at) = self.find(slot) else {
-            return;
+            return false;
         };
         let Some(block) = self.blocks.get_mut(at).filter(|block| block.has(slot)) else {
-            return;
+            return false;
         };
         let place = block.place(slot);
         block.records.remove(place);
@@ -128,11 +128,17 @@ impl Records {
             // Half of the room stays: the next changes move no memory.
             block.records.shrink_to(room_for(2 * block.records.len()));
         }
+        true
     }
 
     /// All records, to change them.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Record> {
         self.blocks.iter_mut().flat_map(|block| &mut block.records)
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.blocks.iter().map(|it| it.records.len() as u64).sum()
     }
 
     /// How many records there is room for.

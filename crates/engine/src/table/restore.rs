@@ -45,6 +45,7 @@ impl Table {
             return self.merge(&run, live);
         }
         live.add_all(&run.spread);
+        live.resident.add(run.resident());
         self.count += run.live_count();
         self.size_bytes += run.size_bytes;
         if run.has_ready() {

@@ -10,8 +10,9 @@
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
-use crate::vocabulary::BodyLocation;
+use super::resident::Resident;
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
+use crate::vocabulary::{BodyLocation, Hint};
 
 /// What a body counts for besides its length: about the framing in the log, and the event beside it.
 pub const LIVE_OVERHEAD_BYTES: u64 = 48;
@@ -156,6 +157,8 @@ pub(crate) struct Live {
     unit: CountUnit,
     by_unit: BTreeMap<u32, u64>,
     size_bytes: u64,
+    /// How much of the messages is in memory: whatever counts a message's bodies knows that too.
+    pub(super) resident: Hint<Resident>,
 }
 
 impl Live {
@@ -164,7 +167,13 @@ impl Live {
             unit,
             by_unit: BTreeMap::new(),
             size_bytes: 0,
+            resident: Hint::default(),
         }
+    }
+
+    /// How much of the messages is in memory.
+    pub(crate) fn resident(&self) -> Resident {
+        *self.resident
     }
 
     /// The same unit, for an entity that is not part of the partition yet.

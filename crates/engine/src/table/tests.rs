@@ -1,5 +1,10 @@
+pub(crate) mod page_map;
+
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
+use self::page_map::PageMap;
 use super::*;
 use crate::vocabulary::{Incarnation, LeaseGeneration};
 
@@ -13,6 +18,10 @@ fn location(length: u32) -> BodyLocation {
         offset: 0,
         length,
     }
+}
+
+fn own_entity() -> Incarnation {
+    Incarnation::new(1)
 }
 
 /// Ready ones expire, others do not.
@@ -61,9 +70,9 @@ enum Step {
     Expire {
         now: u64,
     },
-    /// Takes records out of memory: the run of that number is sealed in that way, and others in others.
-    Seal {
-        run: u64,
+    /// Takes records of two of three runs out of memory that have a page. Sometimes those that need one get it first.
+    Evict {
+        nth: u64,
     },
     /// Reads everything.
     Read,
@@ -80,7 +89,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (nth(), 1_u32..9).prop_map(|(nth, length)| Step::Overlay { nth, length }),
         1 => (0_u64..60, 0_u64..30).prop_map(|(from, length)| Step::RemoveRuns { from, length }),
         1 => (0_u64..100).prop_map(|now| Step::Expire { now }),
-        2 => (0_u64..100).prop_map(|run| Step::Seal { run }),
+        2 => (0_u64..100).prop_map(|nth| Step::Evict { nth }),
         1 => Just(Step::Read),
     ]
 }
@@ -90,6 +99,7 @@ struct Pair {
     table: Table,
     model: Model,
     live: Live,
+    pages: PageMap,
     /// Whether all records are in memory.
     is_warm: bool,
 }
@@ -100,28 +110,32 @@ impl Pair {
             table,
             model: Model::new(),
             live: Live::new(CountUnit::at_most(4096)),
+            pages: PageMap::default(),
             is_warm: true,
         }
     }
 
     /// Reads everything that is not in memory.
     fn read(&mut self) {
-        let entity = Incarnation::new(1);
+        let entity = own_entity();
         let mut missing = Missing::default();
         for at in self.model.keys() {
             self.table.ask(entity, number(*at), &mut missing);
         }
-        let before = missing.groups.len();
+        let (before, had_cold) = (missing.groups.len(), self.table.has_cold());
         for group in std::mem::take(&mut missing.groups) {
-            let read = self.table.to_read(group).unwrap().read().unwrap();
-            assert!(self.table.take_read(read));
+            let read = self.pages.read(&self.table.to_read(group).unwrap());
+            let run_before = self.records_at();
+            let taken = self.table.take_read(read, &mut self.live);
+            assert_eq!(taken, Taken::InMemory);
+            assert_eq!(self.records_at(), run_before);
         }
         for run in 0..60 {
             for (number, _) in self.table.seen_of(run) {
                 self.table.ask(entity, number, &mut missing);
             }
         }
-        assert!(missing.is_empty() && (before == 0 || self.table.has_cold()));
+        assert!(missing.is_empty() && (before == 0 || had_cold));
         self.is_warm = true;
     }
 
@@ -171,18 +185,7 @@ impl Pair {
                 }
             }
             Step::RemoveRuns { from, length } => self.remove_runs(from, from + length),
-            Step::Seal { run } => {
-                let mut nth = run;
-                self.table.seal(0..=u64::MAX, || {
-                    nth += 1;
-                    match nth % 3 {
-                        0 => Sealing::Write,
-                        1 => Sealing::Forget,
-                        _ => Sealing::Stay,
-                    }
-                });
-                self.is_warm = false;
-            }
+            Step::Evict { nth } => self.evict(nth),
             Step::Read => self.read(),
             Step::Expire { now } => {
                 self.read();
@@ -200,6 +203,31 @@ impl Pair {
                 gone.into_iter().for_each(|at| self.remove_at(at));
             }
         }
+    }
+
+    fn records_at(&self) -> Vec<RecordsAt> {
+        self.table.runs().map(Run::records_at).collect()
+    }
+
+    fn evict(&mut self, mut nth: u64) {
+        if nth.is_multiple_of(2) {
+            let head = PageHead {
+                entity: own_entity(),
+                length: self.table.length(),
+                unit: self.live.unit(),
+            };
+            self.pages.write_table(head, &self.table);
+        }
+        let before = self.records_at();
+        let evictable: Vec<u64> = self.table.evictable().map(|(run, _)| run).collect();
+        for run in evictable {
+            nth += 1;
+            if !nth.is_multiple_of(3) {
+                assert!(self.table.evict(run, &mut self.live));
+            }
+        }
+        assert_eq!(self.records_at(), before);
+        self.is_warm = false;
     }
 
     fn remove(&mut self, nth: usize) {
@@ -275,18 +303,24 @@ impl Pair {
     fn check(&self) {
         self.table.check(is_ready, expiry);
         self.table.check_spreads(&self.live);
-        let found = self.table.read_entries(|entry| {
-            let side = entry.side.cloned().unwrap_or_default();
-            (entry.number.as_u64(), (*entry.record, side))
-        });
-        assert_eq!(found.collect::<Model>(), self.model);
+        let mut found = Model::new();
+        for run in self.table.runs() {
+            let run = self.pages.warmed(own_entity(), run);
+            run.count_again(&mut self.live.apart());
+            found.extend(run.entries().map(|entry| {
+                let side = entry.side.cloned().unwrap_or_default();
+                (entry.number.as_u64(), (*entry.record, side))
+            }));
+        }
+        assert_eq!(found, self.model);
         if self.is_warm {
             self.check_orders();
         }
-        let ends = [
-            self.table.read_entries(|it| it.number).next(),
-            self.table.read_entries(|it| it.number).last(),
-        ];
+        let numbers = || {
+            let seen = self.table.seen_from(SequenceNumber::default());
+            seen.map(|(number, _)| number)
+        };
+        let ends = [numbers().next(), numbers().last()];
         let expected = [self.model.keys().next(), self.model.keys().next_back()];
         assert_eq!(ends, expected.map(|it| it.map(|at| number(*at))));
     }

@@ -307,12 +307,12 @@ impl Log {
             return None;
         }
         let may_take_ballast = self.is_draining();
-        let form = match may_take_ballast {
+        let pending = self.reclaim.pending.as_mut()?;
+        let content = pending.content.take()?;
+        let form = match may_take_ballast && !content.needs_pages() {
             true => SnapshotForm::Whole,
             false => SnapshotForm::Pages,
         };
-        let pending = self.reclaim.pending.as_mut()?;
-        let content = pending.content.take()?;
         let manifest = self.pages.begin_with(pending.header, form);
         Some(WriteSnapshot {
             manifest: manifest.expect("there is one snapshot at a time"),

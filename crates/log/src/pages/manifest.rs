@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::table::{InPair, put_varint};
+use super::table::{ByNumber, InPair, put_varint};
 use super::{
     PageAppender, PageContent, PageDamage, PageError, PageNumber, PagePlace, PageReader, PageTable,
 };
@@ -38,6 +38,11 @@ pub enum SnapshotForm {
 /// The content of a snapshot. The job that writes it asks for one piece after the other, so that no more than one is in
 /// memory as bytes.
 pub trait SnapshotContent: Send {
+    /// Whether it can only be written with pages: something of it is on pages alone.
+    fn needs_pages(&self) -> bool {
+        false
+    }
+
     /// Plans the pieces. The same each time. A whole snapshot has no pages.
     fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot;
 
@@ -46,6 +51,12 @@ pub trait SnapshotContent: Send {
 
     /// The page that has a piece's content already, if the newest snapshot names it.
     fn page(&self, index: usize) -> Option<PageNumber>;
+
+    /// Whether the page of a piece can be made. Otherwise the newest snapshot names it, and the next one names it where it
+    /// lies, also if it cannot be copied.
+    fn can_make(&self, _index: usize) -> bool {
+        true
+    }
 
     /// Makes the page of a piece.
     fn put_page(&self, index: usize, page: &mut PageContent);
@@ -96,6 +107,7 @@ pub(super) struct Written {
     pub(super) table: PageTable,
     /// The bytes of its pages in each pair of files, of one copy, and where the last one ends there.
     pub(super) by_pair: BTreeMap<u32, InPair>,
+    pub(super) by_number: ByNumber,
     /// The size of its file.
     pub(super) size_bytes: u64,
     /// What was written for it: its file, and both copies of new pages.
@@ -212,6 +224,7 @@ fn try_write_manifest(
     let appended_bytes = appender.appended_bytes() - appended_before;
     Ok(Written {
         by_pair: table.by_pair(),
+        by_number: table.by_number(),
         table,
         size_bytes,
         written_bytes: size_bytes + 2 * appended_bytes,
@@ -239,12 +252,19 @@ fn write_pages(
         let kept = content.page(index);
         let known = kept.and_then(|number| Some((number, *places.get(&number)?)));
         let known = match known {
-            Some((number, place)) => copies.place(storage, appender, number, place)?,
+            Some((number, place)) => {
+                let placed = copies.place(storage, appender, number, place)?;
+                placed.or_else(|| (!content.can_make(index)).then_some((number, place)))
+            }
             None => None,
         };
         let (number, place) = match known {
             Some(known) => known,
             None => {
+                assert!(
+                    content.can_make(index),
+                    "a page is named that the newest snapshot lacks"
+                );
                 content.put_page(index, &mut page);
                 let (number, place) = appender.append(storage, plan.header.position, &page)?;
                 new_bytes += u64::from(place.size_bytes);

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::format::pair_of;
+use super::table::ByNumber;
 use super::{
-    InPair, ManifestPlan, PageAppender, PageFiles, PageNumber, PageOptions, PageTable,
-    ReadManifest, SnapshotContent, SnapshotForm, Written, write_manifest,
+    InPair, ManifestPlan, PageAppender, PageFiles, PageNumber, PageOptions, PagePlace, PageTable,
+    PagesRead, PagesToRead, ReadManifest, SnapshotContent, SnapshotForm, Written, write_manifest,
 };
 use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::{IoFailure, Storage};
@@ -23,7 +24,10 @@ pub struct PageStore {
     appender: Option<PageAppender>,
     /// The pages of the newest manifest, and what it names in each pair of files.
     newest: Arc<PageTable>,
+    newest_by_number: ByNumber,
     newest_by_pair: BTreeMap<u32, InPair>,
+    /// How many pages are being read in each pair of files: it stays until then.
+    reading: BTreeMap<u32, usize>,
     /// What the newest one has written of new pages, of one copy: so much of older files it has made dead, or less.
     new_bytes: u64,
     /// Pairs with a damaged copy: their pages are to lie elsewhere.
@@ -55,7 +59,9 @@ impl PageStore {
             options,
             files,
             appender: Some(PageAppender::new(identity, options, entropy, next)),
+            newest_by_number: newest.by_number(),
             newest_by_pair: newest.by_pair(),
+            reading: BTreeMap::new(),
             newest: Arc::new(newest),
             new_bytes: 0,
             damaged: BTreeSet::new(),
@@ -175,6 +181,7 @@ impl PageStore {
         let Written {
             table,
             by_pair,
+            by_number,
             size_bytes,
             written_bytes,
             new_bytes,
@@ -183,6 +190,7 @@ impl PageStore {
         self.damaged.retain(|pair| by_pair.contains_key(pair));
         self.files.note_manifest(written.position, by_pair.clone());
         self.newest_by_pair = by_pair;
+        self.newest_by_number = by_number;
         self.newest = Arc::new(table);
         Ok((size_bytes, written_bytes))
     }
@@ -192,12 +200,49 @@ impl PageStore {
         self.files.forget_manifest(position);
     }
 
-    /// The pairs of files that can be removed: no noted manifest names a page in them, and nothing is written.
+    /// The pairs of files that can be removed: no noted manifest names a page in them, no page of them is being read, and
+    /// nothing is written.
     pub fn unneeded(&self) -> Vec<u32> {
-        match &self.appender {
-            Some(appender) => self.files.unneeded(appender.open_pair()),
-            None => Vec::new(),
+        let Some(appender) = &self.appender else {
+            return Vec::new();
+        };
+        let mut unneeded = self.files.unneeded(appender.open_pair());
+        unneeded.retain(|pair| !self.reading.contains_key(pair));
+        unneeded
+    }
+
+    /// Where a page lies that the newest manifest names.
+    pub fn place(&self, number: PageNumber) -> Option<PagePlace> {
+        self.newest_by_number.place(&self.newest, number)
+    }
+
+    /// Pages that the newest manifest names, to read them. Their files stay until [`PageStore::end_read`].
+    pub fn read(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
+        let places = numbers.into_iter().map(|number| {
+            let place = self.place(number);
+            (
+                number,
+                place.expect("only pages are read that the newest snapshot names"),
+            )
+        });
+        let places: BTreeMap<PageNumber, PagePlace> = places.collect();
+        for place in places.values() {
+            *self.reading.entry(place.pair).or_default() += 1;
         }
+        PagesToRead::new(self.identity, places)
+    }
+
+    /// Ends a read. The next manifests have pages elsewhere whose copies are damaged.
+    pub fn end_read(&mut self, read: PagesRead) {
+        for pair in read.pairs {
+            if let Some(count) = self.reading.get_mut(&pair) {
+                *count -= 1;
+                if *count == 0 {
+                    self.reading.remove(&pair);
+                }
+            }
+        }
+        read.damage.iter().for_each(|it| self.note_damage(&it.file));
     }
 
     /// Forgets pairs whose files were removed for good.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{PageNumber, PagePlace};
+use crate::segment::memory_size;
 
 /// A part of a manifest has at most so many pages.
 pub(super) const PAGES_PER_PART: usize = 4096;
@@ -46,6 +47,16 @@ impl PageTable {
         pages.map(|page| (page.number, page.place)).collect()
     }
 
+    /// Its pages in the order of their numbers. Takes time: not for the partition's thread.
+    pub(super) fn by_number(&self) -> ByNumber {
+        let mut indexes: Vec<u32> = (0..).take(self.0.len()).collect();
+        indexes.sort_unstable_by_key(|index| {
+            let page = self.0.get(memory_size(u64::from(*index)));
+            page.map(|page| page.number)
+        });
+        ByNumber(indexes)
+    }
+
     /// The bytes of the pages in each pair of files, of one copy.
     pub fn bytes_by_pair(&self) -> BTreeMap<u32, u64> {
         bytes_by_pair(self.0.iter().map(|page| &page.place))
@@ -79,6 +90,22 @@ impl PageTable {
             self.0.push(page);
         }
         Ok(())
+    }
+}
+
+/// The pages of a table in the order of their numbers: 4 bytes for each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ByNumber(Vec<u32>);
+
+impl ByNumber {
+    /// Where a page of that table lies, if it has that page.
+    pub(super) fn place(&self, table: &PageTable, number: PageNumber) -> Option<PagePlace> {
+        let page = |index: &u32| table.0.get(memory_size(u64::from(*index)));
+        let found = self.0.binary_search_by(|index| {
+            let other = page(index).map(|page| page.number);
+            other.cmp(&Some(number))
+        });
+        page(self.0.get(found.ok()?)?).map(|page| page.place)
     }
 }
 

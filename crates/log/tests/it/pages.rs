@@ -1,5 +1,7 @@
 //! Page files and manifests: what is read is what was written, on a disk that loses power, bits and files.
 
+mod reading;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -277,6 +279,7 @@ struct Pieces(BTreeMap<u8, (Vec<u8>, Option<PageNumber>)>);
 struct Content {
     pieces: Pieces,
     kept: Arc<Mutex<BTreeMap<u8, PageNumber>>>,
+    cannot_make: Option<u8>,
 }
 
 impl Content {
@@ -299,6 +302,10 @@ impl SnapshotContent for Content {
 
     fn page(&self, index: usize) -> Option<PageNumber> {
         self.pieces.0[&self.key(index)].1
+    }
+
+    fn can_make(&self, index: usize) -> bool {
+        self.cannot_make != Some(self.key(index))
     }
 
     fn put_page(&self, index: usize, page: &mut PageContent) {
@@ -326,6 +333,8 @@ struct Writer {
     store: PageStore,
     kept: Vec<LogPosition>,
     position: u64,
+    /// The piece that is on its page alone.
+    cannot_make: Option<u8>,
 }
 
 impl Writer {
@@ -348,6 +357,7 @@ impl Writer {
             store: store.map_err(ManifestError::Io)?,
             position: positions.last().map_or(0, |it| it.as_u64()),
             kept: positions,
+            cannot_make: None,
         })
     }
 
@@ -363,6 +373,7 @@ impl Writer {
         let mut content = Content {
             pieces: self.pieces.clone(),
             kept: Arc::clone(&kept),
+            cannot_make: self.cannot_make,
         };
         let job = self
             .store

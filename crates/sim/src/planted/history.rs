@@ -71,6 +71,8 @@ fn snapshot_at(events: impl Fn(&History, usize) -> Vec<Event> + 'static) -> Hook
         }
         if seam == Seam::Snapshot
             && let Some(content) = value.downcast_mut::<Box<dyn SnapshotContent>>()
+            // One without pages would lose what is on pages alone.
+            && !content.needs_pages()
             && let Some(parts) = history.snapshot_of(events(&history, begun))
         {
             *content = Box::new(parts);

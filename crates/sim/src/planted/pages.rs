@@ -69,6 +69,9 @@ struct NamedAgain {
 impl NamedAgain {
     /// What names a piece: none if its page is of another kind.
     fn name(&self, index: usize) -> Option<Vec<u64>> {
+        if !self.inner.can_make(index) {
+            return None;
+        }
         let mut page = PageContent::default();
         self.inner.put_page(index, &mut page);
         // Behind the version.
@@ -107,6 +110,14 @@ impl SnapshotContent for NamedAgain {
             known.get(&self.name(index)?).copied()
         };
         self.inner.page(index).or_else(known)
+    }
+
+    fn needs_pages(&self) -> bool {
+        self.inner.needs_pages()
+    }
+
+    fn can_make(&self, index: usize) -> bool {
+        self.inner.can_make(index)
     }
 
     fn put_page(&self, index: usize, page: &mut PageContent) {

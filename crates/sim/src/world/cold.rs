@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use kew_broker::{Rejection, Reply, Source};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, Receives};
-use kew_engine::{Class, Command, EntityName, RunLength, Sealing, SequenceNumber, Touches};
+use kew_engine::{Class, Command, EntityName, RunLength, SequenceNumber, Touches};
+use kew_log::JobKind;
 
 use super::World;
 use crate::bus::checker::life::Part;
@@ -37,14 +38,14 @@ impl World {
         if per_mille == 0 || !self.cold.happens(per_mille) {
             return;
         }
-        let (cold, reads_fail) = (&mut self.cold, self.reads_fail);
-        self.partition.seal(|_| match cold.below(16) {
-            0..8 => Sealing::Write,
-            8 if reads_fail => Sealing::WriteFailing,
-            8 => Sealing::Write,
-            9..14 => Sealing::Forget,
-            _ => Sealing::Stay,
-        });
+        let cold = &mut self.cold;
+        self.partition.evict_if(|_| cold.below(16) < 14);
+    }
+
+    /// Whether the disk fails to read what a job is about to load.
+    pub(super) fn fails_to_load(&mut self, kind: JobKind) -> bool {
+        let per_mille = self.swarm.cold_per_mille;
+        kind == JobKind::Load && per_mille > 0 && self.reads_fail && self.cold.happens(60)
     }
 
     /// The commands that wait.
@@ -205,8 +206,10 @@ impl World {
         for command in [create, send] {
             self.turn_alone(Some(command))?;
         }
+        self.partition.snapshot();
+        self.turn_alone(None)?;
+        self.partition.evict_if(|_| true);
         self.pass_time(|_| 10_000_000)?;
-        self.partition.seal(|_| Sealing::Write);
         let peek = BusCommand::Peek {
             queue,
             from: SequenceNumber::default(),

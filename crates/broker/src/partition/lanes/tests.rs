@@ -168,7 +168,7 @@ fn nothing_passes_a_reader_that_was_tried_too_often() {
 fn a_reader_without_lanes_has_its_queues() {
     let mut w = Waiting::default();
     w.enter(0, 1, read("a/$deadletterqueue"), true);
-    assert_eq!(w.lanes.queues(), BTreeSet::from([&queue("a")]));
+    assert!(w.lanes.is_pinned(Group::default().run()));
     for _ in 0..TRIES_MAX {
         w.there(1);
         let again = w.lanes.take_front().unwrap();
@@ -176,6 +176,9 @@ fn a_reader_without_lanes_has_its_queues() {
         w.lanes.wait(again, Source::ALONE, &missing);
     }
     assert!(w.is_held_back(2, write("a")));
+    w.there(1);
+    assert_eq!(w.decide(), [1]);
+    assert!(!w.lanes.is_pinned(Group::default().run()));
 }
 
 /// Thousands that wait behind one read cost one look each when they come, and one when they go.

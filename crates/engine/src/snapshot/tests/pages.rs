@@ -33,8 +33,12 @@ impl Store {
     fn write(&mut self, planned: &SnapshotPages) -> Vec<(PageNumber, PageBytes, bool)> {
         let known: BTreeMap<PageNumber, PageBytes> = self.pages.iter().cloned().collect();
         let all = (0..planned.page_count()).map(|index| {
-            let encoded = planned.encode(index).unwrap();
             let kept = planned.page(index);
+            if !planned.can_encode(index) {
+                let page = kept.expect("a cold run has a page");
+                return (page, known[&page].clone(), false);
+            }
+            let encoded = planned.encode(index).unwrap();
             self.has_lost |= kept.is_some_and(|page| !known.contains_key(&page));
             match kept.and_then(|page| Some((page, known.get(&page)?.clone()))) {
                 Some((page, bytes)) => {
@@ -119,6 +123,7 @@ impl Store {
     }
 }
 
+mod cold;
 mod golden;
 mod healed;
 mod ids;

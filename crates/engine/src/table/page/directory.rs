@@ -1,11 +1,10 @@
 //! The page of up to 64 runs of an entity: what of them is small, and the records that are on no page of a run.
 //!
-//! A run with more messages than fit here has a page of its own. It follows the directory page in the order of the
-//! restore, so nothing here names it: the log may write it again.
+//! A run with more messages than fit here has a page of its own, and keeps it while it is cold. A flag says so. The page
+//! follows the directory page in the order of the restore, so nothing here names it: the log may write it again.
 //!
 //! Decoding never panics, and takes memory for no more runs and messages than one page may have.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ use super::super::record::{Record, Side};
 use super::super::run::Run;
 use super::super::spread::{CountUnit, Spread};
 use super::super::{Entry, RunLength, codec};
+use super::Paged;
 use super::group::{ToPage, messages, put_messages, read_messages};
-use super::{Paged, SLOTS_PER_GROUP};
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
 use crate::vocabulary::elements::{incarnation, put_time, time};
 use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};
@@ -74,14 +73,22 @@ pub(crate) fn put_directory(out: &mut Vec<u8>, head: PageHead, runs: &[(u64, Arc
     }
 }
 
+/// A run that has a page.
+const HAS_PAGE: u8 = 1;
+
 fn put_run(out: &mut Vec<u8>, run: &Run) {
+    let records_at = run.records_at();
+    out.push(match records_at {
+        RecordsAt::Directory => 0,
+        RecordsAt::Page(..) | RecordsAt::NewPage => HAS_PAGE,
+    });
     put_bits(out, &run.live);
     put_bits(out, &run.ready);
     put_varint(out, run.size_bytes);
     put_time(out, *run.expires_first);
     put_time(out, run.expires_last);
     run.spread.put(out);
-    let here = match run.records_at() {
+    let here = match records_at {
         RecordsAt::Directory => run.live,
         RecordsAt::Page(_, changed) => changed,
         RecordsAt::NewPage => Bits::default(),
@@ -91,11 +98,8 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
 
 /// Puts the records of these slots.
 fn put_records(out: &mut Vec<u8>, run: &Run, slots: &Bits) {
-    let whole = match slots.is_empty() {
-        true => Cow::Borrowed(run),
-        false => run.whole(),
-    };
-    let entries = slots.iter_from(0).filter_map(|slot| whole.entry(slot));
+    // What changed is in memory: patches come from a replay alone, in which no run is cold.
+    let entries = slots.iter_from(0).filter_map(|slot| run.entry(slot));
     put_messages(out, &entries.map(|it| to_page(run, it)).collect::<Vec<_>>());
 }
 
@@ -176,6 +180,11 @@ fn run(r: &mut Reader<'_>, length: RunLength) -> Result<PagedRun, DecodeError> {
     if length.run_of((1 << SequenceNumber::BITS) - 1) < index {
         return Err(r.error("run out of range"));
     }
+    let has_page = match r.u8()? {
+        0 => false,
+        HAS_PAGE => true,
+        _ => return Err(r.error("flags of a run that are not known")),
+    };
     let (live, ready) = (bits(r)?, bits(r)?);
     let is_within = live.last().is_some_and(|last| last < length.slots());
     if !is_within || ready.and(&live) != ready {
@@ -185,10 +194,6 @@ fn run(r: &mut Reader<'_>, length: RunLength) -> Result<PagedRun, DecodeError> {
     let (expires_first, expires_last) = (time(r)?, time(r)?);
     let spread = Spread::read(r)?;
     let here = messages(r)?;
-    if here.len() > length.changes_max() {
-        return Err(r.error("more records than fit beside a run's page"));
-    }
-    let has_page = live.count() > length.changes_max();
     Ok(PagedRun {
         index,
         live,
@@ -321,13 +326,13 @@ pub(crate) fn run_page(head: PageHead, run: &Run) -> Vec<Vec<u8>> {
     let mut first = Vec::new();
     head.put(&mut first);
     put_varint(&mut first, run.index());
-    let whole = run.whole();
-    let entries = whole.entries().map(|entry| to_page(run, entry));
+    let entries = run.entries().map(|entry| to_page(run, entry));
     let entries: Vec<ToPage<'_>> = entries.collect();
     let mut rest = entries.as_slice();
-    let groups = head.length.slots().div_ceil(SLOTS_PER_GROUP);
+    let count = head.length.slots_per_group();
+    let groups = head.length.slots().div_ceil(count);
     let groups = (1..=groups).map(|group| {
-        let end = rest.partition_point(|(slot, ..)| *slot < group * SLOTS_PER_GROUP);
+        let end = rest.partition_point(|(slot, ..)| *slot < group * count);
         let (here, later) = rest.split_at(end);
         rest = later;
         let mut out = Vec::new();

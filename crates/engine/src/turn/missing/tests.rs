@@ -10,7 +10,7 @@ use crate::effect::Effect;
 use crate::event::{Event, Fact};
 use crate::state::State;
 use crate::storage::StorageFact;
-use crate::table::Sealing;
+use crate::table::tests::page_map::{PageMap, records_at};
 use crate::turn::{DUE_BUDGET, Decision, Journal, Ticked};
 use crate::vocabulary::{BodyLocation, BodyRead, Timestamp};
 
@@ -66,6 +66,8 @@ pub(crate) struct Cold {
     deciding: State,
     log: Log,
     applying: State,
+    /// The pages of both.
+    pages: PageMap,
     /// How many commands and ticks there were.
     steps: u64,
 }
@@ -76,6 +78,7 @@ impl Cold {
             deciding: State::new(),
             log: Log::default(),
             applying: State::new(),
+            pages: PageMap::default(),
             steps: 0,
         }
     }
@@ -106,7 +109,7 @@ impl Cold {
                 break (room_bytes, turn.decide(command));
             }
             self.check_written(room_bytes);
-            read(&mut self.deciding, &missing);
+            self.pages.read_missing(&mut self.deciding, &missing);
             // What was asked for before, and is not any more, is not kept.
             self.log.read = missing.bodies;
             tried += 1;
@@ -149,8 +152,10 @@ impl Cold {
     ) {
         self.seal();
         let mut turn = Turn::new(&mut self.deciding, now, &mut self.log);
+        let pages = &self.pages;
         let ticked = turn.tick_reading(budget, &mut |state, missing| {
-            read(state, missing);
+            assert!(!missing.is_empty());
+            pages.read_missing(state, missing);
             true
         });
         assert_eq!(&ticked, expected);
@@ -163,19 +168,19 @@ impl Cold {
         change(&mut self.applying);
     }
 
-    /// Takes everything out of memory, or all but what was read for a few commands. Every second time, changed records
-    /// stay beside their page.
+    /// Takes everything out of memory that a page has. Every second time, runs that changed get new pages first.
     fn seal(&mut self) {
         self.steps += 1;
         let (_, count) = self.deciding.counts();
         if count > LARGE && !self.steps.is_multiple_of(64) {
             return;
         }
-        let sealing = match self.steps % 2 {
-            0 => Sealing::Forget,
-            _ => Sealing::Write,
-        };
-        self.deciding.seal(|_| sealing);
+        if !self.steps.is_multiple_of(2) {
+            self.pages.write(&self.deciding);
+        }
+        let before = records_at(&self.deciding);
+        self.deciding.evict_if(|_, _| true);
+        assert_eq!(records_at(&self.deciding), before);
     }
 
     fn compare(&mut self, events: &[Vec<u8>], hot: &State) {
@@ -188,33 +193,22 @@ impl Cold {
         let mut nth = self.steps;
         for event in events {
             if is_looked_at {
-                self.applying.seal(|_| {
+                if nth.is_multiple_of(2) {
+                    self.pages.write(&self.applying);
+                }
+                self.applying.evict_if(|_, _| {
                     nth += 1;
-                    match nth % 3 {
-                        0 => Sealing::Write,
-                        1 => Sealing::Forget,
-                        _ => Sealing::Stay,
-                    }
+                    !nth.is_multiple_of(3)
                 });
             }
             self.applying.apply(event);
         }
         if is_looked_at {
-            assert_eq!(&self.deciding, hot);
-            assert_eq!(&self.applying, hot);
+            self.pages.assert_equal(&self.deciding, hot);
+            self.pages.assert_equal(&self.applying, hot);
             self.deciding.check_live_bytes();
             self.applying.check_live_bytes();
         }
-    }
-}
-
-/// Reads everything that is missing.
-fn read(state: &mut State, missing: &Missing) {
-    assert!(!missing.is_empty());
-    for group in &missing.groups {
-        let to_read = state.to_read(*group).expect("what is missing is on a page");
-        let read = to_read.read().unwrap();
-        assert!(state.take_read(read), "the page is the same");
     }
 }
 

@@ -1,0 +1,24 @@
+//! Records of a page that are read while the state goes on.
+
+use super::pages::PAGE_VERSION;
+use crate::table::{GroupRead, GroupToRead, run_of_page};
+use crate::vocabulary::codec::{DecodeError, Reader};
+
+impl GroupToRead {
+    /// Decodes the [groups of its page](GroupToRead::groups). Needs no state, so any thread can do it.
+    pub fn decode(&self, of: &[u8], messages: &[u8]) -> Result<GroupRead, DecodeError> {
+        let error = |what| Reader::new(&[]).error(what);
+        let Some((&PAGE_VERSION, of)) = of.split_first() else {
+            return Err(error("page version that is not known"));
+        };
+        let (head, run, messages) = run_of_page([of, messages])?;
+        if (head.entity, run) != (self.group.entity, self.group.run) {
+            return Err(error("page of another run"));
+        }
+        Ok(GroupRead {
+            group: self.group,
+            page: self.page,
+            messages,
+        })
+    }
+}

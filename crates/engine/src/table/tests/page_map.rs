@@ -1,0 +1,116 @@
+//! Pages by number, in place of files.
+
+use std::collections::BTreeMap;
+
+use crate::state::State;
+use crate::table::{
+    Group, GroupRead, GroupToRead, Missing, PageHead, RecordsAt, Run, Table, Taken, run_page,
+};
+use crate::vocabulary::{Incarnation, PageNumber};
+
+#[derive(Default)]
+pub(crate) struct PageMap {
+    pages: BTreeMap<PageNumber, Vec<Vec<u8>>>,
+}
+
+fn tables(state: &State) -> impl Iterator<Item = (Incarnation, &Table)> {
+    let stored = state.storage.iter();
+    let stored = stored.map(|(entity, queue)| (*entity, queue.backlog.table()));
+    let bus = state.bus.iter();
+    stored.chain(bus.map(|(entity, queue)| (*entity, queue.backlog.table())))
+}
+
+/// Where a snapshot has the records of each run.
+pub(crate) fn records_at(state: &State) -> Vec<RecordsAt> {
+    let runs = tables(state).flat_map(|(_, table)| table.runs());
+    runs.map(Run::records_at).collect()
+}
+
+fn run(state: &State, group: Group) -> &Run {
+    let stored = state.storage.get(&group.entity);
+    let stored = stored.map(|queue| queue.backlog.table());
+    let bus = || Some(state.bus.get(&group.entity)?.backlog.table());
+    let table = stored.or_else(bus).unwrap();
+    table.run(group.run).unwrap()
+}
+
+impl PageMap {
+    /// Writes the runs that need a new page, as a snapshot does.
+    pub(crate) fn write(&mut self, state: &State) {
+        for (entity, table) in tables(state) {
+            let head = PageHead {
+                entity,
+                length: table.length(),
+                unit: state.count_unit(),
+            };
+            self.write_table(head, table);
+        }
+    }
+
+    pub(crate) fn write_table(&mut self, head: PageHead, table: &Table) {
+        let new = table
+            .runs()
+            .filter(|run| run.records_at() == RecordsAt::NewPage);
+        for run in new {
+            let mut groups = run_page(head, run);
+            groups[0].insert(0, 1);
+            let page = PageNumber::new(self.pages.len() as u64);
+            self.pages.insert(page, groups);
+            run.keep_page(page);
+        }
+    }
+
+    pub(crate) fn read(&self, to_read: &GroupToRead) -> GroupRead {
+        let page = &self.pages[&to_read.page()];
+        let [of, messages] = to_read.groups().map(|group| page[group].as_slice());
+        to_read.decode(of, messages).unwrap()
+    }
+
+    /// Reads what is missing. What a snapshot has of the state stays the same.
+    pub(crate) fn read_missing(&self, state: &mut State, missing: &Missing) {
+        for group in &missing.groups {
+            let to_read = state.to_read(*group).expect("what is missing is on a page");
+            let before = run(state, *group).records_at();
+            assert_eq!(state.take_read(self.read(&to_read)), Taken::InMemory);
+            assert_eq!(run(state, *group).records_at(), before);
+        }
+    }
+
+    /// The run with all of its records.
+    pub(crate) fn warmed(&self, entity: Incarnation, run: &Run) -> Run {
+        let mut warmed = run.clone();
+        let Some(page) = run.cold_page() else {
+            return warmed;
+        };
+        let numbers = run.seen_from(run.start());
+        let groups: std::collections::BTreeSet<usize> =
+            numbers.map(|(number, _)| run.group_of(number)).collect();
+        for index in groups {
+            let group = Group {
+                entity,
+                run: run.index(),
+                index,
+            };
+            let read = self.read(&GroupToRead { group, page });
+            let taken = warmed.add_copies(page, index, read.messages);
+            // After the last one it may not be cold any more.
+            assert_ne!(taken, Taken::Damaged);
+        }
+        warmed
+    }
+
+    /// Asserts that a state of which records may not be in memory has the messages of another one.
+    pub(crate) fn assert_equal(&self, state: &State, hot: &State) {
+        assert_eq!(state, hot);
+        for ((entity, table), (_, hot)) in tables(state).zip(tables(hot)) {
+            for (run, hot) in table.runs().zip(hot.runs()) {
+                let warmed = self.warmed(entity, run);
+                assert!(
+                    warmed.entries().eq(hot.entries()),
+                    "{warmed:?} is not {hot:?}"
+                );
+                warmed.count_again(&mut crate::table::Live::new(state.count_unit()));
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Pages that are read while manifests come and go.
+
+use super::*;
+
+fn files(writer: &Writer) -> Vec<String> {
+    let files = writer.storage.files().into_iter();
+    files.map(|(name, _)| name).collect()
+}
+
+#[test]
+fn the_files_of_a_page_that_is_read_stay_until_then() {
+    let storage = FaultyStorage::new();
+    let mut writer = Writer::start(&storage, 1).unwrap();
+    writer.put(1, b"read");
+    writer.write().unwrap();
+    let number = *writer.numbers().first().unwrap();
+    let first_files = files(&writer);
+    // Two reads of one page: the second one ends later.
+    let reads = [writer.store.read([number]), writer.store.read([number])];
+    for round in 0..40 {
+        writer.put(1, &[round; 2000]);
+        writer.write().unwrap();
+    }
+    assert!(writer.store.place(number).is_none(), "no manifest names it");
+    for read in reads {
+        let (group, read) = read.read(&storage, |reader| reader.group(number, 0));
+        assert_eq!(group.unwrap(), b"read");
+        assert!(read.damage().is_empty());
+        assert!(
+            first_files
+                .iter()
+                .all(|it| it.starts_with("snapshot") || files(&writer).contains(it))
+        );
+        writer.store.end_read(read);
+        writer.retire().unwrap();
+    }
+    assert!(first_files.iter().all(|it| !files(&writer).contains(it)));
+}
+
+#[test]
+fn a_damaged_copy_that_a_read_finds_is_left_by_the_next_manifest() {
+    let storage = FaultyStorage::new();
+    let mut writer = Writer::start(&storage, 1).unwrap();
+    writer.put(1, b"read");
+    writer.write().unwrap();
+    let number = *writer.numbers().first().unwrap();
+    let place = writer.store.place(number).unwrap();
+    storage.flip("pages-00000000000000000000", place.offset.into(), 1);
+    let read = writer.store.read([number]);
+    let (group, read) = read.read(&storage, |reader| reader.group(number, 0));
+    assert_eq!(group.unwrap(), b"read");
+    assert_eq!(read.damage().len(), 1);
+    writer.store.end_read(read);
+    writer.put(2, b"new");
+    writer.write().unwrap();
+    assert_ne!(writer.store.place(number).unwrap().pair, place.pair);
+}
+
+/// What is on no other page and in no memory must not be forgotten, and stops no manifest.
+#[test]
+fn a_page_that_cannot_be_copied_nor_made_is_named_where_it_lies() {
+    let storage = FaultyStorage::new();
+    let mut writer = Writer::start(&storage, 1).unwrap();
+    writer.put(1, b"read");
+    writer.write().unwrap();
+    let number = *writer.numbers().first().unwrap();
+    let place = writer.store.place(number).unwrap();
+    for copy in ["pages-00000000000000000000", "pages-00000000000000000001"] {
+        storage.flip(copy, place.offset.into(), 1);
+        writer.store.note_damage(copy);
+    }
+    writer.cannot_make = Some(1);
+    writer.put(2, b"new");
+    writer.write().unwrap();
+    assert_eq!(writer.store.place(number), Some(place));
+    // One that can be made is made.
+    writer.cannot_make = None;
+    writer.put(2, b"newer");
+    writer.write().unwrap();
+    assert_eq!(writer.store.place(number), None);
+}
