@@ -359,6 +359,7 @@ impl World {
         }
         let ids = self.decided(&waited, &taken, replies)?;
         self.check_tries()?;
+        self.recount();
         let decided = ids.len();
         for id in &ids {
             self.order.push_back(*id);
@@ -382,6 +383,14 @@ impl World {
         let numbers = [self.now.as_ms(), decided as u64, end as u64];
         self.trace.add("turn", &numbers, &(self.now, decided, end));
         Ok(end)
+    }
+
+    /// What is counted while copies come and go equals a recount, after each turn.
+    fn recount(&self) {
+        let swarm = self.bus.as_ref().map(|bus| &bus.swarm);
+        if swarm.is_some_and(|swarm| swarm.topics.is_some()) {
+            self.partition.state().check_live_bytes();
+        }
     }
 
     fn moment(&self) -> kew_broker::Moment {
