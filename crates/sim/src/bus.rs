@@ -1,11 +1,14 @@
 //! Bus queues: the commands of clients, and what the answers may show.
 //!
 //! They share a world with storage queues ([`crate::run`]): one partition, one log, the same
-//! clients that give up, the same faults. Two worlds out of five have both kinds.
+//! clients that give up, the same faults. Two worlds out of five have both kinds. Worlds with topics ([`topics`]) are
+//! apart: a seed has topics in the one and none in the other.
 
 pub(crate) mod checker;
 mod drain;
+mod occurring;
 mod operator;
+pub(crate) mod topics;
 pub(crate) mod workload;
 
 use kew_engine::{EntityName, Service};
@@ -14,6 +17,9 @@ use crate::random::Stream;
 use crate::swarm::Swarm;
 use crate::world::{Report, Watch, run_swarm};
 use checker::life::{Entity, Part};
+use topics::TopicSwarm;
+
+pub use occurring::{MUST_OCCUR, MUST_OCCUR_WITH_TOPICS};
 
 /// The namespace of all bus queues.
 pub(crate) const NAMESPACE: &str = "sim";
@@ -31,70 +37,21 @@ pub fn replay(seed: u64, operations: u64, watch: Watch) -> Report {
     run_swarm(seed, Swarm::draw_bus(seed), operations, true, Some(watch))
 }
 
-/// States that must occur over enough seeds, or the worlds prove less than they seem to.
-pub const MUST_OCCUR: [&str; 61] = [
-    "a command waited for bodies",
-    "a dead letter went on to another queue",
-    "a deferred message was purged",
-    "a deferred message was received",
-    "a duplicate was dropped",
-    "a duplicate was dropped in a transaction",
-    "a lock was ended that a refused transaction was to end",
-    "a lock was lost",
-    "a lock was renewed",
-    "a locked message was purged",
-    "a message could not go on",
-    "a message that expired came back as a dead letter",
-    "a message that its receiver gave up came back as a dead letter",
-    "a message that was delivered too often came back as a dead letter",
-    "a message was deferred",
-    "a message was deleted by its number",
-    "a message was delivered again",
-    "a message was made a dead letter",
-    "a message was not sent again for its id",
-    "a message was refused by a full queue",
-    "a message was sent again",
-    "a message was taken by its number",
-    "a message went on too often",
-    "a message's lock was broken",
-    "a queue was changed",
-    "a queue was deleted",
-    "a queue was not found",
-    "a queue was perhaps gone, and was",
-    "a queue was purged",
-    "a scheduled message was cancelled",
-    "a scheduled message was purged",
-    "a session was refused that another receiver has",
-    "a session was renewed",
-    "a session's lock was broken",
-    "a session's state was read",
-    "a transaction completed one message and gave another back",
-    "a transaction over three queues was cut by a power failure",
-    "a transaction over three queues was done",
-    "a transaction over three queues without an answer was done",
-    "a transaction sent, settled and cancelled",
-    "a transaction was cut by a kill",
-    "a transaction was cut by a power failure",
-    "a transaction was decided among other commands",
-    "a transaction was done",
-    "a transaction was refused by a disabled queue",
-    "a transaction was refused by a full queue",
-    "a transaction was refused for a lock",
-    "a transaction was refused for a queue that is gone",
-    "a transaction was refused for a queue that was made anew",
-    "a transaction was refused for a scheduled message",
-    "a transaction was refused, and parts of it would have done",
-    "a transaction was to end a lock twice",
-    "a transaction without an answer was done",
-    "a transaction without an answer was not done",
-    "an id was accepted again after its window",
-    "messages were deleted at once",
-    "states of sessions were cleared",
-    "the lock of a session was lost",
-    "the next session was accepted",
-    "what a purge would take was counted",
-    "what was sent without an answer was shown",
-];
+/// Runs one seed of a world with topics, too.
+pub fn run_with_topics(seed: u64, operations: u64, keep_trace: bool) -> Report {
+    run_swarm(seed, Swarm::draw_topics(seed), operations, keep_trace, None)
+}
+
+/// Runs one seed as [`run_with_topics`] does, and shows every step to `watch`.
+pub fn replay_with_topics(seed: u64, operations: u64, watch: Watch) -> Report {
+    run_swarm(
+        seed,
+        Swarm::draw_topics(seed),
+        operations,
+        true,
+        Some(watch),
+    )
+}
 
 /// The properties of a world's bus queues.
 #[derive(Clone, Debug)]
@@ -113,6 +70,8 @@ pub(crate) struct BusSwarm {
     pub(crate) queues_lasting: usize,
     /// How often a client's command is a transaction.
     pub(crate) transact_per_mille: u32,
+    /// Topics, if there are any.
+    pub(crate) topics: Option<TopicSwarm>,
 }
 
 impl BusSwarm {
@@ -138,7 +97,42 @@ impl BusSwarm {
             time_to_live_per_mille: [0, 100, 400][r.index(3)],
             schedule_per_mille: [0, 100, 300][r.index(3)],
             stale_lock_per_mille: [0, 100, 300][r.index(3)],
+            topics: None,
         }
+    }
+
+    /// The same with topics, and few queues. All send and receive, because every entity is busy.
+    pub(crate) fn draw_topics(seed: u64) -> Self {
+        let mut r = Stream::new(seed, "bus swarm with topics");
+        let plain = Self::draw(seed);
+        let queues = 2 + r.index(2);
+        // Purges of numbers that no client knows leave much open.
+        let operator_per_mille = [0, 0, 60][r.index(3)];
+        Self {
+            share_per_mille: 1000,
+            queues,
+            operator_per_mille,
+            queues_lasting: if operator_per_mille > 0 {
+                operator::draw_lasting(&mut r, queues)
+            } else {
+                0
+            },
+            topics: Some(TopicSwarm::draw(seed)),
+            ..plain
+        }
+    }
+
+    /// The entity of the next command: a queue, or a subscription if there are any.
+    pub(crate) fn pick(&self, r: &mut Stream) -> usize {
+        let subscription = self.topics.as_ref().and_then(|topics| topics.pick(r));
+        subscription.unwrap_or_else(|| r.index(self.queues))
+    }
+
+    /// An entity whose messages belong to sessions.
+    pub(crate) fn pick_with_sessions(&self, r: &mut Stream) -> usize {
+        let topics = self.topics.as_ref();
+        let subscription = topics.and_then(|topics| topics.with_sessions(r));
+        subscription.unwrap_or(workload::WITH_SESSIONS)
     }
 }
 
@@ -156,13 +150,12 @@ pub(crate) fn named(queue: usize, part: Part) -> EntityName {
 }
 
 pub(crate) fn queue_name(queue: usize) -> String {
-    format!("bus-{queue}")
+    topics::name(queue)
 }
 
-/// The number of the queue of that name.
+/// The number of the queue, topic or subscription of that name.
 pub(crate) fn queue_index(name: &str) -> usize {
-    let number = name.strip_prefix("bus-").and_then(|it| it.parse().ok());
-    number.expect("every queue has a number")
+    topics::named(name).expect("every entity has a number")
 }
 
 /// The entity with that name.

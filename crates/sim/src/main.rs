@@ -21,6 +21,9 @@ struct Args {
     /// Worlds with bus queues
     #[arg(long)]
     bus: bool,
+    /// Worlds with bus queues and topics
+    #[arg(long, conflicts_with = "bus")]
+    topics: bool,
     /// Print every step
     #[arg(long)]
     trace: bool,
@@ -39,17 +42,17 @@ fn main() -> ExitCode {
         let report = if args.step || args.until.is_some() {
             let (step, until) = (args.step, args.until);
             let watch = Box::new(move |moment: &Moment<'_>| watch(moment, step, until));
-            let replay = if args.bus {
-                kew_sim::bus::replay
-            } else {
-                kew_sim::replay
+            let replay = match (args.bus, args.topics) {
+                (_, true) => kew_sim::bus::replay_with_topics,
+                (true, false) => kew_sim::bus::replay,
+                (false, false) => kew_sim::replay,
             };
             replay(seed, args.operations, watch)
         } else {
-            let run = if args.bus {
-                kew_sim::bus::run
-            } else {
-                kew_sim::run
+            let run = match (args.bus, args.topics) {
+                (_, true) => kew_sim::bus::run_with_topics,
+                (true, false) => kew_sim::bus::run,
+                (false, false) => kew_sim::run,
             };
             run(seed, args.operations, args.trace)
         };
@@ -70,7 +73,11 @@ fn main() -> ExitCode {
             let _ = writeln!(
                 out,
                 "replay: kew-sim{} --seed {seed} --operations {} --until {}",
-                if args.bus { " --bus" } else { "" },
+                match (args.bus, args.topics) {
+                    (_, true) => " --topics",
+                    (true, false) => " --bus",
+                    (false, false) => "",
+                },
                 args.operations,
                 report.steps
             );

@@ -138,6 +138,15 @@ impl Swarm {
         }
     }
 
+    /// A world with topics, and no storage queues.
+    pub(crate) fn draw_topics(seed: u64) -> Self {
+        Self {
+            queues: 0,
+            bus: Some(BusSwarm::draw_topics(seed)),
+            ..Self::draw_bus(seed)
+        }
+    }
+
     pub(crate) fn partition_options(&self) -> PartitionOptions {
         let kib = |without: u64, with: u64| 1024 * if self.bus.is_some() { with } else { without };
         PartitionOptions {

@@ -1,92 +1,35 @@
 //! A world: clients, a partition, a disk and the clocks, advanced one step at a time.
 
+mod answers;
 mod cold;
 mod drain;
 mod recovery;
+mod report;
+mod strikes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use kew_broker::{
-    Admission, Admitted, Answered, Clock, ClockReading, Cost, Partition, PartitionOptions,
-    Rejection, Reply, Rotation, Source, Target, TurnEnd, Waiting,
+    Admission, Admitted, Clock, ClockReading, Cost, Partition, PartitionOptions, Rejection, Reply,
+    Rotation, Source, Target, TurnEnd, Waiting,
 };
-use kew_engine::storage::{StorageCommand, StorageOutcome, StorageRefusal};
-use kew_engine::{Command, Outcome, Refusal, Timestamp};
-use kew_log::{BodyError, BootTime, FaultyStorage, Job, JobKind};
+use kew_engine::{Command, Timestamp};
+use kew_log::{BootTime, FaultyStorage, Job, JobKind};
 use kew_planted::Seam;
 
 use crate::bus::{self, BusSwarm};
 use crate::checker::{Checker, Operation, Seen, Timekeeping, Turns, Violation, promise};
-use crate::faults::{Crash, Faults, Strike};
+use crate::faults::{Crash, Faults};
 use crate::random::Stream;
-use crate::rare::{Rare, RareStates};
+use crate::rare::Rare;
 use crate::seam::{self, Disk, Unreadable, altered};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::workload::{Workload, create_queue};
 
-/// The result of one seed.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Operations that clients submitted and the partition admitted.
-    pub operations: u64,
-    /// Of these, how many had an outcome that the client never learned.
-    pub unknown: u64,
-    /// Clients that gave up waiting.
-    pub given_up: u64,
-    /// Operations that were refused because too much was in progress, or the disk was full.
-    pub busy: u64,
-    /// Processes that were killed; their writes stay.
-    pub kills: u64,
-    /// Power cuts; any unsynced write may be lost.
-    pub power_cuts: u64,
-    /// Disk calls that were made to fail.
-    pub failed_calls: u64,
-    /// Times that the disk became full.
-    pub full_disks: u64,
-    /// How often the disk did nothing for long.
-    pub slow_disks: u64,
-    /// Snapshots damaged while the process was down.
-    pub damaged_snapshots: u64,
-    /// Jumps of the wall clock.
-    pub clock_jumps: u64,
-    /// How often the machine was suspended.
-    pub suspensions: u64,
-    /// Snapshots that were written.
-    pub snapshots: u64,
-    /// Steps of the simulation.
-    pub steps: u64,
-    /// How often each rare state occurred.
-    pub rare: RareStates,
-    /// How often each rare thing happened to bus queues.
-    pub occurred: BTreeMap<&'static str, u64>,
-    /// A number that is the same exactly for the same history.
-    pub trace_hash: u64,
-    /// Every step, if a trace was requested.
-    pub trace: Vec<String>,
-    /// The broken promise, if there is one.
-    pub violation: Option<Violation>,
-}
-
-/// Where a replay has got to.
-#[derive(Debug)]
-pub struct Moment<'a> {
-    /// Steps since the beginning.
-    pub step: u64,
-    /// The actions of this step.
-    pub lines: &'a [String],
-    world: &'a World,
-}
-
-impl Moment<'_> {
-    /// The state of the world, for a reader.
-    pub fn state(&self) -> String {
-        self.world.describe()
-    }
-}
+pub use report::{Moment, Report, Watch};
 
 /// Runs one seed: at least `operations` under faults, then until everything is drained.
 pub fn run(seed: u64, operations: u64, keep_trace: bool) -> Report {
@@ -97,9 +40,6 @@ pub fn run(seed: u64, operations: u64, keep_trace: bool) -> Report {
 pub fn replay(seed: u64, operations: u64, watch: Watch) -> Report {
     run_swarm(seed, Swarm::draw(seed), operations, true, Some(watch))
 }
-
-/// Looks at each moment of a replay.
-pub type Watch = Box<dyn FnMut(&Moment<'_>)>;
 
 /// Runs one seed in a world of that kind.
 pub(crate) fn run_swarm(
@@ -420,6 +360,7 @@ impl World {
         }
         let ids = self.decided(&waited, &taken, replies)?;
         self.check_tries()?;
+        self.recount();
         let decided = ids.len();
         for id in &ids {
             self.order.push_back(*id);
@@ -445,19 +386,18 @@ impl World {
         Ok(end)
     }
 
+    /// What is counted while copies come and go equals a recount, after each turn.
+    fn recount(&self) {
+        let swarm = self.bus.as_ref().map(|bus| &bus.swarm);
+        if swarm.is_some_and(|swarm| swarm.topics.is_some()) {
+            self.partition.state().check_live_bytes();
+        }
+    }
+
     fn moment(&self) -> kew_broker::Moment {
         kew_broker::Moment {
             time: self.now,
             boot: self.boot,
-        }
-    }
-
-    /// Lets answers pass to the clients. Nobody waits for what follows from them.
-    fn pass(&mut self, replies: &mut Vec<(u64, Reply)>) {
-        for command in seam::replies(replies) {
-            let mut alone = VecDeque::from([(u64::MAX, command)]);
-            let moment = self.moment();
-            self.partition.turn(moment, &mut alone, &mut Vec::new());
         }
     }
 
@@ -527,226 +467,7 @@ impl World {
             Err(failed) => self.log_failed(&failed),
         }
     }
-
-    fn take_in(&mut self, replies: Vec<(u64, Reply)>) -> Result<(), Violation> {
-        for (id, reply) in replies {
-            let happened = reply.is_ok();
-            let seen = match reply {
-                Ok(answered) => self.read(&answered),
-                Err(rejection) => Seen::Answered(Err(rejection)),
-            };
-            if self.death().is_some() {
-                // It died before the answer was sent: no client ever sees it.
-                continue;
-            }
-            let Some(asked) = self.history.get_mut(&id) else {
-                continue;
-            };
-            if let Some(admitted) = asked.admitted.take() {
-                self.admission.release(admitted);
-            }
-            self.trace.answer(id, &seen);
-            let operation = &mut asked.operation;
-            if operation.until == Timestamp::NEVER {
-                // What it waited for could not be read, or the process ends: nothing was done for it.
-                self.order.push_back(id);
-                let is_unread = matches!(seen, Seen::Answered(Err(Rejection::ReadFailed)));
-                self.report.rare.note_if(is_unread, Rare::ReadFailed);
-            }
-            operation.until = operation.until.min(self.now);
-            asked.done = true;
-            if asked.given_up {
-                self.report.rare.note_if(happened, Rare::GivenUpAndHappened);
-                continue;
-            }
-            self.in_flight -= 1;
-            operation.seen = seen;
-            if let Seen::Answered(Ok((outcome, bodies))) = &operation.seen {
-                match (&operation.command, outcome, &mut self.bus) {
-                    (Command::Bus(command), Outcome::Bus(outcome), Some(bus)) => {
-                        bus.workload.learn(command, outcome, bodies);
-                    }
-                    (command, outcome, _) => {
-                        self.workload.learn(operation.queue, command, outcome);
-                    }
-                }
-            }
-            note_answer(
-                operation,
-                self.partition.is_out_of_space(),
-                self.was_out_of_space,
-                &self.workload,
-                &mut self.report,
-            );
-        }
-        self.check()
-    }
-
-    /// What the client reads in an answer.
-    fn read(&mut self, answered: &Answered) -> Seen {
-        let mut bodies = Vec::with_capacity(answered.bodies.len());
-        let from_file = answered.bodies.is_any_in_file();
-        self.report.rare.note_if(from_file, Rare::BodyReadFromFile);
-        for body in answered.bodies.clone().read() {
-            match body {
-                Ok(body) => bodies.push(body),
-                // The front end cannot answer, and the client does not learn the outcome.
-                Err(BodyError::Io(_)) if self.call_may_fail || self.death().is_some() => {
-                    return Seen::Unknown;
-                }
-                // Not a body that was ever sent, so the checker will report it.
-                Err(error) => bodies.push(Bytes::from(error.to_string())),
-            }
-        }
-        Seen::Answered(Ok((answered.outcome.clone(), bodies)))
-    }
-
-    /// Checks the history as far as its outcomes are settled.
-    fn check(&mut self) -> Result<(), Violation> {
-        while let Some(id) = self.order.front() {
-            if self.history.get(id).is_some_and(|asked| !asked.done) {
-                break;
-            }
-            let asked = self.history.remove(id);
-            self.order.pop_front();
-            let Some(asked) = asked else { continue };
-            match &mut self.bus {
-                Some(bus) if matches!(asked.operation.command, Command::Bus(_)) => {
-                    bus.checker.check(&asked.operation)?;
-                }
-                _ => self.checker.check(&asked.operation)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets something go wrong.
-    fn strike(&mut self, strike: Strike) -> Result<(), Violation> {
-        self.trace.add("strike", &[], &strike);
-        match strike {
-            Strike::ClockJump { ahead } => {
-                let hour = 3_600_000_000;
-                let wall = self.reading.wall_us;
-                self.reading.wall_us = if ahead { wall + hour } else { wall - hour };
-                self.report.clock_jumps += 1;
-            }
-            Strike::Suspension { seconds } => {
-                self.report.suspensions += 1;
-                self.report.rare.note_if(seconds > 60, Rare::LongSuspension);
-                self.pass_time(|_| seconds * 1_000_000)?;
-            }
-            Strike::GiveUp { which } => self.give_up(which),
-            Strike::SlowDisk { steps } => {
-                self.slow_until = self.report.steps + steps;
-                self.report.slow_disks += 1;
-            }
-            Strike::FillDisk { room_bytes } => {
-                let used = self.storage.used_bytes();
-                self.storage.set_capacity_bytes(Some(used + room_bytes));
-                self.is_full = true;
-                self.report.full_disks += 1;
-            }
-            Strike::FreeDisk => self.free_disk(),
-            Strike::FailCall(failed) => {
-                self.report.failed_calls += 1;
-                self.call_may_fail = true;
-                self.storage
-                    .fail_after(failed.after, failed.fault, failed.repeat);
-            }
-            Strike::Crash(crash) => return self.crash(crash),
-            Strike::CrashAfter { crash, calls } => self.die_after(calls, crash),
-        }
-        Ok(())
-    }
-
-    /// One of the waiting clients gives up. Its command continues.
-    fn give_up(&mut self, which: u64) {
-        let waiting = || self.history.iter().filter(|(_, asked)| asked.waits());
-        let Some(nth) = which.checked_rem(waiting().count() as u64) else {
-            return;
-        };
-        let nth = usize::try_from(nth).expect("below a count of what is in memory");
-        let id = waiting().nth(nth).map(|(id, _)| *id);
-        if let Some(asked) = id.and_then(|id| self.history.get_mut(&id)) {
-            asked.given_up = true;
-            self.in_flight -= 1;
-            self.report.given_up += 1;
-        }
-    }
-
-    fn free_disk(&mut self) {
-        self.storage.set_capacity_bytes(None);
-        self.faults.disk_is_free();
-        self.is_full = false;
-    }
-
-    /// Makes the process or the machine die after some more storage calls.
-    pub(crate) fn die_after(&mut self, calls: u64, crash: Crash) {
-        self.storage.crash_after(calls);
-        self.dies_after = Some((self.storage.calls() + calls, crash));
-    }
-
-    /// How it died, if it has.
-    fn death(&self) -> Option<Crash> {
-        let (calls, crash) = self.dies_after?;
-        (self.storage.calls() > calls).then_some(crash)
-    }
-
-    fn describe(&self) -> String {
-        let (queues, messages) = self.partition.state().counts();
-        let files = self.storage.files();
-        let mut lines = vec![
-            format!("swarm: {:?}", self.swarm),
-            format!("time: {} by {:?}", self.now, self.reading),
-            format!("state: {queues} queues, {messages} messages"),
-            format!(
-                "log: durable {}, end {}, {:?}",
-                self.partition.log().durable(),
-                self.partition.log().end(),
-                self.partition.log().space()
-            ),
-            format!("jobs: {:?}", self.jobs),
-            format!(
-                "disk: dies after {:?}, call may fail {}, full {}, slow until step {}",
-                self.dies_after, self.call_may_fail, self.is_full, self.slow_until
-            ),
-        ];
-        for (name, size_bytes) in files {
-            lines.push(format!("  {name}, {size_bytes} bytes"));
-        }
-        for (id, asked) in &self.history {
-            let how = match (asked.done, asked.given_up) {
-                (true, _) => "done",
-                (false, true) => "given up",
-                (false, false) => "waits",
-            };
-            lines.push(format!("  operation {id} {how}: {:?}", asked.operation));
-        }
-        lines.join("\n")
-    }
-
-    fn report(mut self, violation: Option<Violation>) -> Report {
-        self.report.rare.add(&self.checker.rare);
-        let bus = self.bus.map(|bus| bus.checker).unwrap_or_default();
-        let operations = self.checker.operations + bus.operations;
-        Report {
-            operations: operations.saturating_sub(self.refused_at_the_door),
-            unknown: self.checker.unknown + bus.unknown,
-            occurred: bus.occurred,
-            trace_hash: self.trace.hash(),
-            trace: self.trace.take_lines(),
-            violation,
-            ..self.report
-        }
-    }
 }
-
-impl std::fmt::Debug for World {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.describe())
-    }
-}
-
 /// Waiting commands that note the order in which a turn takes them.
 struct Noting<'a> {
     commands: &'a mut Rotation<u64>,
@@ -781,48 +502,6 @@ impl Waiting<u64> for Noting<'_> {
 impl Asked {
     fn waits(&self) -> bool {
         !self.done && !self.given_up
-    }
-}
-
-/// Counts rare properties of an answer.
-fn note_answer(
-    operation: &Operation,
-    is_out_of_space: bool,
-    was_out_of_space: bool,
-    workload: &Workload,
-    report: &mut Report,
-) {
-    let rare = &mut report.rare;
-    match (&operation.command, &operation.seen) {
-        (_, Seen::Answered(Err(Rejection::Busy | Rejection::Full))) => {
-            report.busy += 1;
-            rare.note(Rare::RefusedByFullDisk);
-        }
-        (
-            Command::Storage(StorageCommand::Delete { .. }),
-            Seen::Answered(Ok((Outcome::Storage(StorageOutcome::Deleted), _))),
-        ) => {
-            rare.note_if(is_out_of_space, Rare::DrainedOnFullDisk);
-        }
-        (
-            Command::Storage(StorageCommand::Send { .. }),
-            Seen::Answered(Ok((Outcome::Storage(StorageOutcome::Sent(_)), _))),
-        ) => {
-            let again = was_out_of_space && !is_out_of_space;
-            rare.note_if(again, Rare::SentAfterFullDisk);
-        }
-        (
-            Command::Storage(
-                StorageCommand::Update { message, .. } | StorageCommand::Delete { message, .. },
-            ),
-            Seen::Answered(Err(Rejection::Refused(Refusal::Storage(
-                StorageRefusal::MessageNotFound,
-            )))),
-        ) => {
-            let earlier = workload.is_of_earlier_life(operation.queue, *message);
-            rare.note_if(earlier, Rare::ReceiptOfEarlierLifeRefused);
-        }
-        _ => {}
     }
 }
 

@@ -9,7 +9,7 @@ use kew_engine::{Command, EntityName, Outcome, SequenceNumber, Token};
 
 use super::checker::life::Part;
 use super::workload::plain_options;
-use super::{named, queue_name};
+use super::{BusSwarm, named, queue_name};
 use crate::checker::{Violation, promise, violated};
 use crate::world::World;
 
@@ -19,20 +19,26 @@ const REST_MS: u64 = 61_000;
 const REQUESTS_MAX: u32 = 2_000;
 
 impl World {
-    pub(crate) fn drain_bus(&mut self, queues: usize) -> Result<(), Violation> {
+    pub(crate) fn drain_bus(&mut self, swarm: &BusSwarm) -> Result<(), Violation> {
+        let topics = swarm.topics.as_ref();
+        let subscriptions = topics.map_or(&[][..], |topics| &topics.subscriptions[..]);
+        let queues: Vec<_> = (0..swarm.queues).collect();
         // Twice: messages that are dead-lettered or activated in one rest may be forwarded after
         // it.
         for _ in 0..3 {
             self.rest(REST_MS)?;
         }
-        for queue in 0..queues {
-            self.open_up(queue)?;
+        for queue in queues.iter().chain(subscriptions) {
+            self.open_up(*queue)?;
         }
-        for queue in 0..queues {
-            for part in [Part::Queue, Part::DeadLetters, Part::FailedTransfers] {
-                self.drain_entity(queue, part)?;
-            }
-            self.check_empty_bus(queue)?;
+        if !subscriptions.is_empty() {
+            // They forward their dead letters still, and a deferred message may become one now.
+            self.drain_entities(subscriptions)?;
+            self.rest(REST_MS)?;
+        }
+        self.drain_entities(&queues)?;
+        for topic in topics.into_iter().flat_map(|topics| &topics.topics) {
+            self.check_empty_topic(*topic)?;
         }
         self.check_bus_drained()
     }
@@ -63,10 +69,48 @@ impl World {
             }
         }
         let options = plain_options(queue);
-        self.of_bus(BusCommand::UpdateQueue {
-            queue: name,
+        let update = BusCommand::UpdateQueue {
+            queue: name.clone(),
             options,
-        })?;
+        };
+        if self.of_bus(update)?.is_none() && !view.options.status.allows_receive() {
+            // A subscription that was created disabled stays so: what it has is shown, and then goes with it.
+            for part in [Part::Queue, Part::DeadLetters, Part::FailedTransfers] {
+                self.peek(&named(queue, part), None)?;
+            }
+            self.of_bus(BusCommand::DeleteQueue { queue: name })?;
+        }
+        Ok(())
+    }
+
+    /// A topic counts what its subscriptions have.
+    fn check_empty_topic(&mut self, topic: usize) -> Result<(), Violation> {
+        let queue = named(topic, Part::Queue);
+        let Some(BusOutcome::Queue(view)) = self.of_bus(BusCommand::ReadQueue { queue })? else {
+            return Ok(());
+        };
+        let empty = BusQueueCounts {
+            subscriptions: view.counts.subscriptions,
+            ..BusQueueCounts::default()
+        };
+        if view.counts != empty {
+            return violated!(
+                promise::COUNTS_CONSERVED,
+                "{} is empty and counts {:?}",
+                queue_name(topic),
+                view.counts
+            );
+        }
+        Ok(())
+    }
+
+    fn drain_entities(&mut self, entities: &[usize]) -> Result<(), Violation> {
+        for entity in entities {
+            for part in [Part::Queue, Part::DeadLetters, Part::FailedTransfers] {
+                self.drain_entity(*entity, part)?;
+            }
+            self.check_empty_bus(*entity)?;
+        }
         Ok(())
     }
 

@@ -46,14 +46,14 @@ impl Operator {
         if !self.random.happens(swarm.operator_per_mille) {
             return None;
         }
-        let queue = self.random.index(swarm.queues);
+        let queue = swarm.pick(&mut self.random);
         let name = self.part(queue);
         Some(match self.random.below(20) {
             0..=3 => self.purge(name, now),
             4 => BusCommand::ClearSessionStates {
                 queue: named(
                     if self.random.happens(900) {
-                        WITH_SESSIONS
+                        swarm.pick_with_sessions(&mut self.random)
                     } else {
                         queue
                     },
@@ -83,7 +83,7 @@ impl Operator {
                     with_locked: self.random.happens(300),
                 }
             }
-            10..=12 => self.break_lock(name),
+            10..=12 => self.break_lock(name, swarm),
             _ => self.resubmit(swarm),
         })
     }
@@ -134,11 +134,11 @@ impl Operator {
         (known.queue.clone(), known.number)
     }
 
-    fn break_lock(&mut self, queue: EntityName) -> BusCommand {
+    fn break_lock(&mut self, queue: EntityName, swarm: &BusSwarm) -> BusCommand {
         if self.random.happens(300) {
             let session = session_name(&mut self.random);
             return BusCommand::BreakLock {
-                queue: named(WITH_SESSIONS, Part::Queue),
+                queue: named(swarm.pick_with_sessions(&mut self.random), Part::Queue),
                 target: BreakTarget::Session(session),
             };
         }

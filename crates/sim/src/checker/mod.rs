@@ -29,8 +29,8 @@
 //! | stops | after a failed call nothing succeeds any more | `World::check_stopped` |
 //! | no panic | the product's own assertions hold | `run` |
 //!
-//! Bus queues, with their locks, sessions, dead letters and duplicates, have a checker of their own
-//! in [`crate::bus`]. I13 is about topics, which do not exist yet.
+//! Bus queues and topics, with their locks, sessions, dead letters, duplicates and copies, have a checker of their own
+//! in [`crate::bus`].
 
 mod account;
 mod clock;

@@ -44,7 +44,9 @@ pub(super) fn queue_not_listed() -> Hook {
 }
 
 /// A bug on answers, with the commands that they answer, and on commands that follow from them.
-fn answers(mut bug: impl FnMut(Command, &mut Reply, &mut Vec<Command>) + 'static) -> Hook {
+pub(super) fn answers(
+    mut bug: impl FnMut(Command, &mut Reply, &mut Vec<Command>) + 'static,
+) -> Hook {
     let mut waiting: BTreeMap<u64, Command> = BTreeMap::new();
     Box::new(move |seam, value| {
         if seam == Seam::Asked

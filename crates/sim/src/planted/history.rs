@@ -114,6 +114,27 @@ fn changed_queue(fact: &Fact) -> Option<Incarnation> {
     }
 }
 
+/// A snapshot forgets that a subscription has a topic.
+pub(super) fn topic_of_subscription_forgotten() -> Hook {
+    snapshot_of(|events| {
+        for event in events {
+            if let Fact::Bus(BusFact::SubscriptionCreated {
+                subscription,
+                name,
+                options,
+                ..
+            }) = &event.fact
+            {
+                event.fact = Fact::Bus(BusFact::QueueCreated {
+                    queue: *subscription,
+                    name: name.clone(),
+                    options: options.clone(),
+                });
+            }
+        }
+    })
+}
+
 fn parts_of(state: &State) -> Vec<Bytes> {
     let mut parts = Vec::new();
     state.snapshot(|part| parts.push(Bytes::copy_from_slice(part)));

@@ -2,7 +2,7 @@
 
 use kew_planted::Bug;
 
-use super::{Planted, bus, disk, door, history, lost, pages, storage};
+use super::{Planted, bus, disk, door, history, lost, pages, storage, topics};
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
 const PAGES_NOT_SYNCED: Planted = Planted::seams("PagesNotSynced", disk::pages_not_synced);
@@ -165,4 +165,25 @@ pub const OF_BUS: [Planted; 43] = [
         "BusTransactionRefusalCounts",
         door::transaction_refusal_counts,
     ),
+];
+
+/// The bugs of topics.
+pub const OF_TOPICS: [Planted; 11] = [
+    Planted::seams("TopicCopyMissing", topics::copy_missing),
+    Planted::seams("TopicCopyDoubled", topics::copy_doubled),
+    Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
+    Planted::seams("TopicCopyLostWhileCold", topics::copy_lost_while_cold),
+    Planted::seams("TopicOrderDiffers", topics::order_differs),
+    Planted::seams("TopicSubscriptionLeft", topics::subscription_left),
+    Planted::seams(
+        "TopicSubscriptionNotListed",
+        topics::subscription_not_listed,
+    ),
+    Planted::seams(
+        "TopicOfSubscriptionForgotten",
+        history::topic_of_subscription_forgotten,
+    ),
+    Planted::seams("TopicEndCountsTwice", topics::end_counts_twice),
+    Planted::seams("TopicMoveOfCopyNotLogged", topics::move_of_copy_not_logged),
+    Planted::seams("TopicMovedToAnother", topics::moved_to_another),
 ];

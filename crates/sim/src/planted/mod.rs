@@ -13,10 +13,11 @@ mod lists;
 mod lost;
 mod pages;
 mod storage;
+mod topics;
 
 use kew_planted::{Bug, Hook};
 
-pub use lists::{BELOW_THE_PARTITION, CONTROLS, OF_BUS, OF_PROOF, OF_SCRUB, OF_STORAGE};
+pub use lists::{BELOW_THE_PARTITION, CONTROLS, OF_BUS, OF_PROOF, OF_SCRUB, OF_STORAGE, OF_TOPICS};
 
 /// A realistic bug.
 #[derive(Clone, Copy)]

@@ -32,7 +32,8 @@ impl World {
         }
         self.checker.check_drained(self.now)?;
         if let Some(bus) = &self.bus {
-            self.drain_bus(bus.swarm.queues)?;
+            let swarm = bus.swarm.clone();
+            self.drain_bus(&swarm)?;
         }
         self.check_nothing_held_back()
     }

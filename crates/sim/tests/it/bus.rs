@@ -1,8 +1,12 @@
-//! Worlds with bus queues, seed by seed. `KEW_SIM_BUS_SEEDS` sets how many.
+//! Worlds with bus queues, seed by seed. `KEW_SIM_BUS_SEEDS` sets how many, and `KEW_SIM_TOPIC_SEEDS` how many have
+//! topics, too.
 
 use std::collections::BTreeMap;
 
-use crate::support::{OPERATIONS, Sums, number, on_all_cores, run_bus};
+use kew_sim::Report;
+use kew_sim::bus::{MUST_OCCUR, MUST_OCCUR_WITH_TOPICS};
+
+use crate::support::{OPERATIONS, Sums, number, on_all_cores, run_bus, run_topics};
 
 #[derive(Default)]
 struct BusSums {
@@ -21,11 +25,28 @@ impl BusSums {
 
 #[test]
 fn bus_queues_keep_their_promises() {
-    let first = number("KEW_SIM_FIRST_SEED", 0);
     let seeds = number("KEW_SIM_BUS_SEEDS", 1_000);
+    keep("bus", run_bus, seeds, 1_000, &MUST_OCCUR);
+}
+
+#[test]
+fn topics_keep_their_promises() {
+    let seeds = number("KEW_SIM_TOPIC_SEEDS", 150);
+    keep("topics", run_topics, seeds, 150, &MUST_OCCUR_WITH_TOPICS);
+}
+
+/// Runs so many seeds. If they are at least `enough`, all of these states occur.
+fn keep(
+    what: &str,
+    run: fn(u64, u64) -> Report,
+    seeds: u64,
+    enough: u64,
+    must_occur: &[&'static str],
+) {
+    let first = number("KEW_SIM_FIRST_SEED", 0);
     let operations = number("KEW_SIM_OPERATIONS", OPERATIONS);
     let work = |index| {
-        let mut report = run_bus(first + index, operations);
+        let mut report = run(first + index, operations);
         BusSums {
             occurred: std::mem::take(&mut report.occurred),
             sums: Sums::of(report),
@@ -33,17 +54,17 @@ fn bus_queues_keep_their_promises() {
     };
     let all = on_all_cores(seeds, work, BusSums::add);
     for line in all.sums.lines() {
-        println!("simulation, bus: {line}");
+        println!("simulation, {what}: {line}");
     }
-    for (what, count) in &all.occurred {
-        println!("simulation, bus: {count} times {what}");
+    for (name, count) in &all.occurred {
+        println!("simulation, {what}: {count} times {name}");
     }
     assert!(all.sums.operations >= seeds * operations, "{:?}", all.sums);
     // These must occur, or the test proves nothing; a few seeds cannot show all of them.
-    if seeds >= 1_000 && operations >= OPERATIONS {
-        let missing: Vec<_> = kew_sim::bus::MUST_OCCUR
-            .into_iter()
-            .filter(|what| !all.occurred.contains_key(what))
+    if seeds >= enough && operations >= OPERATIONS {
+        let missing: Vec<_> = must_occur
+            .iter()
+            .filter(|it| !all.occurred.contains_key(*it))
             .collect();
         assert!(missing.is_empty(), "never occurred: {missing:?}");
     }
@@ -70,9 +91,11 @@ fn seeds_with_bus_queues_that_failed_once_hold() {
 
 #[test]
 fn a_seed_with_bus_queues_does_the_same_twice() {
-    for seed in 0..10 {
-        let hash = |seed| kew_sim::bus::run(seed, OPERATIONS, false).trace_hash;
-        assert_eq!(hash(seed), hash(seed), "seed {seed}");
-        assert_ne!(hash(seed), hash(seed + 1000), "seed {seed}");
+    for run in [kew_sim::bus::run, kew_sim::bus::run_with_topics] {
+        for seed in 0..10 {
+            let hash = |seed| run(seed, OPERATIONS, false).trace_hash;
+            assert_eq!(hash(seed), hash(seed), "seed {seed}");
+            assert_ne!(hash(seed), hash(seed + 1000), "seed {seed}");
+        }
     }
 }

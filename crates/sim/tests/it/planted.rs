@@ -21,7 +21,7 @@ mod caught {
     use std::panic;
 
     use kew_sim::Report;
-    use kew_sim::planted::{CONTROLS, OF_BUS, OF_STORAGE, Planted};
+    use kew_sim::planted::{CONTROLS, OF_BUS, OF_STORAGE, OF_TOPICS, Planted};
 
     use crate::support::{OPERATIONS, number, on_all_cores};
 
@@ -36,12 +36,22 @@ mod caught {
     }
 
     #[test]
+    fn every_planted_bug_of_topics_is_caught() {
+        catch(&OF_TOPICS, kew_sim::bus::run_with_topics);
+    }
+
+    #[test]
     fn what_plants_a_bug_is_not_noticed_without_one() {
         let count = number("KEW_SIM_CONTROL_SEEDS", 30);
+        let runs: [(fn(u64, u64, bool) -> Report, u64); 3] = [
+            (kew_sim::run, count),
+            (kew_sim::bus::run, count),
+            (kew_sim::bus::run_with_topics, count / 3),
+        ];
         let work = |index| {
             let control = CONTROLS[usize::try_from(index).expect("a list's index")];
-            for seed in 0..count {
-                for run in [kew_sim::run, kew_sim::bus::run] {
+            for (run, count) in runs {
+                for seed in 0..count {
                     let report = control.plant(|| run(seed, OPERATIONS, false));
                     let name = control.name;
                     assert_eq!(

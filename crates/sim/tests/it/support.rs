@@ -29,6 +29,12 @@ pub(crate) fn run_bus(seed: u64, operations: u64) -> Report {
     must_hold(report, seed, operations, "--bus ")
 }
 
+/// The same for a world with topics.
+pub(crate) fn run_topics(seed: u64, operations: u64) -> Report {
+    let report = kew_sim::bus::run_with_topics(seed, operations, false);
+    must_hold(report, seed, operations, "--topics ")
+}
+
 fn must_hold(report: Report, seed: u64, operations: u64, option: &str) -> Report {
     if let Some(violation) = &report.violation {
         panic!(

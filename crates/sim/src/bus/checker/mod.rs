@@ -22,12 +22,15 @@
 //! | atomicity | of messages that were sent together all arrived, or none | [`works`] |
 //! | | a transaction is done as a whole, or it is refused with a reason and has changed nothing | `transact`, [`works`] |
 //! | | a message that is sent again is in its old place or in its new one | `resubmit` |
+//! | topics | each subscription gets one copy of each message that its topic accepted, and they come in that order | `publish` |
+//! | | a topic takes its subscriptions with it | `queues` |
 //! | operators | the messages that they removed are deleted and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
 
 pub(crate) mod life;
 mod message;
 mod operate;
+mod publish;
 mod purge;
 mod queue;
 mod queues;
@@ -54,7 +57,7 @@ use message::Message;
 use queue::{Owner, Queue, Queues};
 use works::Works;
 
-use super::entity;
+use super::{entity, topics};
 use crate::checker::{Operation, Seen, Violation, violated};
 
 pub(crate) const ANSWERS_FIT: &str = "bus: an answer fits its question";
@@ -67,6 +70,7 @@ pub(crate) const NO_LOSS: &str = "bus: what was taken in is there until it is do
 pub(crate) const NO_RESURRECTION: &str = "bus: what is gone is never shown again";
 pub(crate) const NUMBERS: &str = "bus: no number is given out twice";
 pub(crate) const ONE_PLACE: &str = "bus: a message is in one place, as it was left";
+pub(crate) const ORDER_OF_COPIES: &str = "bus: copies come in the order of their topic";
 pub(crate) const ORDER: &str = "bus: messages come in the order of their numbers";
 pub(crate) const QUEUES: &str = "bus: a queue is as its owner left it";
 pub(crate) const SESSIONS: &str = "bus: a session has one receiver and keeps its state";
@@ -88,6 +92,8 @@ pub(crate) struct Checker {
     /// Locks that refused transactions would have ended.
     refused_locks: BTreeSet<[u8; 16]>,
     last_message: u64,
+    /// The messages that were sent to topics, in the order of the decisions.
+    published: BTreeMap<u64, u64>,
     pub(crate) operations: u64,
     pub(crate) unknown: u64,
     /// How often each rare thing happened.
@@ -154,8 +160,12 @@ impl Checker {
             BusCommand::CreateQueue { .. }
             | BusCommand::UpdateQueue { .. }
             | BusCommand::DeleteQueue { .. }
+            | BusCommand::CreateTopic { .. }
+            | BusCommand::CreateSubscription { .. }
             | BusCommand::ReadQueue { .. }
-            | BusCommand::ListQueues { .. } => self.managed(answered),
+            | BusCommand::ListQueues { .. }
+            | BusCommand::ListTopics { .. }
+            | BusCommand::ListSubscriptions { .. } => self.managed(answered),
             BusCommand::Send { queue, messages } => self.sent(answered, queue, messages),
             BusCommand::Receive { .. } | BusCommand::ReceiveDeferred { .. } => {
                 self.received(answered)
@@ -197,6 +207,9 @@ impl Checker {
 
     /// An answer proves that a queue exists.
     fn is_there(&mut self, index: usize, answer: &dyn std::fmt::Debug) -> Result<(), Violation> {
+        if let Some(topic) = topics::topic_of(index) {
+            self.is_there(topic, answer)?;
+        }
         let queue = self.queues.get(index);
         queue.possible.retain(Option::is_some);
         if queue.possible.is_empty() {
@@ -210,8 +223,13 @@ impl Checker {
 
     /// A queue was not deleted, nor anything with it.
     fn is_still_there(&mut self, queue: usize) -> Result<(), Violation> {
+        let gone = Fate::GoneWith(queue);
+        let is_perhaps_gone = |message: &Message| message.fates().any(|fate| *fate == gone);
+        if !self.messages.values().any(is_perhaps_gone) {
+            return Ok(());
+        }
         self.change_all(NO_LOSS, "its queue is still there", |message| {
-            message.keep(|fate| *fate != Fate::GoneWith(queue));
+            message.keep(|fate| *fate != gone);
         })
     }
 
@@ -268,6 +286,9 @@ impl Checker {
         }
         if was_unknown {
             self.note("what was sent without an answer was shown");
+            if self.published.contains_key(&topics::number_in_body(number)) {
+                self.note("a copy was shown that was sent without an answer");
+            }
         }
         Ok(())
     }
@@ -311,7 +332,7 @@ impl Checker {
                 NUMBERS,
                 "{number} of {entity:?} is {known:?}, and {owner:?}"
             ),
-            _ => Ok(()),
+            _ => self.check_order_of_copies(entity, number, owner.message),
         }
     }
 
@@ -380,7 +401,6 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::CreateSubscription { .. }
         | BusCommand::ListQueues { .. }
         | BusCommand::ListTopics { .. }
-        | BusCommand::ListSubscriptions { .. }
         | BusCommand::Transact { .. } => None,
         BusCommand::UpdateQueue { queue, .. }
         | BusCommand::DeleteQueue { queue }
@@ -405,6 +425,7 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::BreakLock { queue, .. }
         | BusCommand::Resubmit { queue, .. }
         | BusCommand::DeleteBatch { queue, .. } => Some(queue),
+        BusCommand::ListSubscriptions { topic, .. } => Some(topic),
         BusCommand::ReceiveDeferred { read } => Some(&read.queue),
     }
 }

@@ -9,6 +9,7 @@ use kew_engine::{EntityName, Incarnation};
 use super::life::{Entity, Fate, Life, Part, Stage};
 use super::{ANSWERS_FIT, Answered, COUNTS, Checker, NO_LOSS, QUEUES, entity};
 use crate::bus::queue_index;
+use crate::bus::topics::{self, Kind};
 use crate::checker::{Violation, violated};
 
 /// The size of a message besides its bytes, in its queue's size.
@@ -47,10 +48,48 @@ impl Checker {
             (BusCommand::DeleteQueue { queue }, BusOutcome::QueueDeleted) => {
                 let queue = entity(queue).queue;
                 self.note("a queue was deleted");
-                self.gone_for_good(queue)
+                self.gone_for_good(queue)?;
+                self.subscriptions_are_gone(queue)
             }
             (BusCommand::ReadQueue { queue }, BusOutcome::Queue(view)) => self.read(queue, view),
-            (BusCommand::ListQueues { .. }, BusOutcome::Queues(views)) => self.all_listed(views),
+            (BusCommand::ListQueues { .. }, BusOutcome::Queues(views)) => {
+                self.all_listed(views, |queue| topics::kind(queue) == Kind::Queue)
+            }
+            _ => self.managed_topic(answered),
+        }
+    }
+
+    fn managed_topic(&mut self, answered: &Answered<'_>) -> Result<(), Violation> {
+        match (answered.command, answered.outcome) {
+            (BusCommand::CreateTopic { topic, options }, BusOutcome::QueueCreated(view)) => {
+                self.is_as_asked(topic, options, view)?;
+                for subscription in topics::subscriptions_of(entity(topic).queue) {
+                    self.is_absent(subscription)?;
+                }
+                self.created(topic, options, answered)?;
+                self.learn_incarnation(entity(topic), view.incarnation)
+            }
+            (
+                BusCommand::CreateSubscription {
+                    topic,
+                    subscription,
+                    options,
+                },
+                BusOutcome::QueueCreated(view),
+            ) => {
+                self.is_as_asked(subscription, options, view)?;
+                self.is_there(entity(topic).queue, view)?;
+                self.created(subscription, options, answered)?;
+                self.learn_incarnation(entity(subscription), view.incarnation)
+            }
+            (BusCommand::ListTopics { .. }, BusOutcome::Queues(views)) => {
+                self.all_listed(views, |queue| topics::kind(queue) == Kind::Topic)
+            }
+            (BusCommand::ListSubscriptions { topic, .. }, BusOutcome::Queues(views)) => {
+                let topic = Some(entity(topic).queue);
+                self.note("subscriptions were listed");
+                self.all_listed(views, |queue| topics::topic_of(queue) == topic)
+            }
             (command, outcome) => violated!(ANSWERS_FIT, "{command:?}: {outcome:?}"),
         }
     }
@@ -146,7 +185,7 @@ impl Checker {
             dead_letters,
             failed_transfers,
             size_bytes,
-            subscriptions: _,
+            subscriptions,
         } = view.counts;
         let is_whole = entity.part == Part::Queue;
         let part = |part| {
@@ -165,6 +204,7 @@ impl Checker {
         } else {
             fits &= dead_letters == 0 && failed_transfers == 0;
         }
+        fits &= self.subscription_count(entity).has(subscriptions);
         if !fits {
             let size_bytes = self.size_bytes(entity.queue);
             return violated!(
@@ -194,8 +234,34 @@ impl Checker {
         sum
     }
 
-    /// The size of a queue with its sub-queues, session states and remembered ids.
+    /// How many subscriptions a topic has.
+    pub(super) fn subscription_count(&self, entity: Entity) -> Bounds {
+        let mut count = Bounds::default();
+        if entity.part == Part::Queue {
+            for subscription in topics::subscriptions_of(entity.queue) {
+                let known = self.queues.0.get(subscription);
+                let may_exist = known.is_some_and(|known| known.options().next().is_some());
+                let must_exist = known.is_some_and(|known| !known.may_be_absent());
+                count.least += u64::from(must_exist);
+                count.most += u64::from(may_exist);
+            }
+        }
+        count
+    }
+
+    /// The size of a queue with its sub-queues, session states and remembered ids, and of a topic with its
+    /// subscriptions.
     fn size_bytes(&self, queue: usize) -> Bounds {
+        let mut sum = self.own_size_bytes(queue);
+        for subscription in topics::subscriptions_of(queue) {
+            let own = self.own_size_bytes(subscription);
+            sum.least += own.least;
+            sum.most += own.most;
+        }
+        sum
+    }
+
+    fn own_size_bytes(&self, queue: usize) -> Bounds {
         let mut sum = self.bounds(|life| {
             if life.entity.queue == queue {
                 life.size_bytes()
@@ -224,6 +290,7 @@ impl Checker {
         queue: usize,
         (taken_bytes, freed_bytes): (u64, u64),
     ) -> Result<(), Violation> {
+        let queue = topics::charged(queue);
         let limit_bytes = self.queues.of(Entity {
             queue,
             part: Part::Queue,
@@ -238,6 +305,7 @@ impl Checker {
 
     /// A queue was too full.
     pub(super) fn is_full(&mut self, queue: usize, taken_bytes: u64) -> Result<(), Violation> {
+        let queue = topics::charged(queue);
         let entity = Entity {
             queue,
             part: Part::Queue,
@@ -256,6 +324,9 @@ impl Checker {
             return violated!(QUEUES, "{most} bytes were refused, of {limit_bytes}");
         }
         self.note("a message was refused by a full queue");
+        if topics::kind(queue) == Kind::Topic {
+            self.note("a message was refused by a full topic");
+        }
         Ok(())
     }
 
@@ -267,6 +338,7 @@ impl Checker {
         disposition: &Disposition,
         taken_bytes: u64,
     ) -> Result<(), Violation> {
+        let queue = topics::charged(queue);
         let limit_bytes = self.queues.of(Entity {
             queue,
             part: Part::Queue,
@@ -285,12 +357,20 @@ impl Checker {
         Ok(())
     }
 
-    fn all_listed(&mut self, views: &[BusQueueView]) -> Result<(), Violation> {
+    /// A list shows those of these entities that must exist, and none that cannot.
+    fn all_listed(
+        &mut self,
+        views: &[BusQueueView],
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> Result<(), Violation> {
         if !views.is_sorted_by(|one, next| one.name < next.name) {
             return violated!(ANSWERS_FIT, "{views:?}");
         }
         for view in views {
             let index = queue_index(&view.name);
+            if !is_wanted(index) {
+                return violated!(ANSWERS_FIT, "{view:?} does not belong into the list");
+            }
             self.is_there(index, view)?;
             self.is_as_known(index, view)?;
             let entity = Entity {
@@ -301,15 +381,31 @@ impl Checker {
             self.check_counts(entity, view)?;
         }
         for index in 0..self.queues.0.len() {
-            if !views.iter().any(|view| queue_index(&view.name) == index) {
+            let is_listed = |view: &BusQueueView| queue_index(&view.name) == index;
+            if is_wanted(index) && !views.iter().any(is_listed) {
                 self.is_absent(index)?;
             }
         }
         Ok(())
     }
 
-    /// A queue was not found.
+    /// A topic does not exist, nor do its subscriptions.
+    fn subscriptions_are_gone(&mut self, topic: usize) -> Result<(), Violation> {
+        for subscription in topics::subscriptions_of(topic) {
+            let known = self.queues.get(subscription);
+            if known.options().next().is_some() {
+                self.note("a subscription was deleted with its topic");
+            }
+            self.gone_for_good(subscription)?;
+        }
+        Ok(())
+    }
+
+    /// A queue was not found. If it is a topic, it has no subscriptions.
     pub(super) fn is_absent(&mut self, index: usize) -> Result<(), Violation> {
+        for subscription in topics::subscriptions_of(index) {
+            self.is_absent(subscription)?;
+        }
         if !self.queues.get(index).may_be_absent() {
             let known = self.queues.get(index);
             return violated!(QUEUES, "queue {index} is not found: {:?}", known.possible);

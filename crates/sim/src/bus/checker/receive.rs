@@ -76,7 +76,7 @@ impl Checker {
         let id = session.as_deref();
         for message in messages {
             let shown = Shown::delivered(message, &mut bodies)?;
-            numbers.insert(shown.message());
+            numbers.insert(shown.message(entity));
             self.one_received(&wanted, id, (message, &shown), answered.at)?;
         }
         match wanted.what {
@@ -167,7 +167,7 @@ impl Checker {
         (message, shown): (&DeliveredMessage, &Shown),
         at: Timestamp,
     ) -> Result<(), Violation> {
-        let (entity, number) = (wanted.entity, shown.message());
+        let (entity, number) = (wanted.entity, shown.message(wanted.entity));
         let wants = if wanted.what.is_ok() {
             BusMessageState::Ready
         } else {
@@ -305,7 +305,7 @@ impl Checker {
         let mut seen = BTreeSet::new();
         for message in messages {
             let shown = Shown::peeked(message, &mut bodies)?;
-            let number = shown.message();
+            let number = shown.message(entity);
             seen.insert(number);
             self.narrow(number, ONE_PLACE, message, |life| {
                 let fits = shown.fits(entity, life) && life.is_of(session);

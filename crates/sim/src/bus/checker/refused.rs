@@ -1,12 +1,13 @@
 //! Refusals: each must have its reason.
 
 use kew_engine::Timestamp;
-use kew_engine::bus::{BusCommand, BusQueueOptions, BusRefusal, SessionChoice};
+use kew_engine::bus::{BusCommand, BusQueueOptions, BusRefusal, NotSupported, SessionChoice};
 
 use super::life::{Entity, Fate, Life, Part, Stage, destination};
 use super::queues::{size_of_all, state_size_bytes};
 use super::{ANSWERS_FIT, Checker, LOCKS, NO_LOSS, QUEUES, entity, is_operation, queue_of};
 use crate::bus::queue_index;
+use crate::bus::topics::{self, Kind};
 use crate::checker::{Operation, Violation, violated};
 
 impl Checker {
@@ -30,12 +31,27 @@ impl Checker {
                 self.is_absent(entity(name).queue)
             };
         }
+        if let (BusRefusal::QueueNotFound { queue }, BusCommand::CreateSubscription { topic, .. }) =
+            (refusal, command)
+            && *queue == topic.name
+        {
+            self.note("a subscription was refused for a topic that is gone");
+            return self.is_absent(entity(topic).queue);
+        }
         if let BusCommand::Transact { parts } = command {
             return self.refused_transaction(parts, refusal, at);
         }
         self.be_there(command, operation)?;
         match (command, refusal) {
-            (BusCommand::CreateQueue { queue, .. }, BusRefusal::QueueAlreadyExists { .. }) => {
+            (
+                BusCommand::CreateQueue { queue, .. }
+                | BusCommand::CreateTopic { topic: queue, .. }
+                | BusCommand::CreateSubscription {
+                    subscription: queue,
+                    ..
+                },
+                BusRefusal::QueueAlreadyExists { .. },
+            ) => {
                 let queue = self.queues.get(entity(queue).queue);
                 queue.possible.retain(Option::is_some);
                 if queue.possible.is_empty() {
@@ -45,6 +61,9 @@ impl Checker {
             }
             (
                 BusCommand::CreateQueue { queue: own, .. }
+                | BusCommand::CreateSubscription {
+                    subscription: own, ..
+                }
                 | BusCommand::UpdateQueue { queue: own, .. },
                 BusRefusal::DestinationNotFound { queue },
             ) => {
@@ -72,7 +91,9 @@ impl Checker {
             }
             (BusCommand::Send { queue, messages }, BusRefusal::QuotaExceeded { .. }) => {
                 let bodies = messages.iter().map(|message| &message.body);
-                self.is_full(entity(queue).queue, size_of_all(bodies))
+                let queue = entity(queue).queue;
+                let copies = self.copies_of_each(queue).most;
+                self.is_full(queue, copies * size_of_all(bodies))
             }
             (BusCommand::Send { queue, messages }, BusRefusal::SessionRequired)
                 if messages.iter().any(|message| message.session.is_none()) =>
@@ -104,6 +125,7 @@ impl Checker {
                 let session = read.session.and_then(|token| self.session_of(token));
                 self.not_deferred(entity(&read.queue), *sequence_number, session, at)
             }
+            _ if is_refused_to_kind(command, refusal) => Ok(()),
             _ if is_operation(command) => self.refused_operation(command, refusal, at),
             _ => self.refused_session(command, refusal, at),
         }
@@ -242,6 +264,23 @@ fn of(command: &BusCommand) -> Entity {
         },
         entity,
     )
+}
+
+/// Whether a topic or subscription refuses the command because of what it is.
+fn is_refused_to_kind(command: &BusCommand, refusal: &BusRefusal) -> bool {
+    let kind = topics::kind(of(command).queue);
+    match refusal {
+        BusRefusal::NotReceivable { .. } => kind == Kind::Topic && receives(command),
+        BusRefusal::NotSendableSubscription { .. } => {
+            let is_sent = matches!(command, BusCommand::Send { .. });
+            is_sent && matches!(kind, Kind::Subscription { .. })
+        }
+        BusRefusal::NotSupportedYet {
+            what: NotSupported::Update,
+            ..
+        } => kind != Kind::Queue && matches!(command, BusCommand::UpdateQueue { .. }),
+        _ => false,
+    }
 }
 
 /// Whether a command receives messages or sessions.

@@ -6,6 +6,7 @@ use kew_engine::bus::{BusMessageState, DeadLetterCause, DeliveredMessage, Peeked
 
 use super::life::{Entity, Life, Span};
 use super::{ANSWERS_FIT, Answered, number_of};
+use crate::bus::topics::number_in;
 use crate::checker::{Violation, violated};
 
 #[derive(Debug)]
@@ -52,9 +53,9 @@ impl Shown {
         shown!(message, bodies)
     }
 
-    /// The message that it shows.
-    pub(super) fn message(&self) -> u64 {
-        number_of(&self.body)
+    /// The message that it shows, in this entity.
+    pub(super) fn message(&self, entity: Entity) -> u64 {
+        number_in(entity.queue, number_of(&self.body))
     }
 
     /// Whether it fits this state.

@@ -20,6 +20,7 @@ use super::unknown::settled_then;
 use super::{
     ANSWERS_FIT, Answered, Checker, LOCKS, ONE_PLACE, QUEUES, entities_in, entity, number_of,
 };
+use crate::bus::topics;
 use crate::checker::{Violation, violated};
 
 impl Checker {
@@ -327,7 +328,10 @@ impl Checker {
 
     /// How many bytes the parts of a transaction add to a queue at most.
     fn growth(&self, queue: usize, parts: &[TransactionPart]) -> u64 {
-        let of_queue = parts.iter().filter(|it| entity(&it.queue).queue == queue);
+        let charged = topics::charged(queue);
+        let of_queue = parts
+            .iter()
+            .filter(|it| topics::charged(entity(&it.queue).queue) == charged);
         let grown = of_queue.map(|part| match &part.work {
             TransactionWork::Send(messages) => size_of_all(messages.iter().map(|it| &it.body)),
             TransactionWork::Settle(_, disposition) => match disposition {

@@ -1,6 +1,7 @@
 //! Operations of unknown outcome: everything that they may have done is possible from now on.
 
 use std::collections::BTreeSet;
+use std::iter;
 
 use kew_engine::bus::{
     BusCommand, BusMessage, BusQueueOptions, Disposition, ReceiveMode, SessionChoice,
@@ -12,13 +13,23 @@ use super::queue::SessionLock;
 use super::settle::{holds, settled};
 use super::time::goes_with;
 use super::{Checker, entity, is_operation, number_of};
+use crate::bus::topics::{self, Kind};
 use crate::checker::Operation;
 
 impl Checker {
     pub(super) fn unknown(&mut self, command: &BusCommand, operation: &Operation) {
         let when = Span::new(operation.from, operation.until);
         match command {
-            BusCommand::CreateQueue { queue, options } => {
+            BusCommand::CreateQueue { queue, options }
+            | BusCommand::CreateTopic {
+                topic: queue,
+                options,
+            }
+            | BusCommand::CreateSubscription {
+                subscription: queue,
+                options,
+                ..
+            } => {
                 let queue = self.queues.get(entity(queue).queue);
                 if queue.may_be_absent() {
                     queue.forget();
@@ -32,11 +43,18 @@ impl Checker {
             }
             BusCommand::DeleteQueue { queue } => {
                 let index = entity(queue).queue;
-                self.queues.get(index).may_be(None);
-                self.perhaps(|life| goes_with(life, index));
+                for index in iter::once(index).chain(topics::subscriptions_of(index)) {
+                    self.queues.get(index).may_be(None);
+                    self.perhaps(|life| goes_with(life, index));
+                }
             }
             BusCommand::Send { queue, messages } => {
-                self.perhaps_sent(entity(queue), messages, when);
+                let entity = entity(queue);
+                match topics::kind(entity.queue) {
+                    Kind::Queue => self.perhaps_sent(entity, messages, when),
+                    Kind::Topic => self.perhaps_published(entity, messages, when),
+                    Kind::Subscription { .. } => {}
+                }
             }
             BusCommand::Receive {
                 queue,

@@ -129,7 +129,12 @@ impl Known {
                 }
             }
             (
-                BusCommand::CreateQueue { queue, .. } | BusCommand::ReadQueue { queue },
+                BusCommand::CreateQueue { queue, .. }
+                | BusCommand::CreateSubscription {
+                    subscription: queue,
+                    ..
+                }
+                | BusCommand::ReadQueue { queue },
                 BusOutcome::QueueCreated(view) | BusOutcome::Queue(view),
             ) => self.learn_life(queue, view.incarnation),
             _ => {}

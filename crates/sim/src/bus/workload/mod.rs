@@ -2,7 +2,10 @@
 
 mod known;
 mod settings;
+mod topics;
 mod transact;
+
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use kew_engine::bus::{
@@ -68,6 +71,8 @@ pub(crate) struct Workload {
     known: Known,
     /// Chooses the parts of transactions.
     transact: Stream,
+    /// Topics and subscriptions that are made again.
+    again: VecDeque<BusCommand>,
 }
 
 impl Workload {
@@ -79,6 +84,7 @@ impl Workload {
             overlays: 0,
             known: Known::default(),
             transact: Stream::new(seed, "bus transactions"),
+            again: VecDeque::new(),
         }
     }
 
@@ -89,7 +95,9 @@ impl Workload {
             queue: named(queue, Part::Queue),
             options: plain_options(queue),
         };
-        (0..swarm.queues).map(create).collect()
+        let queues = (0..swarm.queues).map(create);
+        let topics = swarm.topics.iter().flat_map(topics::create_all);
+        queues.chain(topics).collect()
     }
 
     pub(crate) fn next(&mut self, swarm: &BusSwarm, now: Timestamp) -> BusCommand {
@@ -99,9 +107,18 @@ impl Workload {
         if let Some(transaction) = self.transact(swarm, now) {
             return transaction;
         }
-        let queue = self.random.index(swarm.queues);
+        let queue = swarm.pick(&mut self.random);
+        if let Some(topics) = &swarm.topics
+            && let Some(command) = self.next_of_topics(queue, topics, swarm)
+        {
+            return command;
+        }
         let name = named(queue, Part::Queue);
-        match self.choose(&swarm.weights) {
+        let chosen = self.choose(&swarm.weights);
+        if let Some(command) = self.of_subscription(queue, chosen, swarm) {
+            return command;
+        }
+        match chosen {
             0 => self.send(queue, swarm, now),
             1 => self.receive(queue),
             2 => self.settle(swarm).unwrap_or_else(|| self.receive(queue)),
@@ -114,11 +131,11 @@ impl Workload {
             },
             5 => self.receive_deferred(queue, swarm),
             6 => self.cancel(queue),
-            7 => self.accept(),
+            7 => self.accept(swarm),
             8 => self.receive_of_session(swarm),
             9 => self.use_session(swarm),
             10 => BusCommand::ListSessions {
-                queue: named(WITH_SESSIONS, Part::Queue),
+                queue: named(swarm.pick_with_sessions(&mut self.random), Part::Queue),
                 from: "".into(),
                 state_set_after: None,
                 skip: 0,
@@ -330,9 +347,12 @@ impl Workload {
                 .find(|it| it.queue == known.queue);
             numbers.extend(same.map(|it| it.number));
         }
-        let of_session = self.known.sessions.last().map(|held| held.lock);
+        let mut sessions = self.known.sessions.iter().rev();
+        let of_session = sessions.find(|held| held.queue == known.queue);
+        let of_session = of_session.map(|held| held.lock);
         let entity = entity(&known.queue);
-        let wants_session = entity.queue == WITH_SESSIONS && entity.part == Part::Queue;
+        let wants_session =
+            plain_options(entity.queue).requires_session && entity.part == Part::Queue;
         let session = if wants_session {
             of_session.or(known.session)
         } else {
@@ -363,14 +383,14 @@ impl Workload {
         }
     }
 
-    fn accept(&mut self) -> BusCommand {
+    fn accept(&mut self, swarm: &BusSwarm) -> BusCommand {
         let session = if self.random.happens(500) {
             SessionChoice::Next
         } else {
             SessionChoice::Named(self.session_id())
         };
         BusCommand::AcceptSession {
-            queue: named(WITH_SESSIONS, Part::Queue),
+            queue: named(swarm.pick_with_sessions(&mut self.random), Part::Queue),
             session,
         }
     }
@@ -390,7 +410,7 @@ impl Workload {
 
     fn receive_of_session(&mut self, swarm: &BusSwarm) -> BusCommand {
         let Some(held) = self.session(swarm) else {
-            return self.accept();
+            return self.accept(swarm);
         };
         BusCommand::Receive {
             queue: held.queue,
@@ -402,7 +422,7 @@ impl Workload {
 
     fn use_session(&mut self, swarm: &BusSwarm) -> BusCommand {
         let Some(Held { queue, lock }) = self.session(swarm) else {
-            return self.accept();
+            return self.accept(swarm);
         };
         let session = lock;
         match self.random.below(6) {

@@ -2,6 +2,7 @@
 
 use kew_engine::bus::{BusQueueOptions, EntityStatus};
 
+use crate::bus::topics::{self, Kind};
 use crate::bus::{BusSwarm, queue_name};
 use crate::random::Stream;
 
@@ -18,8 +19,13 @@ const IDLE_MS: u64 = 300_000;
 /// The longest lock.
 const LOCK_MS_MAX: u64 = 20_000;
 
-/// The settings of an ordinary queue.
+/// The settings of an ordinary queue, topic or subscription.
 pub(crate) fn plain_options(queue: usize) -> BusQueueOptions {
+    match topics::kind(queue) {
+        Kind::Queue => {}
+        Kind::Topic => return BusQueueOptions::default(),
+        Kind::Subscription { nth, .. } => return plain_subscription(nth),
+    }
     BusQueueOptions {
         lock_duration_ms: LOCK_MS_MAX,
         max_delivery_count: 3,
@@ -31,6 +37,67 @@ pub(crate) fn plain_options(queue: usize) -> BusQueueOptions {
             u64::MAX
         },
         ..BusQueueOptions::default()
+    }
+}
+
+fn plain_subscription(nth: usize) -> BusQueueOptions {
+    BusQueueOptions {
+        lock_duration_ms: LOCK_MS_MAX,
+        max_delivery_count: 3,
+        requires_session: nth == topics::WITH_SESSIONS,
+        auto_delete_on_idle_ms: if nth == topics::SHORT_LIVED {
+            IDLE_MS
+        } else {
+            u64::MAX
+        },
+        ..BusQueueOptions::default()
+    }
+}
+
+/// Settings for a topic. It has no others yet that mean something.
+pub(super) fn topic_options(r: &mut Stream, topic: usize) -> BusQueueOptions {
+    BusQueueOptions {
+        default_time_to_live_ms: [u64::MAX, u64::MAX, 45_000][r.index(3)],
+        size_bytes_max: if r.happens(150) {
+            12_000
+        } else {
+            BusQueueOptions::default().size_bytes_max
+        },
+        ..plain_options(topic)
+    }
+}
+
+/// Settings for a subscription. Only those of one are forwarded.
+pub(super) fn subscription_options(
+    r: &mut Stream,
+    subscription: usize,
+    swarm: &BusSwarm,
+) -> BusQueueOptions {
+    let is_forwarding = matches!(
+        topics::kind(subscription),
+        Kind::Subscription {
+            nth: topics::FORWARDING,
+            ..
+        }
+    );
+    let mut other = |per_mille| {
+        let to = r.index(swarm.queues);
+        (is_forwarding && r.happens(per_mille)).then(|| queue_name(to).into())
+    };
+    let (forward_to, forward_dead_letters_to) = (other(250), other(250));
+    BusQueueOptions {
+        lock_duration_ms: [5_000, LOCK_MS_MAX][r.index(2)],
+        max_delivery_count: [1, 3, 10][r.index(3)],
+        default_time_to_live_ms: [u64::MAX, u64::MAX, 30_000][r.index(3)],
+        dead_letters_expired: r.happens(500),
+        forward_to,
+        forward_dead_letters_to,
+        status: match r.below(12) {
+            0 => EntityStatus::Disabled,
+            1 => EntityStatus::ReceiveDisabled,
+            _ => EntityStatus::Active,
+        },
+        ..plain_options(subscription)
     }
 }
 

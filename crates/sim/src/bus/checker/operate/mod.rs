@@ -144,7 +144,7 @@ impl Checker {
         let lock = match (mode, message.lock) {
             (ReceiveMode::PeekLock, Some(token)) => {
                 self.holds_for(entity, message.locked_until, answered.at)?;
-                self.note_lock(token, shown.message());
+                self.note_lock(token, shown.message(entity));
                 Some(Lock {
                     token: Some(token),
                     until: Span::at(message.locked_until),
@@ -159,7 +159,7 @@ impl Checker {
                 .queues
                 .of(entity)
                 .all(|options| options.requires_session);
-        self.narrow(shown.message(), ONE_PLACE, message, |life| {
+        self.narrow(shown.message(entity), ONE_PLACE, message, |life| {
             let fate = match lock {
                 None => Fate::Gone,
                 Some(lock) => Fate::Here(Life {
@@ -174,7 +174,7 @@ impl Checker {
         })?;
         self.note("a message was taken by its number");
         let owner = Owner {
-            message: shown.message(),
+            message: shown.message(entity),
             is_scheduled: message.state == BusMessageState::Scheduled,
         };
         self.learn_number(entity, shown.number, owner)

@@ -1,0 +1,272 @@
+//! Messages that are sent to topics: each subscription that exists gets a copy of its own.
+//!
+//! A copy is a message whose number has that of its subscription, too ([`topics::number_in`]). So what holds for a
+//! message of a queue is checked for each copy. Copies have no known numbers before they are shown.
+
+use kew_engine::Timestamp;
+use kew_engine::bus::{BusMessage, DeadLetterCause};
+
+use super::life::{Entity, Fate, Part, Span};
+use super::message::Message;
+use super::queues::{Bounds, size_of_all};
+use super::{ANSWERS_FIT, Checker, ORDER_OF_COPIES, number_of};
+use crate::bus::topics;
+use crate::checker::{Violation, violated};
+
+impl Checker {
+    /// How many times each message counts that is sent to an entity.
+    pub(super) fn copies_of_each(&self, queue: usize) -> Bounds {
+        match topics::kind(queue) {
+            topics::Kind::Topic => self.subscription_count(Entity {
+                queue,
+                part: Part::Queue,
+            }),
+            _ => Bounds { least: 1, most: 1 },
+        }
+    }
+
+    pub(super) fn published(
+        &mut self,
+        topic: Entity,
+        messages: &[BusMessage],
+        answered: usize,
+        at: Timestamp,
+    ) -> Result<(), Violation> {
+        if answered != messages.len() {
+            return violated!(ANSWERS_FIT, "{answered} numbers for {messages:?}");
+        }
+        self.takes_messages(topic)?;
+        let copies = self.copies_of_each(topic.queue);
+        let bodies = messages.iter().map(|message| &message.body);
+        self.check_room_was_there(topic.queue, (copies.least * size_of_all(bodies), 0))?;
+        self.note_published(copies);
+        for message in messages {
+            let number = self.note_order(message);
+            for subscription in topics::subscriptions_of(topic.queue) {
+                if let Some((mut copy, is_perhaps_absent)) =
+                    self.copy(topic, subscription, message, Span::at(at))
+                {
+                    if is_perhaps_absent {
+                        copy.may_be(Fate::NeverSent);
+                    }
+                    let number = topics::number_in(subscription, number);
+                    self.messages.insert(number, copy);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note_published(&mut self, copies: Bounds) {
+        match copies.least {
+            0 if copies.most == 0 => self.note("a topic without subscriptions accepted messages"),
+            2.. => self.note("a message was copied to several subscriptions"),
+            _ => {}
+        }
+    }
+
+    /// Either all copies of all messages were made, or none.
+    pub(super) fn perhaps_published(&mut self, topic: Entity, messages: &[BusMessage], when: Span) {
+        let work = self.works.begin(None);
+        for message in messages {
+            let number = self.note_order(message);
+            for subscription in topics::subscriptions_of(topic.queue) {
+                if let Some((copy, is_perhaps_absent)) =
+                    self.copy(topic, subscription, message, when)
+                {
+                    let number = topics::number_in(subscription, number);
+                    let copy = copy.sent_by(work, is_perhaps_absent);
+                    self.messages.insert(number, copy);
+                    self.works.touch(work, number);
+                }
+            }
+        }
+    }
+
+    /// The number in the body of a message, whose decision comes after those of all before it.
+    fn note_order(&mut self, message: &BusMessage) -> u64 {
+        let number = number_of(&message.body);
+        self.last_message = self.last_message.max(number);
+        let place = self.published.len() as u64;
+        self.published.insert(number, place);
+        number
+    }
+
+    /// A copy if it was made then, and whether its subscription may not have existed. `None` if it cannot have existed.
+    ///
+    /// A message expires after the shortest of three times: its own, that of the topic and that of the subscription.
+    fn copy(
+        &mut self,
+        topic: Entity,
+        subscription: usize,
+        message: &BusMessage,
+        sent: Span,
+    ) -> Option<(Message, bool)> {
+        let lives_ms: Vec<u64> = self
+            .queues
+            .of(topic)
+            .map(|options| options.default_time_to_live_ms)
+            .collect();
+        let known = self.queues.get(subscription);
+        let wants_session = known.options().next()?.requires_session;
+        let is_perhaps_absent = known.may_be_absent();
+        let entity = Entity {
+            queue: subscription,
+            part: Part::Queue,
+        };
+        let mut copy = Message::default();
+        for lives_ms in lives_ms {
+            let own_ms = message.time_to_live_ms.unwrap_or(u64::MAX);
+            let message = BusMessage {
+                time_to_live_ms: Some(own_ms.min(lives_ms)),
+                ..message.clone()
+            };
+            for life in self.attempt(entity, &message, sent).lives() {
+                copy.may_be(Fate::Here(match life.session() {
+                    None if wants_session => life.buried(DeadLetterCause::SessionIdIsNull),
+                    _ => life.clone(),
+                }));
+            }
+        }
+        if wants_session && message.session.is_none() {
+            self.note("a copy without a session became a dead letter");
+        }
+        Some((copy, is_perhaps_absent))
+    }
+
+    /// A copy was seen under a number: those with lower numbers were sent before it, and those with higher ones after
+    /// it.
+    pub(super) fn check_order_of_copies(
+        &mut self,
+        entity: Entity,
+        number: u64,
+        message: u64,
+    ) -> Result<(), Violation> {
+        if entity.part != Part::Queue || topics::topic_of(entity.queue).is_none() {
+            return Ok(());
+        }
+        let numbers = &self.queues.get(entity.queue).numbers;
+        let before = numbers.range((entity.part, 0)..(entity.part, number));
+        let after = numbers.range((entity.part, number + 1)..=(entity.part, u64::MAX));
+        let before = before.last().map(|(_, owner)| owner.message);
+        let after = after.map(|(_, owner)| owner.message).next();
+        let place = |message: &u64| self.published.get(&topics::number_in_body(*message));
+        let places = [before.as_ref(), Some(&message), after.as_ref()];
+        let places: Vec<_> = places.into_iter().flatten().map(place).collect();
+        if !places.is_sorted_by(|one, next| one < next) {
+            return violated!(
+                ORDER_OF_COPIES,
+                "{number} of {entity:?} is message {message}, after {before:?} and before {after:?}: {places:?}"
+            );
+        }
+        if before.is_some() || after.is_some() {
+            self.note("the order of copies was seen");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::bus::checker::life::Life;
+    use crate::bus::checker::queue::Owner;
+    use crate::bus::checker::{ATOMIC, NO_LOSS, ONE_PLACE};
+    use crate::bus::workload::plain_options;
+
+    fn at(queue: usize) -> Entity {
+        let part = Part::Queue;
+        Entity { queue, part }
+    }
+
+    fn topic() -> Entity {
+        at(topics::topic(0))
+    }
+
+    /// The first and the third subscription, which have no sessions.
+    fn existing() -> [usize; 2] {
+        [topic().queue + 1, topic().queue + 3]
+    }
+
+    fn message(number: u64) -> BusMessage {
+        BusMessage {
+            body: number.to_be_bytes().to_vec().into(),
+            message_id: None,
+            session: None,
+            time_to_live_ms: None,
+            scheduled_at: None,
+        }
+    }
+
+    fn checker() -> Checker {
+        let mut checker = Checker::default();
+        for queue in [topic().queue].into_iter().chain(existing()) {
+            let options = plain_options(queue);
+            checker.queues.get(queue).begin(options, Timestamp::ZERO);
+        }
+        checker
+    }
+
+    fn is_shown(checker: &mut Checker, subscription: usize, number: u64) -> Result<(), Violation> {
+        let number = topics::number_in(subscription, number);
+        let shown = |life: &Life| Some(vec![Fate::Here(life.clone())]);
+        checker.narrow(number, ONE_PLACE, &"shown", shown)
+    }
+
+    fn is_empty(checker: &mut Checker, subscription: usize) -> Result<(), Violation> {
+        checker.not_shown(NO_LOSS, &subscription, &BTreeSet::new(), |life| {
+            life.entity == at(subscription)
+        })
+    }
+
+    #[test]
+    fn each_subscription_that_exists_has_one_copy() {
+        let mut checker = checker();
+        let messages = [message(1)];
+        checker
+            .published(topic(), &messages, 1, Timestamp::ZERO)
+            .unwrap();
+        let [first, second] = existing();
+        is_shown(&mut checker, first, 1).unwrap();
+        let missing = is_empty(&mut checker, second).unwrap_err();
+        assert_eq!(missing.promise, NO_LOSS);
+        let absent = topic().queue + 4;
+        let unexpected = is_shown(&mut checker, absent, 1).unwrap_err();
+        assert_eq!(unexpected.promise, ONE_PLACE);
+    }
+
+    #[test]
+    fn half_a_publish_is_noticed() {
+        let mut checker = checker();
+        checker.perhaps_published(topic(), &[message(1)], Span::at(Timestamp::ZERO));
+        let [first, second] = existing();
+        is_shown(&mut checker, first, 1).unwrap();
+        is_empty(&mut checker, second).unwrap();
+        assert_eq!(checker.conclude().unwrap_err().promise, ATOMIC);
+    }
+
+    #[test]
+    fn another_order_than_that_of_the_topic_is_noticed() {
+        let mut checker = checker();
+        // The numbers in bodies are those of the requests, which were decided otherwise.
+        let messages = [message(2), message(1)];
+        checker
+            .published(topic(), &messages, 2, Timestamp::ZERO)
+            .unwrap();
+        let [first, second] = existing();
+        let mut learn = |subscription, number, message| {
+            let owner = Owner {
+                message: topics::number_in(subscription, message),
+                is_scheduled: false,
+            };
+            checker.learn_number(at(subscription), number, owner)
+        };
+        learn(first, 5, 2).unwrap();
+        learn(first, 7, 1).unwrap();
+        learn(second, 7, 2).unwrap();
+        let differs = learn(second, 5, 1).unwrap_err();
+        assert_eq!(differs.promise, ORDER_OF_COPIES);
+    }
+}
