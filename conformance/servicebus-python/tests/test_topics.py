@@ -97,7 +97,7 @@ def test_what_is_not_supported_yet_is_refused(admin, client, topic):
     with pytest.raises(HttpResponseError, match="not supported yet"):
         admin.create_queue(f"{topic}-forwards", forward_to=topic)
     with pytest.raises(HttpResponseError, match="not supported yet"):
-        admin.update_subscription(topic, admin.get_subscription(topic, "all"))
+        admin.update_subscription(topic, admin.get_subscription(topic, "all"), forward_to=topic)
     later = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
     with client.get_topic_sender(topic) as sender:
         with pytest.raises(ServiceBusError, match="not supported yet"):

@@ -1,7 +1,7 @@
 //! Imports the queues of a configuration file into a broker.
 
 use kew_broker::{Answer, Broker, Rejection};
-use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusRefusal};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusRefusal, EntityKind};
 use kew_engine::{Outcome, Refusal};
 
 use crate::authorization::description::Description;
@@ -56,6 +56,11 @@ async fn put(broker: &Broker, queue: &ImportedQueue) -> Result<(), Rejection> {
             ..
         }) = done
         {
+            if view.kind != EntityKind::Queue {
+                let queue = view.name;
+                let exists = BusRefusal::QueueAlreadyExists { queue };
+                return Err(Rejection::Refused(Refusal::Bus(exists)));
+            }
             // The file contains neither its rules nor its user metadata.
             let imported = Description::decode(&options.description);
             let description = Description {

@@ -9,8 +9,7 @@
 //! - `version`: what a version of the interface supports;
 //! - `document`: entries, feeds and links around them.
 //!
-//! Rules of subscriptions are not supported yet, and settings of topics and subscriptions cannot be
-//! changed yet: such requests are refused.
+//! Rules of subscriptions are not supported yet: requests about them are refused.
 //!
 //! Source: Service Bus, *Resource Provider REST API* (ATOM), and what its SDKs read and write.
 

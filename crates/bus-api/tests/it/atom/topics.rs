@@ -276,14 +276,6 @@ async fn what_is_not_supported_yet_is_refused() {
         let refused = put.of(&server).await;
         refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
     }
-    for (kind, path) in [
-        ("TopicDescription", "/t"),
-        ("SubscriptionDescription", "/t/subscriptions/s"),
-    ] {
-        let change = ask("PUT", path).header("If-Match", "*");
-        let refused = change.description(kind, "").of(&server).await;
-        refused.check_refused(400, 40_000, "changing its settings is not supported yet");
-    }
     let forwards = ask("PUT", "/q").queue("<ForwardTo>t</ForwardTo>");
     let refused = forwards.of(&server).await;
     refused.check_refused(400, 40_000, "forwarding to a topic is not supported yet");

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::super::role::Role;
 use super::super::{
     BusFact, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, BusRefusal, EntityKind,
     NotSupported,
 };
+use super::topics::check_topic;
 use super::{Answer, Decision, Turn};
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation, Service};
@@ -34,7 +36,7 @@ impl Turn<'_> {
         self.emit_bus(BusFact::QueueCreated {
             queue,
             name,
-            options,
+            options: Role::Queue.options(&options),
         });
         Decision {
             result: Ok(BusOutcome::QueueCreated(self.view(queue))),
@@ -48,6 +50,9 @@ impl Turn<'_> {
         name: &EntityName,
         options: &BusQueueOptions,
     ) -> Result<(), BusRefusal> {
+        if kind == EntityKind::Topic {
+            check_topic(name, options)?;
+        }
         options.check()?;
         let destinations = [&options.forward_to, &options.forward_dead_letters_to];
         for destination in destinations.into_iter().flatten() {
@@ -73,24 +78,30 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Source: Service Bus, *Update Queue*.
+    /// Source: Service Bus, *Update Queue*, *Update Topic* and *Update Subscription*.
     pub(super) fn update_bus_queue(
         &mut self,
         queue: Incarnation,
         options: BusQueueOptions,
     ) -> Answer {
         self.check_is_first(queue)?;
-        self.check_is_queue(queue, NotSupported::Update)?;
-        let entity = self.bus(queue);
+        let (entity, kind) = (self.bus(queue), self.kind_of(queue));
         if let Some(option) = entity.options.unchangeable(&options) {
             return Err(BusRefusal::UnchangeableOption { option });
         }
-        self.check_options(EntityKind::Queue, &entity.name, &options)?;
-        let ids_from = self.bus(queue).ids_from(&options, self.now());
-        self.emit_bus(BusFact::QueueUpdated {
-            queue,
-            options,
-            ids_from,
+        self.check_options(kind, &entity.name, &options)?;
+        let ids_from = entity.ids_from(&options, self.now());
+        self.emit_bus(match kind {
+            EntityKind::Queue => BusFact::QueueUpdated {
+                queue,
+                options: Role::Queue.options(&options),
+                ids_from,
+            },
+            EntityKind::Topic | EntityKind::Subscription => BusFact::EntityUpdated {
+                entity: queue,
+                options,
+                ids_from,
+            },
         });
         Ok(BusOutcome::QueueUpdated(self.view(queue)))
     }

@@ -15,7 +15,6 @@ impl Turn<'_> {
     pub(super) fn create_topic(&mut self, name: EntityName, options: BusQueueOptions) -> Decision {
         let checked = self
             .check_is_new(&name)
-            .and_then(|()| check_topic(&name, &options))
             .and_then(|()| self.check_options(EntityKind::Topic, &name, &options));
         let topic = self.catalogue().next_incarnation;
         in_catalogue(checked.map(|()| {
@@ -179,18 +178,6 @@ impl Turn<'_> {
         }
     }
 
-    /// Refuses what topics and subscriptions do not support.
-    pub(super) fn check_is_queue(
-        &self,
-        entity: Incarnation,
-        what: NotSupported,
-    ) -> Result<(), BusRefusal> {
-        match self.kind_of(entity) {
-            EntityKind::Queue => Ok(()),
-            EntityKind::Topic | EntityKind::Subscription => Err(self.not_supported(entity, what)),
-        }
-    }
-
     fn not_supported(&self, entity: Incarnation, what: NotSupported) -> BusRefusal {
         BusRefusal::NotSupportedYet {
             queue: self.bus(entity).name.name.clone(),
@@ -200,7 +187,7 @@ impl Turn<'_> {
 }
 
 /// Refuses the settings that topics do not support yet.
-fn check_topic(name: &EntityName, options: &BusQueueOptions) -> Result<(), BusRefusal> {
+pub(super) fn check_topic(name: &EntityName, options: &BusQueueOptions) -> Result<(), BusRefusal> {
     let idle_never = BusQueueOptions::default().auto_delete_on_idle_ms;
     let what = if options.duplicate_window_ms.is_some() {
         NotSupported::DuplicateDetection

@@ -1,6 +1,7 @@
 //! Topics and subscriptions: copies of what is sent, limits, refusals, deletion, and their bytes in a snapshot.
 
 mod random;
+mod updates;
 
 use super::*;
 use crate::catalogue::Scope;
@@ -422,13 +423,6 @@ fn what_belongs_to_later_steps_is_refused() {
     assert_eq!(refused, Err(what.clone()));
     assert_eq!(p.subscribe("forwards", forwards), Err(what));
 
-    for queue in [topic(), subscription("a")] {
-        let refused = p.ask(BusCommand::UpdateQueue {
-            queue: queue.clone(),
-            options: never.clone(),
-        });
-        assert_eq!(refused, Err(not_supported(queue, NotSupported::Update)));
-    }
     let refused = p.ask(BusCommand::Resubmit {
         queue: dead_of("a"),
         resubmit: Resubmit {
