@@ -1,8 +1,10 @@
-//! Creates, reads, lists and deletes topics and subscriptions; what is not supported yet is refused.
+//! Creates, reads, changes, lists and deletes topics and subscriptions; what is not supported yet is refused.
+
+use kew_engine::bus::{BusCommand, BusQueueOptions};
 
 use super::lists::between;
 use super::{ask, create, update};
-use crate::client::Server;
+use crate::client::{Server, queue_named};
 use crate::rest::Answer;
 
 const CONNECT: &str = "xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\" \
@@ -310,6 +312,16 @@ async fn a_name_is_of_one_entity_and_a_path_of_one_kind() {
     create_topic(&server, path, "")
         .await
         .check_refused(400, 40_000, "which is for subscriptions");
+    for path in ["/t/subscriptions", "/other/Subscriptions"] {
+        create(&server, path, "")
+            .await
+            .check_refused(400, 40_000, "list of subscriptions of");
+        create_topic(&server, path, "").await.check_refused(
+            400,
+            40_000,
+            "list of subscriptions of",
+        );
+    }
     for path in ["/t", "/t/subscriptions/a/b", "/t/subscriptions/-a"] {
         let refused = subscribe(&server, path, "").await;
         refused.check_refused(400, 40_000, "not");
@@ -323,6 +335,61 @@ async fn a_name_is_of_one_entity_and_a_path_of_one_kind() {
     subscribe(&server, path, "")
         .await
         .check_refused(409, 40_900, exists);
+}
+
+/// Queues of earlier versions have names that are for subscriptions now.
+#[tokio::test]
+async fn a_queue_that_is_there_keeps_its_name() {
+    let server = Server::start().await;
+    for name in ["old/subscriptions/s", "old/subscriptions"] {
+        let queue = queue_named(name);
+        let options = BusQueueOptions::default();
+        server
+            .order(BusCommand::CreateQueue { queue, options })
+            .await;
+        let path = format!("/{name}");
+        let changed = update(&server, &path, "<MaxDeliveryCount>3</MaxDeliveryCount>").await;
+        assert_eq!(changed.check(200).text("MaxDeliveryCount"), "3");
+        let read = ask("GET", &path).of(&server).await.check(200);
+        assert_eq!(read.text("MaxDeliveryCount"), "3");
+    }
+    create_topic(&server, "/old", "").await.check(201);
+    let refused = subscribe(&server, "/old/subscriptions/s", "").await;
+    refused.check_refused(409, 40_900, "exists already");
+    for name in ["old/subscriptions/s", "old/subscriptions"] {
+        let path = format!("/{name}");
+        ask("DELETE", &path).of(&server).await.check(200);
+        let refused = create(&server, &path, "").await;
+        refused.check_refused(400, 40_000, "subscriptions");
+    }
+}
+
+/// The name of a topic may have `/rules` in it.
+#[tokio::test]
+async fn paths_of_rules_are_found_behind_the_subscription() {
+    let server = Server::start().await;
+    for topic in ["a/rules-in", "a/rules/b", "rules"] {
+        create_topic(&server, &format!("/{topic}"), "")
+            .await
+            .check(201);
+        for name in ["s", "rules"] {
+            let path = format!("/{topic}/subscriptions/{name}");
+            subscribe(&server, &path, "").await.check(201);
+            ask("GET", &path).of(&server).await.check(200);
+            for rules in ["rules", "Rules/$Default", "rules/rules"] {
+                let path = format!("{path}/{rules}");
+                let refused = ask("GET", &path).of(&server).await;
+                refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
+            }
+        }
+    }
+    for path in [
+        "/a/rules-in/subscriptions/none/rules",
+        "/rules/subscriptions/s/rulesets",
+    ] {
+        let missing = ask("GET", path).of(&server).await;
+        missing.check_refused(404, 40_400, "could not be found");
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,9 @@ use super::{Answer, Decision, Turn};
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation, Service};
 
+/// How many steps of a turn a list counts for each name that it looks at.
+const NAME_STEPS: u64 = 4;
+
 impl Turn<'_> {
     /// Source: Service Bus, *Create Queue*.
     pub(super) fn create_bus_queue(
@@ -169,6 +172,7 @@ impl Turn<'_> {
             .sum()
     }
 
+    /// Queues in the order of their names. Names of other entities are passed over.
     pub(super) fn list_bus_queues(
         &mut self,
         namespace: Arc<str>,
@@ -176,22 +180,6 @@ impl Turn<'_> {
         skip: u32,
         limit: u32,
     ) -> Decision {
-        let queues = self.named_from(namespace, from, EntityKind::Queue, skip, limit);
-        Decision {
-            result: Ok(BusOutcome::Queues(queues)),
-            scope: Scope::Catalogue,
-        }
-    }
-
-    /// Entities of a kind, in the order of their names. Names of other entities are passed over.
-    pub(super) fn named_from(
-        &mut self,
-        namespace: Arc<str>,
-        from: Box<str>,
-        kind: EntityKind,
-        skip: u32,
-        limit: u32,
-    ) -> Vec<BusQueueView> {
         let first = EntityName {
             service: Service::ServiceBus,
             account: namespace.clone(),
@@ -205,12 +193,15 @@ impl Turn<'_> {
         let found = all.filter(|(_, entity)| {
             passed += 1;
             let entity = self.queues().get(entity);
-            entity.and_then(|entity| entity.role.kind()) == Some(kind)
+            entity.and_then(|entity| entity.role.kind()) == Some(EntityKind::Queue)
         });
         let found = found.skip(skip as usize).take(limit as usize);
         let views = found.map(|(_, entity)| self.view(*entity)).collect();
-        // Most are sub-queues. A step is enough for several.
-        self.0.note_steps(passed / 8);
-        views
+        // Most are sub-queues, or those of subscriptions. Each name takes two look-ups.
+        self.0.note_steps(NAME_STEPS * passed);
+        Decision {
+            result: Ok(BusOutcome::Queues(views)),
+            scope: Scope::Catalogue,
+        }
     }
 }

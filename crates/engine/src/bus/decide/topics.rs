@@ -7,6 +7,7 @@ use super::super::{
     SUBSCRIPTIONS_MAX, Verdict,
 };
 use super::{Answer, Decision, Turn};
+use crate::bus::queue::ENTITIES_PER_BUS_QUEUE;
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation};
 
@@ -53,8 +54,14 @@ impl Turn<'_> {
 
     /// Source: Service Bus, *List Topics*.
     pub(super) fn list_topics(&mut self, namespace: Arc<str>, skip: u32, limit: u32) -> Decision {
-        let topics = self.named_from(namespace, "".into(), EntityKind::Topic, skip, limit);
-        in_catalogue(Ok(BusOutcome::Queues(topics)))
+        let topics = self.catalogue().topics_of(&namespace);
+        let page = topics.skip(skip as usize).take(limit as usize);
+        let views: Vec<_> = page.map(|topic| self.view(topic)).collect();
+        // The size of a topic is that of all its subscriptions with their sub-queues.
+        let subscriptions: u64 = views.iter().map(|it| it.counts.subscriptions).sum();
+        self.0
+            .note_steps(subscriptions * ENTITIES_PER_BUS_QUEUE as u64);
+        in_catalogue(Ok(BusOutcome::Queues(views)))
     }
 
     /// Source: Service Bus, *List Subscriptions*.
@@ -70,10 +77,12 @@ impl Turn<'_> {
             });
         }
         let subscriptions = self.catalogue().subscriptions_of(topic);
-        let mut views: Vec<_> = subscriptions.map(|it| self.view(it)).collect();
-        views.sort_by(|one, other| one.name.cmp(&other.name));
-        let page = views.into_iter().skip(skip as usize);
-        Ok(BusOutcome::Queues(page.take(limit as usize).collect()))
+        let named = |it: Incarnation| (&self.bus(it).name.name, it);
+        let mut named: Vec<_> = subscriptions.map(named).collect();
+        named.sort();
+        let page = named.into_iter().skip(skip as usize).take(limit as usize);
+        let views = page.map(|(_, it)| self.view(it));
+        Ok(BusOutcome::Queues(views.collect()))
     }
 
     fn check_is_new(&self, name: &EntityName) -> Result<(), BusRefusal> {
