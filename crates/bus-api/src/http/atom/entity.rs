@@ -29,9 +29,9 @@ pub(super) async fn read(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Ht
     Ok(entry(call, StatusCode::OK, &view))
 }
 
-/// Creates a queue, or changes it if the request has `If-Match: *`.
+/// Creates a queue, topic or subscription, or changes it if the request has `If-Match: *`.
 ///
-/// Source: Service Bus, *Create Queue* and *Update Queue*.
+/// Source: Service Bus, *Create Queue* and *Update Queue*, and the same for topics and subscriptions.
 pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     call.require(HttpOperation::PutQueue, &call.head.path)?;
     let name = name_of(call).ok_or_else(|| {
@@ -46,7 +46,7 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
         Some("*") => true,
         Some(other) => {
             let detail =
-                format!("The header If-Match is '{other}', and must be * to update a queue.");
+                format!("The header If-Match is '{other}', and must be * to update an entity.");
             return Err(HttpError::bad_request(detail));
         }
     };
