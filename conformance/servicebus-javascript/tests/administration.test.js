@@ -44,6 +44,47 @@ describe("https", { skip }, () => {
     await bus.close();
   });
 
+  test("a topic and its subscription are made, changed, listed and deleted", async () => {
+    const admin = client();
+    const name = "x-topic-of-javascript";
+    const topic = await admin.createTopic(name, { userMetadata: "a < b & c", maxSizeInMegabytes: 2048 });
+    await assert.rejects(admin.createTopic(name), { statusCode: 409 });
+    const hour = await admin.updateTopic({ ...topic, defaultMessageTimeToLive: "PT1H", supportOrdering: false });
+    assert.deepEqual(
+      [hour.name, hour.defaultMessageTimeToLive, hour.supportOrdering, hour.userMetadata, hour.maxSizeInMegabytes],
+      [name, "PT1H", false, "a < b & c", 2048],
+    );
+    await assert.rejects(admin.updateTopic({ ...hour, requiresDuplicateDetection: true }), /cannot be changed/);
+    await assert.rejects(admin.updateTopic({ ...hour, name: `${name}-missing` }), { statusCode: 404 });
+    const made = await admin.createSubscription(name, "All", { maxDeliveryCount: 3 });
+    assert.deepEqual([made.topicName, made.subscriptionName, made.maxDeliveryCount], [name, "All", 3]);
+    const queue = `${name}-next`;
+    await admin.createQueue(queue);
+    const changed = await admin.updateSubscription({
+      ...made, lockDuration: "PT30S", forwardTo: queue, deadLetteringOnFilterEvaluationExceptions: false,
+    });
+    assert.deepEqual(
+      [changed.lockDuration, changed.deadLetteringOnFilterEvaluationExceptions, changed.maxDeliveryCount],
+      ["PT30S", false, 3],
+    );
+    assert.match((await admin.getSubscription(name, "all")).forwardTo, new RegExp(`/${queue}$`));
+    const bus = connect("amqps");
+    await put(bus, name, "one");
+    const receiver = bus.createReceiver(queue);
+    assert.equal((await drop(receiver)).body, "one");
+    await bus.close();
+    await assert.rejects(admin.updateSubscription({ ...changed, requiresSession: true }), /cannot be changed/);
+    const { value: subscriptions } = await admin.listSubscriptions(name).byPage().next();
+    assert.deepEqual([...subscriptions].map((it) => it.subscriptionName), ["All"]);
+    const { value: counts } = await admin.listSubscriptionsRuntimeProperties(name).byPage().next();
+    assert.deepEqual([...counts].map((it) => it.activeMessageCount), [0]);
+    assert.equal((await admin.getTopicRuntimeProperties(name)).subscriptionCount, 1);
+    await admin.deleteTopic(name);
+    assert.equal(await admin.subscriptionExists(name, "All"), false);
+    assert.equal(await admin.topicExists(name), false);
+    await admin.deleteQueue(queue);
+  });
+
   test("links that are there hear of changes", async () => {
     const admin = client();
     const name = "x-changed-by-javascript";

@@ -9,7 +9,7 @@ from azure.core.exceptions import HttpResponseError, ResourceExistsError, Resour
 from azure.servicebus import ServiceBusMessage as Message
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
-from azure.servicebus.management import SqlRuleFilter
+from azure.servicebus.management import AccessRights, AuthorizationRule, EntityStatus, SqlRuleFilter
 from conftest import is_empty, missing, take, texts
 from test_administration import connect
 
@@ -89,6 +89,101 @@ def test_a_waiting_receiver_gets_a_copy_at_once(client, topic):
         receiver.complete_message(message)
 
 
+def test_a_topic_gets_new_settings(admin, client, topic):
+    made = admin.get_topic(topic)
+    made.user_metadata, made.max_size_in_megabytes, made.enable_batched_operations = "a < b & c", 2048, False
+    made.default_message_time_to_live = datetime.timedelta(hours=1)
+    made.authorization_rules = [AuthorizationRule(
+        type="SharedAccessAuthorizationRule", claim_type="SharedAccessKey", claim_value="None", key_name="sends",
+        rights=[AccessRights.SEND],
+    )]
+    admin.update_topic(made)
+    changed = admin.get_topic(topic.upper())
+    assert (changed.user_metadata, changed.max_size_in_megabytes) == ("a < b & c", 2048)
+    assert not changed.enable_batched_operations and changed.status == EntityStatus.ACTIVE
+    assert [(it.key_name, it.rights) for it in changed.authorization_rules] == [("sends", [AccessRights.SEND])]
+    # The settings are those of a topic with subscriptions, which stay.
+    assert admin.get_topic_runtime_properties(topic).subscription_count == 2
+    publish(client, topic, Message("one"))
+    with client.get_subscription_receiver(topic, "all") as receiver:
+        (message,) = take(receiver)
+        lives = message.expires_at_utc - message.enqueued_time_utc
+        assert lives == datetime.timedelta(hours=1)
+        receiver.complete_message(message)
+    with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection cannot be changed"):
+        admin.update_topic(changed, requires_duplicate_detection=True)
+    with pytest.raises(HttpResponseError, match="EnablePartitioning cannot be changed"):
+        admin.update_topic(changed, enable_partitioning=True)
+    with pytest.raises(HttpResponseError, match="at least 1 s"):
+        admin.update_topic(changed, default_message_time_to_live=datetime.timedelta(milliseconds=10))
+    assert admin.get_topic(topic).max_size_in_megabytes == 2048
+    changed.name = f"{topic}-missing"
+    with pytest.raises(ResourceNotFoundError):
+        admin.update_topic(changed)
+
+
+def test_a_subscription_gets_new_settings(admin, client, topic):
+    publish(client, topic, Message("one"))
+    queue = f"{topic}-next"
+    admin.create_queue(queue)
+    made = admin.get_subscription(topic, "all")
+    made.lock_duration, made.max_delivery_count = datetime.timedelta(seconds=30), 1
+    made.dead_lettering_on_filter_evaluation_exceptions = False
+    made.user_metadata, made.status = "mine", EntityStatus.RECEIVE_DISABLED
+    admin.update_subscription(topic, made)
+    changed = admin.get_subscription(topic.upper(), "ALL")
+    assert (changed.max_delivery_count, changed.user_metadata) == (1, "mine")
+    assert changed.lock_duration == datetime.timedelta(seconds=30)
+    assert not changed.dead_lettering_on_filter_evaluation_exceptions
+    with pytest.raises(ServiceBusError, match="(?i)disabled"):
+        with client.get_subscription_receiver(topic, "all") as receiver:
+            receiver.receive_messages(1, max_wait_time=1)
+    # What comes meanwhile waits for the receiver, and one failed delivery is enough now.
+    publish(client, topic, Message("two"))
+    admin.update_subscription(topic, changed, status=EntityStatus.ACTIVE)
+    with client.get_subscription_receiver(topic, "all") as receiver:
+        for message in take(receiver, 2):
+            receiver.abandon_message(message)
+    counts = admin.get_subscription_runtime_properties(topic, "all")
+    assert (counts.active_message_count, counts.dead_letter_message_count, counts.total_message_count) == (0, 2, 2)
+    # What the other one has is forwarded, too.
+    admin.update_subscription(topic, admin.get_subscription(topic, "More"), forward_to=queue)
+    assert admin.get_subscription(topic, "more").forward_to.endswith(queue)
+    with client.get_queue_receiver(queue) as receiver:
+        assert texts(take(receiver, 2)) == ["one", "two"]
+    with pytest.raises(HttpResponseError, match="RequiresSession cannot be changed"):
+        admin.update_subscription(topic, changed, requires_session=True)
+    with pytest.raises(HttpResponseError, match="could not be found"):
+        admin.update_subscription(topic, changed, forward_to=f"{topic}-missing")
+    changed.name = "missing"
+    with pytest.raises(ResourceNotFoundError):
+        admin.update_subscription(topic, changed)
+    admin.delete_queue(queue)
+
+
+def test_lists_have_settings_and_counts(admin, client, topic):
+    for number in range(3):
+        admin.create_subscription(topic, f"s{number}", user_metadata=str(number))
+    publish(client, topic, Message("one"), Message("two"))
+    with client.get_subscription_receiver(topic, "s1", receive_mode="receiveanddelete") as receiver:
+        assert texts(take(receiver)) == ["one"]
+    listed = {it.name: it.user_metadata for it in admin.list_subscriptions(topic)}
+    assert listed == {"More": None, "all": None, "s0": "0", "s1": "1", "s2": "2"}
+    counts = {it.name: it.active_message_count for it in admin.list_subscriptions_runtime_properties(topic)}
+    assert counts == {"More": 2, "all": 2, "s0": 2, "s1": 1, "s2": 2}
+    (shown,) = [it for it in admin.list_topics_runtime_properties() if it.name == topic]
+    assert shown.subscription_count == 5 and shown.size_in_bytes > 0 and shown.scheduled_message_count == 0
+    assert list(listed) == ["all", "More", "s0", "s1", "s2"]
+
+
+def test_names_that_are_for_subscriptions_are_refused(admin, topic):
+    for name in (f"{topic}/subscriptions", f"{topic}/subscriptions/all"):
+        for create in (admin.create_queue, admin.create_topic):
+            with pytest.raises(HttpResponseError, match="subscriptions"):
+                create(name)
+    assert [it.name for it in admin.list_subscriptions(topic)] == ["all", "More"]
+
+
 def test_what_is_not_supported_yet_is_refused(admin, client, topic):
     with pytest.raises(HttpResponseError, match="not supported yet"):
         admin.create_topic(f"{topic}-unique", requires_duplicate_detection=True)
@@ -96,8 +191,13 @@ def test_what_is_not_supported_yet_is_refused(admin, client, topic):
         admin.create_rule(topic, "all", "red", filter=SqlRuleFilter("color = 'red'"))
     with pytest.raises(HttpResponseError, match="not supported yet"):
         admin.create_queue(f"{topic}-forwards", forward_to=topic)
+    for settings in (
+        {"status": EntityStatus.DISABLED}, {"auto_delete_on_idle": datetime.timedelta(hours=1)},
+    ):
+        with pytest.raises(HttpResponseError, match="not supported yet"):
+            admin.update_topic(admin.get_topic(topic), **settings)
     with pytest.raises(HttpResponseError, match="not supported yet"):
-        admin.update_subscription(topic, admin.get_subscription(topic, "all"))
+        admin.update_subscription(topic, admin.get_subscription(topic, "all"), forward_to=topic)
     later = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
     with client.get_topic_sender(topic) as sender:
         with pytest.raises(ServiceBusError, match="not supported yet"):

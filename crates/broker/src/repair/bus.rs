@@ -28,6 +28,7 @@ impl Reading {
             }
             // These facts are about no sub-queue.
             BusFact::QueueUpdated { queue, .. }
+            | BusFact::EntityUpdated { entity: queue, .. }
             | BusFact::Used { queue }
             | BusFact::SessionLocked { queue, .. }
             | BusFact::SessionStateSet { queue, .. }

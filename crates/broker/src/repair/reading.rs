@@ -454,6 +454,7 @@ impl Reading {
                 | BusFact::TopicCreated { .. }
                 | BusFact::SubscriptionCreated { .. }
                 | BusFact::QueueUpdated { .. }
+                | BusFact::EntityUpdated { .. }
                 | BusFact::SessionLocked { .. }
                 | BusFact::SessionRenewed { .. }
                 | BusFact::SessionStateSet { .. }

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use kew_broker::{Answer, Broker};
-use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView, EntityKind};
 use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_principals::{Key, Kind, PrincipalError, Principals, Served, Step, WhichKey};
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,13 @@ impl RuleScope {
 #[error("{0:?} is not a valid queue name")]
 struct NoQueueName(Box<str>);
 
+/// A subscription, which has no rules of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{0:?} is a subscription, and has no authorization rules of its own: use a rule of the namespace"
+)]
+struct OfSubscription(Box<str>);
+
 /// The rules of the namespace as they are stored.
 #[derive(Default, Serialize, Deserialize)]
 struct Stored {
@@ -93,13 +100,13 @@ impl BusRules {
         Ok(Principals::new(kind, served))
     }
 
-    async fn options_of(&self, queue: EntityName) -> Result<BusQueueOptions, PrincipalError> {
+    async fn view_of(&self, queue: EntityName) -> Result<BusQueueView, PrincipalError> {
         let read = Submitted::new(&self.broker, BusCommand::ReadQueue { queue });
         match read.answer().await.map_err(PrincipalError::of_read)? {
             Answer {
                 outcome: Outcome::Bus(BusOutcome::Queue(view)),
                 ..
-            } => Ok(view.options),
+            } => Ok(view),
             _ => Err(PrincipalError::internal(
                 "the broker did not describe the queue",
             )),
@@ -111,7 +118,12 @@ impl BusRules {
         queue: EntityName,
         rules: Vec<AuthorizationRule>,
     ) -> Result<(), PrincipalError> {
-        let mut options = self.options_of(queue.clone()).await?;
+        let BusQueueView {
+            kind, mut options, ..
+        } = self.view_of(queue.clone()).await?;
+        if kind == EntityKind::Subscription {
+            return Err(PrincipalError::invalid(OfSubscription(queue.name)));
+        }
         let description = Description {
             rules,
             ..Description::decode(&options.description)
@@ -175,8 +187,8 @@ impl Kind for BusRules {
         let Some(queue) = scope.queue() else {
             return Ok(self.served.snapshot().to_vec());
         };
-        let options = self.options_of(queue_named(queue)?).await?;
-        Ok(Description::decode(&options.description).rules)
+        let view = self.view_of(queue_named(queue)?).await?;
+        Ok(Description::decode(&view.options.description).rules)
     }
 
     async fn save(

@@ -1,11 +1,13 @@
 //! Imports the queues of a configuration file into a broker.
 
 use kew_broker::{Answer, Broker, Rejection};
-use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusRefusal};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, BusRefusal, EntityKind};
 use kew_engine::{Outcome, Refusal};
 
 use crate::authorization::description::Description;
 use crate::configuration::config::{ImportError, ImportedQueue};
+use crate::ground::address::why_reserved;
+use crate::ground::lookup::kind_of;
 use crate::ground::submit::Submitted;
 
 /// Creates missing queues and updates the settings of existing ones. Messages stay.
@@ -18,6 +20,7 @@ pub async fn import(broker: &Broker, mut queues: Vec<ImportedQueue>) -> Result<(
         let mut missed = Vec::new();
         let mut why = None;
         for queue in queues {
+            check_name(broker, &queue).await?;
             match put(broker, &queue).await {
                 Ok(()) => {}
                 Err(Rejection::Refused(Refusal::Bus(
@@ -39,6 +42,19 @@ pub async fn import(broker: &Broker, mut queues: Vec<ImportedQueue>) -> Result<(
     Ok(())
 }
 
+/// Refuses a name that no new queue can have, unless there is such a queue.
+async fn check_name(broker: &Broker, queue: &ImportedQueue) -> Result<(), ImportError> {
+    let Some(why) = why_reserved(&queue.entity.name) else {
+        return Ok(());
+    };
+    let failed = |why: String| ImportError(format!("queue {:?}: {why}", queue.name));
+    match kind_of(broker, queue.entity.clone()).await {
+        Ok(Some(EntityKind::Queue)) => Ok(()),
+        Ok(Some(EntityKind::Topic | EntityKind::Subscription) | None) => Err(failed(why)),
+        Err(rejection) => Err(failed(rejection.to_string())),
+    }
+}
+
 async fn put(broker: &Broker, queue: &ImportedQueue) -> Result<(), Rejection> {
     let (entity, options) = (queue.entity.clone(), queue.options.clone());
     let create = BusCommand::CreateQueue {
@@ -56,6 +72,11 @@ async fn put(broker: &Broker, queue: &ImportedQueue) -> Result<(), Rejection> {
             ..
         }) = done
         {
+            if view.kind != EntityKind::Queue {
+                let queue = view.name;
+                let exists = BusRefusal::QueueAlreadyExists { queue };
+                return Err(Rejection::Refused(Refusal::Bus(exists)));
+            }
             // The file contains neither its rules nor its user metadata.
             let imported = Description::decode(&options.description);
             let description = Description {
@@ -117,6 +138,43 @@ mod tests {
         };
         assert_eq!(Description::decode(&view.options.description), description);
         assert_eq!(view.options.max_delivery_count, 3);
+        broker.stop();
+    }
+
+    /// A queue of an earlier version keeps such a name.
+    #[tokio::test]
+    async fn names_of_topics_and_subscriptions_are_refused() {
+        let broker = Broker::start_in_memory().unwrap();
+        let read = |name: &str| read_config(&FILE.replace("Orders.In", name)).unwrap();
+        let create = |name: &str| BusCommand::CreateTopic {
+            topic: read(name)[0].entity.clone(),
+            options: BusQueueOptions::default(),
+        };
+        Submitted::new(&broker, create("t")).answer().await.unwrap();
+        for (name, says) in [
+            ("T", "'t' exists already"),
+            ("t/Subscriptions/s", "which is for subscriptions"),
+            ("t/subscriptions", "list of subscriptions of 't'"),
+        ] {
+            let refused = import(&broker, read(name)).await.unwrap_err().to_string();
+            assert!(
+                refused.contains(says) && refused.contains(name),
+                "{refused}"
+            );
+            assert_eq!(
+                kind_of(&broker, read(name)[0].entity.clone())
+                    .await
+                    .unwrap(),
+                (name == "T").then_some(EntityKind::Topic)
+            );
+        }
+        let [queue] = <[_; 1]>::try_from(read("old/subscriptions/s")).unwrap();
+        let create = BusCommand::CreateQueue {
+            queue: queue.entity.clone(),
+            options: BusQueueOptions::default(),
+        };
+        Submitted::new(&broker, create).answer().await.unwrap();
+        import(&broker, vec![queue]).await.unwrap();
         broker.stop();
     }
 

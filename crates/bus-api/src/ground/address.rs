@@ -18,6 +18,8 @@ const SUBSCRIPTION_LENGTH_MAX: usize = 50;
 
 /// What lies between the name of a topic and that of its subscription, in lower case.
 pub(crate) const SUBSCRIPTIONS: &str = "/subscriptions/";
+/// What the path of a list of subscriptions has behind the name of their topic, in lower case.
+pub(crate) const SUBSCRIPTIONS_LIST: &str = "/subscriptions";
 
 /// The target that a link can be attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +94,20 @@ pub(crate) fn topic_of(subscription: &EntityName) -> Option<EntityName> {
     })
 }
 
+/// Why no new queue or topic can have this name, in lower case. Queues of earlier versions keep such names.
+pub(crate) fn why_reserved(name: &str) -> Option<String> {
+    if name.contains(SUBSCRIPTIONS) {
+        return Some(format!(
+            "The entity path '{name}' contains '{SUBSCRIPTIONS}', which is for subscriptions."
+        ));
+    }
+    let topic = name.strip_suffix(SUBSCRIPTIONS_LIST)?;
+    Some(format!(
+        "The entity path '{name}' ends in '{SUBSCRIPTIONS_LIST}', which is the list of subscriptions of '{topic}': \
+         choose another name."
+    ))
+}
+
 /// Whether a queue can have this name: letters, digits and `. - _ /`, and a letter or digit at both
 /// ends.
 ///
@@ -163,6 +179,26 @@ mod tests {
         let node = node_at("sb://h/T/Subscriptions/S/$DeadLetterQueue");
         let dead = entity("t/subscriptions/s/$deadletterqueue");
         assert_eq!(node, Some(Node::Entity(dead)));
+    }
+
+    #[test]
+    fn paths_of_subscriptions_are_no_names_of_new_entities() {
+        for (name, says) in [
+            ("t/subscriptions/s", "contains '/subscriptions/'"),
+            ("a/subscriptions/b/c", "contains '/subscriptions/'"),
+            ("a/t/subscriptions", "list of subscriptions of 'a/t'"),
+        ] {
+            let why = why_reserved(name).unwrap();
+            assert!(why.contains(says), "{why}");
+        }
+        for name in [
+            "subscriptions",
+            "subscriptions/s",
+            "t/my-subscriptions",
+            "t/subscriptionss",
+        ] {
+            assert_eq!(why_reserved(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -16,13 +16,14 @@ use kew_amqp::{Event, LinkId, Outgoing};
 use kew_bus_api::{
     AuthorizationRule, BusApiOptions, InvalidRule, Origin, Right, Rights, RuleScope,
 };
+use kew_engine::bus::{BusCommand, BusQueueOptions};
 use kew_issuer::{Issuer, IssuerOptions};
 use kew_listen::Barred;
 use kew_principals::{PrincipalError, WhichKey};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::client::{Client, LOCAL, Server, message, token_by};
+use crate::client::{Client, LOCAL, Server, message, queue_named, token_by};
 use crate::rest::ask_as;
 
 const UNAUTHORIZED: &str = "amqp:unauthorized-access";
@@ -502,4 +503,42 @@ async fn links_end_with_the_token_of_the_issuer() {
     let empty_frame = [0, 0, 0, 8, 2, 0, 0, 0];
     client.stream.write_all(&empty_frame).await.unwrap();
     assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
+}
+
+/// A subscription is under the rules of the namespace.
+#[tokio::test]
+async fn a_topic_has_rules_and_a_subscription_has_none() {
+    let server = Server::start().await;
+    let options = BusQueueOptions::default();
+    let (topic, subscription) = (queue_named("t"), queue_named("t/subscriptions/s"));
+    for create in [
+        BusCommand::CreateTopic {
+            topic: topic.clone(),
+            options: options.clone(),
+        },
+        BusCommand::CreateSubscription {
+            topic,
+            subscription,
+            options,
+        },
+    ] {
+        server.order(create).await;
+    }
+    let api = server.api();
+    let rules = api.rules();
+    let scope = |name: &str| RuleScope::Queue(name.into());
+    let added = rules.add(&scope("T"), rule("r", &[Right::Send])).await;
+    added.unwrap();
+    let names = |rules: Vec<AuthorizationRule>| {
+        let names = rules.into_iter().map(|rule| rule.name.to_string());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(rules.list(&scope("t")).await.unwrap()), ["r"]);
+    let of_subscription = scope("t/subscriptions/s");
+    let refused = rules
+        .add(&of_subscription, rule("r", &[Right::Listen]))
+        .await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("use a rule of the namespace"), "{refused}");
+    assert!(rules.list(&of_subscription).await.unwrap().is_empty());
 }

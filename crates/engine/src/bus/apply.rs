@@ -46,6 +46,11 @@ impl Queues {
                 options,
                 ids_from,
             } => self.update(catalogue, queue, &options, ids_from, at),
+            BusFact::EntityUpdated {
+                entity,
+                options,
+                ids_from,
+            } => self.update(catalogue, entity, &options, ids_from, at),
             BusFact::QueueDeleted { queue } => self.delete(catalogue, queue),
             BusFact::SessionLocked {
                 queue,

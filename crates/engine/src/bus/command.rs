@@ -18,9 +18,9 @@ pub enum BusCommand {
         /// Its settings.
         options: BusQueueOptions,
     },
-    /// Replaces a queue's settings.
+    /// Replaces the settings of a queue, topic or subscription.
     UpdateQueue {
-        /// The queue.
+        /// The queue, topic or subscription.
         queue: EntityName,
         /// All of its settings.
         options: BusQueueOptions,

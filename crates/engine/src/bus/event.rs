@@ -57,6 +57,15 @@ pub enum BusFact {
         /// Ids of messages that were sent before this time do not count as duplicates any more.
         ids_from: Timestamp,
     },
+    /// A topic or subscription has new settings.
+    EntityUpdated {
+        /// The topic or subscription.
+        entity: Incarnation,
+        /// All of its settings.
+        options: BusQueueOptions,
+        /// As in [`QueueUpdated`](Self::QueueUpdated).
+        ids_from: Timestamp,
+    },
     /// A queue, topic or subscription, its sub-queues and everything in them was deleted. A topic takes the
     /// subscriptions with it that are still there.
     QueueDeleted {
@@ -119,6 +128,7 @@ impl BusFact {
             | Self::SessionStateSet { queue, .. } => Some(*queue),
             Self::TopicCreated { topic, .. } => Some(*topic),
             Self::SubscriptionCreated { subscription, .. } => Some(*subscription),
+            Self::EntityUpdated { entity, .. } => Some(*entity),
             Self::Messages { .. } | Self::BodiesMoved { .. } => None,
         }
     }
@@ -131,6 +141,7 @@ impl BusFact {
             | Self::TopicCreated { .. }
             | Self::SubscriptionCreated { .. }
             | Self::QueueUpdated { .. }
+            | Self::EntityUpdated { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -149,6 +160,7 @@ impl BusFact {
             | Self::TopicCreated { .. }
             | Self::SubscriptionCreated { .. }
             | Self::QueueUpdated { .. }
+            | Self::EntityUpdated { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -165,6 +177,7 @@ impl BusFact {
             Self::SubscriptionCreated { subscription, .. } => Some(*subscription),
             Self::Messages { .. }
             | Self::QueueUpdated { .. }
+            | Self::EntityUpdated { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -178,6 +191,7 @@ impl BusFact {
     pub(crate) fn changed_queue(&self) -> Option<Incarnation> {
         match self {
             Self::QueueUpdated { queue, .. } | Self::QueueDeleted { queue } => Some(*queue),
+            Self::EntityUpdated { entity, .. } => Some(*entity),
             // No client uses a queue before it exists.
             Self::QueueCreated { .. }
             | Self::TopicCreated { .. }
@@ -198,6 +212,7 @@ impl BusFact {
             | Self::TopicCreated { .. }
             | Self::SubscriptionCreated { .. }
             | Self::QueueUpdated { .. }
+            | Self::EntityUpdated { .. }
             | Self::QueueDeleted { .. } => true,
             Self::Messages { .. }
             | Self::SessionLocked { .. }

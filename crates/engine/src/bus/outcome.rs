@@ -355,13 +355,14 @@ pub enum NotSupported {
     ForwardToTopic,
     /// A message that is resubmitted to a topic.
     ResubmitToTopic,
-    /// A change of the settings of a topic or subscription.
+    /// A change of the settings of a topic or subscription. Only earlier versions refuse it: their answers can still
+    /// be read.
     Update,
     /// A topic that refuses messages that no rule matches.
     FiltersBeforePublishing,
     /// A topic that deletes itself when it is idle.
     AutoDeleteOnIdle,
-    /// A topic that is created with another status than Active.
+    /// A topic with another status than Active.
     Status,
 }
 
@@ -400,7 +401,7 @@ pub enum BusRefusal {
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
     /// A setting that is fixed at creation was to change.
-    #[error("{option} cannot be changed once the queue is there")]
+    #[error("{option} cannot be changed once the entity is there")]
     UnchangeableOption {
         /// The setting.
         option: FixedOption,

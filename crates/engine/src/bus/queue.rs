@@ -241,14 +241,28 @@ impl Queue for BusQueue {
     }
 
     fn join(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
-        if let Some(topic) = self.role.topic() {
-            catalogue.subscriptions.insert((topic, incarnation));
+        match self.role {
+            Role::Topic => {
+                catalogue.topics.insert(self.name.clone(), incarnation);
+            }
+            Role::Subscription { of } => {
+                catalogue.subscriptions.insert((of, incarnation));
+            }
+            Role::Queue | Role::DeadLetters { .. } | Role::FailedTransfers { .. } => {}
         }
     }
 
     fn depart(&self, catalogue: &mut Catalogue, incarnation: Incarnation) {
-        if let Some(topic) = self.role.topic() {
-            catalogue.subscriptions.remove(&(topic, incarnation));
+        match self.role {
+            // A later topic keeps its name.
+            Role::Topic if catalogue.topics.get(&self.name) == Some(&incarnation) => {
+                catalogue.topics.remove(&self.name);
+            }
+            Role::Subscription { of } => {
+                catalogue.subscriptions.remove(&(of, incarnation));
+            }
+            Role::Topic | Role::Queue | Role::DeadLetters { .. } | Role::FailedTransfers { .. } => {
+            }
         }
     }
 

@@ -156,6 +156,7 @@ impl Queues {
             | BusFact::TopicCreated { .. }
             | BusFact::SubscriptionCreated { .. }
             | BusFact::QueueUpdated { .. }
+            | BusFact::EntityUpdated { .. }
             | BusFact::QueueDeleted { .. }
             | BusFact::SessionLocked { .. }
             | BusFact::SessionRenewed { .. }

@@ -40,6 +40,8 @@ pub(crate) struct Catalogue {
     pub(crate) run_length: RunLength,
     pub(crate) next_incarnation: Incarnation,
     pub(crate) names: BTreeMap<EntityName, Incarnation>,
+    /// The bus topics.
+    pub(crate) topics: BTreeMap<EntityName, Incarnation>,
     /// The subscriptions of bus topics, each behind its topic: the oldest first.
     pub(crate) subscriptions: BTreeSet<(Incarnation, Incarnation)>,
     /// The entities with a deadline.
@@ -68,6 +70,7 @@ impl Catalogue {
             run_length: RunLength::UNTOLD,
             next_incarnation: Incarnation::new(1),
             names: BTreeMap::new(),
+            topics: BTreeMap::new(),
             subscriptions: BTreeSet::new(),
             deadlines: Hint::default(),
             accounts: Arc::default(),
@@ -89,6 +92,19 @@ impl Catalogue {
     /// The entity of that name.
     pub(crate) fn find(&self, name: &EntityName) -> Option<Incarnation> {
         self.names.get(name).copied()
+    }
+
+    /// The topics of a namespace, in the order of their names.
+    pub(crate) fn topics_of(&self, namespace: &Arc<str>) -> impl Iterator<Item = Incarnation> + '_ {
+        let first = EntityName {
+            service: Service::ServiceBus,
+            account: namespace.clone(),
+            name: Box::default(),
+        };
+        let namespace = namespace.clone();
+        let all = self.topics.range(first..);
+        let own = all.take_while(move |(name, _)| name.account == namespace);
+        own.map(|(_, topic)| *topic)
     }
 
     /// The subscriptions of a topic, oldest first.

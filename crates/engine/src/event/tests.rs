@@ -240,6 +240,11 @@ fn bus_golden() -> Vec<(Fact, String)> {
         options: flagged(before, failures),
         of: Incarnation::new(5),
     };
+    let updated = |before, failures| BusFact::EntityUpdated {
+        entity: queue,
+        options: flagged(before, failures),
+        ids_from: Timestamp::from_ms(1000),
+    };
     let created = BusFact::QueueCreated {
         queue,
         name: name.clone(),
@@ -277,6 +282,18 @@ fn bus_golden() -> Vec<(Fact, String)> {
                 ids_from: Timestamp::from_ms(1000),
             },
             format!("51 01e90703 {BUS_OPTIONS} e907"),
+        ),
+        (
+            updated(false, false),
+            format!("59 01e90703 {BUS_OPTIONS} 00 e907"),
+        ),
+        (
+            updated(true, false),
+            format!("59 01e90703 {BUS_OPTIONS} 01 e907"),
+        ),
+        (
+            updated(false, true),
+            format!("59 01e90703 {BUS_OPTIONS} 02 e907"),
         ),
     ];
     let rest = [

@@ -11,6 +11,9 @@ use crate::bus::{
 use crate::vocabulary::codec::{DecodeError, Reader, put_bytes, put_optional, put_str, put_varint};
 use crate::vocabulary::elements::{incarnation, name, put_name, put_time};
 
+/// New settings with flags, which only those of topics and subscriptions have.
+const UPDATE_WITH_FLAGS: u8 = 32;
+
 pub(super) fn put_bus_command(out: &mut Vec<u8>, command: &BusCommand) {
     match command {
         BusCommand::CreateQueue { queue, options } => {
@@ -19,9 +22,14 @@ pub(super) fn put_bus_command(out: &mut Vec<u8>, command: &BusCommand) {
             put_options(out, options);
         }
         BusCommand::UpdateQueue { queue, options } => {
-            out.push(2);
+            let has_flags =
+                options.filters_before_publishing || options.dead_letters_filter_failures;
+            out.push(if has_flags { UPDATE_WITH_FLAGS } else { 2 });
             put_name(out, queue);
             put_options(out, options);
+            if has_flags {
+                put_flags(out, options);
+            }
         }
         BusCommand::DeleteQueue { queue } => {
             out.push(3);
@@ -416,6 +424,10 @@ pub(super) fn bus_command(r: &mut Received<'_>) -> Result<BusCommand, DecodeErro
             topic: name(r)?,
             skip: r.varint_u32()?,
             limit: r.varint_u32()?,
+        },
+        UPDATE_WITH_FLAGS => BusCommand::UpdateQueue {
+            queue: name(r)?,
+            options: flagged_options(r)?,
         },
         _ => return Err(r.error("command about bus queues that is not known")),
     })

@@ -115,6 +115,11 @@ impl Asked {
                     element.invalid_value("must be false: anonymous access is not supported")
                 );
             }
+            "EnableSubscriptionPartitioning" if boolean(element)? => {
+                return Err(
+                    element.invalid_value("must be false: one partition has all of a topic")
+                );
+            }
             "AuthorizationRules" => self.rules = Some(AskedRule::read_all(element)?),
             "Status" => self.status = Some(status(element)?),
             "ForwardTo" => self.forward_to = text(element)?,
@@ -148,7 +153,10 @@ pub(super) const RULES_NOT_SUPPORTED: &str = "Rules of subscriptions are not sup
 ///
 /// Source: Service Bus, *Topic description* and *Subscription description*.
 fn has_element(kind: EntityKind, name: &str) -> bool {
-    let is_of_topics = name == "FilteringMessagesBeforePublishing";
+    let is_of_topics = matches!(
+        name,
+        "FilteringMessagesBeforePublishing" | "EnableSubscriptionPartitioning"
+    );
     let is_of_subscriptions = matches!(
         name,
         "DeadLetteringOnFilterEvaluationExceptions" | "DefaultRuleDescription"

@@ -14,7 +14,7 @@ use super::document::Entry;
 use super::forward::{Targets, check_targets};
 use super::version::ApiVersion;
 use crate::authorization::operation::HttpOperation;
-use crate::ground::address::{SUBSCRIPTIONS, entity_named, is_queue_name, topic_of};
+use crate::ground::address::{entity_named, is_queue_name, topic_of, why_reserved};
 use crate::ground::submit::Submitted;
 use crate::http::answers::{Answer, HttpError, answer_of};
 use crate::http::call::Call;
@@ -29,9 +29,9 @@ pub(super) async fn read(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Ht
     Ok(entry(call, StatusCode::OK, &view))
 }
 
-/// Creates a queue, or changes it if the request has `If-Match: *`.
+/// Creates a queue, topic or subscription, or changes it if the request has `If-Match: *`.
 ///
-/// Source: Service Bus, *Create Queue* and *Update Queue*.
+/// Source: Service Bus, *Create Queue* and *Update Queue*, and the same for topics and subscriptions.
 pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, HttpError> {
     call.require(HttpOperation::PutQueue, &call.head.path)?;
     let name = name_of(call).ok_or_else(|| {
@@ -46,12 +46,12 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
         Some("*") => true,
         Some(other) => {
             let detail =
-                format!("The header If-Match is '{other}', and must be * to update a queue.");
+                format!("The header If-Match is '{other}', and must be * to update an entity.");
             return Err(HttpError::bad_request(detail));
         }
     };
     let mut asked = Asked::read(&call.body)?;
-    check_path(asked.kind, &name, &call.head.path)?;
+    check_path(asked.kind, &name, is_update, &call.head.path)?;
     let version = ApiVersion::of(&call.head);
     version.check(&asked)?;
     let targets = asked.targets(&shared.names, &call.head)?;
@@ -126,22 +126,23 @@ async fn alone(shared: &Shared, command: BusCommand) -> Result<kew_broker::Answe
     done
 }
 
-/// Refuses a description whose kind does not fit the path: `topic/subscriptions/name` is the path of a subscription, and of
-/// nothing else.
-fn check_path(kind: EntityKind, name: &EntityName, path: &str) -> Result<(), HttpError> {
+/// Refuses a description whose kind does not fit the path: `topic/subscriptions/name` is the path of a subscription, and
+/// no new queue or topic has such a name.
+fn check_path(
+    kind: EntityKind,
+    name: &EntityName,
+    is_update: bool,
+    path: &str,
+) -> Result<(), HttpError> {
     let detail = match kind {
-        EntityKind::Subscription if topic_of(name).is_none() => format!(
+        EntityKind::Subscription if topic_of(name).is_none() => Some(format!(
             "The path '{path}' is not one of a subscription: it must be TOPIC/Subscriptions/NAME, with a NAME of up to \
              50 letters, digits and . - _, and a letter or digit at both ends."
-        ),
-        EntityKind::Queue | EntityKind::Topic if name.name.contains(SUBSCRIPTIONS) => {
-            format!(
-                "The entity path '{path}' contains '{SUBSCRIPTIONS}', which is for subscriptions."
-            )
-        }
-        EntityKind::Queue | EntityKind::Topic | EntityKind::Subscription => return Ok(()),
+        )),
+        EntityKind::Queue | EntityKind::Topic if !is_update => why_reserved(&name.name),
+        EntityKind::Queue | EntityKind::Topic | EntityKind::Subscription => None,
     };
-    Err(HttpError::bad_request(detail))
+    detail.map_or(Ok(()), |detail| Err(HttpError::bad_request(detail)))
 }
 
 /// The queue of the path, if the name is possible. Sub-queues are not managed separately.

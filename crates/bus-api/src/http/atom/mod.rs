@@ -9,8 +9,7 @@
 //! - `version`: what a version of the interface supports;
 //! - `document`: entries, feeds and links around them.
 //!
-//! Rules of subscriptions are not supported yet, and settings of topics and subscriptions cannot be
-//! changed yet: such requests are refused.
+//! Rules of subscriptions are not supported yet: requests about them are refused.
 //!
 //! Source: Service Bus, *Resource Provider REST API* (ATOM), and what its SDKs read and write.
 
@@ -37,7 +36,9 @@ use super::answers::{Answer, HttpError};
 use super::call::Call;
 use super::service::HttpService;
 use crate::authorization::operation::HttpOperation;
-use crate::ground::address::{entity_named, is_queue_name, topic_of};
+use crate::ground::address::{
+    SUBSCRIPTIONS, SUBSCRIPTIONS_LIST, entity_named, is_queue_name, topic_of,
+};
 use crate::ground::lookup::{is_there, kind_of};
 use crate::shared::Shared;
 
@@ -50,11 +51,16 @@ const ENTRY_SIZE_BYTES: usize = 64 << 10;
 /// operation that changes something must run to its end.
 pub(super) async fn answer(service: &HttpService, call: &Call) -> Result<Answer, HttpError> {
     let path = call.head.path.to_lowercase();
-    let room = match path.starts_with(LISTS) {
+    let room = match is_list(&path) {
         true => AnswerRoom::of_page(service).await?,
         false => AnswerRoom::of(service, ENTRY_SIZE_BYTES).await?,
     };
     Ok(room.hold_body(route(&service.shared, call, &path).await?))
+}
+
+/// Whether the answer for a path in lower case may be a page of entries.
+fn is_list(path: &str) -> bool {
+    path.starts_with(LISTS) || path.ends_with(SUBSCRIPTIONS_LIST)
 }
 
 async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, HttpError> {
@@ -89,11 +95,14 @@ async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, 
     }
 }
 
-/// The subscription of a path of its rules: `topic/subscriptions/name/rules`, or one of them.
+/// The subscription of a path of its rules: `topic/subscriptions/name/rules`, or one of them. The topic may have `/rules`
+/// in its name, and the subscription has no slash.
 fn subscription_of_rules(path: &str) -> Option<EntityName> {
-    let (subscription, rest) = path.split_once("/rules")?;
-    let is_of_rules = rest.is_empty() || rest.starts_with('/');
-    let entity = entity_named(subscription).filter(|_| is_of_rules)?;
+    let (topic, rest) = path.split_once(SUBSCRIPTIONS)?;
+    let (name, rest) = rest.split_once('/')?;
+    let is_of_rules = rest == "rules" || rest.starts_with("rules/");
+    let subscription = format!("{topic}{SUBSCRIPTIONS}{name}");
+    let entity = entity_named(&subscription).filter(|_| is_of_rules)?;
     topic_of(&entity).map(|_| entity)
 }
 
@@ -103,7 +112,7 @@ async fn topic_of_list(
     call: &Call,
     path: &str,
 ) -> Result<Option<EntityName>, HttpError> {
-    let Some(name) = path.strip_suffix("/subscriptions") else {
+    let Some(name) = path.strip_suffix(SUBSCRIPTIONS_LIST) else {
         return Ok(None);
     };
     let Some(topic) = entity_named(name).filter(|_| is_queue_name(name)) else {
@@ -129,5 +138,57 @@ fn not_allowed(path: &str, methods: &'static str) -> Answer {
 impl From<kew_xml::Error> for HttpError {
     fn from(error: kew_xml::Error) -> Self {
         Self::bad_request(format!("The request body is not valid: {error}."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_take_the_room_of_a_page() {
+        for path in [
+            "$resources/queues",
+            "$resources/topics",
+            "a/t/subscriptions",
+        ] {
+            assert!(is_list(path), "{path}");
+        }
+        for path in [
+            "q",
+            "t/subscriptions/s",
+            "subscriptions",
+            "t/subscriptions/s/rules",
+        ] {
+            assert!(!is_list(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn rules_come_behind_their_subscription() {
+        let of = |path: &str| subscription_of_rules(path).map(|it| it.name);
+        for path in [
+            "t/subscriptions/s/rules",
+            "t/subscriptions/s/rules/r",
+            "a/rules-in/subscriptions/s/rules",
+            "rules/subscriptions/rules/rules/rules",
+        ] {
+            let cut = path.split_inclusive('/').collect::<Vec<_>>();
+            let at = cut.iter().position(|it| *it == "subscriptions/").unwrap();
+            let subscription = cut[..at + 2].concat();
+            assert_eq!(
+                of(path).as_deref(),
+                Some(subscription.trim_end_matches('/'))
+            );
+        }
+        for path in [
+            "t/rules",
+            "t/subscriptions/s",
+            "t/subscriptions/s/rulesets",
+            "t/subscriptions/s/x/rules",
+            "t/subscriptions/-/rules",
+        ] {
+            assert_eq!(of(path), None, "{path}");
+        }
     }
 }

@@ -16,7 +16,7 @@ pub(super) const MEGABYTE: u64 = 1 << 20;
 pub(super) const KILOBYTE: u64 = 1 << 10;
 
 impl Asked {
-    /// The settings of a new queue with this name.
+    /// The settings of a new queue, topic or subscription with this name.
     pub(super) fn created(
         &self,
         name: &str,
@@ -27,7 +27,7 @@ impl Asked {
         self.settings(&before, Description::named(name), targets, now_ms)
     }
 
-    /// The new settings of an existing queue.
+    /// The new settings of an existing queue, topic or subscription.
     pub(super) fn updated(
         &self,
         view: &BusQueueView,
@@ -40,7 +40,7 @@ impl Asked {
         }
         let is_partitioned = description.enable_partitioning;
         if self.enable_partitioning.unwrap_or(is_partitioned) != is_partitioned {
-            let detail = "EnablePartitioning cannot be changed once the queue is there.";
+            let detail = "EnablePartitioning cannot be changed once the entity is there.";
             return Err(HttpError::bad_request(detail));
         }
         self.settings(&view.options, description, targets, now_ms)

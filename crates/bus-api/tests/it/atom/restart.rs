@@ -33,6 +33,23 @@ async fn queues_and_all_that_is_kept_of_them_outlive_a_restart() {
         let create = ask("PUT", &path).description(subscription, "");
         create.of(&before).await.check(201);
     }
+    for (kind, path, elements) in [
+        (
+            "TopicDescription",
+            "/news",
+            "<DefaultMessageTimeToLive>PT1H</DefaultMessageTimeToLive>",
+        ),
+        (
+            subscription,
+            "/news/subscriptions/kept",
+            "<LockDuration>PT30S</LockDuration>\
+             <DeadLetteringOnFilterEvaluationExceptions>false</DeadLetteringOnFilterEvaluationExceptions>",
+        ),
+    ] {
+        let update = ask("PUT", path).header("If-Match", "*");
+        let update = update.description(kind, elements);
+        update.of(&before).await.check(200);
+    }
     ask("DELETE", "/news/subscriptions/gone")
         .of(&before)
         .await

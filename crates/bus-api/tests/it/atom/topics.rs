@@ -1,8 +1,10 @@
-//! Creates, reads, lists and deletes topics and subscriptions; what is not supported yet is refused.
+//! Creates, reads, changes, lists and deletes topics and subscriptions; what is not supported yet is refused.
+
+use kew_engine::bus::{BusCommand, BusQueueOptions};
 
 use super::lists::between;
 use super::{ask, create, update};
-use crate::client::Server;
+use crate::client::{Server, queue_named};
 use crate::rest::Answer;
 
 const CONNECT: &str = "xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\" \
@@ -16,6 +18,20 @@ async fn create_topic(server: &Server, path: &str, elements: &str) -> Answer {
 async fn subscribe(server: &Server, path: &str, elements: &str) -> Answer {
     let create = ask("PUT", path).description("SubscriptionDescription", elements);
     create.of(server).await
+}
+
+async fn update_topic(server: &Server, path: &str, elements: &str) -> Answer {
+    let update = ask("PUT", path).header("If-Match", "*");
+    update
+        .description("TopicDescription", elements)
+        .of(server)
+        .await
+}
+
+async fn update_subscription(server: &Server, path: &str, elements: &str) -> Answer {
+    let update = ask("PUT", path).header("If-Match", "*");
+    let update = update.description("SubscriptionDescription", elements);
+    update.of(server).await
 }
 
 /// The elements of the description in an answer, without times.
@@ -160,6 +176,154 @@ async fn settings_are_kept_as_they_were_given() {
     subscribe(&server, path, rule).await.check(201);
 }
 
+/// An update replaces all settings, but for those that never change and authorization rules.
+#[tokio::test]
+async fn updates_replace_the_settings() {
+    let server = Server::start().await;
+    let topic = "<DefaultMessageTimeToLive>PT1H</DefaultMessageTimeToLive>\
+        <MaxSizeInMegabytes>2048</MaxSizeInMegabytes>\
+        <DuplicateDetectionHistoryTimeWindow>PT1M</DuplicateDetectionHistoryTimeWindow>\
+        <AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights>\
+        <KeyName>r</KeyName></AuthorizationRule></AuthorizationRules>\
+        <UserMetadata>mine</UserMetadata><SupportOrdering>false</SupportOrdering>\
+        <EnablePartitioning>true</EnablePartitioning><EnableExpress>true</EnableExpress>\
+        <MaxMessageSizeInKilobytes>512</MaxMessageSizeInKilobytes>";
+    let created = create_topic(&server, "/Shop/T", topic).await.check(201);
+    let path = "/shop/t/subscriptions/s";
+    subscribe(&server, "/shop/t/subscriptions/S", "")
+        .await
+        .check(201);
+
+    // Clients send back what they have read, with what only the server sets.
+    let read = described(&created, "TopicDescription");
+    let same = update_topic(&server, "/shop/t", &read).await.check(200);
+    let with_one = read.replace("<SubscriptionCount>0<", "<SubscriptionCount>1<");
+    assert_eq!(described(&same, "TopicDescription"), with_one);
+    assert!(same.body.contains("<title type=\"text\">Shop/T</title>"));
+    let changed = update_topic(
+        &server,
+        "/SHOP/T",
+        "<DefaultMessageTimeToLive>PT2H</DefaultMessageTimeToLive><EnablePartitioning>true</EnablePartitioning>",
+    )
+    .await
+    .check(200);
+    for (name, value) in [
+        ("DefaultMessageTimeToLive", "PT2H"),
+        ("MaxSizeInMegabytes", "1024"),
+        ("DuplicateDetectionHistoryTimeWindow", "PT10M"),
+        ("SupportOrdering", "true"),
+        ("EnablePartitioning", "true"),
+        ("EnableExpress", "false"),
+        ("MaxMessageSizeInKilobytes", "1024"),
+        ("KeyName", "r"),
+        ("SubscriptionCount", "1"),
+    ] {
+        assert_eq!(changed.text(name), value, "{name}");
+    }
+    assert!(!changed.body.contains("UserMetadata"), "{}", changed.body);
+    let read = ask("GET", "/shop/t").of(&server).await.check(200);
+    assert_eq!(read.text("DefaultMessageTimeToLive"), "PT2H");
+
+    let subscription = "<LockDuration>PT30S</LockDuration>\
+        <DeadLetteringOnMessageExpiration>true</DeadLetteringOnMessageExpiration>\
+        <DeadLetteringOnFilterEvaluationExceptions>false</DeadLetteringOnFilterEvaluationExceptions>\
+        <MaxDeliveryCount>3</MaxDeliveryCount><Status>ReceiveDisabled</Status>\
+        <ForwardTo>Jobs</ForwardTo><UserMetadata>ours</UserMetadata>\
+        <AutoDeleteOnIdle>PT5M</AutoDeleteOnIdle>";
+    let changed = update_subscription(&server, path, subscription)
+        .await
+        .check(200);
+    for (name, value) in [
+        ("LockDuration", "PT30S"),
+        ("DeadLetteringOnMessageExpiration", "true"),
+        ("DeadLetteringOnFilterEvaluationExceptions", "false"),
+        ("MaxDeliveryCount", "3"),
+        ("Status", "ReceiveDisabled"),
+        ("ForwardTo", "sb://ns.example:5300/Jobs"),
+        ("UserMetadata", "ours"),
+        ("AutoDeleteOnIdle", "PT5M"),
+    ] {
+        assert_eq!(changed.text(name), value, "{name}");
+    }
+    let read = ask("GET", path).of(&server).await.check(200);
+    let shown = described(&changed, "SubscriptionDescription");
+    assert_eq!(described(&read, "SubscriptionDescription"), shown);
+    let rule = "<DefaultRuleDescription><Filter><SqlExpression>1=1</SqlExpression></Filter></DefaultRuleDescription>";
+    let changed = update_subscription(&server, path, rule).await.check(200);
+    let flag = changed.text("DeadLetteringOnFilterEvaluationExceptions");
+    assert_eq!(flag, "true");
+    assert!(!changed.body.contains("ForwardTo"), "{}", changed.body);
+    assert!(changed.body.contains("<title type=\"text\">S</title>"));
+}
+
+#[tokio::test]
+async fn updates_are_refused_with_the_reason() {
+    let server = Server::start().await;
+    create_topic(&server, "/t", "").await.check(201);
+    let path = "/t/subscriptions/s";
+    subscribe(&server, path, "").await.check(201);
+    for (elements, says) in [
+        (
+            "<EnablePartitioning>true</EnablePartitioning>",
+            "EnablePartitioning cannot be changed once the entity is there",
+        ),
+        (
+            "<EnableSubscriptionPartitioning>true</EnableSubscriptionPartitioning>",
+            "must be false",
+        ),
+        (
+            "<DefaultMessageTimeToLive>PT0.5S</DefaultMessageTimeToLive>",
+            "at least 1 s",
+        ),
+        (
+            "<MaxSizeInMegabytes>0</MaxSizeInMegabytes>",
+            "must be a number",
+        ),
+    ] {
+        let refused = update_topic(&server, "/t", elements).await;
+        refused.check_refused(400, 40_000, says);
+    }
+    let size = "<MaxMessageSizeInKilobytes>512</MaxMessageSizeInKilobytes>";
+    let refused = update_topic(&server, "/t?api-version=2017-04", size).await;
+    refused.check_refused(400, 40_000, "'TopicDescription' has unsupported properties");
+    for (elements, says) in [
+        (
+            "<RequiresSession>true</RequiresSession>",
+            "RequiresSession cannot be changed once the entity is there",
+        ),
+        ("<LockDuration>PT4S</LockDuration>", "5 s to 5 min"),
+        ("<MaxDeliveryCount>0</MaxDeliveryCount>", "must be a number"),
+        (
+            "<Status>SendDisabled</Status>",
+            "Status of a subscription must",
+        ),
+        (
+            "<ForwardTo>t</ForwardTo>",
+            "forwarding to a topic is not supported yet",
+        ),
+        (
+            "<DefaultRuleDescription><Filter><SqlExpression>a=1</SqlExpression></Filter></DefaultRuleDescription>",
+            "Rules of subscriptions are not supported yet",
+        ),
+    ] {
+        let refused = update_subscription(&server, path, elements).await;
+        refused.check_refused(400, 40_000, says);
+    }
+    let refused = update_subscription(&server, path, "<ForwardTo>nowhere</ForwardTo>").await;
+    refused.check_refused(400, 40_400, "'nowhere' could not be found");
+    for path in ["/t/subscriptions/none", "/none/subscriptions/s"] {
+        let refused = update_subscription(&server, path, "").await;
+        refused.check_refused(404, 40_400, "could not be found");
+    }
+    let refused = update_topic(&server, "/none", "").await;
+    refused.check_refused(404, 40_400, "'none'");
+    let refused = update_topic(&server, path, "").await;
+    refused.check_refused(404, 40_400, "could not be found");
+    let etag = ask("PUT", "/t").header("If-Match", "\"1\"");
+    let refused = etag.description("TopicDescription", "").of(&server).await;
+    refused.check_refused(400, 40_000, "must be *");
+}
+
 #[tokio::test]
 async fn topics_and_subscriptions_are_listed_and_deleted() {
     let server = Server::start().await;
@@ -214,6 +378,7 @@ async fn topics_and_subscriptions_are_listed_and_deleted() {
 #[tokio::test]
 async fn what_is_not_supported_yet_is_refused() {
     let server = Server::start().await;
+    create_topic(&server, "/made", "").await.check(201);
     for (elements, says) in [
         (
             "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>",
@@ -234,6 +399,13 @@ async fn what_is_not_supported_yet_is_refused() {
         ("<Status>ReceiveDisabled</Status>", "Status of a topic must"),
     ] {
         let refused = create_topic(&server, "/t", elements).await;
+        refused.check_refused(400, 40_000, says);
+        let refused = update_topic(&server, "/made", elements).await;
+        // Whether there is a window of duplicates is fixed.
+        let says = match elements.contains("Duplicate") {
+            true => "RequiresDuplicateDetection cannot be changed",
+            false => says,
+        };
         refused.check_refused(400, 40_000, says);
     }
     create_topic(&server, "/t", "").await.check(201);
@@ -276,14 +448,6 @@ async fn what_is_not_supported_yet_is_refused() {
         let refused = put.of(&server).await;
         refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
     }
-    for (kind, path) in [
-        ("TopicDescription", "/t"),
-        ("SubscriptionDescription", "/t/subscriptions/s"),
-    ] {
-        let change = ask("PUT", path).header("If-Match", "*");
-        let refused = change.description(kind, "").of(&server).await;
-        refused.check_refused(400, 40_000, "changing its settings is not supported yet");
-    }
     let forwards = ask("PUT", "/q").queue("<ForwardTo>t</ForwardTo>");
     let refused = forwards.of(&server).await;
     refused.check_refused(400, 40_000, "forwarding to a topic is not supported yet");
@@ -318,6 +482,16 @@ async fn a_name_is_of_one_entity_and_a_path_of_one_kind() {
     create_topic(&server, path, "")
         .await
         .check_refused(400, 40_000, "which is for subscriptions");
+    for path in ["/t/subscriptions", "/other/Subscriptions"] {
+        create(&server, path, "")
+            .await
+            .check_refused(400, 40_000, "list of subscriptions of");
+        create_topic(&server, path, "").await.check_refused(
+            400,
+            40_000,
+            "list of subscriptions of",
+        );
+    }
     for path in ["/t", "/t/subscriptions/a/b", "/t/subscriptions/-a"] {
         let refused = subscribe(&server, path, "").await;
         refused.check_refused(400, 40_000, "not");
@@ -331,6 +505,61 @@ async fn a_name_is_of_one_entity_and_a_path_of_one_kind() {
     subscribe(&server, path, "")
         .await
         .check_refused(409, 40_900, exists);
+}
+
+/// Queues of earlier versions have names that are for subscriptions now.
+#[tokio::test]
+async fn a_queue_that_is_there_keeps_its_name() {
+    let server = Server::start().await;
+    for name in ["old/subscriptions/s", "old/subscriptions"] {
+        let queue = queue_named(name);
+        let options = BusQueueOptions::default();
+        server
+            .order(BusCommand::CreateQueue { queue, options })
+            .await;
+        let path = format!("/{name}");
+        let changed = update(&server, &path, "<MaxDeliveryCount>3</MaxDeliveryCount>").await;
+        assert_eq!(changed.check(200).text("MaxDeliveryCount"), "3");
+        let read = ask("GET", &path).of(&server).await.check(200);
+        assert_eq!(read.text("MaxDeliveryCount"), "3");
+    }
+    create_topic(&server, "/old", "").await.check(201);
+    let refused = subscribe(&server, "/old/subscriptions/s", "").await;
+    refused.check_refused(409, 40_900, "exists already");
+    for name in ["old/subscriptions/s", "old/subscriptions"] {
+        let path = format!("/{name}");
+        ask("DELETE", &path).of(&server).await.check(200);
+        let refused = create(&server, &path, "").await;
+        refused.check_refused(400, 40_000, "subscriptions");
+    }
+}
+
+/// The name of a topic may have `/rules` in it.
+#[tokio::test]
+async fn paths_of_rules_are_found_behind_the_subscription() {
+    let server = Server::start().await;
+    for topic in ["a/rules-in", "a/rules/b", "rules"] {
+        create_topic(&server, &format!("/{topic}"), "")
+            .await
+            .check(201);
+        for name in ["s", "rules"] {
+            let path = format!("/{topic}/subscriptions/{name}");
+            subscribe(&server, &path, "").await.check(201);
+            ask("GET", &path).of(&server).await.check(200);
+            for rules in ["rules", "Rules/$Default", "rules/rules"] {
+                let path = format!("{path}/{rules}");
+                let refused = ask("GET", &path).of(&server).await;
+                refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
+            }
+        }
+    }
+    for path in [
+        "/a/rules-in/subscriptions/none/rules",
+        "/rules/subscriptions/s/rulesets",
+    ] {
+        let missing = ask("GET", path).of(&server).await;
+        missing.check_refused(404, 40_400, "could not be found");
+    }
 }
 
 #[tokio::test]

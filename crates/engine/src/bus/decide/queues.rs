@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
+use super::super::role::Role;
 use super::super::{
     BusFact, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, BusRefusal, EntityKind,
     NotSupported,
 };
+use super::topics::check_topic;
 use super::{Answer, Decision, Turn};
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation, Service};
+
+/// How many steps of a turn a list counts for each name that it looks at.
+const NAME_STEPS: u64 = 4;
 
 impl Turn<'_> {
     /// Source: Service Bus, *Create Queue*.
@@ -34,7 +39,7 @@ impl Turn<'_> {
         self.emit_bus(BusFact::QueueCreated {
             queue,
             name,
-            options,
+            options: Role::Queue.options(&options),
         });
         Decision {
             result: Ok(BusOutcome::QueueCreated(self.view(queue))),
@@ -48,6 +53,9 @@ impl Turn<'_> {
         name: &EntityName,
         options: &BusQueueOptions,
     ) -> Result<(), BusRefusal> {
+        if kind == EntityKind::Topic {
+            check_topic(name, options)?;
+        }
         options.check()?;
         let destinations = [&options.forward_to, &options.forward_dead_letters_to];
         for destination in destinations.into_iter().flatten() {
@@ -73,24 +81,30 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Source: Service Bus, *Update Queue*.
+    /// Source: Service Bus, *Update Queue*, *Update Topic* and *Update Subscription*.
     pub(super) fn update_bus_queue(
         &mut self,
         queue: Incarnation,
         options: BusQueueOptions,
     ) -> Answer {
         self.check_is_first(queue)?;
-        self.check_is_queue(queue, NotSupported::Update)?;
-        let entity = self.bus(queue);
+        let (entity, kind) = (self.bus(queue), self.kind_of(queue));
         if let Some(option) = entity.options.unchangeable(&options) {
             return Err(BusRefusal::UnchangeableOption { option });
         }
-        self.check_options(EntityKind::Queue, &entity.name, &options)?;
-        let ids_from = self.bus(queue).ids_from(&options, self.now());
-        self.emit_bus(BusFact::QueueUpdated {
-            queue,
-            options,
-            ids_from,
+        self.check_options(kind, &entity.name, &options)?;
+        let ids_from = entity.ids_from(&options, self.now());
+        self.emit_bus(match kind {
+            EntityKind::Queue => BusFact::QueueUpdated {
+                queue,
+                options: Role::Queue.options(&options),
+                ids_from,
+            },
+            EntityKind::Topic | EntityKind::Subscription => BusFact::EntityUpdated {
+                entity: queue,
+                options,
+                ids_from,
+            },
         });
         Ok(BusOutcome::QueueUpdated(self.view(queue)))
     }
@@ -158,6 +172,7 @@ impl Turn<'_> {
             .sum()
     }
 
+    /// Queues in the order of their names. Names of other entities are passed over.
     pub(super) fn list_bus_queues(
         &mut self,
         namespace: Arc<str>,
@@ -165,22 +180,6 @@ impl Turn<'_> {
         skip: u32,
         limit: u32,
     ) -> Decision {
-        let queues = self.named_from(namespace, from, EntityKind::Queue, skip, limit);
-        Decision {
-            result: Ok(BusOutcome::Queues(queues)),
-            scope: Scope::Catalogue,
-        }
-    }
-
-    /// Entities of a kind, in the order of their names. Names of other entities are passed over.
-    pub(super) fn named_from(
-        &mut self,
-        namespace: Arc<str>,
-        from: Box<str>,
-        kind: EntityKind,
-        skip: u32,
-        limit: u32,
-    ) -> Vec<BusQueueView> {
         let first = EntityName {
             service: Service::ServiceBus,
             account: namespace.clone(),
@@ -194,12 +193,15 @@ impl Turn<'_> {
         let found = all.filter(|(_, entity)| {
             passed += 1;
             let entity = self.queues().get(entity);
-            entity.and_then(|entity| entity.role.kind()) == Some(kind)
+            entity.and_then(|entity| entity.role.kind()) == Some(EntityKind::Queue)
         });
         let found = found.skip(skip as usize).take(limit as usize);
         let views = found.map(|(_, entity)| self.view(*entity)).collect();
-        // Most are sub-queues. A step is enough for several.
-        self.0.note_steps(passed / 8);
-        views
+        // Most are sub-queues, or those of subscriptions. Each name takes two look-ups.
+        self.0.note_steps(NAME_STEPS * passed);
+        Decision {
+            result: Ok(BusOutcome::Queues(views)),
+            scope: Scope::Catalogue,
+        }
     }
 }

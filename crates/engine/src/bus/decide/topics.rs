@@ -8,6 +8,7 @@ use super::super::{
     SUBSCRIPTIONS_MAX, Verdict,
 };
 use super::{Answer, Decision, Turn};
+use crate::bus::queue::ENTITIES_PER_BUS_QUEUE;
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation};
 
@@ -16,7 +17,6 @@ impl Turn<'_> {
     pub(super) fn create_topic(&mut self, name: EntityName, options: BusQueueOptions) -> Decision {
         let checked = self
             .check_is_new(&name)
-            .and_then(|()| check_topic(&name, &options))
             .and_then(|()| self.check_options(EntityKind::Topic, &name, &options));
         let topic = self.catalogue().next_incarnation;
         in_catalogue(checked.map(|()| {
@@ -55,8 +55,14 @@ impl Turn<'_> {
 
     /// Source: Service Bus, *List Topics*.
     pub(super) fn list_topics(&mut self, namespace: Arc<str>, skip: u32, limit: u32) -> Decision {
-        let topics = self.named_from(namespace, "".into(), EntityKind::Topic, skip, limit);
-        in_catalogue(Ok(BusOutcome::Queues(topics)))
+        let topics = self.catalogue().topics_of(&namespace);
+        let page = topics.skip(skip as usize).take(limit as usize);
+        let views: Vec<_> = page.map(|topic| self.view(topic)).collect();
+        // The size of a topic is that of all its subscriptions with their sub-queues.
+        let subscriptions: u64 = views.iter().map(|it| it.counts.subscriptions).sum();
+        self.0
+            .note_steps(subscriptions * ENTITIES_PER_BUS_QUEUE as u64);
+        in_catalogue(Ok(BusOutcome::Queues(views)))
     }
 
     /// Source: Service Bus, *List Subscriptions*.
@@ -72,10 +78,12 @@ impl Turn<'_> {
             });
         }
         let subscriptions = self.catalogue().subscriptions_of(topic);
-        let mut views: Vec<_> = subscriptions.map(|it| self.view(it)).collect();
-        views.sort_by(|one, other| one.name.cmp(&other.name));
-        let page = views.into_iter().skip(skip as usize);
-        Ok(BusOutcome::Queues(page.take(limit as usize).collect()))
+        let named = |it: Incarnation| (&self.bus(it).name.name, it);
+        let mut named: Vec<_> = subscriptions.map(named).collect();
+        named.sort();
+        let page = named.into_iter().skip(skip as usize).take(limit as usize);
+        let views = page.map(|(_, it)| self.view(it));
+        Ok(BusOutcome::Queues(views.collect()))
     }
 
     fn check_is_new(&self, name: &EntityName) -> Result<(), BusRefusal> {
@@ -189,18 +197,6 @@ impl Turn<'_> {
         }
     }
 
-    /// Refuses what topics and subscriptions do not support.
-    pub(super) fn check_is_queue(
-        &self,
-        entity: Incarnation,
-        what: NotSupported,
-    ) -> Result<(), BusRefusal> {
-        match self.kind_of(entity) {
-            EntityKind::Queue => Ok(()),
-            EntityKind::Topic | EntityKind::Subscription => Err(self.not_supported(entity, what)),
-        }
-    }
-
     fn not_supported(&self, entity: Incarnation, what: NotSupported) -> BusRefusal {
         BusRefusal::NotSupportedYet {
             queue: self.bus(entity).name.name.clone(),
@@ -210,7 +206,7 @@ impl Turn<'_> {
 }
 
 /// Refuses the settings that topics do not support yet.
-fn check_topic(name: &EntityName, options: &BusQueueOptions) -> Result<(), BusRefusal> {
+pub(super) fn check_topic(name: &EntityName, options: &BusQueueOptions) -> Result<(), BusRefusal> {
     let idle_never = BusQueueOptions::default().auto_delete_on_idle_ms;
     let what = if options.duplicate_window_ms.is_some() {
         NotSupported::DuplicateDetection

@@ -25,6 +25,7 @@ mod kind {
     pub(super) const BODIES_MOVED: u8 = 85;
     pub(super) const TOPIC_CREATED: u8 = 86;
     pub(super) const SUBSCRIPTION_CREATED: u8 = 87;
+    pub(super) const ENTITY_UPDATED: u8 = 89;
 }
 
 impl BusFact {
@@ -35,6 +36,7 @@ impl BusFact {
             Self::TopicCreated { .. } => kind::TOPIC_CREATED,
             Self::SubscriptionCreated { .. } => kind::SUBSCRIPTION_CREATED,
             Self::QueueUpdated { .. } => kind::QUEUE_UPDATED,
+            Self::EntityUpdated { .. } => kind::ENTITY_UPDATED,
             Self::QueueDeleted { .. } => kind::QUEUE_DELETED,
             Self::SessionLocked { .. } => kind::SESSION_LOCKED,
             Self::SessionRenewed { .. } => kind::SESSION_RENEWED,
@@ -74,6 +76,13 @@ impl BusFact {
                 options, ids_from, ..
             } => {
                 put_options(out, options);
+                put_time(out, *ids_from);
+            }
+            Self::EntityUpdated {
+                options, ids_from, ..
+            } => {
+                put_options(out, options);
+                put_flags(out, options);
                 put_time(out, *ids_from);
             }
             Self::QueueDeleted { .. } | Self::Used { .. } => {}
@@ -132,6 +141,11 @@ impl BusFact {
             kind::QUEUE_UPDATED => Self::QueueUpdated {
                 queue: incarnation(r)?,
                 options: options(r)?,
+                ids_from: time(r)?,
+            },
+            kind::ENTITY_UPDATED => Self::EntityUpdated {
+                entity: incarnation(r)?,
+                options: flagged_options(r)?,
                 ids_from: time(r)?,
             },
             kind::QUEUE_DELETED => Self::QueueDeleted {

@@ -1,6 +1,7 @@
 //! Topics and subscriptions: copies of what is sent, limits, refusals, deletion, and their bytes in a snapshot.
 
 mod random;
+mod updates;
 
 use super::*;
 use crate::catalogue::Scope;
@@ -260,7 +261,7 @@ fn the_end_of_a_topic_takes_the_subscriptions_that_are_left() {
     });
     assert_eq!(p.state.bus.len(), 0);
     assert_eq!(p.state.catalogue.names.len(), 0);
-    assert!(p.state.catalogue.subscriptions.is_empty());
+    assert!(p.state.catalogue.subscriptions.is_empty() && p.state.catalogue.topics.is_empty());
     assert_eq!(p.state.live_bytes(), 0);
 }
 
@@ -422,13 +423,6 @@ fn what_belongs_to_later_steps_is_refused() {
     assert_eq!(refused, Err(what.clone()));
     assert_eq!(p.subscribe("forwards", forwards), Err(what));
 
-    for queue in [topic(), subscription("a")] {
-        let refused = p.ask(BusCommand::UpdateQueue {
-            queue: queue.clone(),
-            options: never.clone(),
-        });
-        assert_eq!(refused, Err(not_supported(queue, NotSupported::Update)));
-    }
     let refused = p.ask(BusCommand::Resubmit {
         queue: dead_of("a"),
         resubmit: Resubmit {
@@ -742,6 +736,35 @@ fn topics_and_their_subscriptions_are_listed_in_pages() {
     });
     let queue = jobs().name;
     assert_eq!(refused, Err(BusRefusal::QueueNotFound { queue }));
+}
+
+/// Topics are found without a look at the names of queues, and the names that a list of queues passes over count.
+#[test]
+fn a_list_counts_what_it_looks_at() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a", "b"]);
+    for number in 0..20 {
+        p.create(&entity(&format!("q{number}")), BusQueueOptions::default())
+            .unwrap();
+    }
+    let namespace: std::sync::Arc<str> = "ns".into();
+    p.state.take_copied();
+    p.ask(BusCommand::ListTopics {
+        namespace: namespace.clone(),
+        skip: 0,
+        limit: 100,
+    })
+    .unwrap();
+    // The size of a topic is that of its subscriptions.
+    assert_eq!(p.state.take_copied(), 3 * 2);
+    p.ask(BusCommand::ListQueues {
+        namespace,
+        from: "".into(),
+        skip: 0,
+        limit: 100,
+    })
+    .unwrap();
+    assert_eq!(p.state.take_copied(), 4 * 3 * (20 + 1 + 2));
 }
 
 /// These parts are read by every later version.

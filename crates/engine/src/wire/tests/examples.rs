@@ -57,9 +57,20 @@ fn more_commands() -> Vec<Command> {
             ..options()
         },
     };
+    let with_flags = |filters_before_publishing, dead_letters_filter_failures| {
+        let options = BusQueueOptions {
+            filters_before_publishing,
+            dead_letters_filter_failures,
+            ..options()
+        };
+        let queue = bus_queue();
+        BusCommand::UpdateQueue { queue, options }
+    };
     let bus = [
         with_status(EntityStatus::Disabled),
         with_status(EntityStatus::ReceiveDisabled),
+        with_flags(true, false),
+        with_flags(false, true),
         BusCommand::AcceptSession {
             queue: queue.clone(),
             session: SessionChoice::Next,

@@ -14,6 +14,8 @@ const DELIVERIES_MAX: u32 = 2;
 #[derive(Clone, Debug)]
 enum Step {
     Subscribe(usize, Chosen),
+    Update(usize, Chosen),
+    UpdateTopic { lives_ms: u64 },
     Unsubscribe(usize),
     DeleteTopic,
     Publish(u8),
@@ -65,6 +67,8 @@ fn step() -> impl Strategy<Value = Step> {
     let which = || 0..NAMES.len();
     prop_oneof![
         3 => (which(), chosen()).prop_map(|(which, chosen)| Step::Subscribe(which, chosen)),
+        2 => (which(), chosen()).prop_map(|(which, chosen)| Step::Update(which, chosen)),
+        1 => (300_000u64..600_000).prop_map(|lives_ms| Step::UpdateTopic { lives_ms }),
         1 => which().prop_map(Step::Unsubscribe),
         1 => Just(Step::DeleteTopic),
         6 => (1u8..4).prop_map(Step::Publish),
@@ -144,6 +148,27 @@ impl Model {
                     ..Messages::default()
                 };
                 self.subscriptions.entry(NAMES[which]).or_insert(new);
+            }
+            Step::Update(which, ref chosen) => {
+                let known = self.subscriptions.get(NAMES[which]);
+                let is_allowed = known.map(|it| it.requires_session == chosen.requires_session);
+                let options = chosen.options();
+                let updated = p.ask(BusCommand::UpdateQueue {
+                    queue: subscription(NAMES[which]),
+                    options: options.clone(),
+                });
+                assert_eq!(updated.is_ok(), is_allowed.unwrap_or(false));
+                if let Ok(BusOutcome::QueueUpdated(view)) = updated {
+                    assert_eq!(view.options, options);
+                }
+            }
+            Step::UpdateTopic { lives_ms } => {
+                let options = BusQueueOptions {
+                    default_time_to_live_ms: lives_ms,
+                    ..BusQueueOptions::default()
+                };
+                let queue = topic();
+                p.ask(BusCommand::UpdateQueue { queue, options }).unwrap();
             }
             Step::Unsubscribe(which) => {
                 let was_there = self.subscriptions.remove(NAMES[which]).is_some();
