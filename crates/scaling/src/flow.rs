@@ -1,0 +1,213 @@
+//! Rates of one source, from what it reported over time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::numbers::rate_of;
+use crate::observation::Reading;
+
+/// Over how long a rate is measured: the longest time with fewer messages than `messages`, but at least `shortest`. Few
+/// messages are measured for long, and a change among many is noticed at once.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    shortest: Duration,
+    messages: u64,
+}
+
+/// If messages arrive at random, the rate is known to about a twentieth.
+const BRIEF: Window = Window {
+    shortest: Duration::from_secs(20),
+    messages: 400,
+};
+/// If messages arrive at random, the rate is known to about a fiftieth.
+const LONG: Window = Window {
+    shortest: Duration::from_secs(60),
+    messages: 2500,
+};
+/// No rate is measured over more than this time.
+const WINDOW_MAX: Duration = Duration::from_secs(600);
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Duration,
+    arrived: u64,
+}
+
+/// Arrivals and completions of one source.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    samples: VecDeque<Sample>,
+    last: Option<(Duration, Reading)>,
+    completed: Option<(u64, Duration)>,
+}
+
+impl Flow {
+    /// Adds what the source reported at `at`.
+    pub(crate) fn add(&mut self, at: Duration, reading: Reading) {
+        self.completed = self.last.and_then(|(then, last)| {
+            let more = reading.completed?.checked_sub(last.completed?)?;
+            Some((more, at.saturating_sub(then)))
+        });
+        match self.arrived(&reading) {
+            Some(arrived) => self.push(Sample { at, arrived }),
+            None => self.samples.clear(),
+        }
+        self.last = Some((at, reading));
+    }
+
+    /// All messages that have arrived: counted by the source, or those that are there and those that were completed.
+    fn arrived(&mut self, reading: &Reading) -> Option<u64> {
+        let last = self.samples.back().map(|it| it.arrived);
+        if let Some(counted) = reading.arrived {
+            if last.is_some_and(|last| counted < last) {
+                self.samples.clear();
+            }
+            return Some(counted);
+        }
+        let completed = reading.completed?;
+        let before = self.last.and_then(|(_, last)| last.completed);
+        if before.is_some_and(|before| completed < before) {
+            self.samples.clear();
+            return Some(reading.backlog.saturating_add(completed));
+        }
+        // A backlog is approximate: a smaller sum does not mean that messages went back.
+        let sum = reading.backlog.saturating_add(completed);
+        Some(last.map_or(sum, |last| last.max(sum)))
+    }
+
+    fn push(&mut self, sample: Sample) {
+        self.samples.push_back(sample);
+        let too_old = |it: &Sample| sample.at.saturating_sub(it.at) > WINDOW_MAX;
+        while self.samples.len() > 2 && self.samples.front().is_some_and(too_old) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Messages that arrive each second, or `None` if that is not known.
+    pub(crate) fn arrivals(&self) -> Option<f64> {
+        let (count, seconds) = self.measured(BRIEF)?;
+        Some(count / seconds)
+    }
+
+    /// Messages that arrive each second without those that came only briefly, or `None` if that is not known.
+    ///
+    /// It is measured for long. If far fewer have arrived lately, so that it is no chance, those count.
+    pub(crate) fn lasting_arrivals(&self) -> Option<f64> {
+        let (count, seconds) = self.measured(LONG)?;
+        let (lately, seconds_lately) = self.measured(BRIEF)?;
+        let at_most_lately = (lately + 2.0 * lately.sqrt()) / seconds_lately;
+        Some((count / seconds).min(at_most_lately))
+    }
+
+    /// How many messages arrived in how many seconds.
+    fn measured(&self, window: Window) -> Option<(f64, f64)> {
+        let last = self.samples.back()?;
+        let mut first = None;
+        for sample in self.samples.iter().rev().skip(1) {
+            let is_short = last.at.saturating_sub(sample.at) <= window.shortest;
+            let is_quiet = last.arrived.saturating_sub(sample.arrived) < window.messages;
+            if first.is_some() && !is_short && !is_quiet {
+                break;
+            }
+            first = Some(sample);
+        }
+        let first = first?;
+        let seconds = last.at.saturating_sub(first.at).as_secs_f64();
+        let count = rate_of(last.arrived.saturating_sub(first.arrived));
+        (seconds > 0.0).then_some((count, seconds))
+    }
+
+    /// Messages that were completed between the last two reports, and the time between them.
+    pub(crate) fn completed(&self) -> Option<(u64, Duration)> {
+        self.completed
+    }
+
+    /// Whether messages were there, or had arrived, at the last report.
+    pub(crate) fn is_busy(&self) -> bool {
+        let mut samples = self.samples.iter().rev().map(|it| it.arrived);
+        let arrived = samples.next().zip(samples.next());
+        let backlog = self.last.map_or(0, |(_, reading)| reading.backlog);
+        backlog > 0 || arrived.is_some_and(|(now, before)| now > before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(readings: impl IntoIterator<Item = (u64, Reading)>) -> Flow {
+        let mut flow = Flow::default();
+        for (at, reading) in readings {
+            flow.add(Duration::from_secs(at), reading);
+        }
+        flow
+    }
+
+    fn arrived(count: u64) -> Reading {
+        let arrived = Some(count);
+        Reading {
+            arrived,
+            ..Reading::default()
+        }
+    }
+
+    #[test]
+    fn few_messages_are_measured_for_long() {
+        // One each second, with a gap at the end: 90 in 100 s.
+        let flow = flow((0..=10).map(|i| (i * 10, arrived((i * 10).min(90)))));
+        assert_eq!(flow.arrivals(), Some(0.9));
+    }
+
+    #[test]
+    fn many_messages_are_measured_briefly() {
+        // A hundred each second, and two hundred since 20 s.
+        let at = |i: u64| (i * 10, arrived(i * 1000 + i.saturating_sub(8) * 1000));
+        assert_eq!(flow((0..=10).map(at)).arrivals(), Some(200.0));
+    }
+
+    #[test]
+    fn a_burst_that_is_over_does_not_count() {
+        let at = |i: u64| (i * 10, arrived(if i < 3 { 0 } else { 10_000 }));
+        assert_eq!(flow((0..=10).map(at)).arrivals(), Some(0.0));
+        // Nor one that has just begun count as lasting.
+        let at = |i: u64| (i * 10, arrived(if i < 10 { 0 } else { 10_000 }));
+        let flow = flow((0..=10).map(at));
+        assert_eq!(flow.arrivals(), Some(500.0));
+        assert_eq!(flow.lasting_arrivals(), Some(10_000.0 / 60.0));
+    }
+
+    #[test]
+    fn a_counter_may_begin_again() {
+        let flow = flow([
+            (0, arrived(5000)),
+            (10, arrived(6000)),
+            (20, arrived(0)),
+            (30, arrived(50)),
+        ]);
+        assert_eq!(flow.arrivals(), Some(5.0));
+    }
+
+    #[test]
+    fn arrivals_follow_from_the_backlog_and_completions() {
+        let reading = |backlog, completed| Reading {
+            backlog,
+            completed: Some(completed),
+            ..Reading::default()
+        };
+        let flow = flow([(0, reading(10, 0)), (10, reading(30, 80))]);
+        assert_eq!(flow.arrivals(), Some(10.0));
+        assert_eq!(flow.completed(), Some((80, Duration::from_secs(10))));
+        assert!(flow.is_busy());
+    }
+
+    #[test]
+    fn without_a_counter_no_rate_is_known() {
+        let reading = Reading {
+            backlog: 3,
+            ..Reading::default()
+        };
+        let flow = flow([(0, reading), (10, reading)]);
+        assert_eq!(flow.arrivals(), None);
+        assert!(flow.is_busy());
+    }
+}

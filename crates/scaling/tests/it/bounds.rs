@@ -1,0 +1,125 @@
+//! The number of instances stays within its bounds, whatever is seen.
+
+use std::time::Duration;
+
+use kew_scaling::{
+    Action, Day, Goal, Instances, Moment, Observation, Peak, Reading, Settings, Source, TimeOfWeek,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::support::law;
+
+fn any_settings() -> impl Strategy<Value = Settings> {
+    let numbers = (1_u32..50, 0_u32..50, 0_u32..50, 1_u32..40);
+    let goal = prop_oneof![
+        (1_u64..2000).prop_map(|it| Goal::Age(Duration::from_secs(it))),
+        (1_u32..2000).prop_map(Goal::BacklogPerTask),
+    ];
+    let times = (0_u64..300, 0_u64..300, 0_u64..300);
+    let rate = option::of(0.001_f64..1000.0);
+    let peaks = vec((0_u32..168, 1_u32..100, 0_u32..50), 0..3);
+    (numbers, goal, times, rate, peaks).prop_map(|(numbers, goal, times, rate, peaks)| {
+        let (maximum, minimum, spare, tasks_max) = numbers;
+        let peak = |(from, hours, instances): (u32, u32, u32)| Peak {
+            from: TimeOfWeek::new(Day::Monday, from, 0),
+            until: TimeOfWeek::new(Day::Monday, from + hours, 0),
+            instances: instances.min(maximum),
+        };
+        Settings {
+            goal,
+            minimum: minimum.min(maximum),
+            maximum,
+            spare: spare.min(maximum - 1),
+            tasks_max,
+            rate_per_task: rate,
+            start_delay: Duration::from_secs(times.0),
+            cool_down: Duration::from_secs(times.1),
+            idle_after: Duration::from_secs(times.2),
+            peaks: peaks.into_iter().map(peak).collect(),
+        }
+    })
+}
+
+fn any_reading() -> impl Strategy<Value = Reading> {
+    let backlog = prop_oneof![Just(0), 0_u64..100, 0_u64..1 << 40];
+    let oldest = option::of((0_u64..1 << 30).prop_map(Duration::from_secs));
+    let counter = || option::of(0_u64..1 << 40);
+    (backlog, oldest, counter(), counter()).prop_map(|(backlog, oldest, arrived, completed)| {
+        Reading {
+            backlog,
+            oldest,
+            arrived,
+            completed,
+        }
+    })
+}
+
+fn any_instances() -> impl Strategy<Value = Instances> {
+    let handling = option::of((0_u64..100_000).prop_map(Duration::from_millis));
+    let tasks = option::of(0_u32..100);
+    let cpu = option::of(0.0_f64..1.5);
+    (0_u32..60, 0_u32..60, tasks, handling, cpu).prop_map(
+        |(ready, starting, tasks, handling, cpu)| Instances {
+            ready,
+            starting,
+            tasks,
+            handling,
+            cpu,
+        },
+    )
+}
+
+fn any_observation() -> impl Strategy<Value = Observation> {
+    let readings = vec(option::weighted(0.9, any_reading()), 0..4);
+    let instances = option::weighted(0.9, any_instances());
+    (readings, instances, any::<bool>(), any::<bool>()).prop_map(
+        |(readings, instances, announced, is_throttled)| {
+            let sources = readings.into_iter().enumerate();
+            let sources = sources.map(|(index, reading)| Source {
+                name: format!("queue-{index}"),
+                reading,
+            });
+            Observation {
+                sources: sources.collect(),
+                instances,
+                announced,
+                is_throttled,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn the_number_stays_within_its_bounds(
+        settings in any_settings(),
+        observations in vec((0_u64..100, any_observation()), 1..40),
+    ) {
+        let (minimum, maximum) = (settings.minimum, settings.maximum);
+        let tasks_max = settings.tasks_max;
+        let mut law = law(settings);
+        let mut elapsed = Duration::ZERO;
+        for (seconds, seen) in observations {
+            elapsed += Duration::from_secs(seconds);
+            let week = TimeOfWeek::new(Day::Monday, 0, 0).plus(elapsed);
+            let decision = law.decide(Moment { elapsed, week }, &seen);
+            prop_assert!((1..=tasks_max).contains(&decision.tasks));
+            let running = seen.instances.map(|it| it.ready + it.starting);
+            match (decision.instances, running) {
+                (Some(count), Some(running)) => {
+                    prop_assert!((minimum..=maximum).contains(&count), "{decision}");
+                    match decision.action {
+                        Action::Hold => prop_assert_eq!(count, running),
+                        Action::Start(to) => prop_assert!(to == count && to > running),
+                        Action::Stop(to) => prop_assert!(to == count && to < running),
+                    }
+                }
+                (None, None) => prop_assert_eq!(decision.action, Action::Hold),
+                other => prop_assert!(false, "{other:?}"),
+            }
+            prop_assert!(!decision.to_string().is_empty());
+        }
+    }
+}

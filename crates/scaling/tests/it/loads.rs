@@ -1,0 +1,108 @@
+//! Four loads with their expected courses, and KEDA's rule beside the law.
+
+use std::fmt::Write;
+
+use kew_scaling::simulate::{Course, Keda, Load, Score};
+
+use crate::support::{GOAL, law, run, settings, workers};
+
+/// What an instance of [`workers`] handles within the goal: 8 messages a second for 60 s.
+const WITHIN_GOAL: u32 = 8 * 60;
+const PART_SECONDS: usize = 1800;
+
+fn by_law(load: &Load) -> Course {
+    run(&mut law(settings()), load, workers())
+}
+
+fn by_keda(load: &Load, target: u32) -> Score {
+    run(&mut Keda::new(target, 20), load, workers()).score(GOAL)
+}
+
+/// A line for each half hour: instances at least and at most, the largest backlog, the greatest age.
+fn table(load: &Load, course: &Course) -> String {
+    let mut text = format!("{}\n", load.name);
+    for (part, points) in course.points.chunks(PART_SECONDS).enumerate() {
+        let counts = || points.iter().map(|it| it.instances);
+        let (least, most) = (counts().min().unwrap(), counts().max().unwrap());
+        let backlog = points.iter().map(|it| it.backlog).max().unwrap();
+        let oldest = points.iter().map(|it| it.oldest_seconds).max().unwrap();
+        let begins = load.begins.plus(std::time::Duration::from_secs(
+            u64::try_from(part * PART_SECONDS).unwrap(),
+        ));
+        writeln!(
+            text,
+            "  {begins}  {least:2} to {most:2} instances, {backlog:5} messages, oldest {oldest:3} s"
+        )
+        .unwrap();
+    }
+    let Score {
+        late_seconds,
+        instance_hours,
+        starts,
+        ..
+    } = course.score(GOAL);
+    writeln!(
+        text,
+        "  late for {late_seconds} s, {instance_hours:.1} instance-hours, {starts} starts"
+    )
+    .unwrap();
+    text
+}
+
+/// If the law changes on purpose, read the new courses, and put them into the file.
+#[test]
+fn the_courses_are_those_of_the_table() {
+    let all = Load::all(1);
+    let found: Vec<_> = all.iter().map(|it| table(it, &by_law(it))).collect();
+    let found = found.join("\n");
+    let expected = include_str!("../cases/courses.txt");
+    assert!(found == expected, "the courses are now:\n{found}");
+}
+
+/// The target of KEDA that fits the goal: what an instance handles in the goal without the time of a start.
+#[test]
+fn half_of_the_late_seconds_of_keda_for_no_more_instance_hours() {
+    for seed in 1..=3 {
+        for load in Load::all(seed) {
+            let ours = by_law(&load).score(GOAL);
+            let kedas = by_keda(&load, WITHIN_GOAL / 2);
+            let name = &load.name;
+            assert!(
+                2 * ours.late_seconds <= kedas.late_seconds,
+                "{name}, seed {seed}: {ours:?} beside {kedas:?}"
+            );
+            assert!(
+                ours.instance_hours <= kedas.instance_hours,
+                "{name}, seed {seed}: {ours:?} beside {kedas:?}"
+            );
+        }
+    }
+}
+
+/// Whatever the target of KEDA is: if it saves a twentieth of the instance-hours, it is late for twice as long.
+#[test]
+fn no_target_of_keda_is_cheap_and_in_time() {
+    for load in Load::all(1) {
+        let ours = by_law(&load).score(GOAL);
+        for percent in (10..=200).step_by(10) {
+            let kedas = by_keda(&load, WITHIN_GOAL * percent / 100);
+            assert!(
+                kedas.instance_hours >= 0.95 * ours.instance_hours
+                    || kedas.late_seconds >= 2 * ours.late_seconds.max(1),
+                "{} with {percent} %: {ours:?} beside {kedas:?}",
+                load.name
+            );
+        }
+    }
+}
+
+/// A load is the same each time.
+#[test]
+fn a_seed_repeats_its_load_and_its_course() {
+    let [monday, ..] = Load::all(7);
+    let [again, ..] = Load::all(7);
+    assert_eq!(monday, again);
+    assert_eq!(by_law(&monday), by_law(&again));
+    let [other, ..] = Load::all(8);
+    assert_ne!(monday, other);
+}

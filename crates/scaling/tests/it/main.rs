@@ -1,0 +1,12 @@
+//! The law on its own, and with simulated queues and workers.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bounds;
+mod explain;
+mod loads;
+mod sources;
+mod steady;
+mod step;
+mod support;
+mod zero;
