@@ -109,6 +109,48 @@ async fn a_queue_that_forwards_detaches_its_receivers() {
     assert_eq!((link, condition.as_str()), (letters, "amqp:not-allowed"));
 }
 
+/// Links to a topic, to its subscription and to its dead letters learn of new settings as those of queues do.
+#[tokio::test]
+async fn changes_of_topics_and_subscriptions_reach_their_links() {
+    let server = Server::start().await;
+    let (topic, subscription) = ("TopicDescription", "SubscriptionDescription");
+    let path = "/t/subscriptions/s";
+    for (kind, path) in [(topic, "/t"), (subscription, path)] {
+        let create = ask("PUT", path).description(kind, "");
+        create.of(&server).await.check(201);
+    }
+    let change = async |kind, path, elements| {
+        let update = ask("PUT", path).header("If-Match", "*");
+        update
+            .description(kind, elements)
+            .of(&server)
+            .await
+            .check(200);
+    };
+    let mut client = server.trusted().await;
+    let sender = client.sender("t").await.unwrap();
+    let size = "<MaxMessageSizeInKilobytes>1</MaxMessageSizeInKilobytes>";
+    change(topic, "/t", size).await;
+    let large = client.send(sender, 0, message(&"x".repeat(2000))).await;
+    assert!(matches!(large.outcome(), Some(Outcome::Rejected(_))));
+    for (elements, condition) in [
+        (
+            "<Status>ReceiveDisabled</Status>",
+            "com.microsoft:entity-disabled",
+        ),
+        ("<ForwardTo>jobs</ForwardTo>", "amqp:not-allowed"),
+    ] {
+        let receiver = client.receiver("t/subscriptions/s").await.unwrap();
+        client.connection.grant(receiver, 1);
+        change(subscription, path, elements).await;
+        let detached = detached(&mut client).await;
+        assert_eq!((detached.0, detached.1.as_str()), (receiver, condition));
+        change(subscription, path, "").await;
+    }
+    let sent = client.send(sender, 0, message("small")).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+}
+
 #[tokio::test]
 async fn other_changes_hold_for_links_that_are_there() {
     let server = Server::start().await;

@@ -66,6 +66,8 @@ async fn queues_and_all_that_is_kept_of_them_outlive_a_restart() {
     ] {
         shown.push((path, ask("GET", path).of(&before).await.check(200).body));
     }
+    assert!(shown[3].1.contains("<DefaultMessageTimeToLive>PT1H<"));
+    assert!(shown[6].1.contains("<LockDuration>PT30S<"));
     assert!(
         shown[0]
             .1
