@@ -10,18 +10,18 @@ use super::life::{Entity, Fate, Part, Span};
 use super::message::Message;
 use super::queues::{Bounds, size_of_all};
 use super::{ANSWERS_FIT, Checker, ORDER_OF_COPIES, number_of};
-use crate::bus::topics;
+use crate::bus::topics::{self, Kind};
 use crate::checker::{Violation, violated};
 
 impl Checker {
     /// How many times each message counts that is sent to an entity.
     pub(super) fn copies_of_each(&self, queue: usize) -> Bounds {
         match topics::kind(queue) {
-            topics::Kind::Topic => self.subscription_count(Entity {
+            Kind::Topic => self.subscription_count(Entity {
                 queue,
                 part: Part::Queue,
             }),
-            _ => Bounds { least: 1, most: 1 },
+            Kind::Queue | Kind::Subscription { .. } => Bounds { least: 1, most: 1 },
         }
     }
 
