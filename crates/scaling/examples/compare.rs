@@ -59,7 +59,7 @@ fn show(name: &str, score: Score) {
         starts,
     } = score;
     println!(
-        "| {name:27} | {late_seconds:6} | {oldest_seconds:6} | {instance_hours:14.1} | {starts:6} |"
+        "| {name:30} | {late_seconds:6} | {oldest_seconds:6} | {instance_hours:14.1} | {starts:6} |"
     );
 }
 
@@ -68,9 +68,9 @@ fn compare(setup: &Setup) -> Result<(), SettingsError> {
     let goal = setup.goal();
     for load in Load::all(1) {
         let Load { name, .. } = &load;
-        println!("\n| {name:27} | late s | oldest | instance-hours | starts |");
+        println!("\n| {name:30} | late s | oldest | instance-hours | starts |");
         println!(
-            "| {:-<27} | -----: | -----: | -------------: | -----: |",
+            "| {:-<30} | -----: | -----: | -------------: | -----: |",
             ""
         );
         let mut law = setup.law()?;

@@ -57,6 +57,7 @@ impl Load {
         let mut owed = 0.0;
         let arrivals = (0..seconds).map(|second| {
             owed += rate(second);
+            // Rounded down, but up if only the last digits are missing.
             let count = count_for(owed - 1.0 + 2e-6);
             owed -= f64::from(count);
             count

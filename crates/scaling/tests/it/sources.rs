@@ -231,3 +231,17 @@ fn a_new_law_holds_what_it_finds() {
     let course = run(&mut law(settings()), &load, ready);
     assert_eq!(changes(&course, 0), 0);
 }
+
+/// A message that fails again and again is old, and more instances would not change that.
+#[test]
+fn one_old_message_starts_nothing() {
+    let mut law = law(settings());
+    for look in 0..100 {
+        let old = Reading {
+            oldest: Some(Duration::from_secs(500_000 + look * 10)),
+            ..reading(3, 0, 100 + look * 10)
+        };
+        let decision = law.decide(at(look * 10), &seen(Some(old), 1));
+        assert_eq!(decision.action, Action::Hold, "{decision}");
+    }
+}
