@@ -52,5 +52,5 @@ pub use ground::limits::Limits;
 pub use ground::origin::Origin;
 pub use ground::turned_away::TurnedAway;
 pub use http::is_custom_header;
-pub use messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
+pub use kew_bus_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 pub use messages::view::MessageView;

@@ -6,7 +6,13 @@ use kew_layers::{Layers, broken};
 
 /// The parts from the ground up.
 const LAYERS: Layers<'_> = Layers {
-    order: &[&["scalar"], &["sections"], &["view"]],
+    order: &[
+        &["annotation", "scalar"],
+        &["sections"],
+        &["overlay"],
+        &["merged", "view", "made"],
+        &["format"],
+    ],
     free: &["tests"],
 };
 

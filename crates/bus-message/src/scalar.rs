@@ -4,7 +4,7 @@ use kew_amqp::codec::DecodeError;
 use kew_filter::{Decimal, Value};
 
 /// The descriptor of a span of time in ticks, as .NET sends it.
-const TIMESPAN: &[u8] = b"com.microsoft:timespan";
+pub(crate) const TIMESPAN: &str = "com.microsoft:timespan";
 
 /// The value that these bytes encode, which must be one whole value that was checked. Its text and bytes are borrowed.
 /// Lists, maps, arrays and described values other than spans of time are [`Value::Other`].
@@ -65,7 +65,7 @@ fn timespan_of(described: &[u8]) -> Option<i64> {
         [0xA3, _, rest @ ..] | [0xB3, _, _, _, _, rest @ ..] => rest,
         _ => return None,
     };
-    match value_of(named.strip_prefix(TIMESPAN)?).ok()? {
+    match value_of(named.strip_prefix(TIMESPAN.as_bytes())?).ok()? {
         Value::Long(ticks) => Some(ticks),
         _ => None,
     }

@@ -113,34 +113,67 @@ pub(crate) fn walk<'a>(
         if is_out_of_order {
             return Err(malformed(DecodeError::SectionOrder(section.code())));
         }
-        let value = Compound::at(bytes, reader.position(), section).map_err(malformed)?;
-        let end = value.items.end;
+        let at = reader.position();
+        let value = match section {
+            Section::Header | Section::Properties => Compound::list(bytes, at),
+            Section::DeliveryAnnotations
+            | Section::MessageAnnotations
+            | Section::ApplicationProperties
+            | Section::Rest => Compound::map(bytes, at),
+        };
+        let value = value.map_err(malformed)?;
+        let end = value.end();
         see(section, value).map_err(malformed)?;
         reader = Reader::within(bytes, end..bytes.len());
     }
     Ok(())
 }
 
-/// The value of a section: a list, or a map.
+/// A list or a map: the value of a section, or a part of an overlay.
 #[derive(Clone, Debug)]
 pub(crate) struct Compound<'a> {
     bytes: &'a Bytes,
+    /// Where its code is.
+    begin: usize,
     items: Range<usize>,
     count: u32,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    List,
+    Map,
+}
+
 impl<'a> Compound<'a> {
-    fn at(bytes: &'a Bytes, at: usize, section: Section) -> Result<Self, DecodeError> {
-        let (expected, small, large) = match section {
-            Section::Header | Section::Properties => ("a list", 0xC0, 0xD0),
-            Section::DeliveryAnnotations
-            | Section::MessageAnnotations
-            | Section::ApplicationProperties
-            | Section::Rest => ("a map", 0xC1, 0xD1),
+    /// The list that begins there.
+    pub(crate) fn list(bytes: &'a Bytes, at: usize) -> Result<Self, DecodeError> {
+        Self::at(bytes, at, Shape::List)
+    }
+
+    /// The map that begins there.
+    pub(crate) fn map(bytes: &'a Bytes, at: usize) -> Result<Self, DecodeError> {
+        Self::at(bytes, at, Shape::Map)
+    }
+
+    /// Where its last element ends.
+    pub(crate) fn end(&self) -> usize {
+        self.items.end
+    }
+
+    /// The whole in its encoding.
+    pub(crate) fn reader(&self) -> Reader<'a> {
+        Reader::within(self.bytes, self.begin..self.items.end)
+    }
+
+    fn at(bytes: &'a Bytes, at: usize, shape: Shape) -> Result<Self, DecodeError> {
+        let (expected, small, large) = match shape {
+            Shape::List => ("a list", 0xC0, 0xD0),
+            Shape::Map => ("a map", 0xC1, 0xD1),
         };
         let rest = bytes.get(at..).unwrap_or_default();
         let (size, begin, count) = match *rest {
-            [0x45, ..] if small == 0xC0 => (0, at + 1, 0),
+            [0x45, ..] if shape == Shape::List => (0, at + 1, 0),
             [code, size, count, ..] if code == small => (u32::from(size), at + 2, count.into()),
             [code, a, b, c, d, e, f, g, h, ..] if code == large => {
                 let size = u32::from_be_bytes([a, b, c, d]);
@@ -163,11 +196,12 @@ impl<'a> Compound<'a> {
         if end < begin + count_bytes {
             return Err(truncated(count_bytes as u64, end - begin));
         }
-        if small == 0xC1 && !count.is_multiple_of(2) {
+        if shape == Shape::Map && !count.is_multiple_of(2) {
             return Err(DecodeError::OddMap(count));
         }
         Ok(Self {
             bytes,
+            begin: at,
             items: begin + count_bytes..end,
             count,
         })
@@ -178,12 +212,19 @@ impl<'a> Compound<'a> {
         &self,
         mut see: impl FnMut(u32, &'a [u8]) -> Result<(), DecodeError>,
     ) -> Result<(), DecodeError> {
+        self.places(|at, place| see(at, self.bytes.get(place).unwrap_or_default()))
+    }
+
+    /// Shows where each element is. Each is checked.
+    pub(crate) fn places(
+        &self,
+        mut see: impl FnMut(u32, Range<usize>) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
         let mut reader = Reader::within(self.bytes, self.items.clone());
         for at in 0..self.count {
             let begin = reader.position();
             reader.skip()?;
-            let element = self.bytes.get(begin..reader.position());
-            see(at, element.unwrap_or_default())?;
+            see(at, begin..reader.position())?;
         }
         match reader.remaining() {
             0 => Ok(()),

@@ -5,15 +5,14 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use kew_amqp::codec::{DecodeError, Uuid, hex};
+use kew_engine::bus::Known;
 use kew_filter::{Message, SystemProperty, Value, same_name};
 use smallvec::SmallVec;
 
+use crate::annotation::{PARTITION_KEY, SCHEDULED_ENQUEUE_TIME, VIA_PARTITION_KEY};
+use crate::overlay::{Overlay, SystemChange, TextProperty, wrong_type};
 use crate::scalar::value_of;
 use crate::sections::{Compound, Malformed, Section, walk};
-
-const PARTITION_KEY: &str = "x-opt-partition-key";
-const VIA_PARTITION_KEY: &str = "x-opt-via-partition-key";
-const SCHEDULED_ENQUEUE_TIME: &str = "x-opt-scheduled-enqueue-time";
 
 const TICKS_PER_MS: i64 = 10_000;
 
@@ -26,35 +25,14 @@ const LISTED_MAX: usize = 16;
 /// Source: AMQP 1.0, 3.2.4.
 const FIELDS_MAX: u32 = 13;
 
-/// What the bytes of a message do not say. A fact that is missing is null in rules.
-#[derive(Clone, Debug, Default)]
-pub struct Known<'a> {
-    /// Its number in its entity.
-    pub sequence_number: Option<i64>,
-    /// Its number where it was first sent to.
-    pub enqueued_sequence_number: Option<i64>,
-    /// When it arrived, in milliseconds since 1970-01-01 UTC.
-    pub enqueued_at_ms: Option<i64>,
-    /// When its life ends.
-    pub expires_at_ms: Option<i64>,
-    /// When its lock ends.
-    pub locked_until_ms: Option<i64>,
-    /// How often it was delivered.
-    pub delivery_count: Option<i32>,
-    /// 0 active, 1 deferred, 2 scheduled.
-    pub state: Option<i32>,
-    /// The entity in which it was dead-lettered.
-    pub dead_letter_source: Option<&'a str>,
-    /// Its lock token.
-    pub lock_token: Option<[u8; 16]>,
-}
-
 /// An encoded message with what is known of it.
 #[derive(Debug)]
 pub struct View<'a> {
     known: Known<'a>,
     size_bytes: usize,
     header_ttl_ms: Option<u32>,
+    /// The one that an overlay gave it, in place of the message's own.
+    changed_life_ms: Option<Option<u64>>,
     partition_key: Option<&'a str>,
     via_partition_key: Option<&'a str>,
     scheduled_at_ms: Option<i64>,
@@ -97,6 +75,7 @@ impl<'a> View<'a> {
             known,
             size_bytes: message.len(),
             header_ttl_ms: None,
+            changed_life_ms: None,
             partition_key: None,
             via_partition_key: None,
             scheduled_at_ms: None,
@@ -116,6 +95,24 @@ impl<'a> View<'a> {
             }),
             Section::DeliveryAnnotations | Section::Rest => value.elements(|_, _| Ok(())),
         })?;
+        Ok(view)
+    }
+
+    /// The same with the message's overlays, oldest first.
+    pub fn read_changed(
+        message: &'a Bytes,
+        overlays: &'a [Bytes],
+        known: Known<'a>,
+    ) -> Result<Self, Malformed> {
+        let mut view = Self::read(message, known)?;
+        for overlay in overlays {
+            let changed = Overlay::read(overlay).and_then(|overlay| view.change(&overlay));
+            changed.map_err(|error| Malformed {
+                section: "changes",
+                error,
+            })?;
+            view.size_bytes += overlay.len();
+        }
         Ok(view)
     }
 
@@ -148,6 +145,39 @@ impl<'a> View<'a> {
             }
             Ok(())
         })
+    }
+
+    fn change(&mut self, overlay: &Overlay<'a>) -> Result<(), DecodeError> {
+        let changed = overlay.names()?;
+        self.user.retain(|(name, _)| !changed.contains(name));
+        overlay.visit_set(|name, value| {
+            self.user.push((name, value));
+            Ok(())
+        })?;
+        for change in overlay.system() {
+            match *change {
+                SystemChange::Text(property, text) => self.set_text(property, text),
+                SystemChange::TimeToLiveMs(ms) => self.changed_life_ms = Some(ms),
+                SystemChange::ScheduledAtMs(ms) => self.scheduled_at_ms = ms,
+            }
+        }
+        Ok(())
+    }
+
+    fn set_text(&mut self, property: TextProperty, to: Option<&'a str>) {
+        let properties = &mut self.properties;
+        match property {
+            TextProperty::MessageId => properties.message_id = text(to),
+            TextProperty::CorrelationId => properties.correlation_id = text(to),
+            TextProperty::To => properties.to = to,
+            TextProperty::ReplyTo => properties.reply_to = to,
+            TextProperty::Label => properties.subject = to,
+            TextProperty::SessionId => properties.group_id = to,
+            TextProperty::ReplyToSessionId => properties.reply_to_group_id = to,
+            TextProperty::ContentType => properties.content_type = to,
+            TextProperty::PartitionKey => self.partition_key = to,
+            TextProperty::ViaPartitionKey => self.via_partition_key = to,
+        }
     }
 
     fn by_name(&self) -> &ByName<'a> {
@@ -192,7 +222,8 @@ impl Message for View<'_> {
             SystemProperty::ContentType => text(properties.content_type),
             SystemProperty::TimeToLive => {
                 let (from, until) = (properties.created_at_ms, properties.expires_at_ms);
-                let ms = time_to_live_ms(self.header_ttl_ms, from, until);
+                let of_message = || time_to_live_ms(self.header_ttl_ms, from, until);
+                let ms = self.changed_life_ms.unwrap_or_else(of_message);
                 ms.map_or(Value::Null, |ms| {
                     let ms = i64::try_from(ms).unwrap_or(i64::MAX);
                     Value::Duration(ms.saturating_mul(TICKS_PER_MS))
@@ -322,9 +353,4 @@ fn id<'v>(value: Value<'v>, made: &'v OnceCell<Box<str>>) -> Value<'v> {
 /// A name as rules compare it: those that are [`same_name`] have one.
 fn folded(name: &str) -> String {
     name.chars().flat_map(char::to_lowercase).collect()
-}
-
-fn wrong_type(expected: &'static str, field: &[u8]) -> DecodeError {
-    let found = field.first().copied().unwrap_or_default();
-    DecodeError::WrongType { expected, found }
 }

@@ -55,6 +55,18 @@ impl Decimal {
         Self::from_binary(u128::from_be_bytes(bytes), 128, 14, 6176)
     }
 
+    /// The bytes of an AMQP `decimal128`, as [`from_decimal128`](Self::from_decimal128) reads them. `None` if the exponent
+    /// is out of its range, which no number from a message has.
+    pub fn to_decimal128(self) -> Option<[u8; 16]> {
+        // A coefficient of 34 digits has at most 113 bits, so it needs no prefix.
+        let exponent = i32::from(self.exponent) + 6176;
+        let exponent = u128::try_from(exponent)
+            .ok()
+            .filter(|it| *it < 0b11 << 12)?;
+        let sign = u128::from(self.is_negative) << 127;
+        Some((sign | exponent << 113 | self.coefficient()).to_be_bytes())
+    }
+
     /// The number with a sign, an exponent of so many bits, and a coefficient in the other bits.
     fn from_binary(bits: u128, size: u32, exponent_bits: u32, bias: i16) -> Option<Self> {
         let is_negative = bits >> (size - 1) == 1;
@@ -202,5 +214,20 @@ mod tests {
             Some(decimal(8_388_608 + 5, 0))
         );
         assert_eq!(Decimal::from_decimal32([0x78, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let longest = i128::try_from(10u128.pow(34) - 1).unwrap();
+        for coefficient in [0, 1, -75, longest, -longest] {
+            for exponent in [0, -1, -6176, 6111] {
+                let number = decimal(coefficient, exponent);
+                let bytes = number.to_decimal128().unwrap();
+                assert_eq!(Decimal::from_decimal128(bytes), Some(number));
+            }
+        }
+        for exponent in [-6177, 6112, i16::MIN, i16::MAX] {
+            assert_eq!(decimal(1, exponent).to_decimal128(), None);
+        }
     }
 }

@@ -1,15 +1,18 @@
 //! Rules of subscriptions: texts of filters and actions, written by those who manage topics, on messages that senders
 //! write.
 
-use kew_filter::limits::{STEPS_MAX, TEXT_CHARS_MAX};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use kew_filter::limits::{DEFINITION_BYTES_MAX, STEPS_MAX, TEXT_CHARS_MAX};
 use kew_filter::{
-    Action, Decimal, Filter, Matches, Message, NewIds, OwnedValue, Parameters, RuleId, RuleSet,
-    SqlFilter, SyntaxError, SystemProperty, Value, same_name,
+    Action, Decimal, Definition, Equality, Filter, FilterDefinition, Matches, Message, NewIds,
+    OwnedValue, Parameters, RuleId, RuleSet, SqlDefinition, SqlFilter, SyntaxError, SystemProperty,
+    Value, same_name,
 };
 use kew_fuzz::gauge;
 use kew_fuzz::mutate::{Input, changes};
 
-use crate::{INPUT_SIZE_MAX, INPUTS};
+use crate::{INPUT_SIZE_MAX, INPUTS, MEMORY_BASE_BYTES};
 
 /// Words of the language. With others, few texts would be rules.
 const WORDS: [&str; 56] = [
@@ -201,7 +204,7 @@ fn check_place(text: &str, error: &SyntaxError) {
 }
 
 /// Texts of filters and actions on messages: nothing panics, steps and memory are bounded, and the index finds what
-/// evaluating all finds.
+/// evaluating all finds, at once and in parts.
 #[test]
 fn rules() {
     bolero::check!()
@@ -227,7 +230,8 @@ fn rules() {
                     Err(error) => check_place(&text, &error),
                 }
             }
-            check_index(&filters, &message, ids);
+            let budgets = [(); 3].map(|()| 1 + u32::from(input.byte()));
+            check_index(&filters, &message, ids, budgets);
             let text = text(input);
             match gauge::within(RULE_MAX_BYTES, || Action::parse(&text, &parameters)) {
                 Ok(action) => drop(action.changes(&message, ids)),
@@ -236,7 +240,7 @@ fn rules() {
         });
 }
 
-fn check_index(filters: &[(RuleId, Filter)], message: &Made, ids: &dyn NewIds) {
+fn check_index(filters: &[(RuleId, Filter)], message: &Made, ids: &dyn NewIds, budgets: [u32; 3]) {
     let mut rules = RuleSet::default();
     for (id, filter) in filters {
         rules.insert(*id, filter.clone());
@@ -254,6 +258,79 @@ fn check_index(filters: &[(RuleId, Filter)], message: &Made, ids: &dyn NewIds) {
     }
     assert_eq!(matches.matching(), matching);
     assert_eq!(matches.failed(), failed);
+    let mut in_parts = Matches::default();
+    rules.begin(message, &mut in_parts);
+    for budget in budgets.into_iter().cycle() {
+        if in_parts.is_done() {
+            break;
+        }
+        rules.go_on(message, &|_, nth| ids.id(nth), budget, &mut in_parts);
+    }
+    assert_eq!(in_parts.matching(), matching);
+    assert_eq!(in_parts.failed(), failed);
+}
+
+/// A definition as a client could give it.
+fn definition(input: &mut Input<'_>) -> Option<Definition> {
+    let filter = match input.byte() % 4 {
+        0 => FilterDefinition::True,
+        1 => FilterDefinition::Correlation(
+            (0..input.byte() % 5)
+                .map(|_| Equality::User {
+                    name: String::from_utf8_lossy(input.piece()).into(),
+                    value: value(input),
+                })
+                .collect(),
+        ),
+        _ => FilterDefinition::Sql(sql(input)),
+    };
+    let action = input.byte().is_multiple_of(2).then(|| sql(input));
+    Definition::new(filter, action).ok()
+}
+
+fn sql(input: &mut Input<'_>) -> SqlDefinition {
+    SqlDefinition {
+        text: text(input).into(),
+        parameters: vec![("@p".into(), value(input))],
+        compatibility_level: input.byte().is_multiple_of(2).then_some(20),
+    }
+}
+
+/// Stored definitions, also changed ones: they are refused, or these bytes are their one form. Nothing panics, and memory
+/// is bounded by what is read.
+#[test]
+fn definitions() {
+    static CHANGED: AtomicU64 = AtomicU64::new(0);
+    bolero::check!()
+        .with_iterations(INPUTS)
+        .with_max_len(INPUT_SIZE_MAX)
+        .for_each(|bytes| {
+            let input = &mut Input::new(bytes);
+            let Some(definition) = definition(input) else {
+                return;
+            };
+            let mut bytes = definition.bytes().to_vec();
+            assert!(bytes.len() <= DEFINITION_BYTES_MAX);
+            let is_changed = !input.byte().is_multiple_of(4);
+            if is_changed {
+                changes(&mut bytes, input);
+            }
+            let memory = MEMORY_BASE_BYTES + 64 * bytes.len();
+            let decoded = gauge::within(memory, || Definition::decode(&bytes));
+            let Ok(decoded) = decoded else {
+                assert!(is_changed, "{definition:?}");
+                return;
+            };
+            assert_eq!(decoded.bytes(), bytes);
+            if is_changed {
+                CHANGED.fetch_add(1, Relaxed);
+            } else {
+                let shown = |it: &Definition| format!("{:?} {:?}", it.filter(), it.action());
+                assert_eq!(shown(&decoded), shown(&definition));
+            }
+            let _ = gauge::within(memory + 2 * RULE_MAX_BYTES, || decoded.compile());
+        });
+    assert!(CHANGED.load(Relaxed) > 0, "no changed definition was read");
 }
 
 /// What ordinary rules take: no memory for an evaluation, and none for a look into the index after the first one.

@@ -16,6 +16,7 @@ mod engine;
 mod files;
 mod filter;
 mod frames;
+mod overlays;
 mod shared_access;
 mod sharing;
 mod tokens;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use kew_amqp::codec::{Array, Map, Value, write_list, write_map};
 use kew_amqp::error::Error;
 use kew_amqp::message::Message;
+use kew_bus_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, overlaid, overlay_of};
 use kew_engine::bus::{
     BusCommand, BusOutcome, DeferredRead, Disposition, ITEMS_MAX, PeekedBusMessage, ReceiveMode,
 };
@@ -14,10 +15,7 @@ use super::fields::{self, wrong};
 use crate::ground::refusal::{claimed, error_of_verdict};
 use crate::messages::batch::batch_of;
 use crate::messages::inbound::message_of;
-use crate::messages::outbound::{
-    DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Facts, encode, uuid, wire_timestamp,
-};
-use crate::messages::overlay::{overlaid, overlay_of};
+use crate::messages::outbound::{Facts, encode, uuid, wire_timestamp};
 use crate::metrics::Lock;
 
 pub(super) async fn renew_locks(context: &Context, body: &Map) -> Result<Answered, Error> {

@@ -12,19 +12,12 @@ use kew_amqp::message::{
     BATCH_FORMAT, Message, MessageId, Properties, batch_messages, write_application_properties,
     write_head,
 };
+use kew_bus_message::{MESSAGE_ID_LENGTH_MAX, SCHEDULED_ENQUEUE_TIME};
 use kew_engine::Timestamp;
 use kew_engine::bus::{BusMessage, ITEMS_MAX};
 
 use super::outbound::without_lock_token;
 use crate::ground::refusal::bus_condition;
-
-/// The annotation with the time when a message becomes available.
-pub(crate) const SCHEDULED_ENQUEUE_TIME: &str = "x-opt-scheduled-enqueue-time";
-
-/// The longest id of a message, in characters.
-///
-/// Source: Service Bus, *Quotas*.
-const MESSAGE_ID_LENGTH_MAX: usize = 128;
 
 /// The largest size of a message without its body, in bytes: this part is copied with every copy of
 /// the message, and is read by each peek.

@@ -5,6 +5,5 @@ pub(crate) mod batch;
 pub(crate) mod claims;
 pub(crate) mod inbound;
 pub(crate) mod outbound;
-pub(crate) mod overlay;
 pub(crate) mod request;
 pub(crate) mod view;

@@ -1,7 +1,7 @@
 //! Outgoing messages.
 //!
 //! A new header and new annotations are written before the bare message, which is sent byte for
-//! byte. Only if settlements changed application properties, these are written again.
+//! byte. Only if settlements or an action changed properties, these are written again.
 
 use std::sync::Arc;
 
@@ -9,16 +9,9 @@ use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, MapWriter, Raw, Symbol, Timestamp as WireTime, Uuid, Value};
 use kew_amqp::message::{Header, Message, write_application_properties, write_new_head};
 use kew_amqp::performative::Tag;
+use kew_bus_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Merged, overlaid};
 use kew_engine::bus::{BusMessageState, DeadLetterCause, DeliveredMessage, PeekedBusMessage};
 use kew_engine::{Timestamp, Token};
-
-use super::overlay::overlaid;
-
-/// The application property with the reason for dead-lettering.
-pub const DEAD_LETTER_REASON: &str = "DeadLetterReason";
-
-/// The application property with the description of that reason.
-pub const DEAD_LETTER_DESCRIPTION: &str = "DeadLetterErrorDescription";
 
 /// The annotation with the queue that dead-lettered a message, if it was forwarded since.
 pub(crate) const DEAD_LETTER_SOURCE: &str = "x-opt-deadletter-source";
@@ -111,10 +104,18 @@ fn state_number(state: BusMessageState) -> i32 {
 /// cannot result from any send.
 pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option<[Bytes; 2]> {
     let message = Message::scan(stored).ok()?;
-    let mut header = message.header().ok()?;
+    let cause = facts.cause.and_then(explain);
+    let is_changed = !overlays.is_empty() || cause.is_some();
+    let merged = is_changed
+        .then(|| Merged::of(&message, overlays))
+        .transpose()
+        .ok()?;
+    let (mut header, of_client) = match &merged {
+        Some(merged) => (merged.header.clone(), merged.message_annotations.clone()),
+        None => (message.header().ok()?, message.message_annotations()),
+    };
     header.delivery_count = facts.delivery_count;
     set_time_to_live(&mut header, facts);
-    let of_client = message.message_annotations();
     let of_delivery = message.delivery_annotations();
     let size_bytes = of_client.size_bytes() + of_delivery.size_bytes();
     let mut head = BytesMut::with_capacity(HEAD_SIZE_BYTES + size_bytes);
@@ -124,20 +125,14 @@ pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option
     write_new_head(&mut head, &header, delivery_annotations, |map| {
         write_annotations(map, facts, &of_client);
     });
-    let cause = facts.cause.and_then(explain);
-    if overlays.is_empty() && cause.is_none() {
+    let Some(merged) = merged else {
         return Some([head.freeze(), message.bare_and_footer()]);
-    }
-    let mut changed = message.application_properties();
-    for overlay in overlays {
-        if let Value::Map(overlay) = Raw::new(overlay.clone()).ok()?.value() {
-            changed = overlaid(&changed, &overlay);
-        }
-    }
+    };
+    let mut changed = merged.application_properties;
     if let Some((reason, description)) = cause {
         changed = overlaid(&changed, &dead_letter_properties(reason, description));
     }
-    message.properties().ok()?.encode(&mut head);
+    merged.properties.encode(&mut head);
     write_application_properties(&mut head, &changed);
     head.extend_from_slice(&message.body());
     Some([head.freeze(), message.footer()])
@@ -273,7 +268,141 @@ pub(crate) fn tag(token: Token) -> Tag {
 
 #[cfg(test)]
 mod tests {
+    use kew_amqp::message::{MessageId, Properties, write_data, write_head};
+    use kew_bus_message::{AmqpFormat, overlay_of};
+    use kew_engine::bus::Format as _;
+    use kew_filter::{Action, NewIds, Parameters};
+
     use super::*;
+
+    fn stored() -> Bytes {
+        let key = Symbol::from_static;
+        let header = Header {
+            ttl: Some(5_000),
+            priority: Some(7),
+            ..Header::default()
+        };
+        let annotations = Map::build(|map| {
+            map.entry(&key("x-opt-partition-key"), "old");
+            map.entry(&key("x-mine"), &1);
+        });
+        let properties = Properties {
+            message_id: Some(MessageId::Ulong(5)),
+            group_id: Some("old".into()),
+            creation_time: Some(WireTime(1_000)),
+            absolute_expiry_time: Some(WireTime(6_000)),
+            group_sequence: Some(3),
+            ..Properties::default()
+        };
+        let user = Map::build(|map| {
+            map.entry("color", "red");
+            map.entry("size", &5);
+        });
+        let mut out = BytesMut::new();
+        write_head(&mut out, &header, &Map::default(), &annotations);
+        properties.encode(&mut out);
+        write_application_properties(&mut out, &user);
+        write_data(&mut out, b"body");
+        out.freeze()
+    }
+
+    fn facts(cause: Option<DeadLetterCause>) -> Facts {
+        Facts {
+            sequence_number: 1,
+            first_sequence_number: 1,
+            enqueued_at: Timestamp::from_ms(10),
+            expires_at: Timestamp::NEVER,
+            lives_from: Timestamp::from_ms(10),
+            locked_until: None,
+            lock: None,
+            delivery_count: 0,
+            state: 0,
+            cause,
+            dead_letter_source: None,
+        }
+    }
+
+    fn sent(facts: &Facts, overlays: &[Bytes]) -> Message {
+        let parts = encode(facts, stored(), overlays).unwrap();
+        Message::scan(parts.concat().into()).unwrap()
+    }
+
+    fn overlay_of_action(text: &str) -> Bytes {
+        let stored = stored();
+        let view = AmqpFormat.view(&stored, &[], kew_bus_message::Known::default());
+        let action = Action::parse(text, &Parameters::default()).unwrap();
+        let ids = |_: u32| [0; 16];
+        let ids: &dyn NewIds = &ids;
+        let changes = action.changes(&*view.unwrap(), ids).unwrap();
+        AmqpFormat.made_by(&changes).unwrap().overlay
+    }
+
+    /// What an action and settlements after it changed: a receiver gets all of it, and the rest as it was sent.
+    #[test]
+    fn a_receiver_gets_what_an_action_changed() {
+        let action = overlay_of_action(
+            "SET sys.To = 'Entity'; SET sys.SessionId = 'new'; SET sys.PartitionKey = 'key';
+             SET sys.TimeToLive = '60.00:00:00'; SET color = 'blue'; REMOVE size; SET price = 2.5",
+        );
+        let settlement = Map::build(|map| map.entry("color", "green"));
+        let overlays = [action, overlay_of(&settlement).unwrap()];
+        let message = sent(&facts(Some(DeadLetterCause::Expired)), &overlays);
+        let days = 60 * 86_400_000;
+        let expected = Properties {
+            message_id: Some(MessageId::Ulong(5)),
+            to: Some("Entity".into()),
+            group_id: Some("new".into()),
+            creation_time: Some(WireTime(1_000)),
+            absolute_expiry_time: Some(WireTime(1_000 + days)),
+            group_sequence: Some(3),
+            ..Properties::default()
+        };
+        assert_eq!(message.properties().unwrap(), expected);
+        let header = message.header().unwrap();
+        assert_eq!((header.ttl, header.priority), (Some(u32::MAX), Some(7)));
+        let annotations = message.message_annotations();
+        let annotation = |key| annotations.get(key).map(|raw| raw.value());
+        let text = |text: &str| Value::String(text.into());
+        assert_eq!(annotation("x-opt-partition-key"), Some(text("key")));
+        assert_eq!(annotation("x-mine"), Some(Value::Int(1)));
+        assert_eq!(annotation("x-opt-sequence-number"), Some(Value::Long(1)));
+        let properties = message.application_properties();
+        let named: Vec<_> = properties.named().collect();
+        let (reason, description) = explain(DeadLetterCause::Expired).unwrap();
+        let expected = [
+            ("price", Value::Double(2.5)),
+            ("color", text("green")),
+            (DEAD_LETTER_REASON, text(reason)),
+            (DEAD_LETTER_DESCRIPTION, text(description)),
+        ];
+        assert_eq!(named, expected);
+        assert_eq!(message.data().as_deref(), Some(&b"body"[..]));
+    }
+
+    /// What the queue says of the life counts before the header.
+    #[test]
+    fn an_expiry_is_in_the_header() {
+        let action = overlay_of_action("SET sys.TimeToLive = '00:01:00'");
+        let facts = Facts {
+            expires_at: Timestamp::from_ms(30_010),
+            ..facts(None)
+        };
+        let message = sent(&facts, &[action]);
+        assert_eq!(message.header().unwrap().ttl, Some(30_000));
+    }
+
+    /// Sections that are not changed keep their bytes, and bytes that are no overlay make no message.
+    #[test]
+    fn a_message_without_changes_is_sent_byte_for_byte() {
+        let stored = stored();
+        let [_, rest] = encode(&facts(None), stored.clone(), &[]).unwrap();
+        assert_eq!(
+            rest,
+            Message::scan(stored.clone()).unwrap().bare_and_footer()
+        );
+        let none = [Bytes::from_static(b"\0\x53\x03\x45")];
+        assert_eq!(encode(&facts(None), stored, &none), None);
+    }
 
     #[test]
     fn a_tag_is_the_guid_in_the_order_of_dotnet() {

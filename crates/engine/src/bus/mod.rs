@@ -15,6 +15,7 @@ mod decide;
 mod describe;
 mod duplicates;
 pub(crate) mod event;
+mod format;
 mod message;
 mod options;
 mod outcome;
@@ -40,6 +41,7 @@ pub use command::{
 pub use decide::Behind;
 pub(crate) use decide::{DueSpent, DueStep, Ground, HandOut, Turn};
 pub use event::BusFact;
+pub use format::{ACTION_SIZE_BYTES_MAX, DESCRIPTION_SIZE_BYTES_MAX, Format, Known, Made, Unfit};
 pub(crate) use message::{Message, Release, sent};
 pub use options::{BusQueueOptions, EntityStatus, FixedOption, InvalidOption, RangedOption};
 pub use outcome::{

@@ -1,11 +1,15 @@
 //! The files of cases: they say what they mean.
 
-use kew_filter::{Action, Message, Parameters, SqlFilter, Target};
+use kew_filter::{
+    Action, Change, CorrelationFilter, Filter, Matches, Message, OwnedValue, Parameters, RULE_NAME,
+    Rule, RuleSet, SqlFilter, Target, copies,
+};
 
 use crate::sample::{Sample, ids, shown, value_of};
 
 const FILTERS: &str = include_str!("../cases/filters.txt");
 const ACTIONS: &str = include_str!("../cases/actions.txt");
+const COPIES: &str = include_str!("../cases/copies.txt");
 
 /// The cases of filters that there are at least.
 const FILTER_CASES_MIN: usize = 650;
@@ -106,6 +110,20 @@ fn filters_do_what_the_file_says() {
     });
 }
 
+fn shown_changes(changes: &[Change]) -> String {
+    let shown = changes.iter().map(|change| {
+        let name = match &change.target {
+            Target::User(name) => name.to_string(),
+            Target::System(property) => format!("sys.{}", property.name()),
+        };
+        match &change.to {
+            Some(value) => format!("{name}={}", shown(value.as_value())),
+            None => format!("-{name}"),
+        }
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
 #[test]
 fn actions_do_what_the_file_says() {
     check(ACTIONS, 60, |case| {
@@ -116,21 +134,100 @@ fn actions_do_what_the_file_says() {
         let ids: &dyn Fn(u32) -> [u8; 16] = &ids;
         let message = Sample::read(case.message);
         match action.changes(&message, &ids) {
-            Ok(changes) => {
-                let shown = changes.iter().map(|change| {
-                    let name = match &change.target {
-                        Target::User(name) => name.to_string(),
-                        Target::System(property) => format!("sys.{}", property.name()),
-                    };
-                    match &change.to {
-                        Some(value) => format!("{name}={}", shown(value.as_value())),
-                        None => format!("-{name}"),
-                    }
-                });
-                shown.collect::<Vec<_>>().join(", ")
-            }
+            Ok(changes) => shown_changes(&changes),
             Err(error) => format!("error {error}"),
         }
+    });
+}
+
+/// Reads `name: filter` or `name: filter => action`.
+fn rule_of(text: &str, parameters: &Parameters) -> Rule {
+    let (name, rest) = text.split_once(": ").unwrap_or_else(|| panic!("{text}"));
+    let (filter, action) = match rest.split_once(" => ") {
+        Some((filter, action)) => (filter, Some(action)),
+        None => (rest, None),
+    };
+    let filter = match filter.trim() {
+        "all" => Filter::True,
+        "none" => Filter::False,
+        filter => match filter.strip_prefix("with ") {
+            Some(properties) => Filter::Correlation(correlation_of(properties)),
+            None => Filter::Sql(SqlFilter::parse(filter, parameters).expect(filter)),
+        },
+    };
+    Rule {
+        name: name.trim().to_owned(),
+        filter,
+        action: action.map(|action| Action::parse(action, parameters).expect(action)),
+    }
+}
+
+/// A correlation filter with the properties that a message of the files has.
+fn correlation_of(properties: &str) -> CorrelationFilter {
+    let Sample { user, system } = Sample::read(properties);
+    let mut filter = CorrelationFilter::default();
+    for (name, value) in user {
+        filter = filter.user(&name, value);
+    }
+    for (property, value) in system {
+        let OwnedValue::Text(text) = value else {
+            panic!("{properties}: system properties are texts");
+        };
+        filter = filter.system(property, &text);
+    }
+    filter
+}
+
+/// What rules of one subscription make of a message, in the words of the file.
+fn copies_of(rules: &[Rule], message: &Sample) -> String {
+    let ids: &dyn Fn(u32) -> [u8; 16] = &ids;
+    let mut set = RuleSet::default();
+    for (id, rule) in (0..).zip(rules) {
+        set.insert(id, rule.filter.clone());
+    }
+    let mut matches = Matches::default();
+    set.find(message, &ids, &mut matches);
+    let rule = |id: &u64| &rules[usize::try_from(*id).unwrap()];
+    let (made, failed_actions) = copies(message, matches.matching().iter().map(rule), &ids);
+    let copies = made.into_iter().map(|copy| {
+        let Some((name, changes)) = copy.changes.split_last() else {
+            return "plain".to_owned();
+        };
+        assert_eq!(name.target, Target::User(RULE_NAME.into()));
+        let name = name.to.as_ref().and_then(|name| name.as_value().as_text());
+        format!("{}: {}", name.unwrap(), shown_changes(changes))
+            .trim()
+            .to_owned()
+    });
+    let failed = |name: &str| {
+        let of_filter = matches
+            .failed()
+            .iter()
+            .find(|(id, _)| rule(id).name == name);
+        let of_action = failed_actions.iter().find(|it| it.rule == name);
+        let error = of_filter.map(|(_, error)| error);
+        error.or(of_action.map(|it| &it.error)).cloned()
+    };
+    let failures = rules.iter().filter_map(|rule| {
+        let error = failed(&rule.name)?;
+        Some(format!("failed {}: {error}", rule.name))
+    });
+    let all: Vec<_> = copies.chain(failures).collect();
+    match all.is_empty() {
+        true => "nothing".to_owned(),
+        false => all.join(" / "),
+    }
+}
+
+#[test]
+fn several_rules_make_the_copies_that_the_file_says() {
+    check(COPIES, 40, |case| {
+        let rules = case
+            .text
+            .split(";;")
+            .map(|it| rule_of(it, &case.parameters));
+        let rules: Vec<_> = rules.collect();
+        copies_of(&rules, &Sample::read(case.message))
     });
 }
 

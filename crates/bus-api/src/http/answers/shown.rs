@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Map, Value};
 use kew_amqp::message::{BodyKind, Header, Message, Properties};
+use kew_bus_message::Merged;
 
 use crate::messages::outbound::{DEAD_LETTER_SOURCE, Facts, encode, without_lock_token};
 
@@ -29,7 +30,8 @@ impl Shown {
         }
         let overlays = stored.split_off(1);
         let stored = stored.pop()?;
-        let sent_header = Message::scan(stored.clone()).ok()?.header().ok()?;
+        let sent = Message::scan(stored.clone()).ok()?;
+        let sent_header = Merged::of(&sent, &overlays).ok()?.header;
         let [head, rest] = encode(&facts, stored, &overlays)?;
         let mut whole = BytesMut::with_capacity(head.len() + rest.len());
         whole.extend_from_slice(&head);
@@ -121,7 +123,7 @@ impl Shown {
         without_lock_token(self.message.delivery_annotations())
     }
 
-    /// The sender's header, as if the message had not been delivered yet.
+    /// The sender's header, with the time to live that an action gave it, as if the message had not been delivered yet.
     pub(in crate::http) fn sent_header(&self) -> Header {
         Header {
             delivery_count: 0,

@@ -10,6 +10,7 @@ use kew_amqp::error::condition;
 use kew_amqp::message::{
     Header, MessageId, Properties, write_application_properties, write_data, write_head,
 };
+use kew_bus_message::SCHEDULED_ENQUEUE_TIME;
 use kew_engine::EntityName;
 use kew_engine::bus::{BusCommand, BusMessage, ITEMS_MAX};
 use serde::Deserialize;
@@ -21,7 +22,7 @@ use super::headers::{PROPERTIES_HEADER, is_custom};
 use super::values;
 use crate::ground::refusal::{bus_condition, text_of};
 use crate::ground::submit::Submitted;
-use crate::messages::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
+use crate::messages::inbound::message_of;
 use crate::shared::Shared;
 
 /// The type of a body that is a batch.

@@ -1,5 +1,6 @@
 //! The messages that a request is about.
 
+use kew_bus_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use kew_engine::bus::{BusMessageState, PeekedBusMessage};
 use kew_engine::{SequenceNumber, Timestamp};
 use serde::{Deserialize, Deserializer};
@@ -11,7 +12,6 @@ use super::super::answers::times::parse;
 use super::super::call::Head;
 use super::super::data::{id_text, read_value};
 use super::view::json_of;
-use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 
 /// The conditions for a message. A missing field matches everything.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hyper::{Method, StatusCode};
+use kew_bus_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use kew_engine::bus::{BreakTarget, BusCommand, BusMessageState, BusOutcome, ReceiveMode};
 use kew_engine::{EntityName, Outcome, SequenceNumber, Timestamp};
 use serde::Serialize;
@@ -15,7 +16,7 @@ use super::pages::{PAGE_COUNT, page};
 use super::parameters::{flag, json, number_of, optional_number};
 use crate::ground::submit::Submitted;
 use crate::messages::batch::batch_of;
-use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Facts};
+use crate::messages::outbound::Facts;
 use crate::messages::view::MessageView;
 use crate::shared::Shared;
 

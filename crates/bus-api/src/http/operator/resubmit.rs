@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode as _, Map, Raw, Symbol, Value};
 use kew_amqp::message::{Properties, write_application_properties, write_data, write_head};
 use kew_broker::Broker;
+use kew_bus_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, SCHEDULED_ENQUEUE_TIME};
 use kew_engine::bus::{
     BODIES_SIZE_BYTES_MAX, BusCommand, BusMessageState, BusOutcome, Resubmission, Resubmit,
     ResubmitVerdict,
@@ -21,8 +22,7 @@ use super::filter::Filter;
 use super::jobs::{Job, Progress};
 use super::pages::{Walk, end_of, patiently};
 use crate::ground::submit::Submitted;
-use crate::messages::inbound::{SCHEDULED_ENQUEUE_TIME, message_of};
-use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
+use crate::messages::inbound::message_of;
 
 /// How many messages one command moves: few enough to serve other clients in between.
 const COUNT_AT_ONCE: usize = 100;

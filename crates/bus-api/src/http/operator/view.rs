@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kew_amqp::codec::{Uuid, Value};
+use kew_bus_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use kew_engine::Timestamp;
 use kew_engine::bus::{BusMessageState, BusQueueView, EntityStatus, PeekedBusMessage};
 use serde::Serialize;
@@ -12,7 +13,6 @@ use super::super::answers::Shown;
 use super::super::answers::times::rfc3339;
 use super::super::data::id_text;
 use crate::authorization::description::Description;
-use crate::messages::outbound::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use crate::messages::view::MessageView;
 
 /// A queue with its counts.

@@ -2,10 +2,10 @@
 
 use kew_amqp::DeliveryId;
 use kew_amqp::performative::{DeliveryState, Modified, Outcome, Rejected};
+use kew_bus_message::overlay_of;
 use kew_engine::bus::{BusCommand, Disposition, ITEMS_MAX};
 use kew_engine::{EntityName, Token};
 
-use crate::messages::overlay::overlay_of;
 use crate::metrics::Settled;
 
 /// About how many bytes of changes to properties one command contains, unless a single message has
