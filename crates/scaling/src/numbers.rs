@@ -13,6 +13,17 @@ pub(crate) fn count_for(value: f64) -> u32 {
     count
 }
 
+/// The whole part of `value`. What is negative or not a number counts as 0.
+pub(crate) fn whole_of(value: f64) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a cast stays within the range of the type, and one of what is not a number gives 0"
+    )]
+    let whole = value as u32;
+    whole
+}
+
 /// A count as a number to calculate with. Above 2⁵³ it is rounded, and no queue holds as many messages.
 pub(crate) fn rate_of(count: u64) -> f64 {
     #[expect(
@@ -42,5 +53,7 @@ mod tests {
         for (value, count) in cases {
             assert_eq!(count_for(value), count, "{value}");
         }
+        let wholes = [-1.0, 0.9, 3.0, 3.9, f64::NAN].map(whole_of);
+        assert_eq!(wholes, [0, 0, 3, 3, 0]);
     }
 }

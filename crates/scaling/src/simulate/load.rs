@@ -1,6 +1,6 @@
 //! Loads: how many messages arrive in each second.
 
-use crate::numbers::count_for;
+use crate::numbers::whole_of;
 use crate::simulate::chance::Chance;
 use crate::week::{Day, TimeOfWeek};
 
@@ -57,8 +57,8 @@ impl Load {
         let mut owed = 0.0;
         let arrivals = (0..seconds).map(|second| {
             owed += rate(second);
-            // Rounded down, but up if only the last digits are missing.
-            let count = count_for(owed - 1.0 + 2e-6);
+            // A sum of rates may lack its last digits.
+            let count = whole_of(owed + 1e-6);
             owed -= f64::from(count);
             count
         });

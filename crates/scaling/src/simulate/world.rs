@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::numbers::whole_of;
 use crate::observation::{Instances, Reading};
 
 /// What the simulated workers can do.
@@ -76,10 +77,11 @@ impl World {
         while self.part >= 1.0
             && let Some((_, count)) = self.queue.front_mut()
         {
-            *count -= 1;
-            self.part -= 1.0;
-            self.backlog -= 1;
-            self.completed += 1;
+            let handled = whole_of(self.part).min(*count);
+            *count -= handled;
+            self.part -= f64::from(handled);
+            self.backlog -= u64::from(handled);
+            self.completed += u64::from(handled);
             if *count == 0 {
                 self.queue.pop_front();
             }

@@ -245,3 +245,23 @@ fn one_old_message_starts_nothing() {
         assert_eq!(decision.action, Action::Hold, "{decision}");
     }
 }
+
+/// A service that reports a depth and nothing else: nobody knows how many of them are needed.
+#[test]
+fn without_arrivals_one_instance_stops_in_each_cool_down() {
+    let mut law = law(settings());
+    let depth = Reading {
+        backlog: 1,
+        ..Reading::default()
+    };
+    let mut running = 5;
+    let mut stops = Vec::new();
+    for second in (0..=100).step_by(10) {
+        let decision = law.decide(at(second), &seen(Some(depth), running));
+        if let Action::Stop(count) = decision.action {
+            stops.push((second, count));
+            running = count;
+        }
+    }
+    assert_eq!(stops, [(30, 4), (70, 3)]);
+}

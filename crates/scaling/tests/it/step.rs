@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use kew_scaling::simulate::{Load, Workers};
-use kew_scaling::{Day, Goal, Settings, TimeOfWeek};
+use kew_scaling::{Action, Day, Goal, Reading, Settings, TimeOfWeek};
 use proptest::prelude::*;
 
-use crate::support::{law, run, settings, workers};
+use crate::support::{at, law, reading, run, seen, settings, workers};
 
 /// The agent looks each 10 s.
 const LOOK_SECONDS: u32 = 10;
@@ -38,4 +38,30 @@ proptest! {
         let oldest = course.points.iter().skip(later).map(|it| it.oldest_seconds).max();
         prop_assert!(oldest <= Some(goal_seconds), "{oldest:?} s old later than {within} s after the step");
     }
+}
+
+/// Arrivals that grow briefly start instances. These stay for a cool-down, although fewer were enough before.
+#[test]
+fn the_cool_down_begins_again_at_a_start() {
+    let mut law = law(settings());
+    let mut arrived = 0;
+    let mut look = |second, more, ready| {
+        arrived += more;
+        let reading = Reading {
+            completed: None,
+            ..reading(20, 1, arrived)
+        };
+        law.decide(at(second), &seen(Some(reading), ready))
+    };
+    for second in (0..=60).step_by(10) {
+        look(second, 10, 5);
+    }
+    let grown = look(70, 4000, 5);
+    assert!(matches!(grown.action, Action::Start(_)), "{grown}");
+    for second in [80, 90, 100] {
+        let decision = look(second, 10, 20);
+        assert_eq!(decision.action, Action::Hold, "{decision}");
+    }
+    let later = look(110, 10, 20);
+    assert!(matches!(later.action, Action::Stop(_)), "{later}");
 }
