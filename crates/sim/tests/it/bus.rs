@@ -36,6 +36,10 @@ fn topics_keep_their_promises() {
 }
 
 /// Runs so many seeds. If they are at least `enough`, all of these states occur.
+#[expect(
+    clippy::print_stdout,
+    reason = "a test prints its numbers for readers of its output"
+)]
 fn keep(
     what: &str,
     run: fn(u64, u64) -> Report,
