@@ -1,7 +1,7 @@
 //! Bus queues: the commands of clients, and what the answers may show.
 //!
 //! They share a world with storage queues ([`crate::run`]): one partition, one log, the same
-//! clients that give up, the same faults. Two worlds out of five have both kinds. Worlds with topics ([`topics`]) are
+//! clients that give up, the same faults. Two worlds out of five have both kinds. Worlds with topics (`topics`) are
 //! apart: a seed has topics in the one and none in the other.
 
 pub(crate) mod checker;
