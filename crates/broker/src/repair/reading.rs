@@ -454,6 +454,7 @@ impl Reading {
                 | BusFact::TopicCreated { .. }
                 | BusFact::SubscriptionCreated { .. }
                 | BusFact::QueueUpdated { .. }
+                | BusFact::RulesChanged { .. }
                 | BusFact::SessionLocked { .. }
                 | BusFact::SessionRenewed { .. }
                 | BusFact::SessionStateSet { .. }

@@ -5,10 +5,14 @@ pub(crate) mod codec;
 mod effects;
 mod moves;
 
-use super::BusQueueOptions;
+use kew_filter::RuleId;
+
+use super::{AddedRule, BusQueueOptions};
 use crate::effect::{BusSession, Effect, Effects};
 use crate::queues::Moved;
-use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
+use crate::vocabulary::{
+    BodyLocation, EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp,
+};
 
 /// A fact about bus queues and their sub-queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,19 @@ pub enum BusFact {
         options: BusQueueOptions,
         /// Ids of messages that were sent before this time do not count as duplicates any more.
         ids_from: Timestamp,
+    },
+    /// Rules of a subscription were retired and added.
+    RulesChanged {
+        /// The topic, which has the rules.
+        topic: Incarnation,
+        /// The subscription.
+        subscription: Incarnation,
+        /// The topic's number from which on the change counts.
+        from: SequenceNumber,
+        /// The rules that do not hold any more.
+        retired: Vec<RuleId>,
+        /// The rules that hold now.
+        added: Vec<AddedRule>,
     },
     /// A queue, topic or subscription, its sub-queues and everything in them was deleted. A topic takes the
     /// subscriptions with it that are still there.
@@ -117,9 +134,27 @@ impl BusFact {
             | Self::SessionLocked { queue, .. }
             | Self::SessionRenewed { queue, .. }
             | Self::SessionStateSet { queue, .. } => Some(*queue),
-            Self::TopicCreated { topic, .. } => Some(*topic),
+            Self::TopicCreated { topic, .. } | Self::RulesChanged { topic, .. } => Some(*topic),
             Self::SubscriptionCreated { subscription, .. } => Some(*subscription),
             Self::Messages { .. } | Self::BodiesMoved { .. } => None,
+        }
+    }
+
+    /// Another entity that the fact changes.
+    pub(crate) fn other_entity(&self) -> Option<Incarnation> {
+        match self {
+            Self::RulesChanged { subscription, .. } => Some(*subscription),
+            Self::Messages { .. }
+            | Self::QueueCreated { .. }
+            | Self::TopicCreated { .. }
+            | Self::SubscriptionCreated { .. }
+            | Self::QueueUpdated { .. }
+            | Self::QueueDeleted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionStateSet { .. }
+            | Self::BodiesMoved { .. }
+            | Self::Used { .. } => None,
         }
     }
 
@@ -131,6 +166,7 @@ impl BusFact {
             | Self::TopicCreated { .. }
             | Self::SubscriptionCreated { .. }
             | Self::QueueUpdated { .. }
+            | Self::RulesChanged { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -149,6 +185,7 @@ impl BusFact {
             | Self::TopicCreated { .. }
             | Self::SubscriptionCreated { .. }
             | Self::QueueUpdated { .. }
+            | Self::RulesChanged { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -165,6 +202,7 @@ impl BusFact {
             Self::SubscriptionCreated { subscription, .. } => Some(*subscription),
             Self::Messages { .. }
             | Self::QueueUpdated { .. }
+            | Self::RulesChanged { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -182,6 +220,7 @@ impl BusFact {
             Self::QueueCreated { .. }
             | Self::TopicCreated { .. }
             | Self::SubscriptionCreated { .. }
+            | Self::RulesChanged { .. }
             | Self::Messages { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -200,6 +239,7 @@ impl BusFact {
             | Self::QueueUpdated { .. }
             | Self::QueueDeleted { .. } => true,
             Self::Messages { .. }
+            | Self::RulesChanged { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
             | Self::SessionStateSet { .. }

@@ -381,6 +381,11 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::ListQueues { .. }
         | BusCommand::ListTopics { .. }
         | BusCommand::ListSubscriptions { .. }
+        | BusCommand::ListRules { .. }
+        | BusCommand::ReadRule { .. }
+        | BusCommand::AddRule { .. }
+        | BusCommand::SetRule { .. }
+        | BusCommand::RemoveRule { .. }
         | BusCommand::Transact { .. } => None,
         BusCommand::UpdateQueue { queue, .. }
         | BusCommand::DeleteQueue { queue }
