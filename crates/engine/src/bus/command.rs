@@ -88,7 +88,7 @@ pub enum BusCommand {
         /// Its subscription.
         subscription: EntityName,
         /// The rule. No other rule of the subscription has its name.
-        rule: NewRule,
+        rule: Box<NewRule>,
     },
     /// Replaces a rule of a subscription.
     SetRule {
@@ -97,7 +97,7 @@ pub enum BusCommand {
         /// Its subscription.
         subscription: EntityName,
         /// The new rule, with the name of the old one.
-        rule: NewRule,
+        rule: Box<NewRule>,
     },
     /// Removes a rule of a subscription.
     RemoveRule {

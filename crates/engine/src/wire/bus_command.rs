@@ -479,12 +479,12 @@ pub(super) fn bus_command(r: &mut Received<'_>) -> Result<BusCommand, DecodeErro
         33 => BusCommand::AddRule {
             topic: name(r)?,
             subscription: name(r)?,
-            rule: new_rule(r)?,
+            rule: Box::new(new_rule(r)?),
         },
         34 => BusCommand::SetRule {
             topic: name(r)?,
             subscription: name(r)?,
-            rule: new_rule(r)?,
+            rule: Box::new(new_rule(r)?),
         },
         35 => BusCommand::RemoveRule {
             topic: name(r)?,

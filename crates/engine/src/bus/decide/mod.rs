@@ -115,12 +115,12 @@ impl<'a> Turn<'a> {
                 topic,
                 subscription,
                 rule,
-            } => self.add_rule([&topic, &subscription], rule),
+            } => self.add_rule([&topic, &subscription], *rule),
             BusCommand::SetRule {
                 topic,
                 subscription,
                 rule,
-            } => self.set_rule([&topic, &subscription], rule),
+            } => self.set_rule([&topic, &subscription], *rule),
             BusCommand::RemoveRule {
                 topic,
                 subscription,

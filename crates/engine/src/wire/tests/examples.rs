@@ -524,12 +524,12 @@ fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
         BusCommand::ListSubscriptions { .. } => BusCommand::AddRule {
             subscription: subscription(),
             topic: queue,
-            rule: rule(),
+            rule: Box::new(rule()),
         },
         BusCommand::AddRule { .. } => BusCommand::SetRule {
             subscription: subscription(),
             topic: queue,
-            rule: rule(),
+            rule: Box::new(rule()),
         },
         BusCommand::SetRule { .. } => BusCommand::RemoveRule {
             subscription: subscription(),

@@ -47,7 +47,7 @@ impl Partition {
         self.ask(BusCommand::AddRule {
             topic: topic(),
             subscription: subscription(to),
-            rule,
+            rule: Box::new(rule),
         })
     }
 
@@ -55,7 +55,7 @@ impl Partition {
         self.ask(BusCommand::SetRule {
             topic: topic(),
             subscription: subscription(of),
-            rule,
+            rule: Box::new(rule),
         })
     }
 
@@ -292,7 +292,7 @@ fn what_is_no_rule_is_refused() {
     let on = |topic: EntityName, subscription: EntityName| BusCommand::AddRule {
         topic,
         subscription,
-        rule: any(),
+        rule: Box::new(any()),
     };
     for (of, to) in [
         (topic(), subscription("b")),
@@ -463,7 +463,7 @@ fn an_answer_waits_for_the_change_that_it_shows() {
     let add = || BusCommand::AddRule {
         topic: topic(),
         subscription: subscription("a"),
-        rule: rule("any", FilterDefinition::True),
+        rule: Box::new(rule("any", FilterDefinition::True)),
     };
     assert_eq!(scope(add()), Scope::BusQueue(entity));
     assert_eq!(scope(add()), Scope::Everything);

@@ -48,12 +48,15 @@ fn of_kind(name: &str, kind: u8) -> NewRule {
 /// The rules of a subscription, by name.
 type Rules = BTreeMap<&'static str, Box<[u8]>>;
 
+/// The rules that hold for a message, with their subscriptions.
+type Holding = BTreeSet<(Incarnation, &'static str, Box<[u8]>)>;
+
 #[derive(Default)]
 struct Model {
     /// With the incarnation of each.
     subscriptions: BTreeMap<&'static str, (Incarnation, Rules)>,
     /// The messages that wait, with the rules that hold for each.
-    waiting: VecDeque<(Place, BTreeSet<(Incarnation, &'static str, Box<[u8]>)>)>,
+    waiting: VecDeque<(Place, Holding)>,
 }
 
 impl Model {
