@@ -37,6 +37,8 @@ pub(crate) struct Swarm {
     pub(crate) due_budget: u32,
     /// How often records of messages are taken out of memory, per mille of turns.
     pub(crate) cold_per_mille: u32,
+    /// How many records may stay in memory.
+    pub(crate) resident_records_max: Option<u64>,
     /// The settings for bus queues, if there are any.
     pub(crate) bus: Option<BusSwarm>,
 }
@@ -113,6 +115,8 @@ impl Swarm {
             run_length: draw_run_length(seed),
             due_budget: [8, DUE_BUDGET, DUE_BUDGET][Stream::new(seed, "due budget").index(3)],
             cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
+            resident_records_max: [None, Some(0), Some(4), Some(64)]
+                [Stream::new(seed, "resident swarm").index(4)],
             bus: None,
         }
     }
@@ -160,6 +164,8 @@ impl Swarm {
             gather_steps: self.gather_steps,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
+            // What a record takes is for the engine to say: about 61 bytes.
+            resident_bytes: self.resident_records_max.map(|records| records * 61),
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
         }
