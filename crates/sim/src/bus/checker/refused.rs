@@ -1,7 +1,7 @@
 //! Refusals: each must have its reason.
 
 use kew_engine::Timestamp;
-use kew_engine::bus::{BusCommand, BusQueueOptions, BusRefusal, NotSupported, SessionChoice};
+use kew_engine::bus::{BusCommand, BusQueueOptions, BusRefusal, SessionChoice};
 
 use super::life::{Entity, Fate, Life, Part, Stage, destination};
 use super::queues::{size_of_all, state_size_bytes};
@@ -275,10 +275,6 @@ fn is_refused_to_kind(command: &BusCommand, refusal: &BusRefusal) -> bool {
             let is_sent = matches!(command, BusCommand::Send { .. });
             is_sent && matches!(kind, Kind::Subscription { .. })
         }
-        BusRefusal::NotSupportedYet {
-            what: NotSupported::Update,
-            ..
-        } => kind != Kind::Queue && matches!(command, BusCommand::UpdateQueue { .. }),
         _ => false,
     }
 }
