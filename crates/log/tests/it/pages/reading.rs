@@ -7,13 +7,19 @@ fn files(writer: &Writer) -> Vec<String> {
     files.map(|(name, _)| name).collect()
 }
 
-#[test]
-fn the_files_of_a_page_that_is_read_stay_until_then() {
-    let storage = FaultyStorage::new();
-    let mut writer = Writer::start(&storage, 1).unwrap();
+/// A writer that has written one page.
+fn with_a_page(storage: &FaultyStorage) -> (Writer, PageNumber) {
+    let mut writer = Writer::start(storage, 1).unwrap();
     writer.put(1, b"read");
     writer.write().unwrap();
     let number = *writer.numbers().first().unwrap();
+    (writer, number)
+}
+
+#[test]
+fn the_files_of_a_page_that_is_read_stay_until_then() {
+    let storage = FaultyStorage::new();
+    let (mut writer, number) = with_a_page(&storage);
     let first_files = files(&writer);
     // Two reads of one page: the second one ends later.
     let reads = [writer.store.read([number]), writer.store.read([number])];
@@ -40,10 +46,7 @@ fn the_files_of_a_page_that_is_read_stay_until_then() {
 #[test]
 fn a_damaged_copy_that_a_read_finds_is_left_by_the_next_manifest() {
     let storage = FaultyStorage::new();
-    let mut writer = Writer::start(&storage, 1).unwrap();
-    writer.put(1, b"read");
-    writer.write().unwrap();
-    let number = *writer.numbers().first().unwrap();
+    let (mut writer, number) = with_a_page(&storage);
     let place = writer.store.place(number).unwrap();
     storage.flip("pages-00000000000000000000", place.offset.into(), 1);
     let read = writer.store.read([number]);
@@ -60,10 +63,7 @@ fn a_damaged_copy_that_a_read_finds_is_left_by_the_next_manifest() {
 #[test]
 fn a_page_that_cannot_be_copied_nor_made_is_named_where_it_lies() {
     let storage = FaultyStorage::new();
-    let mut writer = Writer::start(&storage, 1).unwrap();
-    writer.put(1, b"read");
-    writer.write().unwrap();
-    let number = *writer.numbers().first().unwrap();
+    let (mut writer, number) = with_a_page(&storage);
     let place = writer.store.place(number).unwrap();
     for copy in ["pages-00000000000000000000", "pages-00000000000000000001"] {
         storage.flip(copy, place.offset.into(), 1);
