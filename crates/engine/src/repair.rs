@@ -3,7 +3,9 @@
 //!
 //! A running partition uses none of them.
 
-use crate::bus::{BusFact, BusQueue, BusQueueOptions, Role, StoredSessionState};
+use crate::bus::{
+    BusFact, BusQueue, BusQueueOptions, CompletedRules, KnownOfRules, Role, StoredSessionState,
+};
 use crate::event::{Event, Fact};
 use crate::state::State;
 use crate::storage::{Entity, Metadata, StorageFact};
@@ -230,6 +232,42 @@ impl State {
     pub fn drop_bus_queue(&mut self, queue: Incarnation) -> Option<EntityName> {
         let entity = self.bus.take(&mut self.catalogue, queue)?;
         Some(entity.name)
+    }
+
+    /// Makes a bus queue that stands in a topic. Does nothing to another entity.
+    pub fn make_topic(&mut self, queue: Incarnation) {
+        let catalogue = &mut self.catalogue;
+        self.bus.correct_role(catalogue, queue, Role::Topic);
+    }
+
+    /// Makes a bus queue that stands in a subscription of that topic. Does nothing to another entity.
+    pub fn make_subscription(&mut self, queue: Incarnation, of: Incarnation) {
+        let (catalogue, role) = (&mut self.catalogue, Role::Subscription { of });
+        self.bus.correct_role(catalogue, queue, role);
+    }
+
+    /// The topic of a subscription.
+    pub fn topic_of(&self, subscription: Incarnation) -> Option<Incarnation> {
+        self.bus.get(&subscription)?.role.topic()
+    }
+
+    /// Gives a bus queue that stands in the role that it has in another reading.
+    pub fn adopt_role(&mut self, queue: Incarnation, other: &Self) {
+        let role = other.bus.get(&queue).map(|it| it.role);
+        if let Some(role @ (Role::Topic | Role::Subscription { .. })) = role {
+            self.bus.correct_role(&mut self.catalogue, queue, role);
+        }
+    }
+
+    /// Retires the rules that a fact retires which another reading of the same history has read.
+    pub fn retire_rules(&mut self, fact: &BusFact) {
+        self.bus.retire_rules(&mut self.catalogue, fact);
+    }
+
+    /// Makes the rules of all topics fit their subscriptions, when everything was read and all entities are whole.
+    /// Returns what it has done, for each topic with subscriptions.
+    pub fn complete_rules(&mut self, known: KnownOfRules<'_>) -> Vec<CompletedRules> {
+        self.bus.complete_rules(&mut self.catalogue, known)
     }
 
     /// Gives a stand-in the name, role and settings that another reading has found.

@@ -114,7 +114,8 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         BusRefusal::Disabled { .. } => bus::ENTITY_DISABLED,
         BusRefusal::QuotaExceeded { .. }
         | BusRefusal::TooManySubscriptions { .. }
-        | BusRefusal::TooManyRules { .. } => condition::RESOURCE_LIMIT_EXCEEDED,
+        | BusRefusal::TooManyRules { .. }
+        | BusRefusal::RulesTooLarge { .. } => condition::RESOURCE_LIMIT_EXCEEDED,
         BusRefusal::NotSupportedYet { .. } => condition::NOT_IMPLEMENTED,
         BusRefusal::MessageTooLarge { .. } | BusRefusal::SessionStateTooLarge { .. } => {
             condition::MESSAGE_SIZE_EXCEEDED

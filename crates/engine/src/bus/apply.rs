@@ -164,11 +164,12 @@ impl Queues {
     }
 
     fn delete(&mut self, catalogue: &mut Catalogue, queue: Incarnation) {
-        // Events before this one have deleted the subscriptions of a topic, unless the history is damaged.
+        // Events before or behind this one are about the subscriptions of a topic.
         let left: Vec<_> = catalogue.subscriptions_of(queue).collect();
         for subscription in left {
             self.delete_three(catalogue, subscription);
         }
+        // A topic's rules go with it as a whole.
         self.forget_rules(catalogue, queue);
         self.delete_three(catalogue, queue);
     }

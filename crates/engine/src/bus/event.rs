@@ -78,7 +78,7 @@ pub enum BusFact {
         subscription: Incarnation,
         /// The topic's number from which on the change counts.
         from: SequenceNumber,
-        /// The rules that do not hold any more.
+        /// The rules that do not hold any more: 0 is the rule `$Default` of the subscription's creation.
         retired: Vec<RuleId>,
         /// The rules that hold now.
         added: Vec<AddedRule>,

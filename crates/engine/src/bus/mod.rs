@@ -60,8 +60,14 @@ pub use room::{
     SESSION_ID_SIZE_BYTES_MAX, SUBSCRIPTIONS_MAX,
 };
 pub(crate) use room::{DELETED_SIZE_BYTES, RELEASED_SIZE_BYTES, released_at_once};
-pub use rules::{AddedRule, BusRuleView, NewRule, OTHER_RULES_MAX, SQL_RULES_MAX};
-pub(crate) use rules::{BusRule, RuleChunk, put_part, put_rules, restore_rules};
+pub use rules::{
+    AddedRule, BusRuleView, CompletedRules, KnownOfRules, NewRule, OTHER_RULES_MAX,
+    RULES_SIZE_BYTES_MAX, SQL_RULES_MAX,
+};
+pub(crate) use rules::{
+    BusRule, RuleChunk, put_part, put_rules, restore_rules, subscriptions_of_rules,
+    use_rule_numbers,
+};
 pub use totals::{
     TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX, TRANSACTION_SIZE_BYTES_MAX,
     TransactionTooLarge, TransactionTotals,

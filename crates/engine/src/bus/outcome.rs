@@ -525,6 +525,16 @@ pub enum BusRefusal {
         /// How many are allowed.
         limit: u64,
     },
+    /// All rules of a topic together are as large as they may be.
+    #[error(
+        "the rules of the topic '{queue}' would take more than {limit_bytes} bytes: remove some"
+    )]
+    RulesTooLarge {
+        /// The topic.
+        queue: Box<str>,
+        /// How many bytes they may take.
+        limit_bytes: u64,
+    },
     /// Too many rules of a topic have changed since the first of its messages that waits for copies.
     #[error(
         "the rules of the topic '{queue}' have changed too often while messages wait for copies: try again later"

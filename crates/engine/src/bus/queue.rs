@@ -5,7 +5,7 @@ use super::backlog::{Backlog, Kept};
 use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
 use super::role::Role;
-use super::rules::{DefaultRule, Topic};
+use super::rules::{DefaultRule, Topic, default_of_both};
 use crate::catalogue::{Catalogue, Deadline};
 use crate::effect::Effect;
 use crate::queues::Queue;
@@ -211,6 +211,12 @@ impl Queue for BusQueue {
 
     fn absorb(&mut self, other: &Self) {
         self.duplicates.absorb(&other.duplicates);
+        if let (Some(own), Some(theirs)) = (&mut self.topic, &other.topic) {
+            own.absorb(theirs);
+        }
+        if self.role == other.role {
+            self.rule = default_of_both(self.rule, other.rule);
+        }
     }
 
     fn join(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {

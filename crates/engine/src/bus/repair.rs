@@ -8,12 +8,16 @@ use super::backlog::{Backlog, Kept};
 use super::queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, sub_queue_names};
 use super::queues::Queues;
 use super::role::Role;
+use super::rules::default_of_both;
 use super::{BusFact, BusMessageState, Release};
 use crate::catalogue::Catalogue;
 use crate::effect::{BusSession, Lease};
 use crate::queues::{Profile, Queue};
 use crate::table::Live;
 use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
+
+/// How many rules of a topic a gap may have hidden.
+const RULES_SKIPPED: u64 = 1 << 20;
 
 /// How many sessions of a queue a gap may have hidden.
 const SESSIONS_SKIPPED: u32 = 1 << 20;
@@ -116,7 +120,13 @@ impl Queues {
             entity.used_at = own.used_at;
             entity.duplicates = own.duplicates;
             entity.topic = known.topic.as_ref().map(|topic| topic.again(length));
-            entity.rule = known.rule;
+            if let (Some(found), Some(own)) = (&mut entity.topic, &own.topic) {
+                found.absorb(own);
+            }
+            entity.rule = match own.role == known.role {
+                true => default_of_both(own.rule, known.rule),
+                false => known.rule,
+            };
             entity.backlog.set_next(own.backlog.next());
             let mut live = catalogue.live.apart();
             entity.backlog.absorb(&own.backlog, &mut live);
@@ -176,6 +186,9 @@ impl Queues {
         for (incarnation, entity) in self.iter_mut() {
             let live = &mut catalogue.live;
             entity.backlog.skip(numbers, generations, live);
+            if let Some(topic) = &mut entity.topic {
+                topic.skip_rule_numbers(RULES_SKIPPED);
+            }
             entity.settle(catalogue, incarnation);
         }
     }

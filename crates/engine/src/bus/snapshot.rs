@@ -9,7 +9,7 @@ use super::message::Message;
 use super::queue::BusQueue;
 use super::queues::Queues;
 use super::role::Role;
-use super::rules::{DefaultRule, RuleChunk, Topic, restore_rules};
+use super::rules::{DefaultRule, RULE_IDS_MAX, RuleChunk, Topic, restore_rules, rule_id};
 use super::session::{Session, SharedSessions};
 use crate::catalogue::Catalogue;
 use crate::queues::Queue;
@@ -139,22 +139,30 @@ impl Queues {
         let Some(queue) = self.get_mut(&incarnation) else {
             return Err(r.error("part of a bus queue that is not there"));
         };
-        if kind == kind::RULES {
-            let Some(topic) = &mut queue.topic else {
-                return Err(r.error("rules of an entity that is no topic"));
-            };
-            restore_rules(topic, r)?;
-        }
-        while !r.is_empty() {
-            match kind {
-                kind::SESSIONS => restore_session(queue, r, &mut catalogue.live)?,
-                kind::DUPLICATES => {
+        match kind {
+            kind::SESSIONS => {
+                while !r.is_empty() {
+                    restore_session(queue, r, &mut catalogue.live)?;
+                }
+            }
+            kind::DUPLICATES => {
+                while !r.is_empty() {
                     let hash = u128::from_be_bytes(r.array()?);
                     queue.duplicates.restore(hash, time(r)?);
                 }
-                kind::DEAD_LETTER_SOURCES => restore_dead_letter_source(queue, r)?,
-                _ => return Err(r.error("snapshot part kind that is not known")),
             }
+            kind::DEAD_LETTER_SOURCES => {
+                while !r.is_empty() {
+                    restore_dead_letter_source(queue, r)?;
+                }
+            }
+            kind::RULES => {
+                let Some(topic) = &mut queue.topic else {
+                    return Err(r.error("rules of an entity that is no topic"));
+                };
+                restore_rules(topic, r)?;
+            }
+            _ => return Err(r.error("snapshot part kind that is not known")),
         }
         queue.settle(catalogue, incarnation);
         Ok(true)
@@ -232,6 +240,9 @@ fn entity(
             let mut topic = with_settings(r, name, Role::Topic, length)?;
             topic.options = with_flags(topic.options, r)?;
             let next_rule = r.varint()?;
+            if next_rule == 0 || next_rule > RULE_IDS_MAX {
+                return Err(r.error("next number of a rule that is out of range"));
+            }
             if let Some(rules) = &mut topic.topic {
                 rules.set_next_rule(next_rule);
             }
@@ -250,7 +261,7 @@ fn entity(
             let of = incarnation(r)?;
             subscription.role = Role::Subscription { of };
             subscription.rule = optional(r, |r| {
-                let (id, since) = (r.varint()?, sequence_number(r)?);
+                let (id, since) = (rule_id(r)?, sequence_number(r)?);
                 Ok(DefaultRule { id, since })
             })?;
             subscription

@@ -319,6 +319,8 @@ fn bus_golden() -> Vec<(Fact, String)> {
             "58 01e90703 09 ac02 02 01 c801 02 07 0161 03010000 08 0162 03010000",
         ),
         (rules(&[7], Vec::new()), "58 01e90703 09 ac02 01 07 00"),
+        // The rule `$Default` of a creation.
+        (rules(&[0], Vec::new()), "58 01e90703 09 ac02 01 00 00"),
         (BusFact::QueueDeleted { queue }, "42 01e90703"),
         (
             BusFact::SessionLocked {

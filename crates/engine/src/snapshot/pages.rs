@@ -25,6 +25,46 @@ pub(super) mod kind {
     pub(in crate::snapshot) const DIRECTORY: u8 = 4;
     pub(in crate::snapshot) const RUN: u8 = 5;
     pub(in crate::snapshot) const RULES: u8 = 6;
+
+    /// All kinds, with those of pages of messages.
+    #[cfg(test)]
+    pub(in crate::snapshot) const ALL: [u8; 2 + super::PartKind::ALL.len()] =
+        [DIRECTORY, RUN, HEADS, SESSIONS, IDS, RULES];
+}
+
+/// What a page is of that has no messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PartKind {
+    Heads,
+    Sessions,
+    Ids,
+    Rules,
+}
+
+impl PartKind {
+    pub(super) const ALL: [Self; 4] = [Self::Heads, Self::Sessions, Self::Ids, Self::Rules];
+
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Heads => kind::HEADS,
+            Self::Sessions => kind::SESSIONS,
+            Self::Ids => kind::IDS,
+            Self::Rules => kind::RULES,
+        }
+    }
+
+    /// The kind with that code, if it has no messages.
+    pub(super) fn of(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// Whether a page begins with the one entity that it is of, which is a bus queue.
+    pub(super) fn is_of_bus_queue(self) -> bool {
+        match self {
+            Self::Heads => false,
+            Self::Sessions | Self::Ids | Self::Rules => true,
+        }
+    }
 }
 
 /// What the first group of a page begins with.

@@ -4,11 +4,12 @@
 //! directory, and the numbers of the others are known. A page without its directory has messages that may be gone: they are
 //! kept. What is restored is written as a whole next, so pages are not noted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::pages::{kind, service};
+use super::pages::{PartKind, service};
 use super::restore_pages::{Decoded, DecodedPage, RestoringPages, error};
 use crate::bus::pages::use_session_numbers;
+use crate::bus::{subscriptions_of_rules, use_rule_numbers};
 use crate::shared::HEADS_BITS;
 use crate::state::State;
 use crate::table::{
@@ -42,15 +43,25 @@ impl Directory {
 }
 
 impl DecodedPage {
-    /// The entity that it has messages, sessions or ids of. `None` for a page of entities themselves.
+    /// The entity that it has messages, sessions, ids or rules of. `None` for a page of entities themselves.
     pub fn entity(&self) -> Option<Incarnation> {
         match &self.0 {
             Decoded::Directory(head, _) | Decoded::Run(head, ..) => Some(head.entity),
-            Decoded::Bytes(kind::SESSIONS | kind::IDS, bytes) => {
+            Decoded::Bytes(kind, bytes) if kind.is_of_bus_queue() => {
                 incarnation(&mut Reader::new(bytes)).ok()
             }
             Decoded::Bytes(..) => None,
         }
+    }
+
+    /// The topic whose rules it has, with their subscriptions.
+    pub fn topic(&self) -> Option<(Incarnation, BTreeSet<Incarnation>)> {
+        let Decoded::Bytes(PartKind::Rules, bytes) = &self.0 else {
+            return None;
+        };
+        let mut r = Reader::new(bytes);
+        let topic = incarnation(&mut r).ok()?;
+        Some((topic, subscriptions_of_rules(&mut r)))
     }
 
     fn messages(&self) -> impl Iterator<Item = &PagedMessage> {
@@ -73,13 +84,14 @@ impl DecodedPage {
             let is_moved = record.cause.is_some() || side.is_some();
             is_state || is_moved || record.session != 0
         };
-        let is_bytes = matches!(self.0, Decoded::Bytes(kind::SESSIONS | kind::IDS, _));
+        let is_bytes = matches!(self.0, Decoded::Bytes(kind, _) if kind.is_of_bus_queue());
         is_bytes || self.messages().any(is_of_bus)
     }
 
-    /// Whether it has messages that no sub-queue has: sub-queues hold dead letters alone.
+    /// Whether it has what no sub-queue has: rules, or messages that are no dead letters.
     pub fn is_of_no_sub_queue(&self) -> bool {
-        self.messages().any(|(_, record, _)| record.cause.is_none())
+        let has_rules = matches!(self.0, Decoded::Bytes(PartKind::Rules, _));
+        has_rules || self.messages().any(|(_, record, _)| record.cause.is_none())
     }
 }
 
@@ -147,8 +159,10 @@ impl State {
             }
             Decoded::Bytes(kind, bytes) => {
                 let completed = self.complete_pages(restoring);
-                if kind == kind::SESSIONS {
-                    self.use_session_numbers(&bytes)?;
+                match kind {
+                    PartKind::Sessions => self.use_session_numbers(&bytes)?,
+                    PartKind::Rules => self.use_rule_numbers(&bytes)?,
+                    PartKind::Heads | PartKind::Ids => {}
                 }
                 let restored = self.restore_bytes(restoring, page, kind, &bytes);
                 return completed.and(restored);
@@ -171,6 +185,15 @@ impl State {
             Some(queue) => use_session_numbers(queue, &mut r),
             None => Ok(()),
         }
+    }
+
+    fn use_rule_numbers(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+        let mut r = Reader::new(bytes);
+        let queue = self.bus.get_mut(&incarnation(&mut r)?);
+        if let Some(topic) = queue.and_then(|queue| queue.topic.as_mut()) {
+            use_rule_numbers(topic, &mut r);
+        }
+        Ok(())
     }
 
     /// Adds what has come of the last directory. No more pages of its runs come.

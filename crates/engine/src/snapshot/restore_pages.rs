@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::pages::{PAGE_VERSION, kind, service};
+use super::pages::{PAGE_VERSION, PartKind, kind, service};
 use super::restore_left::Partial;
 use crate::bus::pages as bus;
 use crate::bus::restore_rules;
@@ -44,7 +44,7 @@ pub(super) enum Decoded {
     Directory(PageHead, Vec<PagedRun>),
     Run(PageHead, u64, Vec<PagedMessage>),
     /// Small ones of another kind.
-    Bytes(u8, Vec<u8>),
+    Bytes(PartKind, Vec<u8>),
 }
 
 impl DecodedPage {
@@ -63,6 +63,8 @@ impl DecodedPage {
         }
         let bytes = first;
         if kind != kind::DIRECTORY {
+            let kind = PartKind::of(kind);
+            let kind = kind.ok_or_else(|| error("kind of a page that is not known"))?;
             return Ok(Self(Decoded::Bytes(kind, bytes.to_vec())));
         }
         let mut r = Reader::new(bytes);
@@ -121,16 +123,15 @@ impl State {
         &mut self,
         restoring: &mut RestoringPages,
         page: PageNumber,
-        kind: u8,
+        kind: PartKind,
         bytes: &[u8],
     ) -> Result<(), DecodeError> {
         let mut r = Reader::new(bytes);
         match kind {
-            kind::HEADS => restoring.heads.push(self.restore_heads(page, &mut r)?),
-            kind::SESSIONS => self.restore_sessions(page, &mut r)?,
-            kind::IDS => self.restore_ids(&mut r)?,
-            kind::RULES => self.restore_rules(page, &mut r)?,
-            _ => return Err(r.error("kind of a page that is not known")),
+            PartKind::Heads => restoring.heads.push(self.restore_heads(page, &mut r)?),
+            PartKind::Sessions => self.restore_sessions(page, &mut r)?,
+            PartKind::Ids => self.restore_ids(&mut r)?,
+            PartKind::Rules => self.restore_rules(page, &mut r)?,
         }
         r.finish()
     }
@@ -226,6 +227,7 @@ impl State {
         if restoring.directory.is_some() {
             return Err(error("directory without the pages of its runs"));
         }
+        self.bus.check_rules(&self.catalogue).map_err(error)?;
         for (service, group, page) in restoring.heads {
             match service {
                 service::STORAGE => self.storage.mark_heads(group, page),
@@ -280,9 +282,7 @@ impl State {
         queue.settle(&mut self.catalogue, incarnation);
         Ok(())
     }
-}
 
-impl State {
     fn restore_rules(&mut self, page: PageNumber, r: &mut Reader<'_>) -> Result<(), DecodeError> {
         let incarnation = incarnation(r)?;
         let found = self.bus.get_mut(&incarnation);

@@ -113,6 +113,10 @@ pub(super) fn put_bus_refusal(out: &mut Vec<u8>, refusal: &BusRefusal) {
             put_varint(out, *limit);
         }
         BusRefusal::RulesBusy { queue } => with_queue(out, 35, queue),
+        BusRefusal::RulesTooLarge { queue, limit_bytes } => {
+            with_queue(out, 36, queue);
+            put_varint(out, *limit_bytes);
+        }
     }
 }
 
@@ -218,6 +222,10 @@ fn of_one_command(r: &mut Received<'_>, tag: u8) -> Result<BusRefusal, DecodeErr
             limit: r.varint()?,
         },
         35 => BusRefusal::RulesBusy { queue: r.text()? },
+        36 => BusRefusal::RulesTooLarge {
+            queue: r.text()?,
+            limit_bytes: r.varint()?,
+        },
         _ => return Err(r.error("refusal about bus queues that is not known")),
     })
 }

@@ -285,6 +285,7 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         BusRefusal::QuotaExceeded { .. }
         | BusRefusal::TooManySubscriptions { .. }
         | BusRefusal::TooManyRules { .. }
+        | BusRefusal::RulesTooLarge { .. }
         | BusRefusal::MessageTooLarge { .. }
         | BusRefusal::SessionStateTooLarge { .. } => (StatusCode::FORBIDDEN, 40_300),
         BusRefusal::Disabled { .. } => (StatusCode::FORBIDDEN, 40_301),

@@ -13,7 +13,7 @@ impl Turn<'_> {
     /// message itself.
     pub(super) fn copies_of_each(&self, entity: Incarnation) -> Option<u64> {
         match self.kind_of(entity) {
-            EntityKind::Topic => Some(self.catalogue().subscriptions_of(entity).count() as u64),
+            EntityKind::Topic => Some(self.receivers_of(entity).count() as u64),
             EntityKind::Queue | EntityKind::Subscription => None,
         }
     }
@@ -24,10 +24,7 @@ impl Turn<'_> {
         topic: Incarnation,
         messages: &[BusMessage],
     ) -> Vec<Option<SequenceNumber>> {
-        let subscriptions = self.catalogue().subscriptions_of(topic);
-        // One whose rule was removed gets nothing.
-        let has_rule = |it: &Incarnation| self.bus(*it).rule.is_some();
-        let subscriptions: Vec<_> = subscriptions.filter(has_rule).collect();
+        let subscriptions: Vec<_> = self.receivers_of(topic).collect();
         if !subscriptions.is_empty() {
             for message in messages {
                 let body = self.store_body(&message.body);

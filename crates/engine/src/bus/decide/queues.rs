@@ -112,12 +112,13 @@ impl Turn<'_> {
     /// Source: Service Bus, *Delete Queue*.
     pub(super) fn delete_bus_queue(&mut self, queue: Incarnation) -> Answer {
         self.check_is_first(queue)?;
-        // Each subscription's receivers learn of its end from an event of its own.
         let subscriptions: Vec<_> = self.catalogue().subscriptions_of(queue).collect();
+        // The topic ends first, with all its rules: without it, no subscription takes its own out of them.
+        self.emit_bus(BusFact::QueueDeleted { queue });
+        // Each subscription's receivers learn of its end from an event of its own.
         for queue in subscriptions {
             self.emit_bus(BusFact::QueueDeleted { queue });
         }
-        self.emit_bus(BusFact::QueueDeleted { queue });
         Ok(BusOutcome::QueueDeleted)
     }
 

@@ -1,13 +1,14 @@
 //! Rules of subscriptions: add, replace, remove, read, list.
 
+use kew_filter::RuleId;
+
 use super::super::rules::{
-    AddedRule, BusRuleView, NewRule, RETIRED_RULES_MAX, RuleKind, Topic, is_default,
+    AddedRule, BusRuleView, DEFAULT_OF_CREATION, Listed, NewRule, RETIRED_RULES_MAX,
+    RULES_SIZE_BYTES_MAX, RuleKind, Topic, is_default,
 };
 use super::super::{BusFact, BusOutcome, BusRefusal, NotSupported};
 use super::{Answer, Decision, Turn};
 use crate::vocabulary::{EntityName, Incarnation};
-
-use kew_filter::RuleId;
 
 /// The most bytes of rules in one answer, unless the first one alone has more.
 const LISTED_SIZE_BYTES_MAX: u64 = 1024 * 1024;
@@ -27,7 +28,7 @@ impl Turn<'_> {
                 return Err(BusRefusal::RuleAlreadyExists { rule: rule.name });
             }
             turn.check_rule(of, &rule, None)?;
-            let rule = turn.numbered(of, rule);
+            let rule = turn.numbered(of, rule)?;
             let view = turn.view_of_new(&rule);
             turn.change_rules(of, None, Some(rule));
             Ok(BusOutcome::RuleAdded(view))
@@ -42,7 +43,7 @@ impl Turn<'_> {
             };
             turn.check_can_retire(of)?;
             turn.check_rule(of, &rule, Some(old))?;
-            let rule = turn.numbered(of, rule);
+            let rule = turn.numbered(of, rule)?;
             let view = turn.view_of_new(&rule);
             turn.change_rules(of, Some(old), Some(rule));
             Ok(BusOutcome::RuleReplaced(view))
@@ -65,7 +66,7 @@ impl Turn<'_> {
     pub(super) fn read_rule(&self, subscription: Incarnation, name: &str) -> Answer {
         let of = self.rules_at(subscription)?;
         let found = match self.default_rule(of).filter(|_| is_default(name)) {
-            Some((_, view)) => Some(view),
+            Some(view) => Some(view),
             None => {
                 let rule = self.rules(of).and_then(|it| it.find(subscription, name));
                 rule.map(|rule| rule.view())
@@ -78,20 +79,22 @@ impl Turn<'_> {
     /// Source: Service Bus, *List Rules*.
     pub(super) fn list_rules(&self, subscription: Incarnation, skip: u32, limit: u32) -> Answer {
         let of = self.rules_at(subscription)?;
-        let rules = || {
-            let rules = self.rules(of).into_iter();
-            rules.flat_map(|it| it.rules_of(subscription))
+        let default = self.default_rule(of);
+        let Some(rules) = self.rules(of) else {
+            let all = default.into_iter();
+            let page = all.skip(skip as usize).take(limit as usize);
+            return Ok(BusOutcome::Rules(page.collect()));
         };
-        let before = rules().take_while(|(is_before, _)| *is_before);
-        let behind = rules().skip_while(|(is_before, _)| *is_before);
-        let default = self.default_rule(of).map(|(_, view)| view);
-        let all = before
-            .map(|(_, rule)| rule.view())
-            .chain(default)
-            .chain(behind.map(|(_, rule)| rule.view()));
+        // What is passed over is not looked up.
+        let all = rules.rules_of(subscription, default.is_some());
+        let page = all.skip(skip as usize).take(limit as usize);
+        let views = page.filter_map(|listed| match listed {
+            Listed::Default => default.clone(),
+            Listed::Rule(id) => rules.rule(id).map(|rule| rule.view()),
+        });
         let mut size_bytes = 0;
         let mut page = Vec::new();
-        for view in all.skip(skip as usize).take(limit as usize) {
+        for view in views {
             size_bytes += view.size_bytes();
             if !page.is_empty() && size_bytes > LISTED_SIZE_BYTES_MAX {
                 break;
@@ -130,7 +133,7 @@ impl Turn<'_> {
         let named = self.catalogue().find(topic);
         self.with_found(subscription, |turn, found| {
             let of = turn.rules_at(found)?;
-            if named != Some(of.topic) {
+            if named != Some(of.topic) || turn.rules(of).is_none() {
                 return Err(turn.no_subscription(found));
             }
             turn.check_rules_can_change(of)?;
@@ -161,16 +164,16 @@ impl Turn<'_> {
     }
 
     /// The rule `$Default` that the subscription was created with, if it still has it.
-    fn default_rule(&self, of: Of) -> Option<(RuleId, BusRuleView)> {
+    fn default_rule(&self, of: Of) -> Option<BusRuleView> {
         let entity = self.bus(of.subscription);
-        let view = BusRuleView::default_of(entity.created_at);
-        entity.rule.map(|rule| (rule.id, view))
+        entity.rule?;
+        Some(BusRuleView::default_of(entity.created_at))
     }
 
-    /// The rule in force of that name, in any case.
+    /// The rule in force of that name, in any case, as a change names it.
     fn rule_id(&self, of: Of, name: &str) -> Option<RuleId> {
-        let default = self.default_rule(of).filter(|_| is_default(name));
-        let default = default.map(|(id, _)| id);
+        let default = self.bus(of.subscription).rule.filter(|_| is_default(name));
+        let default = default.map(|_| DEFAULT_OF_CREATION);
         default.or_else(|| Some(self.rules(of)?.find(of.subscription, name)?.id))
     }
 
@@ -195,9 +198,10 @@ impl Turn<'_> {
             let why = why.to_string().into();
             BusRefusal::InvalidRule { why }
         })?;
-        let Some(rules) = self.rules(of) else {
-            return Ok(());
-        };
+        let rules = self
+            .rules(of)
+            .ok_or_else(|| self.no_subscription(of.subscription))?;
+        self.check_rules_size(of, rules, rule, old)?;
         let kind = RuleKind::of_filter(rule.definition.filter());
         let old = old.and_then(|old| rules.kind_of(old));
         let others = rules.count_of(kind) - usize::from(old == Some(kind));
@@ -205,6 +209,29 @@ impl Turn<'_> {
             return Err(BusRefusal::TooManyRules {
                 queue: self.bus(of.topic).name.name.clone(),
                 limit: kind.max() as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses a rule if all rules would be too large. One that a message waits for stays, and counts.
+    fn check_rules_size(
+        &self,
+        of: Of,
+        rules: &Topic,
+        rule: &NewRule,
+        old: Option<RuleId>,
+    ) -> Result<(), BusRefusal> {
+        let backlog = self.bus_backlog(of.topic);
+        let waits = backlog.table().first_ready().is_some();
+        let old = old.and_then(|old| rules.rule(old));
+        let old = old.filter(|old| !waits || old.since >= backlog.next());
+        let freed_bytes = old.map_or(0, |old| old.snapshot_size_bytes_max());
+        let others_bytes = rules.snapshot_size_bytes_max() - freed_bytes;
+        if others_bytes + rule.size_bytes() > RULES_SIZE_BYTES_MAX {
+            return Err(BusRefusal::RulesTooLarge {
+                queue: self.bus(of.topic).name.name.clone(),
+                limit_bytes: RULES_SIZE_BYTES_MAX,
             });
         }
         Ok(())
@@ -222,12 +249,14 @@ impl Turn<'_> {
     }
 
     /// A new rule with its number.
-    fn numbered(&self, of: Of, rule: NewRule) -> AddedRule {
-        AddedRule {
-            id: self.rules(of).map_or(0, Topic::next_rule),
+    fn numbered(&self, of: Of, rule: NewRule) -> Result<AddedRule, BusRefusal> {
+        let rules = self.rules(of);
+        let rules = rules.ok_or_else(|| self.no_subscription(of.subscription))?;
+        Ok(AddedRule {
+            id: rules.next_rule(),
             name: rule.name,
             definition: rule.definition.bytes().into(),
-        }
+        })
     }
 
     fn view_of_new(&self, rule: &AddedRule) -> BusRuleView {

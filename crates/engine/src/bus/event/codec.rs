@@ -3,7 +3,7 @@
 use super::BusFact;
 use super::effects::{effects, put_effects, put_session, session};
 use super::moves::{moves, put_moves};
-use crate::bus::rules::{added, put_added};
+use crate::bus::rules::{added, put_added, retired};
 use crate::bus::{BusQueueOptions, DeadLetterCause, EntityStatus};
 use crate::vocabulary::codec::{
     DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint,
@@ -159,7 +159,7 @@ impl BusFact {
                 topic: incarnation(r)?,
                 subscription: incarnation(r)?,
                 from: sequence_number(r)?,
-                retired: list(r, Reader::varint)?,
+                retired: list(r, retired)?,
                 added: list(r, added)?,
             },
             kind::QUEUE_UPDATED => Self::QueueUpdated {

@@ -1,8 +1,11 @@
 //! Rules as bytes: a part of a snapshot, and a page.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{AddedRule, BusRule, Topic};
+use kew_filter::{Definition, RuleId};
+
+use super::{AddedRule, BusRule, RULE_ID_BITS, Topic};
 use crate::bus::snapshot::kind;
 use crate::queues::snapshot::put_head;
 use crate::shared::Mark;
@@ -21,10 +24,33 @@ pub(in crate::bus) fn put_added(out: &mut Vec<u8>, rule: &AddedRule) {
 
 pub(in crate::bus) fn added(r: &mut Reader<'_>) -> Result<AddedRule, DecodeError> {
     Ok(AddedRule {
-        id: r.varint()?,
+        id: rule_id(r)?,
         name: r.str()?.into(),
-        definition: r.bytes()?.into(),
+        definition: definition(r)?,
     })
+}
+
+/// The number of a rule that a change retires: 0 is the rule `$Default` of the subscription's creation.
+pub(in crate::bus) fn retired(r: &mut Reader<'_>) -> Result<RuleId, DecodeError> {
+    r.varint_bits(RULE_ID_BITS)
+}
+
+/// The number of a rule.
+pub(in crate::bus) fn rule_id(r: &mut Reader<'_>) -> Result<RuleId, DecodeError> {
+    match r.varint_bits(RULE_ID_BITS)? {
+        0 => Err(r.error("rule number 0")),
+        id => Ok(id),
+    }
+}
+
+/// The bytes of a definition. A version or a code of it that is not known is refused like every other one in a log: who
+/// ignored such a rule would drop messages. What this version knows and does not allow any more is read.
+fn definition(r: &mut Reader<'_>) -> Result<Box<[u8]>, DecodeError> {
+    let bytes = r.bytes()?;
+    match Definition::decode(bytes) {
+        Ok(_) | Err(kew_filter::DecodeError::Refused(_)) => Ok(bytes.into()),
+        Err(_) => Err(r.error("definition of a rule that is not known")),
+    }
 }
 
 /// Puts the part of a snapshot with these rules.
@@ -74,12 +100,25 @@ pub(crate) fn restore_rules<'a>(
     Ok(mark.filter(|_| is_whole))
 }
 
+/// The subscriptions of rules in a page, behind their topic. If it is damaged, of those that can be read.
+pub(crate) fn subscriptions_of_rules(r: &mut Reader<'_>) -> BTreeSet<Incarnation> {
+    let rules = std::iter::from_fn(|| rule(r).ok());
+    rules.map(|rule| rule.subscription).collect()
+}
+
+/// Makes the numbers of the rules of a page ones that were given out: a topic that is lost has lost its next number.
+pub(crate) fn use_rule_numbers(topic: &mut Topic, r: &mut Reader<'_>) {
+    let rules = std::iter::from_fn(|| rule(r).ok());
+    let last = rules.map(|rule| rule.id).max();
+    topic.set_next_rule(last.unwrap_or_default().saturating_add(1));
+}
+
 fn rule(r: &mut Reader<'_>) -> Result<BusRule, DecodeError> {
     Ok(BusRule {
-        id: r.varint()?,
+        id: rule_id(r)?,
         subscription: incarnation(r)?,
         name: r.str()?.into(),
-        definition: r.bytes()?.into(),
+        definition: definition(r)?,
         created_at: time(r)?,
         since: sequence_number(r)?,
         until: optional(r, sequence_number)?,

@@ -228,7 +228,7 @@ fn all_of_a_topic_is_deleted_with_an_event_for_each_subscription() {
     let from = p.log.events.len();
     assert_eq!(p.delete(topic()), Ok(BusOutcome::QueueDeleted));
     let deleted = |queue| Fact::Bus(BusFact::QueueDeleted { queue });
-    assert_eq!(p.facts_from(from), [deleted(b), deleted(topic_one)]);
+    assert_eq!(p.facts_from(from), [deleted(topic_one), deleted(b)]);
     assert_eq!(p.state.bus.len(), 0);
     assert_eq!(p.state.catalogue.names.len(), 0);
     assert_eq!(p.state.live_bytes(), 0);

@@ -1009,6 +1009,10 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
         },
         BusRefusal::InvalidRule { .. } => BusRefusal::TooManyRules { queue, limit: 2000 },
         BusRefusal::TooManyRules { .. } => BusRefusal::RulesBusy { queue },
-        BusRefusal::RulesBusy { .. } => return None,
+        BusRefusal::RulesBusy { .. } => BusRefusal::RulesTooLarge {
+            queue,
+            limit_bytes: 4096,
+        },
+        BusRefusal::RulesTooLarge { .. } => return None,
     })
 }

@@ -2,7 +2,10 @@
 
 use super::ids::remember;
 use super::{ENTITY, Queue, kind};
+use crate::bus::{AddedRule, BusFact, BusQueueOptions};
+use crate::event::Fact;
 use crate::snapshot::{DecodedPage, PageBytes};
+use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Service};
 
 /// A queue with a run that has a page and changes, one with a run that has none, sessions, and ids.
 fn pages() -> Vec<PageBytes> {
@@ -38,10 +41,50 @@ fn pages_have_these_bytes() {
     assert_eq!(found, PAGES);
 }
 
+/// The pages of a topic with a rule. The tests of rules have their bytes.
+fn pages_of_rules() -> Vec<PageBytes> {
+    let mut queue = Queue::new();
+    let name = |name: &str| EntityName {
+        service: Service::ServiceBus,
+        account: "ns".into(),
+        name: name.into(),
+    };
+    let (topic, subscription) = (Incarnation::new(1), Incarnation::new(4));
+    queue.apply(Fact::Bus(BusFact::TopicCreated {
+        topic,
+        name: name("t"),
+        options: BusQueueOptions::default(),
+    }));
+    queue.apply(Fact::Bus(BusFact::SubscriptionCreated {
+        subscription,
+        name: name("t/subscriptions/a"),
+        options: BusQueueOptions::default(),
+        of: topic,
+    }));
+    queue.apply(Fact::Bus(BusFact::RulesChanged {
+        topic,
+        subscription,
+        from: SequenceNumber::FIRST,
+        retired: Vec::new(),
+        added: vec![AddedRule {
+            id: 2,
+            name: "red".into(),
+            definition: [1, 0, 0].into(),
+        }],
+    }));
+    let planned = queue.state.share().plan_pages();
+    let pages = (0..planned.page_count()).map(|index| planned.encode(index).unwrap());
+    pages.collect()
+}
+
 #[test]
 fn a_page_of_another_version_is_refused() {
-    let pages = pages();
-    assert!((kind::HEADS..=kind::RUN).all(|kind| pages.iter().any(|it| it.kind == kind)));
+    let pages = [pages(), pages_of_rules()].concat();
+    assert!(
+        kind::ALL
+            .iter()
+            .all(|kind| pages.iter().any(|it| it.kind == *kind))
+    );
     for page in pages {
         let decoded = |first: &[u8]| {
             let rest = page.groups[1..].iter().map(Vec::as_slice);

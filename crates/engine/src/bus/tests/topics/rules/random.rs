@@ -20,6 +20,7 @@ enum Step {
     Remove(usize, usize),
     Arrive,
     Finish,
+    Restart,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -33,6 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (of(), named()).prop_map(|(of, name)| Step::Remove(of, name)),
         2 => Just(Step::Arrive),
         2 => Just(Step::Finish),
+        1 => Just(Step::Restart),
     ]
 }
 
@@ -121,6 +123,11 @@ impl Model {
                     p.finish(place);
                 }
             }
+            Step::Restart => {
+                let restored = p.restored();
+                assert_eq!(restored, p.state);
+                p.state = restored;
+            }
         }
     }
 
@@ -168,6 +175,9 @@ proptest! {
         p.cold = None;
         let (mut model, mut snapshots) = (Model::default(), UnderWay::default());
         for (step, meanwhile) in steps {
+            if matches!(step, Step::Restart) {
+                std::mem::take(&mut snapshots).finish(&mut p.state);
+            }
             model.step(&mut p, &step);
             snapshots.pass(&mut p.state, meanwhile);
             model.check(&mut p);
