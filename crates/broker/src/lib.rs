@@ -45,7 +45,7 @@ pub use partition::{
 };
 // The losses of a repair have times.
 pub use kew_engine::Timestamp;
-pub use repair::{Losses, LostMessage, LostSessionState, Repair, RepairError};
+pub use repair::{Losses, LostMessage, LostRules, LostSessionState, Repair, RepairError};
 pub use restore::{Restore, RestoreError};
 pub use rotation::{Cost, Rotation, Share, Source, Target, Waiting};
 pub use watch::{Wake, Watch};

@@ -7,6 +7,7 @@
 
 mod bus;
 mod reading;
+mod rules;
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,8 @@ pub struct Losses {
     pub more_messages: BTreeMap<EntityName, u64>,
     /// Lost states of Service Bus sessions. The sessions have no state now.
     pub session_states: Vec<LostSessionState>,
+    /// Topics whose subscriptions have lost rules, or may have.
+    pub rules: Vec<LostRules>,
     /// Queues whose names are lost. They are kept, with their messages, under these names.
     pub renamed: Vec<EntityName>,
     /// Queues that are dropped with their messages, because a newer queue has their name.
@@ -72,6 +75,19 @@ pub struct LostSessionState {
     pub session: Box<str>,
     /// The damage.
     pub why: String,
+}
+
+/// What is lost of the rules of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostRules {
+    /// The topic.
+    pub topic: EntityName,
+    /// Changes of its rules may be lost: rules that were added may be missing, and rules that were removed may be back.
+    pub may_be_old: bool,
+    /// How many rules are dropped because their subscriptions are lost.
+    pub dropped: u64,
+    /// Subscriptions whose rules are lost, or not all of them known. They get every message of the topic now.
+    pub opened: Vec<EntityName>,
 }
 
 /// A damaged partition, read as far as possible.

@@ -30,12 +30,7 @@ impl Reading {
                 topic,
                 subscription,
                 ..
-            } => {
-                for entity in [*topic, *subscription] {
-                    self.first_of_queue.insert(entity);
-                    self.stand_in(Service::ServiceBus, entity, at);
-                }
-            }
+            } => self.stand_in_rules(*topic, *subscription, at),
             // These facts are about no sub-queue.
             BusFact::QueueUpdated { queue, .. }
             | BusFact::EntityUpdated { entity: queue, .. }
@@ -148,7 +143,7 @@ impl Reading {
                 open.remove(&entity);
                 self.stand_ins.remove(&entity);
             }
-            let name = self.free_name_but_own(first);
+            let name = self.name_of_whole(first);
             self.state.make_bus_queue(first, name.clone(), first, at);
             self.stand_ins.insert(first, name);
         }
@@ -192,10 +187,22 @@ impl Reading {
         renamed
     }
 
-    /// The name of a queue that stands in, or a free one.
-    fn free_name_but_own(&self, queue: Incarnation) -> EntityName {
+    /// The name of a queue that stands in, or a free one. That of a subscription has the name of its topic before it.
+    fn name_of_whole(&self, queue: Incarnation) -> EntityName {
         let own = self.state.queue_name(queue).cloned();
-        own.unwrap_or_else(|| self.free_name(Service::ServiceBus, queue))
+        let own = own.unwrap_or_else(|| self.free_name(Service::ServiceBus, queue));
+        let topic = self.state.topic_of(queue);
+        let Some(topic) = topic.and_then(|topic| self.state.queue_name(topic)) else {
+            return own;
+        };
+        let name = EntityName {
+            name: format!("{}/subscriptions/{}", topic.name, own.name).into(),
+            ..topic.clone()
+        };
+        match self.state.has_entity(&name) {
+            true => own,
+            false => name,
+        }
     }
 
     /// The queue that a stand-in is or belongs to: the first of three candidates that nothing else

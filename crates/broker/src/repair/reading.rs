@@ -11,6 +11,7 @@ use kew_engine::{
 };
 use kew_log::{BoxError, Gap, LogPosition, PageContent, PageNumber, Replay, Rescue};
 
+use super::rules::ReadRules;
 use super::{Losses, LostMessage};
 use crate::partition::{decode, to_engine};
 
@@ -38,7 +39,7 @@ pub(super) struct Reading {
     /// When the last event before the last gap happened.
     gap_from: Timestamp,
     /// The next sequence number of each queue at the last gap.
-    next_at_gap: BTreeMap<Incarnation, SequenceNumber>,
+    pub(super) next_at_gap: BTreeMap<Incarnation, SequenceNumber>,
     /// Queues whose next number was not read: those below the next arrival may have been gone for long.
     without_next: BTreeSet<Incarnation>,
     /// Queues whose creation was not read, by the names they were given.
@@ -51,6 +52,8 @@ pub(super) struct Reading {
     pub(super) holes: BTreeMap<(Incarnation, SequenceNumber), Hole>,
     /// How many more are missing at most, by queue.
     pub(super) more_holes: BTreeMap<Incarnation, u64>,
+    /// What was read of the rules of subscriptions.
+    pub(super) rules: ReadRules,
 }
 
 impl Reading {
@@ -69,12 +72,14 @@ impl Reading {
             first_of_queue: BTreeSet::new(),
             holes: BTreeMap::new(),
             more_holes: BTreeMap::new(),
+            rules: ReadRules::default(),
         }
     }
 
     /// Adds what another reading has found.
     pub(super) fn absorb(&mut self, mut other: Self) -> Vec<EntityName> {
         self.agree_on_services(&mut other);
+        self.agree_on_rules(&mut other);
         let unknown: Vec<_> = self.stand_ins.keys().copied().collect();
         for queue in unknown {
             if let Some(name) = other.state.queue_name(queue)
@@ -138,6 +143,7 @@ impl Reading {
     pub(super) fn list(&mut self, losses: &mut Losses) {
         self.decide_on_services();
         losses.dropped.extend(self.complete_bus_queues());
+        losses.rules = self.complete_rules(!losses.gaps.is_empty());
         let holes = mem::take(&mut self.holes);
         for ((queue, sequence_number), hole) in holes {
             let Some(name) = self.state.queue_name(queue) else {
@@ -365,6 +371,11 @@ impl Reading {
         if page.is_of_no_sub_queue() && self.stand_ins.contains_key(&queue) {
             self.first_of_queue.insert(queue);
         }
+        if let Some((topic, subscriptions)) = page.topic() {
+            for subscription in subscriptions {
+                self.stand_in_rules(topic, subscription, at);
+            }
+        }
     }
 
     /// Notes the messages of which a damaged snapshot has nothing but the number.
@@ -499,6 +510,7 @@ impl Replay for Reading {
         let event = self.state.read_event(event)?;
         self.prepare(&event);
         self.note_deleted(&event.fact);
+        self.rules.note(&event.fact);
         self.state.apply_fitting(event);
         drop(self.state.take_waste());
         Ok(())
@@ -507,6 +519,7 @@ impl Replay for Reading {
 
 impl Rescue for Reading {
     fn gap(&mut self, gap: &Gap) {
+        self.rules.pass_gap();
         self.gap = Some(match gap.span {
             Some(_) => format!(
                 "it was sent where {} cannot be read from byte {} on: {}",

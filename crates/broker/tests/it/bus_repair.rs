@@ -1,6 +1,8 @@
 //! Damaged partitions with bus queues: messages listed as lost are lost, and everything else is
 //! unchanged.
 
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;

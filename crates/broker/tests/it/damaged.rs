@@ -150,6 +150,7 @@ pub(crate) const SESSIONS: u8 = 2;
 pub(crate) const IDS: u8 = 3;
 pub(crate) const DIRECTORY: u8 = 4;
 pub(crate) const RUN: u8 = 5;
+pub(crate) const RULES: u8 = 6;
 
 /// Damages both copies of all pages of a kind that snapshots name. Returns how many there are.
 pub(crate) fn lose_pages(disk: &FaultyStorage, kind: u8) -> usize {

@@ -1,7 +1,7 @@
 //! `kew log repair`: lists what a damaged log has lost, and writes a new log with the rest.
 
 use anyhow::{Context, Result, bail};
-use kew_broker::{Losses, LostMessage, PartitionOptions, Repair};
+use kew_broker::{Losses, LostMessage, LostRules, PartitionOptions, Repair};
 use kew_engine::Service;
 use kew_log::{DataDir, Gap, Rebuilt};
 use kew_queue_api::Accounts;
@@ -88,6 +88,7 @@ fn print_listing(repair: &Repair<'_>) {
             lost.session, lost.queue, lost.why
         ));
     }
+    losses.rules.iter().for_each(print_lost_rules);
     print_consequences(losses);
     let (queues, messages) = repair.kept();
     print_line(&format!(
@@ -118,6 +119,26 @@ fn print_lost(message: &LostMessage) {
         inserted(message),
         message.why
     ));
+}
+
+fn print_lost_rules(lost: &LostRules) {
+    let topic = &lost.topic;
+    if lost.dropped > 0 {
+        print_line(&format!(
+            "lost: {} rules of the topic {topic}, because their subscriptions are lost",
+            lost.dropped
+        ));
+    }
+    for subscription in &lost.opened {
+        print_line(&format!(
+            "lost: rules of {subscription}; it gets every message of {topic} now, from its rule $Default"
+        ));
+    }
+    if lost.may_be_old {
+        print_line(&format!(
+            "check the rules of {topic}: those added in the unreadable part are missing, and those removed in it are back"
+        ));
+    }
 }
 
 fn print_consequences(losses: &Losses) {
@@ -187,6 +208,13 @@ fn listing(repair: &Repair<'_>) -> Value {
             "queue": &*lost.queue.name,
             "session": lost.session,
             "why": lost.why,
+        })).collect::<Vec<_>>(),
+        "rules_lost": losses.rules.iter().map(|lost| json!({
+            "namespace": &*lost.topic.account,
+            "topic": &*lost.topic.name,
+            "may_be_old": lost.may_be_old,
+            "dropped": lost.dropped,
+            "subscriptions_with_all_messages": lost.opened.iter().map(|it| &*it.name).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "queues_renamed": losses.renamed.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "queues_lost": losses.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(),
