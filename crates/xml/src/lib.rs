@@ -2,7 +2,7 @@
 //!
 //! [`read`] makes a tree of a document from outside. Document types are refused, so the only
 //! entities are the five of XML, and depth, elements and attributes are limited: no document costs
-//! more than its length. Attributes are ignored. [`put_text`] and its like write answers.
+//! more than its length. Attributes are read only when they are asked for. [`put_text`] and its like write answers.
 //! [`document`] has the checks for code that reads documents in another way.
 //!
 //! It knows no schema and no protocol. A fault in a document is an [`Error`], which each front end

@@ -1,9 +1,10 @@
 //! Reads small documents whole: elements within elements, with text in the innermost.
 //!
-//! Depth, elements and attributes are limited, and document types are refused. Attributes are
-//! ignored.
+//! Depth, elements and attributes are limited, and document types are refused. Attributes are read only when
+//! they are asked for.
 
 use quick_xml::Reader;
+use quick_xml::XmlVersion;
 use quick_xml::events::{BytesStart, Event};
 
 use crate::Error;
@@ -64,6 +65,26 @@ impl<'a> Element<'a> {
             None => Ok(self.text.trim()),
             Some(child) => Err(self.invalid_value(format!("{} is not allowed in it", child.name))),
         }
+    }
+
+    /// Its text as it is, with surrounding white space.
+    ///
+    /// Refuses with [`Error::Value`] if it has child elements.
+    pub fn exact_text(&self) -> Result<&str, Error> {
+        self.text().map(|_| self.text.as_str())
+    }
+
+    /// The value of its first attribute with this name and any prefix.
+    pub fn attribute(&self, local_name: &str) -> Option<String> {
+        // The tag was checked when the document was read.
+        let mut tag = Reader::from_str(self.document.get(self.start..)?);
+        let (Ok(Event::Start(tag)) | Ok(Event::Empty(tag))) = tag.read_event() else {
+            return None;
+        };
+        let mut attributes = tag.attributes().flatten();
+        let found = attributes.find(|it| it.key.local_name().as_ref() == local_name)?;
+        let value = found.normalized_value(XmlVersion::Explicit1_0);
+        value.ok().map(|value| value.into_owned())
     }
 
     /// The one child of each of these names, if there is one.
@@ -305,10 +326,30 @@ mod tests {
         assert!(root.child("n:B").is_none());
     }
 
+    #[test]
+    fn an_attribute_is_found_with_any_prefix() {
+        let document = b"\xEF\xBB\xBF<?xml version='1.0'?><A>x&#33;<![CDATA[]]></A>";
+        assert_eq!(parse(document).unwrap().attribute("type"), None);
+        let document = "<A><B x='>' i:type = \"a &lt; b\"> c </B><B type='d'/><i:type/></A>";
+        let root = parse(document.as_bytes()).unwrap();
+        let [first, second, third] = &root.children[..] else {
+            panic!("{root:?}")
+        };
+        assert_eq!(first.attribute("type").as_deref(), Some("a < b"));
+        assert_eq!(first.attribute("x").as_deref(), Some(">"));
+        assert_eq!(first.attribute("i:type"), None);
+        assert_eq!(second.attribute("type").as_deref(), Some("d"));
+        assert_eq!(third.attribute("type"), None);
+        assert_eq!((first.text(), first.exact_text()), (Ok("c"), Ok(" c ")));
+        assert!(root.exact_text().is_err());
+    }
+
     proptest! {
         #[test]
         fn reading_never_panics(document in ".{0,200}") {
-            let _ = read(document.as_bytes(), "A");
+            if let Ok(root) = read(document.as_bytes(), "A") {
+                let _ = root.attribute("type");
+            }
         }
     }
 }
