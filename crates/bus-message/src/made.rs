@@ -2,15 +2,14 @@
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{
-    Described, Descriptor, Raw, Symbol, Timestamp as WireTime, Uuid, Value as Amqp,
-    write_described, write_list, write_map,
+    Symbol, Timestamp as WireTime, Value as Amqp, write_described, write_list, write_map,
 };
 use kew_engine::Timestamp;
 use kew_engine::bus::{ACTION_SIZE_BYTES_MAX, Made, SESSION_ID_SIZE_BYTES_MAX, Unfit};
 use kew_filter::{Change, OwnedValue, SystemProperty, Target, Value};
 
 use crate::overlay::{SCHEDULED_AT, TIME_TO_LIVE, TextProperty, VERSION_2};
-use crate::scalar::TIMESPAN;
+use crate::scalar::amqp_of;
 
 /// The longest id of a message, in characters.
 ///
@@ -179,34 +178,4 @@ fn time_of(value: Value<'_>) -> Result<WireTime, &'static str> {
         Value::Timestamp(ms) => Ok(WireTime(ms)),
         _ => Err("a timestamp"),
     }
-}
-
-/// A value of a rule in AMQP's types. `None` for what a rule cannot copy.
-fn amqp_of(value: Value<'_>) -> Option<Amqp> {
-    Some(match value {
-        Value::Null => Amqp::Null,
-        Value::Boolean(it) => Amqp::Boolean(it),
-        Value::Byte(it) => Amqp::Byte(it),
-        Value::Short(it) => Amqp::Short(it),
-        Value::Int(it) => Amqp::Int(it),
-        Value::Long(it) => Amqp::Long(it),
-        Value::Ubyte(it) => Amqp::Ubyte(it),
-        Value::Ushort(it) => Amqp::Ushort(it),
-        Value::Uint(it) => Amqp::Uint(it),
-        Value::Ulong(it) => Amqp::Ulong(it),
-        Value::Float(it) => Amqp::Float(it),
-        Value::Double(it) => Amqp::Double(it),
-        Value::Decimal(it) => Amqp::Decimal128(it.to_decimal128()?),
-        Value::Char(it) => Amqp::Char(it),
-        Value::Timestamp(ms) => Amqp::Timestamp(WireTime(ms)),
-        Value::Duration(ticks) => Amqp::Described(Described {
-            descriptor: Descriptor::Symbol(Symbol::from_static(TIMESPAN)),
-            value: Raw::of(&ticks),
-        }),
-        Value::Uuid(id) => Amqp::Uuid(Uuid(id)),
-        Value::Binary(bytes) => Amqp::Binary(Bytes::copy_from_slice(bytes)),
-        Value::Text(text) => Amqp::String(text.into()),
-        Value::Symbol(text) => Amqp::Symbol(Symbol::new(text).ok()?),
-        Value::Other => return None,
-    })
 }

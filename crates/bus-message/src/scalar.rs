@@ -1,10 +1,13 @@
-//! One encoded value as a rule sees it (AMQP 1.0, 1.6).
+//! One encoded value as a rule sees it (AMQP 1.0, 1.6), and back.
 
-use kew_amqp::codec::DecodeError;
+use bytes::Bytes;
+use kew_amqp::codec::{
+    DecodeError, Described, Descriptor, Raw, Symbol, Timestamp as WireTime, Uuid, Value as Amqp,
+};
 use kew_filter::{Decimal, Value};
 
 /// The descriptor of a span of time in ticks, as .NET sends it.
-pub(crate) const TIMESPAN: &str = "com.microsoft:timespan";
+const TIMESPAN: &str = "com.microsoft:timespan";
 
 /// The value that these bytes encode, which must be one whole value that was checked. Its text and bytes are borrowed.
 /// Lists, maps, arrays and described values other than spans of time are [`Value::Other`].
@@ -69,4 +72,34 @@ fn timespan_of(described: &[u8]) -> Option<i64> {
         Value::Long(ticks) => Some(ticks),
         _ => None,
     }
+}
+
+/// A value of a rule in AMQP's types. `None` for what a rule cannot have.
+pub fn amqp_of(value: Value<'_>) -> Option<Amqp> {
+    Some(match value {
+        Value::Null => Amqp::Null,
+        Value::Boolean(it) => Amqp::Boolean(it),
+        Value::Byte(it) => Amqp::Byte(it),
+        Value::Short(it) => Amqp::Short(it),
+        Value::Int(it) => Amqp::Int(it),
+        Value::Long(it) => Amqp::Long(it),
+        Value::Ubyte(it) => Amqp::Ubyte(it),
+        Value::Ushort(it) => Amqp::Ushort(it),
+        Value::Uint(it) => Amqp::Uint(it),
+        Value::Ulong(it) => Amqp::Ulong(it),
+        Value::Float(it) => Amqp::Float(it),
+        Value::Double(it) => Amqp::Double(it),
+        Value::Decimal(it) => Amqp::Decimal128(it.to_decimal128()?),
+        Value::Char(it) => Amqp::Char(it),
+        Value::Timestamp(ms) => Amqp::Timestamp(WireTime(ms)),
+        Value::Duration(ticks) => Amqp::Described(Described {
+            descriptor: Descriptor::Symbol(Symbol::from_static(TIMESPAN)),
+            value: Raw::of(&ticks),
+        }),
+        Value::Uuid(id) => Amqp::Uuid(Uuid(id)),
+        Value::Binary(bytes) => Amqp::Binary(Bytes::copy_from_slice(bytes)),
+        Value::Text(text) => Amqp::String(text.into()),
+        Value::Symbol(text) => Amqp::Symbol(Symbol::new(text).ok()?),
+        Value::Other => return None,
+    })
 }
