@@ -520,6 +520,7 @@ async fn a_topic_has_rules_and_a_subscription_has_none() {
             topic,
             subscription,
             options,
+            rule: None,
         },
     ] {
         server.order(create).await;

@@ -14,7 +14,7 @@ const MESSAGE_ANNOTATIONS: u64 = 0x72;
 
 impl Server {
     /// With the topic `events` and these subscriptions.
-    async fn with_topic(names: &[&str]) -> Self {
+    pub(crate) async fn with_topic(names: &[&str]) -> Self {
         let server = Self::start().await;
         let topic = queue_named("events");
         server
@@ -29,6 +29,7 @@ impl Server {
                     topic: topic.clone(),
                     subscription: queue_named(&format!("events/subscriptions/{name}")),
                     options: BusQueueOptions::default(),
+                    rule: None,
                 })
                 .await;
         }

@@ -32,7 +32,7 @@ pub enum BusCommand {
         /// Its settings.
         options: BusQueueOptions,
     },
-    /// Creates a subscription with its sub-queues. Its rule is `$Default`, which matches all messages.
+    /// Creates a subscription with its sub-queues.
     CreateSubscription {
         /// The topic.
         topic: EntityName,
@@ -40,6 +40,8 @@ pub enum BusCommand {
         subscription: EntityName,
         /// Its settings.
         options: BusQueueOptions,
+        /// Its only rule. `None` for `$Default`, which matches all messages.
+        rule: Option<Box<NewRule>>,
     },
     /// Deletes a queue, topic or subscription with its sub-queues and all that is in them. A topic's subscriptions
     /// are deleted with it.

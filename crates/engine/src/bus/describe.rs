@@ -11,8 +11,8 @@ use super::room::{
     check_name, check_session_id,
 };
 use super::{
-    BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, Purge, SessionChoice,
-    TransactionPart, TransactionTotals, TransactionWork,
+    BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, NewRule, Purge,
+    SessionChoice, TransactionPart, TransactionTotals, TransactionWork,
 };
 use crate::catalogue::description::{
     BODY_OVERHEAD_BYTES, Class, Description, EVENT_SIZE_BYTES, ReceiveMode, Receives, Touches,
@@ -48,13 +48,20 @@ impl BusCommand {
                 topic,
                 subscription,
                 options,
+                rule,
             } => {
-                let size_bytes = queue_size_bytes(subscription, options);
+                let rule = rule.as_deref();
+                let ruled = rule.map_or(0, |rule| {
+                    EVENT_SIZE_BYTES + (rule.name.len() + rule.definition.bytes().len()) as u64
+                });
+                let size_bytes = queue_size_bytes(subscription, options) + ruled;
                 let created = Writes::ToCreate(subscription, size_bytes);
                 // In order: its name begins with that of its topic.
                 let touches = Touches::Queues(vec![topic, subscription]);
-                Description::new(Manage, touches, created)
-                    .refused(refused(check_name(&subscription.name)))
+                Description::new(Manage, touches, created).refused(refused(
+                    check_name(&subscription.name)
+                        .and_then(|()| rule.map_or(Ok(()), NewRule::check_name)),
+                ))
             }
             Self::UpdateQueue { queue, options } => {
                 on(Manage, queue, queue_size_bytes(queue, options))

@@ -16,6 +16,9 @@ use crate::vocabulary::elements::{incarnation, name, put_name, put_time};
 /// New settings with flags, which only those of topics and subscriptions have.
 const UPDATE_WITH_FLAGS: u8 = 32;
 
+/// A new subscription with another rule than `$Default`.
+const CREATE_WITH_RULE: u8 = 38;
+
 pub(super) fn put_bus_command(out: &mut Vec<u8>, command: &BusCommand) {
     match command {
         BusCommand::CreateQueue { queue, options } => {
@@ -247,12 +250,16 @@ pub(super) fn put_bus_command(out: &mut Vec<u8>, command: &BusCommand) {
             topic,
             subscription,
             options,
+            rule,
         } => {
-            out.push(29);
+            out.push(if rule.is_some() { CREATE_WITH_RULE } else { 29 });
             put_name(out, topic);
             put_name(out, subscription);
             put_options(out, options);
             put_flags(out, options);
+            if let Some(rule) = rule {
+                put_new_rule(out, rule);
+            }
         }
         BusCommand::ListTopics {
             namespace,
@@ -461,6 +468,7 @@ pub(super) fn bus_command(r: &mut Received<'_>) -> Result<BusCommand, DecodeErro
             topic: name(r)?,
             subscription: name(r)?,
             options: flagged_options(r)?,
+            rule: None,
         },
         30 => BusCommand::ListTopics {
             namespace: r.text()?,
@@ -499,6 +507,12 @@ pub(super) fn bus_command(r: &mut Received<'_>) -> Result<BusCommand, DecodeErro
             subscription: name(r)?,
             skip: r.varint_u32()?,
             limit: r.varint_u32()?,
+        },
+        CREATE_WITH_RULE => BusCommand::CreateSubscription {
+            topic: name(r)?,
+            subscription: name(r)?,
+            options: flagged_options(r)?,
+            rule: Some(Box::new(new_rule(r)?)),
         },
         _ => return Err(r.error("command about bus queues that is not known")),
     })

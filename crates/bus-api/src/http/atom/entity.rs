@@ -77,6 +77,7 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
                 topic,
                 subscription: name,
                 options,
+                rule: None,
             }
         }
     };

@@ -86,7 +86,8 @@ impl<'a> Turn<'a> {
                 topic,
                 subscription,
                 options,
-            } => self.create_subscription(&topic, subscription, options),
+                rule,
+            } => self.create_subscription(&topic, subscription, options, rule),
             BusCommand::UpdateQueue { queue, options } => {
                 self.with_bus(&queue, |turn, queue| turn.update_bus_queue(queue, options))
             }

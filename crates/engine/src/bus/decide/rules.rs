@@ -104,6 +104,38 @@ impl Turn<'_> {
         Ok(BusOutcome::Rules(page))
     }
 
+    /// Refuses a rule that no new subscription of this topic can have.
+    pub(super) fn check_first_rule(
+        &self,
+        topic: Incarnation,
+        rule: &NewRule,
+    ) -> Result<(), BusRefusal> {
+        // The subscription is not there yet: what is wrong is told of its topic.
+        let of = Of {
+            topic,
+            subscription: topic,
+        };
+        self.check_can_retire(of)?;
+        self.check_rule(of, rule, None)
+    }
+
+    /// Gives a new subscription a rule that was checked, in the place of `$Default`.
+    pub(super) fn replace_default_rule(
+        &mut self,
+        topic: Incarnation,
+        subscription: Incarnation,
+        rule: NewRule,
+    ) -> Result<(), BusRefusal> {
+        let of = Of {
+            topic,
+            subscription,
+        };
+        // Its number comes after that of `$Default`.
+        let rule = self.numbered(of, rule)?;
+        self.change_rules(of, Some(DEFAULT_OF_CREATION), Some(rule));
+        Ok(())
+    }
+
     /// Refuses messages for a topic that would have to be compared with rules.
     pub(super) fn check_has_no_rules(&self, topic: Incarnation) -> Result<(), BusRefusal> {
         let entity = self.bus(topic);

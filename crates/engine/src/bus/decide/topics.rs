@@ -8,6 +8,7 @@ use super::super::{
     SUBSCRIPTIONS_MAX, Verdict,
 };
 use super::{Answer, Decision, Turn};
+use crate::bus::NewRule;
 use crate::bus::queue::ENTITIES_PER_BUS_QUEUE;
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation};
@@ -35,21 +36,28 @@ impl Turn<'_> {
         topic: &EntityName,
         name: EntityName,
         options: BusQueueOptions,
+        rule: Option<Box<NewRule>>,
     ) -> Decision {
         let checked = self.check_topic_has_room(topic, &name);
         let checked = checked.and_then(|of| {
             let kind = EntityKind::Subscription;
-            self.check_options(kind, &name, &options).map(|()| of)
+            self.check_options(kind, &name, &options)?;
+            let rule = rule.as_ref();
+            rule.map_or(Ok(()), |rule| self.check_first_rule(of, rule))?;
+            Ok(of)
         });
         let subscription = self.catalogue().next_incarnation;
-        in_catalogue(checked.map(|of| {
+        in_catalogue(checked.and_then(|of| {
             self.emit_bus(BusFact::SubscriptionCreated {
                 subscription,
                 name,
                 options,
                 of,
             });
-            BusOutcome::QueueCreated(self.view(subscription))
+            if let Some(rule) = rule {
+                self.replace_default_rule(of, subscription, *rule)?;
+            }
+            Ok(BusOutcome::QueueCreated(self.view(subscription)))
         }))
     }
 

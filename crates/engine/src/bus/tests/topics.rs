@@ -43,6 +43,7 @@ impl Partition {
             topic: topic(),
             subscription: subscription(name),
             options,
+            rule: None,
         })
     }
 

@@ -72,6 +72,12 @@ fn more_commands() -> Vec<Command> {
         with_status(EntityStatus::ReceiveDisabled),
         with_flags(true, false),
         with_flags(false, true),
+        BusCommand::CreateSubscription {
+            topic: queue.clone(),
+            subscription: subscription(),
+            options: options(),
+            rule: Some(Box::new(rule())),
+        },
         BusCommand::AcceptSession {
             queue: queue.clone(),
             session: SessionChoice::Next,
@@ -510,6 +516,7 @@ fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
                 dead_letters_filter_failures: true,
                 ..BusQueueOptions::default()
             },
+            rule: None,
         },
         BusCommand::CreateSubscription { .. } => BusCommand::ListTopics {
             namespace: "namespace".into(),

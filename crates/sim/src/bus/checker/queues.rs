@@ -74,6 +74,8 @@ impl Checker {
                     topic,
                     subscription,
                     options,
+                    // The workload names none.
+                    rule: _,
                 },
                 BusOutcome::QueueCreated(view),
             ) => {

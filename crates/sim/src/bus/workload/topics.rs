@@ -19,6 +19,7 @@ pub(super) fn create_all(topics: &TopicSwarm) -> impl Iterator<Item = BusCommand
         topic: whole(topic_of(*subscription).expect("it is a subscription")),
         subscription: whole(*subscription),
         options: plain_options(*subscription),
+        rule: None,
     };
     let subscriptions = topics.subscriptions.iter().map(subscription);
     let all: Vec<_> = topics
@@ -156,6 +157,7 @@ impl Workload {
                 topic: whole(of),
                 subscription: whole(entity),
                 options,
+                rule: None,
             },
         }
     }

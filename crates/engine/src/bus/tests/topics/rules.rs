@@ -192,6 +192,46 @@ fn rules_are_added_read_replaced_and_removed() {
 }
 
 #[test]
+fn a_subscription_is_created_with_a_rule() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    let create = |p: &mut Partition, name: &str, rule: NewRule| {
+        p.ask(BusCommand::CreateSubscription {
+            topic: topic(),
+            subscription: subscription(name),
+            options: BusQueueOptions::default(),
+            rule: Some(Box::new(rule)),
+        })
+    };
+    let bad = create(&mut p, "a", rule("Red", sql("color =")));
+    assert!(
+        matches!(bad, Err(BusRefusal::InvalidRule { .. })),
+        "{bad:?}"
+    );
+    let long = create(&mut p, "a", rule(&"x".repeat(51), FilterDefinition::True));
+    assert!(
+        matches!(long, Err(BusRefusal::InvalidOption(_))),
+        "{long:?}"
+    );
+    // Nothing of it was done.
+    assert!(p.state.catalogue.find(&subscription("a")).is_none());
+
+    create(&mut p, "a", rule("Red", sql("color = 'red'"))).unwrap();
+    create(&mut p, "b", with_action("$Default", "SET a = 1")).unwrap();
+    assert_eq!(p.rule_names("a"), ["Red"]);
+    assert_eq!(p.read_rule("a", "$Default"), Err(not_found("$Default")));
+    let shown = &p.rules("b", 0, 10)[..];
+    let own = with_action("$Default", "SET a = 1");
+    assert_eq!(shown.len(), 1);
+    assert_eq!(*shown[0].definition, *own.definition.bytes());
+    // It is like a rule that was added.
+    p.add_rule("a", rule("$Default", FilterDefinition::True))
+        .unwrap();
+    p.remove_rule("b", "$default").unwrap();
+    assert_eq!(p.rule_names("b"), Vec::<String>::new());
+    p.check_rules();
+}
+
+#[test]
 fn the_default_rule_is_a_rule_like_others() {
     let mut p = Partition::with_topic(BusQueueOptions::default());
     p.subscribe_all(&["a", "b"]);
