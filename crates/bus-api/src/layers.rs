@@ -13,6 +13,7 @@ const LAYERS: Layers<'_> = Layers {
         &["messages"],
         &["authorization"],
         &["configuration"],
+        &["definitions"],
         &["shared"],
         &["management"],
         &["connection"],

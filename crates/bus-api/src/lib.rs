@@ -10,6 +10,7 @@
 //! - `authorization`: rules with their rights, credentials, and the right that each operation
 //!   needs;
 //! - `configuration`: queues from the emulator's configuration file, and back;
+//! - `definitions`: rules of subscriptions in the forms of AMQP and of HTTP;
 //! - `management`: the requests to an entity's node `$management`;
 //! - `connection`: AMQP: sends, receives, settlements and transactions over the links of one connection;
 //! - `http`: requests over HTTP on the same port: management, messages, AMQP in WebSockets;
@@ -17,8 +18,8 @@
 //!
 //! A part may import only those before it: the test in `layers` has the order.
 //!
-//! Unsupported features are refused: rules of subscriptions, sends through another entity, browsing links and dynamic nodes (`amqp:not-implemented`). Selectors and
-//! other filters are left out of the answer, as in Azure.
+//! Unsupported features are refused: sends through another entity, browsing links and dynamic nodes
+//! (`amqp:not-implemented`). Selectors and other filters are left out of the answer, as in Azure.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(
@@ -30,6 +31,7 @@ mod api;
 mod authorization;
 mod configuration;
 mod connection;
+mod definitions;
 mod ground;
 mod http;
 #[cfg(test)]

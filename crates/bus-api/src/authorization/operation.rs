@@ -70,6 +70,12 @@ operations! {
         SetSessionState = "set-session-state" needs Listen,
         /// Lists sessions.
         GetMessageSessions = "get-message-sessions" needs Listen,
+        /// Adds a rule to a subscription. Over HTTP, that needs `Manage`.
+        AddRule = "add-rule" needs Listen,
+        /// Removes a rule of a subscription.
+        RemoveRule = "remove-rule" needs Listen,
+        /// Lists the rules of a subscription.
+        EnumerateRules = "enumerate-rules" needs Listen,
     }
 }
 
@@ -90,7 +96,7 @@ operations! {
         UnlockMessage = "abandon a message" needs Listen,
         /// `POST …/messages/ID/LOCK`.
         RenewLock = "renew the lock of a message" needs Listen,
-        /// `GET QUEUE`.
+        /// `GET QUEUE`, and the same for topics, subscriptions and rules, as in the next three lines.
         ReadQueue = "read the settings of a queue" needs Manage,
         /// `PUT QUEUE`.
         PutQueue = "create or change a queue" needs Manage,

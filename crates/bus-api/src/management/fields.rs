@@ -15,12 +15,7 @@ pub(super) fn wrong(field: &str, allowed: &str) -> Error {
     Error::new(bus_condition::ARGUMENT_ERROR, text)
 }
 
-/// The value of a field, if it is present and not null.
-pub(super) fn value(body: &Map, field: &str) -> Option<Value> {
-    body.get(field)
-        .map(|raw| raw.value())
-        .filter(|value| *value != Value::Null)
-}
+pub(super) use crate::messages::request::present as value;
 
 pub(super) fn text(body: &Map, field: &str) -> Result<Option<Box<str>>, Error> {
     match value(body, field) {

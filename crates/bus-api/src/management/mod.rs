@@ -4,6 +4,7 @@ mod context;
 mod fields;
 mod messages;
 mod room;
+mod rules;
 mod sessions;
 mod transact;
 
@@ -91,6 +92,7 @@ pub(crate) fn status_of(error_condition: &str) -> i32 {
         condition::RESOURCE_LIMIT_EXCEEDED | condition::MESSAGE_SIZE_EXCEEDED => 403,
         condition::NOT_FOUND | bus_condition::MESSAGE_NOT_FOUND => 404,
         bus_condition::TIMEOUT => 408,
+        bus_condition::ENTITY_ALREADY_EXISTS => 409,
         bus_condition::LOCK_LOST
         | bus_condition::SESSION_LOCK_LOST
         | bus_condition::SESSION_CANNOT_BE_LOCKED => 410,
@@ -156,5 +158,8 @@ async fn carry_out(
         Asked::GetSessionState => sessions::read_state(context).await,
         Asked::SetSessionState => sessions::set_state(context, body).await,
         Asked::GetMessageSessions => sessions::list(context, body).await,
+        Asked::AddRule => rules::add(context, body).await,
+        Asked::RemoveRule => rules::remove(context, body).await,
+        Asked::EnumerateRules => rules::list(context, body).await,
     }
 }

@@ -5,16 +5,24 @@
 
 use kew_amqp::codec::Map;
 use kew_engine::bus::SESSION_ID_SIZE_BYTES_MAX;
+use kew_filter::limits::DEFINITION_BYTES_MAX;
 
 use super::fields;
 use super::sessions::top_of;
 use crate::authorization::operation::ManagementOperation;
+use crate::ground::lookup::RULES_SIZE_BYTES_MAX;
 
 /// The most bytes of one message: its body, changes by settlements, and its metadata.
 const MESSAGE_SIZE_BYTES_MAX: usize = (1 << 20) + (128 << 10);
 
 /// The most bytes of one session in a list.
 const SESSION_SIZE_BYTES_MAX: usize = SESSION_ID_SIZE_BYTES_MAX + 16;
+
+/// The most bytes of one rule in a list, with what its form adds.
+const RULE_SIZE_BYTES_MAX: usize = DEFINITION_BYTES_MAX + (1 << 10);
+
+/// The most bytes of rules in a list. The broker's last part of it may exceed what is asked for.
+const LISTED_SIZE_BYTES_MAX: usize = RULES_SIZE_BYTES_MAX + (1 << 20);
 
 /// The most bytes of messages, states or names in the answer to an operation; 0 if the answer is
 /// always small. Requests for more than an answer ever has get the largest size.
@@ -33,7 +41,15 @@ pub(super) fn size_bytes_max(operation: ManagementOperation, body: &Map) -> usiz
             let top = top_of(body).unwrap_or(1);
             usize::try_from(top).map_or(usize::MAX, |top| top * SESSION_SIZE_BYTES_MAX)
         }
-        Asked::RenewLock
+        Asked::EnumerateRules => {
+            let top = fields::count(body, "top").unwrap_or(1);
+            let top = usize::try_from(top).unwrap_or(usize::MAX);
+            top.saturating_mul(RULE_SIZE_BYTES_MAX)
+                .min(LISTED_SIZE_BYTES_MAX)
+        }
+        Asked::AddRule
+        | Asked::RemoveRule
+        | Asked::RenewLock
         | Asked::ScheduleMessage
         | Asked::CancelScheduledMessage
         | Asked::UpdateDisposition
@@ -58,7 +74,7 @@ mod tests {
 
     #[test]
     fn room_for_the_largest_answer_is_reserved() {
-        use ManagementOperation::{GetMessageSessions, PeekMessage, RenewLock};
+        use ManagementOperation::{EnumerateRules, GetMessageSessions, PeekMessage, RenewLock};
         let one = asked(PeekMessage, "message-count", 1);
         assert!(one as u64 > kew_engine::bus::BODIES_SIZE_BYTES_MAX);
         assert_eq!(asked(PeekMessage, "message-count", 7), 7 * one);
@@ -66,5 +82,8 @@ mod tests {
         let listed = asked(GetMessageSessions, "top", i32::MAX);
         assert_eq!(listed, 1000 * SESSION_SIZE_BYTES_MAX);
         assert_eq!(asked(RenewLock, "lock-tokens", 1), 0);
+        let rules = |top| asked(EnumerateRules, "top", top);
+        assert_eq!(rules(2), 2 * RULE_SIZE_BYTES_MAX);
+        assert_eq!(rules(i32::MAX), LISTED_SIZE_BYTES_MAX);
     }
 }

@@ -36,11 +36,14 @@ pub(crate) fn in_transaction(context: &Context, request: &Request) -> Result<InT
         | Asked::RenewSessionLock
         | Asked::PeekMessage
         | Asked::GetSessionState
-        | Asked::GetMessageSessions => Ok(InTransaction::Now),
+        | Asked::GetMessageSessions
+        | Asked::EnumerateRules => Ok(InTransaction::Now),
         Asked::ScheduleMessage
         | Asked::ReceiveBySequenceNumber
         | Asked::BatchDeleteMessages
-        | Asked::SetSessionState => {
+        | Asked::SetSessionState
+        | Asked::AddRule
+        | Asked::RemoveRule => {
             let text = format!(
                 "The operation '{}' is not supported in a transaction.",
                 request.operation

@@ -51,6 +51,12 @@ pub(crate) fn text_of(map: &Map, key: &str) -> Option<String> {
     map.get(key)?.value().as_str().map(str::to_owned)
 }
 
+/// The value of a field, if it is present and not null.
+pub(crate) fn present(map: &Map, field: &str) -> Option<Value> {
+    let value = map.get(field).map(|raw| raw.value());
+    value.filter(|value| *value != Value::Null)
+}
+
 /// An answer, encoded: `write_properties` are its application properties.
 pub(crate) fn encode_answer(asked: &Asked, properties: &Map, body: &Raw) -> Bytes {
     let mut out = BytesMut::new();

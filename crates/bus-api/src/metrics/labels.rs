@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The operations of nodes, and the label of all others.
-pub(crate) const OPERATIONS: [&str; 16] = [
+pub(crate) const OPERATIONS: [&str; 19] = [
     "unknown",
     "put-token",
     "renew-lock",
@@ -17,6 +17,9 @@ pub(crate) const OPERATIONS: [&str; 16] = [
     "get-session-state",
     "set-session-state",
     "get-message-sessions",
+    "add-rule",
+    "remove-rule",
+    "enumerate-rules",
     "declare",
     "commit",
     "rollback",

@@ -18,6 +18,7 @@ mod http;
 mod http_limits;
 mod idle;
 mod management;
+mod management_rules;
 mod messages;
 mod metrics;
 mod names;

@@ -22,7 +22,7 @@ async fn unknown_and_unmatched_requests_get_errors() {
     let text = Text::from("no map");
     let answer = client.ask(NODE, &operation(PEEK), &text).await;
     assert_eq!(told(&answer), (400, "com.microsoft:argument-error".into()));
-    for name in ["com.microsoft:add-rule", "com.microsoft:", ""] {
+    for name in ["com.microsoft:add-rules", "com.microsoft:", ""] {
         let answer = client.ask(NODE, &operation(name), &Map::default()).await;
         assert_eq!(
             told(&answer),
@@ -248,7 +248,7 @@ async fn long_lists_are_gone_through_in_parts() {
 const NODE: &str = "jobs/$management";
 
 /// Status and condition of an answer.
-fn told(answer: &Map) -> (i64, String) {
+pub(crate) fn told(answer: &Map) -> (i64, String) {
     let code = answer.get("statusCode").unwrap().value().as_integer();
     let condition = answer.get("errorCondition").unwrap().value();
     (code.unwrap(), condition.as_str().unwrap().to_owned())

@@ -49,7 +49,10 @@ fn right_of_request(operation: ManagementOperation) -> Right {
         | Asked::RenewSessionLock
         | Asked::GetSessionState
         | Asked::SetSessionState
-        | Asked::GetMessageSessions => Right::Listen,
+        | Asked::GetMessageSessions
+        | Asked::AddRule
+        | Asked::RemoveRule
+        | Asked::EnumerateRules => Right::Listen,
     }
 }
 

@@ -6,11 +6,14 @@
 
 use std::ops::RangeInclusive;
 
-use kew_engine::bus::{EntityKind, EntityStatus};
+use kew_engine::bus::{EntityKind, EntityStatus, NewRule};
+use kew_filter::FilterDefinition;
 use kew_xml::Element;
 
 use super::rules::AskedRule;
+use super::subscription_rules::DESCRIPTION;
 use crate::configuration::duration;
+use crate::definitions::{self, DEFAULT_RULE};
 use crate::http::answers::HttpError;
 
 /// The longest user metadata, in characters.
@@ -42,6 +45,8 @@ pub(super) struct Asked {
     pub(super) max_message_size_kilobytes: Option<u64>,
     pub(super) filters_before_publishing: Option<bool>,
     pub(super) dead_letters_filter_failures: Option<bool>,
+    /// The first rule of a subscription.
+    default_rule: Option<NewRule>,
     /// An update keeps the maximum message size: the client does not know that it exists.
     pub(super) keeps_message_size: bool,
 }
@@ -50,19 +55,14 @@ impl Asked {
     /// Reads the body of a request: an entry with a description in its `content`.
     pub(super) fn read(document: &[u8]) -> Result<Self, HttpError> {
         let entry = kew_xml::parse(document)?;
-        let content = match entry.local_name() {
-            "entry" => entry.child("content"),
-            _ => None,
-        };
-        let description = content.and_then(|content| content.children.first());
-        let description = description.ok_or_else(|| {
-            HttpError::bad_request("The request body must be an entry with a content.")
-        })?;
+        let description = described_in(&entry)?;
         match description.local_name() {
             "QueueDescription" => Self::of(EntityKind::Queue, description),
             "TopicDescription" => Self::of(EntityKind::Topic, description),
             "SubscriptionDescription" => Self::of(EntityKind::Subscription, description),
-            "RuleDescription" => Err(HttpError::bad_request(RULES_NOT_SUPPORTED)),
+            DESCRIPTION => Err(HttpError::bad_request(
+                "The path of a rule must be TOPIC/Subscriptions/SUBSCRIPTION/Rules/NAME.",
+            )),
             other => Err(HttpError::bad_request(format!(
                 "The content of the entry is {other}, and must be QueueDescription, \
                  TopicDescription or SubscriptionDescription."
@@ -86,6 +86,22 @@ impl Asked {
             }
         }
         Ok(asked)
+    }
+
+    /// The rule that a new subscription has in the place of `$Default`, which matches all messages.
+    pub(super) fn first_rule(&mut self) -> Option<Box<NewRule>> {
+        let rule = self.default_rule.take();
+        rule.filter(|rule| !is_default(rule)).map(Box::new)
+    }
+
+    /// Refuses a first rule for a subscription that has its rules already, unless clients send it anyway.
+    pub(super) fn check_has_no_first_rule(&self) -> Result<(), HttpError> {
+        match &self.default_rule {
+            Some(rule) if !is_default(rule) => Err(HttpError::bad_request(
+                "DefaultRuleDescription is only for a new subscription: change the rules of this one instead.",
+            )),
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn take(&mut self, element: &Element<'_>) -> Result<(), HttpError> {
@@ -133,7 +149,9 @@ impl Asked {
             "DeadLetteringOnFilterEvaluationExceptions" => {
                 self.dead_letters_filter_failures = Some(boolean(element)?);
             }
-            "DefaultRuleDescription" => check_default_rule(element)?,
+            "DefaultRuleDescription" => {
+                self.default_rule = Some(definitions::atom::read(element, None)?)
+            }
             "EnablePartitioning" => self.enable_partitioning = Some(boolean(element)?),
             "EnableExpress" => self.enable_express = Some(boolean(element)?),
             "MaxMessageSizeInKilobytes" => {
@@ -145,9 +163,16 @@ impl Asked {
     }
 }
 
-/// Why rules are refused.
-pub(super) const RULES_NOT_SUPPORTED: &str = "Rules of subscriptions are not supported yet: each subscription has the rule \
-     $Default, which matches all messages.";
+/// The description in the body of a request: an entry has it in its `content`.
+pub(super) fn described_in<'e, 'd>(entry: &'e Element<'d>) -> Result<&'e Element<'d>, HttpError> {
+    let content = match entry.local_name() {
+        "entry" => entry.child("content"),
+        _ => None,
+    };
+    let description = content.and_then(|content| content.children.first());
+    description
+        .ok_or_else(|| HttpError::bad_request("The request body must be an entry with a content."))
+}
 
 /// Whether a description of that kind has the element. Others are ignored.
 ///
@@ -193,22 +218,12 @@ fn has_element(kind: EntityKind, name: &str) -> bool {
     }
 }
 
-/// Refuses a first rule other than `$Default` without an action, which matches all messages: clients send that one, too.
-fn check_default_rule(rule: &Element<'_>) -> Result<(), HttpError> {
-    let text = |element: Option<&Element<'_>>, name: &str| -> Result<String, HttpError> {
-        match element.and_then(|element| element.child(name)) {
-            Some(child) => Ok(child.text()?.trim().to_owned()),
-            None => Ok(String::new()),
-        }
-    };
-    let name = text(Some(rule), "Name")?;
-    let is_named = name.is_empty() || name.eq_ignore_ascii_case("$Default");
-    let filter = text(rule.child("Filter"), "SqlExpression")?;
-    let action = text(rule.child("Action"), "SqlExpression")?;
-    match is_named && filter == "1=1" && action.is_empty() {
-        true => Ok(()),
-        false => Err(HttpError::bad_request(RULES_NOT_SUPPORTED)),
-    }
+/// Whether a rule is the one that a subscription has anyway.
+fn is_default(rule: &NewRule) -> bool {
+    let matches_all = matches!(rule.definition.filter(), FilterDefinition::True);
+    matches_all
+        && rule.definition.action().is_none()
+        && rule.name.eq_ignore_ascii_case(DEFAULT_RULE)
 }
 
 fn time(element: &Element<'_>) -> Result<u64, HttpError> {

@@ -41,15 +41,7 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
             call.head.path
         ))
     })?;
-    let is_update = match call.head.header(IF_MATCH) {
-        None => false,
-        Some("*") => true,
-        Some(other) => {
-            let detail =
-                format!("The header If-Match is '{other}', and must be * to update an entity.");
-            return Err(HttpError::bad_request(detail));
-        }
-    };
+    let is_update = is_update(call)?;
     let mut asked = Asked::read(&call.body)?;
     check_path(asked.kind, &name, is_update, &call.head.path)?;
     let version = ApiVersion::of(&call.head);
@@ -57,6 +49,7 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
     let targets = asked.targets(&shared.names, &call.head)?;
     check_targets(shared, call, &targets).await?;
     if is_update {
+        asked.check_has_no_first_rule()?;
         asked.keeps_message_size = !version.has_message_size();
         let view = update(shared, name, &asked, &targets).await?;
         return Ok(entry(call, StatusCode::OK, &view));
@@ -77,12 +70,23 @@ pub(super) async fn put(shared: &Arc<Shared>, call: &Call) -> Result<Answer, Htt
                 topic,
                 subscription: name,
                 options,
-                rule: None,
+                rule: asked.first_rule(),
             }
         }
     };
     let view = view(alone(shared, create).await)?;
     Ok(entry(call, StatusCode::CREATED, &view))
+}
+
+/// Whether a request changes what is there.
+pub(super) fn is_update(call: &Call) -> Result<bool, HttpError> {
+    match call.head.header(IF_MATCH) {
+        None => Ok(false),
+        Some("*") => Ok(true),
+        Some(other) => Err(HttpError::bad_request(format!(
+            "The header If-Match is '{other}', and must be * to update an entity."
+        ))),
+    }
 }
 
 async fn update(
@@ -152,7 +156,7 @@ fn name_of(call: &Call) -> Option<EntityName> {
     entity_named(&name).filter(|_| is_queue_name(&name))
 }
 
-async fn view_of(shared: &Shared, queue: EntityName) -> Result<BusQueueView, HttpError> {
+pub(super) async fn view_of(shared: &Shared, queue: EntityName) -> Result<BusQueueView, HttpError> {
     let read = BusCommand::ReadQueue { queue };
     view(Submitted::new(&shared.broker, read).answer().await)
 }

@@ -18,11 +18,38 @@ use crate::shared::Shared;
 /// How many entries a page has by default, and at most.
 const TOP_MAX: u32 = 100;
 
+/// Which entries a request asks for.
+#[derive(Clone, Copy)]
+pub(super) struct Page {
+    pub(super) skip: u32,
+    pub(super) top: u32,
+}
+
+impl Page {
+    pub(super) fn of(call: &Call) -> Result<Self, HttpError> {
+        Ok(Self {
+            skip: number(call, "$skip", 0, 0..=u32::MAX)?,
+            top: number(call, "$top", TOP_MAX, 1..=u32::MAX)?.min(TOP_MAX),
+        })
+    }
+
+    /// How many to read: one more shows whether another page follows.
+    pub(super) fn limit(self) -> u32 {
+        self.top + 1
+    }
+
+    /// Cuts off what does not belong to the page. Returns what to skip and to show at most on the next page.
+    pub(super) fn cut<T>(self, found: &mut Vec<T>) -> Option<(u32, u32)> {
+        let is_full = found.len() > self.top as usize;
+        found.truncate(self.top as usize);
+        is_full.then(|| (self.skip.saturating_add(self.top), self.top))
+    }
+}
+
 /// Source: Service Bus, *List Queues* and *List Topics*; `$skip` and `$top` choose the page.
 pub(super) async fn read(shared: &Shared, call: &Call, kind: &str) -> Result<Answer, HttpError> {
     call.require(HttpOperation::ListEntities, &call.head.path)?;
-    let skip = number(call, "$skip", 0, 0..=u32::MAX)?;
-    let top = number(call, "$top", TOP_MAX, 1..=u32::MAX)?.min(TOP_MAX);
+    let page = Page::of(call)?;
     let (title, list): (_, fn(u32, u32) -> BusCommand) = match kind {
         "queues" => ("Queues", |skip, limit| BusCommand::ListQueues {
             namespace: NAMESPACE.into(),
@@ -37,9 +64,8 @@ pub(super) async fn read(shared: &Shared, call: &Call, kind: &str) -> Result<Ans
         }),
         _ => return Err(HttpError::not_found(&call.head.path)),
     };
-    // One more shows whether another page follows.
-    let views = listed(shared, list(skip, top + 1)).await?;
-    Ok(feed(shared, call, title, (skip, top), views))
+    let views = listed(shared, list(page.skip, page.limit())).await?;
+    Ok(feed(shared, call, title, page, views))
 }
 
 /// Source: Service Bus, *List Subscriptions*; `$skip` and `$top` choose the page.
@@ -49,12 +75,14 @@ pub(super) async fn subscriptions(
     topic: EntityName,
 ) -> Result<Answer, HttpError> {
     call.require(HttpOperation::ListEntities, &call.head.path)?;
-    let skip = number(call, "$skip", 0, 0..=u32::MAX)?;
-    let top = number(call, "$top", TOP_MAX, 1..=u32::MAX)?.min(TOP_MAX);
-    let limit = top + 1;
-    let list = BusCommand::ListSubscriptions { topic, skip, limit };
+    let page = Page::of(call)?;
+    let list = BusCommand::ListSubscriptions {
+        topic,
+        skip: page.skip,
+        limit: page.limit(),
+    };
     let views = listed(shared, list).await?;
-    Ok(feed(shared, call, "Subscriptions", (skip, top), views))
+    Ok(feed(shared, call, "Subscriptions", page, views))
 }
 
 async fn listed(shared: &Shared, list: BusCommand) -> Result<Vec<BusQueueView>, HttpError> {
@@ -72,13 +100,11 @@ fn feed(
     shared: &Shared,
     call: &Call,
     title: &str,
-    (skip, top): (u32, u32),
+    page: Page,
     mut views: Vec<BusQueueView>,
 ) -> Answer {
-    let is_full = views.len() > top as usize;
-    views.truncate(top as usize);
-    let next = is_full.then(|| (skip.saturating_add(top), top));
-    let mut feed = Feed::begin(call, title, skip, top, next, now(shared));
+    let next = page.cut(&mut views);
+    let mut feed = Feed::begin(call, title, page.skip, page.top, next, now(shared));
     for view in &views {
         let entity = Described::of(view);
         let entry = Entry::of(view, &entity);
@@ -87,7 +113,7 @@ fn feed(
     feed.answer()
 }
 
-fn now(shared: &Shared) -> Timestamp {
+pub(super) fn now(shared: &Shared) -> Timestamp {
     Timestamp::from_ms(shared.clock.now_ms())
 }
 

@@ -1,15 +1,14 @@
-//! Management by ATOM documents: queues, topics and subscriptions, their settings, authorization
-//! rules and counts, and the namespace.
+//! Management by ATOM documents: queues, topics and subscriptions with their settings, authorization
+//! rules and counts, rules of subscriptions, and the namespace.
 //!
 //! - `entity`: operations on one of them; `list`: pages of them; `namespace`: information on the
 //!   namespace;
 //! - `asked`: a description in a request; `settings`: the settings that result from it; `forward`:
 //!   whether its destinations are allowed;
 //! - `described`: a description in an answer; `rules`: authorization rules, both ways;
+//! - `subscription_rules`: rules of subscriptions;
 //! - `version`: what a version of the interface supports;
 //! - `document`: entries, feeds and links around them.
-//!
-//! Rules of subscriptions are not supported yet: requests about them are refused.
 //!
 //! Source: Service Bus, *Resource Provider REST API* (ATOM), and what its SDKs read and write.
 
@@ -22,6 +21,7 @@ mod list;
 mod namespace;
 mod rules;
 mod settings;
+mod subscription_rules;
 mod version;
 
 use std::sync::Arc;
@@ -31,15 +31,14 @@ use hyper::{Method, StatusCode};
 use kew_engine::EntityName;
 use kew_engine::bus::EntityKind;
 
+use self::subscription_rules::RulePath;
 use super::answers::AnswerRoom;
 use super::answers::{Answer, HttpError};
 use super::call::Call;
 use super::service::HttpService;
 use crate::authorization::operation::HttpOperation;
-use crate::ground::address::{
-    SUBSCRIPTIONS, SUBSCRIPTIONS_LIST, entity_named, is_queue_name, topic_of,
-};
-use crate::ground::lookup::{is_there, kind_of};
+use crate::ground::address::{SUBSCRIPTIONS_LIST, entity_named, is_queue_name};
+use crate::ground::lookup::{is_queue, kind_of};
 use crate::shared::Shared;
 
 /// What the paths of lists begin with, in lower case.
@@ -60,7 +59,9 @@ pub(super) async fn answer(service: &HttpService, call: &Call) -> Result<Answer,
 
 /// Whether the answer for a path in lower case may be a page of entries.
 fn is_list(path: &str) -> bool {
-    path.starts_with(LISTS) || path.ends_with(SUBSCRIPTIONS_LIST)
+    path.starts_with(LISTS)
+        || path.ends_with(SUBSCRIPTIONS_LIST)
+        || RulePath::of(path).is_some_and(|it| it.rule.is_none())
 }
 
 async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, HttpError> {
@@ -77,12 +78,10 @@ async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, 
             _ => Ok(not_allowed(path, "GET")),
         };
     }
-    if let Some(subscription) = subscription_of_rules(path) {
-        // Only a caller with this right learns whether there is such a subscription.
-        call.require(HttpOperation::ReadQueue, path)?;
-        if is_there(&shared.broker, subscription).await? {
-            return Err(HttpError::bad_request(asked::RULES_NOT_SUPPORTED));
-        }
+    if let Some(rules) = RulePath::of(&call.head.path)
+        && is_of_subscription(shared, call, &rules).await?
+    {
+        return subscription_rules::answer(shared, call, rules).await;
     }
     match *method {
         Method::GET => match topic_of_list(shared, call, path).await? {
@@ -95,15 +94,26 @@ async fn route(shared: &Arc<Shared>, call: &Call, path: &str) -> Result<Answer, 
     }
 }
 
-/// The subscription of a path of its rules: `topic/subscriptions/name/rules`, or one of them. The topic may have `/rules`
-/// in its name, and the subscription has no slash.
-fn subscription_of_rules(path: &str) -> Option<EntityName> {
-    let (topic, rest) = path.split_once(SUBSCRIPTIONS)?;
-    let (name, rest) = rest.split_once('/')?;
-    let is_of_rules = rest == "rules" || rest.starts_with("rules/");
-    let subscription = format!("{topic}{SUBSCRIPTIONS}{name}");
-    let entity = entity_named(&subscription).filter(|_| is_of_rules)?;
-    topic_of(&entity).map(|_| entity)
+/// Whether a path of rules is one. A queue may have such a name: then there is no such subscription.
+async fn is_of_subscription(
+    shared: &Shared,
+    call: &Call,
+    rules: &RulePath,
+) -> Result<bool, HttpError> {
+    // Only a caller with the right learns whether there is such a subscription.
+    let operation = rules.operation(&call.head.method);
+    call.require(
+        operation.unwrap_or(HttpOperation::ReadQueue),
+        &call.head.path,
+    )?;
+    let broker = &shared.broker;
+    if kind_of(broker, rules.subscription.clone()).await? == Some(EntityKind::Subscription) {
+        return Ok(true);
+    }
+    match is_queue(broker, &call.head.path.to_lowercase()).await? {
+        true => Ok(false),
+        false => Err(HttpError::not_found(&rules.subscription.name)),
+    }
 }
 
 /// The topic whose subscriptions a path lists. A queue may have such a name: then there is no such topic.
@@ -151,6 +161,7 @@ mod tests {
             "$resources/queues",
             "$resources/topics",
             "a/t/subscriptions",
+            "t/subscriptions/s/rules",
         ] {
             assert!(is_list(path), "{path}");
         }
@@ -158,37 +169,9 @@ mod tests {
             "q",
             "t/subscriptions/s",
             "subscriptions",
-            "t/subscriptions/s/rules",
+            "t/subscriptions/s/rules/r",
         ] {
             assert!(!is_list(path), "{path}");
-        }
-    }
-
-    #[test]
-    fn rules_come_behind_their_subscription() {
-        let of = |path: &str| subscription_of_rules(path).map(|it| it.name);
-        for path in [
-            "t/subscriptions/s/rules",
-            "t/subscriptions/s/rules/r",
-            "a/rules-in/subscriptions/s/rules",
-            "rules/subscriptions/rules/rules/rules",
-        ] {
-            let cut = path.split_inclusive('/').collect::<Vec<_>>();
-            let at = cut.iter().position(|it| *it == "subscriptions/").unwrap();
-            let subscription = cut[..at + 2].concat();
-            assert_eq!(
-                of(path).as_deref(),
-                Some(subscription.trim_end_matches('/'))
-            );
-        }
-        for path in [
-            "t/rules",
-            "t/subscriptions/s",
-            "t/subscriptions/s/rulesets",
-            "t/subscriptions/s/x/rules",
-            "t/subscriptions/-/rules",
-        ] {
-            assert_eq!(of(path), None, "{path}");
         }
     }
 }

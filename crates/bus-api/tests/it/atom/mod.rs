@@ -6,6 +6,7 @@ mod forwarding;
 mod links;
 mod lists;
 mod restart;
+mod rules;
 mod topics;
 
 use kew_bus_api::WELL_KNOWN_KEY;

@@ -7,15 +7,15 @@ use super::{ask, create, update};
 use crate::client::{Server, queue_named};
 use crate::rest::Answer;
 
-const CONNECT: &str = "xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\" \
+pub(super) const CONNECT: &str = "xmlns=\"http://schemas.microsoft.com/netservices/2010/10/servicebus/connect\" \
     xmlns:i=\"http://www.w3.org/2001/XMLSchema-instance\"";
 
-async fn create_topic(server: &Server, path: &str, elements: &str) -> Answer {
+pub(super) async fn create_topic(server: &Server, path: &str, elements: &str) -> Answer {
     let create = ask("PUT", path).description("TopicDescription", elements);
     create.of(server).await
 }
 
-async fn subscribe(server: &Server, path: &str, elements: &str) -> Answer {
+pub(super) async fn subscribe(server: &Server, path: &str, elements: &str) -> Answer {
     let create = ask("PUT", path).description("SubscriptionDescription", elements);
     create.of(server).await
 }
@@ -28,7 +28,7 @@ async fn update_topic(server: &Server, path: &str, elements: &str) -> Answer {
         .await
 }
 
-async fn update_subscription(server: &Server, path: &str, elements: &str) -> Answer {
+pub(super) async fn update_subscription(server: &Server, path: &str, elements: &str) -> Answer {
     let update = ask("PUT", path).header("If-Match", "*");
     let update = update.description("SubscriptionDescription", elements);
     update.of(server).await
@@ -49,7 +49,7 @@ fn described(answer: &Answer, kind: &str) -> String {
 }
 
 /// The name and the path of each entry of a feed.
-fn entries(page: &Answer) -> Vec<(String, String)> {
+pub(super) fn entries(page: &Answer) -> Vec<(String, String)> {
     let entries = page.body.split("<entry>").skip(1);
     let read = entries.map(|entry| {
         let title = between(entry, "<title type=\"text\">", "<")[0];
@@ -248,7 +248,7 @@ async fn updates_replace_the_settings() {
     let read = ask("GET", path).of(&server).await.check(200);
     let shown = described(&changed, "SubscriptionDescription");
     assert_eq!(described(&read, "SubscriptionDescription"), shown);
-    let rule = "<DefaultRuleDescription><Filter><SqlExpression>1=1</SqlExpression></Filter></DefaultRuleDescription>";
+    let rule = "<DefaultRuleDescription><Filter i:type='TrueFilter'/></DefaultRuleDescription>";
     let changed = update_subscription(&server, path, rule).await.check(200);
     let flag = changed.text("DeadLetteringOnFilterEvaluationExceptions");
     assert_eq!(flag, "true");
@@ -302,8 +302,8 @@ async fn updates_are_refused_with_the_reason() {
             "forwarding to a topic is not supported yet",
         ),
         (
-            "<DefaultRuleDescription><Filter><SqlExpression>a=1</SqlExpression></Filter></DefaultRuleDescription>",
-            "Rules of subscriptions are not supported yet",
+            "<DefaultRuleDescription><Filter i:type='FalseFilter'/></DefaultRuleDescription>",
+            "DefaultRuleDescription is only for a new subscription",
         ),
     ] {
         let refused = update_subscription(&server, path, elements).await;
@@ -409,22 +409,6 @@ async fn what_is_not_supported_yet_is_refused() {
         refused.check_refused(400, 40_000, says);
     }
     create_topic(&server, "/t", "").await.check(201);
-    let rule = |filter: &str, action: &str, name: &str| {
-        format!(
-            "<DefaultRuleDescription><Filter>{filter}</Filter><Action>{action}</Action>\
-             <Name>{name}</Name></DefaultRuleDescription>"
-        )
-    };
-    let sql = |text: &str| format!("<SqlExpression>{text}</SqlExpression>");
-    for elements in [
-        rule(&sql("color = 'red'"), "", "$Default"),
-        rule("<CorrelationId>1</CorrelationId>", "", "$Default"),
-        rule(&sql("1=1"), &sql("SET a = 1"), "$Default"),
-        rule(&sql("1=1"), "", "mine"),
-    ] {
-        let refused = subscribe(&server, "/t/subscriptions/s", &elements).await;
-        refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
-    }
     let refused = subscribe(
         &server,
         "/t/subscriptions/s",
@@ -435,19 +419,6 @@ async fn what_is_not_supported_yet_is_refused() {
     subscribe(&server, "/t/subscriptions/s", "")
         .await
         .check(201);
-
-    for path in [
-        "/t/subscriptions/s/rules",
-        "/T/Subscriptions/S/Rules/$Default",
-    ] {
-        for method in ["GET", "DELETE"] {
-            let refused = ask(method, path).of(&server).await;
-            refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
-        }
-        let put = ask("PUT", path).description("RuleDescription", "");
-        let refused = put.of(&server).await;
-        refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
-    }
     let forwards = ask("PUT", "/q").queue("<ForwardTo>t</ForwardTo>");
     let refused = forwards.of(&server).await;
     refused.check_refused(400, 40_000, "forwarding to a topic is not supported yet");
@@ -546,11 +517,15 @@ async fn paths_of_rules_are_found_behind_the_subscription() {
             let path = format!("/{topic}/subscriptions/{name}");
             subscribe(&server, &path, "").await.check(201);
             ask("GET", &path).of(&server).await.check(200);
-            for rules in ["rules", "Rules/$Default", "rules/rules"] {
+            for rules in ["rules", "Rules/$Default"] {
                 let path = format!("{path}/{rules}");
-                let refused = ask("GET", &path).of(&server).await;
-                refused.check_refused(400, 40_000, "Rules of subscriptions are not supported yet");
+                let read = ask("GET", &path).of(&server).await.check(200);
+                let expected = format!("/{topic}/Subscriptions/{name}/Rules/%24Default");
+                let expected = expected.replace("%24", "$");
+                assert!(read.body.contains(&expected), "{}", read.body);
             }
+            let missing = ask("GET", &format!("{path}/rules/rules")).of(&server).await;
+            missing.check_refused(404, 40_400, "the rule 'rules' could not be found");
         }
     }
     for path in [
