@@ -8,7 +8,7 @@ import traceback
 import uuid
 
 import wire
-from administration import Administration, Failed, elements
+from administration import Administration, Failed, elements, rule, typed, values
 from client import (
     ACCEPTED, BATCH_FORMAT, DETACH, END, MODIFIED, REJECTED, RELEASED, SOURCE, TRANSACTIONAL, TRANSFER, Bus,
     Connection, Controller, Door, Management, Refused, accepted, modified, rejected, released, transactional,
@@ -568,6 +568,102 @@ def queues_are_administered(bus):
     failed(404, lambda: admin.delete(name))
 
 
+def rules_are_administered(bus):
+    admin = Administration(bus.door)
+    topic = f"x-ruled-topic-of-dotnet-{bus.door.name}"
+    subscription = f"{topic}/Subscriptions/s"
+    admin.put(topic, "", (), "TopicDescription")
+    all_types = {
+        "string": ("string", "a b"), "int": ("int", "-5"), "long": ("long", "3000000000"), "bool": ("boolean", "true"),
+        "double": ("double", "1.5"), "time": ("dateTime", "2020-07-05T11:12:13Z"), "span": ("duration", "P1DT2H3M"),
+    }
+    # It always sends empty parameters, and no action if there is none.
+    first = typed("Filter", "TrueFilter", "<SqlExpression>1=1</SqlExpression><Parameters />") + "<Name>$Default</Name>"
+    made = f"<DefaultRuleDescription>{first}</DefaultRuleDescription>"
+    admin.put(subscription, made, (), "SubscriptionDescription")
+    rules = f"{subscription}/Rules"
+
+    def put(name, elements, headers=()):
+        return admin.put(f"{rules}/{name}", elements, headers, "RuleDescription")
+
+    (kind, texts, _), action = rule(admin.get(f"{rules}/$Default", "RuleDescription")[2])
+    assert (kind, texts["SqlExpression"], action) == ("TrueFilter", "1=1", ("EmptyRuleAction", {}, {}))
+    correlation = typed("Filter", "CorrelationFilter", "<Label>l</Label>" + values("Properties", all_types))
+    title, found, description = put("Red", f"{correlation}<Name>Red</Name>")
+    assert title == found["Name"] == "Red" and found["CreatedAt"].endswith("Z"), found
+    (kind, texts, properties), _ = rule(description)
+    assert (kind, texts["Label"], properties) == ("CorrelationFilter", "l", all_types)
+    failed(409, lambda: put("red", f"{correlation}<Name>red</Name>"))
+    parameters = values("Parameters", {"@n": ("int", "5")})
+    sql = typed("Filter", "SqlFilter", f"<SqlExpression>n = @n</SqlExpression>{parameters}")
+    sql += typed("Action", "SqlRuleAction", f"<SqlExpression>SET a = @n</SqlExpression>{parameters}")
+    changed = rule(put("Red", f"{sql}<Name>Red</Name>", {"If-Match": "*"})[2])
+    assert [(kind, texts["SqlExpression"], found) for kind, texts, found in changed] == [
+        ("SqlFilter", "n = @n", {"@n": ("int", "5")}), ("SqlRuleAction", "SET a = @n", {"@n": ("int", "5")}),
+    ], changed
+    assert admin.names(rules) == ["$Default", "Red"]
+    failed(400, lambda: put("bad", sql.replace("n = @n", "n =") + "<Name>bad</Name>"))
+    admin.delete(f"{rules}/Red")
+    failed(404, lambda: admin.get(f"{rules}/Red"))
+    failed(404, lambda: put("Red", f"{sql}<Name>Red</Name>", {"If-Match": "*"}))
+    admin.delete(topic)
+
+
+def rules_are_managed(bus):
+    admin = Administration(bus.door)
+    topic = f"x-managed-topic-of-dotnet-{bus.door.name}"
+    admin.put(topic, "", (), "TopicDescription")
+    admin.put(f"{topic}/Subscriptions/s", "", (), "SubscriptionDescription")
+    management = bus.management(f"{topic}/Subscriptions/s")
+
+    def rules(skip=0):
+        status, body = management("enumerate-rules", top=int_(100), skip=int_(skip))
+        if status == 204:
+            return []
+        assert status == 200 and body["rules"].type == "list", body
+        return [entry.value["rule-description"] for entry in body["rules"].value]
+
+    def add(name, **description):
+        description = {part.replace("_", "-"): value for part, value in description.items()}
+        description = {"sql-rule-action": wire.NULL, **description, "rule-name": string(name)}
+        return management("add-rule", rule_name=string(name), rule_description=wire.map_(description))
+
+    def expression(text):
+        return wire.map_({"expression": string(text)})
+
+    # The codes with which it registers its types.
+    all_of_it, nothing_to_do, sql_action = 0x0000013700000004, 0x0000013700000005, 0x0000013700000006
+    sql_filter, true_filter, correlation_filter = 0x000001370000006, 0x000001370000007, 0x000001370000009
+    (default,) = rules()
+    assert default.code == all_of_it and len(default.value.value) == 4, default
+    filter_, action, name, created = default.value.value
+    assert (filter_.code, action.code, name) == (true_filter, nothing_to_do, wire.Value("string", "$Default"))
+    assert created.type == "timestamp", created
+    assert add("sql", sql_filter=expression("color = 'red'"), sql_rule_action=expression("SET a = 1")) == (200, {})
+    unset = ("correlation-id", "message-id", "to", "reply-to", "session-id", "reply-to-session-id", "content-type")
+    correlation = {name: wire.NULL for name in unset} | {"label": string("l"), "properties": wire.map_({"n": long(1)})}
+    assert add("correlation", correlation_filter=wire.map_(correlation)) == (200, {})
+    _, correlation, sql = rules()
+    filter_, action, name, _ = sql.value.value
+    assert (filter_.code, action.code, name.value) == (sql_filter, sql_action, "sql")
+    for part, text in ((filter_, "color = 'red'"), (action, "SET a = 1")):
+        assert part.value.value == [wire.Value("string", text), wire.Value("int", 20)], part
+    filter_, action, _, _ = correlation.value.value
+    assert (filter_.code, action.code, len(filter_.value.value)) == (correlation_filter, nothing_to_do, 9)
+    assert filter_.value.value[4] == wire.Value("string", "l"), filter_
+    assert filter_.value.value[8] == wire.Value("map", {"n": wire.Value("long", 1)}), filter_
+    assert rules(skip=3) == []
+    exists = add("SQL", sql_filter=expression("1=1"))
+    assert exists == (409, "com.microsoft:entity-already-exists"), exists
+    bad = add("bad", sql_filter=expression("color ="))
+    assert bad == (400, "com.microsoft:argument-error"), bad
+    for name in ("$Default", "sql", "correlation"):
+        assert management("remove-rule", rule_name=string(name)) == (200, {})
+    assert management("remove-rule", rule_name=string("sql")) == (404, "amqp:not-found")
+    assert rules() == []
+    admin.delete(topic)
+
+
 SCENARIOS = [
     tokens, a_message_is_sent_and_received, outcomes_are_answered_with_the_same, a_range_is_settled_at_once,
     a_lock_that_is_lost, a_lock_outlives_its_link, received_and_deleted, drains_of_a_link_that_is_used_again,
@@ -576,8 +672,9 @@ SCENARIOS = [
     sessions, no_session_in_time, a_wait_for_a_session_that_is_given_up, a_session_lock_that_runs_out,
     what_is_not_there_or_does_not_fit, everything_is_closed_at_once, a_thousand_sessions, heart_beats,
     every_mechanism, credit_that_is_lowered, who_waits_is_served_at_once, messages_are_deleted_in_batches,
-    queues_are_administered,
+    queues_are_administered, rules_are_administered, rules_are_managed,
 ]
+ADMINISTRATION = [queues_are_administered, rules_are_administered, rules_are_managed]
 
 
 def run(door, wanted, results):
@@ -585,7 +682,7 @@ def run(door, wanted, results):
         if wanted not in scenario.__name__:
             continue
         # Its clients know only port 443.
-        if scenario is queues_are_administered and not os.environ["KEW_BUS_HTTPS"]:
+        if scenario in ADMINISTRATION and not os.environ["KEW_BUS_HTTPS"]:
             continue
         began = time.monotonic()
         try:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -229,6 +230,82 @@ func TestRulesOfAQueue(t *testing.T) {
 			t.Fatal("it was received")
 		}
 	})
+}
+
+func TestRulesOfASubscription(t *testing.T) {
+	client, _ := administrator(t)
+	t.Run("https", func(t *testing.T) {
+		const topic = "x-ruled-topic-of-go"
+		_, err := client.CreateTopic(ctx, topic, nil)
+		must(t, err)
+		values := map[string]any{
+			"@text": "hello world", "@whole": int64(100), "@part": 100.25, "@flag": true,
+			"@when": time.Date(2001, 1, 1, 1, 2, 3, 0, time.UTC),
+		}
+		first := admin.RuleProperties{
+			Name: "First", Filter: &admin.SQLFilter{Expression: "MessageID = @text OR n = @whole", Parameters: values},
+			Action: &admin.SQLAction{Expression: "SET a = @part SET b = @when", Parameters: values},
+		}
+		_, err = client.CreateSubscription(ctx, topic, "sub", &admin.CreateSubscriptionOptions{
+			Properties: &admin.SubscriptionProperties{DefaultRule: &first},
+		})
+		must(t, err)
+		got, err := client.GetRule(ctx, topic, "sub", "first", nil)
+		must(t, err)
+		sameRule(t, got.RuleProperties, first)
+		_, err = client.CreateRule(ctx, topic, "sub", &admin.CreateRuleOptions{Name: to.Ptr("FIRST")})
+		refusedWith(t, http.StatusConflict, err)
+
+		// Without a name it is $Default.
+		made, err := client.CreateRule(ctx, topic, "sub", &admin.CreateRuleOptions{})
+		must(t, err)
+		sameRule(t, made.RuleProperties, admin.RuleProperties{Name: "$Default", Filter: &admin.TrueFilter{}})
+		correlation := admin.RuleProperties{Name: "$Default", Filter: &admin.CorrelationFilter{
+			ContentType: to.Ptr("ct"), CorrelationID: to.Ptr("c"), MessageID: to.Ptr("m"), ReplyTo: to.Ptr("r"),
+			ReplyToSessionID: to.Ptr("rs"), SessionID: to.Ptr("s"), Subject: to.Ptr("l"), To: to.Ptr("t"),
+			ApplicationProperties: map[string]any{"color": "red"},
+		}}
+		changed, err := client.UpdateRule(ctx, topic, "sub", correlation)
+		must(t, err)
+		sameRule(t, changed.RuleProperties, correlation)
+		nothing := admin.CreateRuleOptions{Name: to.Ptr("nothing"), Filter: &admin.FalseFilter{}}
+		_, err = client.CreateRule(ctx, topic, "sub", &nothing)
+		must(t, err)
+		names := ""
+		pager := client.NewListRulesPager(topic, "sub", &admin.ListRulesOptions{MaxPageSize: 2})
+		for pager.More() {
+			page, err := pager.NextPage(ctx)
+			must(t, err)
+			for _, rule := range page.Rules {
+				names += rule.Name + " "
+			}
+		}
+		equal(t, "names", names, "$Default First nothing ")
+
+		_, err = client.DeleteRule(ctx, topic, "sub", "nothing", nil)
+		must(t, err)
+		gone, err := client.GetRule(ctx, topic, "sub", "nothing", nil)
+		if err != nil || gone != nil {
+			t.Fatalf("it is there: %v, %v", gone, err)
+		}
+		_, err = client.DeleteRule(ctx, topic, "sub", "nothing", nil)
+		refusedWith(t, http.StatusNotFound, err)
+		_, err = client.UpdateRule(ctx, topic, "sub", admin.RuleProperties{Name: "nothing", Filter: &admin.TrueFilter{}})
+		refusedWith(t, http.StatusNotFound, err)
+		_, err = client.CreateRule(ctx, topic, "sub", &admin.CreateRuleOptions{
+			Name: to.Ptr("bad"), Filter: &admin.SQLFilter{Expression: "n ="},
+		})
+		refusedWith(t, http.StatusBadRequest, err)
+		_, err = client.DeleteTopic(ctx, topic, nil)
+		must(t, err)
+	})
+}
+
+func sameRule(t *testing.T, got, expected admin.RuleProperties) {
+	t.Helper()
+	if !reflect.DeepEqual(got, expected) {
+		t.Fatalf("%+v, expected %+v", got, expected)
+	}
 }
 
 func TestTheNamespace(t *testing.T) {

@@ -96,4 +96,4 @@ function sleep(ms) {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-module.exports = { bodies, connect, connectionString, drop, fresh, isEmpty, partner, put, scenarios, sleep, take };
+module.exports = { bodies, connect, connectionString, doors, drop, fresh, isEmpty, partner, put, scenarios, sleep, take };

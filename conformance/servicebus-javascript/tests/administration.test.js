@@ -4,7 +4,7 @@
 const assert = require("node:assert/strict");
 const { describe, test } = require("node:test");
 const { ServiceBusAdministrationClient } = require("@azure/service-bus");
-const { connect, connectionString, drop, put, sleep, take } = require("../lib/kew.js");
+const { connect, connectionString, doors, drop, put, sleep, take } = require("../lib/kew.js");
 
 const skip = process.env.KEW_BUS_HTTPS ? false : "no port 443";
 const client = (text = connectionString("amqps")) =>
@@ -84,6 +84,77 @@ describe("https", { skip }, () => {
     assert.equal(await admin.topicExists(name), false);
     await admin.deleteQueue(queue);
   });
+
+  test("rules are made, changed, listed and deleted", async () => {
+    const admin = client();
+    const topic = "x-ruled-topic-of-javascript";
+    await admin.createTopic(topic);
+    const sql = { sqlExpression: "n = @n", sqlParameters: { "@n": 5, "@t": "t", "@b": true, "@d": new Date(5000) } };
+    await admin.createSubscription(topic, "s", { defaultRuleOptions: { name: "First", filter: sql } });
+    const made = await admin.getRule(topic, "s", "first");
+    assert.deepEqual([made.name, made.filter], ["First", sql]);
+    await assert.rejects(admin.createRule(topic, "s", "FIRST", { sqlExpression: "1=1" }), { statusCode: 409 });
+    const filter = { correlationId: "c", subject: "l", applicationProperties: { color: "red", size: 1.5, on: false } };
+    const action = { sqlExpression: "SET a = @n", sqlParameters: { "@n": 1 } };
+    const second = await admin.createRule(topic, "s", "Second", filter, action);
+    assert.deepEqual([second.name, second.action], ["Second", action]);
+    assert.deepEqual({ ...second.filter, ...filter }, second.filter);
+    const changed = await admin.updateRule(topic, "s", { ...second, filter: { sqlExpression: "1=0" }, action: {} });
+    assert.deepEqual([changed.filter.sqlExpression, changed.action.sqlExpression], ["1=0", undefined]);
+    const names = [];
+    for await (const page of admin.listRules(topic, "s").byPage({ maxPageSize: 1 })) {
+      names.push([...page].map((it) => it.name));
+    }
+    assert.deepEqual(names, [["First"], ["Second"]]);
+    await assert.rejects(admin.createRule(topic, "s", "bad", { sqlExpression: "n =" }), /column 4/);
+    await admin.deleteRule(topic, "s", "second");
+    assert.equal(await admin.ruleExists(topic, "s", "Second"), false);
+    assert.equal(await admin.ruleExists(topic, "s", "First"), true);
+    await assert.rejects(admin.deleteRule(topic, "s", "Second"), { statusCode: 404 });
+    await assert.rejects(admin.createRule(topic, "missing", "r", { sqlExpression: "1=1" }), { statusCode: 404 });
+    await admin.deleteTopic(topic);
+  });
+
+  for (const door of doors) {
+    test(`a rule manager adds, lists and deletes rules over ${door}`, async () => {
+      const admin = client();
+      const topic = `x-managed-topic-over-${door}`;
+      await admin.createTopic(topic);
+      await admin.createSubscription(topic, "s");
+      const bus = connect(door);
+      const rules = bus.createRuleManager(topic, "s");
+      const all = async () => {
+        const found = [];
+        for await (const page of rules.listRules().byPage({ maxPageSize: 2 })) found.push(...page);
+        return found;
+      };
+      assert.deepEqual(await all(), [{ name: "$Default", filter: { sqlExpression: "1=1" }, action: {} }]);
+      await rules.deleteRule("$Default");
+      assert.deepEqual(await all(), []);
+      const filter = {
+        correlationId: "c", messageId: "m", to: "t", replyTo: "r", subject: "l", sessionId: "s", replyToSessionId: "rs",
+        contentType: "ct", applicationProperties: { text: "red", whole: 3, part: 1.5, on: true },
+      };
+      await rules.createRule("a", filter, { sqlExpression: "SET a = 1" });
+      await rules.createRule("b", { sqlExpression: "color = 'blue'" });
+      await rules.createRule("c", { subject: "only" });
+      const [a, b, c] = await all();
+      assert.deepEqual(a, { name: "a", filter, action: { sqlExpression: "SET a = 1" } });
+      assert.deepEqual(b, { name: "b", filter: { sqlExpression: "color = 'blue'" }, action: {} });
+      assert.deepEqual([c.name, c.filter.subject, c.filter.applicationProperties], ["c", "only", {}]);
+      // The administration client sees the same.
+      assert.deepEqual((await admin.getRule(topic, "s", "b")).filter.sqlExpression, "color = 'blue'");
+      await assert.rejects(rules.createRule("A", { sqlExpression: "1=1" }), { code: "MessagingEntityAlreadyExists" });
+      await assert.rejects(rules.createRule("d", { sqlExpression: "color =" }), /column 8/);
+      await assert.rejects(rules.deleteRule("d"), { code: "MessagingEntityNotFound" });
+      await rules.close();
+      const missing = bus.createRuleManager(topic, "missing");
+      await assert.rejects(missing.createRule("r", { sqlExpression: "1=1" }), { code: "MessagingEntityNotFound" });
+      await missing.close();
+      await bus.close();
+      await admin.deleteTopic(topic);
+    });
+  }
 
   test("links that are there hear of changes", async () => {
     const admin = client();

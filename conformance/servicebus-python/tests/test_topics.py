@@ -9,7 +9,16 @@ from azure.core.exceptions import HttpResponseError, ResourceExistsError, Resour
 from azure.servicebus import ServiceBusMessage as Message
 from azure.servicebus import ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
-from azure.servicebus.management import AccessRights, AuthorizationRule, EntityStatus, SqlRuleFilter
+from azure.servicebus.management import (
+    AccessRights,
+    AuthorizationRule,
+    CorrelationRuleFilter,
+    EntityStatus,
+    FalseRuleFilter,
+    SqlRuleAction,
+    SqlRuleFilter,
+    TrueRuleFilter,
+)
 from conftest import is_empty, missing, take, texts
 from test_administration import connect
 
@@ -176,6 +185,90 @@ def test_lists_have_settings_and_counts(admin, client, topic):
     assert list(listed) == ["all", "More", "s0", "s1", "s2"]
 
 
+def test_rules_are_made_changed_listed_and_deleted(admin, topic):
+    default = admin.get_rule(topic, "all", "$Default")
+    assert isinstance(default.filter, TrueRuleFilter) and default.action is None and default.created_at_utc
+    made = admin.create_rule(topic, "all", "Red", filter=SqlRuleFilter("color = 'red'"))
+    assert (made.name, made.filter.sql_expression, made.action) == ("Red", "color = 'red'", None)
+    with pytest.raises(ResourceExistsError):
+        admin.create_rule(topic, "ALL", "RED")
+    made.filter = CorrelationRuleFilter(label="red")
+    made.action = SqlRuleAction("SET priority = 1; REMOVE size")
+    admin.update_rule(topic, "all", made)
+    changed = admin.get_rule(topic.upper(), "ALL", "red")
+    assert changed.filter.label == "red" and not changed.filter.properties
+    assert changed.action.sql_expression == "SET priority = 1; REMOVE size"
+    admin.delete_rule(topic, "all", "$Default")
+    assert [it.name for it in admin.list_rules(topic, "all")] == ["Red"]
+    # The rules of another subscription are its own.
+    assert [it.name for it in admin.list_rules(topic, "More")] == ["$Default"]
+    admin.delete_rule(topic, "all", "red")
+    assert list(admin.list_rules(topic, "all")) == []
+    for missing_rule in (
+        lambda: admin.get_rule(topic, "all", "red"),
+        lambda: admin.delete_rule(topic, "all", "red"),
+        lambda: admin.update_rule(topic, "all", changed),
+        lambda: admin.create_rule(topic, "missing", "red"),
+    ):
+        with pytest.raises(ResourceNotFoundError):
+            missing_rule()
+    for number in range(105):
+        admin.create_rule(topic, "all", f"r{number:03}", filter=FalseRuleFilter())
+    listed = list(admin.list_rules(topic, "all", max_page_size=50))
+    assert [it.name for it in listed] == [f"r{number:03}" for number in range(105)]
+    assert all(isinstance(it.filter, FalseRuleFilter) for it in listed)
+
+
+def test_rules_keep_the_types_of_their_values(admin, topic):
+    values = {
+        "text": " a < b & ü ", "int": 2, "long": 2**31, "flag": True, "double": 1.5,
+        "when": datetime.datetime(2020, 7, 5, 11, 12, 13, tzinfo=datetime.timezone.utc),
+        "span": datetime.timedelta(days=1, hours=2, minutes=3),
+    }
+    system = {
+        name: f"its {name}"
+        for name in (
+            "correlation_id", "message_id", "to", "reply_to", "label", "session_id", "reply_to_session_id",
+            "content_type",
+        )
+    }
+    admin.create_rule(topic, "all", "correlation", filter=CorrelationRuleFilter(**system, properties=values))
+    shown = admin.get_rule(topic, "all", "correlation").filter
+    assert dict(shown.properties) == values and {name: getattr(shown, name) for name in system} == system
+    assert {name: type(value) for name, value in shown.properties.items()} == {
+        name: type(value) for name, value in values.items()
+    }
+    parameters = {f"@{name}": value for name, value in values.items()}
+    text = "n > @int AND (x = @text OR x = @long OR x = @flag OR x = @double OR x = @when OR x = @span)"
+    admin.create_rule(
+        topic, "all", "sql", filter=SqlRuleFilter(text, parameters),
+        action=SqlRuleAction("SET a = @int", {"@int": 7}),
+    )
+    (shown,) = [it for it in admin.list_rules(topic, "all") if it.name == "sql"]
+    assert shown.filter.sql_expression == text and dict(shown.filter.parameters) == parameters
+    assert (shown.action.sql_expression, dict(shown.action.parameters)) == ("SET a = @int", {"@int": 7})
+    # What was shown can be sent back.
+    admin.update_rule(topic, "all", shown)
+    assert dict(admin.get_rule(topic, "all", "sql").filter.parameters) == parameters
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"filter": SqlRuleFilter("color =")}, "column 8"),
+    ({"filter": SqlRuleFilter("")}, "not valid"),
+    ({"filter": SqlRuleFilter("sys.Nothing = 1")}, "no system property"),
+    ({"filter": SqlRuleFilter("color = @missing")}, "@missing has no value"),
+    ({"filter": SqlRuleFilter("x" * 1025)}, "1025 characters, the maximum is 1024"),
+    ({"action": SqlRuleAction("RUN everything")}, "the action is not valid"),
+    ({"rule_name": "x" * 51}, "1 to 50 characters"),
+    ({"rule_name": "a?b"}, "the character"),
+])
+def test_what_is_no_rule_is_refused(admin, topic, options, says):
+    with pytest.raises(HttpResponseError, match=says) as refused:
+        admin.create_rule(topic, "all", **{"rule_name": "r", **options})
+    assert refused.value.status_code == 400
+    assert [it.name for it in admin.list_rules(topic, "all")] == ["$Default"]
+
+
 def test_names_that_are_for_subscriptions_are_refused(admin, topic):
     for name in (f"{topic}/subscriptions", f"{topic}/subscriptions/all"):
         for create in (admin.create_queue, admin.create_topic):
@@ -187,8 +280,6 @@ def test_names_that_are_for_subscriptions_are_refused(admin, topic):
 def test_what_is_not_supported_yet_is_refused(admin, client, topic):
     with pytest.raises(HttpResponseError, match="not supported yet"):
         admin.create_topic(f"{topic}-unique", requires_duplicate_detection=True)
-    with pytest.raises(HttpResponseError, match="not supported yet"):
-        admin.create_rule(topic, "all", "red", filter=SqlRuleFilter("color = 'red'"))
     with pytest.raises(HttpResponseError, match="not supported yet"):
         admin.create_queue(f"{topic}-forwards", forward_to=topic)
     for settings in (

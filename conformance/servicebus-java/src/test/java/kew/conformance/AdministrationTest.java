@@ -6,6 +6,8 @@ import static kew.conformance.Bus.take;
 import static kew.conformance.Bus.text;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
@@ -19,19 +21,31 @@ import com.azure.messaging.servicebus.ServiceBusMessage;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClient;
 import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClientBuilder;
 import com.azure.messaging.servicebus.administration.models.AccessRights;
+import com.azure.messaging.servicebus.administration.models.CorrelationRuleFilter;
 import com.azure.messaging.servicebus.administration.models.CreateQueueOptions;
+import com.azure.messaging.servicebus.administration.models.CreateRuleOptions;
+import com.azure.messaging.servicebus.administration.models.CreateSubscriptionOptions;
 import com.azure.messaging.servicebus.administration.models.EntityStatus;
+import com.azure.messaging.servicebus.administration.models.FalseRuleFilter;
 import com.azure.messaging.servicebus.administration.models.QueueProperties;
+import com.azure.messaging.servicebus.administration.models.RuleProperties;
 import com.azure.messaging.servicebus.administration.models.SharedAccessAuthorizationRule;
+import com.azure.messaging.servicebus.administration.models.SqlRuleAction;
+import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
+import com.azure.messaging.servicebus.administration.models.TrueRuleFilter;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 
 /** Administration, which is over HTTPS only. */
 class AdministrationTest {
@@ -169,6 +183,78 @@ class AdministrationTest {
                 () -> bus.receiver(name).receiveMessages(1, Bus.PATIENCE).iterator().hasNext());
         }
         admin.deleteQueue(name);
+    }
+
+    @Test
+    void rulesOfASubscription() {
+        var admin = client();
+        String topic = "x-ruled-topic-of-java";
+        admin.createTopic(topic);
+        var red = new SqlRuleFilter("color = @color");
+        red.getParameters().put("@color", "red");
+        admin.createSubscription(topic, "s", "First", new CreateSubscriptionOptions(),
+            new CreateRuleOptions(red).setAction(new SqlRuleAction("SET a = 1")));
+        RuleProperties first = admin.getRule(topic, "s", "first");
+        var filter = assertInstanceOf(SqlRuleFilter.class, first.getFilter());
+        assertEquals(List.of("First", "color = @color"), List.of(first.getName(), filter.getSqlExpression()));
+        assertEquals(Set.of("@color"), filter.getParameters().keySet());
+        assertEquals("SET a = 1", assertInstanceOf(SqlRuleAction.class, first.getAction()).getSqlExpression());
+        assertThrows(ResourceExistsException.class, () -> admin.createRule(topic, "s", "FIRST"));
+        var label = new CorrelationRuleFilter("c").setLabel("l");
+        label.getProperties().put("size", 5);
+        // With options, the name of the rule comes before that of the subscription.
+        admin.createRule(topic, "second", "s", new CreateRuleOptions(label));
+        admin.createRule(topic, "third", "s", new CreateRuleOptions(new FalseRuleFilter()));
+        var second = admin.getRule(topic, "s", "second");
+        var shown = assertInstanceOf(CorrelationRuleFilter.class, second.getFilter());
+        assertEquals(List.of("c", "l"), List.of(shown.getCorrelationId(), shown.getLabel()));
+        assertEquals(Set.of("size"), shown.getProperties().keySet());
+        RuleProperties changed = admin.updateRule(topic, "s", second.setFilter(new TrueRuleFilter()));
+        assertInstanceOf(TrueRuleFilter.class, changed.getFilter());
+        List<String> names = new ArrayList<>();
+        admin.listRules(topic, "s").forEach(rule -> names.add(rule.getName()));
+        assertEquals(List.of("First", "second", "third"), names);
+        assertThrows(HttpResponseException.class,
+            () -> admin.createRule(topic, "bad", "s", new CreateRuleOptions(new SqlRuleFilter("n ="))));
+        admin.deleteRule(topic, "s", "third");
+        assertThrows(ResourceNotFoundException.class, () -> admin.getRule(topic, "s", "third"));
+        admin.deleteTopic(topic);
+    }
+
+    @ParameterizedTest
+    @EnumSource(Door.class)
+    void aRuleManagerAddsListsAndDeletes(Door door) {
+        var admin = client();
+        String topic = "x-managed-topic-of-java-" + door.name().toLowerCase();
+        admin.createTopic(topic);
+        admin.createSubscription(topic, "s");
+        try (Bus bus = door.connect()) {
+            var rules = bus.closing(bus.builder.ruleManager().topicName(topic).subscriptionName("s").buildClient());
+            var label = new CorrelationRuleFilter().setLabel("l").setContentType("ct");
+            label.getProperties().put("color", "red");
+            rules.createRule("label", new CreateRuleOptions(label).setAction(new SqlRuleAction("SET a = 1")));
+            rules.createRule("sql", new CreateRuleOptions(new SqlRuleFilter("color = 'red'")));
+            Map<String, RuleProperties> found = new TreeMap<>();
+            rules.listRules().forEach(rule -> found.put(rule.getName(), rule));
+            assertEquals(Set.of("$Default", "label", "sql"), found.keySet());
+            assertInstanceOf(TrueRuleFilter.class, found.get("$Default").getFilter());
+            var shown = assertInstanceOf(CorrelationRuleFilter.class, found.get("label").getFilter());
+            assertEquals(List.of("l", "ct"), List.of(shown.getLabel(), shown.getContentType()));
+            assertEquals(Map.of("color", "red"), shown.getProperties());
+            assertNull(shown.getMessageId());
+            var action = assertInstanceOf(SqlRuleAction.class, found.get("label").getAction());
+            assertEquals("SET a = 1", action.getSqlExpression());
+            var sql = assertInstanceOf(SqlRuleFilter.class, found.get("sql").getFilter());
+            assertEquals("color = 'red'", sql.getSqlExpression());
+            refused(ServiceBusFailureReason.MESSAGING_ENTITY_ALREADY_EXISTS,
+                () -> rules.createRule("SQL", new CreateRuleOptions(new SqlRuleFilter("1=1"))));
+            for (String name : found.keySet()) {
+                rules.deleteRule(name);
+            }
+            assertFalse(rules.listRules().iterator().hasNext());
+            refused(ServiceBusFailureReason.MESSAGING_ENTITY_NOT_FOUND, () -> rules.deleteRule("sql"));
+        }
+        admin.deleteTopic(topic);
     }
 
     @Test
