@@ -111,9 +111,11 @@ impl Event {
             | Fact::AccountPut { .. }
             | Fact::AccountRemoved { .. } => None,
         };
+        let other = self.bus_fact().and_then(BusFact::other_entity);
         let effects = self.fact.effects().iter().map(Effect::entity);
         let moves = self.fact.moves().iter().map(Moved::entity);
-        queue.into_iter().chain(effects).chain(moves)
+        let whole = queue.into_iter().chain(other);
+        whole.chain(effects).chain(moves)
     }
 
     /// How many effects the event has: each concerns one message, or is about something else.

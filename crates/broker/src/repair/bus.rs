@@ -26,6 +26,16 @@ impl Reading {
                     self.stand_ins.remove(&entity);
                 }
             }
+            BusFact::RulesChanged {
+                topic,
+                subscription,
+                ..
+            } => {
+                for entity in [*topic, *subscription] {
+                    self.first_of_queue.insert(entity);
+                    self.stand_in(Service::ServiceBus, entity, at);
+                }
+            }
             // These facts are about no sub-queue.
             BusFact::QueueUpdated { queue, .. }
             | BusFact::EntityUpdated { entity: queue, .. }

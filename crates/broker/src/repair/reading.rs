@@ -455,6 +455,7 @@ impl Reading {
                 | BusFact::SubscriptionCreated { .. }
                 | BusFact::QueueUpdated { .. }
                 | BusFact::EntityUpdated { .. }
+                | BusFact::RulesChanged { .. }
                 | BusFact::SessionLocked { .. }
                 | BusFact::SessionRenewed { .. }
                 | BusFact::SessionStateSet { .. }

@@ -97,17 +97,24 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         BusRefusal::MessageDamaged { .. } => {
             return Error::new(condition::INTERNAL_ERROR, UNREADABLE);
         }
-        BusRefusal::DestinationNotFound { .. } => condition::NOT_FOUND,
-        BusRefusal::QueueAlreadyExists { .. } => bus::ENTITY_ALREADY_EXISTS,
+        BusRefusal::DestinationNotFound { .. } | BusRefusal::RuleNotFound { .. } => {
+            condition::NOT_FOUND
+        }
+        BusRefusal::QueueAlreadyExists { .. } | BusRefusal::RuleAlreadyExists { .. } => {
+            bus::ENTITY_ALREADY_EXISTS
+        }
         BusRefusal::InvalidOption(_)
         | BusRefusal::TooMany { .. }
         | BusRefusal::TooManyCopies { .. }
         | BusRefusal::SessionIdTooLong { .. } => bus::ARGUMENT_OUT_OF_RANGE,
-        BusRefusal::UnchangeableOption { .. } => bus::ARGUMENT_ERROR,
-        BusRefusal::Disabled { .. } => bus::ENTITY_DISABLED,
-        BusRefusal::QuotaExceeded { .. } | BusRefusal::TooManySubscriptions { .. } => {
-            condition::RESOURCE_LIMIT_EXCEEDED
+        BusRefusal::UnchangeableOption { .. } | BusRefusal::InvalidRule { .. } => {
+            bus::ARGUMENT_ERROR
         }
+        BusRefusal::RulesBusy { .. } => bus::SERVER_BUSY,
+        BusRefusal::Disabled { .. } => bus::ENTITY_DISABLED,
+        BusRefusal::QuotaExceeded { .. }
+        | BusRefusal::TooManySubscriptions { .. }
+        | BusRefusal::TooManyRules { .. } => condition::RESOURCE_LIMIT_EXCEEDED,
         BusRefusal::NotSupportedYet { .. } => condition::NOT_IMPLEMENTED,
         BusRefusal::MessageTooLarge { .. } | BusRefusal::SessionStateTooLarge { .. } => {
             condition::MESSAGE_SIZE_EXCEEDED

@@ -2,9 +2,10 @@
 
 use kew_planted::{Bug, is_planted};
 
-use super::queue::{BusQueue, DefaultRule, sub_queue_names};
+use super::queue::{BusQueue, sub_queue_names};
 use super::queues::Queues;
 use super::role::Role;
+use super::rules::RulesChange;
 use super::{BusFact, BusQueueOptions};
 use crate::catalogue::Catalogue;
 use crate::effect::BusSession;
@@ -51,6 +52,22 @@ impl Queues {
                 options,
                 ids_from,
             } => self.update(catalogue, entity, &options, ids_from, at),
+            BusFact::RulesChanged {
+                topic,
+                subscription,
+                from,
+                retired,
+                added,
+            } => {
+                let change = RulesChange {
+                    topic,
+                    subscription,
+                    from,
+                    retired,
+                    added,
+                };
+                self.change_rules(catalogue, at, change);
+            }
             BusFact::QueueDeleted { queue } => self.delete(catalogue, queue),
             BusFact::SessionLocked {
                 queue,
@@ -117,6 +134,7 @@ impl Queues {
         ] {
             // In a damaged history the deletion of an earlier queue of that name may be missing.
             if let Some(earlier) = catalogue.find(&name) {
+                self.forget_rules(catalogue, earlier);
                 self.take(catalogue, earlier);
             }
             let options = role.options(options);
@@ -124,21 +142,6 @@ impl Queues {
             self.add(catalogue, incarnation, entity);
         }
         true
-    }
-
-    /// Gives a new subscription the next rule of its topic. In a damaged history the topic may be missing: then no
-    /// message comes.
-    fn give_default_rule(&mut self, subscription: Incarnation, topic: Incarnation) {
-        let of_topic = self.get_mut(&topic).and_then(|entity| {
-            let since = entity.backlog.next();
-            let topic = entity.topic.as_mut()?;
-            let id = topic.next_rule;
-            topic.next_rule = id.saturating_add(1);
-            Some(DefaultRule { id, since })
-        });
-        if let Some(entity) = self.get_mut(&subscription) {
-            entity.rule = of_topic;
-        }
     }
 
     fn update(
@@ -166,6 +169,7 @@ impl Queues {
         for subscription in left {
             self.delete_three(catalogue, subscription);
         }
+        self.forget_rules(catalogue, queue);
         self.delete_three(catalogue, queue);
     }
 

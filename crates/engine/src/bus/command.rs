@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::BusQueueOptions;
+use super::{BusQueueOptions, NewRule};
 use crate::catalogue::ReceiveMode;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
 
@@ -79,6 +79,49 @@ pub enum BusCommand {
         /// How many to skip first.
         skip: u32,
         /// At most this many.
+        limit: u32,
+    },
+    /// Adds a rule to a subscription.
+    AddRule {
+        /// The topic.
+        topic: EntityName,
+        /// Its subscription.
+        subscription: EntityName,
+        /// The rule. No other rule of the subscription has its name.
+        rule: Box<NewRule>,
+    },
+    /// Replaces a rule of a subscription.
+    SetRule {
+        /// The topic.
+        topic: EntityName,
+        /// Its subscription.
+        subscription: EntityName,
+        /// The new rule, with the name of the old one.
+        rule: Box<NewRule>,
+    },
+    /// Removes a rule of a subscription.
+    RemoveRule {
+        /// The topic.
+        topic: EntityName,
+        /// Its subscription.
+        subscription: EntityName,
+        /// The name of the rule, in any case.
+        name: Box<str>,
+    },
+    /// Reads a rule of a subscription.
+    ReadRule {
+        /// The subscription.
+        subscription: EntityName,
+        /// The name of the rule, in any case.
+        name: Box<str>,
+    },
+    /// Lists the rules of a subscription in ascending order of their names' bytes in lower case.
+    ListRules {
+        /// The subscription.
+        subscription: EntityName,
+        /// How many to skip first.
+        skip: u32,
+        /// At most this many. There may be fewer if they are large, but not none before the end.
         limit: u32,
     },
     /// Sends messages, all or none. Those to a topic arrive in each of its subscriptions.

@@ -72,6 +72,31 @@ impl BusCommand {
             Self::ListSubscriptions { topic, .. } => {
                 reads(topic).looking_at(SUBSCRIPTIONS_MAX as u64)
             }
+            Self::AddRule {
+                topic,
+                subscription,
+                rule,
+            }
+            | Self::SetRule {
+                topic,
+                subscription,
+                rule,
+            } => {
+                let texts = rule.name.len() + rule.definition.bytes().len();
+                describe_rules(topic, subscription, texts as u64)
+                    .refused(refused(rule.check_name()))
+            }
+            Self::RemoveRule {
+                topic,
+                subscription,
+                ..
+            } => describe_rules(topic, subscription, 0),
+            Self::ReadRule { subscription, .. } => reads(subscription),
+            Self::ListRules {
+                subscription,
+                skip,
+                limit,
+            } => reads(subscription).looking_at(u64::from(*skip) + u64::from(*limit)),
             Self::ListSessions { queue, from, .. } => reads(queue)
                 .looking_at(LOOKED_AT_MAX as u64)
                 .refused(refused(check_session_id(from.len()))),
@@ -230,6 +255,11 @@ impl BusCommand {
             | Self::CreateTopic { .. }
             | Self::ListTopics { .. }
             | Self::ListSubscriptions { .. }
+            | Self::AddRule { .. }
+            | Self::SetRule { .. }
+            | Self::RemoveRule { .. }
+            | Self::ReadRule { .. }
+            | Self::ListRules { .. }
             | Self::CreateSubscription { .. }
             | Self::UpdateQueue { .. }
             | Self::DeleteQueue { .. }
@@ -293,6 +323,18 @@ impl Sum {
         check_session_id(self.longest_session)?;
         check_bodies(self.bodies_size_bytes)
     }
+}
+
+/// A change of the rules of a subscription, which lie in its topic.
+fn describe_rules<'a>(
+    topic: &'a EntityName,
+    subscription: &'a EntityName,
+    texts: u64,
+) -> Description<'a, BusRefusal> {
+    // In order: the name of a subscription begins with that of its topic.
+    let touches = Touches::Queues(vec![topic, subscription]);
+    let writes = Writes::AtMost(EVENT_SIZE_BYTES + texts);
+    Description::new(Class::Manage, touches, writes).after_due_in(2)
 }
 
 fn describe_transaction(parts: &[TransactionPart]) -> Description<'_, BusRefusal> {

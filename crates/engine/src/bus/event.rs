@@ -5,10 +5,14 @@ pub(crate) mod codec;
 mod effects;
 mod moves;
 
-use super::BusQueueOptions;
+use kew_filter::RuleId;
+
+use super::{AddedRule, BusQueueOptions};
 use crate::effect::{BusSession, Effect, Effects};
 use crate::queues::Moved;
-use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
+use crate::vocabulary::{
+    BodyLocation, EntityName, Incarnation, LeaseGeneration, SequenceNumber, Timestamp,
+};
 
 /// A fact about bus queues and their sub-queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +69,19 @@ pub enum BusFact {
         options: BusQueueOptions,
         /// As in [`QueueUpdated`](Self::QueueUpdated).
         ids_from: Timestamp,
+    },
+    /// Rules of a subscription were retired and added.
+    RulesChanged {
+        /// The topic, which has the rules.
+        topic: Incarnation,
+        /// The subscription.
+        subscription: Incarnation,
+        /// The topic's number from which on the change counts.
+        from: SequenceNumber,
+        /// The rules that do not hold any more.
+        retired: Vec<RuleId>,
+        /// The rules that hold now.
+        added: Vec<AddedRule>,
     },
     /// A queue, topic or subscription, its sub-queues and everything in them was deleted. A topic takes the
     /// subscriptions with it that are still there.
@@ -126,10 +143,29 @@ impl BusFact {
             | Self::SessionLocked { queue, .. }
             | Self::SessionRenewed { queue, .. }
             | Self::SessionStateSet { queue, .. } => Some(*queue),
-            Self::TopicCreated { topic, .. } => Some(*topic),
+            Self::TopicCreated { topic, .. } | Self::RulesChanged { topic, .. } => Some(*topic),
             Self::SubscriptionCreated { subscription, .. } => Some(*subscription),
             Self::EntityUpdated { entity, .. } => Some(*entity),
             Self::Messages { .. } | Self::BodiesMoved { .. } => None,
+        }
+    }
+
+    /// Another entity that the fact changes.
+    pub(crate) fn other_entity(&self) -> Option<Incarnation> {
+        match self {
+            Self::RulesChanged { subscription, .. } => Some(*subscription),
+            Self::Messages { .. }
+            | Self::QueueCreated { .. }
+            | Self::TopicCreated { .. }
+            | Self::SubscriptionCreated { .. }
+            | Self::QueueUpdated { .. }
+            | Self::EntityUpdated { .. }
+            | Self::QueueDeleted { .. }
+            | Self::SessionLocked { .. }
+            | Self::SessionRenewed { .. }
+            | Self::SessionStateSet { .. }
+            | Self::BodiesMoved { .. }
+            | Self::Used { .. } => None,
         }
     }
 
@@ -142,6 +178,7 @@ impl BusFact {
             | Self::SubscriptionCreated { .. }
             | Self::QueueUpdated { .. }
             | Self::EntityUpdated { .. }
+            | Self::RulesChanged { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -161,6 +198,7 @@ impl BusFact {
             | Self::SubscriptionCreated { .. }
             | Self::QueueUpdated { .. }
             | Self::EntityUpdated { .. }
+            | Self::RulesChanged { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -178,6 +216,7 @@ impl BusFact {
             Self::Messages { .. }
             | Self::QueueUpdated { .. }
             | Self::EntityUpdated { .. }
+            | Self::RulesChanged { .. }
             | Self::QueueDeleted { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -196,6 +235,7 @@ impl BusFact {
             Self::QueueCreated { .. }
             | Self::TopicCreated { .. }
             | Self::SubscriptionCreated { .. }
+            | Self::RulesChanged { .. }
             | Self::Messages { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
@@ -215,6 +255,7 @@ impl BusFact {
             | Self::EntityUpdated { .. }
             | Self::QueueDeleted { .. } => true,
             Self::Messages { .. }
+            | Self::RulesChanged { .. }
             | Self::SessionLocked { .. }
             | Self::SessionRenewed { .. }
             | Self::SessionStateSet { .. }

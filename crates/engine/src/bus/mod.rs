@@ -25,6 +25,7 @@ mod queues;
 mod repair;
 mod role;
 mod room;
+mod rules;
 mod session;
 pub(crate) mod snapshot;
 mod totals;
@@ -59,6 +60,8 @@ pub use room::{
     SESSION_ID_SIZE_BYTES_MAX, SUBSCRIPTIONS_MAX,
 };
 pub(crate) use room::{DELETED_SIZE_BYTES, RELEASED_SIZE_BYTES, released_at_once};
+pub use rules::{AddedRule, BusRuleView, NewRule, OTHER_RULES_MAX, SQL_RULES_MAX};
+pub(crate) use rules::{BusRule, RuleChunk, put_part, put_rules, restore_rules};
 pub use totals::{
     TRANSACTION_ENDED_MAX, TRANSACTION_MESSAGES_MAX, TRANSACTION_SIZE_BYTES_MAX,
     TransactionTooLarge, TransactionTotals,

@@ -106,6 +106,8 @@ pub enum RangedOption {
     Description,
     /// The name of the queue.
     NameLength,
+    /// The name of a rule.
+    RuleNameLength,
 }
 
 /// What a refusal says of a setting.
@@ -154,6 +156,10 @@ impl RangedOption {
                 let range = 0..=NAME_SIZE_BYTES_MAX as u64;
                 let allowed = "at most 260 bytes in UTF-8";
                 ("the name's length", " bytes", range, allowed)
+            }
+            Self::RuleNameLength => {
+                let name = "the length of the rule's name";
+                (name, " characters", 1..=50, "1 to 50 characters")
             }
         };
         Described {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{
-    BusMessageState, BusQueueOptions, DeadLetterCause, EntityKind, FixedOption, InvalidOption,
+    BusMessageState, BusQueueOptions, BusRuleView, DeadLetterCause, EntityKind, FixedOption,
+    InvalidOption,
 };
 use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
 
@@ -23,6 +24,16 @@ pub enum BusOutcome {
     Queue(BusQueueView),
     /// Queues as they are.
     Queues(Vec<BusQueueView>),
+    /// The rule is new.
+    RuleAdded(BusRuleView),
+    /// The rule is in the place of an old one of its name.
+    RuleReplaced(BusRuleView),
+    /// The rule is gone.
+    RuleRemoved,
+    /// A rule as it is.
+    Rule(BusRuleView),
+    /// Rules as they are.
+    Rules(Vec<BusRuleView>),
     /// The messages are in the queue under these numbers, in order. A duplicate has no number.
     Sent(Vec<Option<SequenceNumber>>),
     /// The messages that were taken. Empty if there was none.
@@ -87,6 +98,11 @@ impl BusOutcome {
             | Self::QueueDeleted
             | Self::Queue(_)
             | Self::Queues(_)
+            | Self::RuleAdded(_)
+            | Self::RuleReplaced(_)
+            | Self::RuleRemoved
+            | Self::Rule(_)
+            | Self::Rules(_)
             | Self::Sent(_)
             | Self::Settled(_)
             | Self::LocksRenewed(_)
@@ -121,6 +137,11 @@ impl BusOutcome {
             | Self::QueueDeleted
             | Self::Queue(_)
             | Self::Queues(_)
+            | Self::RuleAdded(_)
+            | Self::RuleReplaced(_)
+            | Self::RuleRemoved
+            | Self::Rule(_)
+            | Self::Rules(_)
             | Self::Sent(_)
             | Self::Settled(_)
             | Self::LocksRenewed(_)
@@ -364,6 +385,8 @@ pub enum NotSupported {
     AutoDeleteOnIdle,
     /// A topic with another status than Active.
     Status,
+    /// A message that has to be compared with rules.
+    Rules,
 }
 
 impl fmt::Display for NotSupported {
@@ -378,6 +401,7 @@ impl fmt::Display for NotSupported {
             Self::FiltersBeforePublishing => "FilteringMessagesBeforePublishing",
             Self::AutoDeleteOnIdle => "AutoDeleteOnIdle of topics",
             Self::Status => "a status of topics other than Active",
+            Self::Rules => "a message for a topic that has other rules than $Default",
         })
     }
 }
@@ -474,6 +498,40 @@ pub enum BusRefusal {
         queue: Box<str>,
         /// What it does not support.
         what: NotSupported,
+    },
+    /// The subscription has no rule of that name.
+    #[error("the rule '{rule}' could not be found")]
+    RuleNotFound {
+        /// The name asked for.
+        rule: Box<str>,
+    },
+    /// The subscription has a rule of that name.
+    #[error("the rule '{rule}' exists already")]
+    RuleAlreadyExists {
+        /// The name asked for.
+        rule: Box<str>,
+    },
+    /// The filter or the action of a rule is not one.
+    #[error("{why}")]
+    InvalidRule {
+        /// What is wrong with it, and where.
+        why: Box<str>,
+    },
+    /// A topic has as many rules of a kind as it may have.
+    #[error("the topic '{queue}' has {limit} rules of this kind, which is the maximum")]
+    TooManyRules {
+        /// The topic.
+        queue: Box<str>,
+        /// How many are allowed.
+        limit: u64,
+    },
+    /// Too many rules of a topic have changed since the first of its messages that waits for copies.
+    #[error(
+        "the rules of the topic '{queue}' have changed too often while messages wait for copies: try again later"
+    )]
+    RulesBusy {
+        /// The topic.
+        queue: Box<str>,
     },
     /// Messages of a queue that forwards them cannot be received.
     #[error(

@@ -5,6 +5,7 @@ use super::backlog::{Backlog, Kept};
 use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
 use super::role::Role;
+use super::rules::{DefaultRule, Topic};
 use crate::catalogue::{Catalogue, Deadline};
 use crate::effect::Effect;
 use crate::queues::Queue;
@@ -16,35 +17,6 @@ pub(crate) const ENTITIES_PER_BUS_QUEUE: usize = 3;
 
 /// Use is recorded at most once in this part of the time after which an idle queue deletes itself.
 const USE_PART: u64 = 10;
-
-/// What only a topic has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Topic {
-    /// The number of its next rule. Numbers are never used twice.
-    pub(crate) next_rule: u64,
-}
-
-impl Topic {
-    /// What a new entity of that role has.
-    fn of(role: Role) -> Option<Self> {
-        match role {
-            Role::Topic => Some(Self { next_rule: 1 }),
-            Role::Queue
-            | Role::Subscription { .. }
-            | Role::DeadLetters { .. }
-            | Role::FailedTransfers { .. } => None,
-        }
-    }
-}
-
-/// The rule `$Default` that a subscription was created with. It matches all messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DefaultRule {
-    /// Its number among the rules of the topic.
-    pub(crate) id: u64,
-    /// It matches the messages with this number of the topic and later ones.
-    pub(crate) since: SequenceNumber,
-}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BusQueue {
@@ -60,7 +32,7 @@ pub(crate) struct BusQueue {
     pub(crate) duplicates: Duplicates,
     /// What it has as a topic, if it is one.
     pub(crate) topic: Option<Topic>,
-    /// The rule that it has as a subscription, if it is one.
+    /// The rule `$Default` of its creation, if it is a subscription that still has it.
     pub(crate) rule: Option<DefaultRule>,
     /// Its place among the deadlines of the catalogue.
     pub(crate) deadline: Hint<Deadline>,
@@ -75,6 +47,7 @@ impl BusQueue {
         length: RunLength,
     ) -> Self {
         let by_session = options.requires_session && role.is_first();
+        let topic = (role == Role::Topic).then(|| Topic::new(length));
         Self {
             name,
             role,
@@ -84,7 +57,7 @@ impl BusQueue {
             used_at: created_at,
             backlog: Backlog::starting_at(length, SequenceNumber::FIRST, by_session),
             duplicates: Duplicates::new(length),
-            topic: Topic::of(role),
+            topic,
             rule: None,
             deadline: Hint::default(),
         }
@@ -268,6 +241,10 @@ impl Queue for BusQueue {
 
     fn count(&mut self, catalogue: &mut Catalogue) {
         *catalogue.copied += self.duplicates.take_copied();
+        if let Some(topic) = &mut self.topic {
+            topic.drop_retired(self.backlog.table().first_ready());
+            *catalogue.copied += topic.take_copied();
+        }
     }
 }
 

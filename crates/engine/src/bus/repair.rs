@@ -115,7 +115,8 @@ impl Queues {
             entity.updated_at = own.updated_at;
             entity.used_at = own.used_at;
             entity.duplicates = own.duplicates;
-            (entity.topic, entity.rule) = (known.topic, known.rule);
+            entity.topic = known.topic.as_ref().map(|topic| topic.again(length));
+            entity.rule = known.rule;
             entity.backlog.set_next(own.backlog.next());
             let mut live = catalogue.live.apart();
             entity.backlog.absorb(&own.backlog, &mut live);
@@ -157,6 +158,7 @@ impl Queues {
             | BusFact::SubscriptionCreated { .. }
             | BusFact::QueueUpdated { .. }
             | BusFact::EntityUpdated { .. }
+            | BusFact::RulesChanged { .. }
             | BusFact::QueueDeleted { .. }
             | BusFact::SessionLocked { .. }
             | BusFact::SessionRenewed { .. }

@@ -6,9 +6,10 @@ use super::BusMessageState;
 use super::duplicates::SharedIds;
 use super::event::codec::{cause, options, put_cause, put_flags, put_options, with_flags};
 use super::message::Message;
-use super::queue::{BusQueue, DefaultRule, Topic};
+use super::queue::BusQueue;
 use super::queues::Queues;
 use super::role::Role;
+use super::rules::{DefaultRule, RuleChunk, Topic, restore_rules};
 use super::session::{Session, SharedSessions};
 use crate::catalogue::Catalogue;
 use crate::queues::Queue;
@@ -29,6 +30,7 @@ pub(super) mod kind {
     pub(in crate::bus) const DEAD_LETTER_SOURCES: u8 = 36;
     pub(in crate::bus) const TOPIC: u8 = 37;
     pub(in crate::bus) const SUBSCRIPTION: u8 = 38;
+    pub(in crate::bus) const RULES: u8 = 39;
 }
 
 /// Sessions that follow each other.
@@ -43,6 +45,8 @@ pub(crate) struct SharedBusQueue {
     pub(crate) queue: SharedQueue,
     pub(crate) sessions: SharedSessions,
     pub(crate) ids: SharedIds,
+    /// Of a topic.
+    pub(crate) rules: Vec<RuleChunk>,
 }
 
 impl Share for BusQueue {
@@ -59,11 +63,12 @@ impl Share for BusQueue {
             },
             sessions: self.backlog.sessions.share(),
             ids: self.duplicates.share(),
+            rules: self.topic.as_ref().map(Topic::share).unwrap_or_default(),
         }
     }
 
     fn steps(shared: &SharedBusQueue) -> u64 {
-        let references = shared.sessions.len() + shared.ids.len();
+        let references = shared.sessions.len() + shared.ids.len() + shared.rules.len();
         shared.queue.steps(references)
     }
 }
@@ -115,7 +120,7 @@ impl Queues {
         is_taken: &dyn Fn(&Incarnation) -> bool,
         r: &mut Reader<'_>,
     ) -> Result<bool, DecodeError> {
-        if !(kind::QUEUE..=kind::SUBSCRIPTION).contains(&kind) {
+        if !(kind::QUEUE..=kind::RULES).contains(&kind) {
             return Ok(false);
         }
         let incarnation = incarnation(r)?;
@@ -134,6 +139,12 @@ impl Queues {
         let Some(queue) = self.get_mut(&incarnation) else {
             return Err(r.error("part of a bus queue that is not there"));
         };
+        if kind == kind::RULES {
+            let Some(topic) = &mut queue.topic else {
+                return Err(r.error("rules of an entity that is no topic"));
+            };
+            restore_rules(topic, r)?;
+        }
         while !r.is_empty() {
             match kind {
                 kind::SESSIONS => restore_session(queue, r, &mut catalogue.live)?,
@@ -168,7 +179,7 @@ fn put_entity(out: &mut Vec<u8>, incarnation: Incarnation, entity: &BusQueue) {
             put_name(out, &entity.name);
             put_settings(out, entity);
             put_flags(out, &entity.options);
-            put_varint(out, entity.topic.map_or(0, |topic| topic.next_rule));
+            put_varint(out, entity.topic.as_ref().map_or(0, Topic::next_rule));
             out.push(NO_FAN_OUT);
         }
         Role::Subscription { of } => {
@@ -221,7 +232,9 @@ fn entity(
             let mut topic = with_settings(r, name, Role::Topic, length)?;
             topic.options = with_flags(topic.options, r)?;
             let next_rule = r.varint()?;
-            topic.topic = Some(Topic { next_rule });
+            if let Some(rules) = &mut topic.topic {
+                rules.set_next_rule(next_rule);
+            }
             if r.u8()? != NO_FAN_OUT {
                 return Err(r.error("fan-out of a topic that is not known"));
             }

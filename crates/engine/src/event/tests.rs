@@ -3,7 +3,8 @@ use proptest::prelude::*;
 use super::codec::VERSION;
 use super::*;
 use crate::bus::{
-    BusFact, BusMessageState, BusQueueOptions, BusSession, DeadLetterCause, EntityStatus, sent,
+    AddedRule, BusFact, BusMessageState, BusQueueOptions, BusSession, DeadLetterCause,
+    EntityStatus, sent,
 };
 use crate::catalogue::{AccountQuota, AccountSecret};
 use crate::effect::{Arrival as Message, Bodies, Lease, NewBody, Rest, Standing, Was};
@@ -296,7 +297,28 @@ fn bus_golden() -> Vec<(Fact, String)> {
             format!("59 01e90703 {BUS_OPTIONS} 02 e907"),
         ),
     ];
+    let added = |id, name: &str| AddedRule {
+        id,
+        name: name.into(),
+        definition: Box::from([1, 0, 0]),
+    };
+    let rules = |retired: &[u64], added: Vec<AddedRule>| BusFact::RulesChanged {
+        topic: queue,
+        subscription: Incarnation::new(9),
+        from: SequenceNumber::new(300),
+        retired: retired.to_vec(),
+        added,
+    };
     let rest = [
+        (
+            rules(&[], vec![added(7, "Red")]),
+            "58 01e90703 09 ac02 00 01 07 03526564 03010000",
+        ),
+        (
+            rules(&[1, 200], vec![added(7, "a"), added(8, "b")]),
+            "58 01e90703 09 ac02 02 01 c801 02 07 0161 03010000 08 0162 03010000",
+        ),
+        (rules(&[7], Vec::new()), "58 01e90703 09 ac02 01 07 00"),
         (BusFact::QueueDeleted { queue }, "42 01e90703"),
         (
             BusFact::SessionLocked {

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::bus::Kept;
 use crate::bus::snapshot as bus;
 use crate::bus::snapshot::{IdBlock, SessionChunk, SharedBusQueue};
+use crate::bus::{BusRule, Kept, put_part};
 use crate::queues::snapshot::{SharedQueue, put_messages};
 use crate::shared::groups;
 use crate::state::SnapshotHead;
@@ -18,6 +18,9 @@ use crate::vocabulary::Incarnation;
 /// A part has as many messages, sessions or ids as so many runs have numbers, or a few more. The last one may have
 /// fewer.
 const RUNS_PER_PART: u64 = 8;
+
+/// A part has rules of so many bytes, or the last one of them reaches beyond.
+const RULES_SIZE_BYTES: u64 = 64 * 1024;
 
 /// The state at one position of the log, shared with the partition that goes on.
 #[derive(Clone, Debug)]
@@ -75,6 +78,7 @@ fn plan_bus_queue(queue: SharedBusQueue, at_least: u64, parts: &mut Vec<Part>) {
         queue,
         sessions,
         ids,
+        rules,
     } = queue;
     let incarnation = queue.incarnation;
     plan_head(&queue, parts);
@@ -91,6 +95,11 @@ fn plan_bus_queue(queue: SharedBusQueue, at_least: u64, parts: &mut Vec<Part>) {
     let sources = message_groups(&queue.runs, at_least).into_iter();
     let sources = sources.filter(|runs| runs.iter().any(|run| run.has_sources()));
     parts.extend(sources.map(|runs| Part::Sources(incarnation, runs)));
+    // Behind the messages: without those, rules that are retired would go.
+    let rules = rules.iter().flat_map(|chunk| chunk.iter());
+    let rules: Vec<Arc<BusRule>> = rules.map(|(_, rule)| Arc::clone(rule)).collect();
+    let rules = grouped(&rules, |it| it.snapshot_size_bytes_max(), RULES_SIZE_BYTES).into_iter();
+    parts.extend(rules.map(|rules| Part::Rules(incarnation, rules)));
 }
 
 /// Consecutive runs that share a part.
@@ -122,6 +131,7 @@ enum Part {
     Sessions(Incarnation, Vec<SessionChunk>),
     Ids(Incarnation, Vec<IdBlock>),
     Sources(Incarnation, Vec<Arc<Run>>),
+    Rules(Incarnation, Vec<Arc<BusRule>>),
 }
 
 /// The parts of a snapshot. Each is encoded when it is asked for.
@@ -158,6 +168,7 @@ impl SnapshotParts {
             Some(Part::Sessions(queue, chunks)) => bus::put_sessions(out, *queue, chunks),
             Some(Part::Ids(queue, blocks)) => bus::put_ids(out, *queue, blocks),
             Some(Part::Sources(queue, runs)) => bus::put_sources(out, *queue, runs),
+            Some(Part::Rules(topic, rules)) => put_part(out, *topic, rules),
             None => {}
         }
     }

@@ -1,7 +1,7 @@
 //! The state as pages: what a snapshot writes if what did not change is to be left where it is.
 //!
 //! A piece of the state is a page: the heads of entities whose incarnations follow each other, some sessions, a block of
-//! remembered ids, the directory of up to 64 runs, or a run. A piece that did not change since its page was written has
+//! remembered ids, the directory of up to 64 runs, a run, or some rules. A piece that did not change since its page was written has
 //! a mark, and is not encoded. Which pieces there are, and in which order they are restored, follows from the state.
 //!
 //! The first byte of a page is a version: a page of an earlier version may stay named for years.
@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::Snapshot;
 use crate::bus::pages as bus;
 use crate::bus::snapshot::{IdBlock, SessionChunk, SharedBusQueue};
+use crate::bus::{RuleChunk, put_rules};
 use crate::queues::snapshot::SharedQueue;
 use crate::shared::{Chunk, HEADS_BITS, HeadMarks, Mark};
 use crate::table::{CountUnit, PageHead, RecordsAt, Run, RunLength, put_directory, run_page};
@@ -23,6 +24,7 @@ pub(super) mod kind {
     pub(in crate::snapshot) const IDS: u8 = 3;
     pub(in crate::snapshot) const DIRECTORY: u8 = 4;
     pub(in crate::snapshot) const RUN: u8 = 5;
+    pub(in crate::snapshot) const RULES: u8 = 6;
 }
 
 /// What the first group of a page begins with.
@@ -56,6 +58,7 @@ enum Piece {
     Directory(Incarnation, Arc<Chunk<Arc<Run>>>),
     /// A run of the directory before it, which says that it has a page.
     Run(Incarnation, Arc<Run>),
+    Rules(Incarnation, RuleChunk),
 }
 
 /// The pieces of a snapshot. Each is encoded when it is asked for.
@@ -148,6 +151,9 @@ fn plan_bus(queue: &SharedBusQueue, pieces: &mut Vec<Piece>) {
     let blocks = queue.ids.blocks().into_iter();
     pieces.extend(blocks.map(|block| Piece::Ids(incarnation, block)));
     plan_runs(&queue.queue, pieces);
+    // Behind the messages: without those, rules that are retired would go.
+    let rules = queue.rules.iter().cloned();
+    pieces.extend(rules.map(|chunk| Piece::Rules(incarnation, chunk)));
 }
 
 impl SnapshotPages {
@@ -169,6 +175,7 @@ impl SnapshotPages {
             // What has left the front of a block is no change to it, but the page must not bring it back.
             Piece::Ids(_, (block, skipped)) => block.mark().get_without(*skipped),
             Piece::Directory(_, chunk) => chunk.mark().get(),
+            Piece::Rules(_, chunk) => chunk.mark().get(),
             Piece::Run(_, run) => match run.records_at() {
                 RecordsAt::Page(page, _) => Some(page),
                 RecordsAt::Directory | RecordsAt::NewPage => None,
@@ -209,6 +216,13 @@ impl SnapshotPages {
                 (kind::DIRECTORY, vec![out])
             }
             Piece::Run(queue, run) => (kind::RUN, run_page(self.head(*queue), run)),
+            Piece::Rules(topic, chunk) => {
+                let rules = chunk.iter().map(|(_, rule)| &**rule);
+                (
+                    kind::RULES,
+                    vec![of_queue(*topic, |out| put_rules(out, rules))],
+                )
+            }
         };
         if let Some(first) = groups.first_mut() {
             first.insert(0, PAGE_VERSION);
@@ -227,6 +241,7 @@ impl SnapshotPages {
             Some(Piece::Ids(_, (block, skipped))) => block.mark().set_without(*skipped, page),
             Some(Piece::Directory(_, chunk)) => chunk.mark().set(page),
             Some(Piece::Run(_, run)) => run.keep_page(page),
+            Some(Piece::Rules(_, chunk)) => chunk.mark().set(page),
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use super::pages::{PAGE_VERSION, kind, service};
 use super::restore_left::Partial;
 use crate::bus::pages as bus;
+use crate::bus::restore_rules;
 use crate::queues::Queue;
 use crate::state::State;
 use crate::table::{PageHead, PagedMessage, PagedRun, directory, run_of_page};
@@ -128,6 +129,7 @@ impl State {
             kind::HEADS => restoring.heads.push(self.restore_heads(page, &mut r)?),
             kind::SESSIONS => self.restore_sessions(page, &mut r)?,
             kind::IDS => self.restore_ids(&mut r)?,
+            kind::RULES => self.restore_rules(page, &mut r)?,
             _ => return Err(r.error("kind of a page that is not known")),
         }
         r.finish()
@@ -276,6 +278,23 @@ impl State {
         };
         bus::restore_ids(queue, r)?;
         queue.settle(&mut self.catalogue, incarnation);
+        Ok(())
+    }
+}
+
+impl State {
+    fn restore_rules(&mut self, page: PageNumber, r: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let incarnation = incarnation(r)?;
+        let found = self.bus.get_mut(&incarnation);
+        let Some(topic) = found.and_then(|it| it.topic.as_mut()) else {
+            return Err(r.error("rules of a topic that is not there"));
+        };
+        if let Some(mark) = restore_rules(topic, r)? {
+            mark.set(page);
+        }
+        if let Some(queue) = self.bus.get_mut(&incarnation) {
+            queue.settle(&mut self.catalogue, incarnation);
+        }
         Ok(())
     }
 }

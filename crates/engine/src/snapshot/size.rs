@@ -37,8 +37,8 @@ const PIECES_PER_ENTITY: u64 = 64;
 pub struct StateSize {
     /// The most bytes that a whole snapshot of it takes.
     pub snapshot_bytes_max: u64,
-    /// What a snapshot has to look at, or a start to read: how many messages, sessions and remembered ids there are,
-    /// and 64 for each entity.
+    /// What a snapshot has to look at, or a start to read: how many messages, sessions, remembered ids and rules
+    /// there are, and 64 for each entity.
     pub pieces: u64,
 }
 
@@ -108,11 +108,13 @@ fn queue_size_bytes(queue: &BusQueue) -> u64 {
         + (texts + options.description.len()) as u64
         + queue.backlog.snapshot_size_bytes_max()
         + queue.duplicates.snapshot_size_bytes_max()
+        + (queue.topic.as_ref()).map_or(0, |topic| topic.snapshot_size_bytes_max())
 }
 
 fn queue_pieces(queue: &BusQueue) -> u64 {
     let sessions = queue.backlog.sessions.count();
-    queue.backlog.count() + sessions + queue.duplicates.kept_count()
+    let rules = queue.topic.as_ref().map_or(0, |topic| topic.rule_count());
+    queue.backlog.count() + sessions + queue.duplicates.kept_count() + rules as u64
 }
 
 fn account_size_bytes(account: &AccountRecord) -> u64 {

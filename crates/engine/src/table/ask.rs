@@ -53,6 +53,12 @@ impl Table {
         runs.flat_map(|run| run.ready_seen())
     }
 
+    /// The number of the first message that is ready.
+    pub(crate) fn first_ready(&self) -> Option<SequenceNumber> {
+        let run = self.runs.get(*self.ready.first()?)?;
+        run.first_ready()
+    }
+
     /// A message.
     pub(crate) fn seen(&self, number: SequenceNumber) -> Option<Seen<'_>> {
         let run = self.run(self.length.run_of(number.as_u64()))?;

@@ -126,6 +126,11 @@ impl Run {
         self.live.first().map(|slot| self.number(slot))
     }
 
+    /// The number of the first message that can be received in the order of its number.
+    pub(super) fn first_ready(&self) -> Option<SequenceNumber> {
+        self.ready.first().map(|slot| self.number(slot))
+    }
+
     /// The number of the last message.
     pub(super) fn last(&self) -> Option<SequenceNumber> {
         self.live.last().map(|slot| self.number(slot))

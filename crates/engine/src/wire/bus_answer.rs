@@ -3,11 +3,11 @@
 use super::received::{Received, put_list, put_locations, put_number, put_token};
 use crate::bus::event::codec::{cause, options, put_cause, put_flags, put_options, with_flags};
 use crate::bus::{
-    BatchDeleted, BusMessageState, BusOutcome, BusQueueCounts, BusQueueView, ClearedStates,
-    DeliveredMessage, EntityKind, ListedSessions, PeekedBusMessage, Purged, ResubmitVerdict,
-    SessionLock, Verdict,
+    BatchDeleted, BusMessageState, BusOutcome, BusQueueCounts, BusQueueView, BusRuleView,
+    ClearedStates, DeliveredMessage, EntityKind, ListedSessions, PeekedBusMessage, Purged,
+    ResubmitVerdict, SessionLock, Verdict,
 };
-use crate::vocabulary::codec::{DecodeError, put_optional, put_str, put_varint};
+use crate::vocabulary::codec::{DecodeError, put_bytes, put_optional, put_str, put_varint};
 use crate::vocabulary::elements::{incarnation, location, put_location, put_time};
 
 pub(super) fn put_bus_outcome(out: &mut Vec<u8>, outcome: &BusOutcome) {
@@ -93,6 +93,23 @@ pub(super) fn put_bus_outcome(out: &mut Vec<u8>, outcome: &BusOutcome) {
             put_list(out, verdicts, |out, verdict| put_resubmitted(out, *verdict));
         }
         BusOutcome::Transacted => out.push(24),
+        BusOutcome::RuleAdded(rule) => {
+            out.push(29);
+            put_rule(out, rule);
+        }
+        BusOutcome::RuleReplaced(rule) => {
+            out.push(30);
+            put_rule(out, rule);
+        }
+        BusOutcome::RuleRemoved => out.push(31),
+        BusOutcome::Rule(rule) => {
+            out.push(32);
+            put_rule(out, rule);
+        }
+        BusOutcome::Rules(rules) => {
+            out.push(33);
+            put_list(out, rules, put_rule);
+        }
     }
 }
 
@@ -185,6 +202,11 @@ pub(super) fn bus_outcome(r: &mut Received<'_>) -> Result<BusOutcome, DecodeErro
         26 => BusOutcome::QueueUpdated(other_view(r)?),
         27 => BusOutcome::Queue(other_view(r)?),
         28 => BusOutcome::Queues(r.list(other_view)?),
+        29 => BusOutcome::RuleAdded(rule(r)?),
+        30 => BusOutcome::RuleReplaced(rule(r)?),
+        31 => BusOutcome::RuleRemoved,
+        32 => BusOutcome::Rule(rule(r)?),
+        33 => BusOutcome::Rules(r.list(rule)?),
         _ => return Err(r.error("outcome about bus queues that is not known")),
     })
 }
@@ -223,6 +245,20 @@ fn view(r: &mut Received<'_>) -> Result<BusQueueView, DecodeError> {
             size_bytes: r.varint()?,
             subscriptions: 0,
         },
+    })
+}
+
+fn put_rule(out: &mut Vec<u8>, rule: &BusRuleView) {
+    put_str(out, &rule.name);
+    put_bytes(out, &rule.definition);
+    put_time(out, rule.created_at);
+}
+
+fn rule(r: &mut Received<'_>) -> Result<BusRuleView, DecodeError> {
+    Ok(BusRuleView {
+        name: r.text()?,
+        definition: r.bytes()?.into(),
+        created_at: r.time()?,
     })
 }
 

@@ -1,11 +1,13 @@
 //! Commands about bus queues.
 
+use kew_filter::Definition;
+
 use super::received::{
     Received, put_flag, put_list, put_number, put_numbers, put_optional_time, put_token,
 };
 use crate::bus::event::codec::{flagged_options, options, put_flags, put_options};
 use crate::bus::{
-    BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, Purge, ReceiveMode,
+    BreakTarget, BusCommand, BusMessage, DeferredRead, Disposition, NewRule, Purge, ReceiveMode,
     Resubmission, Resubmit, SessionChoice, TransactionPart, TransactionWork,
 };
 use crate::vocabulary::codec::{DecodeError, Reader, put_bytes, put_optional, put_str, put_varint};
@@ -268,6 +270,51 @@ pub(super) fn put_bus_command(out: &mut Vec<u8>, command: &BusCommand) {
             put_varint(out, u64::from(*skip));
             put_varint(out, u64::from(*limit));
         }
+        BusCommand::AddRule {
+            topic,
+            subscription,
+            rule,
+        } => {
+            out.push(33);
+            put_name(out, topic);
+            put_name(out, subscription);
+            put_new_rule(out, rule);
+        }
+        BusCommand::SetRule {
+            topic,
+            subscription,
+            rule,
+        } => {
+            out.push(34);
+            put_name(out, topic);
+            put_name(out, subscription);
+            put_new_rule(out, rule);
+        }
+        BusCommand::RemoveRule {
+            topic,
+            subscription,
+            name,
+        } => {
+            out.push(35);
+            put_name(out, topic);
+            put_name(out, subscription);
+            put_str(out, name);
+        }
+        BusCommand::ReadRule { subscription, name } => {
+            out.push(36);
+            put_name(out, subscription);
+            put_str(out, name);
+        }
+        BusCommand::ListRules {
+            subscription,
+            skip,
+            limit,
+        } => {
+            out.push(37);
+            put_name(out, subscription);
+            put_varint(out, u64::from(*skip));
+            put_varint(out, u64::from(*limit));
+        }
     }
 }
 
@@ -429,8 +476,44 @@ pub(super) fn bus_command(r: &mut Received<'_>) -> Result<BusCommand, DecodeErro
             queue: name(r)?,
             options: flagged_options(r)?,
         },
+        33 => BusCommand::AddRule {
+            topic: name(r)?,
+            subscription: name(r)?,
+            rule: Box::new(new_rule(r)?),
+        },
+        34 => BusCommand::SetRule {
+            topic: name(r)?,
+            subscription: name(r)?,
+            rule: Box::new(new_rule(r)?),
+        },
+        35 => BusCommand::RemoveRule {
+            topic: name(r)?,
+            subscription: name(r)?,
+            name: r.text()?,
+        },
+        36 => BusCommand::ReadRule {
+            subscription: name(r)?,
+            name: r.text()?,
+        },
+        37 => BusCommand::ListRules {
+            subscription: name(r)?,
+            skip: r.varint_u32()?,
+            limit: r.varint_u32()?,
+        },
         _ => return Err(r.error("command about bus queues that is not known")),
     })
+}
+
+fn put_new_rule(out: &mut Vec<u8>, rule: &NewRule) {
+    put_str(out, &rule.name);
+    put_bytes(out, rule.definition.bytes());
+}
+
+fn new_rule(r: &mut Received<'_>) -> Result<NewRule, DecodeError> {
+    let name = r.text()?;
+    let definition = Definition::decode(r.bytes()?);
+    let definition = definition.map_err(|_| r.error("definition of a rule that cannot be read"))?;
+    Ok(NewRule { name, definition })
 }
 
 fn put_message(out: &mut Vec<u8>, message: &BusMessage) {

@@ -105,6 +105,14 @@ pub(super) fn put_bus_refusal(out: &mut Vec<u8>, refusal: &BusRefusal) {
             with_queue(out, 30, queue);
             put_not_supported(out, *what);
         }
+        BusRefusal::RuleNotFound { rule } => with_queue(out, 31, rule),
+        BusRefusal::RuleAlreadyExists { rule } => with_queue(out, 32, rule),
+        BusRefusal::InvalidRule { why } => with_queue(out, 33, why),
+        BusRefusal::TooManyRules { queue, limit } => {
+            with_queue(out, 34, queue);
+            put_varint(out, *limit);
+        }
+        BusRefusal::RulesBusy { queue } => with_queue(out, 35, queue),
     }
 }
 
@@ -202,6 +210,14 @@ fn of_one_command(r: &mut Received<'_>, tag: u8) -> Result<BusRefusal, DecodeErr
             queue: r.text()?,
             what: not_supported(r)?,
         },
+        31 => BusRefusal::RuleNotFound { rule: r.text()? },
+        32 => BusRefusal::RuleAlreadyExists { rule: r.text()? },
+        33 => BusRefusal::InvalidRule { why: r.text()? },
+        34 => BusRefusal::TooManyRules {
+            queue: r.text()?,
+            limit: r.varint()?,
+        },
+        35 => BusRefusal::RulesBusy { queue: r.text()? },
         _ => return Err(r.error("refusal about bus queues that is not known")),
     })
 }
@@ -217,6 +233,7 @@ fn put_not_supported(out: &mut Vec<u8>, what: NotSupported) {
         NotSupported::FiltersBeforePublishing => 7,
         NotSupported::AutoDeleteOnIdle => 8,
         NotSupported::Status => 9,
+        NotSupported::Rules => 10,
     });
 }
 
@@ -231,6 +248,7 @@ fn not_supported(r: &mut Received<'_>) -> Result<NotSupported, DecodeError> {
         7 => NotSupported::FiltersBeforePublishing,
         8 => NotSupported::AutoDeleteOnIdle,
         9 => NotSupported::Status,
+        10 => NotSupported::Rules,
         _ => return Err(r.error("thing without support that is not known")),
     })
 }
@@ -246,6 +264,7 @@ fn put_ranged_option(out: &mut Vec<u8>, option: RangedOption) {
         RangedOption::MessageSize => 7,
         RangedOption::Description => 8,
         RangedOption::NameLength => 9,
+        RangedOption::RuleNameLength => 10,
     });
 }
 
@@ -260,6 +279,7 @@ fn ranged_option(r: &mut Received<'_>) -> Result<RangedOption, DecodeError> {
         7 => RangedOption::MessageSize,
         8 => RangedOption::Description,
         9 => RangedOption::NameLength,
+        10 => RangedOption::RuleNameLength,
         _ => return Err(r.error("setting that is not known")),
     })
 }

@@ -278,9 +278,13 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         // The destination in the queue's settings does not exist: the request is wrong, not its
         // path.
         BusRefusal::DestinationNotFound { .. } => (StatusCode::BAD_REQUEST, 40_400),
-        BusRefusal::QueueAlreadyExists { .. } => (StatusCode::CONFLICT, 40_900),
+        BusRefusal::QueueAlreadyExists { .. } | BusRefusal::RuleAlreadyExists { .. } => {
+            (StatusCode::CONFLICT, 40_900)
+        }
+        BusRefusal::RulesBusy { .. } => (StatusCode::SERVICE_UNAVAILABLE, 50_300),
         BusRefusal::QuotaExceeded { .. }
         | BusRefusal::TooManySubscriptions { .. }
+        | BusRefusal::TooManyRules { .. }
         | BusRefusal::MessageTooLarge { .. }
         | BusRefusal::SessionStateTooLarge { .. } => (StatusCode::FORBIDDEN, 40_300),
         BusRefusal::Disabled { .. } => (StatusCode::FORBIDDEN, 40_301),
@@ -294,6 +298,7 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         | BusRefusal::SessionsNotSupported
         | BusRefusal::InvalidOption(_)
         | BusRefusal::UnchangeableOption { .. }
+        | BusRefusal::InvalidRule { .. }
         | BusRefusal::TooMany { .. }
         | BusRefusal::Transaction { .. }
         | BusRefusal::SessionIdTooLong { .. } => (StatusCode::BAD_REQUEST, 40_000),
@@ -304,7 +309,9 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         BusRefusal::MessageLocked { .. }
         | BusRefusal::MessageScheduled { .. }
         | BusRefusal::NotLocked => (StatusCode::CONFLICT, 40_900),
-        BusRefusal::MessageNotFound { .. } => (StatusCode::NOT_FOUND, 40_400),
+        BusRefusal::MessageNotFound { .. } | BusRefusal::RuleNotFound { .. } => {
+            (StatusCode::NOT_FOUND, 40_400)
+        }
     };
     HttpError::new(status, refusal.to_string()).with_sub_code(sub_code)
 }

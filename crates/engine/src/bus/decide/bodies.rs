@@ -175,6 +175,11 @@ impl Turn<'_> {
             | BusCommand::CreateTopic { .. }
             | BusCommand::ListTopics { .. }
             | BusCommand::ListSubscriptions { .. }
+            | BusCommand::AddRule { .. }
+            | BusCommand::SetRule { .. }
+            | BusCommand::RemoveRule { .. }
+            | BusCommand::ReadRule { .. }
+            | BusCommand::ListRules { .. }
             | BusCommand::CreateSubscription { .. }
             | BusCommand::UpdateQueue { .. }
             | BusCommand::DeleteQueue { .. }

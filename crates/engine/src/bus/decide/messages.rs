@@ -86,6 +86,7 @@ impl Turn<'_> {
         if !entity.options.status.allows_send() {
             return Err(BusRefusal::Disabled { queue: name() });
         }
+        self.check_has_no_rules(queue)?;
         let copies = self.copies_of_each(queue);
         check_copies(messages, copies)?;
         let limit_bytes = entity.options.message_size_bytes_max;

@@ -12,6 +12,7 @@ mod operate;
 mod publish;
 mod queues;
 mod receive;
+mod rules;
 mod sessions;
 mod settle;
 mod topics;
@@ -110,6 +111,32 @@ impl<'a> Turn<'a> {
                 .with_bus(&topic, |turn, topic| {
                     turn.list_subscriptions(topic, skip, limit)
                 }),
+            BusCommand::AddRule {
+                topic,
+                subscription,
+                rule,
+            } => self.add_rule([&topic, &subscription], *rule),
+            BusCommand::SetRule {
+                topic,
+                subscription,
+                rule,
+            } => self.set_rule([&topic, &subscription], *rule),
+            BusCommand::RemoveRule {
+                topic,
+                subscription,
+                name,
+            } => self.remove_rule([&topic, &subscription], &name),
+            BusCommand::ReadRule { subscription, name } => self
+                .with_bus(&subscription, |turn, subscription| {
+                    turn.read_rule(subscription, &name)
+                }),
+            BusCommand::ListRules {
+                subscription,
+                skip,
+                limit,
+            } => self.with_bus(&subscription, |turn, subscription| {
+                turn.list_rules(subscription, skip, limit)
+            }),
             BusCommand::Send { queue, messages } => {
                 self.with_bus(&queue, |turn, queue| turn.bus_send(queue, messages))
             }
@@ -227,13 +254,22 @@ impl<'a> Turn<'a> {
         name: &EntityName,
         decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
     ) -> Decision {
-        let found = self.catalogue().find(name);
-        if let Some(queue) = found
+        if let Some(queue) = self.catalogue().find(name)
             && !self.0.is_due_done()
         {
             self.do_due(queue, self.due_budget());
         }
+        self.with_found(name, decide)
+    }
+
+    /// The same, after what is due.
+    fn with_found(
+        &mut self,
+        name: &EntityName,
+        decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
+    ) -> Decision {
         // A due thing may have been the end of the queue itself.
+        let found = self.catalogue().find(name);
         match found.filter(|queue| self.is_addressable(*queue)) {
             Some(queue) => {
                 let result = self.decide_used(queue, decide);
@@ -257,7 +293,12 @@ impl<'a> Turn<'a> {
         let answer = decide(self, queue);
         let is_use = match &answer {
             // Reading a queue's settings is no use of the queue.
-            Ok(BusOutcome::Queue(_) | BusOutcome::Queues(_)) => false,
+            Ok(
+                BusOutcome::Queue(_)
+                | BusOutcome::Queues(_)
+                | BusOutcome::Rule(_)
+                | BusOutcome::Rules(_),
+            ) => false,
             Ok(_) => true,
             // A receiver waits for a session as another one waits for messages.
             Err(refusal) => *refusal == BusRefusal::NoSessionAvailable,

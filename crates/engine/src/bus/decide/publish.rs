@@ -24,7 +24,10 @@ impl Turn<'_> {
         topic: Incarnation,
         messages: &[BusMessage],
     ) -> Vec<Option<SequenceNumber>> {
-        let subscriptions: Vec<_> = self.catalogue().subscriptions_of(topic).collect();
+        let subscriptions = self.catalogue().subscriptions_of(topic);
+        // One whose rule was removed gets nothing.
+        let has_rule = |it: &Incarnation| self.bus(*it).rule.is_some();
+        let subscriptions: Vec<_> = subscriptions.filter(has_rule).collect();
         if !subscriptions.is_empty() {
             for message in messages {
                 let body = self.store_body(&message.body);

@@ -3,12 +3,13 @@
 use super::BusFact;
 use super::effects::{effects, put_effects, put_session, session};
 use super::moves::{moves, put_moves};
+use crate::bus::rules::{added, put_added};
 use crate::bus::{BusQueueOptions, DeadLetterCause, EntityStatus};
 use crate::vocabulary::codec::{
     DecodeError, Reader, optional, put_bytes, put_optional, put_str, put_varint,
 };
 use crate::vocabulary::elements::{
-    incarnation, location, name, put_location, put_name, put_time, time,
+    incarnation, location, name, put_location, put_name, put_time, sequence_number, time,
 };
 use crate::vocabulary::{Incarnation, LeaseGeneration, Timestamp};
 
@@ -25,6 +26,7 @@ mod kind {
     pub(super) const BODIES_MOVED: u8 = 85;
     pub(super) const TOPIC_CREATED: u8 = 86;
     pub(super) const SUBSCRIPTION_CREATED: u8 = 87;
+    pub(super) const RULES_CHANGED: u8 = 88;
     pub(super) const ENTITY_UPDATED: u8 = 89;
 }
 
@@ -35,6 +37,7 @@ impl BusFact {
             Self::QueueCreated { .. } => kind::QUEUE_CREATED,
             Self::TopicCreated { .. } => kind::TOPIC_CREATED,
             Self::SubscriptionCreated { .. } => kind::SUBSCRIPTION_CREATED,
+            Self::RulesChanged { .. } => kind::RULES_CHANGED,
             Self::QueueUpdated { .. } => kind::QUEUE_UPDATED,
             Self::EntityUpdated { .. } => kind::ENTITY_UPDATED,
             Self::QueueDeleted { .. } => kind::QUEUE_DELETED,
@@ -84,6 +87,20 @@ impl BusFact {
                 put_options(out, options);
                 put_flags(out, options);
                 put_time(out, *ids_from);
+            }
+            Self::RulesChanged {
+                subscription,
+                from,
+                retired,
+                added,
+                ..
+            } => {
+                put_varint(out, subscription.as_u64());
+                put_varint(out, from.as_u64());
+                put_varint(out, retired.len() as u64);
+                retired.iter().for_each(|id| put_varint(out, *id));
+                put_varint(out, added.len() as u64);
+                added.iter().for_each(|rule| put_added(out, rule));
             }
             Self::QueueDeleted { .. } | Self::Used { .. } => {}
             Self::SessionLocked {
@@ -138,6 +155,13 @@ impl BusFact {
                 options: flagged_options(r)?,
                 of: rule_of(r)?,
             },
+            kind::RULES_CHANGED => Self::RulesChanged {
+                topic: incarnation(r)?,
+                subscription: incarnation(r)?,
+                from: sequence_number(r)?,
+                retired: list(r, Reader::varint)?,
+                added: list(r, added)?,
+            },
             kind::QUEUE_UPDATED => Self::QueueUpdated {
                 queue: incarnation(r)?,
                 options: options(r)?,
@@ -174,6 +198,16 @@ impl BusFact {
             _ => return Err(r.error("event kind that is not known")),
         })
     }
+}
+
+/// A list of values, each of which takes at least one byte.
+fn list<'a, T>(
+    r: &mut Reader<'a>,
+    mut read: impl FnMut(&mut Reader<'a>) -> Result<T, DecodeError>,
+) -> Result<Vec<T>, DecodeError> {
+    let count = r.varint()?;
+    // Collecting through a `Result` takes no capacity from `count`, which is not checked yet.
+    (0..count).map(|_| read(r)).collect()
 }
 
 /// The rule of a new subscription: `$Default`, which matches all messages. Other values are for rules that are given.

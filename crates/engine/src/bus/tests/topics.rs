@@ -1,6 +1,7 @@
 //! Topics and subscriptions: copies of what is sent, limits, refusals, deletion, and their bytes in a snapshot.
 
 mod random;
+mod rules;
 mod updates;
 
 use super::*;

@@ -2,14 +2,15 @@
 //! it has a place, and `every_tag_has_an_example` fails until that place is reached.
 
 use bytes::Bytes;
+use kew_filter::{Definition, FilterDefinition, SqlDefinition};
 
 use crate::bus::{
     BatchDeleted, BreakTarget, BusCommand, BusMessage, BusMessageState, BusOutcome, BusQueueCounts,
-    BusQueueOptions, BusQueueView, BusRefusal, ClearedStates, DeadLetterCause, DeferredRead,
-    DeliveredMessage, Disposition, EntityKind, EntityStatus, FixedOption, InvalidOption,
-    ListedSessions, NotSupported, PartRefusal, PeekedBusMessage, Purge, Purged, RangedOption,
-    ReceiveMode, Resubmission, Resubmit, ResubmitVerdict, SessionChoice, SessionLock,
-    TransactionPart, TransactionWork, Verdict,
+    BusQueueOptions, BusQueueView, BusRefusal, BusRuleView, ClearedStates, DeadLetterCause,
+    DeferredRead, DeliveredMessage, Disposition, EntityKind, EntityStatus, FixedOption,
+    InvalidOption, ListedSessions, NewRule, NotSupported, PartRefusal, PeekedBusMessage, Purge,
+    Purged, RangedOption, ReceiveMode, Resubmission, Resubmit, ResubmitVerdict, SessionChoice,
+    SessionLock, TransactionPart, TransactionWork, Verdict,
 };
 use crate::storage::{
     AccessPolicies, AccessPolicy, ListedQueue, PeekedMessage, PolicyTime, QueuePage, QueueView,
@@ -520,8 +521,59 @@ fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
             skip: 3,
             limit: 100,
         },
-        BusCommand::ListSubscriptions { .. } => return None,
+        BusCommand::ListSubscriptions { .. } => BusCommand::AddRule {
+            subscription: subscription(),
+            topic: queue,
+            rule: Box::new(rule()),
+        },
+        BusCommand::AddRule { .. } => BusCommand::SetRule {
+            subscription: subscription(),
+            topic: queue,
+            rule: Box::new(rule()),
+        },
+        BusCommand::SetRule { .. } => BusCommand::RemoveRule {
+            subscription: subscription(),
+            topic: queue,
+            name: "Red".into(),
+        },
+        BusCommand::RemoveRule { .. } => BusCommand::ReadRule {
+            subscription: subscription(),
+            name: "Red".into(),
+        },
+        BusCommand::ReadRule { .. } => BusCommand::ListRules {
+            subscription: subscription(),
+            skip: 3,
+            limit: 100,
+        },
+        BusCommand::ListRules { .. } => return None,
     })
+}
+
+fn subscription() -> EntityName {
+    EntityName {
+        name: "orders/subscriptions/all".into(),
+        ..bus_queue()
+    }
+}
+
+fn rule() -> NewRule {
+    let sql = |text: &str| SqlDefinition {
+        text: text.into(),
+        ..SqlDefinition::default()
+    };
+    let filter = FilterDefinition::Sql(sql("color = 'red'"));
+    NewRule {
+        name: "Red".into(),
+        definition: Definition::new(filter, Some(sql("SET size = 1"))).unwrap(),
+    }
+}
+
+fn rule_view() -> BusRuleView {
+    BusRuleView {
+        name: rule().name,
+        definition: rule().definition.bytes().into(),
+        created_at: at(0),
+    }
 }
 
 fn after_outcome(outcome: &Outcome) -> Option<Outcome> {
@@ -723,8 +775,13 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
             BusOutcome::Queues(kinds.map(other_view).into())
         }
         BusOutcome::Queues(all) if all.iter().any(|it| it.kind != EntityKind::Queue) => {
-            return None;
+            BusOutcome::RuleAdded(rule_view())
         }
+        BusOutcome::RuleAdded(_) => BusOutcome::RuleReplaced(rule_view()),
+        BusOutcome::RuleReplaced(_) => BusOutcome::RuleRemoved,
+        BusOutcome::RuleRemoved => BusOutcome::Rule(rule_view()),
+        BusOutcome::Rule(_) => BusOutcome::Rules(vec![rule_view(), rule_view()]),
+        BusOutcome::Rules(_) => return None,
         BusOutcome::QueueCreated(_) => BusOutcome::QueueUpdated(view()),
         BusOutcome::QueueUpdated(_) => BusOutcome::QueueDeleted,
         BusOutcome::QueueDeleted => BusOutcome::Queue(view()),
@@ -830,7 +887,8 @@ fn all_option_refusals() -> impl Iterator<Item = BusRefusal> {
             RangedOption::Size => RangedOption::MessageSize,
             RangedOption::MessageSize => RangedOption::Description,
             RangedOption::Description => RangedOption::NameLength,
-            RangedOption::NameLength => return None,
+            RangedOption::NameLength => RangedOption::RuleNameLength,
+            RangedOption::RuleNameLength => return None,
         })
     });
     let ranged = ranged.into_iter();
@@ -866,7 +924,8 @@ fn after_not_supported(what: NotSupported) -> Option<NotSupported> {
         NotSupported::Update => NotSupported::FiltersBeforePublishing,
         NotSupported::FiltersBeforePublishing => NotSupported::AutoDeleteOnIdle,
         NotSupported::AutoDeleteOnIdle => NotSupported::Status,
-        NotSupported::Status => return None,
+        NotSupported::Status => NotSupported::Rules,
+        NotSupported::Rules => return None,
     })
 }
 
@@ -940,9 +999,16 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
             queue,
             what: NotSupported::DuplicateDetection,
         },
-        BusRefusal::NotSupportedYet { what, .. } => BusRefusal::NotSupportedYet {
-            queue,
-            what: after_not_supported(*what)?,
+        BusRefusal::NotSupportedYet { what, .. } => match after_not_supported(*what) {
+            Some(what) => BusRefusal::NotSupportedYet { queue, what },
+            None => BusRefusal::RuleNotFound { rule: "Red".into() },
         },
+        BusRefusal::RuleNotFound { rule } => BusRefusal::RuleAlreadyExists { rule: rule.clone() },
+        BusRefusal::RuleAlreadyExists { .. } => BusRefusal::InvalidRule {
+            why: "column 9".into(),
+        },
+        BusRefusal::InvalidRule { .. } => BusRefusal::TooManyRules { queue, limit: 2000 },
+        BusRefusal::TooManyRules { .. } => BusRefusal::RulesBusy { queue },
+        BusRefusal::RulesBusy { .. } => return None,
     })
 }

@@ -401,6 +401,11 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::CreateSubscription { .. }
         | BusCommand::ListQueues { .. }
         | BusCommand::ListTopics { .. }
+        | BusCommand::ListRules { .. }
+        | BusCommand::ReadRule { .. }
+        | BusCommand::AddRule { .. }
+        | BusCommand::SetRule { .. }
+        | BusCommand::RemoveRule { .. }
         | BusCommand::Transact { .. } => None,
         BusCommand::UpdateQueue { queue, .. }
         | BusCommand::DeleteQueue { queue }

@@ -1,0 +1,250 @@
+//! Rules of subscriptions: add, replace, remove, read, list.
+
+use super::super::rules::{
+    AddedRule, BusRuleView, NewRule, RETIRED_RULES_MAX, RuleKind, Topic, is_default,
+};
+use super::super::{BusFact, BusOutcome, BusRefusal, NotSupported};
+use super::{Answer, Decision, Turn};
+use crate::vocabulary::{EntityName, Incarnation};
+
+use kew_filter::RuleId;
+
+/// The most bytes of rules in one answer, unless the first one alone has more.
+const LISTED_SIZE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// A topic, and a subscription of it.
+#[derive(Clone, Copy)]
+struct Of {
+    topic: Incarnation,
+    subscription: Incarnation,
+}
+
+impl Turn<'_> {
+    /// Source: Service Bus, *Create Rule*.
+    pub(super) fn add_rule(&mut self, names: [&EntityName; 2], rule: NewRule) -> Decision {
+        self.with_rules(names, |turn, of| {
+            if turn.rule_id(of, &rule.name).is_some() {
+                return Err(BusRefusal::RuleAlreadyExists { rule: rule.name });
+            }
+            turn.check_rule(of, &rule, None)?;
+            let rule = turn.numbered(of, rule);
+            let view = turn.view_of_new(&rule);
+            turn.change_rules(of, None, Some(rule));
+            Ok(BusOutcome::RuleAdded(view))
+        })
+    }
+
+    /// Source: Service Bus, *Update Rule*.
+    pub(super) fn set_rule(&mut self, names: [&EntityName; 2], rule: NewRule) -> Decision {
+        self.with_rules(names, |turn, of| {
+            let Some(old) = turn.rule_id(of, &rule.name) else {
+                return Err(BusRefusal::RuleNotFound { rule: rule.name });
+            };
+            turn.check_can_retire(of)?;
+            turn.check_rule(of, &rule, Some(old))?;
+            let rule = turn.numbered(of, rule);
+            let view = turn.view_of_new(&rule);
+            turn.change_rules(of, Some(old), Some(rule));
+            Ok(BusOutcome::RuleReplaced(view))
+        })
+    }
+
+    /// Source: Service Bus, *Delete Rule*.
+    pub(super) fn remove_rule(&mut self, names: [&EntityName; 2], name: &str) -> Decision {
+        self.with_rules(names, |turn, of| {
+            let Some(old) = turn.rule_id(of, name) else {
+                return Err(BusRefusal::RuleNotFound { rule: name.into() });
+            };
+            turn.check_can_retire(of)?;
+            turn.change_rules(of, Some(old), None);
+            Ok(BusOutcome::RuleRemoved)
+        })
+    }
+
+    /// Source: Service Bus, *Get Rule*.
+    pub(super) fn read_rule(&self, subscription: Incarnation, name: &str) -> Answer {
+        let of = self.rules_at(subscription)?;
+        let found = match self.default_rule(of).filter(|_| is_default(name)) {
+            Some((_, view)) => Some(view),
+            None => {
+                let rule = self.rules(of).and_then(|it| it.find(subscription, name));
+                rule.map(|rule| rule.view())
+            }
+        };
+        let found = found.ok_or_else(|| BusRefusal::RuleNotFound { rule: name.into() });
+        found.map(BusOutcome::Rule)
+    }
+
+    /// Source: Service Bus, *List Rules*.
+    pub(super) fn list_rules(&self, subscription: Incarnation, skip: u32, limit: u32) -> Answer {
+        let of = self.rules_at(subscription)?;
+        let rules = || {
+            let rules = self.rules(of).into_iter();
+            rules.flat_map(|it| it.rules_of(subscription))
+        };
+        let before = rules().take_while(|(is_before, _)| *is_before);
+        let behind = rules().skip_while(|(is_before, _)| *is_before);
+        let default = self.default_rule(of).map(|(_, view)| view);
+        let all = before
+            .map(|(_, rule)| rule.view())
+            .chain(default)
+            .chain(behind.map(|(_, rule)| rule.view()));
+        let mut size_bytes = 0;
+        let mut page = Vec::new();
+        for view in all.skip(skip as usize).take(limit as usize) {
+            size_bytes += view.size_bytes();
+            if !page.is_empty() && size_bytes > LISTED_SIZE_BYTES_MAX {
+                break;
+            }
+            page.push(view);
+        }
+        Ok(BusOutcome::Rules(page))
+    }
+
+    /// Refuses messages for a topic that would have to be compared with rules.
+    pub(super) fn check_has_no_rules(&self, topic: Incarnation) -> Result<(), BusRefusal> {
+        let entity = self.bus(topic);
+        match entity.topic.as_ref().is_some_and(Topic::has_rules) {
+            false => Ok(()),
+            true => Err(BusRefusal::NotSupportedYet {
+                queue: entity.name.name.clone(),
+                what: NotSupported::Rules,
+            }),
+        }
+    }
+
+    /// Runs a decision that changes rules of a subscription, unless they cannot change now.
+    fn with_rules(
+        &mut self,
+        [topic, subscription]: [&EntityName; 2],
+        decide: impl FnOnce(&mut Self, Of) -> Answer,
+    ) -> Decision {
+        if !self.0.is_due_done() {
+            let budget = self.due_budget_for(2);
+            for name in [topic, subscription] {
+                if let Some(entity) = self.catalogue().find(name) {
+                    self.do_due(entity, budget);
+                }
+            }
+        }
+        let named = self.catalogue().find(topic);
+        self.with_found(subscription, |turn, found| {
+            let of = turn.rules_at(found)?;
+            if named != Some(of.topic) {
+                return Err(turn.no_subscription(found));
+            }
+            turn.check_rules_can_change(of)?;
+            decide(turn, of)
+        })
+    }
+
+    /// The subscription that has rules, with its topic.
+    fn rules_at(&self, subscription: Incarnation) -> Result<Of, BusRefusal> {
+        match self.bus(subscription).role.topic() {
+            Some(topic) => Ok(Of {
+                topic,
+                subscription,
+            }),
+            None => Err(self.no_subscription(subscription)),
+        }
+    }
+
+    fn no_subscription(&self, entity: Incarnation) -> BusRefusal {
+        BusRefusal::QueueNotFound {
+            queue: self.bus(entity).name.name.clone(),
+        }
+    }
+
+    /// The rules of a topic. In a damaged history the topic may be missing.
+    fn rules(&self, of: Of) -> Option<&Topic> {
+        self.queues().get(&of.topic)?.topic.as_ref()
+    }
+
+    /// The rule `$Default` that the subscription was created with, if it still has it.
+    fn default_rule(&self, of: Of) -> Option<(RuleId, BusRuleView)> {
+        let entity = self.bus(of.subscription);
+        let view = BusRuleView::default_of(entity.created_at);
+        entity.rule.map(|rule| (rule.id, view))
+    }
+
+    /// The rule in force of that name, in any case.
+    fn rule_id(&self, of: Of, name: &str) -> Option<RuleId> {
+        let default = self.default_rule(of).filter(|_| is_default(name));
+        let default = default.map(|(id, _)| id);
+        default.or_else(|| Some(self.rules(of)?.find(of.subscription, name)?.id))
+    }
+
+    /// Source: Service Bus, *EntityStatus*.
+    fn check_rules_can_change(&self, of: Of) -> Result<(), BusRefusal> {
+        let (topic, subscription) = (self.bus(of.topic), self.bus(of.subscription));
+        let disabled = if !topic.options.status.allows_send() {
+            topic
+        } else if !subscription.options.status.allows_receive() {
+            subscription
+        } else {
+            return Ok(());
+        };
+        Err(BusRefusal::Disabled {
+            queue: disabled.name.name.clone(),
+        })
+    }
+
+    /// Refuses a rule that cannot be compiled, and one too many. It takes the place of `old`.
+    fn check_rule(&self, of: Of, rule: &NewRule, old: Option<RuleId>) -> Result<(), BusRefusal> {
+        rule.definition.compile().map_err(|why| {
+            let why = why.to_string().into();
+            BusRefusal::InvalidRule { why }
+        })?;
+        let Some(rules) = self.rules(of) else {
+            return Ok(());
+        };
+        let kind = RuleKind::of_filter(rule.definition.filter());
+        let old = old.and_then(|old| rules.kind_of(old));
+        let others = rules.count_of(kind) - usize::from(old == Some(kind));
+        if others >= kind.max() {
+            return Err(BusRefusal::TooManyRules {
+                queue: self.bus(of.topic).name.name.clone(),
+                limit: kind.max() as u64,
+            });
+        }
+        Ok(())
+    }
+
+    /// Refuses another retired rule if too many wait.
+    fn check_can_retire(&self, of: Of) -> Result<(), BusRefusal> {
+        let waiting = self.rules(of).map_or(0, Topic::retired_count);
+        if waiting >= RETIRED_RULES_MAX {
+            return Err(BusRefusal::RulesBusy {
+                queue: self.bus(of.topic).name.name.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// A new rule with its number.
+    fn numbered(&self, of: Of, rule: NewRule) -> AddedRule {
+        AddedRule {
+            id: self.rules(of).map_or(0, Topic::next_rule),
+            name: rule.name,
+            definition: rule.definition.bytes().into(),
+        }
+    }
+
+    fn view_of_new(&self, rule: &AddedRule) -> BusRuleView {
+        BusRuleView {
+            name: rule.name.clone(),
+            definition: rule.definition.clone(),
+            created_at: self.now(),
+        }
+    }
+
+    fn change_rules(&mut self, of: Of, retired: Option<RuleId>, added: Option<AddedRule>) {
+        self.emit_bus(BusFact::RulesChanged {
+            topic: of.topic,
+            subscription: of.subscription,
+            from: self.bus_backlog(of.topic).next(),
+            retired: retired.into_iter().collect(),
+            added: added.into_iter().collect(),
+        });
+    }
+}
