@@ -1,5 +1,5 @@
 """Compares kew with the null durable server and with Azurite, interleaved. `bus`: see compare_bus.py;
-`bystander`: see bystander.py; `worker`: see compare_worker.py; `core`: see core.py.
+`topics`: see compare_topics.py; `bystander`: see bystander.py; `worker`: see compare_worker.py; `core`: see core.py.
 
 Every round measures every server in every case for a short while, in a rotating order, so that other
 load of the machine affects all of them. The result is the ratio within a round; its median and spread
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import bystander
 import compare_bus
+import compare_topics
 import compare_worker
 import core
 from servers import ROOT, Server, add_common_options, finish_options, median, spread
@@ -154,6 +155,8 @@ def parse_options():
 def main():
     if sys.argv[1:2] == ["bus"]:
         return compare_bus.main(sys.argv[2:])
+    if sys.argv[1:2] == ["topics"]:
+        return compare_topics.main(sys.argv[2:])
     if sys.argv[1:2] == ["bystander"]:
         return bystander.main(sys.argv[2:])
     if sys.argv[1:2] == ["worker"]:

@@ -6,21 +6,23 @@ use std::collections::BTreeSet;
 use amqprs::callbacks::{ChannelCallback, DefaultConnectionCallback};
 use amqprs::channel::{
     BasicAckArguments, BasicCancelArguments, BasicConsumeArguments, BasicPublishArguments,
-    BasicQosArguments, Channel, ConfirmSelectArguments, ConsumerMessage, QueueDeclareArguments,
-    QueueDeleteArguments,
+    BasicQosArguments, Channel, ConfirmSelectArguments, ExchangeDeclareArguments,
+    ExchangeDeleteArguments, QueueBindArguments, QueueDeclareArguments, QueueDeleteArguments,
 };
 use amqprs::connection::{Connection, OpenConnectionArguments};
+use amqprs::consumer::AsyncConsumer;
 use amqprs::error::Error;
 use amqprs::{
-    Ack, BasicProperties, Cancel, CloseChannel, DELIVERY_MODE_PERSISTENT, FieldTable, Nack, Return,
+    Ack, BasicProperties, Cancel, CloseChannel, DELIVERY_MODE_PERSISTENT, Deliver, FieldTable,
+    FieldValue, Nack, Return,
 };
 use anyhow::{Context as _, Result, bail};
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use crate::ends::{Received, Receiving, Sending, stamp_of};
-use crate::options::{QueueType, Target};
+use crate::ends::{COLOR, OTHER_COLOR, Received, Receiving, Sending, stamp_of, subscription};
+use crate::options::{DeclareExchange, ExchangeType, QueueType, Subscriptions, Target};
 
 /// A connection with one channel, which live together.
 struct Client {
@@ -49,7 +51,10 @@ impl Client {
 
 /// Declares a durable queue anew, without what was in it.
 pub(crate) async fn declare(target: &Target, queue: &str, queue_type: QueueType) -> Result<()> {
-    let client = Client::connect(target).await?;
+    declare_with(&Client::connect(target).await?, queue, queue_type).await
+}
+
+async fn declare_with(client: &Client, queue: &str, queue_type: QueueType) -> Result<()> {
     let deletion = QueueDeleteArguments::new(queue);
     client.channel.queue_delete(deletion).await?;
     let queue_type = match queue_type {
@@ -64,10 +69,60 @@ pub(crate) async fn declare(target: &Target, queue: &str, queue_type: QueueType)
     Ok(())
 }
 
+/// The durable queue of an exchange.
+pub(crate) fn queue_of(exchange: &str, number: u32) -> String {
+    format!("{exchange}-{}", subscription(number))
+}
+
+/// Declares a durable exchange with queues anew, without what was in them.
+pub(crate) async fn declare_exchange(target: &Target, options: &DeclareExchange) -> Result<()> {
+    let client = Client::connect(target).await?;
+    let exchange = &options.topic;
+    let deletion = ExchangeDeleteArguments::new(exchange);
+    client.channel.exchange_delete(deletion).await?;
+    let kind = match options.exchange_type {
+        ExchangeType::Topic => "topic",
+        ExchangeType::Headers => "headers",
+    };
+    let mut declaration = ExchangeDeclareArguments::new(exchange, kind);
+    declaration.durable(true);
+    client.channel.exchange_declare(declaration).await?;
+    let Subscriptions {
+        subscriptions,
+        matching,
+    } = options.subscriptions;
+    for number in 0..subscriptions {
+        let queue = queue_of(exchange, number);
+        declare_with(&client, &queue, QueueType::Classic).await?;
+        let color = match number < matching {
+            true => COLOR,
+            false => OTHER_COLOR,
+        };
+        let mut binding = QueueBindArguments::new(&queue, exchange, color);
+        if options.exchange_type == ExchangeType::Headers {
+            let mut arguments = colored(color)?;
+            arguments.insert("x-match".try_into()?, "all".into());
+            binding.arguments(arguments);
+        }
+        client.channel.queue_bind(binding).await?;
+    }
+    Ok(())
+}
+
+fn colored(color: &str) -> Result<FieldTable> {
+    let mut headers = FieldTable::new();
+    let color = FieldValue::S(color.try_into()?);
+    headers.insert("color".try_into()?, color);
+    Ok(headers)
+}
+
 /// A channel in confirm mode, on a connection of its own.
 pub(crate) struct Sender {
     client: Client,
-    queue: String,
+    exchange: String,
+    routing_key: String,
+    /// What headers exchanges look at.
+    headers: Option<FieldTable>,
     sent_count: u64,
     /// Messages that are not confirmed.
     unconfirmed: BTreeSet<u64>,
@@ -90,10 +145,20 @@ impl Sender {
         client.channel.confirm_select(confirm).await?;
         Ok(Self {
             client,
-            queue: queue.to_owned(),
+            exchange: String::new(),
+            routing_key: queue.to_owned(),
+            headers: None,
             sent_count: 0,
             unconfirmed: BTreeSet::new(),
             confirms,
+        })
+    }
+
+    pub(crate) async fn connect_exchange(target: &Target, exchange: &str) -> Result<Self> {
+        Ok(Self {
+            exchange: exchange.to_owned(),
+            headers: Some(colored(COLOR)?),
+            ..Self::connect(target, COLOR).await?
         })
     }
 }
@@ -102,7 +167,10 @@ impl Sending for Sender {
     async fn send(&mut self, body: Bytes) -> Result<bool> {
         let mut properties = BasicProperties::default();
         properties.with_delivery_mode(DELIVERY_MODE_PERSISTENT);
-        let mut arguments = BasicPublishArguments::new("", &self.queue);
+        if let Some(headers) = &self.headers {
+            properties.with_headers(headers.clone());
+        }
+        let mut arguments = BasicPublishArguments::new(&self.exchange, &self.routing_key);
         arguments.mandatory(true);
         let channel = &self.client.channel;
         channel
@@ -175,11 +243,32 @@ impl ChannelCallback for Callback {
     }
 }
 
-/// A consumer, on a connection of its own.
+/// A message of any consumer, with its number on the channel.
+struct Arrived {
+    number: u64,
+    body: Vec<u8>,
+}
+
+/// Passes messages on, so that one end has those of all consumers.
+struct Forward {
+    arrived: mpsc::UnboundedSender<Arrived>,
+}
+
+#[async_trait]
+impl AsyncConsumer for Forward {
+    async fn consume(&mut self, _: &Channel, deliver: Deliver, _: BasicProperties, body: Vec<u8>) {
+        let number = deliver.delivery_tag();
+        // There is no receiver left.
+        let _ = self.arrived.send(Arrived { number, body });
+    }
+}
+
+/// Consumers, on a connection of their own.
 pub(crate) struct Receiver {
     client: Client,
-    messages: mpsc::UnboundedReceiver<ConsumerMessage>,
-    batch: Vec<ConsumerMessage>,
+    consumers: Vec<String>,
+    messages: mpsc::UnboundedReceiver<Arrived>,
+    batch: Vec<Arrived>,
     /// The last unacknowledged message, and how many there are.
     unacknowledged: Option<(u64, usize)>,
 }
@@ -189,15 +278,31 @@ const BATCH_MAX: usize = 64;
 
 impl Receiver {
     pub(crate) async fn connect(target: &Target, queue: &str, credit: u32) -> Result<Self> {
+        Self::connect_all(target, [queue.to_owned()], credit).await
+    }
+
+    /// One consumer for each queue, all on one channel.
+    pub(crate) async fn connect_all(
+        target: &Target,
+        queues: impl IntoIterator<Item = String>,
+        credit: u32,
+    ) -> Result<Self> {
         let client = Client::connect(target).await?;
         let credit = u16::try_from(credit).context("AMQP 0.9.1 counts credit in 16 bits")?;
         let qos = BasicQosArguments::new(0, credit, false);
         client.channel.basic_qos(qos).await?;
-        let mut arguments = BasicConsumeArguments::new(queue, "kew-bus-load");
-        arguments.manual_ack(true);
-        let (_, messages) = client.channel.basic_consume_rx(arguments).await?;
+        let (arrived, messages) = mpsc::unbounded_channel();
+        let mut consumers = Vec::new();
+        for queue in queues {
+            let mut arguments = BasicConsumeArguments::new(&queue, &queue);
+            arguments.manual_ack(true);
+            let arrived = arrived.clone();
+            let consumer = client.channel.basic_consume(Forward { arrived }, arguments);
+            consumers.push(consumer.await?);
+        }
         Ok(Self {
             client,
+            consumers,
             messages,
             batch: Vec::new(),
             unacknowledged: None,
@@ -216,10 +321,9 @@ impl Receiving for Receiver {
         }
         let count = self.messages.recv_many(&mut self.batch, BATCH_MAX).await;
         for message in self.batch.drain(..) {
-            let body = message.content.as_deref().unwrap_or_default();
-            received.stamps.push(stamp_of(body)?);
-            let deliver = message.deliver.context("a message without a number")?;
-            self.unacknowledged = Some((deliver.delivery_tag(), count));
+            received.stamps.push(stamp_of(&message.body)?);
+            let last = self.unacknowledged.map_or(0, |(number, _)| number);
+            self.unacknowledged = Some((message.number.max(last), count));
         }
         if count == 0 {
             bail!("the connection broke");
@@ -229,8 +333,10 @@ impl Receiving for Receiver {
 
     async fn leave(&mut self) -> Result<()> {
         // The broker has read all acknowledgements before it answers this.
-        let cancel = BasicCancelArguments::new("kew-bus-load");
-        self.client.channel.basic_cancel(cancel).await?;
+        for consumer in &self.consumers {
+            let cancel = BasicCancelArguments::new(consumer);
+            self.client.channel.basic_cancel(cancel).await?;
+        }
         Ok(())
     }
 }

@@ -1,14 +1,14 @@
 //! The two ends of a queue over AMQP 1.0.
 
 use anyhow::{Context as _, Result, bail};
-use bus_load::{Client, body_of, message};
+use bus_load::{Client, body_of, colored_message, message};
 use bytes::Bytes;
 use kew_amqp::message::Message;
 use kew_amqp::performative::{DeliveryState, Tag};
 use kew_amqp::{Delivery, DeliveryId, Event, LinkId, Outgoing};
 
 use crate::client::{connect, receiver};
-use crate::ends::{Received, Receiving, Sending, stamp_of};
+use crate::ends::{COLOR, Received, Receiving, Sending, stamp_of};
 use crate::options::{Settles, Target};
 
 /// A sending link, on a connection of its own.
@@ -16,6 +16,8 @@ pub(crate) struct Sender {
     client: Client,
     link: LinkId,
     sent_count: u64,
+    /// Messages have a color, for rules.
+    is_colored: bool,
 }
 
 impl Sender {
@@ -26,6 +28,14 @@ impl Sender {
             client,
             link,
             sent_count: 0,
+            is_colored: false,
+        })
+    }
+
+    pub(crate) async fn connect_topic(target: &Target, topic: &str) -> Result<Self> {
+        Ok(Self {
+            is_colored: true,
+            ..Self::connect(target, topic).await?
         })
     }
 }
@@ -36,7 +46,10 @@ impl Sending for Sender {
             return Ok(false);
         }
         self.sent_count += 1;
-        let message = message(&body, self.sent_count, None);
+        let message = match self.is_colored {
+            true => colored_message(&body, self.sent_count, COLOR),
+            false => message(&body, self.sent_count, None),
+        };
         send(&mut self.client, self.link, self.sent_count, message)?;
         Ok(true)
     }
@@ -99,22 +112,31 @@ pub(crate) fn is_accepted(event: &Event) -> Result<bool> {
     }
 }
 
-/// A receiving link, on a connection of its own.
+/// Receiving links, on a connection of their own.
 pub(crate) struct Receiver {
     client: Client,
-    link: LinkId,
     credit: u32,
     settles: Settles,
 }
 
 impl Receiver {
     pub(crate) async fn connect(target: &Target, queue: &str, credit: u32) -> Result<Self> {
+        Self::connect_all(target, [queue.to_owned()], credit).await
+    }
+
+    /// One link for each address.
+    pub(crate) async fn connect_all(
+        target: &Target,
+        addresses: impl IntoIterator<Item = String>,
+        credit: u32,
+    ) -> Result<Self> {
         let mut client = connect(target).await?;
-        let link = receiver(&mut client, queue, target.settles).await?;
-        client.connection.grant(link, credit);
+        for address in addresses {
+            let link = receiver(&mut client, &address, target.settles).await?;
+            client.connection.grant(link, credit);
+        }
         Ok(Self {
             client,
-            link,
             credit,
             settles: target.settles,
         })
@@ -134,8 +156,8 @@ impl Receiver {
                 connection.update(delivery.delivery, DeliveryState::ACCEPTED);
             }
         }
-        if connection.credit(self.link) <= self.credit / 2 {
-            connection.grant(self.link, self.credit);
+        if connection.credit(delivery.link) <= self.credit / 2 {
+            connection.grant(delivery.link, self.credit);
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Messages through one queue, as fast as possible.
+//! Messages through one queue, or through a topic to several subscriptions, as fast as possible.
 //!
 //! One end sends, with a limited number of unsettled messages. The other receives, with as much
-//! credit, and completes. Neither waits for the other, except that the sender stops while the queue
-//! holds ten times as many: only messages that were completed count.
+//! credit, and completes. Neither waits for the other, except that the sender stops while a queue or
+//! subscription holds ten times as many on average: only messages that were completed count.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::ends::{Ends, Received, Receiving, Sending, stamped};
-use crate::options::{Cycle, Target};
+use crate::options::{Cycle, FanOut, Pace, Target};
 use crate::report::{Cost, Spread, as_f64, round};
 
 /// How long operations may still be in progress after the measurement.
@@ -28,8 +28,9 @@ pub(crate) struct Outcome {
     protocol: String,
     in_flight: u32,
     size: u32,
+    copies: u64,
     seconds: f64,
-    /// Messages completed during the measurement.
+    /// Messages, or copies of them, that were completed during the measurement.
     messages: u64,
     rate: f64,
     /// From the send to the settlement.
@@ -40,10 +41,41 @@ pub(crate) struct Outcome {
     server: Option<Cost>,
 }
 
+/// How messages go round.
+#[derive(Clone, Copy)]
+struct Load<'a> {
+    mode: &'static str,
+    options: &'a Pace,
+    /// Of each message: one for each queue or subscription that gets it.
+    copies: u64,
+}
+
 /// Runs a cycle, and leaves the queue empty.
-pub(crate) async fn run(target: &Target, options: &Cycle) -> Result<Outcome> {
-    let ends = Ends::connect(target, &options.queue, options.in_flight).await?;
-    let run = Run::new(target, options);
+pub(crate) async fn run(target: &Target, cycle: &Cycle) -> Result<Outcome> {
+    let ends = Ends::connect(target, &cycle.queue, cycle.pace.in_flight).await?;
+    let load = Load {
+        mode: "cycle",
+        options: &cycle.pace,
+        copies: 1,
+    };
+    go_round(target, ends, load).await
+}
+
+/// Publishes to a topic, and leaves its subscriptions empty. Completed copies count.
+pub(crate) async fn run_fan_out(target: &Target, fan_out: &FanOut) -> Result<Outcome> {
+    let credit = fan_out.pace.in_flight;
+    let ends = Ends::connect_topic(target, &fan_out.topic, fan_out.matching, credit).await?;
+    let load = Load {
+        mode: "fan-out",
+        options: &fan_out.pace,
+        copies: u64::from(fan_out.matching),
+    };
+    go_round(target, ends, load).await
+}
+
+async fn go_round(target: &Target, ends: Ends, load: Load<'_>) -> Result<Outcome> {
+    let run = Run::new(target, load);
+    let options = load.options;
     let length = Duration::from_secs_f64(options.warmup + options.seconds);
     let measured = tokio::time::timeout(length + DRAIN_TIMEOUT, async {
         match ends {
@@ -78,7 +110,8 @@ struct Reading {
 
 struct Run<'a> {
     target: &'a Target,
-    options: &'a Cycle,
+    options: &'a Pace,
+    load: Load<'a>,
     began: Instant,
     counts: Counts,
     /// Microseconds, while it is measured.
@@ -93,10 +126,11 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(target: &'a Target, options: &'a Cycle) -> Self {
+    fn new(target: &'a Target, load: Load<'a>) -> Self {
         Self {
             target,
-            options,
+            options: load.options,
+            load,
             began: Instant::now(),
             counts: Counts::default(),
             settled_us: RefCell::default(),
@@ -137,13 +171,14 @@ impl<'a> Run<'a> {
 
     async fn send(&self, mut sender: impl Sending) -> Result<()> {
         let mut sent_at = VecDeque::new();
-        let backlog_max = u64::from(self.options.in_flight) * 10;
+        let backlog_max = u64::from(self.options.in_flight) * 10 * self.load.copies;
         loop {
             let is_over = self.end.get().is_some();
             if is_over && sent_at.is_empty() {
                 break;
             }
-            let backlog = || self.counts.sent.get() - self.counts.completed.get();
+            let backlog =
+                || self.counts.sent.get() * self.load.copies - self.counts.completed.get();
             while !is_over
                 && sent_at.len() < self.options.in_flight as usize
                 && backlog() < backlog_max
@@ -179,7 +214,7 @@ impl<'a> Run<'a> {
     async fn receive(&self, mut receiver: impl Receiving) -> Result<()> {
         let mut received = Received::default();
         loop {
-            let all = self.counts.sent.get();
+            let all = self.counts.sent.get() * self.load.copies;
             if self.is_all_sent.get() && self.counts.completed.get() >= all {
                 return receiver.leave().await;
             }
@@ -213,10 +248,11 @@ impl<'a> Run<'a> {
         let messages = end.completed - begin.completed;
         let cost = |before, after| Cost::between(before, after, seconds, messages);
         Outcome {
-            mode: "cycle",
+            mode: self.load.mode,
             protocol: format!("{:?}", self.target.protocol).to_lowercase(),
             in_flight: self.options.in_flight,
             size: self.options.size,
+            copies: self.load.copies,
             seconds: round(seconds),
             messages,
             rate: round(as_f64(messages) / seconds),

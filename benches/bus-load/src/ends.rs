@@ -1,6 +1,6 @@
-//! The two ends of a queue, for any protocol.
+//! The two ends of a queue, or of a topic with subscriptions, for any protocol.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use bytes::Bytes;
 
 use crate::options::{Protocol, Target};
@@ -63,6 +63,42 @@ impl Ends {
             }
         })
     }
+
+    /// Connects an end that publishes to a topic, and one that receives from the first subscriptions, with this much
+    /// credit at each.
+    pub(crate) async fn connect_topic(
+        target: &Target,
+        topic: &str,
+        subscriptions: u32,
+        credit: u32,
+    ) -> Result<Self> {
+        Ok(match target.protocol {
+            Protocol::Amqp10 => {
+                let addresses = (0..subscriptions)
+                    .map(|number| format!("{topic}/Subscriptions/{}", subscription(number)));
+                let receiver = amqp10::Receiver::connect_all(target, addresses, credit).await?;
+                let sender = amqp10::Sender::connect_topic(target, topic).await?;
+                Self::Amqp10(Box::new((sender, receiver)))
+            }
+            Protocol::Amqp091 => {
+                let queues = (0..subscriptions).map(|number| amqp091::queue_of(topic, number));
+                let receiver = amqp091::Receiver::connect_all(target, queues, credit).await?;
+                let sender = amqp091::Sender::connect_exchange(target, topic).await?;
+                Self::Amqp091(Box::new((sender, receiver)))
+            }
+            Protocol::Null => bail!("the null stream has no topics"),
+        })
+    }
+}
+
+/// The color of messages that are published, and the one that their subscriptions ask for.
+pub(crate) const COLOR: &str = "red";
+/// What other subscriptions ask for.
+pub(crate) const OTHER_COLOR: &str = "blue";
+
+/// The name of a subscription.
+pub(crate) fn subscription(number: u32) -> String {
+    format!("s{number:05}")
 }
 
 /// A body of this size, which begins with a stamp.

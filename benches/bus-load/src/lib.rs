@@ -2,4 +2,4 @@
 
 mod raw;
 
-pub use raw::{Client, Error, Rule, body_of, message, receiver_attach};
+pub use raw::{Client, Error, Rule, body_of, colored_message, message, receiver_attach};

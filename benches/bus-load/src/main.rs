@@ -61,6 +61,7 @@ async fn run(options: &Options) -> Result<()> {
     let target = &options.target;
     match &options.mode {
         Mode::Cycle(cycle) => print(&cycle::run(target, cycle).await?),
+        Mode::FanOut(fan_out) => print(&cycle::run_fan_out(target, fan_out).await?),
         Mode::Fill(fill) => print(&fill::run(target, fill).await?),
         Mode::BacklogCycle(cycle) => print(&backlog_cycle::run(target, cycle).await?),
         Mode::Drain(drain) => print(&drain::run(target, drain).await?),
@@ -70,6 +71,7 @@ async fn run(options: &Options) -> Result<()> {
         Mode::Sessions(sessions) => print(&sessions::run(target, sessions).await?),
         Mode::Bystander(it) => print(&bystander::run(target, it).await?),
         Mode::Declare(it) => amqp091::declare(target, &it.queue, it.queue_type).await,
-        Mode::Config(it) => print(&config::config(it.entities)),
+        Mode::DeclareExchange(it) => amqp091::declare_exchange(target, it).await,
+        Mode::Config(it) => print(&config::config(it.entities, it.subscriptions)),
     }
 }

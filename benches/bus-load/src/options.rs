@@ -89,6 +89,8 @@ pub(crate) enum Settles {
 pub(crate) enum Mode {
     /// Sends with settlement, receives under a lock, completes: as fast as possible.
     Cycle(Cycle),
+    /// Publishes to a topic with settlement, receives each copy under a lock, completes it: as fast as possible.
+    FanOut(FanOut),
     /// Sends messages that stay in the queue, each with a number that rises by one.
     Fill(Fill),
     /// Sends, receives and completes behind the messages of `fill`, whose count stays the same.
@@ -107,6 +109,8 @@ pub(crate) enum Mode {
     Bystander(Bystander),
     /// Declares a durable queue over AMQP 0.9.1, anew.
     Declare(Declare),
+    /// Declares a durable exchange with durable queues over AMQP 0.9.1, anew: a topic for `fan-out`.
+    DeclareExchange(DeclareExchange),
     /// Prints a configuration file with the queues that the other modes use, for `kew serve --import`.
     Config(Config),
 }
@@ -117,8 +121,29 @@ pub(crate) struct Cycle {
     #[arg(long, default_value = "bench")]
     pub(crate) queue: String,
 
-    /// Sends that may wait for their settlement, and the receiver's credit. The queue holds at most
-    /// ten times as many messages.
+    #[command(flatten)]
+    pub(crate) pace: Pace,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FanOut {
+    /// The topic, or the exchange.
+    #[arg(long, default_value = "bench-topic")]
+    pub(crate) topic: String,
+
+    /// How many subscriptions get each message: the first ones.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    pub(crate) matching: u32,
+
+    #[command(flatten)]
+    pub(crate) pace: Pace,
+}
+
+/// How fast messages go, and for how long.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Pace {
+    /// Sends that may wait for their settlement, and the credit of a receiver. Each queue or
+    /// subscription holds at most ten times as many messages.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) in_flight: u32,
 
@@ -351,6 +376,41 @@ pub(crate) struct Declare {
     pub(crate) queue_type: QueueType,
 }
 
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeclareExchange {
+    /// The exchange.
+    #[arg(long, default_value = "bench-topic")]
+    pub(crate) topic: String,
+
+    /// How it chooses queues.
+    #[arg(long, value_enum, default_value_t = ExchangeType::Topic)]
+    pub(crate) exchange_type: ExchangeType,
+
+    #[command(flatten)]
+    pub(crate) subscriptions: Subscriptions,
+}
+
+/// How an exchange of RabbitMQ chooses queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExchangeType {
+    /// By the routing key.
+    Topic,
+    /// By the header `color`.
+    Headers,
+}
+
+/// The subscriptions of a topic.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Subscriptions {
+    /// How many there are.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=2_000))]
+    pub(crate) subscriptions: u32,
+
+    /// How many of them get the messages of `fan-out`: the first ones. If not all do, each has a filter.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=2_000))]
+    pub(crate) matching: u32,
+}
+
 /// How RabbitMQ keeps a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum QueueType {
@@ -365,6 +425,10 @@ pub(crate) struct Config {
     /// How many more queues, for `entities`.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(crate) entities: u32,
+
+    /// Of the topic `bench-topic`, which is there if there are any.
+    #[command(flatten)]
+    pub(crate) subscriptions: Subscriptions,
 }
 
 /// A duration. No mode runs so long that a peer would need heartbeats.

@@ -1,4 +1,4 @@
-//! Service Bus: its listeners, and the queues of a configuration file.
+//! Service Bus: its listeners, and the configuration file of the emulator.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, ImportedQueue, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+use kew_bus_api::{BusApi, Imported, Origin, TurnedAway, WELL_KNOWN_KEY, WELL_KNOWN_RULE};
 use kew_listen::{Barred, Door, Opened, Place, Tls};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -20,21 +20,23 @@ use crate::settings::Settings;
 use crate::settings::bus_listen::BusListen;
 use crate::settings::tls::PlainHttp;
 
-/// Reads the queues of a configuration file of the emulator.
-pub(crate) fn read(path: &Path) -> Result<Vec<ImportedQueue>> {
+/// Reads a configuration file of the emulator.
+pub(crate) fn read(path: &Path) -> Result<Imported> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read {} (--import)", path.display()))?;
     kew_bus_api::read_config(&text)
         .with_context(|| format!("cannot import {} (--import)", path.display()))
 }
 
-/// Creates them.
-pub(crate) async fn import(broker: &Broker, queues: Vec<ImportedQueue>) -> Result<()> {
-    let count = queues.len();
-    kew_bus_api::import(broker, queues)
+/// Creates or updates what it names.
+pub(crate) async fn import(broker: &Broker, imported: Imported) -> Result<()> {
+    let count = imported.count();
+    kew_bus_api::import(broker, imported)
         .await
-        .context("cannot import the queues (--import)")?;
-    tracing::info!("--import: {count} Service Bus queues are created or updated");
+        .context("cannot import the queues, topics and subscriptions (--import)")?;
+    tracing::info!(
+        "--import: {count} Service Bus queues, topics and subscriptions are created or updated"
+    );
     Ok(())
 }
 

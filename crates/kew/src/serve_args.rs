@@ -35,8 +35,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) bus_listen: Vec<String>,
 
-    /// Create the Service Bus queues in the emulator's configuration file (Config.json), and update
-    /// the settings of queues that exist [env: KEW_IMPORT] [default: none]
+    /// Create the Service Bus queues, topics and subscriptions in the emulator's configuration file
+    /// (Config.json), and update the settings of those that exist [env: KEW_IMPORT] [default: none]
     #[arg(long, value_name = "FILE")]
     pub(crate) import: Option<PathBuf>,
 

@@ -11,7 +11,7 @@ mod client;
 mod message;
 
 pub use client::{Client, Rule, receiver_attach};
-pub use message::{body_of, message};
+pub use message::{body_of, colored_message, message};
 
 use kew_amqp::performative::DeliveryState;
 use thiserror::Error;

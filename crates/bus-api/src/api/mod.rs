@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use kew_broker::{Broker, Rejection};
+use kew_broker::Broker;
 use kew_issuer::Issuers;
 use kew_listen::{Place, ServerNames, Share};
 use kew_metrics::Family;
@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::first::{Begun, First, first_of};
 use crate::authorization::authority::Authority;
-use crate::configuration::config::BusConfig;
-use crate::configuration::export::export;
+use crate::configuration::export::{ExportError, export};
+use crate::configuration::file::BusConfig;
 use crate::connection::Driver;
 use crate::ground::clock::Clock;
 use crate::ground::limits::Limits;
@@ -106,8 +106,8 @@ impl BusApi {
         })
     }
 
-    /// The settings of all queues, as a configuration file of the emulator.
-    pub async fn export(&self) -> Result<BusConfig, Rejection> {
+    /// The settings of all queues, topics and subscriptions, and rules, as a configuration file of the emulator.
+    pub async fn export(&self) -> Result<BusConfig, ExportError> {
         export(&self.parts.shared.broker).await
     }
 

@@ -1,7 +1,7 @@
 //! The rights of a credential: a signature by a rule, a rule's name with a key, or a token of an issuer.
 //!
-//! Rules of the namespace are in memory. Rules of a queue are read from the broker, and only if no rule of
-//! the namespace has signed the token.
+//! Rules of the namespace are in memory. Rules of a queue or topic are read from the broker, and only
+//! if no rule of the namespace has signed the token.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -11,13 +11,14 @@ use kew_issuer::{Issuers, Role};
 use kew_principals::PrincipalError;
 
 use super::bad_token::BadToken;
-use super::grant::Grant;
+use super::grant::{Grant, Owner};
 use super::rights::{AuthorizationRule, Right, Rights};
 use super::rules::{BusRules, RuleScope, RuleStore};
 use super::sas::{self, SignedToken};
-use crate::ground::address::path_of;
+use crate::ground::address::{entity_named, path_of};
 use crate::ground::clock::Clock;
 use crate::ground::constants::{WELL_KNOWN_KEY, WELL_KNOWN_RULE};
+use crate::ground::lookup::kind_of;
 use crate::ground::origin::Origin;
 
 /// The audience of bearer tokens.
@@ -37,6 +38,7 @@ fn right_of(role: Role) -> Option<Right> {
 #[derive(Debug)]
 pub(crate) struct Authority {
     pub(crate) rules: RuleStore,
+    broker: Broker,
     issuers: Issuers,
     clock: Clock,
 }
@@ -49,7 +51,8 @@ impl Authority {
         clock: Clock,
     ) -> Result<Self, PrincipalError> {
         Ok(Self {
-            rules: BusRules::open(broker, clock).await?,
+            rules: BusRules::open(broker.clone(), clock).await?,
+            broker,
             issuers,
             clock,
         })
@@ -103,11 +106,11 @@ impl Authority {
             Some(_) => None,
             None => by_public_key(),
         };
-        let (rights, queue) = match (of_namespace, of_public_key, origin.public_key) {
+        let (rights, owner) = match (of_namespace, of_public_key, origin.public_key) {
             (Some(rights), ..) | (None, Some(rights), Ok(())) => (rights, None),
-            (None, None, _) => self.rights_of_queue(&token).await?,
+            (None, None, _) => self.rights_of_owner(&token).await?,
             // A queue may have its own rule with that name and key.
-            (None, Some(_), Err(barred)) => match self.rights_of_queue(&token).await {
+            (None, Some(_), Err(barred)) => match self.rights_of_owner(&token).await {
                 Err(BadToken::Signature) => return Err(BadToken::PublicKey(barred)),
                 found => found?,
             },
@@ -115,15 +118,15 @@ impl Authority {
         if token.expires_at_s <= self.clock.now_s() {
             return Err(BadToken::Expired(token.expires_at_s));
         }
-        let holder = match &queue {
+        let holder = match &owner {
             None => format!("rule {}", token.rule),
-            Some(queue) => format!("rule {} of the queue {queue}", token.rule),
+            Some(owner) => format!("rule {} of {owner}", token.rule),
         };
         Ok(Grant {
             path: token.path,
             rights,
             expires_at_s: token.expires_at_s,
-            queue,
+            owner,
             holder: holder.into(),
         })
     }
@@ -148,26 +151,34 @@ impl Authority {
             path: String::new(),
             rights: bearer.roles.into_iter().filter_map(right_of).collect(),
             expires_at_s: bearer.expires_at_s,
-            queue: None,
+            owner: None,
             holder: format!("user {}", bearer.user).into(),
         })
     }
 
-    /// The rights of the queue's rule that has signed a token, and the queue.
-    async fn rights_of_queue(
+    /// The rights of the queue's or topic's rule that has signed a token, and whose it is.
+    async fn rights_of_owner(
         &self,
         token: &SignedToken<'_>,
-    ) -> Result<(Rights, Option<Box<str>>), BadToken> {
-        for queue in token.queues() {
-            let scope = RuleScope::Queue(queue.into());
+    ) -> Result<(Rights, Option<Owner>), BadToken> {
+        for name in token.owners() {
+            let scope = RuleScope::Queue(name.into());
             let rules = match self.rules.list(&scope).await {
                 Ok(rules) => rules,
-                // There is no queue with such a name, and there cannot be one.
+                // There is no entity with such a name, or there cannot be one.
                 Err(PrincipalError::NotFound(..) | PrincipalError::Invalid(_)) => continue,
                 Err(_) => return Err(BadToken::Unavailable),
             };
-            if let Some(rights) = token.rights_by(&rules) {
-                return Ok((rights, Some(queue.into())));
+            let Some(rights) = token.rights_by(&rules) else {
+                continue;
+            };
+            let Some(entity) = entity_named(name) else {
+                continue;
+            };
+            let kind = kind_of(&self.broker, entity).await;
+            if let Some(kind) = kind.map_err(|_| BadToken::Unavailable)? {
+                let name = name.into();
+                return Ok((rights, Some(Owner { name, kind })));
             }
         }
         Err(BadToken::Signature)
@@ -190,7 +201,7 @@ impl Authority {
             path: String::new(),
             rights,
             expires_at_s: u64::MAX,
-            queue: None,
+            owner: None,
             holder: format!("rule {name}").into(),
         })
     }

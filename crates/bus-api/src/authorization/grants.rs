@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use kew_engine::EntityName;
 
 use super::credential::{Credential, Refused, Shown};
-use super::grant::{Grant, queue_of};
+use super::grant::{Grant, Owner, entity_of};
 use super::rights::{Right, Rights};
 
 /// The rights of the credentials of a connection.
@@ -99,11 +99,11 @@ impl Grants {
 #[derive(Debug, Default)]
 struct Reach(HashMap<String, Vec<Place>>);
 
-/// The rights for one path that cover the same queues.
+/// The rights for one path that cover the same entities.
 #[derive(Debug)]
 struct Place {
-    /// The only queue that they cover, or `None` for every queue.
-    queue: Option<Box<str>>,
+    /// Whose entities alone they cover, or `None` for every entity.
+    owner: Option<Owner>,
     counts: [u32; Right::ALL.len()],
 }
 
@@ -127,10 +127,10 @@ impl Place {
 impl Reach {
     fn add(&mut self, grant: &Grant) {
         let places = self.0.entry(grant.path.clone()).or_default();
-        let index = places.iter().position(|it| it.queue == grant.queue);
+        let index = places.iter().position(|it| it.owner == grant.owner);
         let index = index.unwrap_or_else(|| {
             places.push(Place {
-                queue: grant.queue.clone(),
+                owner: grant.owner.clone(),
                 counts: Default::default(),
             });
             places.len() - 1
@@ -145,7 +145,7 @@ impl Reach {
         let Some(places) = self.0.get_mut(&grant.path) else {
             return;
         };
-        if let Some(place) = places.iter_mut().find(|it| it.queue == grant.queue) {
+        if let Some(place) = places.iter_mut().find(|it| it.owner == grant.owner) {
             place.change(grant.rights, |count| count - 1);
         }
         places.retain(|place| !place.rights().is_empty());
@@ -156,12 +156,12 @@ impl Reach {
 
     /// The rights at a node, whose path is in lower case and has no slashes around it.
     fn rights_at(&self, path: &str) -> Rights {
-        let queue = queue_of(path);
+        let entity = entity_of(path);
         let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
         let covering = [""].into_iter().chain(above).chain([path]);
         let places = covering.filter_map(|path| self.0.get(path)).flatten();
         places
-            .filter(|place| place.queue.as_deref().is_none_or(|own| own == queue))
+            .filter(|place| place.owner.as_ref().is_none_or(|owner| owner.owns(entity)))
             .flat_map(|place| place.rights().iter())
             .collect()
     }
@@ -171,7 +171,7 @@ impl Reach {
         removed.iter().any(|shown| {
             let places = self.0.get(&shown.grant.path).into_iter().flatten();
             let left: Rights = places
-                .filter(|place| place.queue == shown.grant.queue)
+                .filter(|place| place.owner == shown.grant.owner)
                 .flat_map(|place| place.rights().iter())
                 .collect();
             shown.grant.rights.iter().any(|right| !left.has(right))
@@ -183,10 +183,12 @@ impl Reach {
 mod tests {
     use std::sync::Arc;
 
+    use kew_engine::bus::EntityKind;
+
     use super::*;
     use crate::ground::address::entity_named;
 
-    fn shown(audience: &str, path: &str, rights: &[Right], queue: Option<&str>) -> Shown {
+    fn shown(audience: &str, path: &str, rights: &[Right], topic: Option<&str>) -> Shown {
         Shown {
             audience: Some(audience.into()),
             credential: Credential::Signature(Arc::from(audience)),
@@ -194,7 +196,10 @@ mod tests {
                 path: path.into(),
                 rights: rights.iter().copied().collect(),
                 expires_at_s: 100,
-                queue: queue.map(Into::into),
+                owner: topic.map(|name| Owner {
+                    name: name.into(),
+                    kind: EntityKind::Topic,
+                }),
                 holder: "rule r".into(),
             },
         }
@@ -203,13 +208,14 @@ mod tests {
     #[test]
     fn the_rights_of_all_grants_are_the_sum_of_the_rights_of_each() {
         const SETS: [&[Right]; 3] = [&[Right::Send], &[Right::Listen], &[Right::Manage]];
-        const PATHS: [(&str, Option<&str>); 7] = [
+        const PATHS: [(&str, Option<&str>); 8] = [
             ("", None),
             ("a", None),
             ("a", Some("a")),
             ("a/b", None),
             ("a/b", Some("a")),
             ("a/$management", Some("a")),
+            ("a/subscriptions/s", Some("a")),
             ("ab", None),
         ];
         let nodes = [
@@ -220,13 +226,14 @@ mod tests {
             "b",
             "a/$deadletterqueue",
             "a/$management",
+            "a/subscriptions/s/$deadletterqueue",
         ];
         for first in 0..PATHS.len() * SETS.len() {
             for second in 0..PATHS.len() * SETS.len() {
                 let mut grants = Grants::default();
                 for (audience, index) in [("one", first), ("two", second)] {
-                    let (path, queue) = PATHS[index / SETS.len()];
-                    let own = shown(audience, path, SETS[index % SETS.len()], queue);
+                    let (path, topic) = PATHS[index / SETS.len()];
+                    let own = shown(audience, path, SETS[index % SETS.len()], topic);
                     assert!(!grants.add(own, 2).unwrap());
                 }
                 for node in nodes {

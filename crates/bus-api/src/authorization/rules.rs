@@ -26,7 +26,7 @@ pub type RuleStore = Principals<BusRules>;
 pub enum RuleScope {
     /// They apply to all queues.
     Namespace,
-    /// They apply to the queue with this name, in any case, and to its dead-letter queue.
+    /// They apply to the queue or topic with this name, in any case, to its sub-queues, and to its subscriptions.
     Queue(Box<str>),
 }
 
@@ -50,10 +50,10 @@ impl RuleScope {
 #[error("{0:?} is not a valid queue name")]
 struct NoQueueName(Box<str>);
 
-/// A subscription, which has no rules of its own.
+/// A subscription, which has no rules of its own: those of its topic apply.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{0:?} is a subscription, and has no authorization rules of its own: use a rule of the namespace"
+    "{0:?} is a subscription, and has no authorization rules of its own: use a rule of its topic or of the namespace"
 )]
 struct OfSubscription(Box<str>);
 

@@ -8,8 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::bad_token::BadToken;
+use super::grant::entity_of;
 use super::rights::{AuthorizationRule, Rights};
-use crate::ground::address::path_of;
+use crate::ground::address::{SUBSCRIPTIONS, SUBSCRIPTIONS_LIST, path_of};
 
 /// The beginning of every token of this kind, whatever type the client declares.
 pub(crate) const PREFIX: &str = "SharedAccessSignature ";
@@ -85,19 +86,21 @@ impl<'a> SignedToken<'a> {
         signer.map(|rule| rule.rights)
     }
 
-    /// The queues whose own rules may have signed it: each queue that its path may name. The path may be that of a
-    /// request over HTTP, such as `queue/messages/head`.
-    pub(crate) fn queues(&self) -> Vec<&str> {
-        let node = match self.path.split_once("/$") {
-            Some((queue, _)) => queue,
-            None => &self.path,
-        };
+    /// The queues and topics whose own rules may have signed it: each that its path may name. The path may be that of a
+    /// request over HTTP, such as `queue/messages/head` or `topic/subscriptions/name/rules`.
+    pub(crate) fn owners(&self) -> Vec<&str> {
+        let node = entity_of(&self.path);
+        let topic = node.split_once(SUBSCRIPTIONS).map(|(topic, _)| topic);
+        let topic = topic.or_else(|| node.strip_suffix(SUBSCRIPTIONS_LIST));
         let of_request = node.rfind("/messages").and_then(|at| {
             let rest = node.get(at + "/messages".len()..)?;
             let is_end = rest.is_empty() || rest.starts_with('/');
             is_end.then(|| node.get(..at)).flatten()
         });
-        [Some(node), of_request].into_iter().flatten().collect()
+        [Some(node), of_request, topic]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 
@@ -158,18 +161,24 @@ mod tests {
     }
 
     #[test]
-    fn the_queues_of_a_path() {
-        for (path, queues) in [
+    fn the_owners_of_a_path() {
+        for (path, owners) in [
             ("", &[""][..]),
             ("a/b", &["a/b"]),
             ("a/$deadletterqueue/$management", &["a"]),
             ("a/messages", &["a/messages", "a"]),
             ("a/messages/head", &["a/messages/head", "a"]),
             ("a/messagesx", &["a/messagesx"]),
+            ("t/subscriptions", &["t/subscriptions", "t"]),
+            ("t/subscriptions/s/$management", &["t/subscriptions/s", "t"]),
+            (
+                "t/subscriptions/s/messages/head",
+                &["t/subscriptions/s/messages/head", "t/subscriptions/s", "t"],
+            ),
         ] {
             let token = token(&format!("https%3a%2f%2fh%2f{path}%3fapi=1"), "1", "k");
             let read = SignedToken::read(&token).unwrap();
-            assert_eq!(read.queues(), queues, "{path}");
+            assert_eq!(read.owners(), owners, "{path}");
         }
     }
 }

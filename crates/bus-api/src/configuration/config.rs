@@ -1,259 +1,374 @@
-//! The emulator's configuration file: Kew reads queues from it and writes them to it.
+//! The emulator's configuration file: Kew reads queues, topics, subscriptions and rules from it, and writes them to it.
 //!
-//! The file is JSON with comments. Its schema is `UserConfig.Namespaces[].Queues[]` with the
-//! properties of [`Properties`]. Unknown properties are refused by name, and so are topics and more
-//! than one namespace, which Kew does not support. The file does not contain a queue's messages,
-//! authorization rules, user metadata, state, sizes and time to idle.
+//! The file is JSON with comments. Unknown properties are refused by name, and so is more than one namespace, which Kew
+//! does not support. The file does not contain messages, authorization rules, user metadata, state, sizes and time to
+//! idle.
 //!
 //! Source: the Service Bus emulator, `Config.json`.
 
-use jsonc_parser::{ParseOptions, parse_to_serde_value};
 use kew_engine::EntityName;
-use kew_engine::bus::{BusQueueOptions, BusQueueView};
-use serde::{Deserialize, Serialize};
+use kew_engine::bus::{BusQueueOptions, BusQueueView, BusRuleView, NewRule};
+use kew_filter::{Definition, FilterDefinition};
 use thiserror::Error;
 
+use super::file::{self, BusConfig};
+use super::rule;
 use crate::authorization::description::Description;
 use crate::configuration::duration;
-use crate::ground::address::{entity_named, is_queue_name};
+use crate::ground::address::{SUBSCRIPTIONS, entity_named, is_queue_name, topic_of};
 use crate::ground::constants::DUPLICATE_WINDOW_MS;
-use crate::ground::constants::NAMESPACE;
 
 /// An error in a configuration file, or in one of its entries.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct ImportError(pub(crate) String);
 
-/// A queue of a configuration file.
+/// What a configuration file asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Queues, then topics, then subscriptions.
+    pub(super) entities: Vec<ImportedEntity>,
+}
+
+impl Imported {
+    /// How many queues, topics and subscriptions there are.
+    pub fn count(&self) -> usize {
+        self.entities.len()
+    }
+}
+
+/// A queue, topic or subscription of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImportedQueue {
-    /// Its name, as the file spells it.
-    pub name: String,
-    pub(crate) entity: EntityName,
-    /// Its settings.
-    pub options: BusQueueOptions,
+pub(super) struct ImportedEntity {
+    pub(super) entity: EntityName,
+    pub(super) kind: ImportedKind,
+    pub(super) options: BusQueueOptions,
 }
 
-/// The content of a configuration file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-pub struct BusConfig {
-    user_config: UserConfig,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ImportedKind {
+    Queue,
+    Topic,
+    /// With the rules that it has in place of `$Default`, if there are any.
+    Subscription {
+        topic: EntityName,
+        rules: Vec<NewRule>,
+    },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct UserConfig {
-    namespaces: Vec<Namespace>,
-    /// How the emulator logs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    logging: Option<serde_json::Value>,
+impl ImportedEntity {
+    /// An error in it.
+    pub(super) fn failed(&self, why: impl std::fmt::Display) -> ImportError {
+        let kind = match self.kind {
+            ImportedKind::Queue => "queue",
+            ImportedKind::Topic => "topic",
+            ImportedKind::Subscription { .. } => "subscription",
+        };
+        failed(
+            kind,
+            &Description::decode(&self.options.description).name,
+            why,
+        )
+    }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Namespace {
-    name: String,
-    #[serde(default)]
-    queues: Vec<Queue>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    topics: Vec<Topic>,
+fn failed(kind: &str, name: &str, why: impl std::fmt::Display) -> ImportError {
+    ImportError(format!("{kind} {name:?}: {why}"))
 }
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Topic {
-    name: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
-struct Queue {
-    name: String,
-    #[serde(default)]
-    properties: Properties,
-}
-
-/// The settings of a queue in the file; durations are in ISO 8601.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
-struct Properties {
-    dead_lettering_on_message_expiration: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    default_message_time_to_live: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duplicate_detection_history_time_window: Option<String>,
-    forward_dead_lettered_messages_to: String,
-    forward_to: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lock_duration: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    max_delivery_count: Option<u32>,
-    requires_duplicate_detection: bool,
-    requires_session: bool,
-}
-
-/// Comments and trailing commas, as the emulator accepts them. Nothing else.
-const JSON_WITH_COMMENTS: ParseOptions = ParseOptions {
-    allow_comments: true,
-    allow_trailing_commas: true,
-    allow_loose_object_property_names: false,
-    allow_missing_commas: false,
-    allow_single_quoted_strings: false,
-    allow_hexadecimal_numbers: false,
-    allow_unary_plus_numbers: false,
-    allow_bare_decimal_point_numbers: false,
-    allow_non_finite_numbers: false,
-    allow_extended_string_escapes: false,
-};
 
 /// Reads a configuration file.
-pub fn read_config(text: &str) -> Result<Vec<ImportedQueue>, ImportError> {
-    let file: BusConfig = parse_to_serde_value(text, &JSON_WITH_COMMENTS)
-        .map_err(|error| ImportError(error.to_string()))?;
-    file.queues()
-}
-
-impl BusConfig {
-    /// A file with the existing queues.
-    pub(crate) fn of_queues(views: &[BusQueueView]) -> Self {
-        let queues = views.iter().map(exported);
-        let namespace = Namespace {
-            name: NAMESPACE.into(),
-            queues: queues.collect(),
-            topics: Vec::new(),
-        };
-        Self {
-            user_config: UserConfig {
-                namespaces: vec![namespace],
-                logging: None,
-            },
+pub fn read_config(text: &str) -> Result<Imported, ImportError> {
+    let config = BusConfig::parse(text)?;
+    let namespace = config.namespace()?;
+    let mut entities = Vec::new();
+    for queue in &namespace.queues {
+        let read = queue_of(queue).map_err(|why| failed("queue", &queue.name, why))?;
+        entities.push(read);
+    }
+    for topic in &namespace.topics {
+        let read = topic_entity(topic).map_err(|why| failed("topic", &topic.name, why))?;
+        entities.push(read);
+    }
+    for topic in &namespace.topics {
+        for subscription in &topic.subscriptions {
+            let path = format!("{}/Subscriptions/{}", topic.name, subscription.name);
+            let read = subscription_of(&path, subscription);
+            entities.push(read.map_err(|why| failed("subscription", &path, why))?);
         }
     }
-
-    fn queues(&self) -> Result<Vec<ImportedQueue>, ImportError> {
-        if self.user_config.logging.is_some() {
-            tracing::info!(
-                "the section Logging of the configuration file is ignored: use Kew's own settings \
-                 for logs"
-            );
-        }
-        let [namespace] = self.user_config.namespaces.as_slice() else {
-            let count = self.user_config.namespaces.len();
-            return Err(ImportError(format!(
-                "it has {count} namespaces, and must have exactly one"
-            )));
-        };
-        if namespace.name != NAMESPACE {
-            let name = &namespace.name;
-            return Err(ImportError(format!(
-                "namespace {name:?}: it must be {NAMESPACE:?}"
-            )));
-        }
-        if let Some(topic) = namespace.topics.first() {
-            let name = &topic.name;
-            return Err(ImportError(format!(
-                "topic {name:?}: topics and subscriptions are not served yet"
-            )));
-        }
-        let queues = namespace.queues.iter().map(|queue| {
-            imported(queue).map_err(|error| ImportError(format!("queue {:?}: {error}", queue.name)))
-        });
-        queues.collect()
-    }
+    Ok(Imported { entities })
 }
 
-fn imported(queue: &Queue) -> Result<ImportedQueue, ImportError> {
-    let name = queue.name.to_lowercase();
-    let entity = entity_named(&name).filter(|_| is_queue_name(&name));
-    let entity = entity.ok_or_else(|| {
-        ImportError(
-            "a name must have up to 260 letters, digits and . - _ / with a letter or digit at both \
-             ends"
-                .into(),
-        )
-    })?;
+fn queue_of(queue: &file::Queue) -> Result<ImportedEntity, ImportError> {
     let given = &queue.properties;
-    let duration = |property: &str, text: &Option<String>| match text {
-        Some(text) => duration::parse(text).map(Some).ok_or_else(|| {
-            ImportError(format!(
-                "{property} is {text:?}, and must be a duration such as PT1M"
-            ))
-        }),
-        None => Ok(None),
-    };
-    let unset = BusQueueOptions::default();
-    let time_to_live = duration(
-        "DefaultMessageTimeToLive",
-        &given.default_message_time_to_live,
-    )?;
-    let lock = duration("LockDuration", &given.lock_duration)?;
-    let window = duration(
-        "DuplicateDetectionHistoryTimeWindow",
-        &given.duplicate_detection_history_time_window,
-    )?;
-    let forward = |to: &str| (!to.is_empty()).then(|| to.to_lowercase().into_boxed_str());
+    let window = duplicate_window(&given.duplicate_detection_history_time_window)?;
+    let (forward_to, forward_dead_letters_to) =
+        (&given.forward_to, &given.forward_dead_lettered_messages_to);
     let description = Description {
-        forward_to: given.forward_to.clone(),
-        forward_dead_letters_to: given.forward_dead_lettered_messages_to.clone(),
+        forward_to: forward_to.clone(),
+        forward_dead_letters_to: forward_dead_letters_to.clone(),
         duplicate_window_ms: window.filter(|_| !given.requires_duplicate_detection),
         ..Description::named(&queue.name)
     };
+    let unset = BusQueueOptions::default();
     let options = BusQueueOptions {
-        lock_duration_ms: lock.unwrap_or(unset.lock_duration_ms),
+        lock_duration_ms: lock(&given.lock_duration)?,
         max_delivery_count: given.max_delivery_count.unwrap_or(unset.max_delivery_count),
-        default_time_to_live_ms: time_to_live.unwrap_or(unset.default_time_to_live_ms),
+        default_time_to_live_ms: time_to_live(&given.default_message_time_to_live)?,
         requires_session: given.requires_session,
         duplicate_window_ms: given
             .requires_duplicate_detection
             .then(|| window.unwrap_or(DUPLICATE_WINDOW_MS)),
         dead_letters_expired: given.dead_lettering_on_message_expiration,
-        forward_to: forward(&given.forward_to),
-        forward_dead_letters_to: forward(&given.forward_dead_lettered_messages_to),
+        forward_to: destination(forward_to),
+        forward_dead_letters_to: destination(forward_dead_letters_to),
         description: description.encode(),
         ..unset
     };
-    options
-        .check()
-        .map_err(|error| ImportError(error.to_string()))?;
-    Ok(ImportedQueue {
-        name: queue.name.clone(),
+    entity(named(&queue.name)?, ImportedKind::Queue, options)
+}
+
+fn topic_entity(topic: &file::Topic) -> Result<ImportedEntity, ImportError> {
+    let given = &topic.properties;
+    let window = duplicate_window(&given.duplicate_detection_history_time_window)?;
+    let description = Description {
+        duplicate_window_ms: window.filter(|_| !given.requires_duplicate_detection),
+        ..Description::named(&topic.name)
+    };
+    let options = BusQueueOptions {
+        default_time_to_live_ms: time_to_live(&given.default_message_time_to_live)?,
+        duplicate_window_ms: given
+            .requires_duplicate_detection
+            .then(|| window.unwrap_or(DUPLICATE_WINDOW_MS)),
+        description: description.encode(),
+        ..BusQueueOptions::default()
+    };
+    entity(named(&topic.name)?, ImportedKind::Topic, options)
+}
+
+fn subscription_of(
+    path: &str,
+    subscription: &file::Subscription,
+) -> Result<ImportedEntity, ImportError> {
+    let given = &subscription.properties;
+    let (forward_to, forward_dead_letters_to) =
+        (&given.forward_to, &given.forward_dead_lettered_messages_to);
+    let description = Description {
+        forward_to: forward_to.clone(),
+        forward_dead_letters_to: forward_dead_letters_to.clone(),
+        ..Description::named(path)
+    };
+    let unset = BusQueueOptions::default();
+    let options = BusQueueOptions {
+        lock_duration_ms: lock(&given.lock_duration)?,
+        max_delivery_count: given.max_delivery_count.unwrap_or(unset.max_delivery_count),
+        default_time_to_live_ms: time_to_live(&given.default_message_time_to_live)?,
+        requires_session: given.requires_session,
+        dead_letters_expired: given.dead_lettering_on_message_expiration,
+        dead_letters_filter_failures: true,
+        forward_to: destination(forward_to),
+        forward_dead_letters_to: destination(forward_dead_letters_to),
+        description: description.encode(),
+        ..unset
+    };
+    let name = entity_named(&path.to_lowercase());
+    let found = name.and_then(|name| topic_of(&name).map(|topic| (name, topic)));
+    let (name, topic) = found.ok_or_else(|| {
+        ImportError(
+            "a name must have up to 50 letters, digits and . - _ with a letter or digit at both ends"
+                .into(),
+        )
+    })?;
+    let rules = subscription
+        .rules
+        .iter()
+        .map(|rule| rule::imported(rule).map_err(|why| failed("rule", &rule.name, why)));
+    let rules = rules.collect::<Result<_, _>>()?;
+    entity(name, ImportedKind::Subscription { topic, rules }, options)
+}
+
+fn entity(
+    entity: EntityName,
+    kind: ImportedKind,
+    options: BusQueueOptions,
+) -> Result<ImportedEntity, ImportError> {
+    let checked = options.check();
+    checked.map_err(|error| ImportError(error.to_string()))?;
+    Ok(ImportedEntity {
         entity,
+        kind,
         options,
     })
 }
 
+fn named(name: &str) -> Result<EntityName, ImportError> {
+    let lower = name.to_lowercase();
+    let entity = entity_named(&lower).filter(|_| is_queue_name(&lower));
+    entity.ok_or_else(|| {
+        ImportError(
+            "a name must have up to 260 letters, digits and . - _ / with a letter or digit at both \
+             ends"
+                .into(),
+        )
+    })
+}
+
+fn time_to_live(text: &Option<String>) -> Result<u64, ImportError> {
+    let read = read_duration("DefaultMessageTimeToLive", text)?;
+    Ok(read.unwrap_or(BusQueueOptions::default().default_time_to_live_ms))
+}
+
+fn lock(text: &Option<String>) -> Result<u64, ImportError> {
+    let read = read_duration("LockDuration", text)?;
+    Ok(read.unwrap_or(BusQueueOptions::default().lock_duration_ms))
+}
+
+fn duplicate_window(text: &Option<String>) -> Result<Option<u64>, ImportError> {
+    read_duration("DuplicateDetectionHistoryTimeWindow", text)
+}
+
+fn read_duration(property: &str, text: &Option<String>) -> Result<Option<u64>, ImportError> {
+    let Some(text) = text else { return Ok(None) };
+    duration::parse(text).map(Some).ok_or_else(|| {
+        ImportError(format!(
+            "{property} is {text:?}, and must be a duration such as PT1M"
+        ))
+    })
+}
+
+/// An empty text is no destination.
+fn destination(to: &str) -> Option<Box<str>> {
+    (!to.is_empty()).then(|| to.to_lowercase().into_boxed_str())
+}
+
+/// An existing subscription with its rules.
+pub(super) struct Kept {
+    pub(super) view: BusQueueView,
+    pub(super) rules: Vec<BusRuleView>,
+}
+
 /// A queue in the form of a file.
-fn exported(view: &BusQueueView) -> Queue {
-    let options = &view.options;
-    let description = Description::decode(&options.description);
-    let spelled = |spelling: String, name: &str| match spelling.to_lowercase() == name {
-        true => spelling,
-        false => name.to_owned(),
-    };
-    let forwarded = |spelling: String, to: &Option<Box<str>>| match to {
-        Some(to) => spelled(spelling, to),
-        None => String::new(),
-    };
-    let window = options
-        .duplicate_window_ms
-        .or(description.duplicate_window_ms);
-    Queue {
-        name: spelled(description.name, &view.name),
-        properties: Properties {
+pub(super) fn exported_queue(view: &BusQueueView) -> file::Queue {
+    let (options, spellings) = (&view.options, Spellings::of(view));
+    let kept_window = spellings.description.duplicate_window_ms;
+    let window = options.duplicate_window_ms.or(kept_window);
+    file::Queue {
+        name: spellings.name(&view.name),
+        properties: file::QueueProperties {
             dead_lettering_on_message_expiration: options.dead_letters_expired,
             default_message_time_to_live: Some(duration::format(options.default_time_to_live_ms)),
             duplicate_detection_history_time_window: window.map(duration::format),
-            forward_dead_lettered_messages_to: forwarded(
-                description.forward_dead_letters_to,
-                &options.forward_dead_letters_to,
-            ),
-            forward_to: forwarded(description.forward_to, &options.forward_to),
+            forward_dead_lettered_messages_to: spellings.forward_dead_letters_to(options),
+            forward_to: spellings.forward_to(options),
             lock_duration: Some(duration::format(options.lock_duration_ms)),
             max_delivery_count: Some(options.max_delivery_count),
             requires_duplicate_detection: options.duplicate_window_ms.is_some(),
             requires_session: options.requires_session,
         },
+    }
+}
+
+/// A topic in the form of a file, or what the file cannot have.
+pub(super) fn exported_topic(
+    view: &BusQueueView,
+    subscriptions: &[Kept],
+) -> Result<file::Topic, String> {
+    let (options, spellings) = (&view.options, Spellings::of(view));
+    let kept_window = spellings.description.duplicate_window_ms;
+    let window = options.duplicate_window_ms.or(kept_window);
+    Ok(file::Topic {
+        name: spellings.name(&view.name),
+        properties: file::TopicProperties {
+            default_message_time_to_live: Some(duration::format(options.default_time_to_live_ms)),
+            duplicate_detection_history_time_window: window.map(duration::format),
+            requires_duplicate_detection: options.duplicate_window_ms.is_some(),
+        },
+        subscriptions: subscriptions
+            .iter()
+            .map(exported_subscription)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+fn exported_subscription(kept: &Kept) -> Result<file::Subscription, String> {
+    let (options, spellings) = (&kept.view.options, Spellings::of(&kept.view));
+    let path = spellings.name(&kept.view.name);
+    let at = path.to_lowercase().rfind(SUBSCRIPTIONS);
+    let name = at.and_then(|at| path.get(at + SUBSCRIPTIONS.len()..));
+    Ok(file::Subscription {
+        name: name.unwrap_or(&path).to_owned(),
+        properties: file::SubscriptionProperties {
+            dead_lettering_on_message_expiration: options.dead_letters_expired,
+            default_message_time_to_live: Some(duration::format(options.default_time_to_live_ms)),
+            lock_duration: Some(duration::format(options.lock_duration_ms)),
+            max_delivery_count: Some(options.max_delivery_count),
+            forward_dead_lettered_messages_to: spellings.forward_dead_letters_to(options),
+            forward_to: spellings.forward_to(options),
+            requires_session: options.requires_session,
+        },
+        rules: exported_rules(&path, &kept.rules)?,
+    })
+}
+
+fn exported_rules(subscription: &str, rules: &[BusRuleView]) -> Result<Vec<file::Rule>, String> {
+    let mut written = Vec::new();
+    for view in rules {
+        let of = format!(
+            "the rule {:?} of the subscription {subscription:?}",
+            view.name
+        );
+        let definition = Definition::decode(&view.definition);
+        let definition = definition.map_err(|_| format!("{of} cannot be read by this version"))?;
+        let is_default = view.name.eq_ignore_ascii_case("$Default")
+            && definition.filter() == &FilterDefinition::True
+            && definition.action().is_none();
+        if is_default && rules.len() == 1 {
+            return Ok(Vec::new());
+        }
+        let rule = rule::exported(&view.name, &definition);
+        let rule =
+            rule.map_err(|what| format!("{of} has {what}: the file has no place for that"))?;
+        written.push(rule);
+    }
+    if written.is_empty() {
+        written.push(rule::gets_nothing());
+    }
+    Ok(written)
+}
+
+/// Names as they were spelled.
+struct Spellings {
+    description: Description,
+}
+
+impl Spellings {
+    fn of(view: &BusQueueView) -> Self {
+        Self {
+            description: Description::decode(&view.options.description),
+        }
+    }
+
+    fn name(&self, name: &str) -> String {
+        spelled(&self.description.name, name)
+    }
+
+    fn forward_to(&self, options: &BusQueueOptions) -> String {
+        let to = options.forward_to.as_deref();
+        to.map_or_else(String::new, |to| spelled(&self.description.forward_to, to))
+    }
+
+    fn forward_dead_letters_to(&self, options: &BusQueueOptions) -> String {
+        let to = options.forward_dead_letters_to.as_deref();
+        let spelling = &self.description.forward_dead_letters_to;
+        to.map_or_else(String::new, |to| spelled(spelling, to))
+    }
+}
+
+/// The spelling of a name, if it is one of that name.
+fn spelled(spelling: &str, name: &str) -> String {
+    match spelling.to_lowercase() == name {
+        true => spelling.to_owned(),
+        false => name.to_owned(),
     }
 }
 
@@ -275,14 +390,12 @@ mod tests {
 
     #[test]
     fn a_file_of_the_emulator_is_read() {
-        let queues = read_config(FILE).unwrap();
-        let [queue] = queues.as_slice() else {
-            panic!("{queues:?}")
+        let read = read_config(FILE).unwrap();
+        let [queue] = read.entities.as_slice() else {
+            panic!("{read:?}")
         };
-        assert_eq!(
-            (queue.name.as_str(), &*queue.entity.name),
-            ("Orders.In", "orders.in")
-        );
+        assert_eq!(&*queue.entity.name, "orders.in");
+        assert_eq!(queue.kind, ImportedKind::Queue);
         let expected = BusQueueOptions {
             dead_letters_expired: true,
             default_time_to_live_ms: 3_600_000,
@@ -324,8 +437,25 @@ mod tests {
         assert!(refused("PT1M", "PT1S").contains("Orders.In"));
         assert!(refused("sbemulatorns", "other").contains("other"));
         assert!(refused("Orders.In", "a b").contains("a b"));
-        let topics = "\"sbemulatorns\", \"Topics\": [{ \"Name\": \"t.1\", \"Properties\": {} }]";
-        assert!(refused("\"sbemulatorns\"", topics).contains("topic \"t.1\""));
+        let topics = |topic: &str| {
+            let topics = format!("\"sbemulatorns\", \"Topics\": [{topic}]");
+            refused("\"sbemulatorns\"", &topics)
+        };
+        let wrong = topics(r#"{"Name": "t.1", "Properties": {"DefaultMessageTimeToLive": "1h"}}"#);
+        assert!(wrong.contains("topic \"t.1\": DefaultMessageTimeToLive is \"1h\""));
+        let wrong = topics(r#"{"Name": "t.1", "Properties": {"LockDuration": "PT1M"}}"#);
+        assert!(wrong.contains("LockDuration"), "{wrong}");
+        let wrong = topics(r#"{"Name": "T", "Subscriptions": [{"Name": "a/b"}]}"#);
+        assert!(
+            wrong.contains("subscription \"T/Subscriptions/a/b\": a name must have up to 50"),
+            "{wrong}"
+        );
+        let rule = r#"{"Name": "R", "Properties": {"FilterType": "Sql"}}"#;
+        let wrong = topics(&format!(
+            r#"{{"Name": "T", "Subscriptions": [{{"Name": "S", "Rules": [{rule}]}}]}}"#
+        ));
+        let says = "subscription \"T/Subscriptions/S\": rule \"R\": FilterType is Sql, and there is no SqlFilter";
+        assert!(wrong.contains(says), "{wrong}");
         assert!(refused("\"UserConfig\"", "\"User\"").contains("User"));
     }
 }

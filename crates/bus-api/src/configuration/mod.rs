@@ -1,6 +1,8 @@
-//! Queues from the emulator's configuration file, and back.
+//! Queues, topics, subscriptions and rules from the emulator's configuration file, and back.
 
 pub(crate) mod config;
 pub(crate) mod duration;
 pub(crate) mod export;
+pub(crate) mod file;
 pub(crate) mod import;
+mod rule;

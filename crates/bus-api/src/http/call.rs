@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::answers::HttpError;
 use super::route::Route;
-use crate::authorization::grant::{Grant, queue_of};
+use crate::authorization::grant::{Grant, entity_of};
 use crate::authorization::operation::HttpOperation;
 use crate::ground::lookup::is_queue;
 use crate::ground::origin::Origin;
@@ -141,8 +141,8 @@ impl Call {
             return Ok(());
         }
         let path = self.head.path.to_lowercase();
-        let is_allowed = grant.allows_request(right, queue_of(entity), &path)
-            && (grant.queue.is_some() || !is_queue(&shared.broker, &grant.path).await?);
+        let is_allowed = grant.allows_request(right, entity_of(entity), &path)
+            && (grant.owner.is_some() || !is_queue(&shared.broker, &grant.path).await?);
         match is_allowed {
             true => Ok(()),
             false => Err(unauthorized(operation, entity)),

@@ -505,7 +505,7 @@ async fn links_end_with_the_token_of_the_issuer() {
     assert_eq!(detached(&mut client, sender).await, UNAUTHORIZED);
 }
 
-/// A subscription is under the rules of the namespace.
+/// A subscription is under the rules of its topic and of the namespace.
 #[tokio::test]
 async fn a_topic_has_rules_and_a_subscription_has_none() {
     let server = Server::start().await;
@@ -540,6 +540,54 @@ async fn a_topic_has_rules_and_a_subscription_has_none() {
         .add(&of_subscription, rule("r", &[Right::Listen]))
         .await;
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("use a rule of the namespace"), "{refused}");
+    assert!(refused.contains("use a rule of its topic"), "{refused}");
     assert!(rules.list(&of_subscription).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_rule_of_a_topic_signs_for_its_subscriptions() {
+    let server = server(None, LOCAL).await;
+    let options = BusQueueOptions::default();
+    let topic = queue_named("events");
+    server
+        .order(BusCommand::CreateTopic {
+            topic: topic.clone(),
+            options: options.clone(),
+        })
+        .await;
+    for name in ["a", "b"] {
+        server
+            .order(BusCommand::CreateSubscription {
+                topic: topic.clone(),
+                subscription: queue_named(&format!("events/subscriptions/{name}")),
+                options: options.clone(),
+            })
+            .await;
+    }
+    let rule = rule("r", &[Right::Listen]);
+    server.add_rule(Some("events"), rule.clone()).await.unwrap();
+    // One token for the topic is for all its subscriptions.
+    let mut client = stranger(&server).await;
+    for (path, status) in [("jobs", 401), ("events", 202)] {
+        let audience = format!("sb://localhost/{path}");
+        let token = token_of(&rule, path, 100);
+        assert_eq!(client.put_token(&audience, &token).await, status, "{path}");
+    }
+    for address in ["a", "b", "b/$DeadLetterQueue"] {
+        let address = format!("Events/Subscriptions/{address}");
+        client.receiver(&address).await.unwrap();
+    }
+    assert!(client.sender("events").await.is_err());
+    assert!(client.receiver("jobs").await.is_err());
+    // A token for one subscription is for that one, and ends with the rule of the topic.
+    let mut client = stranger(&server).await;
+    let token = token_of(&rule, "events/subscriptions/a", 100);
+    let audience = "sb://localhost/Events/Subscriptions/A";
+    assert_eq!(client.put_token(audience, &token).await, 202);
+    let receiver = client.receiver("events/subscriptions/a").await.unwrap();
+    assert!(client.receiver("events/subscriptions/b").await.is_err());
+    let api = server.api();
+    let scope = RuleScope::Queue("events".into());
+    api.rules().remove(&scope, "r", ()).await.unwrap();
+    assert_eq!(detached(&mut client, receiver).await, UNAUTHORIZED);
 }

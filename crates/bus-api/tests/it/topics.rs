@@ -179,6 +179,20 @@ async fn messages_of_topics_go_over_http() {
     let head = "Events/Subscriptions/All/messages/head?timeout=0";
     let received = ask(&server, "DELETE", head, &[], "").await;
     assert_eq!((received.status, received.body.as_str()), (200, "one"));
+    ask(&server, "POST", "events/messages", &[], "two").await;
+    // Unlocked, received again, and completed.
+    for method in ["PUT", "DELETE"] {
+        let locked = ask(&server, "POST", head, &[], "").await;
+        assert_eq!((locked.status, locked.body.as_str()), (201, "two"));
+        let location = locked.header("location").unwrap().to_lowercase();
+        let path = location.strip_prefix("http://localhost/").unwrap();
+        let message = "events/subscriptions/all/messages/2/";
+        assert!(path.starts_with(message), "{path}");
+        let settled = ask(&server, method, path, &[], "").await;
+        assert_eq!(settled.status, 200, "{method}: {settled:?}");
+    }
+    let none = ask(&server, "POST", head, &[], "").await;
+    assert_eq!(none.status, 204, "{none:?}");
     let head = "events/messages/head?timeout=0";
     let refused = ask(&server, "DELETE", head, &[], "").await;
     assert_eq!(refused.status, 400, "{refused:?}");

@@ -55,7 +55,7 @@ pub struct BusQueueOptions {
     pub default_time_to_live_ms: u64,
     /// Whether messages belong to sessions. Fixed at creation.
     pub requires_session: bool,
-    /// How long ids are remembered to drop duplicates: 20 s to 7 days. `None` if duplicates are accepted.
+    /// How long ids are remembered to drop duplicates: 5 s, as in the emulator, to 7 days. `None` if duplicates are accepted.
     /// Whether there is a window is fixed at creation.
     pub duplicate_window_ms: Option<u64>,
     /// Whether messages that expire become dead letters.
@@ -134,7 +134,7 @@ impl RangedOption {
             }
             Self::DuplicateWindow => {
                 let name = "DuplicateDetectionHistoryTimeWindow";
-                (name, " ms", 20_000..=7 * 24 * 3_600_000, "20 s to 7 days")
+                (name, " ms", 5_000..=7 * 24 * 3_600_000, "5 s to 7 days")
             }
             Self::AutoDeleteOnIdle => {
                 let range = 300_000..=u64::MAX;

@@ -17,7 +17,7 @@ mod socket;
 pub(crate) mod verb;
 
 use kew_broker::Broker;
-use kew_bus_api::{BusApi, BusConfig, BusRules};
+use kew_bus_api::{BusApi, BusConfig, BusRules, ExportError};
 use kew_principals::PrincipalError;
 use kew_queue_api::{AccountStore, StorageAccounts};
 use serde::{Deserialize, Serialize};
@@ -130,8 +130,12 @@ pub(crate) async fn carry_out(
 
 async fn export(bus: &BusApi) -> Result<Answer, Failure> {
     let config = bus.export().await;
-    let config =
-        config.map_err(|rejection| Failure::of(&PrincipalError::of_read(rejection), "bus", ""))?;
+    let config = config.map_err(|error| match error {
+        ExportError::Rejected(rejection) => {
+            Failure::of(&PrincipalError::of_read(rejection), "bus", "")
+        }
+        ExportError::NoPlace(why) => Failure::new("not-exportable", why),
+    })?;
     Ok(Answer::Config { config })
 }
 

@@ -104,13 +104,15 @@ fn amqp_is_spoken_in_a_web_socket_over_tls() {
 }
 
 #[test]
-fn queues_are_exported_as_they_were_imported() {
+fn queues_and_topics_are_exported_as_they_were_imported() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let config = place.path().join("Config.json");
     let text = r#"{"UserConfig": {"Namespaces": [{"Name": "sbemulatorns", "Queues": [
         {"Name": "Orders", "Properties": {"MaxDeliveryCount": 7, "ForwardTo": "later"}},
         {"Name": "later", /* as it comes */ },
-    ]}]}}"#;
+    ], "Topics": [{"Name": "Events", "Subscriptions": [{"Name": "All"}, {"Name": "Red", "Rules": [
+        {"Name": "red", "Properties": {"FilterType": "Correlation", "CorrelationFilter": {"Label": "red"}}},
+    ]}]}]}]}}"#;
     std::fs::write(&config, text).expect("a file");
     let data = place.path().join("data");
     let server = Server::start_with(|command| {
@@ -129,7 +131,13 @@ fn queues_are_exported_as_they_were_imported() {
     };
     let printed = export(&[]);
     assert!(printed.contains("\"MaxDeliveryCount\": 7"), "{printed}");
-    assert!(printed.contains("\"Name\": \"Orders\""), "{printed}");
+    for named in [
+        "\"Name\": \"Orders\"",
+        "\"Name\": \"Events\"",
+        "\"Label\": \"red\"",
+    ] {
+        assert!(printed.contains(named), "{printed}");
+    }
     server.terminate();
     // It works without a server too, and the written file can be imported.
     let file = place.path().join("exported.json");
@@ -141,6 +149,6 @@ fn queues_are_exported_as_they_were_imported() {
         command.args(["serve", "--ephemeral", "--queue-listen", "127.0.0.1:0"]);
         command.arg("--import").arg(&file);
     });
-    server.log_with(&["--import: 2 Service Bus queues"]);
+    server.log_with(&["--import: 5 Service Bus queues, topics and subscriptions"]);
     server.terminate();
 }

@@ -141,7 +141,7 @@ async fn manages(shared: &Shared, head: &Head, token: &str, path: &str) -> Resul
                 .authority
                 .grant_of(token, &granted, head.origin)
                 .await?;
-            Ok(grant.queue.is_none() && grant.rights.has(Right::Manage))
+            Ok(grant.owner.is_none() && grant.rights.has(Right::Manage))
         }
         Err(error) => Err(error.into()),
     }

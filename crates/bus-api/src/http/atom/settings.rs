@@ -8,7 +8,7 @@ use kew_engine::bus::{BusQueueOptions, BusQueueView, EntityKind, EntityStatus};
 use super::asked::Asked;
 use super::forward::Targets;
 use crate::authorization::description::Description;
-use crate::ground::constants::DUPLICATE_WINDOW_MS;
+use crate::ground::constants::{DUPLICATE_WINDOW_MS, DUPLICATE_WINDOW_MS_MIN};
 use crate::http::answers::HttpError;
 
 /// Bytes in the service's megabytes, and in its kilobytes.
@@ -87,6 +87,7 @@ impl Asked {
             },
         };
         self.check_status(options.status)?;
+        check_window(options.duplicate_window_ms, before.duplicate_window_ms)?;
         let description = self.described(description, targets, window_ms, detects, now_ms)?;
         Ok(BusQueueOptions {
             description: description.encode(),
@@ -144,6 +145,18 @@ impl Asked {
             duplicate_window_ms: (!detects).then_some(window_ms),
             ..before
         })
+    }
+}
+
+/// A window of the emulator's configuration file may be shorter, and an update can keep it.
+fn check_window(asked_ms: Option<u64>, before_ms: Option<u64>) -> Result<(), HttpError> {
+    match asked_ms {
+        Some(ms) if ms < DUPLICATE_WINDOW_MS_MIN && asked_ms != before_ms => {
+            Err(HttpError::bad_request(format!(
+                "DuplicateDetectionHistoryTimeWindow is {ms} ms, and must be 20 s to 7 days"
+            )))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

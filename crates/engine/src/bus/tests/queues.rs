@@ -226,7 +226,7 @@ fn options_outside_their_ranges_are_named() {
                 duplicate_window_ms: Some(1),
                 ..BusQueueOptions::default()
             },
-            "DuplicateDetectionHistoryTimeWindow is 1 ms, and must be 20 s to 7 days",
+            "DuplicateDetectionHistoryTimeWindow is 1 ms, and must be 5 s to 7 days",
         ),
         (
             BusQueueOptions {

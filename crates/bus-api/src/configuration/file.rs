@@ -1,0 +1,210 @@
+//! The emulator's configuration file as JSON.
+//!
+//! Source: the Service Bus emulator, `Config-schema.json`.
+
+use std::collections::BTreeMap;
+
+use jsonc_parser::{ParseOptions, parse_to_serde_value};
+use serde::{Deserialize, Serialize};
+
+use super::config::ImportError;
+use crate::ground::constants::NAMESPACE;
+
+/// The content of a configuration file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub struct BusConfig {
+    user_config: UserConfig,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+struct UserConfig {
+    namespaces: Vec<Namespace>,
+    /// How the emulator logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    logging: Option<serde_json::Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct Namespace {
+    name: String,
+    #[serde(default)]
+    pub(super) queues: Vec<Queue>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) topics: Vec<Topic>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct Queue {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) properties: QueueProperties,
+}
+
+/// The settings of a queue in the file; durations are in ISO 8601.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+pub(super) struct QueueProperties {
+    pub(super) dead_lettering_on_message_expiration: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) default_message_time_to_live: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) duplicate_detection_history_time_window: Option<String>,
+    pub(super) forward_dead_lettered_messages_to: String,
+    pub(super) forward_to: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lock_duration: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_delivery_count: Option<u32>,
+    pub(super) requires_duplicate_detection: bool,
+    pub(super) requires_session: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct Topic {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) properties: TopicProperties,
+    #[serde(default)]
+    pub(super) subscriptions: Vec<Subscription>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+pub(super) struct TopicProperties {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) default_message_time_to_live: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) duplicate_detection_history_time_window: Option<String>,
+    pub(super) requires_duplicate_detection: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct Subscription {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) properties: SubscriptionProperties,
+    /// Without any, the subscription gets every message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) rules: Vec<Rule>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
+pub(super) struct SubscriptionProperties {
+    pub(super) dead_lettering_on_message_expiration: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) default_message_time_to_live: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lock_duration: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_delivery_count: Option<u32>,
+    pub(super) forward_dead_lettered_messages_to: String,
+    pub(super) forward_to: String,
+    pub(super) requires_session: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct Rule {
+    pub(super) name: String,
+    pub(super) properties: RuleProperties,
+}
+
+/// A filter of the named type, and an action.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct RuleProperties {
+    pub(super) filter_type: FilterType,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) correlation_filter: Option<Correlation>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sql_filter: Option<Sql>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) action: Option<Sql>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum FilterType {
+    Correlation,
+    Sql,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct Sql {
+    pub(super) sql_expression: String,
+}
+
+/// System properties by name, and `Properties` with the application's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Correlation {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) properties: BTreeMap<String, serde_json::Value>,
+    #[serde(flatten)]
+    pub(super) system: BTreeMap<String, serde_json::Value>,
+}
+
+/// Comments and trailing commas, as the emulator accepts them. Nothing else.
+const JSON_WITH_COMMENTS: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_trailing_commas: true,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+impl BusConfig {
+    pub(super) fn parse(text: &str) -> Result<Self, ImportError> {
+        let file = parse_to_serde_value(text, &JSON_WITH_COMMENTS);
+        file.map_err(|error| ImportError(error.to_string()))
+    }
+
+    pub(super) fn of(queues: Vec<Queue>, topics: Vec<Topic>) -> Self {
+        let namespace = Namespace {
+            name: NAMESPACE.into(),
+            queues,
+            topics,
+        };
+        Self {
+            user_config: UserConfig {
+                namespaces: vec![namespace],
+                logging: None,
+            },
+        }
+    }
+
+    /// Its only namespace.
+    pub(super) fn namespace(&self) -> Result<&Namespace, ImportError> {
+        if self.user_config.logging.is_some() {
+            tracing::info!(
+                "the section Logging of the configuration file is ignored: use Kew's own settings \
+                 for logs"
+            );
+        }
+        let [namespace] = self.user_config.namespaces.as_slice() else {
+            let count = self.user_config.namespaces.len();
+            return Err(ImportError(format!(
+                "it has {count} namespaces, and must have exactly one"
+            )));
+        };
+        if namespace.name != NAMESPACE {
+            let name = &namespace.name;
+            return Err(ImportError(format!(
+                "namespace {name:?}: it must be {NAMESPACE:?}"
+            )));
+        }
+        Ok(namespace)
+    }
+}
