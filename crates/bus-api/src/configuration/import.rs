@@ -82,11 +82,12 @@ async fn put(broker: &Broker, asked: &ImportedEntity) -> Result<(), Rejection> {
                 BusCommand::CreateTopic { topic, options },
             )
         }
-        ImportedKind::Subscription { topic, .. } => {
+        ImportedKind::Subscription { topic, rules } => {
             let create = BusCommand::CreateSubscription {
                 topic: topic.clone(),
                 subscription: entity.clone(),
                 options,
+                rule: rules.first().cloned().map(Box::new),
             };
             (EntityKind::Subscription, create)
         }

@@ -561,6 +561,7 @@ async fn a_rule_of_a_topic_signs_for_its_subscriptions() {
                 topic: topic.clone(),
                 subscription: queue_named(&format!("events/subscriptions/{name}")),
                 options: options.clone(),
+                rule: None,
             })
             .await;
     }
