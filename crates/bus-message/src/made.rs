@@ -9,7 +9,7 @@ use kew_engine::bus::{ACTION_SIZE_BYTES_MAX, Made, SESSION_ID_SIZE_BYTES_MAX, Un
 use kew_filter::{Change, OwnedValue, SystemProperty, Target, Value};
 
 use crate::overlay::{SCHEDULED_AT, TIME_TO_LIVE, TextProperty, VERSION_2};
-use crate::scalar::amqp_of;
+use crate::scalar::{amqp_of, readable_time_ms};
 
 /// The longest id of a message, in characters.
 ///
@@ -175,7 +175,7 @@ fn ms_of(value: Value<'_>) -> Result<u64, &'static str> {
 
 fn time_of(value: Value<'_>) -> Result<WireTime, &'static str> {
     match value {
-        Value::Timestamp(ms) => Ok(WireTime(ms)),
+        Value::Timestamp(ms) => Ok(WireTime(readable_time_ms(ms))),
         _ => Err("a timestamp"),
     }
 }

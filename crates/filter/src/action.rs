@@ -1,9 +1,12 @@
 //! SQL actions: what a rule changes in its copy of a message.
 
+use std::cell::Cell;
+
 use crate::arithmetic::Computed;
 use crate::duration::ticks_of;
 use crate::error::{EvaluationError, Fault, SyntaxError, beginning_of};
 use crate::evaluate::Run;
+use crate::limits::STEPS_MAX;
 use crate::message::{Message, NewIds, SystemProperty};
 use crate::message::{Settable, same_name};
 use crate::number::Number;
@@ -60,25 +63,50 @@ impl Action {
         message: &M,
         ids: &dyn NewIds,
     ) -> Result<Vec<Change>, EvaluationError> {
-        let mut changes = Vec::new();
+        self.changes_counting(message, ids).0
+    }
+
+    /// The same, with the number of steps that it took: one for each statement and for eight names that it compared, and
+    /// those of its expressions. They are [`STEPS_MAX`] at most if it succeeds.
+    pub fn changes_counting<M: Message + ?Sized>(
+        &self,
+        message: &M,
+        ids: &dyn NewIds,
+    ) -> (Result<Vec<Change>, EvaluationError>, u32) {
+        let names = Cell::new(0);
         let mut run = Run::new(message, ids);
-        for statement in &self.statements {
-            let change = {
-                let seen = Changed {
-                    message,
-                    changes: &changes,
-                };
-                let mut of_statement = run.on(&seen);
-                let change = change_of(statement, &seen, &mut of_statement)?;
-                run.after(&of_statement);
-                change
+        let mut changes = Vec::new();
+        let mut steps = 0u32;
+        for (statement, count) in self.statements.iter().zip(1u32..) {
+            let seen = Changed {
+                message,
+                changes: &changes,
+                names: &names,
             };
-            if let Some(change) = change {
-                put(&mut changes, change);
+            let mut of_statement = run.on(&seen);
+            let change = change_of(statement, &seen, &mut of_statement);
+            run.after(&of_statement);
+            let compared = names.get() / NAMES_PER_STEP;
+            steps = run.steps().saturating_add(count).saturating_add(compared);
+            match change {
+                Ok(_) if steps > STEPS_MAX => {
+                    return (Err(fault_of(statement)(Fault::TooManySteps)), steps);
+                }
+                Ok(Some(change)) => put(&mut changes, change),
+                Ok(None) => {}
+                Err(error) => return (Err(error), steps),
             }
         }
-        Ok(changes)
+        (Ok(changes), steps)
     }
+}
+
+/// How many names of properties an action compares in one step.
+const NAMES_PER_STEP: u32 = 8;
+
+fn fault_of(statement: &Statement) -> impl Fn(Fault) -> EvaluationError {
+    let column = statement.column.into();
+    move |fault| EvaluationError { column, fault }
 }
 
 fn change_of<'v, M: Message + ?Sized>(
@@ -86,10 +114,7 @@ fn change_of<'v, M: Message + ?Sized>(
     seen: &'v Changed<'_, M>,
     run: &mut Run<'v, Changed<'_, M>>,
 ) -> Result<Option<Change>, EvaluationError> {
-    let fault = |fault| EvaluationError {
-        column: statement.column.into(),
-        fault,
-    };
+    let fault = fault_of(statement);
     let target = match &statement.property {
         Property::User(name) => Target::User(seen.spelled(name)),
         Property::System(system) => Target::System(*system),
@@ -245,6 +270,8 @@ fn put(changes: &mut Vec<Change>, change: Change) {
 struct Changed<'m, M: ?Sized> {
     message: &'m M,
     changes: &'m [Change],
+    /// How many names were compared.
+    names: &'m Cell<u32>,
 }
 
 impl<M: Message + ?Sized> Changed<'_, M> {
@@ -252,6 +279,7 @@ impl<M: Message + ?Sized> Changed<'_, M> {
     fn spelled(&self, name: &str) -> Box<str> {
         let mut found: Option<Box<str>> = None;
         let mut look = |spelled: &str| {
+            self.names.set(self.names.get().saturating_add(1));
             if spelled == name || (found.is_none() && same_name(spelled, name)) {
                 found = Some(spelled.into());
             }

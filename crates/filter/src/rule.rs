@@ -104,16 +104,8 @@ pub fn copies<'r, M: Message + ?Sized>(
             }
             continue;
         };
-        match action.changes(message, ids) {
-            Ok(mut changes) => {
-                let is_name = |change: &Change| change.target == Target::User(RULE_NAME.into());
-                changes.retain(|change| !is_name(change));
-                changes.push(Change {
-                    target: Target::User(RULE_NAME.into()),
-                    to: Some(OwnedValue::Text(rule.name.as_str().into())),
-                });
-                copies.push(Copy { changes });
-            }
+        match changes_of_copy(&rule.name, action, message, ids).0 {
+            Ok(changes) => copies.push(Copy { changes }),
             Err(error) => failed.push(Failed {
                 rule: &rule.name,
                 error,
@@ -121,4 +113,25 @@ pub fn copies<'r, M: Message + ?Sized>(
         }
     }
     (copies, failed)
+}
+
+/// What a rule with an action changes in its copy of a message: what the action does, and [`RULE_NAME`]. The number is how
+/// many steps that took ([`Action::changes_counting`]).
+pub fn changes_of_copy<M: Message + ?Sized>(
+    rule: &str,
+    action: &Action,
+    message: &M,
+    ids: &dyn NewIds,
+) -> (Result<Vec<Change>, EvaluationError>, u32) {
+    let (changes, steps) = action.changes_counting(message, ids);
+    let changes = changes.map(|mut changes| {
+        let target = Target::User(RULE_NAME.into());
+        changes.retain(|change| change.target != target);
+        changes.push(Change {
+            target,
+            to: Some(OwnedValue::Text(rule.into())),
+        });
+        changes
+    });
+    (changes, steps)
 }

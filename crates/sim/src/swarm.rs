@@ -1,11 +1,14 @@
 //! The world of a seed: features and fault rates are drawn anew for each, and some are switched
 //! off, so that rare combinations occur.
 
+use std::sync::Arc;
+
 use kew_broker::{AdmissionLimits, PartitionOptions, Share};
 use kew_engine::{DUE_BUDGET, RunLength};
 use kew_log::{LogOptions, PageOptions};
 
 use crate::bus::BusSwarm;
+use crate::bus::rules::Numbered;
 use crate::random::Stream;
 
 /// The parameters of one world.
@@ -140,10 +143,13 @@ impl Swarm {
 
     /// A world with topics, and no storage queues.
     pub(crate) fn draw_topics(seed: u64) -> Self {
+        let bus = Self::draw_bus(seed);
         Self {
             queues: 0,
             bus: Some(BusSwarm::draw_topics(seed)),
-            ..Self::draw_bus(seed)
+            // What actions may change takes room, too.
+            segment_size_first_bytes: 2 * bus.segment_size_first_bytes,
+            ..bus
         }
     }
 
@@ -171,6 +177,7 @@ impl Swarm {
             replays_beside: false,
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
+            format: Arc::new(Numbered),
         }
     }
 

@@ -163,3 +163,32 @@ fn each_property_of_a_text_is_asked_for_once() {
     assert_eq!(counted("a = 1 AND b = 1 AND c = 1", &message).0, Ok(false));
     assert_eq!(message.0.get(), 1);
 }
+
+/// A statement asks for its property's name among all that the message has, and so does each property in an expression
+/// once there are changes.
+#[test]
+fn steps_of_actions_are_counted_and_bounded() {
+    let counted = |text: &str, message: &Sample| {
+        let action = Action::parse(text, &Parameters::default()).unwrap();
+        let ids: &dyn Fn(u32) -> [u8; 16] = &ids;
+        action.changes_counting(message, &ids)
+    };
+    let nothing = Sample::default();
+    let (changes, steps) = counted("SET a = 1; REMOVE b", &nothing);
+    assert_eq!((changes.unwrap().len(), steps), (2, 2));
+    let (_, steps) = counted("SET sys.Label = 'a' + b + c", &nothing);
+    assert_eq!(steps, 3);
+    let many = Sample {
+        user: (0..16_000)
+            .map(|nth| (format!("p{nth}"), OwnedValue::Plain(Value::Int(nth))))
+            .collect(),
+        ..Sample::default()
+    };
+    let (changes, steps) = counted("SET a = 1", &many);
+    assert_eq!((changes.unwrap().len(), steps), (1, 2_001));
+    let (changes, steps) = counted(&format!("SET a = b{}", " + b".repeat(250)), &many);
+    assert!(changes.is_ok() && steps < 10_000, "{steps}");
+    let twice = format!("SET a = 1; SET c = a{}", " + a".repeat(240));
+    let (changes, steps) = counted(&twice, &many);
+    assert!(changes.is_ok() && steps > 480_000, "{steps}");
+}

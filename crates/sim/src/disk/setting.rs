@@ -1,5 +1,7 @@
 //! The worlds that sequences begin in, and how their partition is driven.
 
+use std::sync::Arc;
+
 use kew_broker::PartitionOptions;
 use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, RunLength};
@@ -10,6 +12,7 @@ use super::clients::Clients;
 use super::host::{BEGINNING, Host};
 use super::step::{Step, create_queue, queue_name, send};
 use super::tape::Tape;
+use crate::bus::rules::Numbered;
 use crate::checker::Violation;
 use crate::swarm::small_pages;
 
@@ -141,6 +144,7 @@ impl Setting {
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
             scrub_bytes_per_second: 1,
+            format: Arc::new(Numbered),
         }
     }
 

@@ -206,8 +206,10 @@ fn rules_that_one_of_two_readings_has_are_kept() {
         assert_eq!((completed.dropped, completed.opened), (0, vec![]));
         assert_eq!(p.in_force(), whole);
         assert_eq!([p.has_default("a"), p.has_default("b")], [false, true]);
-        let refused = p.publish(vec![text("x")]);
-        assert_eq!(refused, Err(not_supported(topic(), NotSupported::Rules)));
+        p.publish(vec![text("color=green"), text("color=red")])
+            .unwrap();
+        let active = ["a", "b"].map(|name| p.view(&subscription(name)).counts.active);
+        assert_eq!(active, [1, 2]);
     }
 }
 
