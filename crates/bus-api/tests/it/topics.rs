@@ -301,7 +301,7 @@ async fn rules_select_and_change_what_subscriptions_get() {
         if name == "changed" {
             let message = Message::scan(delivery.payload.clone()).unwrap();
             let label = message.properties().unwrap().subject;
-            assert_eq!(label.as_deref(), Some("changed"));
+            assert_eq!(label.as_ref().map(|it| it.as_str()), Some("changed"));
         }
     }
     let expected = [
