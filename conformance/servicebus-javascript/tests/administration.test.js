@@ -122,36 +122,39 @@ describe("https", { skip }, () => {
       await admin.createTopic(topic);
       await admin.createSubscription(topic, "s");
       const bus = connect(door);
-      const rules = bus.createRuleManager(topic, "s");
-      const all = async () => {
-        const found = [];
-        for await (const page of rules.listRules().byPage({ maxPageSize: 2 })) found.push(...page);
-        return found;
-      };
-      assert.deepEqual(await all(), [{ name: "$Default", filter: { sqlExpression: "1=1" }, action: {} }]);
-      await rules.deleteRule("$Default");
-      assert.deepEqual(await all(), []);
-      const filter = {
-        correlationId: "c", messageId: "m", to: "t", replyTo: "r", subject: "l", sessionId: "s", replyToSessionId: "rs",
-        contentType: "ct", applicationProperties: { text: "red", whole: 3, part: 1.5, on: true },
-      };
-      await rules.createRule("a", filter, { sqlExpression: "SET a = 1" });
-      await rules.createRule("b", { sqlExpression: "color = 'blue'" });
-      await rules.createRule("c", { subject: "only" });
-      const [a, b, c] = await all();
-      assert.deepEqual(a, { name: "a", filter, action: { sqlExpression: "SET a = 1" } });
-      assert.deepEqual(b, { name: "b", filter: { sqlExpression: "color = 'blue'" }, action: {} });
-      assert.deepEqual([c.name, c.filter.subject, c.filter.applicationProperties], ["c", "only", {}]);
-      // The administration client sees the same.
-      assert.deepEqual((await admin.getRule(topic, "s", "b")).filter.sqlExpression, "color = 'blue'");
-      await assert.rejects(rules.createRule("A", { sqlExpression: "1=1" }), { code: "MessagingEntityAlreadyExists" });
-      await assert.rejects(rules.createRule("d", { sqlExpression: "color =" }), /column 8/);
-      await assert.rejects(rules.deleteRule("d"), { code: "MessagingEntityNotFound" });
-      await rules.close();
-      const missing = bus.createRuleManager(topic, "missing");
-      await assert.rejects(missing.createRule("r", { sqlExpression: "1=1" }), { code: "MessagingEntityNotFound" });
-      await missing.close();
-      await bus.close();
+      try {
+        const rules = bus.createRuleManager(topic, "s");
+        const all = async () => {
+          const found = [];
+          for await (const page of rules.listRules().byPage({ maxPageSize: 2 })) found.push(...page);
+          return found;
+        };
+        assert.deepEqual(await all(), [{ name: "$Default", filter: { sqlExpression: "1=1" }, action: {} }]);
+        await rules.deleteRule("$Default");
+        assert.deepEqual(await all(), []);
+        const filter = {
+          correlationId: "c", messageId: "m", to: "t", replyTo: "r", subject: "l", sessionId: "s",
+          replyToSessionId: "rs", contentType: "ct", applicationProperties: { text: "red", whole: 3, part: 1.5, on: true },
+        };
+        await rules.createRule("a", filter, { sqlExpression: "SET a = 1" });
+        await rules.createRule("b", { sqlExpression: "color = 'blue'" });
+        await rules.createRule("c", { subject: "only" });
+        const [a, b, c] = await all();
+        assert.deepEqual(a, { name: "a", filter, action: { sqlExpression: "SET a = 1" } });
+        assert.deepEqual(b, { name: "b", filter: { sqlExpression: "color = 'blue'" }, action: {} });
+        assert.deepEqual([c.name, c.filter.subject, c.filter.applicationProperties], ["c", "only", {}]);
+        // The administration client sees the same.
+        assert.deepEqual((await admin.getRule(topic, "s", "b")).filter.sqlExpression, "color = 'blue'");
+        await assert.rejects(rules.createRule("A", { sqlExpression: "1=1" }), { code: "MessagingEntityAlreadyExists" });
+        await assert.rejects(rules.createRule("d", { sqlExpression: "color =" }), /column 8/);
+        await assert.rejects(rules.deleteRule("d"), { code: "MessagingEntityNotFound" });
+        await rules.close();
+        const missing = bus.createRuleManager(topic, "missing");
+        await assert.rejects(missing.createRule("r", { sqlExpression: "1=1" }), { code: "MessagingEntityNotFound" });
+        await missing.close();
+      } finally {
+        await bus.close();
+      }
       await admin.deleteTopic(topic);
     });
   }

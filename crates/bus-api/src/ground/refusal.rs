@@ -97,9 +97,12 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         BusRefusal::MessageDamaged { .. } => {
             return Error::new(condition::INTERNAL_ERROR, UNREADABLE);
         }
-        BusRefusal::DestinationNotFound { .. } | BusRefusal::RuleNotFound { .. } => {
-            condition::NOT_FOUND
+        BusRefusal::RuleNotFound { rule } => {
+            // The same text, for the same reason.
+            let text = format!("The messaging entity '{rule}', a rule, could not be found.");
+            return Error::new(condition::NOT_FOUND, text);
         }
+        BusRefusal::DestinationNotFound { .. } => condition::NOT_FOUND,
         BusRefusal::QueueAlreadyExists { .. } | BusRefusal::RuleAlreadyExists { .. } => {
             bus::ENTITY_ALREADY_EXISTS
         }

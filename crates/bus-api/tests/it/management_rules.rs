@@ -211,6 +211,10 @@ async fn rules_are_added_listed_and_removed() {
         assert_eq!(status(&removed), 200);
         let again = ask_at(&mut client, NODE, "remove-rule", &named(name)).await;
         assert_eq!(told(&again), (404, "amqp:not-found".into()));
+        let text = again.get("statusDescription").unwrap().value();
+        // JavaScript knows the error by this text.
+        let expected = format!("The messaging entity '{name}', a rule, could not be found.");
+        assert_eq!(text.as_str(), Some(expected.as_str()));
     }
     assert_eq!(listed(&mut client, 0, 100).await, []);
 }
