@@ -311,7 +311,7 @@ impl<P: Profile> Backlog<P> {
                     session,
                     ..*entry.record
                 };
-                let side = entry.side.cloned().unwrap_or_default();
+                let side = entry.whole_side();
                 self.insert(entry.number, record, side, live);
             }
         }

@@ -83,7 +83,7 @@ impl<Q: Queue> Queues<Q> {
         let entry = backlog.table().get(at.number)?;
         let of = if entry.record.body == body.from {
             let rest = Rest {
-                side: entry.side.cloned().unwrap_or_default(),
+                side: entry.whole_side(),
                 session: backlog.session_named(entry.record.session),
                 id_hash: None,
             };

@@ -68,7 +68,7 @@ impl<Q: Queue> Queues<Q> {
         };
         let entries = queue.backlog().table().entries();
         let messages = entries.map(|it| {
-            let side = it.side.cloned().unwrap_or_default();
+            let side = it.whole_side();
             (it.number, *it.record, side)
         });
         messages.collect()
