@@ -32,8 +32,8 @@ pub(super) struct Batch {
     pub(super) moved: Moved,
 }
 
-/// An upper bound of what one effect of an event adds to a snapshot beyond its own bytes: the times and counts
-/// that it implies or writes as differences, for a message and for a session that begins with it.
+/// An upper bound of what one effect of an event adds to a snapshot beyond its own bytes, in full: the times and
+/// counts that it implies or writes as differences, for a message and for a session that begins with it.
 const GROWTH_BYTES: u64 = 72;
 
 impl Batch {
@@ -120,7 +120,8 @@ impl Batch {
         let effect_count = event.effect_count() as u64;
         self.effect_count += effect_count;
         let implied_bytes = GROWTH_BYTES * effect_count;
-        self.growth_bytes += (self.builder.len_bytes() - before) as u64 + implied_bytes;
+        let written_bytes = (self.builder.len_bytes() - before) as u64;
+        self.growth_bytes += written_bytes + event.left_out_size_bytes() + implied_bytes;
         self.touches_catalogue |= event.shows_in_catalogue();
         for entity in event.entities() {
             if self.entities.last() != Some(&entity) {

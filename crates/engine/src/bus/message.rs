@@ -176,10 +176,9 @@ impl<'a> Message<'a> {
         };
         let rest = Rest {
             side,
-            session,
-            id_hash: None,
+            ..Rest::default()
         };
-        Arrival::new(record, rest)
+        Arrival::new(record, session, rest)
     }
 }
 

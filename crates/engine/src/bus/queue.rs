@@ -228,8 +228,7 @@ impl Queue for BusQueue {
         if self.role.topic().is_none() || !is_of_topic(effect, at) {
             self.used_at = at;
         }
-        if let Effect::Arrived { message, .. } = effect
-            && let Some(hash) = message.id_hash()
+        if let Some(hash) = effect.id_hash()
             && let Some(window_ms) = self.options.duplicate_window_ms
         {
             self.duplicates.note(hash, window_ms, at);
@@ -294,6 +293,7 @@ fn is_of_topic(effect: &Effect, at: Timestamp) -> bool {
         Effect::Leased { .. }
         | Effect::RangeEnded { .. }
         | Effect::SessionReleasing { .. }
-        | Effect::SessionFreed { .. } => false,
+        | Effect::SessionFreed { .. }
+        | Effect::Passed { .. } => false,
     }
 }

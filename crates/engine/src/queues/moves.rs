@@ -84,10 +84,10 @@ impl<Q: Queue> Queues<Q> {
         let of = if entry.record.body == body.from {
             let rest = Rest {
                 side: entry.whole_side(),
-                session: backlog.session_named(entry.record.session),
-                id_hash: None,
+                ..Rest::default()
             };
-            let message = Arrival::new(*entry.record, rest);
+            let session = backlog.session_named(entry.record.session);
+            let message = Arrival::new(*entry.record, session, rest);
             MovedOf::Message { at, message }
         } else {
             MovedOf::Change { at }

@@ -127,7 +127,8 @@ impl<P: Profile> Backlog<P> {
             Effect::RangeEnded { .. }
             | Effect::Arrived { .. }
             | Effect::SessionReleasing { .. }
-            | Effect::SessionFreed { .. } => vec![effect],
+            | Effect::SessionFreed { .. }
+            | Effect::Passed { .. } => vec![effect],
         }
     }
 }
