@@ -241,19 +241,25 @@ impl Queue for BusQueue {
 
     fn join(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
         match self.role {
+            Role::Queue => {
+                catalogue.bus_queues.insert(self.name.clone(), incarnation);
+            }
             Role::Topic => {
                 catalogue.topics.insert(self.name.clone(), incarnation);
             }
             Role::Subscription { of } => {
                 catalogue.subscriptions.insert((of, incarnation));
             }
-            Role::Queue | Role::DeadLetters { .. } | Role::FailedTransfers { .. } => {}
+            Role::DeadLetters { .. } | Role::FailedTransfers { .. } => {}
         }
     }
 
     fn depart(&self, catalogue: &mut Catalogue, incarnation: Incarnation) {
         match self.role {
-            // A later topic keeps its name.
+            // A later one keeps its name.
+            Role::Queue if catalogue.bus_queues.get(&self.name) == Some(&incarnation) => {
+                catalogue.bus_queues.remove(&self.name);
+            }
             Role::Topic if catalogue.topics.get(&self.name) == Some(&incarnation) => {
                 catalogue.topics.remove(&self.name);
             }

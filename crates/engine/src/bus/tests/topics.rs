@@ -735,7 +735,7 @@ fn topics_and_their_subscriptions_are_listed_in_pages() {
     assert_eq!(refused, Err(BusRefusal::QueueNotFound { queue }));
 }
 
-/// Topics are found without a look at the names of queues, and the names that a list of queues passes over count.
+/// Topics are found without a look at the names of queues, and queues without a look at those of subscriptions.
 #[test]
 fn a_list_counts_what_it_looks_at() {
     let mut p = Partition::with_topic(BusQueueOptions::default());
@@ -761,7 +761,8 @@ fn a_list_counts_what_it_looks_at() {
         limit: 100,
     })
     .unwrap();
-    assert_eq!(p.state.take_copied(), 4 * 3 * (20 + 1 + 2));
+    assert_eq!(p.state.take_copied(), 0);
+    assert_eq!(p.state.catalogue.bus_queues.len(), 20);
 }
 
 /// These parts are read by every later version.
