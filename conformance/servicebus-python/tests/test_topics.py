@@ -131,6 +131,33 @@ def test_a_topic_gets_new_settings(admin, client, topic):
         admin.update_topic(changed)
 
 
+def test_a_topic_drops_duplicates_for_its_subscriptions(admin, client):
+    topic = f"x-topic-{uuid.uuid4()}"
+    window = datetime.timedelta(minutes=1)
+    made = admin.create_topic(
+        topic, requires_duplicate_detection=True, duplicate_detection_history_time_window=window
+    )
+    assert made.requires_duplicate_detection and made.duplicate_detection_history_time_window == window
+    for name in ("all", "more"):
+        admin.create_subscription(topic, name)
+    publish(client, topic, Message("one", message_id="1"), Message("again", message_id="1"), Message("two"))
+    admin.create_subscription(topic, "late")
+    publish(client, topic, Message("again", message_id="1"), Message("three", message_id="3"))
+    for name, expected in (("all", [1, 2, 3]), ("more", [1, 2, 3]), ("late", [3])):
+        with client.get_subscription_receiver(topic, name) as receiver:
+            messages = take(receiver, len(expected))
+            assert texts(messages) == ["one", "two", "three"][-len(expected):]
+            # Each subscription counts by itself. The first number is that of the topic.
+            assert [it.sequence_number for it in messages] == list(range(1, len(expected) + 1))
+            assert [it.enqueued_sequence_number for it in messages] == expected
+            for message in messages:
+                receiver.complete_message(message)
+            assert is_empty(receiver)
+    with pytest.raises(HttpResponseError, match="RequiresDuplicateDetection cannot be changed"):
+        admin.update_topic(made, requires_duplicate_detection=False)
+    admin.delete_topic(topic)
+
+
 def test_a_subscription_gets_new_settings(admin, client, topic):
     publish(client, topic, Message("one"))
     queue = f"{topic}-next"

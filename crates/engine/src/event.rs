@@ -134,6 +134,11 @@ impl Event {
         }
     }
 
+    /// How many bytes more the event would take at most if it wrote each copy of a message in full. A snapshot does.
+    pub fn left_out_size_bytes(&self) -> u64 {
+        self.bus_fact().map_or(0, BusFact::left_out_size_bytes)
+    }
+
     /// The event's news for receivers of bus queues.
     pub fn arrivals(&self) -> impl Iterator<Item = Arrival> + '_ {
         let fact = self.bus_fact();

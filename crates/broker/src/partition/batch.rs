@@ -32,8 +32,8 @@ pub(super) struct Batch {
     pub(super) moved: Moved,
 }
 
-/// An upper bound of what one effect of an event adds to a snapshot beyond its own bytes: the times and counts
-/// that it implies or writes as differences, for a message and for a session that begins with it.
+/// An upper bound of what one effect of an event adds to a snapshot beyond its own bytes, in full: the times and
+/// counts that it implies or writes as differences, for a message and for a session that begins with it.
 const GROWTH_BYTES: u64 = 72;
 
 impl Batch {
@@ -120,7 +120,8 @@ impl Batch {
         let effect_count = event.effect_count() as u64;
         self.effect_count += effect_count;
         let implied_bytes = GROWTH_BYTES * effect_count;
-        self.growth_bytes += (self.builder.len_bytes() - before) as u64 + implied_bytes;
+        let written_bytes = (self.builder.len_bytes() - before) as u64;
+        self.growth_bytes += written_bytes + event.left_out_size_bytes() + implied_bytes;
         self.touches_catalogue |= event.shows_in_catalogue();
         for entity in event.entities() {
             if self.entities.last() != Some(&entity) {
@@ -133,5 +134,33 @@ impl Batch {
             self.stirred.extend(changed);
             self.looked.extend(queue.with_sub_queues());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Growth of a batch with this message of a session of 200 bytes, and with so many copies of it.
+    fn growth_bytes(copies: usize) -> u64 {
+        let session = "s".repeat(200);
+        let bytes = [
+            b"R\x01\xe9\x07\x51\x06\x03\x05\xd0\x0f\x80\x20\x0a\xac\x02\x01\xc8\x01",
+            session.as_bytes(),
+            b"\xcb\x01",
+            &b"\x06\x06\x00".repeat(copies),
+        ];
+        let event = Event::decode(&bytes.concat()).unwrap();
+        assert_eq!(event.effect_count(), 1 + copies);
+        let mut batch = Batch::at(LogPosition::new(4096), Timestamp::from_ms(1000));
+        batch.record(&event);
+        batch.growth_bytes
+    }
+
+    #[test]
+    fn a_copy_counts_for_the_next_snapshot_as_if_it_were_written_in_full() {
+        let (one, all) = (growth_bytes(0), growth_bytes(63));
+        assert!(one > GROWTH_BYTES + 200);
+        assert!(all >= 64 * one, "{all}, {one}");
     }
 }

@@ -66,6 +66,9 @@ impl Reading {
             (_, Effect::SessionReleasing { queue, .. } | Effect::SessionFreed { queue, .. }) => {
                 self.first_of_queue.insert(*queue);
             }
+            (_, Effect::Passed { topic, .. }) => {
+                self.first_of_queue.insert(topic.entity);
+            }
             // A message that moves to another entity than the next one was forwarded.
             (Some(Effect::Arrived { to, message }), Effect::Ended { at, bodies, .. })
                 if message.record.body == bodies.sent && to.entity.before() != Some(at.entity) =>

@@ -279,6 +279,11 @@ impl Reading {
             Effect::SessionReleasing { queue, .. } | Effect::SessionFreed { queue, .. } => {
                 self.stand_in(service, *queue, now);
             }
+            // Lower numbers that were never read are no messages of the topic: their copies are elsewhere.
+            Effect::Passed { topic, .. } => {
+                self.stand_in(service, topic.entity, now);
+                self.without_next.remove(&topic.entity);
+            }
         }
     }
 

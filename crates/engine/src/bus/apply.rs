@@ -199,7 +199,7 @@ impl Queues {
         if let Some(entity) = self.get_mut(&queue) {
             entity.used_at = at;
             let sessions = &mut entity.backlog.sessions;
-            let number = sessions.ensure(session);
+            let number = sessions.ensure(session.as_of_message());
             sessions.set_state(number, was, state, at, &mut catalogue.live);
             entity.settle(catalogue, queue);
         }
@@ -214,7 +214,7 @@ impl BusQueue {
         until: Timestamp,
     ) {
         let sessions = &mut self.backlog.sessions;
-        let number = sessions.ensure(session);
+        let number = sessions.ensure(session.as_of_message());
         sessions.change(number, |session| {
             session.generation = generation;
             session.locked_until = until;

@@ -52,7 +52,8 @@ impl Arrival {
             | Effect::SessionFreed { queue, session } => {
                 Some(Self::Session(*queue, session.clone()))
             }
-            Effect::Ended { .. } | Effect::RangeEnded { .. } => None,
+            // Nobody waits for a message of a topic: those who wait for its copies learn of these.
+            Effect::Ended { .. } | Effect::RangeEnded { .. } | Effect::Passed { .. } => None,
         }
     }
 }

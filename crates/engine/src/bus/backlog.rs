@@ -310,7 +310,7 @@ impl Backlog {
                 });
         }
         for entry in self.table().entries() {
-            let side = entry.side.cloned().unwrap_or_default();
+            let side = entry.whole_side();
             let count = fresh.count();
             fresh.push(entry.number, *entry.record, side, &mut live);
             assert_eq!(fresh.count(), count + 1);

@@ -188,6 +188,11 @@ impl BusFact {
         }
     }
 
+    /// See [`Event::left_out_size_bytes`](crate::Event::left_out_size_bytes).
+    pub(crate) fn left_out_size_bytes(&self) -> u64 {
+        effects::left_out_size_bytes(self.effects())
+    }
+
     /// The bodies that moved.
     pub(crate) fn moves(&self) -> &[Moved] {
         match self {

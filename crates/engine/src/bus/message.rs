@@ -70,8 +70,7 @@ impl<'a> Message<'a> {
 
     /// Its number in the queue it was first sent to.
     pub(crate) fn first_number(&self) -> SequenceNumber {
-        let first = self.0.side.and_then(|side| side.first_number);
-        first.unwrap_or(self.0.number)
+        self.0.first_number().unwrap_or(self.0.number)
     }
 
     /// The name of the queue that made it a dead letter, if it was forwarded since.
@@ -177,10 +176,9 @@ impl<'a> Message<'a> {
         };
         let rest = Rest {
             side,
-            session,
-            id_hash: None,
+            ..Rest::default()
         };
-        Arrival::new(record, rest)
+        Arrival::new(record, session, rest)
     }
 }
 

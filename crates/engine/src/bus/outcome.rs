@@ -34,7 +34,8 @@ pub enum BusOutcome {
     Rule(BusRuleView),
     /// Rules as they are.
     Rules(Vec<BusRuleView>),
-    /// The messages are in the queue under these numbers, in order. A duplicate has no number.
+    /// The messages are in the queue under these numbers, in order, or have these numbers of the topic. A duplicate has
+    /// none.
     Sent(Vec<Option<SequenceNumber>>),
     /// The messages that were taken. Empty if there was none.
     Received(Vec<DeliveredMessage>),
@@ -366,7 +367,7 @@ pub enum PartRefusal {
 /// What topics and subscriptions do not support yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSupported {
-    /// A topic that detects duplicates.
+    /// A topic that detects duplicates. Only earlier versions refuse it: their answers can still be read.
     DuplicateDetection,
     /// A message of a topic that becomes active later.
     ScheduledMessage,

@@ -201,8 +201,7 @@ impl Queue for BusQueue {
         if self.role.topic().is_none() || !is_of_topic(effect, at) {
             self.used_at = at;
         }
-        if let Effect::Arrived { message, .. } = effect
-            && let Some(hash) = message.id_hash()
+        if let Some(hash) = effect.id_hash()
             && let Some(window_ms) = self.options.duplicate_window_ms
         {
             self.duplicates.note(hash, window_ms, at);
@@ -221,19 +220,25 @@ impl Queue for BusQueue {
 
     fn join(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
         match self.role {
+            Role::Queue => {
+                catalogue.bus_queues.insert(self.name.clone(), incarnation);
+            }
             Role::Topic => {
                 catalogue.topics.insert(self.name.clone(), incarnation);
             }
             Role::Subscription { of } => {
                 catalogue.subscriptions.insert((of, incarnation));
             }
-            Role::Queue | Role::DeadLetters { .. } | Role::FailedTransfers { .. } => {}
+            Role::DeadLetters { .. } | Role::FailedTransfers { .. } => {}
         }
     }
 
     fn depart(&self, catalogue: &mut Catalogue, incarnation: Incarnation) {
         match self.role {
-            // A later topic keeps its name.
+            // A later one keeps its name.
+            Role::Queue if catalogue.bus_queues.get(&self.name) == Some(&incarnation) => {
+                catalogue.bus_queues.remove(&self.name);
+            }
             Role::Topic if catalogue.topics.get(&self.name) == Some(&incarnation) => {
                 catalogue.topics.remove(&self.name);
             }
@@ -277,6 +282,7 @@ fn is_of_topic(effect: &Effect, at: Timestamp) -> bool {
         Effect::Leased { .. }
         | Effect::RangeEnded { .. }
         | Effect::SessionReleasing { .. }
-        | Effect::SessionFreed { .. } => false,
+        | Effect::SessionFreed { .. }
+        | Effect::Passed { .. } => false,
     }
 }

@@ -7,7 +7,7 @@ use std::ops::{Bound, Deref};
 use std::sync::Arc;
 
 pub(crate) use self::messages::{Mark, SessionMessages};
-use crate::effect::BusSession;
+use crate::effect::{BusSession, SessionOf};
 use crate::shared::{BlockLength, Chunk, Ordered, SharedMap};
 use crate::table::{Live, MESSAGE_OVERHEAD_BYTES, RunLength, Spread};
 use crate::vocabulary::{
@@ -121,23 +121,28 @@ impl Sessions {
 
     /// The session of that id: the one that there is, or a new one with the next number.
     pub(crate) fn named(&self, id: &str) -> BusSession {
-        let next = || self.last_number.wrapping_add(1).max(1);
-        let known = self.by_id.get(id).copied();
         BusSession {
-            number: known.unwrap_or_else(next),
+            number: self.number_for(id),
             id: id.into(),
         }
     }
 
+    /// Its number.
+    pub(crate) fn number_for(&self, id: &str) -> u32 {
+        let next = || self.last_number.wrapping_add(1).max(1);
+        let known = self.by_id.get(id).copied();
+        known.unwrap_or_else(next)
+    }
+
     /// Creates a session, if there is none of that id, and returns its number. In a damaged history, the
     /// session may have another number than it had when the event was decided.
-    pub(crate) fn ensure(&mut self, session: &BusSession) -> u32 {
-        if let Some(number) = self.by_id.get(&*session.id) {
+    pub(crate) fn ensure(&mut self, session: SessionOf<'_>) -> u32 {
+        if let Some(number) = self.by_id.get(session.id) {
             return *number;
         }
         if self.get(session.number).is_none() {
             self.last_number = self.last_number.max(session.number);
-            self.insert(session.number, &session.id);
+            self.insert(session.number, session.id);
         }
         session.number
     }

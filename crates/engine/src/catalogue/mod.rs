@@ -40,6 +40,8 @@ pub(crate) struct Catalogue {
     pub(crate) run_length: RunLength,
     pub(crate) next_incarnation: Incarnation,
     pub(crate) names: BTreeMap<EntityName, Incarnation>,
+    /// The bus queues, without their sub-queues.
+    pub(crate) bus_queues: BTreeMap<EntityName, Incarnation>,
     /// The bus topics.
     pub(crate) topics: BTreeMap<EntityName, Incarnation>,
     /// The subscriptions of bus topics, each behind its topic: the oldest first.
@@ -70,6 +72,7 @@ impl Catalogue {
             run_length: RunLength::UNTOLD,
             next_incarnation: Incarnation::new(1),
             names: BTreeMap::new(),
+            bus_queues: BTreeMap::new(),
             topics: BTreeMap::new(),
             subscriptions: BTreeSet::new(),
             deadlines: Hint::default(),
@@ -94,17 +97,18 @@ impl Catalogue {
         self.names.get(name).copied()
     }
 
+    /// The bus queues of a namespace, in the order of their names, from a name on.
+    pub(crate) fn bus_queues_from(
+        &self,
+        namespace: &Arc<str>,
+        from: Box<str>,
+    ) -> impl Iterator<Item = Incarnation> + '_ {
+        of_namespace(&self.bus_queues, namespace, from)
+    }
+
     /// The topics of a namespace, in the order of their names.
     pub(crate) fn topics_of(&self, namespace: &Arc<str>) -> impl Iterator<Item = Incarnation> + '_ {
-        let first = EntityName {
-            service: Service::ServiceBus,
-            account: namespace.clone(),
-            name: Box::default(),
-        };
-        let namespace = namespace.clone();
-        let all = self.topics.range(first..);
-        let own = all.take_while(move |(name, _)| name.account == namespace);
-        own.map(|(_, topic)| *topic)
+        of_namespace(&self.topics, namespace, Box::default())
     }
 
     /// The subscriptions of a topic, oldest first.
@@ -172,4 +176,21 @@ impl Catalogue {
             .retain(|(service, other), _| *service != Service::QueueStorage || other != account);
         Arc::make_mut(&mut self.accounts).remove(account);
     }
+}
+
+/// The bus entities of a namespace among these, in the order of their names, from a name on.
+fn of_namespace<'a>(
+    all: &'a BTreeMap<EntityName, Incarnation>,
+    namespace: &Arc<str>,
+    from: Box<str>,
+) -> impl Iterator<Item = Incarnation> + 'a {
+    let first = EntityName {
+        service: Service::ServiceBus,
+        account: namespace.clone(),
+        name: from,
+    };
+    let namespace = namespace.clone();
+    let all = all.range(first..);
+    let own = all.take_while(move |(name, _)| name.account == namespace);
+    own.map(|(_, entity)| *entity)
 }

@@ -6,10 +6,12 @@
 //! which the first adds it in one place and the second ends it in the other. Both are in one event, because a
 //! message must not be in two places or in none.
 //!
-//! Messages change through effects alone. A profile writes them in bytes of its own. Queue Storage has no sessions,
-//! and no event of Service Bus ends a range.
+//! Messages change through effects alone. A profile writes them in bytes of its own. Queue Storage has no sessions
+//! and no topics, and no event of Service Bus ends a range.
 
 mod many;
+
+use std::sync::Arc;
 
 pub use self::many::Effects;
 use crate::table::{self, MessageState, Placed, Record, Side};
@@ -108,22 +110,42 @@ pub struct BusSession {
     pub id: Box<str>,
 }
 
+/// The message session of a message, as its entity knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionOf<'a> {
+    /// The entity's number for it, above 0.
+    pub number: u32,
+    /// Its id.
+    pub id: &'a str,
+}
+
+impl BusSession {
+    /// The same, as a message has it.
+    pub(crate) fn as_of_message(&self) -> SessionOf<'_> {
+        SessionOf {
+            number: self.number,
+            id: &self.id,
+        }
+    }
+}
+
 /// A message as it comes into an entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The message. It arrives at the time of the event, and its session's number is that of the session below.
+    /// The message. It arrives at the time of the event. Its session's number is that of this entity, and 0 without one.
     pub record: Record,
-    /// What few messages have; `None` if it has nothing of that.
-    pub rest: Option<Box<Rest>>,
+    /// What few messages have; `None` if it has nothing of that. The copies of a message share it: a few bytes of an
+    /// event are one of them.
+    pub rest: Option<Arc<Rest>>,
 }
 
-/// What few messages have when they come into an entity.
+/// What few messages have when they come into an entity. It is the same in each entity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rest {
     /// What stays with the message.
     pub side: Side,
-    /// Its session.
-    pub session: Option<BusSession>,
+    /// The id of its session.
+    pub session: Option<Box<str>>,
     /// The hash of its id, where duplicates are detected.
     pub id_hash: Option<u128>,
 }
@@ -135,19 +157,31 @@ impl From<Record> for Arrival {
 }
 
 impl Arrival {
-    /// A message with what few messages have. The record's session becomes that of `rest`.
-    pub fn new(record: Record, rest: Rest) -> Self {
-        let session = rest.session.as_ref().map_or(0, |session| session.number);
+    /// A message of a session, if it has one, with what few messages have. The session replaces those of the record and
+    /// of `rest`.
+    pub fn new(record: Record, session: Option<BusSession>, rest: Rest) -> Self {
+        let (number, session) = session.map_or((0, None), |it| (it.number, Some(it.id)));
+        let record = Record {
+            session: number,
+            ..record
+        };
+        Self::of(record, Rest { session, ..rest })
+    }
+
+    fn of(record: Record, rest: Rest) -> Self {
         let has_rest = rest != Rest::default();
         Self {
-            record: Record { session, ..record },
-            rest: has_rest.then(|| Box::new(rest)),
+            record,
+            rest: has_rest.then(|| Arc::new(rest)),
         }
     }
 
     /// Its session.
-    pub fn session(&self) -> Option<&BusSession> {
-        self.rest.as_ref()?.session.as_ref()
+    pub fn session(&self) -> Option<SessionOf<'_>> {
+        Some(SessionOf {
+            number: self.record.session,
+            id: self.rest.as_ref()?.session.as_deref()?,
+        })
     }
 
     /// What stays with the message, and few messages have.
@@ -155,7 +189,7 @@ impl Arrival {
         self.rest.as_ref().map(|rest| &rest.side)
     }
 
-    /// Its number in the queue that it was first sent to, if that is another one.
+    /// Its number in the queue or topic that it was first sent to, if that is another one.
     pub fn first_number(&self) -> Option<SequenceNumber> {
         self.side()?.first_number
     }
@@ -170,12 +204,12 @@ impl Arrival {
         self.rest.as_ref()?.id_hash
     }
 
-    /// The same with something else that few messages have.
+    /// The same with something else that few messages have, in the same session.
     #[must_use]
     pub fn with(self, change: impl FnOnce(&mut Rest)) -> Self {
-        let mut rest = self.rest.map_or_else(Rest::default, |rest| *rest);
+        let mut rest = self.rest.map_or_else(Rest::default, Arc::unwrap_or_clone);
         change(&mut rest);
-        Self::new(self.record, rest)
+        Self::of(self.record, rest)
     }
 }
 
@@ -236,6 +270,13 @@ pub enum Effect {
         /// The session's id.
         session: Box<str>,
     },
+    /// A message took a number of a topic, which does not keep the message: its copies are elsewhere.
+    Passed {
+        /// The topic, and the number.
+        topic: Place,
+        /// The hash of the message's id, where duplicates are detected.
+        id_hash: Option<u128>,
+    },
 }
 
 /// Every message takes some, and each is moved a few times.
@@ -268,9 +309,23 @@ impl Effect {
             Self::RangeEnded { entity: queue, .. }
             | Self::SessionReleasing { queue, .. }
             | Self::SessionFreed { queue, .. } => *queue,
-            Self::Arrived { to: at, .. } | Self::Leased { at, .. } | Self::Ended { at, .. } => {
-                at.entity
-            }
+            Self::Arrived { to: at, .. }
+            | Self::Leased { at, .. }
+            | Self::Ended { at, .. }
+            | Self::Passed { topic: at, .. } => at.entity,
+        }
+    }
+
+    /// The hash of the id of a message that is new to the entity, where duplicates are detected.
+    pub(crate) fn id_hash(&self) -> Option<u128> {
+        match self {
+            Self::Arrived { message, .. } => message.id_hash(),
+            Self::Passed { id_hash, .. } => *id_hash,
+            Self::Leased { .. }
+            | Self::Ended { .. }
+            | Self::RangeEnded { .. }
+            | Self::SessionReleasing { .. }
+            | Self::SessionFreed { .. } => None,
         }
     }
 
@@ -280,9 +335,10 @@ impl Effect {
             Self::Arrived { to: at, .. } | Self::Leased { at, .. } | Self::Ended { at, .. } => {
                 Some(*at)
             }
-            Self::RangeEnded { .. } | Self::SessionReleasing { .. } | Self::SessionFreed { .. } => {
-                None
-            }
+            Self::RangeEnded { .. }
+            | Self::SessionReleasing { .. }
+            | Self::SessionFreed { .. }
+            | Self::Passed { .. } => None,
         }
     }
 }

@@ -378,8 +378,8 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
     let plain = Message::from(sent(NOW, Timestamp::NEVER, None, body));
     let scheduled = Message::new(
         sent(NOW, ms(2000), Some(ms(1500)), body),
+        session.clone(),
         Rest {
-            session: session.clone(),
             id_hash: Some(1),
             ..Rest::default()
         },
@@ -392,16 +392,42 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
             hops: 1,
             ..plain.record
         },
+        session.clone(),
         Rest {
             side: Side {
                 first_number: Some(SequenceNumber::new(9)),
                 source: Some("q".into()),
                 overlays: vec![overlay(4200), overlay(4201)],
             },
-            session,
-            id_hash: None,
+            ..Rest::default()
         },
     );
+    // A message of a topic, in the first of its subscriptions and in three others.
+    let of_topic = Message::new(
+        sent(NOW, ms(2000), None, body),
+        session,
+        Rest {
+            side: Side {
+                first_number: Some(SequenceNumber::new(9)),
+                ..Side::default()
+            },
+            ..Rest::default()
+        },
+    );
+    let copy = |entity, number, expires_at, session| Effect::Arrived {
+        to: Place {
+            entity: Incarnation::new(entity),
+            number: SequenceNumber::new(number),
+        },
+        message: Message {
+            record: Record {
+                expires_at,
+                session,
+                ..of_topic.record
+            },
+            rest: of_topic.rest.clone(),
+        },
+    };
     let arrived = |number, message: &Message| Effect::Arrived {
         to: place(number),
         message: message.clone(),
@@ -445,6 +471,10 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
         queue,
         session: id(),
     };
+    let passed = |number, id_hash| Effect::Passed {
+        topic: place(number),
+        id_hash,
+    };
     let ready = Standing::default();
     let expiring = Standing::ready(ms(2000));
     [
@@ -466,6 +496,20 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
                 leased(202, ready, None, locked, 0),
             ],
             "5201e907 41 03c901 fd 80200aac02 02680aac02010aac02 070173 09 0302 05 01 0171 1b01 33 07 01 1a04 0a a01f 0301",
+        ),
+        (vec![passed(200, None)], "5201e907 07 01 03c801"),
+        (
+            vec![passed(200, None), passed(201, Some(1)), arrived(202, &plain)],
+            "5201e907 07 01 03c801 1f 01 02 00000000000000000000000000000001 09 02 80200aac02",
+        ),
+        (
+            vec![
+                arrived(200, &of_topic),
+                copy(QUEUE + 3, 201, ms(2000), 7),
+                copy(QUEUE + 3, 202, ms(1500), 7),
+                copy(QUEUE, 3, Timestamp::NEVER, 300),
+            ],
+            "5201e907 51 03c801 05 d00f 80200aac02 070173 09 06 06 02 1e 02 e807 66 05 8d03 ac02",
         ),
         (
             vec![releasing, leased(200, ready, None, of_session, 7), freed],
@@ -558,13 +602,13 @@ fn bus_moves_golden() -> [(Fact, &'static str); 2] {
             due_at: Timestamp::from_ms(1500),
             ..Record::ready(Timestamp::from_ms(400), moved(4000, 10, 300, 400).from)
         },
+        Some(session.clone()),
         Rest {
-            session: Some(session.clone()),
             side: Side {
                 overlays: vec![moved(4000, 20, 30, 0).from],
                 ..Side::default()
             },
-            id_hash: None,
+            ..Rest::default()
         },
     );
     let ready = Record::ready(Timestamp::from_ms(500), moved(4096, 10, 300, 10).from);

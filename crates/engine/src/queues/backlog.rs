@@ -73,6 +73,7 @@ impl<P: Profile> Backlog<P> {
             Effect::RangeEnded { .. } => {}
             Effect::SessionReleasing { session, .. } => self.profile.begin_release(session),
             Effect::SessionFreed { session, .. } => self.profile.free(session),
+            Effect::Passed { topic, .. } => self.use_number(topic.number),
         }
     }
 
@@ -107,6 +108,7 @@ impl<P: Profile> Backlog<P> {
                 self.profile.has_locked(session) == Some(true)
             }
             Effect::SessionFreed { session, .. } => self.profile.has_locked(session) == Some(false),
+            Effect::Passed { topic, .. } => P::PASSES_ON && topic.number == self.next(),
         }
     }
 
@@ -311,7 +313,7 @@ impl<P: Profile> Backlog<P> {
                     session,
                     ..*entry.record
                 };
-                let side = entry.side.cloned().unwrap_or_default();
+                let side = entry.whole_side();
                 self.insert(entry.number, record, side, live);
             }
         }

@@ -83,11 +83,11 @@ impl<Q: Queue> Queues<Q> {
         let entry = backlog.table().get(at.number)?;
         let of = if entry.record.body == body.from {
             let rest = Rest {
-                side: entry.side.cloned().unwrap_or_default(),
-                session: backlog.session_named(entry.record.session),
-                id_hash: None,
+                side: entry.whole_side(),
+                ..Rest::default()
             };
-            let message = Arrival::new(*entry.record, rest);
+            let session = backlog.session_named(entry.record.session);
+            let message = Arrival::new(*entry.record, session, rest);
             MovedOf::Message { at, message }
         } else {
             MovedOf::Change { at }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::effect::{Bodies, BusSession, Effect, Lease, NewBody, Standing, Was};
+use crate::effect::{Bodies, BusSession, Effect, Lease, NewBody, SessionOf, Standing, Was};
 use crate::table::{Entry, Live, MessageState, Record, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::{BodyLocation, BodyMove, Incarnation, Place, SequenceNumber, Timestamp};
@@ -14,6 +14,9 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     /// Whether whole runs can end by their counts, because nothing is kept of each message. If not, such an effect
     /// changes nothing.
     const ENDS_RUNS: bool;
+
+    /// Whether a message can take a number of an entity that does not keep it: topics are of this service.
+    const PASSES_ON: bool = false;
 
     /// The kind of the parts of a snapshot that have messages.
     const MESSAGES_PART: u8;
@@ -36,12 +39,12 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     }
 
     /// Whether a session's number and id are those that it has, or would get.
-    fn is_named(&self, session: Option<&BusSession>) -> bool {
+    fn is_named(&self, session: Option<SessionOf<'_>>) -> bool {
         session.is_none()
     }
 
     /// The number of the session of a message that arrives. A new session begins if there was none of that id.
-    fn session_of(&mut self, _session: Option<&BusSession>) -> u32 {
+    fn session_of(&mut self, _session: Option<SessionOf<'_>>) -> u32 {
         0
     }
 

@@ -68,7 +68,7 @@ impl<Q: Queue> Queues<Q> {
         };
         let entries = queue.backlog().table().entries();
         let messages = entries.map(|it| {
-            let side = it.side.cloned().unwrap_or_default();
+            let side = it.whole_side();
             (it.number, *it.record, side)
         });
         messages.collect()
@@ -127,7 +127,8 @@ impl<P: Profile> Backlog<P> {
             Effect::RangeEnded { .. }
             | Effect::Arrived { .. }
             | Effect::SessionReleasing { .. }
-            | Effect::SessionFreed { .. } => vec![effect],
+            | Effect::SessionFreed { .. }
+            | Effect::Passed { .. } => vec![effect],
         }
     }
 }

@@ -74,6 +74,7 @@ impl Message {
         let entry = Entry {
             number: at.number,
             record: &self.0,
+            first_number: None,
             side: None,
         };
         Stored::ended(at.entity, &entry)

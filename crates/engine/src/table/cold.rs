@@ -212,8 +212,11 @@ impl Run {
             if let Some(record) = self.records.get(slot) {
                 run.records.put(slot, *record, self.length);
             }
-            if let Some(side) = self.sides.get(&slot) {
-                run.sides.insert(slot, side.clone());
+            if let Some(entry) = self.entry_here(slot) {
+                let side = run.without_first(slot, entry.whole_side());
+                if !side.is_empty() {
+                    run.sides.insert(slot, side);
+                }
             }
         }
         Some(run)
@@ -255,6 +258,7 @@ impl Run {
                 patch.lay_over(&mut record, &mut side);
             }
             self.records.put(slot, record, self.length);
+            let side = self.without_first(slot, side);
             if !side.is_empty() {
                 self.sides.insert(slot, side);
             }

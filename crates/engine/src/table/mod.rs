@@ -65,14 +65,42 @@ use crate::vocabulary::{BodyLocation, BodyMove, Hint, SequenceNumber, Timestamp}
 pub(crate) type SharedRuns = Vec<Arc<Chunk<Arc<Run>>>>;
 
 /// A message in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) number: SequenceNumber,
     pub(crate) record: &'a Record,
+    /// Its first number, if that is not in `side`.
+    pub(crate) first_number: Option<SequenceNumber>,
     pub(crate) side: Option<&'a Side>,
 }
 
+/// Where a first number is depends on those that came before it.
+impl PartialEq for Entry<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        let source = |of: &Self| of.side.and_then(|side| side.source.clone());
+        (self.number, self.record) == (other.number, other.record)
+            && self.first_number() == other.first_number()
+            && self.overlays() == other.overlays()
+            && source(self) == source(other)
+    }
+}
+
+impl Eq for Entry<'_> {}
+
 impl<'a> Entry<'a> {
+    /// Its number in the queue or topic that it was first sent to, if that is another one.
+    pub(crate) fn first_number(&self) -> Option<SequenceNumber> {
+        self.first_number.or_else(|| self.side?.first_number)
+    }
+
+    /// All that few messages have of it.
+    pub(crate) fn whole_side(&self) -> Side {
+        Side {
+            first_number: self.first_number(),
+            ..self.side.cloned().unwrap_or_default()
+        }
+    }
+
     /// Changes to its application properties, oldest first.
     pub(crate) fn overlays(&self) -> &'a [BodyLocation] {
         self.side.map_or(&[], |side| &side.overlays)

@@ -2,9 +2,13 @@
 //!
 //! They lie densely in blocks of 36 slots. So a run takes as much memory as its messages need, however few are left
 //! and wherever they are, and a change moves at most 35 records.
+//!
+//! A block also has the numbers that its messages were first sent under elsewhere, if one has such a number: the copies
+//! of a topic's messages all have. They take 4 bytes for each slot.
 
 use super::length::RunLength;
 use super::record::Record;
+use crate::vocabulary::SequenceNumber;
 
 /// 36 records take 2,016 bytes, and the allocator gives 2,048. For 64 records, which are 3,584 bytes, it would give
 /// 4,096: it rounds up what is no power of two, to align it.
@@ -31,6 +35,53 @@ struct Block {
     live: u64,
     /// Their records, in the order of the slots.
     records: Vec<Record>,
+    /// Their first numbers, if one has one.
+    firsts: Option<Box<Firsts>>,
+}
+
+/// First numbers of the slots of a block, as far as they are near each other.
+#[derive(Clone, Debug)]
+struct Firsts {
+    /// Half of the range lies below the first number that came.
+    base: u64,
+    /// How much the number of each slot is above the base. 0 without one.
+    above: [u32; SLOTS_PER_BLOCK],
+}
+
+impl Firsts {
+    fn near(number: SequenceNumber) -> Self {
+        let base = number.as_u64().saturating_sub(1 << (u32::BITS - 1));
+        Self {
+            base: base.saturating_sub(1),
+            above: [0; SLOTS_PER_BLOCK],
+        }
+    }
+
+    fn get(&self, slot: usize) -> Option<SequenceNumber> {
+        let above = self.above.get(slot % SLOTS_PER_BLOCK).copied();
+        let above = above.filter(|above| *above > 0)?;
+        Some(SequenceNumber::new(self.base + u64::from(above)))
+    }
+
+    /// Returns false if the number does not fit.
+    fn set(&mut self, slot: usize, number: SequenceNumber) -> bool {
+        let above = number.as_u64().checked_sub(self.base);
+        let above = above.and_then(|above| u32::try_from(above).ok());
+        let place = self.above.get_mut(slot % SLOTS_PER_BLOCK);
+        match (place, above.filter(|above| *above > 0)) {
+            (Some(place), Some(above)) => {
+                *place = above;
+                true
+            }
+            (Some(_) | None, _) => false,
+        }
+    }
+
+    fn clear(&mut self, slot: usize) {
+        if let Some(above) = self.above.get_mut(slot % SLOTS_PER_BLOCK) {
+            *above = 0;
+        }
+    }
 }
 
 /// A copy has the same room for more records: it is made because one is to be changed.
@@ -38,7 +89,11 @@ impl Clone for Block {
     fn clone(&self) -> Self {
         let mut records = Vec::with_capacity(self.records.capacity());
         records.extend_from_slice(&self.records);
-        Self { records, ..*self }
+        Self {
+            records,
+            firsts: self.firsts.clone(),
+            ..*self
+        }
     }
 }
 
@@ -111,6 +166,25 @@ impl Records {
         }
     }
 
+    /// The first number of the message in a slot, if it is here.
+    pub(super) fn first_number(&self, slot: usize) -> Option<SequenceNumber> {
+        let at = self.find(slot).ok()?;
+        self.blocks.get(at)?.firsts.as_ref()?.get(slot)
+    }
+
+    /// Notes the first number of the message in a slot. Returns false if it is too far from those of the messages
+    /// near it, or if there is no such message.
+    pub(super) fn set_first_number(&mut self, slot: usize, number: SequenceNumber) -> bool {
+        let block = self.find(slot).ok().and_then(|at| self.blocks.get_mut(at));
+        let Some(block) = block.filter(|block| block.has(slot)) else {
+            return false;
+        };
+        let firsts = block
+            .firsts
+            .get_or_insert_with(|| Box::new(Firsts::near(number)));
+        firsts.set(slot, number)
+    }
+
     /// Takes the record out of a slot. Returns false if it has none.
     pub(super) fn take(&mut self, slot: usize) -> bool {
         let Ok(at) = self.find(slot) else {
@@ -122,6 +196,9 @@ impl Records {
         let place = block.place(slot);
         block.records.remove(place);
         block.live &= !bit(slot);
+        if let Some(firsts) = &mut block.firsts {
+            firsts.clear(slot);
+        }
         if block.records.is_empty() {
             self.blocks.remove(at);
         } else if block.records.len() <= block.records.capacity() / 4 {
@@ -173,6 +250,63 @@ impl Records {
             index,
             live: 0,
             records: Vec::with_capacity(room),
+            firsts: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocabulary::{BodyLocation, Timestamp};
+
+    fn with(slots: impl IntoIterator<Item = usize>) -> Records {
+        let mut records = Records::default();
+        let record = Record::ready(Timestamp::ZERO, BodyLocation::default());
+        for slot in slots {
+            records.put(slot, record, RunLength::DEFAULT);
+        }
+        records
+    }
+
+    #[test]
+    fn first_numbers_that_are_near_each_other_are_kept() {
+        let number = SequenceNumber::new;
+        let (near, far) = (1 << 40, 1 << 31);
+        let mut records = with(0..80);
+        let kept = [
+            (0, near),
+            (1, near - far),
+            (2, near + far - 2),
+            (35, near),
+            // The next block begins anew.
+            (36, 1),
+            (79, 1 << 50),
+        ];
+        for (slot, first) in kept {
+            assert!(records.set_first_number(slot, number(first)), "{slot}");
+        }
+        for (slot, first) in [
+            (3, near - far - 1),
+            (4, near + far),
+            (5, 0),
+            (6, u64::MAX >> 8),
+        ] {
+            assert!(!records.set_first_number(slot, number(first)), "{slot}");
+            assert_eq!(records.first_number(slot), None);
+        }
+        for (slot, first) in kept {
+            assert_eq!(records.first_number(slot), Some(number(first)));
+        }
+        // It goes with its message.
+        assert!(records.take(0));
+        assert!(!records.set_first_number(0, number(near)));
+        records.put(
+            0,
+            Record::ready(Timestamp::ZERO, BodyLocation::default()),
+            RunLength::DEFAULT,
+        );
+        assert_eq!(records.first_number(0), None);
+        assert_eq!(records.clone().first_number(1), Some(number(near - far)));
     }
 }

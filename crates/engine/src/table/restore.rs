@@ -101,7 +101,7 @@ impl Table {
     fn merge(&mut self, run: &Run, live: &mut Live) -> bool {
         let mut all_are_new = true;
         for entry in run.entries() {
-            let side = entry.side.cloned().unwrap_or_default();
+            let side = entry.whole_side();
             let is_ready = run.is_ready(entry.number);
             // The others are added too, if one is there twice.
             all_are_new &= self.insert(entry.number, *entry.record, side, is_ready, live);

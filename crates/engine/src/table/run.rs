@@ -188,6 +188,7 @@ impl Run {
         self.live_count += 1;
         self.expires_last = self.expires_last.max(record.expires_at);
         count(&mut self.spread, record.body);
+        let side = self.without_first(slot, side);
         if !side.is_empty() {
             for overlay in &side.overlays {
                 count(&mut self.spread, *overlay);
@@ -196,6 +197,16 @@ impl Run {
         }
         self.note_changed(slot);
         true
+    }
+
+    /// Puts the first number of a message where those of others are, if it fits there. Returns what else there is.
+    pub(super) fn without_first(&mut self, slot: usize, side: Side) -> Side {
+        let first = side.first_number;
+        let first_number = first.filter(|it| !self.records.set_first_number(slot, *it));
+        Side {
+            first_number,
+            ..side
+        }
     }
 
     /// Takes a message out of its slot. Returns whether its record was in memory, and `None` if there is none.
@@ -305,10 +316,11 @@ impl Run {
     }
 
     /// The message of a slot, if its record is in memory.
-    fn entry_here(&self, slot: usize) -> Option<Entry<'_>> {
+    pub(super) fn entry_here(&self, slot: usize) -> Option<Entry<'_>> {
         Some(Entry {
             number: self.number(slot),
             record: self.records.get(slot)?,
+            first_number: self.records.first_number(slot),
             side: self.sides.get(&slot),
         })
     }

@@ -308,7 +308,7 @@ impl Pair {
             let run = self.pages.warmed(own_entity(), run);
             run.count_again(&mut self.live.apart());
             found.extend(run.entries().map(|entry| {
-                let side = entry.side.cloned().unwrap_or_default();
+                let side = entry.whole_side();
                 (entry.number.as_u64(), (*entry.record, side))
             }));
         }

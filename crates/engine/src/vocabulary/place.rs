@@ -73,19 +73,58 @@ pub(crate) fn put_start(
     at: Place,
     before: &mut Before,
 ) {
+    out.push(kind_and_flags | same_entity_flag(at, *before, same_entity));
+    put_place(out, at, before);
+}
+
+/// The flag, if the entity is that of the effect before.
+pub(crate) fn same_entity_flag(at: Place, before: Before, flag: u8) -> u8 {
+    match before {
+        Some((entity, _)) if entity == at.entity => flag,
+        Some(_) | None => 0,
+    }
+}
+
+/// Writes the place behind the first byte.
+pub(crate) fn put_place(out: &mut Vec<u8>, at: Place, before: &mut Before) {
     let number = at.number.as_u64();
     match *before {
         Some((entity, before)) if entity == at.entity => {
-            out.push(kind_and_flags | same_entity);
             put_varint(out, zigzag(number.wrapping_sub(before)));
         }
         Some(_) | None => {
-            out.push(kind_and_flags);
             put_varint(out, at.entity.as_u64());
             put_varint(out, number);
         }
     }
     *before = Some((at.entity, number));
+}
+
+/// Writes a place behind a first byte as differences to the place before: to its entity, unless that is the same, and to
+/// its number. Entities that follow each other have messages with numbers that are near.
+pub(crate) fn put_difference_to(out: &mut Vec<u8>, at: Place, before: &mut Before) {
+    let (entity, number) = before.map_or((0, 0), |(entity, number)| (entity.as_u64(), number));
+    if entity != at.entity.as_u64() {
+        put_varint(out, zigzag(at.entity.as_u64().wrapping_sub(entity)));
+    }
+    put_varint(out, zigzag(at.number.as_u64().wrapping_sub(number)));
+    *before = Some((at.entity, at.number.as_u64()));
+}
+
+/// Reads what [`put_difference_to`] wrote of a place in another entity.
+pub(crate) fn difference_to(r: &mut Reader<'_>, before: &mut Before) -> Result<Place, DecodeError> {
+    let (entity, number) = before.map_or((0, 0), |(entity, number)| (entity.as_u64(), number));
+    let entity = entity.wrapping_add(unzigzag(r.varint()?));
+    if entity >= 1 << Incarnation::BITS {
+        return Err(r.error("incarnation out of range"));
+    }
+    *before = Some((Incarnation::new(entity), number));
+    place_near(r, before)
+}
+
+/// Reads a place in the entity of the place before.
+pub(crate) fn place_near(r: &mut Reader<'_>, before: &mut Before) -> Result<Place, DecodeError> {
+    place(r, true, before)
 }
 
 /// Writes a time that its flag says is there, as a difference to the event's time.

@@ -66,7 +66,7 @@ pub const MUST_OCCUR: [&str; 61] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 16] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 17] = [
     "a command waited for bodies",
     "a copy was shown that was sent without an answer",
     "a copy without a session became a dead letter",
@@ -78,6 +78,7 @@ pub const MUST_OCCUR_WITH_TOPICS: [&str; 16] = [
     "a rule was replaced",
     "a subscription was deleted with its topic",
     "a subscription was refused for a topic that is gone",
+    "a topic dropped a duplicate",
     "a topic without subscriptions accepted messages",
     "an action changed a copy",
     "subscriptions were listed",

@@ -17,6 +17,8 @@ const FAMILY: usize = 1 + SUBSCRIPTIONS;
 /// Messages have lower numbers in their bodies.
 const COPIES_FROM: u32 = 48;
 
+/// The topic that detects duplicates.
+pub(crate) const DETECTING: usize = topic(0);
 /// The subscription whose messages may be forwarded: so no two copies of a message meet in a queue.
 pub(crate) const FORWARDING: usize = 0;
 /// The subscription whose messages belong to sessions.
@@ -50,7 +52,7 @@ pub(crate) fn kind(queue: usize) -> Kind {
 }
 
 /// The number of a topic.
-pub(crate) fn topic(nth: usize) -> usize {
+pub(crate) const fn topic(nth: usize) -> usize {
     QUEUES + nth * FAMILY
 }
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use kew_engine::bus::{BusFact, BusMessageState};
 use kew_engine::storage::StorageFact;
 use kew_engine::{
-    Arrival, Command, Effect, Effects, Event, Fact, Lease, Place, Standing, Timestamp,
+    Arrival, Command, Effect, Effects, Event, Fact, Lease, Place, SequenceNumber, Standing,
+    Timestamp,
 };
 use kew_planted::{Hook, Seam};
 
@@ -56,6 +57,8 @@ pub(super) struct Known {
     command: Option<Command>,
     messages: BTreeMap<Place, Stored>,
     arrived: Option<Arrived>,
+    /// The number that a topic has given to the message that the command copies.
+    passed: Option<SequenceNumber>,
 }
 
 /// A message of a bus queue.
@@ -103,6 +106,11 @@ impl Known {
         self.arrived
     }
 
+    /// Whether a message comes as a copy of one that the command sends to a topic.
+    pub(super) fn is_copy(&self, message: &Arrival) -> bool {
+        self.passed.is_some() && message.first_number() == self.passed
+    }
+
     /// When a message expires, if a lock has not hidden that from the beginning.
     pub(super) fn expires_at(&self, at: Place) -> Timestamp {
         let message = self.message(at);
@@ -113,7 +121,12 @@ impl Known {
         self.arrived = None;
         match effect {
             Effect::Arrived { to, message } => {
-                self.arrived = Some(Arrived::of(*to, message));
+                let arrived = Arrived::of(*to, message);
+                let is_moved = arrived.is_moved && !self.is_copy(message);
+                self.arrived = Some(Arrived {
+                    is_moved,
+                    ..arrived
+                });
                 let stored = Stored {
                     lease: Lease {
                         generation: message.record.generation,
@@ -133,6 +146,7 @@ impl Known {
             Effect::Ended { at, .. } => {
                 self.messages.remove(at);
             }
+            Effect::Passed { topic, .. } => self.passed = Some(topic.number),
             Effect::RangeEnded { .. }
             | Effect::SessionReleasing { .. }
             | Effect::SessionFreed { .. } => {}
@@ -167,6 +181,9 @@ pub(super) fn bus_effects(mut bug: impl FnMut(&Known, &mut Vec<Effect>) + 'stati
     let mut known = Known::default();
     Box::new(move |seam, value| {
         note_command(seam, value, &mut known.command);
+        if seam == Seam::Taken {
+            known.passed = None;
+        }
         if seam == Seam::Decided
             && let Some(effects) = value.downcast_mut::<Vec<Effect>>()
         {

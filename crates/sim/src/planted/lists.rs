@@ -168,7 +168,7 @@ pub const OF_BUS: [Planted; 43] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 14] = [
+pub const OF_TOPICS: [Planted; 16] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
@@ -189,4 +189,6 @@ pub const OF_TOPICS: [Planted; 14] = [
     Planted::seams("TopicEndCountsTwice", topics::end_counts_twice),
     Planted::seams("TopicMoveOfCopyNotLogged", topics::move_of_copy_not_logged),
     Planted::seams("TopicMovedToAnother", topics::moved_to_another),
+    Planted::seams("TopicIdsNotLogged", topics::ids_not_logged),
+    Planted::seams("TopicNumberNotLogged", topics::number_not_logged),
 ];

@@ -38,8 +38,7 @@ impl Copies {
         let Effect::Arrived { message, .. } = effect else {
             return 0;
         };
-        let is_copy = published(known.command()).is_some() && message.first_number().is_none();
-        if !is_copy {
+        if published(known.command()).is_none() || !known.is_copy(message) {
             return 0;
         }
         if self.body != Some(message.record.body) {
@@ -113,6 +112,22 @@ pub(super) fn copy_not_logged() -> Hook {
             effects.pop();
         }
     })
+}
+
+/// The ids of messages that are sent to topics are not logged: after a restart, duplicates are copied.
+pub(super) fn ids_not_logged() -> Hook {
+    recorded(|_, effects| {
+        for effect in effects {
+            if let Effect::Passed { id_hash, .. } = effect {
+                *id_hash = None;
+            }
+        }
+    })
+}
+
+/// A topic gives out its last number again after a restart.
+pub(super) fn number_not_logged() -> Hook {
+    recorded(|_, effects| effects.retain(|effect| !matches!(effect, Effect::Passed { .. })))
 }
 
 /// After messages were read from pages, the second subscription gets no copies in that turn.

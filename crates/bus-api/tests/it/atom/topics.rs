@@ -376,14 +376,37 @@ async fn topics_and_subscriptions_are_listed_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_topic_detects_duplicates_as_a_queue_does() {
+    let server = Server::start().await;
+    let detects = "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>";
+    let window = |window: &str| {
+        format!(
+            "{detects}<DuplicateDetectionHistoryTimeWindow>{window}</DuplicateDetectionHistoryTimeWindow>"
+        )
+    };
+    let short = create_topic(&server, "/t", &window("PT19S")).await;
+    short.check_refused(400, 40_000, "20 s to 7 days");
+    create_topic(&server, "/t", &window("PT20S"))
+        .await
+        .check(201);
+    let changed = update_topic(&server, "/t", &window("PT1H")).await;
+    let changed = changed.check(200);
+    assert_eq!(changed.text("RequiresDuplicateDetection"), "true");
+    let read = ask("GET", "/t").of(&server).await.check(200);
+    let name = "DuplicateDetectionHistoryTimeWindow";
+    assert_eq!(read.text(name), "PT1H");
+    let refused = update_topic(&server, "/t", "").await;
+    refused.check_refused(400, 40_000, "RequiresDuplicateDetection cannot be changed");
+    create_topic(&server, "/made", "").await.check(201);
+    let refused = update_topic(&server, "/made", detects).await;
+    refused.check_refused(400, 40_000, "RequiresDuplicateDetection cannot be changed");
+}
+
+#[tokio::test]
 async fn what_is_not_supported_yet_is_refused() {
     let server = Server::start().await;
     create_topic(&server, "/made", "").await.check(201);
     for (elements, says) in [
-        (
-            "<RequiresDuplicateDetection>true</RequiresDuplicateDetection>",
-            "duplicate detection of topics is not supported yet",
-        ),
         (
             "<FilteringMessagesBeforePublishing>true</FilteringMessagesBeforePublishing>",
             "FilteringMessagesBeforePublishing is not supported yet",
@@ -401,11 +424,6 @@ async fn what_is_not_supported_yet_is_refused() {
         let refused = create_topic(&server, "/t", elements).await;
         refused.check_refused(400, 40_000, says);
         let refused = update_topic(&server, "/made", elements).await;
-        // Whether there is a window of duplicates is fixed.
-        let says = match elements.contains("Duplicate") {
-            true => "RequiresDuplicateDetection cannot be changed",
-            false => says,
-        };
         refused.check_refused(400, 40_000, says);
     }
     create_topic(&server, "/t", "").await.check(201);

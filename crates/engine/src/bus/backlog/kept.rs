@@ -6,7 +6,7 @@ use crate::bus::BusMessageState;
 use crate::bus::message::{self, LOCATION_SIZE_BYTES_MAX, Message, snapshot_size_bytes_max};
 use crate::bus::session::{Mark, RELEASING, Sessions};
 use crate::bus::snapshot::{kind, message, put_message};
-use crate::effect::{BusSession, Standing};
+use crate::effect::{BusSession, SessionOf, Standing};
 use crate::queues::Profile;
 use crate::table::{Entry, Live, Record, RunLength, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
@@ -35,6 +35,8 @@ impl Kept {
 impl Profile for Kept {
     const ENDS_RUNS: bool = false;
 
+    const PASSES_ON: bool = true;
+
     const MESSAGES_PART: u8 = kind::MESSAGES;
 
     fn put_message(out: &mut Vec<u8>, entry: &Entry<'_>, session: u32) {
@@ -58,11 +60,11 @@ impl Profile for Kept {
         state == BusMessageState::Ready && (!self.by_session || session == 0)
     }
 
-    fn is_named(&self, session: Option<&BusSession>) -> bool {
-        session.is_none_or(|session| self.sessions.named(&session.id) == *session)
+    fn is_named(&self, session: Option<SessionOf<'_>>) -> bool {
+        session.is_none_or(|session| self.sessions.number_for(session.id) == session.number)
     }
 
-    fn session_of(&mut self, session: Option<&BusSession>) -> u32 {
+    fn session_of(&mut self, session: Option<SessionOf<'_>>) -> u32 {
         session.map_or(0, |session| self.sessions.ensure(session))
     }
 
@@ -74,8 +76,8 @@ impl Profile for Kept {
         if number == 0 || self.has_session(number) {
             return number;
         }
-        let id = format!("recovered-{number}").into();
-        self.sessions.ensure(&BusSession { number, id })
+        let id = format!("recovered-{number}");
+        self.sessions.ensure(SessionOf { number, id: &id })
     }
 
     fn session_named(&self, number: u32) -> Option<BusSession> {
@@ -86,7 +88,7 @@ impl Profile for Kept {
     fn session_from(&mut self, other: &Self, session: u32) -> u32 {
         let named = other.session_named(session);
         let named = named.map(|session| self.sessions.named(&session.id));
-        self.session_of(named.as_ref())
+        self.session_of(named.as_ref().map(BusSession::as_of_message))
     }
 
     fn came(
@@ -169,7 +171,7 @@ impl Profile for Kept {
                 continue;
             }
             let named = self.sessions.named(&session.id);
-            let number = self.sessions.ensure(&named);
+            let number = self.sessions.ensure(named.as_of_message());
             let own = self.sessions.get(number);
             if own.is_some_and(|own| own.state.is_none()) {
                 let (state, at) = (session.state, session.state_set_at);
@@ -194,7 +196,7 @@ impl Profile for Kept {
         set_at: Timestamp,
         live: &mut Live,
     ) {
-        let number = self.sessions.ensure(session);
+        let number = self.sessions.ensure(session.as_of_message());
         let was = self.sessions.get(number).and_then(|it| it.state);
         (self.sessions).set_state(number, was, Some(state), set_at, live);
     }

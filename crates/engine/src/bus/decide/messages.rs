@@ -42,31 +42,24 @@ impl Turn<'_> {
                 .map_or(options.default_time_to_live_ms, |own| {
                     own.min(options.default_time_to_live_ms)
                 });
-            let id_hash = match (&message.message_id, options.duplicate_window_ms) {
-                (Some(id), Some(window_ms)) => {
-                    let hash = self.cipher().hash(id.as_bytes());
-                    if self.bus(queue).duplicates.has(hash, window_ms, now) {
-                        numbers.push(None);
-                        continue;
-                    }
-                    Some(hash)
-                }
-                _ => None,
+            let Ok(id_hash) = self.id_hash(queue, message.message_id.as_deref()) else {
+                numbers.push(None);
+                continue;
             };
             let scheduled_at = message.scheduled_at.filter(|at| !at.has_passed(now));
             let sequence_number = self.bus_backlog(queue).next();
             let body = self.store_body(&message.body);
             let session = message.session.as_deref();
             let expires_at = scheduled_at.unwrap_or(now).plus_ms(lives_ms);
+            let session = session.map(|id| self.session_named(queue, id));
             let rest = Rest {
-                session: session.map(|id| self.session_named(queue, id)),
                 id_hash,
                 ..Rest::default()
             };
             let record = message::sent(now, expires_at, scheduled_at, body);
             self.emit_bus_effect(Effect::Arrived {
                 to: place(queue, sequence_number),
-                message: Arrival::new(record, rest),
+                message: Arrival::new(record, session, rest),
             });
             numbers.push(Some(sequence_number));
         }
@@ -101,8 +94,10 @@ impl Turn<'_> {
                 return Err(BusRefusal::SessionRequired);
             }
             let id_bytes = entity.remembered_size_bytes(message.message_id.as_deref());
-            let each_bytes = own_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes;
-            size_bytes = size_bytes.saturating_add(each_bytes * recipients.unwrap_or(1));
+            let each_bytes = own_bytes + MESSAGE_OVERHEAD_BYTES;
+            // A topic remembers the id, and none of its subscriptions does.
+            let all_bytes = each_bytes * recipients.unwrap_or(1) + id_bytes;
+            size_bytes = size_bytes.saturating_add(all_bytes);
             if recipients.is_some()
                 && message
                     .scheduled_at

@@ -8,6 +8,7 @@ mod due;
 mod effects;
 mod messages;
 mod missing;
+mod numbers;
 mod operate;
 mod publish;
 mod queues;

@@ -224,29 +224,21 @@ impl Turn<'_> {
         let lives_ms = message
             .time_to_live_ms
             .map_or(default_ms, |own_ms| own_ms.min(default_ms));
-        let window_ms = options.duplicate_window_ms;
-        let id_hash = match (&message.message_id, window_ms) {
-            (Some(id), Some(window_ms)) => {
-                let hash = self.cipher().hash(id.as_bytes());
-                if self.bus(to).duplicates.has(hash, window_ms, now) {
-                    return ResubmitVerdict::Duplicate;
-                }
-                Some(hash)
-            }
-            _ => None,
+        let Ok(id_hash) = self.id_hash(to, message.message_id.as_deref()) else {
+            return ResubmitVerdict::Duplicate;
         };
         let to_sequence_number = self.bus_backlog(to).next();
         let body = self.store_body(&message.body);
         let session = message.session.as_deref();
+        let session = session.map(|id| self.session_named(to, id));
         let rest = Rest {
-            session: session.map(|id| self.session_named(to, id)),
             id_hash,
             ..Rest::default()
         };
         let record = message::sent(now, now.plus_ms(lives_ms), None, body);
         self.emit_bus_effect(Effect::Arrived {
             to: place(to, to_sequence_number),
-            message: Arrival::new(record, rest),
+            message: Arrival::new(record, session, rest),
         });
         self.remove(queue, message.sequence_number);
         ResubmitVerdict::Resubmitted(to_sequence_number)

@@ -1,7 +1,10 @@
 //! Messages that are sent to a topic: which copies of each there will be, and the copies.
 //!
-//! All copies of a message have one body. The topic keeps nothing of it. Where rules look at messages, all messages of a
-//! command are compared before the first copy is made ([`select`](super::select)): so all are sent, or none.
+//! All copies of a message have one body. The topic keeps nothing of it but its number and its id. Where rules look at
+//! messages, all messages of a command are compared before the first copy is made ([`select`](super::select)): so all are
+//! sent, or none.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -11,6 +14,7 @@ use super::super::{BusMessage, BusRefusal, COPIES_MAX, DeadLetterCause, Made, me
 use super::Turn;
 use super::effects::place;
 use crate::effect::{Arrival, Effect, Rest};
+use crate::table::{Record, Side};
 use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp};
 
 /// The end of the year 9999: the latest time that SDKs can read. What ends later does not end.
@@ -64,10 +68,18 @@ impl Copy {
     }
 }
 
+/// The copies of one message.
+#[derive(Clone, core::marker::Copy)]
+enum Copies<'a> {
+    /// A plain one for each.
+    OfAll(&'a [Recipient]),
+    /// What the rules select.
+    Selected(&'a [(Incarnation, Copy)]),
+}
+
 impl Turn<'_> {
-    /// Sends all messages to a topic, or none. `size_bytes` is the size of the topic before.
-    ///
-    /// They have no numbers in the topic.
+    /// Sends all messages to a topic, or none, and returns their numbers in the topic. A duplicate is dropped, and has
+    /// none. `size_bytes` is the size of the topic before.
     pub(super) fn publish(
         &mut self,
         topic: Incarnation,
@@ -77,38 +89,69 @@ impl Turn<'_> {
         let recipients = self.recipients(topic);
         let count = recipients.len() as u64;
         self.check_sendable(topic, messages, size_bytes, Some(count))?;
-        let made = match self.rules_of(topic).is_some_and(Topic::looks) {
+        let selected = match self.rules_of(topic).is_some_and(Topic::looks) {
             false => {
                 check_copies(messages.len() as u64 * count)?;
-                for message in messages.iter().filter(|_| count > 0) {
-                    let body = self.store_body(&message.body);
-                    for recipient in &recipients {
-                        self.copy(topic, recipient.subscription, message, body, &Copy::Plain);
-                    }
-                }
-                messages.len() as u64 * count
+                None
             }
             true => {
                 let (selected, steps) = self.select(topic, &recipients, messages);
                 self.0.note_steps(steps);
                 let selected = selected?;
-                selected.check_room(self.bus(topic), size_bytes)?;
-                let mut made = 0;
-                for (message, copies) in messages.iter().zip(&selected.copies) {
-                    made += copies.len() as u64;
-                    let body = match copies.is_empty() {
-                        true => continue,
-                        false => self.store_body(&message.body),
-                    };
-                    for (subscription, copy) in copies {
-                        self.copy(topic, *subscription, message, body, copy);
-                    }
-                }
-                made
+                let entity = self.bus(topic);
+                let ids = messages.iter().map(|it| it.message_id.as_deref());
+                let ids_bytes: u64 = ids.map(|id| entity.remembered_size_bytes(id)).sum();
+                selected.check_room(entity, size_bytes.saturating_add(ids_bytes))?;
+                Some(selected.copies)
             }
         };
+        let mut made = 0;
+        let mut numbers = Vec::with_capacity(messages.len());
+        for (index, message) in messages.iter().enumerate() {
+            let number = self.pass(topic, message);
+            numbers.push(number);
+            let Some(number) = number else { continue };
+            let copies = match &selected {
+                None => Copies::OfAll(&recipients),
+                Some(selected) => Copies::Selected(selected.get(index).map_or(&[], Vec::as_slice)),
+            };
+            made += self.copy_one(topic, message, number, copies);
+        }
         self.0.note_steps(made * COPY_STEPS);
-        Ok(vec![None; messages.len()])
+        Ok(numbers)
+    }
+
+    /// Makes the copies of a message that has this number of its topic. Returns how many there are.
+    fn copy_one(
+        &mut self,
+        topic: Incarnation,
+        message: &BusMessage,
+        number: SequenceNumber,
+        copies: Copies<'_>,
+    ) -> u64 {
+        let count = match copies {
+            Copies::OfAll(recipients) => recipients.len(),
+            Copies::Selected(copies) => copies.len(),
+        };
+        if count == 0 {
+            return 0;
+        }
+        let body = self.store_body(&message.body);
+        let rest = Arc::new(of_all_copies(message, number));
+        match copies {
+            Copies::OfAll(recipients) => {
+                for recipient in recipients {
+                    let to = recipient.subscription;
+                    self.copy(topic, to, message, (body, &rest), &Copy::Plain);
+                }
+            }
+            Copies::Selected(copies) => {
+                for (subscription, copy) in copies {
+                    self.copy(topic, *subscription, message, (body, &rest), copy);
+                }
+            }
+        }
+        count as u64
     }
 
     /// The rules of a topic, as far as they are not the `$Default` of a subscription's creation.
@@ -140,7 +183,7 @@ impl Turn<'_> {
         topic: Incarnation,
         subscription: Incarnation,
         message: &BusMessage,
-        body: BodyLocation,
+        (body, of_all): (BodyLocation, &Arc<Rest>),
         copy: &Copy,
     ) {
         let now = self.now();
@@ -163,20 +206,39 @@ impl Turn<'_> {
             true => expires_at,
             false => Timestamp::NEVER,
         };
-        let mut rest = Rest {
-            session: session.map(|id| self.session_named(to, id)),
-            ..Rest::default()
+        let rest = match copy.overlay() {
+            None => Arc::clone(of_all),
+            Some(overlay) => {
+                let mut rest = Rest::clone(of_all);
+                rest.session = session.map(Into::into);
+                rest.side.overlays.push(self.store_body(overlay));
+                Arc::new(rest)
+            }
         };
-        if let Some(overlay) = copy.overlay() {
-            rest.side.overlays.push(self.store_body(overlay));
-        }
-        let mut record = message::sent(now, expires_at, None, body);
-        record.cause = cause;
-        let to = place(to, self.bus_backlog(to).next());
-        self.emit_bus_effect(Effect::Arrived {
-            to,
-            message: Arrival::new(record, rest),
-        });
+        let backlog = self.bus_backlog(to);
+        let record = Record {
+            session: session.map_or(0, |id| backlog.sessions.number_for(id)),
+            cause,
+            ..message::sent(now, expires_at, None, body)
+        };
+        let to = place(to, backlog.next());
+        let message = Arrival {
+            record,
+            rest: Some(rest),
+        };
+        self.emit_bus_effect(Effect::Arrived { to, message });
+    }
+}
+
+/// What all copies of a message have that took this number of its topic.
+fn of_all_copies(message: &BusMessage, number: SequenceNumber) -> Rest {
+    Rest {
+        side: Side {
+            first_number: Some(number),
+            ..Side::default()
+        },
+        session: message.session.clone(),
+        id_hash: None,
     }
 }
 

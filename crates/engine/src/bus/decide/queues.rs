@@ -10,10 +10,7 @@ use super::super::{
 use super::topics::check_topic;
 use super::{Answer, Decision, Turn};
 use crate::catalogue::Scope;
-use crate::vocabulary::{EntityName, Incarnation, Service};
-
-/// How many steps of a turn a list counts for each name that it looks at.
-const NAME_STEPS: u64 = 4;
+use crate::vocabulary::{EntityName, Incarnation};
 
 impl Turn<'_> {
     /// Source: Service Bus, *Create Queue*.
@@ -173,7 +170,7 @@ impl Turn<'_> {
             .sum()
     }
 
-    /// Queues in the order of their names. Names of other entities are passed over.
+    /// Queues in the order of their names.
     pub(super) fn list_bus_queues(
         &mut self,
         namespace: Arc<str>,
@@ -181,25 +178,9 @@ impl Turn<'_> {
         skip: u32,
         limit: u32,
     ) -> Decision {
-        let first = EntityName {
-            service: Service::ServiceBus,
-            account: namespace.clone(),
-            name: from,
-        };
-        let mut passed = 0;
-        let all = self.catalogue().names.range(first..);
-        let all = all.take_while(|(name, _)| {
-            name.service == Service::ServiceBus && name.account == namespace
-        });
-        let found = all.filter(|(_, entity)| {
-            passed += 1;
-            let entity = self.queues().get(entity);
-            entity.and_then(|entity| entity.role.kind()) == Some(EntityKind::Queue)
-        });
+        let found = self.catalogue().bus_queues_from(&namespace, from);
         let found = found.skip(skip as usize).take(limit as usize);
-        let views = found.map(|(_, entity)| self.view(*entity)).collect();
-        // Most are sub-queues, or those of subscriptions. Each name takes two look-ups.
-        self.0.note_steps(NAME_STEPS * passed);
+        let views = found.map(|queue| self.view(queue)).collect();
         Decision {
             result: Ok(BusOutcome::Queues(views)),
             scope: Scope::Catalogue,

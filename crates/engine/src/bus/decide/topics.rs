@@ -216,9 +216,7 @@ impl Turn<'_> {
 /// Refuses the settings that topics do not support yet.
 pub(super) fn check_topic(name: &EntityName, options: &BusQueueOptions) -> Result<(), BusRefusal> {
     let idle_never = BusQueueOptions::default().auto_delete_on_idle_ms;
-    let what = if options.duplicate_window_ms.is_some() {
-        NotSupported::DuplicateDetection
-    } else if options.filters_before_publishing {
+    let what = if options.filters_before_publishing {
         NotSupported::FiltersBeforePublishing
     } else if options.auto_delete_on_idle_ms != idle_never {
         NotSupported::AutoDeleteOnIdle

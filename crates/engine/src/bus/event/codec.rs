@@ -109,7 +109,7 @@ impl BusFact {
                 until,
                 ..
             } => {
-                put_session(out, session);
+                put_session(out, session.as_of_message());
                 put_varint(out, u64::from(generation.as_u32()));
                 put_time(out, *until);
             }
@@ -123,7 +123,7 @@ impl BusFact {
                 state,
                 ..
             } => {
-                put_session(out, session);
+                put_session(out, session.as_of_message());
                 put_optional(out, *was, put_location);
                 put_optional(out, *state, put_location);
             }

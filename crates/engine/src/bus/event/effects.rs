@@ -1,15 +1,17 @@
 //! The bytes of effects on bus queues: as those of storage queues, with what a bus message has besides.
 
+mod copied;
 mod decode;
 
+pub(super) use self::copied::left_out_size_bytes;
 pub(super) use self::decode::{arrived, effects, session, what_it_was};
 use super::codec::put_cause;
 use crate::bus::BusMessageState;
-use crate::effect::{Arrival, BusSession, Effect, NewBody, Standing, Was};
+use crate::effect::{Arrival, Effect, NewBody, SessionOf, Standing, Was};
 use crate::table::Record;
 use crate::vocabulary::codec::{if_some, if_that, put_str, put_varint};
 use crate::vocabulary::elements::put_location;
-use crate::vocabulary::place::{Before, put_start, put_time_from};
+use crate::vocabulary::place::{Before, put_place, put_start, put_time_from, same_entity_flag};
 use crate::vocabulary::{BodyLocation, Incarnation, LeaseGeneration, Place, Timestamp};
 
 mod kind {
@@ -18,8 +20,17 @@ mod kind {
     pub(super) const ENDED: u8 = 3;
     pub(super) const SESSION_RELEASING: u8 = 4;
     pub(super) const SESSION_FREED: u8 = 5;
+    /// An arrived message that is as the one before it, in another entity.
+    pub(super) const COPIED: u8 = 6;
+    /// The second byte says which effect on a topic it is.
+    pub(super) const OF_TOPIC: u8 = 7;
     /// The bits of the first byte that are the kind.
     pub(super) const MASK: u8 = 0x07;
+}
+
+/// The second byte of an effect on a topic.
+mod of_topic {
+    pub(super) const PASSED: u8 = 1;
 }
 
 /// The other bits of the first byte.
@@ -34,6 +45,8 @@ mod flag {
     pub(super) const RARE: u8 = 0x40;
     /// The bodies of one that has ended are those of the arrival before it, up to a number of changes.
     pub(super) const MOVED: u8 = 0x10;
+    /// A message that took a number of a topic has an id that is remembered.
+    pub(super) const ID_HASH: u8 = 0x10;
     /// The bits that are the state of a leased message.
     pub(super) const STATE: u8 = 0x70;
     pub(super) const STATE_SHIFT: u8 = 4;
@@ -84,7 +97,8 @@ fn arrived_message(effect: &Effect) -> Option<&Arrival> {
         | Effect::Ended { .. }
         | Effect::RangeEnded { .. }
         | Effect::SessionReleasing { .. }
-        | Effect::SessionFreed { .. } => None,
+        | Effect::SessionFreed { .. }
+        | Effect::Passed { .. } => None,
     }
 }
 
@@ -96,7 +110,12 @@ fn put_effect(
     before: &mut Before,
 ) {
     match effect {
-        Effect::Arrived { to, message } => put_arrived(out, now, *to, message, before),
+        Effect::Arrived { to, message } => {
+            match arrived.filter(|it| copied::is_copy(it, message)) {
+                Some(earlier) => copied::put(out, now, *to, message, earlier, before),
+                None => put_arrived(out, now, *to, message, before),
+            }
+        }
         Effect::Leased {
             at,
             lease,
@@ -152,6 +171,15 @@ fn put_effect(
         }
         Effect::SessionFreed { queue, session } => {
             put_session_effect(out, kind::SESSION_FREED, *queue, session, before);
+        }
+        Effect::Passed { topic, id_hash } => {
+            let hash = if_some(*id_hash, flag::ID_HASH);
+            let same = same_entity_flag(*topic, *before, flag::SAME_ENTITY);
+            out.extend([kind::OF_TOPIC | hash | same, of_topic::PASSED]);
+            put_place(out, *topic, before);
+            if let Some(hash) = id_hash {
+                out.extend(hash.to_be_bytes());
+            }
         }
     }
 }
@@ -280,9 +308,9 @@ fn put_bodies(out: &mut Vec<u8>, sent: BodyLocation, overlays: &[BodyLocation]) 
     }
 }
 
-pub(super) fn put_session(out: &mut Vec<u8>, session: &BusSession) {
+pub(super) fn put_session(out: &mut Vec<u8>, session: SessionOf<'_>) {
     put_varint(out, u64::from(session.number));
-    put_str(out, &session.id);
+    put_str(out, session.id);
 }
 
 #[cfg(test)]

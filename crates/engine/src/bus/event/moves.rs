@@ -41,7 +41,7 @@ fn put_holder(out: &mut Vec<u8>, now: Timestamp, of: &MovedOf, before: &mut Befo
         } => {
             out.push(kind::STATE);
             put_varint(out, queue.as_u64());
-            put_session(out, session);
+            put_session(out, session.as_of_message());
             put_time_from(out, now, Some(*set_at));
             *before = None;
         }

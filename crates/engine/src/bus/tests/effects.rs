@@ -9,7 +9,7 @@ use super::*;
 use crate::bus::message::Message;
 use crate::effect::{Bodies, Effect, Lease, Standing, Was};
 use crate::event::Fact;
-use crate::vocabulary::Incarnation;
+use crate::vocabulary::{Incarnation, Place};
 
 /// So many numbers are a piece here, so that a short history has several.
 const PIECE_LENGTH: u64 = 4;
@@ -17,7 +17,7 @@ const PIECE_LENGTH: u64 = 4;
 /// Some messages of an entity.
 type Piece = (Incarnation, u64);
 
-fn piece(at: &crate::Place) -> Piece {
+fn piece(at: &Place) -> Piece {
     (at.entity, at.number.as_u64() / PIECE_LENGTH)
 }
 
@@ -69,7 +69,7 @@ fn pieces(state: &State) -> BTreeMap<Piece, Vec<Message<'_>>> {
     let mut pieces: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (entity, queue) in state.bus.iter() {
         for message in queue.backlog.messages() {
-            let at = crate::Place {
+            let at = Place {
                 entity: *entity,
                 number: message.number(),
             };
@@ -157,6 +157,12 @@ fn with_stale_was(effect: &Effect) -> Vec<Effect> {
         | Effect::RangeEnded { .. }
         | Effect::SessionReleasing { .. }
         | Effect::SessionFreed { .. } => Vec::new(),
+        Effect::Passed { topic, id_hash } => {
+            let number = topic.number.next();
+            let topic = Place { number, ..*topic };
+            let id_hash = *id_hash;
+            vec![Effect::Passed { topic, id_hash }]
+        }
     }
 }
 

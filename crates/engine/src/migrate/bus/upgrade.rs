@@ -113,15 +113,15 @@ fn arrived(state: &State, now: Timestamp, old: OldArrival) -> Effect {
     let is_scheduled = old.scheduled_at != Timestamp::ZERO;
     let scheduled_at = is_scheduled.then_some(old.scheduled_at);
     let queue = old.to.entity;
+    let session = old.session.map(|id| session_named(state, queue, id));
     let rest = Rest {
-        session: old.session.map(|id| session_named(state, queue, id)),
         id_hash: old.id_hash,
         ..Rest::default()
     };
     let record = bus::sent(now, old.expires_at, scheduled_at, old.body);
     Effect::Arrived {
         to: old.to,
-        message: Arrival::new(record, rest),
+        message: Arrival::new(record, session, rest),
     }
 }
 

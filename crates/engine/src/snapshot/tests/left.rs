@@ -314,10 +314,8 @@ fn bus_queue() -> Queue {
             },
             message: Arrival::new(
                 Record::ready(Timestamp::from_ms(900), body),
-                Rest {
-                    session: Some(session),
-                    ..Rest::default()
-                },
+                Some(session),
+                Rest::default(),
             ),
         }
     });

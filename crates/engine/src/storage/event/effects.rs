@@ -97,8 +97,8 @@ fn put_effect(out: &mut Vec<u8>, now: Timestamp, effect: &Effect, before: &mut B
             start(out, kind::RANGE_ENDED, from, before);
             put_varint(out, until.as_u64());
         }
-        Effect::SessionReleasing { .. } | Effect::SessionFreed { .. } => {
-            unreachable!("a storage queue has no sessions: no such effect is exact")
+        Effect::SessionReleasing { .. } | Effect::SessionFreed { .. } | Effect::Passed { .. } => {
+            unreachable!("a storage queue has no sessions and is no topic: no such effect is exact")
         }
     }
 }

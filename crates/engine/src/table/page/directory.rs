@@ -104,7 +104,12 @@ fn put_records(out: &mut Vec<u8>, run: &Run, slots: &Bits) {
 }
 
 fn to_page<'a>(run: &Run, entry: Entry<'a>) -> ToPage<'a> {
-    (run.slot(entry.number), entry.record, entry.side)
+    ToPage {
+        slot: run.slot(entry.number),
+        record: entry.record,
+        first_number: entry.first_number(),
+        side: entry.side,
+    }
 }
 
 /// Which words have bits, then these.
@@ -332,7 +337,7 @@ pub(crate) fn run_page(head: PageHead, run: &Run) -> Vec<Vec<u8>> {
     let count = head.length.slots_per_group();
     let groups = head.length.slots().div_ceil(count);
     let groups = (1..=groups).map(|group| {
-        let end = rest.partition_point(|(slot, ..)| *slot < group * count);
+        let end = rest.partition_point(|it| it.slot < group * count);
         let (here, later) = rest.split_at(end);
         rest = later;
         let mut out = Vec::new();

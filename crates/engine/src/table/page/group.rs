@@ -13,11 +13,18 @@ use crate::vocabulary::codec::{
 use crate::vocabulary::column::{
     column, column_u32, optional_column, put_column, put_optional_column,
 };
-use crate::vocabulary::elements::{location, put_location, sequence_number};
+use crate::vocabulary::elements::{location, put_location};
 use crate::vocabulary::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
 
 /// A message that is to be written.
-pub(in crate::table) type ToPage<'a> = (usize, &'a Record, Option<&'a Side>);
+#[derive(Clone, Copy)]
+pub(in crate::table) struct ToPage<'a> {
+    pub(in crate::table) slot: usize,
+    pub(in crate::table) record: &'a Record,
+    pub(in crate::table) first_number: Option<SequenceNumber>,
+    /// What else few messages have.
+    pub(in crate::table) side: Option<&'a Side>,
+}
 
 /// Writes messages, in the order of their slots.
 pub(in crate::table) fn put_messages(out: &mut Vec<u8>, messages: &[ToPage<'_>]) {
@@ -28,7 +35,7 @@ pub(in crate::table) fn put_messages(out: &mut Vec<u8>, messages: &[ToPage<'_>])
     let mut values = Vec::with_capacity(messages.len());
     let mut put = |out: &mut Vec<u8>, value: &dyn Fn(&Record) -> u64| {
         values.clear();
-        values.extend(messages.iter().map(|(_, record, _)| value(record)));
+        values.extend(messages.iter().map(|it| value(it.record)));
         put_column(out, &values);
     };
     put(out, &|it| it.enqueued_at.as_ms());
@@ -40,7 +47,7 @@ pub(in crate::table) fn put_messages(out: &mut Vec<u8>, messages: &[ToPage<'_>])
     put(out, &|it| it.session.into());
     put(out, &|it| it.hops.into());
     put(out, &|it| tags(it).into());
-    let slots: Vec<u64> = messages.iter().map(|(slot, ..)| *slot as u64).collect();
+    let slots: Vec<u64> = messages.iter().map(|it| it.slot as u64).collect();
     put_column(out, &slots);
     put_optional_column(out, &lifetimes(messages));
     put_optional_column(out, &ends(messages));
@@ -49,7 +56,7 @@ pub(in crate::table) fn put_messages(out: &mut Vec<u8>, messages: &[ToPage<'_>])
 
 /// How long each message lives, unless for ever.
 fn lifetimes(messages: &[ToPage<'_>]) -> Vec<Option<u64>> {
-    let records = messages.iter().map(|(_, record, _)| record);
+    let records = messages.iter().map(|it| it.record);
     let lives = records.map(|record| {
         let (from, until) = (record.enqueued_at.as_ms(), record.expires_at);
         (until != Timestamp::NEVER).then(|| zigzag(until.as_ms().wrapping_sub(from)))
@@ -59,7 +66,7 @@ fn lifetimes(messages: &[ToPage<'_>]) -> Vec<Option<u64>> {
 
 /// When each message's state ends, if ever.
 fn ends(messages: &[ToPage<'_>]) -> Vec<Option<u64>> {
-    let ends = messages.iter().map(|(_, record, _)| record.due_at);
+    let ends = messages.iter().map(|it| it.record.due_at);
     ends.map(|at| (at != Timestamp::NEVER).then(|| at.as_ms()))
         .collect()
 }
@@ -220,18 +227,27 @@ fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEnc
     Some((state, cause, encoding))
 }
 
-/// Writes what few messages have, each with its place among the messages.
+/// The flag of a column of first numbers, beside the count of messages that have more than that.
+const FIRST_NUMBERS: u64 = 1;
+
+/// Writes what few messages have: first numbers, as a column if one has one, and the rest of each message with its place
+/// among the messages.
 fn put_sides(out: &mut Vec<u8>, messages: &[ToPage<'_>]) {
+    let has_more = |side: &&Side| side.source.is_some() || !side.overlays.is_empty();
     let sides = messages.iter().enumerate();
     let sides: Vec<(usize, &Side)> = sides
-        .filter_map(|(index, (.., side))| Some((index, (*side)?)))
-        .filter(|(_, side)| !side.is_empty())
+        .filter_map(|(index, it)| Some((index, it.side.filter(has_more)?)))
         .collect();
-    put_varint(out, sides.len() as u64);
+    let firsts = messages.iter().map(|it| it.first_number);
+    let firsts: Vec<_> = firsts.map(|it| it.map(SequenceNumber::as_u64)).collect();
+    let has_firsts = firsts.iter().any(Option::is_some);
+    let flag = if has_firsts { FIRST_NUMBERS } else { 0 };
+    put_varint(out, (sides.len() as u64) << 1 | flag);
+    if has_firsts {
+        put_optional_column(out, &firsts);
+    }
     for (index, side) in sides {
         put_varint(out, index as u64);
-        let first_number = side.first_number.map(SequenceNumber::as_u64);
-        put_optional(out, first_number, put_varint);
         put_optional(out, side.source.as_deref(), put_str);
         put_varint(out, side.overlays.len() as u64);
         for overlay in &side.overlays {
@@ -241,11 +257,25 @@ fn put_sides(out: &mut Vec<u8>, messages: &[ToPage<'_>]) {
 }
 
 fn read_sides(r: &mut Reader<'_>, messages: &mut [Paged]) -> Result<(), DecodeError> {
+    let head = r.varint()?;
+    if head & FIRST_NUMBERS != 0 {
+        let firsts = optional_column(r, messages.len())?;
+        for ((.., side), first) in messages.iter_mut().zip(firsts) {
+            if first.is_some_and(|first| first >= 1 << SequenceNumber::BITS) {
+                return Err(r.error("first number out of range"));
+            }
+            *side = first.map(|first| {
+                Box::new(Side {
+                    first_number: Some(SequenceNumber::new(first)),
+                    ..Side::default()
+                })
+            });
+        }
+    }
     // Dead letters of one queue share its name.
     let mut source_before: Option<Arc<str>> = None;
-    for _ in 0..r.varint()? {
+    for _ in 0..head >> 1 {
         let index = usize::try_from(r.varint()?).ok();
-        let first_number = optional(r, sequence_number)?;
         let source = optional(r, |r| r.str())?;
         let source = source.map(|name| match &source_before {
             Some(before) if **before == *name => Arc::clone(before),
@@ -260,11 +290,9 @@ fn read_sides(r: &mut Reader<'_>, messages: &mut [Paged]) -> Result<(), DecodeEr
             return Err(r.error("more of a message that is not there"));
         };
         source_before = source.clone().or(source_before);
-        *side = Some(Box::new(Side {
-            first_number,
-            source,
-            overlays,
-        }));
+        let side = side.get_or_insert_default();
+        side.source = source;
+        side.overlays = overlays;
     }
     Ok(())
 }
@@ -333,6 +361,54 @@ mod tests {
         prop_oneof![3 => Just(None), 1 => some.prop_map(|it| Some(Box::new(it)))]
     }
 
+    fn to_page<'a>((slot, record, side): &'a Paged) -> ToPage<'a> {
+        let side = side.as_deref();
+        ToPage {
+            slot: *slot,
+            record,
+            first_number: side.and_then(|side| side.first_number),
+            side,
+        }
+    }
+
+    /// Copies of a topic's messages, one of which became a dead letter and was forwarded.
+    #[test]
+    fn first_numbers_are_a_column() {
+        let body = BodyLocation {
+            record: 4,
+            offset: 5,
+            length: 6,
+        };
+        let record = Record::ready(Timestamp::from_ms(9), body);
+        let copy = |slot: usize| {
+            let side = Side {
+                first_number: Some(SequenceNumber::new(1000 + slot as u64)),
+                source: (slot == 2).then(|| "q".into()),
+                overlays: Vec::new(),
+            };
+            (slot, record, (slot > 0).then(|| Box::new(side)))
+        };
+        let all: Vec<Paged> = (0..4).map(copy).collect();
+        let mut out = Vec::new();
+        put_messages(&mut out, &all.iter().map(to_page).collect::<Vec<_>>());
+        let bytes: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(bytes, FIRST_NUMBERS_GOLDEN);
+        assert_eq!(messages(&mut Reader::new(&out)), Ok(all));
+        // 128 copies whose numbers rise by one take hardly more than others.
+        let size_bytes = |copies: &[Paged]| {
+            let mut out = Vec::new();
+            put_messages(&mut out, &copies.iter().map(to_page).collect::<Vec<_>>());
+            out.len()
+        };
+        let copies: Vec<Paged> = (1..129).map(copy).filter(|it| it.0 != 2).collect();
+        let plain: Vec<Paged> = copies.iter().map(|it| (it.0, it.1, None)).collect();
+        let more = size_bytes(&copies) - size_bytes(&plain);
+        assert!(more <= 16, "{more}");
+    }
+
+    const FIRST_NUMBERS_GOLDEN: &str = "04000900000400000500000600000000000000000000000000000000040000e4\
+                                        000000000000030400005404e90700240201017100";
+
     proptest! {
         #[test]
         fn messages_are_read_as_they_were_written(
@@ -340,8 +416,7 @@ mod tests {
         ) {
             let all: Vec<Paged> = slots.into_iter().map(|(slot, (record, side))| (slot, record, side)).collect();
             let mut out = Vec::new();
-            let to_page: Vec<ToPage<'_>> = all.iter().map(|(slot, record, side)| (*slot, record, side.as_deref())).collect();
-            put_messages(&mut out, &to_page);
+            put_messages(&mut out, &all.iter().map(to_page).collect::<Vec<_>>());
             let mut r = Reader::new(&out);
             prop_assert_eq!(messages(&mut r)?, all);
             prop_assert!(r.is_empty());
@@ -356,10 +431,11 @@ mod tests {
             flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
             let record = Record::ready(Timestamp::from_ms(9), BodyLocation { record: 4, offset: 5, length: 6 });
-            let side = Side { overlays: vec![record.body], ..Side::default() };
-            let all: Vec<ToPage<'_>> = (0..count).map(|slot| (2 * slot, &record, Some(&side))).collect();
+            let first_number = Some(SequenceNumber::new(7));
+            let side = Side { overlays: vec![record.body], first_number, source: None };
+            let all: Vec<Paged> = (0..count).map(|slot| (2 * slot, record, Some(Box::new(side.clone())))).collect();
             let mut out = Vec::new();
-            put_messages(&mut out, &all);
+            put_messages(&mut out, &all.iter().map(to_page).collect::<Vec<_>>());
             for (at, byte) in flips {
                 let at = at.index(out.len());
                 out[at] = byte;

@@ -3,13 +3,13 @@
 //! A copy is a message whose number has that of its subscription, too ([`topics::number_in`]). So what holds for a
 //! message of a queue is checked for each copy. Copies have no known numbers before they are shown.
 
-use kew_engine::Timestamp;
 use kew_engine::bus::{BusMessage, DeadLetterCause};
+use kew_engine::{SequenceNumber, Timestamp};
 
 use super::life::{Entity, Fate, Life, Part, Span};
 use super::message::Message;
 use super::queues::{Bounds, size_of_all};
-use super::{ANSWERS_FIT, Checker, ORDER_OF_COPIES, number_of};
+use super::{ANSWERS_FIT, Checker, ORDER_OF_COPIES, Owner, number_of};
 use crate::bus::topics::{self, Kind};
 use crate::checker::{Violation, violated};
 
@@ -29,11 +29,11 @@ impl Checker {
         &mut self,
         topic: Entity,
         messages: &[BusMessage],
-        answered: usize,
+        numbers: &[Option<SequenceNumber>],
         at: Timestamp,
     ) -> Result<(), Violation> {
-        if answered != messages.len() {
-            return violated!(ANSWERS_FIT, "{answered} numbers for {messages:?}");
+        if numbers.len() != messages.len() {
+            return violated!(ANSWERS_FIT, "{numbers:?} for {messages:?}");
         }
         self.takes_messages(topic)?;
         let copies = self.copies_of_each(topic.queue);
@@ -41,18 +41,12 @@ impl Checker {
         let least = self.sure_copies(topic.queue);
         self.check_room_was_there(topic.queue, (least * size_of_all(bodies), 0))?;
         self.note_published(copies);
-        for message in messages {
-            let number = self.note_order(message);
-            for subscription in topics::subscriptions_of(topic.queue) {
-                if let Some((mut copy, is_perhaps_absent)) =
-                    self.copy(topic, subscription, message, Span::at(at))
-                {
-                    if is_perhaps_absent {
-                        copy.may_be(Fate::NeverSent);
-                    }
-                    let number = topics::number_in(subscription, number);
-                    self.messages.insert(number, copy);
-                }
+        for (message, number) in messages.iter().zip(numbers) {
+            let id = message.message_id.as_deref();
+            self.check_duplicate(topic, id, number.is_none(), at)?;
+            match number {
+                Some(number) => self.one_published(topic, message, number.as_u64(), at)?,
+                None => self.one_dropped(topic, message),
             }
         }
         Ok(())
@@ -68,6 +62,45 @@ impl Checker {
         sure.count() as u64
     }
 
+    /// A message has got a number of the topic, and each copy has it as its first one.
+    fn one_published(
+        &mut self,
+        topic: Entity,
+        message: &BusMessage,
+        first_number: u64,
+        at: Timestamp,
+    ) -> Result<(), Violation> {
+        let number = self.note_order(message);
+        let owner = Owner {
+            message: number,
+            is_scheduled: false,
+        };
+        self.is_given(topic, first_number, owner)?;
+        let known = (message, Some(first_number));
+        for subscription in topics::subscriptions_of(topic.queue) {
+            if let Some((mut copy, is_perhaps_absent)) =
+                self.copy(topic, subscription, known, Span::at(at))
+            {
+                if is_perhaps_absent {
+                    copy.may_be(Fate::NeverSent);
+                }
+                let number = topics::number_in(subscription, number);
+                self.messages.insert(number, copy);
+            }
+        }
+        Ok(())
+    }
+
+    /// No subscription gets a copy of a duplicate.
+    fn one_dropped(&mut self, topic: Entity, message: &BusMessage) {
+        let number = number_of(&message.body);
+        self.last_message = self.last_message.max(number);
+        let subscriptions = topics::subscriptions_of(topic.queue);
+        self.over
+            .extend(subscriptions.map(|it| topics::number_in(it, number)));
+        self.note("a topic dropped a duplicate");
+    }
+
     fn note_published(&mut self, copies: Bounds) {
         match copies.least {
             0 if copies.most == 0 => self.note("a topic without subscriptions accepted messages"),
@@ -79,14 +112,21 @@ impl Checker {
     /// Either all copies of all messages were made, or none.
     pub(super) fn perhaps_published(&mut self, topic: Entity, messages: &[BusMessage], when: Span) {
         let work = self.works.begin(None);
+        let detects = (self.queues.of(topic)).any(|it| it.duplicate_window_ms.is_some());
         for message in messages {
             let number = self.note_order(message);
+            let id = message.message_id.as_ref().filter(|_| detects);
+            if let Some(id) = id {
+                let ids = &mut self.queues.get(topic.queue).ids;
+                let times = ids.entry(id.clone()).or_insert_with(|| vec![None]);
+                times.push(Some(when));
+            }
             for subscription in topics::subscriptions_of(topic.queue) {
                 if let Some((copy, is_perhaps_absent)) =
-                    self.copy(topic, subscription, message, when)
+                    self.copy(topic, subscription, (message, None), when)
                 {
                     let number = topics::number_in(subscription, number);
-                    let copy = copy.sent_by(work, is_perhaps_absent);
+                    let copy = copy.sent_by(work, is_perhaps_absent || id.is_some());
                     self.messages.insert(number, copy);
                     self.works.touch(work, number);
                 }
@@ -103,15 +143,16 @@ impl Checker {
         number
     }
 
-    /// A copy if it was made then, and whether it may not have been: its subscription may not have existed, or its rule not
-    /// have selected the message. `None` if there cannot be a copy.
+    /// A copy of a message, which has that first number if it is known, if it was made then, and whether it may not have
+    /// been: its subscription may not have existed, or its rule not have selected the message. `None` if there cannot be
+    /// a copy.
     ///
     /// A message expires after the shortest of three times: its own, that of the topic and that of the subscription.
     fn copy(
         &mut self,
         topic: Entity,
         subscription: usize,
-        message: &BusMessage,
+        (message, first_number): (&BusMessage, Option<u64>),
         sent: Span,
     ) -> Option<(Message, bool)> {
         let lives_ms: Vec<u64> = self
@@ -151,6 +192,7 @@ impl Checker {
             let lives = attempted.lives().flat_map(|life| {
                 let changed = |overlays: &Vec<u64>| Life {
                     overlays: overlays.clone(),
+                    first_number,
                     ..life.clone()
                 };
                 of_rules.iter().map(changed).collect::<Vec<_>>()
@@ -158,7 +200,7 @@ impl Checker {
             for life in lives.collect::<Vec<_>>() {
                 copy.may_be(Fate::Here(match life.session() {
                     None if wants_session => life.buried(DeadLetterCause::SessionIdIsNull),
-                    _ => life.clone(),
+                    _ => life,
                 }));
             }
         }
@@ -205,9 +247,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::bus::checker::life::Life;
-    use crate::bus::checker::queue::Owner;
-    use crate::bus::checker::{ATOMIC, NO_LOSS, ONE_PLACE};
+    use crate::bus::checker::{ATOMIC, DUPLICATES, NO_LOSS, NO_RESURRECTION, NUMBERS, ONE_PLACE};
     use crate::bus::workload::plain_options;
 
     fn at(queue: usize) -> Entity {
@@ -231,6 +271,17 @@ mod tests {
             session: None,
             time_to_live_ms: None,
             scheduled_at: None,
+        }
+    }
+
+    fn number(number: u64) -> Option<SequenceNumber> {
+        Some(SequenceNumber::named(number))
+    }
+
+    fn with_id(number: u64) -> BusMessage {
+        BusMessage {
+            message_id: Some("id".into()),
+            ..message(number)
         }
     }
 
@@ -260,7 +311,7 @@ mod tests {
         let mut checker = checker();
         let messages = [message(1)];
         checker
-            .published(topic(), &messages, 1, Timestamp::ZERO)
+            .published(topic(), &messages, &[number(1)], Timestamp::ZERO)
             .unwrap();
         let [first, second] = existing();
         is_shown(&mut checker, first, 1).unwrap();
@@ -269,6 +320,26 @@ mod tests {
         let absent = topic().queue + 4;
         let unexpected = is_shown(&mut checker, absent, 1).unwrap_err();
         assert_eq!(unexpected.promise, ONE_PLACE);
+    }
+
+    #[test]
+    fn a_duplicate_has_no_copies_and_no_number() {
+        let mut checker = checker();
+        let mut publish = |message: BusMessage, number| {
+            checker.published(topic(), &[message], &[number], Timestamp::ZERO)
+        };
+        publish(with_id(1), number(1)).unwrap();
+        publish(with_id(2), None).unwrap();
+        let twice = publish(with_id(3), number(2)).unwrap_err();
+        assert_eq!(twice.promise, DUPLICATES);
+        let lost = publish(message(4), None).unwrap_err();
+        assert_eq!(lost.promise, DUPLICATES);
+        let again = publish(message(5), number(1)).unwrap_err();
+        assert_eq!(again.promise, NUMBERS);
+        let [first, _] = existing();
+        is_shown(&mut checker, first, 1).unwrap();
+        let copied = is_shown(&mut checker, first, 2).unwrap_err();
+        assert_eq!(copied.promise, NO_RESURRECTION);
     }
 
     #[test]
@@ -287,7 +358,7 @@ mod tests {
         // The numbers in bodies are those of the requests, which were decided otherwise.
         let messages = [message(2), message(1)];
         checker
-            .published(topic(), &messages, 2, Timestamp::ZERO)
+            .published(topic(), &messages, &[number(1), number(2)], Timestamp::ZERO)
             .unwrap();
         let [first, second] = existing();
         let mut learn = |subscription, number, message| {

@@ -27,7 +27,7 @@ impl Checker {
         };
         let entity = entity(name);
         if topics::kind(entity.queue) == Kind::Topic {
-            return self.published(entity, messages, numbers.len(), answered.at);
+            return self.published(entity, messages, numbers, answered.at);
         }
         self.takes_messages(entity)?;
         let bodies = messages.iter().map(|message| &message.body);

@@ -23,7 +23,12 @@ const LOCK_MS_MAX: u64 = 20_000;
 pub(crate) fn plain_options(queue: usize) -> BusQueueOptions {
     match topics::kind(queue) {
         Kind::Queue => {}
-        Kind::Topic => return BusQueueOptions::default(),
+        Kind::Topic => {
+            return BusQueueOptions {
+                duplicate_window_ms: (queue == topics::DETECTING).then_some(WINDOW_MS),
+                ..BusQueueOptions::default()
+            };
+        }
         Kind::Subscription { nth, .. } => return plain_subscription(nth),
     }
     BusQueueOptions {

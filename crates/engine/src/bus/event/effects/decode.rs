@@ -1,6 +1,6 @@
 //! Reads effects on bus queues.
 
-use super::{arrived_message, flag, kind, rare, was};
+use super::{arrived_message, copied, flag, kind, of_topic, rare, was};
 use crate::bus::event::codec::cause;
 use crate::bus::{BusMessageState, message};
 use crate::effect::{
@@ -35,6 +35,8 @@ fn effect(
         kind::LEASED => flag::SAME_ENTITY | flag::STATE,
         kind::ENDED => flag::SAME_ENTITY | flag::MOVED,
         kind::SESSION_RELEASING | kind::SESSION_FREED => 0,
+        kind::COPIED => copied::FLAGS,
+        kind::OF_TOPIC => flag::SAME_ENTITY | flag::ID_HASH,
         _ => return Err(r.error("effect that is not known")),
     };
     if flags & !known != 0 {
@@ -55,11 +57,29 @@ fn effect(
                 session: r.str()?.into(),
             })
         }
+        kind::COPIED => copied::read(r, now, flags, arrived, before),
+        kind::OF_TOPIC => effect_on_topic(r, flags, before),
         kind => {
             let at = place(r, flags & flag::SAME_ENTITY != 0, before)?;
             message_effect(r, now, arrived, (kind, flags), at)
         }
     }
+}
+
+fn effect_on_topic(
+    r: &mut Reader<'_>,
+    flags: u8,
+    before: &mut Before,
+) -> Result<Effect, DecodeError> {
+    if r.u8()? != of_topic::PASSED {
+        return Err(r.error("effect on a topic that is not known"));
+    }
+    let topic = place(r, flags & flag::SAME_ENTITY != 0, before)?;
+    let id_hash = match flags & flag::ID_HASH {
+        0 => None,
+        _ => Some(u128::from_be_bytes(r.array()?)),
+    };
+    Ok(Effect::Passed { topic, id_hash })
 }
 
 fn message_effect(
@@ -222,10 +242,10 @@ fn arrival(r: &mut Reader<'_>, now: Timestamp, flags: u8) -> Result<Arrival, Dec
     };
     let rest = Rest {
         side,
-        session,
         id_hash,
+        ..Rest::default()
     };
-    Ok(Arrival::new(record, rest))
+    Ok(Arrival::new(record, session, rest))
 }
 
 /// Reads a session's number and id.

@@ -1,12 +1,14 @@
 //! The bytes that effects take.
 
+mod copies;
+
 use super::*;
 use crate::bus::message::OVERLAYS_MAX;
 use crate::bus::room::{
     DUE_SIZE_BYTES_MAX, ENDED_SIZE_BYTES_MAX, LEASED_SIZE_BYTES, RELEASED_SIZE_BYTES,
 };
 use crate::bus::{BusFact, DeadLetterCause, SESSION_ID_SIZE_BYTES_MAX, sent};
-use crate::effect::{Bodies, Lease, Rest};
+use crate::effect::{Bodies, BusSession, Lease, Rest};
 use crate::event::{Event, Fact};
 use crate::table::Side;
 use crate::vocabulary::SequenceNumber;
@@ -132,12 +134,11 @@ fn the_largest_due_thing_has_room() {
             source: Some("q".repeat(260).into()),
             overlays: bodies.overlays,
         },
-        session: Some(largest::session()),
-        id_hash: None,
+        ..Rest::default()
     };
     let arrived = Effect::Arrived {
         to: largest::at(1, 3),
-        message: Arrival::new(record, rest),
+        message: Arrival::new(record, Some(largest::session()), rest),
     };
     let ended = largest::ended(largest::at(2, 3), known);
     let size = effects_size_bytes(largest::NOW, vec![arrived, ended]);

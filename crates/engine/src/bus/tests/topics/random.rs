@@ -1,6 +1,6 @@
 //! A random client of a topic against a model: which message is in which subscription, and in which state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -15,12 +15,21 @@ const DELIVERIES_MAX: u32 = 2;
 enum Step {
     Subscribe(usize, Chosen),
     Update(usize, Chosen),
-    UpdateTopic { lives_ms: u64 },
+    UpdateTopic {
+        lives_ms: u64,
+    },
     Unsubscribe(usize),
     DeleteTopic,
-    Publish(u8),
-    Receive { which: usize, is_dead: bool },
-    Settle { which: usize, how: u8 },
+    /// So many messages, with one of a few ids.
+    Publish(u8, u8),
+    Receive {
+        which: usize,
+        is_dead: bool,
+    },
+    Settle {
+        which: usize,
+        how: u8,
+    },
     Tick,
 }
 
@@ -71,7 +80,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (300_000u64..600_000).prop_map(|lives_ms| Step::UpdateTopic { lives_ms }),
         1 => which().prop_map(Step::Unsubscribe),
         1 => Just(Step::DeleteTopic),
-        6 => (1u8..4).prop_map(Step::Publish),
+        6 => (1u8..4, 0u8..40).prop_map(|(count, id)| Step::Publish(count, id)),
         4 => (which(), any::<bool>()).prop_map(|(which, is_dead)| Step::Receive { which, is_dead }),
         6 => (any::<usize>(), 0u8..4).prop_map(|(which, how)| Step::Settle { which, how }),
         1 => Just(Step::Tick),
@@ -82,6 +91,8 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     text: String,
+    /// Its number in the topic.
+    first: u64,
     failed: u32,
     is_locked: bool,
 }
@@ -98,9 +109,10 @@ struct Messages {
 }
 
 impl Messages {
-    fn publish(&mut self, text: String) {
+    fn publish(&mut self, text: String, first: u64) {
         let known = Known {
             text,
+            first,
             failed: 0,
             is_locked: false,
         };
@@ -127,6 +139,17 @@ struct Model {
     /// Each lock, with the entity and the number of its message.
     held: Vec<(Token, &'static str, bool, u64)>,
     published: u32,
+    /// The last number of the topic, and the ids that it remembers: all, because no time passes.
+    last: u64,
+    ids: BTreeSet<u8>,
+}
+
+/// The topic detects duplicates.
+fn topic_options() -> BusQueueOptions {
+    BusQueueOptions {
+        duplicate_window_ms: Some(20_000),
+        ..BusQueueOptions::default()
+    }
 }
 
 fn entity_of(name: &str, is_dead: bool) -> EntityName {
@@ -165,7 +188,7 @@ impl Model {
             Step::UpdateTopic { lives_ms } => {
                 let options = BusQueueOptions {
                     default_time_to_live_ms: lives_ms,
-                    ..BusQueueOptions::default()
+                    ..topic_options()
                 };
                 let queue = topic();
                 p.ask(BusCommand::UpdateQueue { queue, options }).unwrap();
@@ -178,32 +201,44 @@ impl Model {
             }
             Step::DeleteTopic => {
                 p.delete(topic()).unwrap();
-                p.create_topic(BusQueueOptions::default()).unwrap();
+                p.create_topic(topic_options()).unwrap();
                 let published = self.published;
                 *self = Self {
                     published,
                     ..Self::default()
                 };
             }
-            Step::Publish(count) => {
-                let texts = (0..count).map(|_| {
-                    self.published += 1;
-                    self.published.to_string()
-                });
-                let texts: Vec<_> = texts.collect();
-                p.publish(texts.iter().map(|it| text(it)).collect())
-                    .unwrap();
-                for messages in self.subscriptions.values_mut() {
-                    texts
-                        .iter()
-                        .cloned()
-                        .for_each(|text| messages.publish(text));
-                }
-            }
+            Step::Publish(count, id) => self.publish(p, count, id),
             Step::Receive { which, is_dead } => self.receive(p, NAMES[which], is_dead),
             Step::Settle { which, how } => self.settle(p, which, how),
             Step::Tick => p.tick(),
         }
+    }
+
+    /// All messages have the same id, or none has one.
+    fn publish(&mut self, p: &mut Partition, count: u8, id: u8) {
+        let has_id = id.is_multiple_of(2);
+        let (mut messages, mut expected) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            self.published += 1;
+            let body = self.published.to_string();
+            messages.push(BusMessage {
+                message_id: has_id.then(|| id.to_string().into()),
+                ..text(&body)
+            });
+            if has_id && !self.ids.insert(id) {
+                expected.push(None);
+                continue;
+            }
+            self.last += 1;
+            expected.push(Some(SequenceNumber::new(self.last)));
+            for copies in self.subscriptions.values_mut() {
+                copies.publish(body.clone(), self.last);
+            }
+        }
+        assert_eq!(p.publish(messages), Ok(BusOutcome::Sent(expected)));
+        let ids_bytes = 128 * self.ids.len() as u64;
+        assert!(p.view(&topic()).counts.size_bytes >= ids_bytes);
     }
 
     fn receive(&mut self, p: &mut Partition, name: &'static str, is_dead: bool) {
@@ -289,6 +324,7 @@ impl Model {
                     let body = &p.log.bodies[usize::try_from(message.body.record).unwrap()];
                     let known = Known {
                         text: String::from_utf8(body.clone()).unwrap(),
+                        first: message.first_sequence_number.as_u64(),
                         failed: message.delivery_count,
                         is_locked: matches!(message.state, BusMessageState::Locked { .. }),
                     };
@@ -305,7 +341,7 @@ proptest! {
     fn copies_are_those_of_a_model(
         steps in proptest::collection::vec((step(), meanwhile()), 1..80),
     ) {
-        let mut p = Partition::with_topic(BusQueueOptions::default());
+        let mut p = Partition::with_topic(topic_options());
         let (mut model, mut snapshots) = (Model::default(), UnderWay::default());
         for (step, meanwhile) in steps {
             model.step(&mut p, &step);

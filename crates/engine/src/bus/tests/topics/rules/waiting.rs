@@ -13,7 +13,7 @@ impl Partition {
         let to = Place { entity, number };
         let body = self.log.store_body(b"x");
         let record = sent(self.now, Timestamp::NEVER, None, body);
-        let message = Arrival::new(record, Rest::default());
+        let message = Arrival::new(record, None, Rest::default());
         let effects = Effect::Arrived { to, message };
         self.record(BusFact::Messages {
             effects: effects.into(),
