@@ -76,10 +76,13 @@ impl Turn<'_> {
     ) -> Result<Vec<Option<SequenceNumber>>, BusRefusal> {
         let recipients = self.recipients(topic);
         let count = recipients.len() as u64;
+        let looks = self.rules_of(topic).is_some_and(Topic::looks);
+        if !looks {
+            check_copies(messages.len() as u64 * count)?;
+        }
         self.check_sendable(topic, messages, size_bytes, Some(count))?;
-        let made = match self.rules_of(topic).is_some_and(Topic::looks) {
+        let made = match looks {
             false => {
-                check_copies(messages.len() as u64 * count)?;
                 for message in messages.iter().filter(|_| count > 0) {
                     let body = self.store_body(&message.body);
                     for recipient in &recipients {
