@@ -88,12 +88,13 @@ impl Turn<'_> {
     ) -> Result<Vec<Option<SequenceNumber>>, BusRefusal> {
         let recipients = self.recipients(topic);
         let count = recipients.len() as u64;
+        let looks = self.rules_of(topic).is_some_and(Topic::looks);
+        if !looks {
+            check_copies(messages.len() as u64 * count)?;
+        }
         self.check_sendable(topic, messages, size_bytes, Some(count))?;
-        let selected = match self.rules_of(topic).is_some_and(Topic::looks) {
-            false => {
-                check_copies(messages.len() as u64 * count)?;
-                None
-            }
+        let selected = match looks {
+            false => None,
             true => {
                 let (selected, steps) = self.select(topic, &recipients, messages);
                 self.0.note_steps(steps);
