@@ -471,6 +471,6 @@ mod tests {
             assert_eq!(u32::from(tags(&record)), expected);
             count += 1;
         }
-        assert_eq!(count, 5 * 7 * 2);
+        assert_eq!(count, 5 * 8 * 2);
     }
 }

@@ -99,7 +99,8 @@ fn each_subscription_gets_what_one_of_its_rules_selects() {
     ];
     let (bodies, events) = (p.log.bodies.len(), p.log.events.len());
     let sent = p.publish_texts(&texts);
-    assert_eq!(sent, Ok(BusOutcome::Sent(vec![None; 4])));
+    let numbers = (1..=4).map(|number| Some(SequenceNumber::new(number)));
+    assert_eq!(sent, Ok(BusOutcome::Sent(numbers.collect())));
     let [red_small, blue_large, red_large, other] = texts.map(plain);
     let all = [&red_small, &blue_large, &red_large, &other].map(Shown::clone);
     assert_eq!(p.of("red"), [red_small.clone(), red_large.clone()]);
@@ -119,12 +120,13 @@ fn each_subscription_gets_what_one_of_its_rules_selects() {
     assert_eq!(copies.count(), 1, "{recorded:?}");
     p.check_rules();
 
-    // What no rule selects is accepted, and nothing is written.
+    // What no rule selects is accepted, and nothing of it is kept.
     p.delete(subscription("all")).unwrap();
     p.delete(subscription("created")).unwrap();
     let bodies = p.log.bodies.len();
     let sent = p.publish_texts(&["color=green"]);
-    assert_eq!(sent, Ok(BusOutcome::Sent(vec![None])));
+    let number = Some(SequenceNumber::new(5));
+    assert_eq!(sent, Ok(BusOutcome::Sent(vec![number])));
     assert_eq!(p.log.bodies.len(), bodies);
     p.check_rules();
 }
