@@ -1,9 +1,10 @@
 //! A partition, driven by hand.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, TurnEnd};
-use kew_engine::bus::{BusCommand, Purge};
+use kew_engine::bus::{BusCommand, NoFormat, Purge};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome, RunLength, SequenceNumber, Service, Timestamp};
 use kew_log::{
@@ -43,6 +44,7 @@ pub(crate) fn options() -> PartitionOptions {
         replays_beside: true,
         format: std::sync::Arc::new(kew_engine::bus::NoFormat),
         scrub_bytes_per_second: 1,
+        format: Arc::new(NoFormat),
     }
 }
 
