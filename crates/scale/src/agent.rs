@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::act::{ActError, Happened, Target};
 use crate::config::Group;
-use crate::observe::{Seen, Sources};
+use crate::observe::{ReadError, Seen, Sources};
 
 /// What the agent tells of a group.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct Agent<S, T> {
 #[derive(Debug, Default)]
 struct Told {
     decision: Option<(Action, Vec<Discriminant<Reason>>)>,
-    unreadable: Vec<(String, String)>,
+    unreadable: Vec<(String, ReadError)>,
 }
 
 /// What one look has found.
@@ -169,12 +169,11 @@ impl Told {
                 (Ok(_), Some(_)) => tell(Note::Readable(source)),
                 (Ok(_), None) => {}
                 (Err(error), before) => {
-                    let error = error.text.clone();
-                    if before.is_none_or(|it| it.1 != error) {
-                        let (source, error) = (source.clone(), error.clone());
+                    if before.is_none_or(|it| !it.1.is_like(error)) {
+                        let (source, error) = (source.clone(), error.text.clone());
                         tell(Note::Unreadable { source, error });
                     }
-                    unreadable.push((source, error));
+                    unreadable.push((source, error.clone()));
                 }
             }
         }

@@ -6,7 +6,12 @@ use kew_layers::{Layers, broken};
 
 /// The parts from the ground up.
 const LAYERS: Layers<'_> = Layers {
-    order: &[&["config"], &["observe", "act"], &["agent"], &["log"]],
+    order: &[
+        &["config"],
+        &["observe", "act", "simulate"],
+        &["agent"],
+        &["log"],
+    ],
     free: &["tests"],
 };
 

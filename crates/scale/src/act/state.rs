@@ -5,7 +5,7 @@
 //! its environment. A file is replaced in one step, and removed after its process has ended.
 //!
 //! The file `lock` is locked while an agent uses the directory. A child inherits the lock until it runs its own program.
-//! So whoever gets the lock sees the tokens of all instances that the agent before has started.
+//! So an agent that gets the lock sees the tokens of all instances that the agent before has started.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};

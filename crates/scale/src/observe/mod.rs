@@ -38,16 +38,24 @@ pub struct Seen {
 /// Why a source could not be read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ReadError {
-    /// What the service or the client says.
+    /// What the service or the client says, in one line. It can have the number of the request.
     pub text: String,
+    /// What kind of error it is, if the service says so: its code or status.
+    pub code: Option<String>,
     /// The service refuses requests because there are too many.
     pub is_throttled: bool,
 }
 
 impl ReadError {
+    /// Whether it says the same as another one, of another request.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.code == other.code && (self.code.is_some() || self.text == other.text)
+    }
+
     fn of_answer(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
+            code: None,
             is_throttled: false,
         }
     }
@@ -55,9 +63,12 @@ impl ReadError {
 
 impl From<kew_client::Error> for ReadError {
     fn from(error: kew_client::Error) -> Self {
+        let text = error.to_string();
+        let status = error.status().map(|it| it.to_string());
         Self {
+            text: text.split_whitespace().collect::<Vec<_>>().join(" "),
+            code: error.code().map(str::to_owned).or(status),
             is_throttled: error.is_busy(),
-            text: error.to_string(),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::support::group;
 struct World {
     backlog: Option<u64>,
     is_throttled: bool,
+    code: &'static str,
     is_countable: bool,
     running: u32,
     /// What the agent asked for.
@@ -42,7 +43,8 @@ impl Sources for Script {
         vec![Seen {
             name: "jobs".to_owned(),
             reading: reading.ok_or(ReadError {
-                text: "nobody answers".to_owned(),
+                text: format!("nobody answers request {}", world.looks.len()),
+                code: Some(world.code.to_owned()),
                 is_throttled: world.is_throttled,
             }),
         }]
@@ -227,8 +229,11 @@ async fn what_cannot_be_read_changes_nothing() {
     assert_eq!(agent.asked(), NOTHING);
     let notes = agent.notes();
     assert_eq!(notes.len(), 2, "{notes:#?}");
-    assert_eq!(notes[0], "jobs: nobody answers");
+    assert_eq!(notes[0], "jobs: nobody answers request 1");
     assert!(notes[1].starts_with("hold 4 instances: "), "{notes:#?}");
+    agent.change(|world| world.code = "another");
+    agent.pass(10).await;
+    assert_eq!(agent.notes(), ["jobs: nobody answers request 31"]);
     // Afterwards a whole cool-down begins.
     agent.change(|world| world.backlog = Some(0));
     agent.pass(25).await;

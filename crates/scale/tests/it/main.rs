@@ -11,4 +11,5 @@ mod observe;
 mod panics;
 #[cfg(target_os = "linux")]
 mod processes;
+mod simulate;
 mod support;
