@@ -175,7 +175,11 @@ impl StateDirectory {
             fs::rename(&unfinished, &path)?;
             self.directory.sync_all()
         };
-        write().map_err(|error| ActError::file("write", &path, error))
+        write().map_err(|error| {
+            // It may not be there. The next agent would remove it, too.
+            let _ = fs::remove_file(&unfinished);
+            ActError::file("write", &path, error)
+        })
     }
 
     /// Removes the record of an instance that has ended. If that is lost in a crash, the next agent does it again.

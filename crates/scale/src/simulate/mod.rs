@@ -105,7 +105,7 @@ impl Simulation {
     }
 }
 
-/// The law as often as the group's agent looks.
+/// The law as the agent has it: it looks as often, and sees as much. No service counts arrivals and completions for it.
 struct Paced(Law, Duration);
 
 impl Scaler for Paced {
@@ -123,7 +123,11 @@ impl Scaler for Paced {
         now: kew_scaling::Moment,
         seen: &kew_scaling::Observation,
     ) -> Option<(u32, u32)> {
-        self.0.scale(now, seen)
+        let mut seen = seen.clone();
+        for reading in seen.sources.iter_mut().filter_map(|it| it.reading.as_mut()) {
+            (reading.arrived, reading.completed) = (None, None);
+        }
+        self.0.scale(now, &seen)
     }
 }
 

@@ -70,8 +70,10 @@ impl ProcessTarget {
 
     fn adopt(&mut self) -> Result<Vec<Happened>, ActError> {
         let mut found = Vec::new();
-        for mut record in records(self.state.path(), &self.boot)? {
-            self.next_number = self.next_number.max(record.number.saturating_add(1));
+        let records = records(self.state.path(), &self.boot)?;
+        let newest = records.iter().map(|it| it.number).max();
+        self.next_number = newest.unwrap_or(0).saturating_add(1);
+        for mut record in records {
             if record.number == 0 {
                 record.number = self.take_number();
             }
@@ -110,7 +112,11 @@ impl ProcessTarget {
             boot: self.boot.clone(),
             process: None,
         };
-        self.state.write(&record)?;
+        if let Err(error) = self.state.write(&record) {
+            // What is left of it names no process.
+            let _ = self.state.remove(&record.token);
+            return Err(error);
+        }
         let child = match self.command_with(&record.token).spawn() {
             Ok(child) => child,
             Err(source) => {
