@@ -14,6 +14,7 @@ use crate::flags::{DataDirArgs, DirectoryArgs};
 use crate::operate_args::DlqArgs;
 use crate::queue_args::QueueArgs;
 use crate::queue_command::{Align, printable_lines, table};
+use crate::scale_args::ScaleArgs;
 use crate::serve_args::ServeArgs;
 use crate::transfer_args::{ExportArgs, ImportArgs};
 
@@ -103,6 +104,12 @@ pub(crate) enum Command {
     /// Until it succeeds, no other client may use the queues. At the end it counts what no command of the service can
     /// restore, such as sequence numbers and delivery counts.
     Import(Box<ImportArgs>),
+    /// Start and stop instances of workers by the load of their queues.
+    ///
+    /// The agent observes queues of Queue Storage and Service Bus, decides by a documented control law how many instances
+    /// of a program they need, and starts and stops them on this machine. Connection strings come from environment
+    /// variables that the configuration file names. Exit code 2 means that the file or a variable is wrong.
+    Scale(ScaleArgs),
     /// Print shell completions.
     Completions(CompletionsArgs),
     /// Write a manual page for each command.

@@ -34,6 +34,8 @@ mod queue_values;
 mod quota;
 mod restore_command;
 mod safe_json;
+mod scale_args;
+mod scale_command;
 mod serve;
 mod serve_args;
 mod settings;
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Some(Command::Export(args)) => return transfer::export(&args),
         Some(Command::Import(args)) => return transfer::import(&args),
         Some(Command::Dlq(args)) => return operate::run_dlq(&args),
+        Some(Command::Scale(args)) => scale_command::run(&args),
         Some(Command::Completions(args)) => completions::run(&args),
         Some(Command::Man(args)) => completions::write_manual(&args),
     };

@@ -46,6 +46,7 @@ mod queue_command_errors;
 mod queue_portable;
 mod repair;
 mod requirements_page;
+mod scale;
 mod scrub;
 mod server;
 mod skip;

@@ -231,6 +231,16 @@ impl Server {
         is_killed
     }
 
+    /// Waits until a command has failed by itself, and checks that it said why.
+    pub(crate) fn fails_with(mut self, text: &str) {
+        self.wait();
+        let ended = self.judge(Ending::WithACode);
+        assert!(
+            !ended.status.success() && ended.log.contains(text),
+            "{ended:?}"
+        );
+    }
+
     /// Asks the server to stop, waits until it has ended cleanly, and returns its log.
     pub(crate) fn terminate(self) -> String {
         self.stop(Signal::TERM)

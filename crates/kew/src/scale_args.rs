@@ -1,0 +1,72 @@
+//! The command line of `kew scale`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Args)]
+pub(crate) struct ScaleArgs {
+    #[command(subcommand)]
+    pub(crate) command: ScaleCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScaleCommand {
+    /// Run the agent until SIGTERM or SIGINT. Instances go on then.
+    ///
+    /// The next agent finds them again, also after a crash. Each change of the number of instances, and each change of
+    /// the reasons for it, is a line of the log on standard error.
+    Run(ScaleRunArgs),
+    /// Stop all instances of the file's groups. The agent must not run.
+    ///
+    /// Each instance gets SIGTERM, and SIGKILL after stop_within. The command waits until all have ended.
+    Stop(ScaleFileArgs),
+    /// Look at the queues and instances once, and say in words what an agent that starts now would do, and why.
+    ///
+    /// It changes nothing, and may run beside the agent. It has looked only once, so it knows no rates, and never stops
+    /// instances for a smaller load. Exit code 1 means that something could not be read.
+    Explain(ScaleFileArgs),
+    /// Run the control law with the file's settings over a load in a simulator, and draw what happens.
+    ///
+    /// Prints a table, and lines of blocks for backlog, age and instances. Each group needs rate_per_task. The simulator
+    /// has no failed messages, no network, and no processors that get slower with more tasks.
+    Simulate(ScaleSimulateArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScaleFileArgs {
+    /// The configuration file, see docs/scale.md
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScaleRunArgs {
+    /// The configuration file, see docs/scale.md
+    pub(crate) file: PathBuf,
+
+    /// Observe, decide and log, and start and stop nothing; may run beside another agent
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScaleSimulateArgs {
+    /// The configuration file, see docs/scale.md
+    pub(crate) file: PathBuf,
+
+    /// monday-morning, thursday-afternoon, burst, diurnal, or a file with lines of second,arrivals
+    #[arg(long, value_name = "LOAD")]
+    pub(crate) load: String,
+
+    /// The group, if the file has several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+
+    /// Show KEDA's rule ceil(backlog / target) beside it, with its defaults and the window of Kubernetes
+    #[arg(long)]
+    pub(crate) beside_keda: bool,
+
+    /// Also write a picture in SVG to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+}

@@ -1,0 +1,50 @@
+//! `kew scale`: the scaling agent.
+
+mod explain;
+mod run;
+mod simulate;
+mod stop;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use kew_scale::{ActError, ClientSources, Config, ConfigError, Connecting, Group};
+use tokio::runtime::Runtime;
+
+use crate::scale_args::{ScaleArgs, ScaleCommand};
+use crate::settings::SettingsError;
+
+pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
+    match &args.command {
+        ScaleCommand::Run(args) => run::run(args),
+        ScaleCommand::Stop(args) => stop::stop(&args.file),
+        ScaleCommand::Explain(args) => explain::explain(&args.file),
+        ScaleCommand::Simulate(args) => simulate::simulate(args),
+    }
+}
+
+fn read(file: &Path) -> Result<Config> {
+    Ok(Config::read(file).map_err(refused)?)
+}
+
+/// An error of the file or of its environment: the exit code is that of invalid settings.
+fn refused(error: ConfigError) -> SettingsError {
+    SettingsError::new(error.to_string())
+}
+
+fn sources(group: &Group) -> Result<ClientSources> {
+    let variable = |name: &str| std::env::var_os(name);
+    let opened = ClientSources::open(group, &variable, &Connecting::default());
+    Ok(opened.map_err(refused)?)
+}
+
+fn runtime() -> Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let builder = builder.enable_all().thread_name("kew-scale");
+    builder.build().context("cannot start threads")
+}
+
+/// An error about the instances of a group.
+fn in_group(group: &Group, error: ActError) -> anyhow::Error {
+    anyhow::Error::new(error).context(format!("the group {:?}", group.name))
+}

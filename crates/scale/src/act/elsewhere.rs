@@ -1,0 +1,72 @@
+//! Systems other than Linux: nothing is started there.
+
+use std::convert::Infallible;
+
+use kew_scaling::Instances;
+
+use super::{ActError, Happened, Target};
+use crate::config::Group;
+
+/// There is none on this system.
+#[derive(Debug)]
+pub struct ProcessTarget(Infallible);
+
+/// There is none on this system.
+#[derive(Debug)]
+pub struct Survey(Infallible);
+
+impl ProcessTarget {
+    /// Refuses.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn open(_: &Group) -> Result<(Self, Vec<Happened>), ActError> {
+        Err(ActError::NotLinux)
+    }
+
+    /// Instances whose processes run.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        match self.0 {}
+    }
+}
+
+impl Survey {
+    /// Refuses.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn new(_: &Group) -> Result<Self, ActError> {
+        Err(ActError::NotLinux)
+    }
+}
+
+impl Target for ProcessTarget {
+    fn instances(&mut self) -> Result<Instances, ActError> {
+        match self.0 {}
+    }
+
+    fn set(&mut self, _: u32) -> Vec<Happened> {
+        match self.0 {}
+    }
+
+    async fn changed(&mut self) -> Vec<Happened> {
+        match self.0 {}
+    }
+}
+
+impl Target for Survey {
+    fn instances(&mut self) -> Result<Instances, ActError> {
+        match self.0 {}
+    }
+
+    fn set(&mut self, _: u32) -> Vec<Happened> {
+        match self.0 {}
+    }
+
+    async fn changed(&mut self) -> Vec<Happened> {
+        match self.0 {}
+    }
+}

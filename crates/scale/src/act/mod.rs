@@ -1,0 +1,174 @@
+//! Starting and stopping instances.
+//!
+//! [`ProcessTarget`] starts a program on this machine, finds its instances again after the agent was killed, and stops
+//! them. [`Survey`] only counts them, for dry runs.
+
+#[cfg(target_os = "linux")]
+mod pace;
+#[cfg(target_os = "linux")]
+mod process;
+#[cfg(not(target_os = "linux"))]
+#[path = "elsewhere.rs"]
+mod process;
+#[cfg(target_os = "linux")]
+mod state;
+
+use std::fmt;
+use std::future::Future;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use kew_scaling::Instances;
+use thiserror::Error;
+
+pub use process::{ProcessTarget, Survey};
+
+/// What the agent acts on.
+pub trait Target: Send {
+    /// The instances that run and were not told to stop.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be counted.
+    fn instances(&mut self) -> Result<Instances, ActError>;
+
+    /// Starts or stops instances until `count` run, as far as that can be done now: the next look asks again.
+    fn set(&mut self, count: u32) -> Vec<Happened>;
+
+    /// Waits until something happens to an instance, and does what that needs. To drop the future loses nothing.
+    fn changed(&mut self) -> impl Future<Output = Vec<Happened>> + Send;
+}
+
+/// An instance, as the log names it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Named {
+    /// Instances of a state directory are numbered in the order of their starts.
+    pub number: u64,
+    /// Its process.
+    pub pid: i32,
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instance {} (PID {})", self.number, self.pid)
+    }
+}
+
+/// What happened to instances.
+#[derive(Debug)]
+pub enum Happened {
+    /// One was found that an earlier agent has started.
+    Found(Named),
+    /// One was started.
+    Started(Named),
+    /// One got SIGTERM.
+    Stopping(Named),
+    /// One did not end in time, and got SIGKILL.
+    Killed(Named),
+    /// One has ended.
+    Ended {
+        /// Which one.
+        instance: Named,
+        /// How, if this agent has started it.
+        status: Option<ExitStatus>,
+        /// Whether it was told to.
+        was_stopped: bool,
+    },
+    /// Instances end too early, so none starts for a while.
+    Delayed(Duration),
+    /// Instances that still stop keep their places, so no other one starts.
+    Full,
+    /// Something failed. The next look tries again.
+    Failed(ActError),
+}
+
+impl fmt::Display for Happened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found(instance) => write!(f, "{instance} was found: it runs"),
+            Self::Started(instance) => write!(f, "{instance} was started"),
+            Self::Stopping(instance) => write!(f, "{instance} got SIGTERM"),
+            Self::Killed(instance) => write!(f, "{instance} did not end in time, and got SIGKILL"),
+            Self::Ended {
+                instance,
+                status,
+                was_stopped,
+            } => {
+                let why = if *was_stopped { "" } else { " by itself" };
+                write!(f, "{instance} has ended{why}")?;
+                status.map_or(Ok(()), |status| write!(f, ": {status}"))
+            }
+            Self::Delayed(delay) => write!(
+                f,
+                "an instance ended within 10 s: none starts for {} s",
+                delay.as_secs()
+            ),
+            Self::Full => write!(
+                f,
+                "instances that still stop keep their places: no other one starts before they have ended"
+            ),
+            Self::Failed(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// Why instances cannot be counted, started or stopped.
+#[derive(Debug, Error)]
+pub enum ActError {
+    /// An operation on the state directory failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What could not be done.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another agent, or `kew scale stop`, uses the state directory.
+    #[error(
+        "the state directory {} is in use by {holder}: stop that one first, or set another state_directory",
+        path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// Who has it.
+        holder: String,
+    },
+    /// The program cannot be started.
+    #[error("cannot start {program:?}: {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The system refuses what the agent needs to watch a process.
+    #[error("cannot watch PID {pid}: {source}")]
+    Watch {
+        /// The process.
+        pid: i32,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A signal could not be sent.
+    #[error("cannot send a signal to PID {pid}: {source}")]
+    Signal {
+        /// The process.
+        pid: i32,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Processes are found and watched with what only Linux has.
+    #[error("the target process needs Linux: it finds instances again through /proc and pidfds")]
+    NotLinux,
+}
+
+impl ActError {
+    pub(crate) fn file(what: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
+        let path = path.to_owned();
+        Self::File { what, path, source }
+    }
+}

@@ -1,0 +1,306 @@
+//! A program on this machine: instances that are processes.
+
+mod instance;
+mod proc;
+mod survey;
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use futures_util::future::{FutureExt as _, select_all};
+use kew_scaling::Instances;
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep_until};
+
+use instance::{Instance, Stop};
+
+pub use survey::Survey;
+
+use super::pace::Pace;
+use super::state::{Record, StateDirectory, records};
+use super::{ActError, Happened, Target};
+use crate::config::Group;
+
+/// Starts and stops processes. When it is dropped, they go on, and the next one finds them again.
+#[derive(Debug)]
+pub struct ProcessTarget {
+    command: Vec<String>,
+    stop_within: Duration,
+    start_delay: Duration,
+    maximum: usize,
+    state: StateDirectory,
+    boot: String,
+    /// In the order of their starts.
+    instances: Vec<Instance>,
+    next_number: u64,
+    pace: Pace,
+}
+
+impl ProcessTarget {
+    /// Locks the state directory, and finds the instances that run. Needs a runtime.
+    ///
+    /// # Errors
+    ///
+    /// If another agent uses the directory, or what runs cannot be found out.
+    pub fn open(group: &Group) -> Result<(Self, Vec<Happened>), ActError> {
+        let process = &group.process;
+        let tasks = group.law.tasks_max.to_string();
+        let command = process.command.iter();
+        let mut target = Self {
+            command: command.map(|it| it.replace("{tasks}", &tasks)).collect(),
+            stop_within: process.stop_within,
+            start_delay: group.law.start_delay,
+            maximum: usize::try_from(group.law.maximum).unwrap_or(usize::MAX),
+            state: StateDirectory::open(&process.state_directory)?,
+            boot: proc::boot_id()?,
+            instances: Vec::new(),
+            next_number: 1,
+            pace: Pace::default(),
+        };
+        let found = target.adopt()?;
+        Ok((target, found))
+    }
+
+    /// Instances whose processes run, also those that were told to stop.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.instances.len()
+    }
+
+    fn adopt(&mut self) -> Result<Vec<Happened>, ActError> {
+        let mut found = Vec::new();
+        let records = records(self.state.path(), &self.boot)?;
+        let newest = records.iter().map(|it| it.number).max();
+        self.next_number = newest.unwrap_or(0).saturating_add(1);
+        for mut record in records {
+            if record.number == 0 {
+                record.number = self.take_number();
+            }
+            let instance = match process_of(&record, &self.boot)? {
+                Some(process) => {
+                    let is_new = record.process.as_ref() != Some(&process);
+                    record.process = Some(process.clone());
+                    if is_new {
+                        self.state.write(&record)?;
+                    }
+                    Instance::of_process(&record, &process)?
+                }
+                None => None,
+            };
+            match instance {
+                Some(instance) => {
+                    found.push(Happened::Found(instance.named()));
+                    self.instances.push(instance);
+                }
+                None => self.state.remove(&record.token)?,
+            }
+        }
+        Ok(found)
+    }
+
+    fn take_number(&mut self) -> u64 {
+        let number = self.next_number;
+        self.next_number = number.saturating_add(1);
+        number
+    }
+
+    fn start(&mut self) -> Result<Vec<Happened>, ActError> {
+        let mut record = Record {
+            token: new_token()?,
+            number: self.take_number(),
+            boot: self.boot.clone(),
+            process: None,
+        };
+        if let Err(error) = self.state.write(&record) {
+            // What is left of it names no process.
+            let _ = self.state.remove(&record.token);
+            return Err(error);
+        }
+        let child = match self.command_with(&record.token).spawn() {
+            Ok(child) => child,
+            Err(source) => {
+                self.state.remove(&record.token)?;
+                let program = self.command.first().cloned().unwrap_or_default();
+                return Err(ActError::Start { program, source });
+            }
+        };
+        let instance = match Instance::of_child(&mut record, child) {
+            Ok(instance) => instance,
+            Err(error) => {
+                self.state.remove(&record.token)?;
+                return Err(error);
+            }
+        };
+        let mut happened = vec![Happened::Started(instance.named())];
+        self.instances.push(instance);
+        // Without it, the next agent finds the process by its token.
+        let written = self.state.write(&record);
+        happened.extend(written.err().map(Happened::Failed));
+        Ok(happened)
+    }
+
+    fn command_with(&self, token: &str) -> Command {
+        let mut parts = self.command.iter();
+        let mut command = Command::new(parts.next().map_or("", String::as_str));
+        command
+            .args(parts)
+            .env(proc::TOKEN_VARIABLE, token)
+            .stdin(Stdio::null())
+            // Ctrl-C at the agent's terminal is not for them.
+            .process_group(0);
+        command
+    }
+
+    fn start_some(&mut self, count: usize) -> Vec<Happened> {
+        let mut happened = Vec::new();
+        for _ in 0..count {
+            if self.pace.wait(Instant::now()).is_some() {
+                break;
+            }
+            if self.instances.len() >= self.maximum {
+                happened.push(Happened::Full);
+                break;
+            }
+            match self.start() {
+                Ok(started) => happened.extend(started),
+                Err(error) => {
+                    happened.push(Happened::Failed(error));
+                    let delay = self.pace.failed(Instant::now());
+                    happened.extend(delay.map(Happened::Delayed));
+                }
+            }
+        }
+        happened
+    }
+
+    /// The newest have done the least, and those that start are the newest.
+    fn stop_some(&mut self, count: usize) -> Vec<Happened> {
+        let until = Instant::now() + self.stop_within;
+        let running = self.instances.iter_mut().filter(|it| !it.is_stopping());
+        let newest = running.rev().take(count);
+        let stop = |instance: &mut Instance| match instance.signal(Signal::TERM) {
+            Ok(()) => {
+                instance.stop = Stop::Until(until);
+                Happened::Stopping(instance.named())
+            }
+            Err(error) => Happened::Failed(error),
+        };
+        newest.map(stop).collect()
+    }
+
+    /// Kills those whose time is over.
+    fn kill_late(&mut self, now: Instant) -> Vec<Happened> {
+        let mut happened = Vec::new();
+        for instance in &mut self.instances {
+            if matches!(instance.stop, Stop::Until(until) if until <= now) {
+                instance.stop = Stop::Killed;
+                match instance.signal(Signal::KILL) {
+                    Ok(()) => happened.push(Happened::Killed(instance.named())),
+                    Err(error) => happened.push(Happened::Failed(error)),
+                }
+            }
+        }
+        happened
+    }
+
+    /// Forgets an instance that has ended.
+    fn bury(&mut self, index: usize) -> Vec<Happened> {
+        let mut instance = self.instances.remove(index);
+        let now = Instant::now();
+        let was_stopped = instance.is_stopping();
+        let mut happened = vec![Happened::Ended {
+            instance: instance.named(),
+            status: instance.reap(),
+            was_stopped,
+        }];
+        if !was_stopped {
+            let delay = self.pace.ended(now, instance.age(now));
+            happened.extend(delay.map(Happened::Delayed));
+        }
+        let removed = self.state.remove(&instance.token);
+        happened.extend(removed.err().map(Happened::Failed));
+        happened
+    }
+
+    /// Waits until an instance has ended, and returns its place.
+    async fn first_ended(&self) -> usize {
+        if self.instances.is_empty() {
+            return std::future::pending().await;
+        }
+        let all = self.instances.iter().map(|it| it.ended().boxed());
+        select_all(all).await.1
+    }
+
+    fn next_kill(&self) -> Option<Instant> {
+        let kills = self.instances.iter().filter_map(|it| match it.stop {
+            Stop::Until(until) => Some(until),
+            Stop::No | Stop::Killed => None,
+        });
+        kills.min()
+    }
+}
+
+impl Target for ProcessTarget {
+    fn instances(&mut self) -> Result<Instances, ActError> {
+        let now = Instant::now();
+        let mut found = Instances::default();
+        for instance in self.instances.iter().filter(|it| !it.is_stopping()) {
+            let age = instance.age(now);
+            self.pace.lives(now, age);
+            match age >= self.start_delay {
+                true => found.ready += 1,
+                false => found.starting += 1,
+            }
+        }
+        Ok(found)
+    }
+
+    fn set(&mut self, count: u32) -> Vec<Happened> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let running = self.instances.iter().filter(|it| !it.is_stopping());
+        let running = running.count();
+        match count.checked_sub(running) {
+            Some(missing) => self.start_some(missing),
+            None => self.stop_some(running - count),
+        }
+    }
+
+    async fn changed(&mut self) -> Vec<Happened> {
+        let kill = async {
+            match self.next_kill() {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let ended = tokio::select! {
+            index = self.first_ended() => Some(index),
+            () = kill => None,
+        };
+        match ended {
+            Some(index) => self.bury(index),
+            None => self.kill_late(Instant::now()),
+        }
+    }
+}
+
+/// The process of a record, if it runs.
+fn process_of(record: &Record, boot: &str) -> Result<Option<super::state::Process>, ActError> {
+    if record.boot != boot {
+        return Ok(None);
+    }
+    match &record.process {
+        Some(process) => Ok(Some(process.clone())),
+        None => proc::find_token(&record.token),
+    }
+}
+
+/// Nobody else has the same.
+fn new_token() -> Result<String, ActError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        let place = std::path::Path::new("random bytes");
+        ActError::file("read", place, std::io::Error::other(error.to_string()))
+    })?;
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
+}

@@ -1,0 +1,311 @@
+//! The state directory: which instances were started, in a form that survives a crash at any moment.
+//!
+//! Each instance has a file `instance-TOKEN`. It is written and synced before the start, without a process, and again
+//! with the process. So every instance that runs has a file, and the process of a file that names none has the token in
+//! its environment. A file is replaced in one step, and removed after its process has ended.
+//!
+//! The file `lock` is locked while an agent uses the directory. A child inherits the lock until it runs its own program.
+//! So an agent that gets the lock sees the tokens of all instances that the agent before has started.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::ActError;
+
+const LOCK: &str = "lock";
+const INSTANCE: &str = "instance-";
+/// What a file has while it is written.
+const UNFINISHED: &str = ".new";
+
+/// The lock of an agent that was killed is free as soon as the system has ended it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
+
+/// A process, such that no other one is ever the same.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Process {
+    pub(super) pid: i32,
+    /// Clock ticks from the start of the system to the start of the process.
+    pub(super) start_ticks: u64,
+}
+
+/// What is known of an instance.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Record {
+    pub(super) token: String,
+    /// Instances are numbered in the order of their starts. 0 if the file cannot be read.
+    pub(super) number: u64,
+    /// The id of the system's run. Another one means that the process is gone.
+    pub(super) boot: String,
+    pub(super) process: Option<Process>,
+}
+
+impl Record {
+    fn text(&self) -> String {
+        let Self { number, boot, .. } = self;
+        let process = match &self.process {
+            Some(Process { pid, start_ticks }) => format!("pid={pid}\nstart={start_ticks}\n"),
+            None => String::new(),
+        };
+        format!("number={number}\nboot={boot}\n{process}end\n")
+    }
+
+    /// Reads a file. One that makes no sense says only that there may be a process with its token.
+    fn parse(token: &str, text: &str, this_boot: &str) -> Self {
+        let value = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once('='));
+            lines.find(|(key, _)| *key == name).map(|it| it.1)
+        };
+        let whole = text.ends_with("end\n").then_some(());
+        let known = whole.and_then(|()| Some((value("number")?.parse().ok()?, value("boot")?)));
+        let (number, boot) = known.unwrap_or((0, this_boot));
+        let process = || {
+            known?;
+            Some(Process {
+                pid: value("pid")?.parse().ok().filter(|pid| *pid > 0)?,
+                start_ticks: value("start")?.parse().ok()?,
+            })
+        };
+        Self {
+            token: token.to_owned(),
+            number,
+            boot: boot.to_owned(),
+            process: process(),
+        }
+    }
+}
+
+/// The records of a directory, in the order of the starts. None if there is no directory.
+pub(super) fn records(directory: &Path, this_boot: &str) -> Result<Vec<Record>, ActError> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(ActError::file("list", directory, error)),
+    };
+    let mut records = Vec::new();
+    for entry in entries {
+        let name = entry
+            .map_err(|error| ActError::file("list", directory, error))?
+            .file_name();
+        let name = name.to_string_lossy();
+        let Some(token) = name.strip_prefix(INSTANCE) else {
+            continue;
+        };
+        if token.ends_with(UNFINISHED) {
+            continue;
+        }
+        let path = directory.join(&*name);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                records.push(Record::parse(token, &text, this_boot));
+            }
+            // An agent has removed it meanwhile: only a survey runs beside one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(ActError::file("read", &path, error)),
+        }
+    }
+    records.sort_by(|a, b| (a.number, &a.token).cmp(&(b.number, &b.token)));
+    Ok(records)
+}
+
+/// A state directory that no other agent uses.
+#[derive(Debug)]
+pub(super) struct StateDirectory {
+    path: PathBuf,
+    directory: File,
+    _lock: File,
+}
+
+impl StateDirectory {
+    /// Creates it if it is missing, and locks it.
+    pub(super) fn open(path: &Path) -> Result<Self, ActError> {
+        let failed = |what| move |error| ActError::file(what, path, error);
+        let mut create = fs::DirBuilder::new();
+        let created = create.recursive(true).mode(0o700).create(path);
+        created.map_err(failed("create"))?;
+        let directory = File::open(path).map_err(failed("open"))?;
+        let lock = lock(path)?;
+        let state = Self {
+            path: path.to_owned(),
+            directory,
+            _lock: lock,
+        };
+        state.sweep()?;
+        Ok(state)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes what was not finished.
+    fn sweep(&self) -> Result<(), ActError> {
+        let failed = |error| ActError::file("list", &self.path, error);
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(INSTANCE) && name.ends_with(UNFINISHED) {
+                let path = self.path.join(&*name);
+                fs::remove_file(&path).map_err(|it| ActError::file("remove", &path, it))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, token: &str) -> PathBuf {
+        self.path.join(format!("{INSTANCE}{token}"))
+    }
+
+    /// Writes a record, in one step. It is durable when this returns.
+    pub(super) fn write(&self, record: &Record) -> Result<(), ActError> {
+        let path = self.place(&record.token);
+        let unfinished = self
+            .path
+            .join(format!("{INSTANCE}{}{UNFINISHED}", record.token));
+        let write = || {
+            let mut options = File::options();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&unfinished)?;
+            file.write_all(record.text().as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &path)?;
+            self.directory.sync_all()
+        };
+        write().map_err(|error| {
+            // It may not be there. The next agent would remove it, too.
+            let _ = fs::remove_file(&unfinished);
+            ActError::file("write", &path, error)
+        })
+    }
+
+    /// Removes the record of an instance that has ended. If that is lost in a crash, the next agent does it again.
+    pub(super) fn remove(&self, token: &str) -> Result<(), ActError> {
+        let path = self.place(token);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(ActError::file("remove", &path, error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Locks the directory, and notes in the file who has it.
+fn lock(directory: &Path) -> Result<File, ActError> {
+    let path = directory.join(LOCK);
+    let failed = |what| {
+        let path = path.clone();
+        move |error| ActError::file(what, &path, error)
+    };
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.mode(0o600).open(&path).map_err(failed("open"))?;
+    let since = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if since.elapsed() < LOCK_PATIENCE => {
+                std::thread::sleep(LOCK_RETRY);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                let path = directory.to_owned();
+                let holder = match holder.trim().parse::<u32>() {
+                    Ok(pid) => format!("the agent with PID {pid}"),
+                    Err(_) => "another agent".to_owned(),
+                };
+                return Err(ActError::InUse { path, holder });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed("lock")(error)),
+        }
+    }
+    let mut note = || {
+        file.set_len(0)?;
+        file.rewind()?;
+        writeln!(file, "{}", std::process::id())
+    };
+    note().map_err(failed("write"))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT: &str = "b-1";
+
+    fn record(token: &str, number: u64, process: Option<Process>) -> Record {
+        Record {
+            token: token.to_owned(),
+            number,
+            boot: BOOT.to_owned(),
+            process,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_in_the_order_of_starts() {
+        let place = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(place.path()).unwrap();
+        let process = Process {
+            pid: 7,
+            start_ticks: u64::MAX,
+        };
+        let second = record("b", 2, None);
+        let first = record("c", 1, Some(process.clone()));
+        state.write(&second).unwrap();
+        state.write(&first).unwrap();
+        let found = records(place.path(), BOOT).unwrap();
+        assert_eq!(found, [first.clone(), second.clone()]);
+        let second = Record {
+            process: Some(process),
+            ..second
+        };
+        state.write(&second).unwrap();
+        state.remove("c").unwrap();
+        state.remove("c").unwrap();
+        assert_eq!(records(place.path(), BOOT).unwrap(), [second]);
+        assert_eq!(records(&place.path().join("none"), BOOT).unwrap(), []);
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_still_tells_its_token() {
+        let process = Process {
+            pid: 71,
+            start_ticks: 902,
+        };
+        let whole = record("t", 12, Some(process));
+        let text = whole.text();
+        assert_eq!(Record::parse("t", &text, BOOT), whole);
+        for end in 0..text.len() {
+            let cut = Record::parse("t", &text[..end], BOOT);
+            assert_eq!(cut, record("t", 0, None), "{end}");
+        }
+    }
+
+    #[test]
+    fn an_unfinished_file_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("instance-x.new");
+        fs::write(&path, "number=").unwrap();
+        let state = StateDirectory::open(place.path()).unwrap();
+        assert!(!path.exists());
+        assert_eq!(records(state.path(), BOOT).unwrap(), []);
+    }
+
+    #[test]
+    fn one_agent_at_a_time() {
+        let place = tempfile::tempdir().unwrap();
+        let first = StateDirectory::open(place.path()).unwrap();
+        let error = StateDirectory::open(place.path()).unwrap_err().to_string();
+        let pid = format!("the agent with PID {}", std::process::id());
+        assert!(error.contains(&pid), "{error}");
+        drop(first);
+        assert!(StateDirectory::open(place.path()).is_ok());
+    }
+}

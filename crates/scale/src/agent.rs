@@ -1,0 +1,192 @@
+//! The loop: it looks, decides, and acts.
+
+use std::future::Future;
+use std::mem::{Discriminant, discriminant};
+use std::time::Duration;
+
+use kew_scaling::{
+    Action, Decision, Law, Moment, Observation, Reason, SettingsError, Source, TimeOfWeek,
+};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::act::{ActError, Happened, Target};
+use crate::config::Group;
+use crate::observe::{ReadError, Seen, Sources};
+
+/// What the agent tells of a group.
+#[derive(Debug)]
+pub enum Note {
+    /// It decided something else than before, or for other reasons.
+    Decided(Decision),
+    /// A source cannot be read any more, or for another reason.
+    Unreadable {
+        /// The source.
+        source: String,
+        /// Why.
+        error: String,
+    },
+    /// A source can be read again.
+    Readable(String),
+    /// The instances cannot be counted.
+    Uncounted(ActError),
+    /// Something happened to instances.
+    Happened(Happened),
+}
+
+/// The agent of one group.
+///
+/// It keeps nothing that matters: what runs is read from the system, and rates are measured again.
+#[derive(Debug)]
+pub struct Agent<S, T> {
+    law: Law,
+    every: Duration,
+    sources: S,
+    target: T,
+    began: Instant,
+    told: Told,
+}
+
+/// What was told last, so that nothing is told twice.
+#[derive(Debug, Default)]
+struct Told {
+    decision: Option<(Action, Vec<Discriminant<Reason>>)>,
+    unreadable: Vec<(String, ReadError)>,
+}
+
+/// What one look has found.
+#[derive(Debug)]
+pub struct Look {
+    /// What each source reported.
+    pub sources: Vec<Seen>,
+    /// What the law has seen.
+    pub observation: Observation,
+    /// Why the instances could not be counted.
+    pub uncounted: Option<ActError>,
+    /// What follows.
+    pub decision: Decision,
+}
+
+impl<S: Sources, T: Target> Agent<S, T> {
+    /// An agent that has not looked yet.
+    ///
+    /// # Errors
+    ///
+    /// If the settings contradict each other.
+    pub fn new(group: &Group, sources: S, target: T) -> Result<Self, SettingsError> {
+        Ok(Self {
+            law: Law::new(group.law.clone())?,
+            every: group.every,
+            sources,
+            target,
+            began: Instant::now(),
+            told: Told::default(),
+        })
+    }
+
+    /// Looks and acts until `stop` resolves. Instances run on then.
+    pub async fn run(
+        &mut self,
+        week: impl Fn() -> TimeOfWeek + Send + Sync,
+        mut tell: impl FnMut(Note) + Send,
+        stop: impl Future<Output = ()> + Send,
+    ) {
+        let mut ticks = interval(self.every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut stop => return,
+                happened = self.target.changed() => {
+                    happened.into_iter().map(Note::Happened).for_each(&mut tell);
+                    continue;
+                }
+                _ = ticks.tick() => {}
+            }
+            let look = tokio::select! {
+                biased;
+                () = &mut stop => return,
+                look = self.look(&week) => look,
+            };
+            self.act(look, &mut tell);
+        }
+    }
+
+    /// Reads everything once, and decides. Changes nothing.
+    pub async fn look(&mut self, week: impl Fn() -> TimeOfWeek + Send) -> Look {
+        let sources = self.sources.read().await;
+        let counted = self.target.instances();
+        let (instances, uncounted) = match counted {
+            Ok(instances) => (Some(instances), None),
+            Err(error) => (None, Some(error)),
+        };
+        let is_throttled = |it: &Seen| matches!(&it.reading, Err(error) if error.is_throttled);
+        let observed = sources.iter().map(|it| Source {
+            name: it.name.clone(),
+            reading: it.reading.as_ref().ok().copied(),
+        });
+        let observation = Observation {
+            sources: observed.collect(),
+            instances,
+            announced: false,
+            is_throttled: sources.iter().any(is_throttled),
+        };
+        let now = Moment {
+            elapsed: self.began.elapsed(),
+            week: week(),
+        };
+        let decision = self.law.decide(now, &observation);
+        Look {
+            sources,
+            observation,
+            uncounted,
+            decision,
+        }
+    }
+
+    fn act(&mut self, look: Look, tell: &mut impl FnMut(Note)) {
+        self.told.sources(&look.sources, tell);
+        let action = look.decision.action;
+        look.uncounted.map(Note::Uncounted).map(&mut *tell);
+        self.told.decision(look.decision, tell);
+        match action {
+            Action::Hold => {}
+            Action::Start(count) | Action::Stop(count) => {
+                let happened = self.target.set(count);
+                happened.into_iter().map(Note::Happened).for_each(tell);
+            }
+        }
+    }
+}
+
+impl Told {
+    fn sources(&mut self, sources: &[Seen], tell: &mut impl FnMut(Note)) {
+        let mut unreadable = Vec::new();
+        for seen in sources {
+            let source = seen.name.clone();
+            let before = self.unreadable.iter().find(|it| it.0 == source);
+            match (&seen.reading, before) {
+                (Ok(_), Some(_)) => tell(Note::Readable(source)),
+                (Ok(_), None) => {}
+                (Err(error), before) => {
+                    if before.is_none_or(|it| !it.1.is_like(error)) {
+                        let (source, error) = (source.clone(), error.text.clone());
+                        tell(Note::Unreadable { source, error });
+                    }
+                    unreadable.push((source, error.clone()));
+                }
+            }
+        }
+        self.unreadable = unreadable;
+    }
+
+    /// Numbers in reasons change with each look. Which reasons there are does not.
+    fn decision(&mut self, decision: Decision, tell: &mut impl FnMut(Note)) {
+        let kinds = decision.reasons.iter().map(discriminant).collect();
+        let now = Some((decision.action, kinds));
+        if self.decision != now {
+            self.decision = now;
+            tell(Note::Decided(decision));
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! From what is written to what is meant.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kew_scaling::{Goal, Law, Peak, Settings, SettingsError, TimeOfWeek};
+
+use super::error::{ConfigError, Document, Place};
+use super::raw::{self, At};
+use super::values;
+use super::zone::Zone;
+use super::{Config, Group, Process, Source};
+
+const DAY: Duration = Duration::from_hours(24);
+/// Instances of a group at most.
+const MAXIMUM_MAX: u32 = 1_000;
+/// Tasks of an instance at most.
+const TASKS_MAX: u32 = 10_000;
+
+const EVERY_DEFAULT: Duration = Duration::from_secs(10);
+const STOP_WITHIN_DEFAULT: Duration = Duration::from_secs(30);
+
+type Checked<T> = Result<T, ConfigError>;
+
+pub(super) fn config(document: Document<'_>, raw: raw::File) -> Checked<Config> {
+    if raw.group.is_empty() {
+        return Err(document.error(&(0..0), "there is no group: write one as [[group]]"));
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    for raw in raw.group {
+        let name = raw.get_ref().name.span();
+        let target = raw.get_ref().target.span();
+        let sources = raw.get_ref().source.iter();
+        let sources: Vec<_> = sources.map(At::span).collect();
+        let found = Checker { document }.group(raw)?;
+        for other in &groups {
+            check_apart(document, &found, other, (&name, &target, &sources))?;
+        }
+        groups.push(found);
+    }
+    Ok(Config { groups })
+}
+
+/// Groups share no name, no instances and no queues.
+fn check_apart(
+    document: Document<'_>,
+    group: &Group,
+    other: &Group,
+    (name, target, sources): (&Range<usize>, &Range<usize>, &[Range<usize>]),
+) -> Checked<()> {
+    if group.name == other.name {
+        let what = format!("there are two groups of the name {:?}", group.name);
+        return Err(document.error(name, what));
+    }
+    let directory = &group.process.state_directory;
+    if *directory == other.process.state_directory {
+        let what = format!(
+            "state_directory is {directory:?}, as of the group {:?}: each group needs its own",
+            other.name
+        );
+        return Err(document.error(target, what));
+    }
+    for (source, at) in group.sources.iter().zip(sources) {
+        let is_same = |it: &&Source| {
+            (&it.queue, &it.connection_env) == (&source.queue, &source.connection_env)
+        };
+        if other.sources.iter().any(|it| is_same(&it)) {
+            let what = format!(
+                "queue is {:?}, a source of the group {:?} too: each queue belongs to one group",
+                source.queue, other.name
+            );
+            return Err(document.error(at, what));
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+struct Checker<'a> {
+    document: Document<'a>,
+}
+
+impl Checker<'_> {
+    fn error<T>(self, at: &At<T>, what: impl std::fmt::Display) -> ConfigError {
+        self.document.error(&at.span(), what)
+    }
+
+    fn place<T>(self, at: &At<T>) -> Place {
+        Place::new(self.document, &at.span())
+    }
+
+    /// Refuses what is planned.
+    fn planned<T>(self, key: &str, value: Option<&At<T>>, instead: &str) -> Checked<()> {
+        match value {
+            None => Ok(()),
+            Some(at) => Err(self.error(at, format!("{key} is not built yet: {instead}"))),
+        }
+    }
+
+    fn duration(
+        self,
+        key: &str,
+        value: Option<&At<String>>,
+        default: Duration,
+        (least, most): (Duration, Duration),
+    ) -> Checked<Duration> {
+        let Some(at) = value else {
+            return Ok(default);
+        };
+        let found = values::duration(at.get_ref(), least, most);
+        found.map_err(|what| self.error(at, format!("{key}: {what}")))
+    }
+
+    fn number(self, key: &str, value: Option<&At<u32>>, default: u32, most: u32) -> Checked<u32> {
+        match value.map(|at| (at, *at.get_ref())) {
+            None => Ok(default),
+            Some((at, found)) if found > most => {
+                let what = format!("{key} is {found}, above the limit of {most}");
+                Err(self.error(at, what))
+            }
+            Some((_, found)) => Ok(found),
+        }
+    }
+
+    fn group(self, raw: At<raw::Group>) -> Checked<Group> {
+        let (at, raw) = (raw.span(), raw.into_inner());
+        let name = raw.name.get_ref().clone();
+        values::group_name(&name).map_err(|what| self.error(&raw.name, what))?;
+        let leave_out = "leave it out";
+        self.planned("announcements", raw.announcements.as_ref(), leave_out)?;
+        self.planned("metrics", raw.metrics.as_ref(), leave_out)?;
+        self.planned("processors", raw.processors.as_ref(), leave_out)?;
+        let (law, zone) = self.law(&at, &raw)?;
+        let seconds = Duration::from_secs;
+        let every = self.duration(
+            "every",
+            raw.every.as_ref(),
+            EVERY_DEFAULT,
+            (seconds(1), seconds(3600)),
+        )?;
+        if raw.source.is_empty() {
+            let what = format!("the group {name:?} has no source: write one as [[group.source]]");
+            return Err(self.document.error(&at, what));
+        }
+        let sources = self.sources(&raw.source)?;
+        let process = self.process(&raw.target)?;
+        Ok(Group {
+            name,
+            law,
+            every,
+            zone,
+            sources,
+            process,
+        })
+    }
+
+    fn law(self, at: &Range<usize>, raw: &raw::Group) -> Checked<(Settings, Zone)> {
+        let default = Settings::default();
+        let zero = Duration::ZERO;
+        let hour = Duration::from_hours(1);
+        let peaks = raw.peaks.iter().map(|it| self.peaks(it));
+        let peaks = peaks.collect::<Checked<Vec<_>>>()?.concat();
+        let settings = Settings {
+            goal: self.goal(raw.goal.as_ref())?.unwrap_or(default.goal),
+            minimum: self.number(
+                "minimum",
+                raw.minimum.as_ref(),
+                default.minimum,
+                MAXIMUM_MAX,
+            )?,
+            maximum: self.number(
+                "maximum",
+                raw.maximum.as_ref(),
+                default.maximum,
+                MAXIMUM_MAX,
+            )?,
+            spare: self.number("spare", raw.spare.as_ref(), default.spare, MAXIMUM_MAX)?,
+            tasks_max: self.number(
+                "tasks_max",
+                raw.tasks_max.as_ref(),
+                default.tasks_max,
+                TASKS_MAX,
+            )?,
+            rate_per_task: raw.rate_per_task.as_ref().map(|it| *it.get_ref()),
+            start_delay: self.duration(
+                "start_delay",
+                raw.start_delay.as_ref(),
+                default.start_delay,
+                (zero, hour),
+            )?,
+            cool_down: self.duration(
+                "cool_down",
+                raw.cool_down.as_ref(),
+                default.cool_down,
+                (zero, DAY),
+            )?,
+            idle_after: self.duration(
+                "idle_after",
+                raw.idle_after.as_ref(),
+                default.idle_after,
+                (zero, 30 * DAY),
+            )?,
+            peaks,
+        };
+        let checked = Law::new(settings.clone());
+        checked.map_err(|error| self.refused_by_law(at, raw, &error))?;
+        Ok((settings, self.zone(raw)?))
+    }
+
+    /// An error of the law at the setting that it is about, or at the group if that has its default.
+    fn refused_by_law(
+        self,
+        at: &Range<usize>,
+        raw: &raw::Group,
+        error: &SettingsError,
+    ) -> ConfigError {
+        let span = |it: &Option<At<u32>>| it.as_ref().map(At::span);
+        let place = match error {
+            SettingsError::Goal => raw.goal.as_ref().map(At::span),
+            SettingsError::Maximum => span(&raw.maximum),
+            SettingsError::Minimum { .. } => span(&raw.minimum).or(span(&raw.maximum)),
+            SettingsError::Spare { .. } => span(&raw.spare).or(span(&raw.maximum)),
+            SettingsError::Tasks => span(&raw.tasks_max),
+            SettingsError::Rate(_) => raw.rate_per_task.as_ref().map(At::span),
+            SettingsError::Peak { peak, .. } | SettingsError::EmptyPeak(peak) => {
+                let is_it =
+                    |it: &&At<raw::Peak>| self.peaks(it).is_ok_and(|peaks| peaks.contains(peak));
+                raw.peaks.iter().find(is_it).map(At::span)
+            }
+        };
+        self.document.error(&place.unwrap_or(at.clone()), error)
+    }
+
+    fn goal(self, raw: Option<&At<raw::Goal>>) -> Checked<Option<Goal>> {
+        let Some(at) = raw else {
+            return Ok(None);
+        };
+        match at.get_ref() {
+            raw::Goal {
+                age: Some(age),
+                backlog_per_task: None,
+            } => {
+                let bounds = (Duration::from_secs(1), 7 * DAY);
+                let age = self.duration("age", Some(age), Duration::ZERO, bounds)?;
+                Ok(Some(Goal::Age(age)))
+            }
+            raw::Goal {
+                age: None,
+                backlog_per_task: Some(count),
+            } => Ok(Some(Goal::BacklogPerTask(*count.get_ref()))),
+            raw::Goal { .. } => {
+                let what = "the goal is one of { age = \"60s\" } and { backlog_per_task = 50 }";
+                Err(self.error(at, what))
+            }
+        }
+    }
+
+    fn peaks(self, raw: &At<raw::Peak>) -> Checked<Vec<Peak>> {
+        let peak = raw.get_ref();
+        if peak.days.is_empty() {
+            return Err(self.error(
+                raw,
+                "days is empty: write the days of the peak, such as [\"mon\"]",
+            ));
+        }
+        let time = |key: &str, at: &At<String>| {
+            let time = values::time(at.get_ref());
+            time.map_err(|what| self.error(at, format!("{key}: {what}")))
+        };
+        let from = time("from", &peak.from)?;
+        let until = time("until", &peak.until)?;
+        let days = peak.days.iter().map(|at| {
+            let day = values::day(at.get_ref());
+            let day = day.map_err(|what| self.error(at, format!("days: {what}")))?;
+            Ok(Peak {
+                from: TimeOfWeek::new(day, from.0, from.1),
+                until: values::following(day, from, until),
+                instances: peak.instances,
+            })
+        });
+        days.collect()
+    }
+
+    fn zone(self, raw: &raw::Group) -> Checked<Zone> {
+        match (&raw.time_zone, raw.peaks.first()) {
+            (Some(at), _) => Zone::named(at.get_ref())
+                .map_err(|what| self.error(at, format!("time_zone: {what}"))),
+            (None, Some(peak)) => Zone::of_system().map_err(|what| self.error(peak, what)),
+            (None, None) => Ok(Zone::utc()),
+        }
+    }
+
+    fn sources(self, raw: &[At<raw::Source>]) -> Checked<Vec<Source>> {
+        let mut sources: Vec<Source> = Vec::new();
+        for at in raw {
+            let source = self.source(at)?;
+            let same = sources.iter().filter(|it| it.queue == source.queue);
+            let mut same = same.map(|it| &it.connection_env);
+            if same.any(|it| *it == source.connection_env) {
+                let what = format!("queue is {:?}, which is there twice", source.queue);
+                return Err(self.error(at, what));
+            }
+            sources.push(source);
+        }
+        let names: Vec<String> = sources.iter().map(|it| it.queue.clone()).collect();
+        for source in &mut sources {
+            if names.iter().filter(|it| **it == source.queue).count() > 1 {
+                source.name = format!("{} ({})", source.queue, source.connection_env);
+            }
+        }
+        Ok(sources)
+    }
+
+    fn source(self, at: &At<raw::Source>) -> Checked<Source> {
+        let raw = at.get_ref();
+        let use_queue = "observe a queue, such as one that the subscription forwards to";
+        self.planned("topic", raw.topic.as_ref(), use_queue)?;
+        self.planned("subscription", raw.subscription.as_ref(), use_queue)?;
+        self.planned("metrics", raw.metrics.as_ref(), "leave it out")?;
+        let Some(queue) = &raw.queue else {
+            return Err(self.error(at, "the source has no queue: write its name as queue"));
+        };
+        for (key, value) in [("queue", queue), ("connection_env", &raw.connection_env)] {
+            if value.get_ref().trim().is_empty() {
+                return Err(self.error(value, format!("{key} is empty: write a name")));
+            }
+        }
+        let ca_cert = raw.ca_cert.as_ref();
+        let ca_cert = ca_cert.map(|it| (self.place(it), PathBuf::from(it.get_ref())));
+        Ok(Source {
+            name: queue.get_ref().clone(),
+            queue: queue.get_ref().clone(),
+            connection_env: raw.connection_env.get_ref().clone(),
+            ca_cert,
+            place: self.place(&raw.connection_env),
+        })
+    }
+
+    fn process(self, at: &At<raw::Target>) -> Checked<Process> {
+        let raw = at.get_ref();
+        let use_process = "use [group.target.process]";
+        self.planned("the target command", raw.command.as_ref(), use_process)?;
+        self.planned("the target http", raw.http.as_ref(), use_process)?;
+        self.planned(
+            "the target kubernetes",
+            raw.kubernetes.as_ref(),
+            use_process,
+        )?;
+        self.planned("the target keda", raw.keda.as_ref(), use_process)?;
+        let Some(process) = &raw.process else {
+            let what = "the target is empty: write [group.target.process]";
+            return Err(self.error(at, what));
+        };
+        let process = process.get_ref();
+        let command = process.command.get_ref().iter();
+        let command: Vec<String> = command.map(|it| it.get_ref().clone()).collect();
+        if command.first().is_none_or(String::is_empty) {
+            let what = "command is empty: write the program and its arguments";
+            return Err(self.error(&process.command, what));
+        }
+        for part in process.command.get_ref() {
+            if part.get_ref().contains('\0') {
+                return Err(self.error(part, "command has a zero byte, which no argument can have"));
+            }
+        }
+        let directory = &process.state_directory;
+        if !Path::new(directory.get_ref()).is_absolute() {
+            let what = format!(
+                "state_directory is {:?}: write an absolute path",
+                directory.get_ref()
+            );
+            return Err(self.error(directory, what));
+        }
+        let bounds = (Duration::ZERO, Duration::from_hours(1));
+        let stop_within = process.stop_within.as_ref();
+        Ok(Process {
+            command,
+            state_directory: directory.get_ref().into(),
+            stop_within: self.duration("stop_within", stop_within, STOP_WITHIN_DEFAULT, bounds)?,
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! Connection strings, which come from the environment.
+
+use std::ffi::OsString;
+
+use kew_client::{BusNamespace, ConnectionString, QueueAccount};
+
+use super::{ConfigError, Source};
+
+/// Reads an environment variable.
+pub type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// Where a queue is.
+#[derive(Clone, Debug)]
+pub enum Connection {
+    /// An account of Queue Storage.
+    Storage(QueueAccount),
+    /// A namespace of Service Bus.
+    Bus(BusNamespace),
+}
+
+impl Source {
+    /// Reads the connection string.
+    ///
+    /// # Errors
+    ///
+    /// If the variable is not set, or has no connection string. The error does not show its value, which has a key.
+    pub fn connection(&self, variable: Variable<'_>) -> Result<Connection, ConfigError> {
+        let name = &self.connection_env;
+        let value = variable(name).filter(|it| !it.is_empty()).ok_or_else(|| {
+            self.place.error(format!(
+                "connection_env is {name:?}, and this environment variable is not set: set it to a connection string"
+            ))
+        })?;
+        let text = value.to_str().ok_or_else(|| {
+            let what = format!("the environment variable {name} is not UTF-8");
+            self.place.error(what)
+        })?;
+        match ConnectionString::parse(text) {
+            Ok(ConnectionString::Queue(account)) => Ok(Connection::Storage(account)),
+            Ok(ConnectionString::Bus(namespace)) => Ok(Connection::Bus(namespace)),
+            Err(error) => Err(self
+                .place
+                .error(format!("the environment variable {name}: {error}"))),
+        }
+    }
+
+    /// An error for what the connection string says.
+    pub(crate) fn refused(&self, error: &kew_client::Error) -> ConfigError {
+        self.place.error(format!(
+            "the queue {:?} cannot be used: {error}",
+            self.queue
+        ))
+    }
+
+    /// Certificate authorities to trust beside those of the system, in PEM.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn extra_roots_pem(&self) -> Result<Option<Vec<u8>>, ConfigError> {
+        let Some((place, path)) = &self.ca_cert else {
+            return Ok(None);
+        };
+        let read = std::fs::read(path);
+        let read = read.map_err(|error| {
+            place.error(format!(
+                "ca_cert is {path:?}, which cannot be read: {error}"
+            ))
+        })?;
+        Ok(Some(read))
+    }
+}

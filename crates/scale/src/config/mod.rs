@@ -1,0 +1,95 @@
+//! The configuration file: groups of instances, what they serve, and what starts them.
+//!
+//! It is TOML. Unknown keys are errors, and so is everything that is planned and not built: nothing is accepted and
+//! ignored. Each error names the file, the line and the column, the value, and what was expected.
+
+mod check;
+mod connection;
+mod error;
+mod raw;
+mod values;
+mod zone;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kew_scaling::Settings;
+
+use error::{Document, Place};
+
+pub use connection::{Connection, Variable};
+pub use error::ConfigError;
+pub use zone::Zone;
+
+/// A file that was read and checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The groups, at least one, in the order of the file.
+    pub groups: Vec<Group>,
+}
+
+/// Instances of one program, and the queues that they serve.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// What the control law needs to know.
+    pub law: Settings,
+    /// How often the agent looks.
+    pub every: Duration,
+    /// Where the peaks are meant.
+    pub zone: Zone,
+    /// What it observes, at least one.
+    pub sources: Vec<Source>,
+    /// What it acts on.
+    pub process: Process,
+}
+
+/// A queue to observe.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Its name in the log and in reasons, unique in its group.
+    pub name: String,
+    /// Its name at the service.
+    pub queue: String,
+    /// The environment variable with the connection string.
+    pub connection_env: String,
+    /// A file with certificate authorities to trust beside those of the system.
+    ca_cert: Option<(Place, PathBuf)>,
+    place: Place,
+}
+
+/// A program on this machine.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Process {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Where the agent keeps which instances it has started.
+    pub state_directory: PathBuf,
+    /// From SIGTERM to SIGKILL.
+    pub stop_within: Duration,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, or anything in it is wrong or not built.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| ConfigError::unreadable(path, &error))?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks the text of a file. `path` is for errors.
+    ///
+    /// # Errors
+    ///
+    /// If anything in it is wrong or not built.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let document = Document { path, text };
+        let raw: raw::File = toml::from_str(text).map_err(|error| document.refused(&error))?;
+        check::config(document, raw)
+    }
+}

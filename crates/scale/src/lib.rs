@@ -1,0 +1,30 @@
+//! The scaling agent, `kew scale`: it observes queues, decides how many instances of a program they need, and starts and
+//! stops them.
+//!
+//! - [`Config`] is its file.
+//! - [`Sources`] are what it observes: [`ClientSources`] are queues of Queue Storage and Service Bus, through their public
+//!   protocols.
+//! - [`Target`] is what it acts on: [`ProcessTarget`] starts processes on this machine, and finds them again.
+//! - [`Agent`] is the loop. The control law of `kew-scaling` decides.
+//! - [`Simulation`] draws what the law does with a load.
+//!
+//! It knows the protocols, and nothing of Kew's server. It keeps no state that matters: what runs is read from the system,
+//! and what cannot be read changes nothing.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod act;
+mod agent;
+mod config;
+#[cfg(test)]
+mod layers;
+mod log;
+mod observe;
+mod simulate;
+
+pub use act::{ActError, Happened, Named, ProcessTarget, Survey, Target};
+pub use agent::{Agent, Look, Note};
+pub use config::{Config, ConfigError, Connection, Group, Process, Source, Variable, Zone};
+pub use log::log;
+pub use observe::{ClientSources, Connecting, ReadError, Seen, Sources};
+pub use simulate::{LoadError, SimulateError, Simulation, load};

@@ -1,0 +1,293 @@
+//! The loop in paused time, with scripted sources and a scripted target.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kew_scale::{ActError, Agent, Happened, Note, ReadError, Seen, Sources, Target};
+use kew_scaling::{Day, Instances, Reading, TimeOfWeek};
+use tokio::time::{Instant, sleep};
+
+use crate::support::group;
+
+/// What the world is at the moment.
+#[derive(Default)]
+struct World {
+    backlog: Option<u64>,
+    is_throttled: bool,
+    code: &'static str,
+    is_countable: bool,
+    running: u32,
+    /// What the agent asked for.
+    asked: Vec<u32>,
+    looks: Vec<Duration>,
+    /// What has happened to instances by itself.
+    news: VecDeque<Happened>,
+    began: Option<Instant>,
+}
+
+#[derive(Clone)]
+struct Script(Arc<Mutex<World>>);
+
+impl Sources for Script {
+    async fn read(&mut self) -> Vec<Seen> {
+        let mut world = self.0.lock().unwrap();
+        let at = world.began.unwrap().elapsed();
+        world.looks.push(at);
+        let reading = world.backlog.map(|backlog| Reading {
+            backlog,
+            oldest: (backlog > 0).then_some(Duration::from_secs(1)),
+            ..Reading::default()
+        });
+        vec![Seen {
+            name: "jobs".to_owned(),
+            reading: reading.ok_or(ReadError {
+                text: format!("nobody answers request {}", world.looks.len()),
+                code: Some(world.code.to_owned()),
+                is_throttled: world.is_throttled,
+            }),
+        }]
+    }
+}
+
+impl Target for Script {
+    fn instances(&mut self) -> Result<Instances, ActError> {
+        let world = self.0.lock().unwrap();
+        match world.is_countable {
+            true => Ok(Instances {
+                ready: world.running,
+                ..Instances::default()
+            }),
+            false => Err(ActError::NotLinux),
+        }
+    }
+
+    fn set(&mut self, count: u32) -> Vec<Happened> {
+        let mut world = self.0.lock().unwrap();
+        world.running = count;
+        world.asked.push(count);
+        Vec::new()
+    }
+
+    async fn changed(&mut self) -> Vec<Happened> {
+        loop {
+            let news = self.0.lock().unwrap().news.pop_front();
+            if let Some(news) = news {
+                return vec![news];
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+/// An agent that runs in paused time.
+struct Running {
+    world: Arc<Mutex<World>>,
+    notes: Arc<Mutex<Vec<String>>>,
+    task: tokio::task::JoinHandle<()>,
+    stop: tokio::sync::oneshot::Sender<()>,
+}
+
+const NOTHING: [u32; 0] = [];
+
+const SETTINGS: &str =
+    "rate_per_task = 1\ntasks_max = 1\ncool_down = '30s'\nidle_after = '60s'\nstart_delay = '10s'";
+
+impl Running {
+    fn start(backlog: Option<u64>, running: u32) -> Self {
+        Self::start_with(
+            SETTINGS,
+            backlog,
+            running,
+            TimeOfWeek::new(Day::Monday, 12, 0),
+        )
+    }
+
+    fn start_with(settings: &str, backlog: Option<u64>, running: u32, week: TimeOfWeek) -> Self {
+        let world = World {
+            backlog,
+            running,
+            is_countable: true,
+            began: Some(Instant::now()),
+            ..World::default()
+        };
+        let world = Arc::new(Mutex::new(world));
+        let script = Script(world.clone());
+        let group = group(settings, Path::new("/x"), "['x']");
+        let mut agent = Agent::new(&group, script.clone(), script).unwrap();
+        let notes = Arc::new(Mutex::new(Vec::new()));
+        let told = notes.clone();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let task = tokio::spawn(async move {
+            let tell = move |note: Note| {
+                let text = match note {
+                    Note::Decided(decision) => decision.to_string(),
+                    Note::Unreadable { source, error } => format!("{source}: {error}"),
+                    Note::Readable(source) => format!("{source} can be read again"),
+                    Note::Uncounted(error) => format!("uncounted: {error}"),
+                    Note::Happened(happened) => happened.to_string(),
+                };
+                told.lock().unwrap().push(text);
+            };
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            agent.run(move || week, tell, stopped).await;
+        });
+        Self {
+            world,
+            notes,
+            task,
+            stop,
+        }
+    }
+
+    async fn pass(&self, seconds: u64) {
+        sleep(Duration::from_secs(seconds)).await;
+    }
+
+    fn change(&self, change: impl FnOnce(&mut World)) {
+        change(&mut self.world.lock().unwrap());
+    }
+
+    fn asked(&self) -> Vec<u32> {
+        std::mem::take(&mut self.world.lock().unwrap().asked)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.notes.lock().unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_looks_at_once_and_then_every_ten_seconds() {
+    let agent = Running::start(Some(0), 0);
+    agent.pass(35).await;
+    let looks: Vec<u64> = agent
+        .world
+        .lock()
+        .unwrap()
+        .looks
+        .iter()
+        .map(Duration::as_secs)
+        .collect();
+    assert_eq!(looks, [0, 10, 20, 30]);
+    agent.stop.send(()).unwrap();
+    agent.task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_starts_instances_and_an_empty_queue_stops_them() {
+    let agent = Running::start(Some(0), 0);
+    agent.pass(5).await;
+    assert_eq!(agent.asked(), NOTHING);
+    // 300 messages within half a minute, one a second for each instance.
+    agent.change(|world| world.backlog = Some(300));
+    agent.pass(10).await;
+    assert_eq!(agent.asked(), [10]);
+    agent.pass(60).await;
+    assert_eq!(agent.asked(), NOTHING);
+    agent.change(|world| world.backlog = Some(0));
+    agent.pass(200).await;
+    let asked = agent.asked();
+    assert_eq!(asked.last(), Some(&0), "{asked:?}");
+    assert!(asked.is_sorted_by(|a, b| a > b), "{asked:?}");
+    let notes = agent.notes();
+    let starts = notes
+        .iter()
+        .filter(|it| it.starts_with("start instances until there are 10: "));
+    assert_eq!(starts.count(), 1, "{notes:#?}");
+    assert!(
+        notes
+            .iter()
+            .any(|it| it.starts_with("stop instances until there are 0: ")),
+        "{notes:#?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_is_told_once_although_its_numbers_change() {
+    let settings = format!("{SETTINGS}\nminimum = 3");
+    let week = TimeOfWeek::new(Day::Monday, 12, 0);
+    let agent = Running::start_with(&settings, Some(20), 3, week);
+    agent.pass(5).await;
+    assert_eq!(agent.notes().len(), 1);
+    for backlog in [21, 22, 23] {
+        agent.change(|world| world.backlog = Some(backlog));
+        agent.pass(10).await;
+    }
+    let notes = agent.notes();
+    assert_eq!(notes, [] as [&str; 0]);
+    assert_eq!(agent.asked(), NOTHING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_changes_nothing() {
+    let agent = Running::start(None, 4);
+    agent.pass(300).await;
+    assert_eq!(agent.asked(), NOTHING);
+    let notes = agent.notes();
+    assert_eq!(notes.len(), 2, "{notes:#?}");
+    assert_eq!(notes[0], "jobs: nobody answers request 1");
+    assert!(notes[1].starts_with("hold 4 instances: "), "{notes:#?}");
+    agent.change(|world| world.code = "another");
+    agent.pass(10).await;
+    assert_eq!(agent.notes(), ["jobs: nobody answers request 31"]);
+    // Afterwards a whole cool-down begins.
+    agent.change(|world| world.backlog = Some(0));
+    agent.pass(25).await;
+    assert_eq!(agent.asked(), NOTHING);
+    assert_eq!(agent.notes()[0], "jobs can be read again");
+    agent.pass(200).await;
+    assert_eq!(agent.asked().last(), Some(&0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_that_cannot_be_counted_are_left_alone() {
+    let agent = Running::start(Some(1000), 1);
+    agent.change(|world| world.is_countable = false);
+    agent.pass(100).await;
+    assert_eq!(agent.asked(), NOTHING);
+    let notes = agent.notes();
+    assert!(notes[0].starts_with("uncounted: "), "{notes:#?}");
+    agent.change(|world| world.is_countable = true);
+    agent.pass(10).await;
+    assert_eq!(agent.asked(), [20]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_refuses_requests_gets_no_more_instances() {
+    let agent = Running::start(Some(1000), 2);
+    agent.change(|world| (world.is_throttled, world.backlog) = (true, None));
+    agent.pass(100).await;
+    assert_eq!(agent.asked(), NOTHING);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peak_of_the_week_starts_instances() {
+    let peak = "time_zone = 'UTC'\npeaks = [{ days = ['mon'], from = '08:00', until = '09:00', instances = 7 }]";
+    for (hour, asked) in [(8, &[7][..]), (10, &[])] {
+        let week = TimeOfWeek::new(Day::Monday, hour, 30);
+        let agent = Running::start_with(peak, Some(0), 0, week);
+        agent.pass(25).await;
+        assert_eq!(agent.asked(), asked);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_between_looks_is_told_at_once() {
+    let agent = Running::start(Some(0), 0);
+    agent.pass(1).await;
+    agent.notes();
+    agent.change(|world| {
+        world
+            .news
+            .push_back(Happened::Delayed(Duration::from_secs(2)))
+    });
+    agent.pass(1).await;
+    assert_eq!(
+        agent.notes(),
+        ["an instance ended within 10 s: none starts for 2 s"]
+    );
+}

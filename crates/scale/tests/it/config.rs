@@ -1,0 +1,226 @@
+//! The configuration file: what it means, and each error with its line.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kew_scale::{ClientSources, Config, Connecting, Connection, Group};
+use kew_scaling::{Day, Goal, Peak, Settings, TimeOfWeek};
+
+const WHOLE: &str = r#"
+[[group]]
+name = "billing"
+goal = { backlog_per_task = 50 }
+minimum = 1
+maximum = 30
+spare = 2
+every = "5s"
+start_delay = "20s"
+cool_down = "40s"
+idle_after = "3m"
+tasks_max = 4
+rate_per_task = 2
+time_zone = "UTC"
+peaks = [{ days = ["mon", "friday"], from = "22:00", until = "06:30", instances = 12 }]
+
+[[group.source]]
+queue = "in"
+connection_env = "ONE"
+
+[[group.source]]
+queue = "in"
+connection_env = "TWO"
+ca_cert = "/etc/ca.pem"
+
+[[group.source]]
+queue = "other"
+connection_env = "ONE"
+
+[group.target.process]
+command = ["worker", "--tasks", "{tasks}"]
+state_directory = "/var/lib/x"
+stop_within = "1m"
+"#;
+
+fn parse(text: &str) -> Result<Config, String> {
+    let parsed = Config::parse(Path::new("scale.toml"), text);
+    parsed.map_err(|error| error.to_string())
+}
+
+fn only(text: &str) -> Group {
+    parse(text).unwrap().groups.into_iter().next().unwrap()
+}
+
+#[test]
+fn every_setting_is_read() {
+    let group = only(WHOLE);
+    let peak = |from, until| Peak {
+        from: TimeOfWeek::new(from, 22, 0),
+        until: TimeOfWeek::new(until, 6, 30),
+        instances: 12,
+    };
+    let law = Settings {
+        goal: Goal::BacklogPerTask(50),
+        minimum: 1,
+        maximum: 30,
+        spare: 2,
+        tasks_max: 4,
+        rate_per_task: Some(2.0),
+        start_delay: Duration::from_secs(20),
+        cool_down: Duration::from_secs(40),
+        idle_after: Duration::from_mins(3),
+        peaks: vec![
+            peak(Day::Monday, Day::Tuesday),
+            peak(Day::Friday, Day::Saturday),
+        ],
+    };
+    assert_eq!(group.name, "billing");
+    assert_eq!(group.law, law);
+    assert_eq!(group.every, Duration::from_secs(5));
+    let names: Vec<_> = group.sources.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["in (ONE)", "in (TWO)", "other"]);
+    let process = group.process;
+    assert_eq!(process.command, ["worker", "--tasks", "{tasks}"]);
+    assert_eq!(process.state_directory, PathBuf::from("/var/lib/x"));
+    assert_eq!(process.stop_within, Duration::from_mins(1));
+}
+
+/// The least that a group needs, with a line for each of the texts. The first is line 3, the second line 7, and the last
+/// ones come after the target.
+fn with(group: &str, source: &str, target: &str) -> String {
+    format!(
+        "[[group]]\nname = 'a'\n{group}\n[[group.source]]\nqueue = 'in'\nconnection_env = 'ONE'\n{source}\n\
+         [group.target.process]\ncommand = ['worker']\nstate_directory = '/s'\n{target}\n"
+    )
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let group = only(&with("", "", ""));
+    assert_eq!(group.law, Settings::default());
+    assert_eq!(group.every, Duration::from_secs(10));
+    assert_eq!(group.process.stop_within, Duration::from_secs(30));
+}
+
+#[test]
+fn each_error_names_its_place_the_value_and_what_was_expected() {
+    let group = |text: &str| with(text, "", "");
+    let source = |text: &str| with("", text, "");
+    let target = |text: &str| with("", "", text);
+    let second = |name: &str, queue: &str, directory: &str| {
+        let other = with("", "", "").replace("'a'", &format!("'{name}'"));
+        let other = other.replace("'in'", &format!("'{queue}'"));
+        let other = other.replace("'/s'", &format!("'{directory}'"));
+        with("", "", "") + &other
+    };
+    let not_built =
+        |key: &str| format!("the target {key} is not built yet: use [group.target.process]");
+    let with_target = |key: &str| {
+        let text = with("", "", "").replace("[group.target.process]", "[group.target.x]");
+        let (before, _) = text.split_once("[group.target.x]").unwrap();
+        format!("{before}[group.target.{key}]\n")
+    };
+    for (text, expected) in [
+        ("".into(), "1:1: there is no group: write one as [[group]]".into()),
+        ("group = 1\n".into(), "1:9: invalid type: integer `1`, expected a sequence".into()),
+        ("[[group]]\nname = \n".into(), "2:8: string values must be quoted, expected literal string".to_owned()),
+        (group("nmae = 1"), "3:1: unknown field `nmae`, expected one of".into()),
+        (source("nmae = 1"), "7:1: unknown field `nmae`, expected one of".into()),
+        (target("nmae = 1"), "11:1: unknown field `nmae`, expected one of".into()),
+        (group("maximum = 'many'"), "3:11: invalid type: string \"many\", expected u32".into()),
+        (group("maximum = -1"), "3:11: invalid value: integer `-1`, expected u32".into()),
+        (group("maximum = 0"), "3:11: the maximum of instances is 0: set it to 1 or more".into()),
+        (group("maximum = 1001"), "3:11: maximum is 1001, above the limit of 1000".into()),
+        (group("minimum = 21"), "3:11: the minimum of 21 instances is above the maximum of 20".into()),
+        (group("spare = 20"), "3:9: 20 spare instances leave none of the maximum of 20 for messages".into()),
+        (group("tasks_max = 0"), "3:13: an instance has 0 tasks: set it to 1 or more".into()),
+        (group("rate_per_task = nan"), "3:17: the rate of a task is NaN messages a second: set it above 0, or leave it out".into()),
+        (group("every = '10'"), "3:9: every: \"10\" is no time: write a whole number with ms, s, m, h or d, such as \"90s\"".into()),
+        (group("every = '500ms'"), "3:9: every: \"500ms\" is below the minimum of 1s".into()),
+        (group("start_delay = '2h'"), "3:15: start_delay: \"2h\" is above the maximum of 1h".into()),
+        (group("cool_down = 30"), "3:13: invalid type: integer `30`, expected a string".into()),
+        (group("idle_after = '31d'"), "3:14: idle_after: \"31d\" is above the maximum of 30d".into()),
+        (group("goal = {}"), "3:8: the goal is one of { age = \"60s\" } and { backlog_per_task = 50 }".into()),
+        (group("goal = { age = '1m', backlog_per_task = 1 }"), "3:8: the goal is one of".into()),
+        (group("goal = { age = '0s' }"), "3:16: age: \"0s\" is below the minimum of 1s".into()),
+        (group("goal = { backlog_per_task = 0 }"), "3:8: the goal is 0: set an age, or a backlog for each task, above 0".into()),
+        (group("time_zone = 'Europe/Atlantis'"), "3:13: time_zone: \"Europe/Atlantis\" is no time zone of this system".into()),
+        (group("peaks = [{ days = ['mo'], from = '08:00', until = '09:00', instances = 1 }]"), "3:20: days: \"mo\" is no day: write mon, tue, wed, thu, fri, sat or sun".into()),
+        (group("peaks = [{ days = [], from = '08:00', until = '09:00', instances = 1 }]"), "3:10: days is empty".into()),
+        (group("peaks = [{ days = ['mon'], from = '8:00', until = '09:00', instances = 1 }]"), "3:35: from: \"8:00\" is no time of a day: write hour and minute, 00:00 to 24:00".into()),
+        (group("peaks = [{ days = ['mon'], from = '08:00', until = '08:00', instances = 1 }]"), "3:10: the peak of Monday 08:00 to Monday 08:00 ends when it begins".into()),
+        (group("peaks = [{ days = ['mon'], from = '08:00', until = '09:00', instances = 21 }]"), "3:10: the peak of Monday 08:00 to Monday 09:00 needs 21 instances, above the maximum of 20".into()),
+        (group("announcements = { connection_env = 'X' }"), "3:17: announcements is not built yet: leave it out".into()),
+        (group("processors = 1"), "3:14: processors is not built yet: leave it out".into()),
+        (group("metrics = 'http://x'"), "3:11: metrics is not built yet: leave it out".into()),
+        (source("metrics = 'http://x'"), "7:11: metrics is not built yet: leave it out".into()),
+        (source("topic = 't'"), "7:9: topic is not built yet: observe a queue".into()),
+        (source("subscription = 's'"), "7:16: subscription is not built yet: observe a queue".into()),
+        (with("", "", "").replace("queue = 'in'\n", ""), "4:1: the source has no queue: write its name as queue".into()),
+        (with("", "", "").replace("'in'", "''"), "5:9: queue is empty: write a name".into()),
+        (with("", "", "").replace("connection_env = 'ONE'\n", ""), "4:1: missing field `connection_env`".into()),
+        (with("", "[[group.source]]\nqueue = 'in'\nconnection_env = 'ONE'", ""), "7:1: queue is \"in\", which is there twice".into()),
+        (with("", "", "").replace("name = 'a'", "name = 'a b'"), "2:8: \"a b\" is no name of a group".into()),
+        (target("stop_within = '2h'"), "11:15: stop_within: \"2h\" is above the maximum of 1h".into()),
+        (with("", "", "").replace("'/s'", "'s'"), "10:19: state_directory is \"s\": write an absolute path".into()),
+        (with("", "", "").replace("['worker']", "[]"), "9:11: command is empty: write the program and its arguments".into()),
+        (with("", "", "").replace("['worker']", "['']"), "9:11: command is empty".into()),
+        (with("", "", "").replace("['worker']", "['a', \"\\u0000\"]"), "9:17: command has a zero byte".into()),
+        (with("", "", "").replace("[group.target.process]", "[group.target.porcess]"), "8:15: unknown field `porcess`, expected one of".into()),
+        (with_target("command"), format!("8:1: {}", not_built("command"))),
+        (with_target("http"), format!("8:1: {}", not_built("http"))),
+        (with_target("kubernetes"), format!("8:1: {}", not_built("kubernetes"))),
+        (with_target("keda"), format!("8:1: {}", not_built("keda"))),
+        ("[[group]]\nname = 'a'\n[group.target.process]\ncommand = ['w']\nstate_directory = '/s'\n".into(), "1:1: the group \"a\" has no source: write one as [[group.source]]".into()),
+        (second("a", "x", "/x"), "13:8: there are two groups of the name \"a\"".into()),
+        (second("b", "x", "/s"), "state_directory is \"/s\", as of the group \"a\": each group needs its own".into()),
+        (second("b", "in", "/x"), "15:1: queue is \"in\", a source of the group \"a\" too: each queue belongs to one group".into()),
+    ] {
+        let error = parse(&text).expect_err(&text);
+        let place = error.strip_prefix("scale.toml:").expect(&error);
+        assert!(place.contains(&expected), "{error}\n{expected}\n{text}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        let parts: Vec<&str> = place.splitn(3, ':').collect();
+        assert!(parts[..2].iter().all(|it| it.parse::<usize>().is_ok()), "{error}");
+        // A column, and a line where it is stated, are exact.
+        if expected.starts_with(|it: char| it.is_ascii_digit()) {
+            assert!(place.starts_with(&expected), "{error}\n{expected}\n{text}");
+        }
+    }
+    let error = Config::read(Path::new("/absent/scale.toml")).unwrap_err();
+    let expected = "cannot read /absent/scale.toml: No such file or directory";
+    assert!(error.to_string().starts_with(expected), "{error}");
+}
+
+#[test]
+fn connection_strings_come_from_the_environment_and_are_not_shown() {
+    let group = only(&with("", "", ""));
+    let source = &group.sources[0];
+    let connect = |value: Option<&'static str>| {
+        let connection = source.connection(&|name| {
+            assert_eq!(name, "ONE");
+            value.map(OsString::from)
+        });
+        connection.map_err(|error| error.to_string())
+    };
+    let key = "c2VjcmV0LWtleQ==";
+    let storage = "AccountName=a1;AccountKey=c2VjcmV0LWtleQ==;QueueEndpoint=http://127.0.0.1:1/a1";
+    let bus = "Endpoint=sb://localhost;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0LWtleQ==";
+    assert!(matches!(connect(Some(storage)), Ok(Connection::Storage(_))));
+    assert!(matches!(connect(Some(bus)), Ok(Connection::Bus(_))));
+    let missing = "scale.toml:6:18: connection_env is \"ONE\", and this environment variable is not set: \
+                   set it to a connection string";
+    assert_eq!(connect(None).unwrap_err(), missing);
+    assert_eq!(connect(Some("")).unwrap_err(), missing);
+    let error = connect(Some("AccountKey=c2VjcmV0LWtleQ==")).unwrap_err();
+    let expected = "scale.toml:6:18: the environment variable ONE: the connection string ";
+    assert!(
+        error.starts_with(expected) && !error.contains(key),
+        "{error}"
+    );
+    let group = only(&with("", "ca_cert = '/absent.pem'", ""));
+    let opened = ClientSources::open(&group, &|_| Some(storage.into()), &Connecting::default());
+    let error = opened.unwrap_err().to_string();
+    let expected = "scale.toml:7:11: ca_cert is \"/absent.pem\", which cannot be read: ";
+    assert!(error.starts_with(expected), "{error}");
+}

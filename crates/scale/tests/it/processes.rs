@@ -1,0 +1,326 @@
+//! Real processes: started, found again, and stopped.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use kew_scale::{ActError, Group, Happened, ProcessTarget, Survey, Target as _};
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use crate::support::group;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const SLEEP: &str = "['sleep', '1000']";
+
+/// A state directory whose instances end with the test.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.0.path().join("state")
+    }
+
+    fn group(&self, settings: &str, command: &str) -> Group {
+        group(settings, &self.path(), command)
+    }
+
+    /// The files of instances: name and text.
+    fn files(&self) -> Vec<(String, String)> {
+        let entries = fs::read_dir(self.path()).into_iter().flatten();
+        let names = entries.map(|it| it.unwrap().file_name().into_string().unwrap());
+        let names = names.filter(|it| it.starts_with("instance-"));
+        let files = names.map(|name| {
+            let text = fs::read_to_string(self.path().join(&name)).unwrap();
+            (name, text)
+        });
+        files.collect()
+    }
+
+    fn pids(&self) -> BTreeSet<i32> {
+        let files = self.files();
+        files.iter().map(|(_, text)| pid_in(text)).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for pid in self.pids() {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+fn pid_in(text: &str) -> i32 {
+    let line = text.lines().find_map(|it| it.strip_prefix("pid="));
+    line.unwrap().parse().unwrap()
+}
+
+fn started(happened: &[Happened]) -> Vec<i32> {
+    let pid = |it: &Happened| match it {
+        Happened::Started(it) | Happened::Found(it) | Happened::Stopping(it) => it.pid,
+        other => panic!("{other}"),
+    };
+    happened.iter().map(pid).collect()
+}
+
+/// Waits until none runs.
+async fn end_all(target: &mut ProcessTarget) -> Vec<String> {
+    let mut told = Vec::new();
+    let all = async {
+        while target.running() > 0 {
+            let happened = target.changed().await;
+            told.extend(happened.iter().map(ToString::to_string));
+        }
+    };
+    timeout(PATIENCE, all).await.unwrap();
+    told
+}
+
+fn environment_of(pid: i32) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/environ")).unwrap()
+}
+
+#[tokio::test]
+async fn instances_start_and_the_newest_stop_first() {
+    let place = Place::new();
+    let (mut target, found) = ProcessTarget::open(&place.group("", SLEEP)).unwrap();
+    assert!(found.is_empty());
+    let pids = started(&target.set(4));
+    assert_eq!(pids.len(), 4);
+    assert_eq!(place.pids(), pids.iter().copied().collect());
+    let count = target.instances().unwrap();
+    assert_eq!((count.ready, count.starting), (0, 4));
+    // Each has its token.
+    for (name, text) in place.files() {
+        let token = name.strip_prefix("instance-").unwrap();
+        let variable = format!("KEW_INSTANCE={token}\0");
+        let environment = environment_of(pid_in(&text));
+        let mut windows = environment.windows(variable.len());
+        assert!(windows.any(|it| it == variable.as_bytes()));
+    }
+    let stopped = started(&target.set(1));
+    assert_eq!(stopped, [pids[3], pids[2], pids[1]]);
+    let count = target.instances().unwrap();
+    assert_eq!(count.starting, 1, "those that stop do not count");
+    while target.running() > 1 {
+        timeout(PATIENCE, target.changed()).await.unwrap();
+    }
+    assert_eq!(place.pids(), [pids[0]].into());
+    target.set(0);
+    let told = end_all(&mut target).await;
+    assert!(told[0].contains("has ended: signal: 15"), "{told:?}");
+    assert!(place.files().is_empty());
+}
+
+#[tokio::test]
+async fn the_next_agent_finds_what_the_one_before_has_started() {
+    let place = Place::new();
+    let group = place.group("start_delay = '0s'", SLEEP);
+    let (mut target, _) = ProcessTarget::open(&group).unwrap();
+    let pids = started(&target.set(3));
+    // Nobody else may start any.
+    let error = ProcessTarget::open(&group).unwrap_err();
+    assert!(matches!(error, ActError::InUse { .. }), "{error}");
+    let mut survey = Survey::new(&group).unwrap();
+    assert_eq!(survey.instances().unwrap().ready, 3);
+    drop(target);
+    let (mut target, found) = ProcessTarget::open(&group).unwrap();
+    assert_eq!(started(&found), pids);
+    assert_eq!(target.instances().unwrap().ready, 3);
+    // They go on in their order.
+    let more = started(&target.set(4));
+    assert_eq!(started(&target.set(2)), [more[0], pids[2]]);
+    target.set(0);
+    end_all(&mut target).await;
+    assert_eq!(survey.instances().unwrap().ready, 0);
+}
+
+/// The agent was killed between the start and the second write.
+#[tokio::test]
+async fn a_process_without_a_number_is_found_by_its_token() {
+    let place = Place::new();
+    // A child of the program has the token too.
+    let group = place.group(
+        "",
+        "['sh', '-c', 'sleep 1000 & trap \"kill $!; exit\" TERM; wait']",
+    );
+    let (mut target, _) = ProcessTarget::open(&group).unwrap();
+    let pids = started(&target.set(2));
+    drop(target);
+    for (name, text) in place.files() {
+        let lines = text
+            .lines()
+            .filter(|it| !it.starts_with("pid=") && !it.starts_with("start="));
+        let text = lines.map(|it| format!("{it}\n")).collect::<String>();
+        fs::write(place.path().join(name), text).unwrap();
+    }
+    assert_eq!(
+        Survey::new(&group).unwrap().instances().unwrap().starting,
+        2
+    );
+    let (mut target, found) = ProcessTarget::open(&group).unwrap();
+    // It is the program itself, and not what that has started.
+    assert_eq!(started(&found), pids);
+    assert_eq!(place.pids(), pids.into_iter().collect());
+    target.set(0);
+    end_all(&mut target).await;
+}
+
+/// What names no process that runs is forgotten: the number belongs to another one, the system has started again, the
+/// agent was killed before the start.
+#[tokio::test]
+async fn other_processes_are_never_taken_for_instances() {
+    let place = Place::new();
+    let group = place.group("", SLEEP);
+    let (mut target, _) = ProcessTarget::open(&group).unwrap();
+    let pid = started(&target.set(1))[0];
+    drop(target);
+    let (name, text) = place.files().pop().unwrap();
+    let path = place.path().join(name);
+    let line = |key: &str| {
+        text.lines()
+            .find(|it| it.starts_with(key))
+            .unwrap()
+            .to_owned()
+    };
+    let token = "0123456789abcdef0123456789abcdef";
+    for changed in [
+        text.replace(&line("start="), "start=1"),
+        text.replace(&line("boot="), "boot=0"),
+        text.replace(&line("pid="), &format!("pid={}", i32::MAX)),
+    ] {
+        fs::write(&path, changed).unwrap();
+        assert_eq!(
+            Survey::new(&group).unwrap().instances().unwrap().starting,
+            0
+        );
+        let (target, found) = ProcessTarget::open(&group).unwrap();
+        assert!(found.is_empty(), "{found:?}");
+        assert_eq!(target.running(), 0);
+        assert!(place.files().is_empty());
+    }
+    let boot = line("boot=");
+    fs::write(
+        place.path().join(format!("instance-{token}")),
+        format!("number=9\n{boot}\nend\n"),
+    )
+    .unwrap();
+    let (mut target, found) = ProcessTarget::open(&group).unwrap();
+    assert!(found.is_empty());
+    assert!(place.files().is_empty());
+    // None of them was touched.
+    fs::write(&path, &text).unwrap();
+    assert!(Path::new(&format!("/proc/{pid}")).exists());
+    // Numbers go on behind all that were seen.
+    let Happened::Started(named) = target.set(1).pop().unwrap() else {
+        panic!("none was started");
+    };
+    assert_eq!(named.number, 10);
+    target.set(0);
+    end_all(&mut target).await;
+    // The child of this test is still a child of this test.
+    fs::write(&path, &text).unwrap();
+}
+
+#[tokio::test]
+async fn an_instance_that_ignores_sigterm_is_killed() {
+    let place = Place::new();
+    let ready = place.0.path().join("ready");
+    let command = format!(
+        "['sh', '-c', \"trap '' TERM; touch {}; while :; do sleep 0.05; done\"]",
+        ready.display()
+    );
+    let mut group = place.group("", &command);
+    group.process.stop_within = Duration::from_millis(50);
+    let (mut target, _) = ProcessTarget::open(&group).unwrap();
+    let pid = started(&target.set(1))[0];
+    let trapped = async {
+        while !ready.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, trapped).await.unwrap();
+    target.set(0);
+    let told = end_all(&mut target).await;
+    assert_eq!(
+        told[0],
+        format!("instance 1 (PID {pid}) did not end in time, and got SIGKILL")
+    );
+    assert!(told[1].contains("has ended: signal: 9"), "{told:?}");
+}
+
+#[tokio::test]
+async fn instances_that_still_stop_keep_their_places() {
+    let place = Place::new();
+    let ready = place.0.path().join("ready");
+    let command = format!(
+        "['sh', '-c', \"trap '' TERM; touch {}; while :; do sleep 0.05; done\"]",
+        ready.display()
+    );
+    let (mut target, _) = ProcessTarget::open(&place.group("maximum = 2", &command)).unwrap();
+    assert_eq!(started(&target.set(1)).len(), 1);
+    let trapped = async {
+        while !ready.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, trapped).await.unwrap();
+    target.set(0);
+    let happened = target.set(2);
+    assert_eq!(happened.len(), 2, "{happened:?}");
+    assert!(matches!(happened[0], Happened::Started(_)));
+    assert!(matches!(happened[1], Happened::Full));
+    assert_eq!(target.running(), 2);
+}
+
+#[tokio::test]
+async fn a_program_that_ends_at_once_is_not_started_again_at_once() {
+    let place = Place::new();
+    let (mut target, _) = ProcessTarget::open(&place.group("", "['sh', '-c', 'exit 3']")).unwrap();
+    assert_eq!(started(&target.set(3)).len(), 3);
+    let told = end_all(&mut target).await;
+    assert!(
+        told[0].ends_with("has ended by itself: exit status: 3"),
+        "{told:?}"
+    );
+    let delays = told.iter().filter(|it| it.contains("none starts for 1 s"));
+    assert_eq!(delays.count(), 1, "{told:?}");
+    // Unless a second has passed.
+    let again = target.set(3);
+    assert!(again.is_empty(), "{again:?}");
+    assert!(place.files().is_empty());
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named() {
+    let place = Place::new();
+    let (mut target, _) = ProcessTarget::open(&place.group("", "['/absent/worker']")).unwrap();
+    let happened = target.set(3);
+    let told: Vec<_> = happened.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(
+        told[0].starts_with("cannot start \"/absent/worker\": No such file"),
+        "{told:?}"
+    );
+    assert!(place.files().is_empty());
+    assert_eq!(target.instances().unwrap().starting, 0);
+}
+
+#[tokio::test]
+async fn the_maximum_of_tasks_reaches_the_program() {
+    let place = Place::new();
+    let out = place.0.path().join("out");
+    let command = format!("['sh', '-c', 'echo $0 > {}', 'n={{tasks}}']", out.display());
+    let (mut target, _) = ProcessTarget::open(&place.group("tasks_max = 5", &command)).unwrap();
+    target.set(1);
+    end_all(&mut target).await;
+    assert_eq!(fs::read_to_string(out).unwrap(), "n=5\n");
+}
