@@ -42,7 +42,6 @@ pub(crate) fn options() -> PartitionOptions {
         run_length: RunLength::TINY,
         gather_steps: 1,
         replays_beside: true,
-        format: std::sync::Arc::new(kew_engine::bus::NoFormat),
         scrub_bytes_per_second: 1,
         format: Arc::new(NoFormat),
     }
