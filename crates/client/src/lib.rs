@@ -10,7 +10,7 @@
 //! - [`QueueClient`] speaks to Queue Storage over HTTP and HTTPS.
 //! - [`BusClient`] speaks to Service Bus over AMQP: it sends, receives, settles, and recovers.
 //! - [`Transaction`] has sends and settlements take effect together.
-//! - [`BusAdmin`] manages the queues of Service Bus, by ATOM over HTTP and HTTPS.
+//! - [`BusAdmin`] manages queues, topics, subscriptions and rules of Service Bus, by ATOM over HTTP and HTTPS.
 //! - [`enum@ErrorKind`] says of each error what can be done about it.
 //!
 //! No type of this crate prints a key, a signature or a token.
@@ -28,10 +28,13 @@ mod retry;
 mod secret;
 mod sign;
 mod transport;
+mod uuid;
 
 pub use admin::{
-    AdminOptions, BusAdmin, EntityStatus, NamespaceInfo, QueueDescription, QueuePage, QueueRule,
-    QueueSettings, QueueState, RawAnswer, Right, UnknownElements,
+    AdminOptions, BusAdmin, CorrelationFilter, Description, EntityDescription, EntityState,
+    EntityStatus, Filter, FilterValue, NamespaceInfo, NewRule, Page, QueueDescription, QueueRule,
+    QueueSettings, RawAnswer, Right, RuleDescription, RuleSettings, Sql, SubscriptionDescription,
+    SubscriptionSettings, TopicDescription, TopicSettings, UnknownElements,
 };
 pub use bus::{
     Batch, BusClient, BusOptions, Changes, DeletingReceiver, Encoded, Entity, HeldLock, Lock,
@@ -58,3 +61,4 @@ pub use retry::Retry;
 pub use secret::Secret;
 pub use sign::{HttpRequest, QueueSas, SasError, SasRule, SharedKey};
 pub use transport::{Dial, DialFuture, Stream};
+pub use uuid::uuid_of;

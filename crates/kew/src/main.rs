@@ -43,7 +43,6 @@ mod start_error;
 mod tls_command;
 mod transfer;
 mod transfer_args;
-mod uuid;
 
 use std::process::ExitCode;
 

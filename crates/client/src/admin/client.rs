@@ -1,4 +1,4 @@
-//! The operations of management.
+//! The client of management, and how it sends requests. `entities` has its operations on entities.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::description::NamespaceInfo;
+use super::path::Place;
 use super::read::{self, BadAnswer};
-use super::request::{Operation, Shared, VERSION};
-use super::settings::{NamespaceInfo, QueueDescription, QueuePage, QueueSettings};
+use super::request::{Operation, Shared};
 use crate::connection_string::BusNamespace;
 use crate::credential::BusCredential;
 use crate::error::{Effect, Error};
@@ -22,9 +23,6 @@ use crate::transport::{Dial, Route};
 
 /// What bearer tokens are asked for.
 const SCOPE: &str = "https://servicebus.azure.net/.default";
-
-/// How many queues a page has: the most that the service gives.
-const PAGE_SIZE: u64 = 100;
 
 /// How management behaves, and what bounds it.
 #[derive(Clone)]
@@ -66,9 +64,9 @@ impl std::fmt::Debug for AdminOptions {
     }
 }
 
-/// Management of the queues of one namespace. It is cheap to clone, and clones share their connections.
+/// Management of the queues, topics, subscriptions and rules of one namespace. It is cheap to clone, and clones share their connections.
 ///
-/// A change that was sent and not answered has an unknown outcome, and is not sent again: read the queue to find
+/// A change that was sent and not answered has an unknown outcome, and is not sent again: read the entity to find
 /// out. To drop the future of an operation closes its connection, and leaves the outcome open as well.
 #[derive(Clone, Debug)]
 pub struct BusAdmin {
@@ -121,83 +119,9 @@ impl BusAdmin {
         })
     }
 
-    /// Creates a queue, and returns it with all settings that the service gave it. With code `40900` there is an
-    /// entity of that name.
-    pub async fn create_queue(
-        &self,
-        name: &str,
-        settings: &QueueSettings,
-    ) -> Result<QueueDescription, Error> {
-        let mut create = Operation::of_queue("PUT", name, Effect::Change)?;
-        create.settings = Some((settings, false));
-        self.queue_of(&create).await
-    }
-
-    /// Reads a queue: its settings, counts and times. With code `40400` there is none of that name.
-    pub async fn queue(&self, name: &str) -> Result<QueueDescription, Error> {
-        let mut read = Operation::of_queue("GET", name, Effect::Read)?;
-        read.query = format!("enrich=false&{VERSION}");
-        self.queue_of(&read).await
-    }
-
-    /// Whether there is a queue of that name.
-    pub async fn queue_exists(&self, name: &str) -> Result<bool, Error> {
-        match self.queue(name).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.status() == Some(404) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Replaces all settings of a queue, and returns them as they are now.
-    ///
-    /// What `settings` says nothing of gets the service's default: send what [`queue`](Self::queue) returned, with
-    /// changes. The service does not notice when somebody else has changed the queue since then.
-    pub async fn update_queue(
-        &self,
-        name: &str,
-        settings: &QueueSettings,
-    ) -> Result<QueueDescription, Error> {
-        let mut update = Operation::of_queue("PUT", name, Effect::Change)?;
-        update.settings = Some((settings, true));
-        self.queue_of(&update).await
-    }
-
-    /// Deletes a queue with everything in it.
-    pub async fn delete_queue(&self, name: &str) -> Result<(), Error> {
-        let delete = Operation::of_queue("DELETE", name, Effect::Change)?;
-        self.call(&delete).await.map(drop)
-    }
-
-    /// A page of the queues after the first `skip`, with their settings, counts and times. Begin with 0, and go on
-    /// with [`QueuePage::next`].
-    ///
-    /// Queues that are created or deleted meanwhile can move others to another page.
-    pub async fn queues(&self, skip: u64) -> Result<QueuePage, Error> {
-        let list = Operation {
-            method: "GET",
-            path: "$Resources/queues".to_owned(),
-            query: format!("$skip={skip}&$top={PAGE_SIZE}&{VERSION}"),
-            audience: String::new(),
-            settings: None,
-            effect: Effect::Read,
-        };
-        let answer = self.call(&list).await?;
-        let host = self.shared.namespace.host();
-        let page = read::page(&answer.body, host, skip, PAGE_SIZE);
-        page.map_err(|bad| error_of_answer(bad, list.effect))
-    }
-
     /// Reads what the service says of the namespace.
     pub async fn namespace(&self) -> Result<NamespaceInfo, Error> {
-        let read = Operation {
-            method: "GET",
-            path: "$namespaceinfo".to_owned(),
-            query: VERSION.to_owned(),
-            audience: String::new(),
-            settings: None,
-            effect: Effect::Read,
-        };
+        let read = Operation::read(Place::of_namespace("$namespaceinfo"));
         let answer = self.call(&read).await?;
         let info = read::namespace(&answer.body);
         info.map_err(|bad| error_of_answer(bad, read.effect))
@@ -244,14 +168,12 @@ impl BusAdmin {
         shared.retry.run(deadline, attempt).await
     }
 
-    async fn queue_of(&self, operation: &Operation<'_>) -> Result<QueueDescription, Error> {
-        let answer = self.call(operation).await?;
-        let queue = read::queue(&answer.body, self.shared.namespace.host());
-        queue.map_err(|bad| error_of_answer(bad, operation.effect))
+    pub(super) fn host(&self) -> &str {
+        self.shared.namespace.host()
     }
 
     /// Sends a request until it succeeds, or fails in a way that another try does not change.
-    async fn call(&self, operation: &Operation<'_>) -> Result<Answer, Error> {
+    pub(super) async fn call(&self, operation: &Operation) -> Result<Answer, Error> {
         let shared = &self.shared;
         let deadline = Instant::now() + shared.timeout;
         let attempt = || async {
@@ -268,10 +190,10 @@ impl BusAdmin {
 }
 
 /// An answer with success that is not what was asked for.
-fn error_of_answer(bad: BadAnswer, effect: Effect) -> Error {
+pub(super) fn error_of_answer(bad: BadAnswer, effect: Effect) -> Error {
     match (bad, effect) {
-        (BadAnswer::NoQueue(what), Effect::Read) => Error::no_such_entity(what),
-        (BadAnswer::NoQueue(what) | BadAnswer::Unreadable(what), effect) => {
+        (BadAnswer::NoEntity(what), Effect::Read) => Error::no_such_entity(what),
+        (BadAnswer::NoEntity(what) | BadAnswer::Unreadable(what), effect) => {
             let text = format!("the service answered with success and sent {what}");
             match effect {
                 Effect::Change => Error::unknown(text),

@@ -7,6 +7,8 @@ pub(super) const FOREVER: Duration = Duration::new(922_337_203_685, 477_580_700)
 
 const DAY_S: u64 = 24 * 3_600;
 
+const TICKS_PER_S: u64 = 10_000_000;
+
 /// Reads a duration such as `P1DT1H1M1.5S`.
 ///
 /// Years and months have no length of their own; the service does not send them.
@@ -52,10 +54,32 @@ fn nanoseconds(fraction: &str) -> Option<u32> {
     is_number.then(|| digits.fold(0, |ns, digit| ns * 10 + u32::from(digit - b'0')))
 }
 
+/// Reads a duration in ticks of 100 ns, which may have a minus before it.
+pub(super) fn parse_ticks(text: &str) -> Option<i64> {
+    let (is_negative, text) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text),
+    };
+    let ticks = i128::try_from(parse(text)?.as_nanos() / 100).ok()?;
+    i64::try_from(if is_negative { -ticks } else { ticks }).ok()
+}
+
+/// Writes a duration in ticks of 100 ns, with a minus before it if it is negative.
+pub(super) fn format_ticks(ticks: i64) -> String {
+    let sign = if ticks < 0 { "-" } else { "" };
+    let ticks = ticks.unsigned_abs();
+    let below_a_second = u32::try_from(ticks % TICKS_PER_S).unwrap_or_default();
+    let duration = Duration::new(ticks / TICKS_PER_S, below_a_second * 100);
+    format!("{sign}{}", written(duration))
+}
+
 /// Writes a duration as .NET does: `PT1M`, `P1DT2H`, `PT0S`. What is longer than [`FOREVER`] becomes that, and
 /// parts of 100 ns are dropped.
 pub(super) fn format(duration: Duration) -> String {
-    let duration = duration.min(FOREVER);
+    written(duration.min(FOREVER))
+}
+
+fn written(duration: Duration) -> String {
     let (days, rest) = (duration.as_secs() / DAY_S, duration.as_secs() % DAY_S);
     let ticks = duration.subsec_nanos() / 100;
     let (hours, minutes, seconds) = (rest / 3_600, rest % 3_600 / 60, rest % 60);
@@ -106,6 +130,24 @@ mod tests {
         );
         assert_eq!(format(Duration::MAX), "P10675199DT2H48M5.4775807S");
         assert_eq!(format(Duration::from_nanos(199)), "PT0.0000001S");
+    }
+
+    #[test]
+    fn ticks_may_be_negative() {
+        for (ticks, text) in [
+            (0, "PT0S"),
+            (-1, "-PT0.0000001S"),
+            (937_800_000_000, "P1DT2H3M"),
+            (-15_000_000, "-PT1.5S"),
+            (i64::MAX, "P10675199DT2H48M5.4775807S"),
+            (i64::MIN, "-P10675199DT2H48M5.4775808S"),
+        ] {
+            assert_eq!(format_ticks(ticks), text);
+            assert_eq!(parse_ticks(text), Some(ticks));
+        }
+        for text in ["P10675199DT2H48M5.4775808S", "--PT1S", "-", "1"] {
+            assert_eq!(parse_ticks(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -1,21 +1,25 @@
-//! Answers of management: descriptions of queues, lists of them, and the namespace.
+//! Answers of management: descriptions of entities and rules, lists of them, and the namespace.
 
 use std::str::FromStr;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use percent_encoding::percent_decode_str;
 
-use super::settings::{
-    EntityStatus, NamespaceInfo, QueueDescription, QueuePage, QueueSettings, QueueState,
-    UnknownElements,
+use super::description::{
+    Description, EntityDescription, EntityState, NamespaceInfo, Page, UnknownElements,
 };
-use super::{duration, forward, rules, time};
+use super::elements::{Elements, Odd, Part, Settings};
+use super::settings::{QueueSettings, SubscriptionSettings, TopicSettings};
+use super::{forward, time};
 use crate::http::xml::Element;
 
 /// What the service alone writes into a description.
-const STATE: [&str; 8] = [
+const STATE: [&str; 10] = [
+    // A rule's, which an entry has as its title, too.
+    "Name",
     "SizeInBytes",
     "MessageCount",
+    "SubscriptionCount",
     "CreatedAt",
     "UpdatedAt",
     "AccessedAt",
@@ -27,8 +31,8 @@ const STATE: [&str; 8] = [
 /// Why an answer is not what was asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BadAnswer {
-    /// It says that there is no such queue: it is an empty list, or it describes something else.
-    NoQueue(String),
+    /// It says that there is no such entity: it is an empty list, or it describes something else.
+    NoEntity(String),
     Unreadable(String),
 }
 
@@ -40,7 +44,7 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn new(document: &'a str, around: &[&Element<'_>]) -> Self {
+    pub(super) fn new(document: &'a str, around: &[&Element<'_>]) -> Self {
         let mut prefixes: Vec<(String, String)> = Vec::new();
         for (name, value) in around.iter().flat_map(|element| &element.attributes) {
             if name.starts_with("xmlns:") {
@@ -55,41 +59,81 @@ impl<'a> Source<'a> {
     pub(super) fn unknown(&self, element: &Element<'_>, known: &[&str]) -> UnknownElements {
         let mut unknown = UnknownElements::default();
         for child in &element.children {
-            if !known.contains(&child.local_name())
-                && let Some(source) = self.document.get(child.place.clone())
-            {
-                let name = child.local_name().to_owned();
-                unknown.elements.push((name, source.to_owned()));
+            if !known.contains(&child.local_name()) {
+                self.keep(child, &mut unknown);
             }
-        }
-        if !unknown.elements.is_empty() {
-            unknown.prefixes.clone_from(&self.prefixes);
         }
         unknown
     }
+
+    /// An element as the service wrote it, with the prefixes that it does not declare itself.
+    pub(super) fn kept(&self, element: &Element<'_>) -> UnknownElements {
+        let mut kept = UnknownElements::default();
+        self.keep(element, &mut kept);
+        let own = |name: &String| element.attributes.iter().any(|(it, _)| it == name);
+        kept.prefixes.retain(|(name, _)| !own(name));
+        kept
+    }
+
+    fn keep(&self, element: &Element<'_>, kept: &mut UnknownElements) {
+        if let Some(source) = self.document.get(element.place.clone()) {
+            let name = element.local_name().to_owned();
+            kept.elements.push((name, source.to_owned()));
+            kept.prefixes.clone_from(&self.prefixes);
+        }
+    }
 }
 
-/// The queue of an answer that is an entry.
-pub(super) fn queue(body: &[u8], host: &str) -> Result<QueueDescription, BadAnswer> {
+/// The entity or the rule of an answer that is an entry.
+pub(super) fn one<S: Settings>(body: &[u8], host: &str) -> Result<Description<S>, BadAnswer> {
     let (document, root) = parsed(body)?;
+    check_entry(&root, S::WHAT)?;
+    entry(document, &[&root], host)
+}
+
+/// The queue, topic or subscription of an answer that is an entry.
+pub(super) fn any(body: &[u8], host: &str) -> Result<EntityDescription, BadAnswer> {
+    let (document, root) = parsed(body)?;
+    check_entry(&root, "entity")?;
+    let (_, described) = content_of(&root)?;
+    let around = &[&root];
+    Ok(match described.local_name() {
+        QueueSettings::ELEMENT => EntityDescription::Queue(entry(document, around, host)?),
+        TopicSettings::ELEMENT => EntityDescription::Topic(entry(document, around, host)?),
+        SubscriptionSettings::ELEMENT => {
+            EntityDescription::Subscription(entry(document, around, host)?)
+        }
+        other => {
+            let what = format!("there is no such entity: it is {other}");
+            return Err(BadAnswer::NoEntity(what));
+        }
+    })
+}
+
+fn check_entry(root: &Element<'_>, what: &str) -> Result<(), BadAnswer> {
     match root.local_name() {
-        "entry" => entry(document, &[&root], host),
+        "entry" => Ok(()),
         // As Azure answers.
-        "feed" => Err(BadAnswer::NoQueue("there is no such queue".to_owned())),
+        "feed" => Err(BadAnswer::NoEntity(format!("there is no such {what}"))),
         other => Err(unreadable(format!("XML that is {other}, and no entry"))),
     }
 }
 
-/// A page of a list that began after `skip` queues and asked for `top`.
-pub(super) fn page(body: &[u8], host: &str, skip: u64, top: u64) -> Result<QueuePage, BadAnswer> {
+/// A page of a list that began after `skip` entries and asked for `top`.
+pub(super) fn page<S: Settings>(
+    body: &[u8],
+    host: &str,
+    skip: u64,
+    top: u64,
+) -> Result<Page<Description<S>>, BadAnswer> {
     let (document, root) = parsed(body)?;
     if root.local_name() != "feed" {
         let what = format!("XML that is {}, and no feed", root.local_name());
         return Err(unreadable(what));
     }
     let entries = root.children.iter().filter(|it| it.local_name() == "entry");
-    let queues = entries.map(|it| entry(document, &[&root, it], host));
-    let queues = queues.collect::<Result<Vec<_>, _>>()?;
+    let items = entries.map(|it| entry(document, &[&root, it], host));
+    let items = items.collect::<Result<Vec<_>, _>>()?;
     let mut links = root.children.iter().filter(|it| it.local_name() == "link");
     let next = links.find(|link| link.attribute("rel") == Some("next"));
     let next = match next.map(|link| link.attribute("href").and_then(skip_of)) {
@@ -97,11 +141,11 @@ pub(super) fn page(body: &[u8], host: &str, skip: u64, top: u64) -> Result<Queue
         Some(Some(next)) if next > skip => Some(next),
         Some(_) => return Err(unreadable("a list that does not go on".to_owned())),
         None => {
-            let count = u64::try_from(queues.len()).unwrap_or(u64::MAX);
+            let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
             (count >= top).then(|| skip.saturating_add(count))
         }
     };
-    Ok(QueuePage { queues, next })
+    Ok(Page { items, next })
 }
 
 /// The number after `$skip=` in the address of a page.
@@ -145,78 +189,122 @@ fn parsed(body: &[u8]) -> Result<(&str, Element<'_>), BadAnswer> {
     Ok((document, root))
 }
 
-fn entry(
+/// The content of an entry, and the description in it.
+fn content_of<'e, 'd>(
+    entry: &'e Element<'d>,
+) -> Result<(&'e Element<'d>, &'e Element<'d>), BadAnswer> {
+    let content = entry.child("content");
+    let both = content.and_then(|content| Some((content, content.children.first()?)));
+    both.ok_or_else(|| unreadable("an entry without a content".to_owned()))
+}
+
+fn entry<S: Settings>(
     document: &str,
     around: &[&Element<'_>],
     host: &str,
-) -> Result<QueueDescription, BadAnswer> {
+) -> Result<Description<S>, BadAnswer> {
     let [.., entry] = around else {
         return Err(unreadable("no entry".to_owned()));
     };
-    let content = entry.child("content");
-    let described = content.and_then(|content| content.children.first());
-    let (Some(content), Some(described)) = (content, described) else {
-        return Err(unreadable("an entry without a content".to_owned()));
-    };
-    if described.local_name() != "QueueDescription" {
-        let what = format!("there is no such queue: it is {}", described.local_name());
-        return Err(BadAnswer::NoQueue(what));
+    let (content, described) = content_of(entry)?;
+    if described.local_name() != S::ELEMENT {
+        let (what, found) = (S::WHAT, described.local_name());
+        let what = format!("there is no such {what}: it is {found}");
+        return Err(BadAnswer::NoEntity(what));
     }
     let name = text_of(entry, "title").filter(|it| !it.is_empty());
     let name = name.ok_or_else(|| unreadable("an entry without a title".to_owned()))?;
     let around = [around, &[content, described]].concat();
     let source = Source::new(document, &around);
-    Ok(QueueDescription {
+    Ok(Description {
         name: name.to_owned(),
         settings: settings(&source, described, host)?,
         state: state(described)?,
     })
 }
 
-fn settings(source: &Source<'_>, it: &Element<'_>, host: &str) -> Result<QueueSettings, BadAnswer> {
-    let target = |name: &str| {
-        let target = text_of(it, name).filter(|it| !it.is_empty());
-        target.map(|target| forward::shown(target, host))
-    };
-    let rules = it.child("AuthorizationRules");
-    let authorization_rules = rules.and_then(|rules| rules::read(source, rules));
-    let mut known = super::write::ELEMENTS.to_vec();
-    known.extend(STATE);
-    if authorization_rules.is_none() {
-        known.retain(|name| *name != "AuthorizationRules");
-    }
-    Ok(QueueSettings {
-        lock_duration: span(it, "LockDuration")?,
-        max_size_megabytes: number(it, "MaxSizeInMegabytes")?,
-        requires_duplicate_detection: boolean(it, "RequiresDuplicateDetection")?,
-        requires_session: boolean(it, "RequiresSession")?,
-        default_time_to_live: span(it, "DefaultMessageTimeToLive")?,
-        dead_letters_expired: boolean(it, "DeadLetteringOnMessageExpiration")?,
-        duplicate_window: span(it, "DuplicateDetectionHistoryTimeWindow")?,
-        max_delivery_count: number(it, "MaxDeliveryCount")?,
-        enable_batched_operations: boolean(it, "EnableBatchedOperations")?,
-        is_anonymous_accessible: boolean(it, "IsAnonymousAccessible")?,
-        authorization_rules,
-        status: text_of(it, "Status").map(EntityStatus::of),
-        forward_to: target("ForwardTo"),
-        // Spaces belong to it.
-        user_metadata: it.child("UserMetadata").map(|it| it.text.to_string()),
-        support_ordering: boolean(it, "SupportOrdering")?,
-        auto_delete_on_idle: span(it, "AutoDeleteOnIdle")?,
-        enable_partitioning: boolean(it, "EnablePartitioning")?,
-        forward_dead_letters_to: target("ForwardDeadLetteredMessagesTo"),
-        enable_express: boolean(it, "EnableExpress")?,
-        max_message_size_kilobytes: number(it, "MaxMessageSizeInKilobytes")?,
-        unknown: source.unknown(it, &known),
-    })
+/// Reads elements of a description.
+struct Reading<'a> {
+    source: &'a Source<'a>,
+    description: &'a Element<'a>,
+    host: &'a str,
+    /// The names that were read. All others are unknown.
+    known: Vec<&'static str>,
+    /// The first thing that is wrong.
+    wrong: Option<String>,
 }
 
-fn state(it: &Element<'_>) -> Result<QueueState, BadAnswer> {
+impl Reading<'_> {
+    fn found<T: Part>(&mut self, name: &'static str) -> Option<T> {
+        let element = self.description.child(name);
+        match element.map(|it| T::read(self.source, it)) {
+            // It stays among the unknown ones.
+            Some(Err(Odd::Unknown)) => return None,
+            Some(Err(Odd::Bad(what))) => self.fail(format!("a bad {name}: {what}")),
+            Some(Ok(found)) => {
+                self.known.push(name);
+                return found;
+            }
+            None => {}
+        }
+        self.known.push(name);
+        None
+    }
+
+    fn fail(&mut self, what: String) {
+        self.wrong.get_or_insert(what);
+    }
+}
+
+impl Elements for Reading<'_> {
+    fn value<T: Part>(&mut self, name: &'static str, value: &mut Option<T>) {
+        *value = self.found(name);
+    }
+
+    fn required<T: Part>(&mut self, name: &'static str, value: &mut T) {
+        match self.found(name) {
+            Some(found) => *value = found,
+            None => {
+                let description = self.description.local_name();
+                self.fail(format!("a {description} without {name}"));
+            }
+        }
+    }
+
+    fn target(&mut self, name: &'static str, target: &mut Option<String>) {
+        self.known.push(name);
+        let address = text_of(self.description, name).filter(|it| !it.is_empty());
+        *target = address.map(|address| forward::shown(address, self.host));
+    }
+}
+
+fn settings<S: Settings>(
+    source: &Source<'_>,
+    description: &Element<'_>,
+    host: &str,
+) -> Result<S, BadAnswer> {
+    let mut settings = S::default();
+    let mut reading = Reading {
+        source,
+        description,
+        host,
+        known: STATE.to_vec(),
+        wrong: None,
+    };
+    settings.each(&mut reading);
+    if let Some(what) = reading.wrong {
+        return Err(unreadable(what));
+    }
+    *settings.unknown() = source.unknown(description, &reading.known);
+    Ok(settings)
+}
+
+fn state(it: &Element<'_>) -> Result<EntityState, BadAnswer> {
     let count = |name: &str| match it.child("CountDetails") {
         Some(details) => number(details, name),
         None => Ok(None),
     };
-    Ok(QueueState {
+    Ok(EntityState {
         size_bytes: number(it, "SizeInBytes")?,
         message_count: number(it, "MessageCount")?,
         active_count: count("ActiveMessageCount")?,
@@ -224,6 +312,7 @@ fn state(it: &Element<'_>) -> Result<QueueState, BadAnswer> {
         scheduled_count: count("ScheduledMessageCount")?,
         transfer_count: count("TransferMessageCount")?,
         transfer_dead_letter_count: count("TransferDeadLetterMessageCount")?,
+        subscription_count: number(it, "SubscriptionCount")?,
         created_at: moment(it, "CreatedAt")?,
         updated_at: moment(it, "UpdatedAt")?,
         accessed_at: moment(it, "AccessedAt")?,
@@ -251,18 +340,6 @@ fn value<T>(
 
 fn number<T: FromStr>(element: &Element<'_>, name: &str) -> Result<Option<T>, BadAnswer> {
     value(element, name, |text| text.parse().ok())
-}
-
-fn boolean(element: &Element<'_>, name: &str) -> Result<Option<bool>, BadAnswer> {
-    value(element, name, |text| match text {
-        "true" | "True" | "1" => Some(true),
-        "false" | "False" | "0" => Some(false),
-        _ => None,
-    })
-}
-
-fn span(element: &Element<'_>, name: &str) -> Result<Option<Duration>, BadAnswer> {
-    value(element, name, duration::parse)
 }
 
 fn moment(element: &Element<'_>, name: &str) -> Result<Option<SystemTime>, BadAnswer> {

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::settings::QueueSettings;
+use super::elements::{Elements, Part, Settings};
+use super::path::Place;
 use super::{forward, write};
 use crate::connection_string::BusNamespace;
 use crate::credential::BusCredential;
@@ -14,9 +15,18 @@ use crate::retry::Retry;
 use crate::secret::Secret;
 
 /// The first version in which queues have a largest size of messages.
-pub(super) const VERSION: &str = "api-version=2021-05";
+const VERSION: &str = "api-version=2021-05";
 
 const ENTRY_TYPE: &str = "application/atom+xml;type=entry;charset=utf-8";
+
+/// The headers with tokens for the entities that another one forwards to, by the elements that name them.
+const SUPPLEMENTS: [(&str, &str); 2] = [
+    ("ForwardTo", "ServiceBusSupplementaryAuthorization"),
+    (
+        "ForwardDeadLetteredMessagesTo",
+        "ServiceBusDlqSupplementaryAuthorization",
+    ),
+];
 
 /// How long a signed token holds, which is for one request: so that clocks need not agree.
 const TOKEN_LIFETIME: Duration = Duration::from_mins(20);
@@ -32,69 +42,120 @@ pub(super) struct Shared {
 }
 
 /// A request that is not signed yet.
-pub(super) struct Operation<'a> {
-    pub(super) method: &'static str,
-    /// Without the slash before it.
-    pub(super) path: String,
-    pub(super) query: String,
-    /// What the token is for, as a path in the namespace.
-    pub(super) audience: String,
-    /// What is written, and whether the queue must be there.
-    pub(super) settings: Option<(&'a QueueSettings, bool)>,
+pub(super) struct Operation {
+    method: &'static str,
+    place: Place,
+    query: String,
+    body: Option<Body>,
     pub(super) effect: Effect,
 }
 
-impl Operation<'_> {
-    pub(super) fn of_queue(
-        method: &'static str,
-        name: &str,
-        effect: Effect,
+/// A description to be written.
+struct Body {
+    document: Vec<u8>,
+    /// Whether the entity must be there.
+    must_exist: bool,
+    /// Addresses of the entities that it forwards to, and the header for a token of each.
+    targets: Vec<(&'static str, String)>,
+}
+
+impl Operation {
+    pub(super) fn read(place: Place) -> Self {
+        Self::new("GET", place, Effect::Read)
+    }
+
+    /// Reads an entity with its counts.
+    pub(super) fn read_entity(place: Place) -> Self {
+        let mut read = Self::read(place);
+        read.query = format!("enrich=true&{VERSION}");
+        read
+    }
+
+    pub(super) fn read_page(list: Place, skip: u64, top: u64) -> Self {
+        let mut read = Self::read(list);
+        read.query = format!("$skip={skip}&$top={top}&{VERSION}");
+        read
+    }
+
+    pub(super) fn delete(place: Place) -> Self {
+        Self::new("DELETE", place, Effect::Change)
+    }
+
+    /// Creates something, or replaces what `must_exist`.
+    pub(super) fn put<S: Settings>(
+        place: Place,
+        settings: &S,
+        must_exist: bool,
+        host: &str,
     ) -> Result<Self, Error> {
-        let name = name.trim_matches('/');
-        if name.is_empty() {
-            return Err(Error::refused("the name of the queue is empty"));
-        }
-        Ok(Self {
+        let mut targets = Targets {
+            host,
+            found: Vec::new(),
+        };
+        settings.clone().each(&mut targets);
+        let mut put = Self::new("PUT", place, Effect::Change);
+        put.body = Some(Body {
+            document: write::entry(settings, host)?,
+            must_exist,
+            targets: targets.found,
+        });
+        Ok(put)
+    }
+
+    fn new(method: &'static str, place: Place, effect: Effect) -> Self {
+        Self {
             method,
-            path: forward::path(name),
+            place,
             query: VERSION.to_owned(),
-            audience: name.to_owned(),
-            settings: None,
+            body: None,
             effect,
-        })
+        }
+    }
+}
+
+/// Finds the entities that settings forward to.
+struct Targets<'a> {
+    host: &'a str,
+    found: Vec<(&'static str, String)>,
+}
+
+impl Elements for Targets<'_> {
+    fn value<T: Part>(&mut self, _: &'static str, _: &mut Option<T>) {}
+
+    fn required<T: Part>(&mut self, _: &'static str, _: &mut T) {}
+
+    fn target(&mut self, name: &'static str, target: &mut Option<String>) {
+        let header = SUPPLEMENTS.iter().find(|(element, _)| *element == name);
+        let target = target.as_deref().filter(|it| !it.is_empty());
+        if let (Some((_, header)), Some(target)) = (header, target) {
+            let address = forward::address(target, self.host);
+            self.found.push((header, address));
+        }
     }
 }
 
 impl Shared {
     /// A request as it is sent now.
-    pub(super) async fn signed(&self, operation: &Operation<'_>) -> Result<Request, Error> {
+    pub(super) async fn signed(&self, operation: &Operation) -> Result<Request, Error> {
         let host = self.namespace.host();
-        let audience = format!("sb://{host}/{}", operation.audience);
-        let target = format!("{}?{}", operation.path, operation.query);
+        let Place { path, audience } = &operation.place;
+        let audience = format!("sb://{host}/{audience}");
+        let target = format!("{path}?{}", operation.query);
         let request = self.begun(operation.method, &target, &audience).await?;
         let mut request = request.header("accept", "application/atom+xml, application/xml");
-        let mut body = Vec::new();
-        if let Some((settings, must_exist)) = operation.settings {
-            body = write::entry(settings, host)?;
-            request = request.header("content-type", ENTRY_TYPE);
-            if must_exist {
-                request = request.header("if-match", "*");
-            }
-            // A queue may forward only to those that the caller may manage.
-            for (target, header) in [
-                (&settings.forward_to, "ServiceBusSupplementaryAuthorization"),
-                (
-                    &settings.forward_dead_letters_to,
-                    "ServiceBusDlqSupplementaryAuthorization",
-                ),
-            ] {
-                if let Some(target) = target.as_deref().filter(|it| !it.is_empty()) {
-                    let token = self.token(&forward::address(target, host)).await?;
-                    request = request.header(header, token.expose());
-                }
-            }
+        let Some(body) = &operation.body else {
+            return request.finish(&[]);
+        };
+        request = request.header("content-type", ENTRY_TYPE);
+        if body.must_exist {
+            request = request.header("if-match", "*");
         }
-        request.finish(&body)
+        // An entity may forward only to those that the caller may manage.
+        for (header, address) in &body.targets {
+            let token = self.token(address).await?;
+            request = request.header(header, token.expose());
+        }
+        request.finish(&body.document)
     }
 
     /// What every request begins with. The target has no slash before it.

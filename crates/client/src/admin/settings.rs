@@ -1,11 +1,15 @@
-//! What management says of queues and of the namespace, as values.
+//! The settings of queues, topics and subscriptions.
+//!
+//! `None` means that nothing is said: the service then takes its own default, for an update too. Take what a read returned,
+//! change it, and send it back.
 
-use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use super::authorization::QueueRule;
+use super::description::{EntityStatus, UnknownElements};
 use super::duration;
-use super::rules::QueueRule;
-use crate::http::xml::put_text;
+use super::elements::{Elements, Settings};
+use super::rule::NewRule;
 
 /// The settings of a queue.
 ///
@@ -37,7 +41,7 @@ pub struct QueueSettings {
     pub authorization_rules: Option<Vec<QueueRule>>,
     /// What the queue is open for.
     pub status: Option<EntityStatus>,
-    /// The queue that takes all messages: its name, or an address in another namespace. Empty for none.
+    /// The queue or topic that takes all messages: its name, or an address in another namespace. Empty for none.
     pub forward_to: Option<String>,
     /// A text for people, of up to 1,024 characters.
     pub user_metadata: Option<String>,
@@ -47,7 +51,7 @@ pub struct QueueSettings {
     pub auto_delete_on_idle: Option<Duration>,
     /// Whether the queue is spread over several brokers. It cannot be changed.
     pub enable_partitioning: Option<bool>,
-    /// The queue that takes dead letters, like [`forward_to`](Self::forward_to).
+    /// The queue or topic that takes dead letters, like [`forward_to`](Self::forward_to).
     pub forward_dead_letters_to: Option<String>,
     /// A hint to the service.
     pub enable_express: Option<bool>,
@@ -62,153 +66,195 @@ impl QueueSettings {
     pub const FOREVER: Duration = duration::FOREVER;
 }
 
-/// What a queue is open for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EntityStatus {
-    /// Everything.
-    Active,
-    /// Nothing.
-    Disabled,
-    /// Only receiving.
-    SendDisabled,
-    /// Only sending.
-    ReceiveDisabled,
-    /// Something else that the service said.
-    Other(String),
-}
+/// Source: Service Bus, *Queue description*.
+impl Settings for QueueSettings {
+    const ELEMENT: &'static str = "QueueDescription";
+    const WHAT: &'static str = "queue";
 
-impl EntityStatus {
-    pub(super) fn of(text: &str) -> Self {
-        match text {
-            "Active" => Self::Active,
-            "Disabled" => Self::Disabled,
-            "SendDisabled" => Self::SendDisabled,
-            "ReceiveDisabled" => Self::ReceiveDisabled,
-            other => Self::Other(other.to_owned()),
-        }
+    fn each(&mut self, it: &mut impl Elements) {
+        it.value("LockDuration", &mut self.lock_duration);
+        it.value("MaxSizeInMegabytes", &mut self.max_size_megabytes);
+        let detects_duplicates = &mut self.requires_duplicate_detection;
+        it.value("RequiresDuplicateDetection", detects_duplicates);
+        it.value("RequiresSession", &mut self.requires_session);
+        it.value("DefaultMessageTimeToLive", &mut self.default_time_to_live);
+        let dead_letters_expired = &mut self.dead_letters_expired;
+        it.value("DeadLetteringOnMessageExpiration", dead_letters_expired);
+        let duplicate_window = &mut self.duplicate_window;
+        it.value("DuplicateDetectionHistoryTimeWindow", duplicate_window);
+        it.value("MaxDeliveryCount", &mut self.max_delivery_count);
+        let batches = &mut self.enable_batched_operations;
+        it.value("EnableBatchedOperations", batches);
+        it.value("IsAnonymousAccessible", &mut self.is_anonymous_accessible);
+        it.value("AuthorizationRules", &mut self.authorization_rules);
+        it.value("Status", &mut self.status);
+        it.target("ForwardTo", &mut self.forward_to);
+        it.value("UserMetadata", &mut self.user_metadata);
+        it.value("SupportOrdering", &mut self.support_ordering);
+        it.value("AutoDeleteOnIdle", &mut self.auto_delete_on_idle);
+        it.value("EnablePartitioning", &mut self.enable_partitioning);
+        let dead_letters = &mut self.forward_dead_letters_to;
+        it.target("ForwardDeadLetteredMessagesTo", dead_letters);
+        it.value("EnableExpress", &mut self.enable_express);
+        let message_size = &mut self.max_message_size_kilobytes;
+        it.value("MaxMessageSizeInKilobytes", message_size);
     }
 
-    /// The service's word.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Active => "Active",
-            Self::Disabled => "Disabled",
-            Self::SendDisabled => "SendDisabled",
-            Self::ReceiveDisabled => "ReceiveDisabled",
-            Self::Other(text) => text,
-        }
-    }
-}
-
-/// Parts of a description that this crate does not know, as the service wrote them.
-#[derive(Clone, Default)]
-pub struct UnknownElements {
-    /// Names, and the elements with their tags.
-    pub(super) elements: Vec<(String, String)>,
-    /// Prefixes that they may use, as attributes `xmlns:…`, and what they stand for.
-    pub(super) prefixes: Vec<(String, String)>,
-}
-
-impl UnknownElements {
-    /// Their names.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.elements.iter().map(|(name, _)| name.as_str())
-    }
-
-    /// Writes the prefixes as attributes, without some.
-    pub(super) fn put_prefixes(&self, out: &mut String, without: &[&str]) {
-        for (name, value) in &self.prefixes {
-            if !without.contains(&name.as_str()) {
-                let mut text = String::new();
-                put_text(&mut text, value);
-                out.extend([" ", name, "=\"", &text.replace('"', "&quot;"), "\""]);
-            }
-        }
-    }
-
-    /// Writes the elements, without those of some names.
-    pub(super) fn put_all_but(&self, out: &mut String, without: &[&str]) {
-        for (name, source) in &self.elements {
-            if !without.contains(&name.as_str()) {
-                out.push_str(source);
-            }
-        }
-    }
-
-    pub(super) fn named(&self, name: &str) -> Option<&str> {
-        let found = self.elements.iter().find(|(it, _)| it == name);
-        found.map(|(_, source)| source.as_str())
+    fn unknown(&mut self) -> &mut UnknownElements {
+        &mut self.unknown
     }
 }
 
-/// They may hold keys.
-impl fmt::Debug for UnknownElements {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.names()).finish()
+/// The settings of a topic.
+///
+/// `None` means that nothing is said: the service then takes its own default, for an update too. Take what
+/// [`BusAdmin::topic`](super::BusAdmin::topic) returned, change it, and send it back.
+#[derive(Clone, Debug, Default)]
+pub struct TopicSettings {
+    /// After this time messages expire in each subscription; [`FOREVER`](Self::FOREVER) for never.
+    pub default_time_to_live: Option<Duration>,
+    /// How much the topic may hold, with its subscriptions.
+    pub max_size_megabytes: Option<u64>,
+    /// Whether messages whose id was there before are dropped. It cannot be changed.
+    pub requires_duplicate_detection: Option<bool>,
+    /// How long ids are remembered to find duplicates.
+    pub duplicate_window: Option<Duration>,
+    /// A hint to the service.
+    pub enable_batched_operations: Option<bool>,
+    /// Whether a message that no rule matches is refused. Otherwise it is accepted and dropped.
+    pub filters_before_publishing: Option<bool>,
+    /// Always `false` in practice.
+    pub is_anonymous_accessible: Option<bool>,
+    /// The topic's own rules, with their keys. An update replaces all of them; without them they stay.
+    pub authorization_rules: Option<Vec<QueueRule>>,
+    /// What the topic is open for.
+    pub status: Option<EntityStatus>,
+    /// A text for people, of up to 1,024 characters.
+    pub user_metadata: Option<String>,
+    /// A hint to the service.
+    pub support_ordering: Option<bool>,
+    /// The topic is deleted when nobody has used it for so long; [`FOREVER`](Self::FOREVER) for never.
+    pub auto_delete_on_idle: Option<Duration>,
+    /// Whether the topic is spread over several brokers. It cannot be changed.
+    pub enable_partitioning: Option<bool>,
+    /// Whether its subscriptions are spread over several brokers.
+    pub enable_subscription_partitioning: Option<bool>,
+    /// A hint to the service.
+    pub enable_express: Option<bool>,
+    /// How large a message may be.
+    pub max_message_size_kilobytes: Option<u64>,
+    /// What else the service said of the topic, which an update sends back.
+    pub unknown: UnknownElements,
+}
+
+impl TopicSettings {
+    /// The service's "never ends", as for [queues](QueueSettings::FOREVER).
+    pub const FOREVER: Duration = duration::FOREVER;
+}
+
+/// Source: Service Bus, *Topic description*.
+impl Settings for TopicSettings {
+    const ELEMENT: &'static str = "TopicDescription";
+    const WHAT: &'static str = "topic";
+
+    fn each(&mut self, it: &mut impl Elements) {
+        it.value("DefaultMessageTimeToLive", &mut self.default_time_to_live);
+        it.value("MaxSizeInMegabytes", &mut self.max_size_megabytes);
+        let detects_duplicates = &mut self.requires_duplicate_detection;
+        it.value("RequiresDuplicateDetection", detects_duplicates);
+        let duplicate_window = &mut self.duplicate_window;
+        it.value("DuplicateDetectionHistoryTimeWindow", duplicate_window);
+        let batches = &mut self.enable_batched_operations;
+        it.value("EnableBatchedOperations", batches);
+        let filters = &mut self.filters_before_publishing;
+        it.value("FilteringMessagesBeforePublishing", filters);
+        it.value("IsAnonymousAccessible", &mut self.is_anonymous_accessible);
+        it.value("AuthorizationRules", &mut self.authorization_rules);
+        it.value("Status", &mut self.status);
+        it.value("UserMetadata", &mut self.user_metadata);
+        it.value("SupportOrdering", &mut self.support_ordering);
+        it.value("AutoDeleteOnIdle", &mut self.auto_delete_on_idle);
+        it.value("EnablePartitioning", &mut self.enable_partitioning);
+        let subscriptions = &mut self.enable_subscription_partitioning;
+        it.value("EnableSubscriptionPartitioning", subscriptions);
+        it.value("EnableExpress", &mut self.enable_express);
+        let message_size = &mut self.max_message_size_kilobytes;
+        it.value("MaxMessageSizeInKilobytes", message_size);
+    }
+
+    fn unknown(&mut self) -> &mut UnknownElements {
+        &mut self.unknown
     }
 }
 
-/// A queue, as the service describes it.
-#[derive(Clone, Debug)]
-pub struct QueueDescription {
-    /// Its name, as it was spelled when it was created.
-    pub name: String,
-    /// What can be changed.
-    pub settings: QueueSettings,
-    /// What cannot.
-    pub state: QueueState,
+/// The settings of a subscription.
+///
+/// `None` means that nothing is said: the service then takes its own default, for an update too. Take what
+/// [`BusAdmin::subscription`](super::BusAdmin::subscription) returned, change it, and send it back.
+#[derive(Clone, Debug, Default)]
+pub struct SubscriptionSettings {
+    /// How long a receiver has a message to itself: up to five minutes.
+    pub lock_duration: Option<Duration>,
+    /// Whether every message belongs to a message session. It cannot be changed.
+    pub requires_session: Option<bool>,
+    /// After this time messages expire; [`FOREVER`](Self::FOREVER) for never.
+    pub default_time_to_live: Option<Duration>,
+    /// Whether expired messages become dead letters.
+    pub dead_letters_expired: Option<bool>,
+    /// Whether messages on which a filter fails become dead letters.
+    pub dead_letters_filter_failures: Option<bool>,
+    /// The rule that a new subscription begins with, in place of `$Default`, which matches all messages. Updates leave it
+    /// out, and reads never have it.
+    pub default_rule: Option<NewRule>,
+    /// How often a message is delivered before it becomes a dead letter.
+    pub max_delivery_count: Option<u32>,
+    /// A hint to the service.
+    pub enable_batched_operations: Option<bool>,
+    /// What the subscription is open for.
+    pub status: Option<EntityStatus>,
+    /// The queue or topic that takes all messages: its name, or an address in another namespace. Empty for none.
+    pub forward_to: Option<String>,
+    /// A text for people, of up to 1,024 characters.
+    pub user_metadata: Option<String>,
+    /// The queue or topic that takes dead letters, like [`forward_to`](Self::forward_to).
+    pub forward_dead_letters_to: Option<String>,
+    /// The subscription is deleted when nobody has used it for so long; [`FOREVER`](Self::FOREVER) for never.
+    pub auto_delete_on_idle: Option<Duration>,
+    /// What else the service said of the subscription, which an update sends back.
+    pub unknown: UnknownElements,
 }
 
-/// Counts and times of a queue. The service may be some seconds late with them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct QueueState {
-    /// What its messages take.
-    pub size_bytes: Option<u64>,
-    /// All messages together.
-    pub message_count: Option<u64>,
-    /// Messages that can be received, or are locked.
-    pub active_count: Option<u64>,
-    /// Dead letters.
-    pub dead_letter_count: Option<u64>,
-    /// Messages that are not due yet.
-    pub scheduled_count: Option<u64>,
-    /// Messages that wait to be forwarded.
-    pub transfer_count: Option<u64>,
-    /// Messages that could not be forwarded.
-    pub transfer_dead_letter_count: Option<u64>,
-    /// When it was created.
-    pub created_at: Option<SystemTime>,
-    /// When its settings were changed.
-    pub updated_at: Option<SystemTime>,
-    /// When it was last used; `None` also if it never was.
-    pub accessed_at: Option<SystemTime>,
-    /// `Available`, or what the service says otherwise.
-    pub availability: Option<String>,
+impl SubscriptionSettings {
+    /// The service's "never ends", as for [queues](QueueSettings::FOREVER).
+    pub const FOREVER: Duration = duration::FOREVER;
 }
 
-/// Some queues, in the order of the service.
-#[derive(Clone, Debug)]
-pub struct QueuePage {
-    /// The queues.
-    pub queues: Vec<QueueDescription>,
-    /// How many queues to skip for the next page, if there is one.
-    pub next: Option<u64>,
-}
+/// Source: Service Bus, *Subscription description*, and the order in which its SDKs write it.
+impl Settings for SubscriptionSettings {
+    const ELEMENT: &'static str = "SubscriptionDescription";
+    const WHAT: &'static str = "subscription";
 
-/// What the service says of the namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamespaceInfo {
-    /// Its name.
-    pub name: String,
-    /// Another name of it.
-    pub alias: Option<String>,
-    /// Its tier: `Basic`, `Standard` or `Premium`.
-    pub sku: String,
-    /// What a namespace of the premium tier has been given.
-    pub messaging_units: Option<u32>,
-    /// When it was created.
-    pub created_at: Option<SystemTime>,
-    /// When it was changed.
-    pub modified_at: Option<SystemTime>,
+    fn each(&mut self, it: &mut impl Elements) {
+        it.value("LockDuration", &mut self.lock_duration);
+        it.value("RequiresSession", &mut self.requires_session);
+        it.value("DefaultMessageTimeToLive", &mut self.default_time_to_live);
+        let dead_letters_expired = &mut self.dead_letters_expired;
+        it.value("DeadLetteringOnMessageExpiration", dead_letters_expired);
+        let filter_failures = &mut self.dead_letters_filter_failures;
+        it.value("DeadLetteringOnFilterEvaluationExceptions", filter_failures);
+        it.value("DefaultRuleDescription", &mut self.default_rule);
+        it.value("MaxDeliveryCount", &mut self.max_delivery_count);
+        let batches = &mut self.enable_batched_operations;
+        it.value("EnableBatchedOperations", batches);
+        it.value("Status", &mut self.status);
+        it.target("ForwardTo", &mut self.forward_to);
+        it.value("UserMetadata", &mut self.user_metadata);
+        let dead_letters = &mut self.forward_dead_letters_to;
+        it.target("ForwardDeadLetteredMessagesTo", dead_letters);
+        it.value("AutoDeleteOnIdle", &mut self.auto_delete_on_idle);
+    }
+
+    fn unknown(&mut self) -> &mut UnknownElements {
+        &mut self.unknown
+    }
 }

@@ -144,7 +144,7 @@ impl BusClient {
         })
     }
 
-    /// A sender to a queue or a topic.
+    /// A sender to a queue or a topic. Nothing is sent to a subscription itself: its topic's rules decide.
     ///
     /// To drop the future gives the link up.
     pub async fn sender(&self, entity: impl Into<Entity>) -> Result<Sender, Error> {
@@ -153,7 +153,8 @@ impl BusClient {
         Ok(Sender::new(link, entity, attached.message_size_max))
     }
 
-    /// A receiver whose messages stay locked until they are settled.
+    /// A receiver of a queue or a subscription (`TOPIC/Subscriptions/NAME`) whose messages stay locked until they are
+    /// settled.
     ///
     /// To drop the future gives the link up.
     pub async fn receiver(
@@ -258,6 +259,9 @@ impl BusClient {
         purpose: LinkUse,
     ) -> Result<(LinkHandle, Attached, Messages), Error> {
         let shared = &self.shared;
+        if purpose != LinkUse::Coordinate {
+            entity.check()?;
+        }
         let waits = match &purpose {
             LinkUse::ReceiveSession { within, .. } => *within,
             LinkUse::Send | LinkUse::Coordinate | LinkUse::Receive | LinkUse::ReceiveAndDelete => {

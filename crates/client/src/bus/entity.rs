@@ -2,6 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::error::Error;
+
+/// What lies between the names of a topic and its subscription, in lower case. Services take any case of letters.
+const SUBSCRIPTIONS: &str = "/subscriptions/";
+
+/// What an entity sets aside, in lower case.
+const PARTS: [&str; 2] = ["$deadletterqueue", "$transfer/$deadletterqueue"];
+
 /// A queue, a topic, a subscription, or what one of them sets aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entity {
@@ -11,7 +19,10 @@ pub struct Entity {
 }
 
 impl Entity {
-    /// A queue or a topic, or a part of one, such as `orders/$DeadLetterQueue`.
+    /// A queue, a topic or a subscription (`TOPIC/Subscriptions/NAME`), or a part of one, such as
+    /// `orders/$DeadLetterQueue`. Case of letters does not matter.
+    ///
+    /// A name that no service can have is refused when it is used.
     pub fn new(name: &str) -> Self {
         let address: Arc<str> = name.trim_matches('/').into();
         let base = match address.split_once("/$") {
@@ -24,6 +35,37 @@ impl Entity {
     /// A subscription of a topic.
     pub fn subscription(topic: &str, name: &str) -> Self {
         Self::new(&format!("{topic}/Subscriptions/{name}"))
+    }
+
+    /// The names of the topic and of the subscription, if it is a subscription or a part of one.
+    pub fn subscription_names(&self) -> Option<(&str, &str)> {
+        let lower = self.base.to_ascii_lowercase();
+        let at = lower.find(SUBSCRIPTIONS)?;
+        let (topic, rest) = self.base.split_at(at);
+        let name = rest.get(SUBSCRIPTIONS.len()..)?;
+        let is_one = !topic.is_empty() && !name.is_empty() && !name.contains('/');
+        is_one.then_some((topic, name))
+    }
+
+    /// Refuses what no service can have, and says what is wrong. The service checks the rest.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.base.is_empty() {
+            return Err(Error::refused(
+                "the name of the entity is empty: expected that of a queue, a topic, or TOPIC/Subscriptions/NAME",
+            ));
+        }
+        let refused = |what: &str| Error::refused(format!("the entity '{}' {what}", self.address));
+        if self.base.split('/').any(str::is_empty) {
+            return Err(refused("has an empty part between slashes"));
+        }
+        let part = self.address.get(self.base.len()..).unwrap_or_default();
+        let part = part.trim_start_matches('/').to_ascii_lowercase();
+        match part.is_empty() || PARTS.contains(&&*part) {
+            true => Ok(()),
+            false => Err(refused(
+                "has a part that is neither $DeadLetterQueue nor $Transfer/$DeadLetterQueue",
+            )),
+        }
     }
 
     /// Its dead letters.
@@ -103,5 +145,53 @@ mod tests {
         assert_eq!(failed.address(), "orders/new/$Transfer/$DeadLetterQueue");
         let subscription = Entity::subscription("t", "s");
         assert_eq!(subscription.address(), "t/Subscriptions/s");
+        let dead = Entity::new("t/subscriptions/s").dead_letters();
+        assert_eq!(dead.address(), "t/subscriptions/s/$DeadLetterQueue");
+        assert_eq!(&*dead.base(), "t/subscriptions/s");
+    }
+
+    #[test]
+    fn subscriptions_have_a_topic() {
+        let names = |name: &str| {
+            let entity = Entity::new(name);
+            let names = entity.subscription_names();
+            names.map(|(topic, name)| format!("{topic} {name}"))
+        };
+        for (name, expected) in [
+            ("a/T/Subscriptions/S", Some("a/T S")),
+            ("t/subscriptions/s/$DeadLetterQueue", Some("t s")),
+            ("t/SUBSCRIPTIONS/s", Some("t s")),
+            ("t", None),
+            ("t/subscriptions", None),
+            ("t/subscriptions/", None),
+            ("subscriptions/s", None),
+            ("t/subscriptions/s/r", None),
+        ] {
+            assert_eq!(names(name).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_that_cannot_be_are_refused() {
+        for good in [
+            "q",
+            "a/b",
+            "t/Subscriptions/s",
+            "q/$deadletterqueue",
+            "t/subscriptions/s/$Transfer/$DeadLetterQueue",
+        ] {
+            assert!(Entity::new(good).check().is_ok(), "{good}");
+        }
+        for (bad, what) in [
+            ("", "is empty"),
+            ("/", "is empty"),
+            ("a//b", "'a//b' has an empty part"),
+            ("t/Subscriptions//s", "an empty part"),
+            ("q/$Deadletters", "neither $DeadLetterQueue nor"),
+            ("q/$management", "neither $DeadLetterQueue nor"),
+        ] {
+            let refused = Entity::new(bad).check().unwrap_err();
+            assert!(refused.text().contains(what), "{bad}: {refused}");
+        }
     }
 }

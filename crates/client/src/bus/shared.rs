@@ -151,6 +151,7 @@ impl Shared {
         request: Request,
         deadline: Instant,
     ) -> Result<Answer, Error> {
+        entity.check()?;
         let (node, audience) = (entity.management(), entity.base());
         let command = |job| Command::Request {
             node,

@@ -12,7 +12,7 @@ use kew_client::{
 
 use crate::server::{CONNECTION_STRING, QUICK, Server};
 
-fn admin(server: &Arc<Server>) -> BusAdmin {
+pub(crate) fn admin(server: &Arc<Server>) -> BusAdmin {
     admin_of(server, CONNECTION_STRING)
 }
 
@@ -53,7 +53,7 @@ fn unusual() -> QueueSettings {
     }
 }
 
-fn rule(name: &str, rights: &[Right]) -> QueueRule {
+pub(crate) fn rule(name: &str, rights: &[Right]) -> QueueRule {
     QueueRule {
         name: name.to_owned(),
         rights: rights.to_vec(),
@@ -163,8 +163,8 @@ async fn lists_have_pages() {
     let mut skip = Some(0);
     while let Some(from) = skip {
         let page = admin.queues(from).await.unwrap();
-        sizes.push(page.queues.len());
-        listed.extend(page.queues.into_iter().map(|queue| queue.name));
+        sizes.push(page.items.len());
+        listed.extend(page.items.into_iter().map(|queue| queue.name));
         skip = page.next;
     }
     // The server begins with four.

@@ -14,7 +14,7 @@ use crate::script::{Door, Reply, Script, answer};
 const AZURE: &str = "Endpoint=http://ns.example.net/;SharedAccessKeyName=r;SharedAccessKey=k";
 
 impl Script {
-    fn admin(self: &Arc<Self>) -> BusAdmin {
+    pub(crate) fn admin(self: &Arc<Self>) -> BusAdmin {
         self.admin_of(BusNamespace::parse(AZURE).unwrap())
     }
 
@@ -27,7 +27,7 @@ impl Script {
     }
 }
 
-fn reply(status: &str, body: &str) -> Reply {
+pub(crate) fn reply(status: &str, body: &str) -> Reply {
     answer(&format!(
         "HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\
          Content-Type: application/atom+xml;type=entry;charset=utf-8\r\n\
@@ -36,12 +36,12 @@ fn reply(status: &str, body: &str) -> Reply {
     ))
 }
 
-fn error(status: u16, detail: &str) -> Reply {
+pub(crate) fn error(status: u16, detail: &str) -> Reply {
     let body = format!("<Error><Code>{status}</Code><Detail>{detail}</Detail></Error>");
     reply(&format!("{status} Told"), &body)
 }
 
-fn entry(name: &str, content: &str) -> String {
+pub(crate) fn entry(name: &str, content: &str) -> String {
     format!(
         "<entry xmlns=\"http://www.w3.org/2005/Atom\"><id>https://ns.example.net/{name}</id>\
          <title type=\"text\">{name}</title><published>2024-01-01T00:00:00Z</published>\
@@ -58,7 +58,7 @@ fn queue(name: &str, settings: &str) -> String {
     entry(name, &content)
 }
 
-fn feed(entries: &str, links: &str) -> Reply {
+pub(crate) fn feed(entries: &str, links: &str) -> Reply {
     let body = format!(
         "<feed xmlns=\"http://www.w3.org/2005/Atom\"><title type=\"text\">Queues</title>\
          <link rel=\"self\" href=\"https://ns.example.net/$Resources/queues\"/>{links}{entries}</feed>"
@@ -68,9 +68,13 @@ fn feed(entries: &str, links: &str) -> Reply {
 
 /// The elements inside the description of a request.
 fn sent(body: &str) -> &str {
-    let (_, rest) = body.split_once("<QueueDescription ").unwrap();
+    sent_of("QueueDescription", body)
+}
+
+pub(crate) fn sent_of<'a>(description: &str, body: &'a str) -> &'a str {
+    let (_, rest) = body.split_once(&format!("<{description} ")).unwrap();
     let (_, rest) = rest.split_once('>').unwrap();
-    let (elements, _) = rest.split_once("</QueueDescription>").unwrap();
+    let (elements, _) = rest.split_once(&format!("</{description}>")).unwrap();
     elements
 }
 
@@ -271,12 +275,12 @@ async fn lists_go_on_where_the_service_says() {
     ]);
     let admin = script.admin();
     let page = admin.queues(0).await.unwrap();
-    assert_eq!((page.queues[0].name.as_str(), page.next), ("jobs", Some(7)));
-    assert_eq!(page.queues[0].settings.max_delivery_count, Some(10));
+    assert_eq!((page.items[0].name.as_str(), page.next), ("jobs", Some(7)));
+    assert_eq!(page.items[0].settings.max_delivery_count, Some(10));
     assert_eq!(admin.queues(7).await.unwrap().next, None);
     // A full page without a link may have another one after it.
     assert_eq!(admin.queues(0).await.unwrap().next, Some(100));
-    assert!(admin.queues(100).await.unwrap().queues.is_empty());
+    assert!(admin.queues(100).await.unwrap().items.is_empty());
     for _ in 0..2 {
         let endless = admin.queues(5).await.unwrap_err();
         assert_eq!(endless.kind(), ErrorKind::Refused, "{endless}");

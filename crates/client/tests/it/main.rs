@@ -21,6 +21,8 @@ mod sessions;
 mod settle;
 mod tokens;
 mod tools;
+mod topic_answers;
+mod topics;
 mod transactions;
 mod transports;
 mod unreadable;

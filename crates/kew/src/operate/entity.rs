@@ -58,7 +58,7 @@ pub(super) fn all_queues(doors: &Doors) -> Result<Vec<QueueView>, Failure> {
     let mut skip = Some(0);
     while let Some(first) = skip {
         let page = doors.over_http(doors.admin.queues(first))?;
-        queues.extend(page.queues.into_iter().map(QueueView::of));
+        queues.extend(page.items.into_iter().map(QueueView::of));
         skip = page.next;
     }
     Ok(queues)

@@ -1,7 +1,7 @@
 //! `kew bus message complete`, `abandon`, `defer`, `dead-letter` and `renew`: by a lock token that `kew bus receive` has
 //! printed.
 
-use kew_client::HeldLock;
+use kew_client::{HeldLock, uuid_of};
 use serde_json::json;
 
 use super::browse::message_numbered;
@@ -11,7 +11,6 @@ use super::view::rfc3339_ms;
 use super::{Doors, Session};
 use crate::bus_message_args::{ChangeArgs, DeadLetterArgs, LockedArgs};
 use crate::queue_command::{Failure, printable};
-use crate::uuid::uuid_of;
 
 pub(super) fn complete(it: &mut Session, args: &LockedArgs) -> Result<(), Failure> {
     let lock = lock_of(&it.doors, args)?;

@@ -7,9 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode as _, Map, Raw, Symbol, Timestamp, Value, write_list};
+use kew_client::uuid_of;
 use serde_json::{Value as Json, json};
-
-use crate::uuid::uuid_of;
 
 /// The largest number that every reader of JSON keeps. A larger one is written as a text.
 const EXACT_MAX: u64 = (1 << 53) - 1;

@@ -194,7 +194,7 @@ impl BusAnnouncer {
         let (mut listed, mut skip) = (HashMap::new(), Some(0));
         while let Some(from) = skip {
             let page = self.admin.queues(from).await?;
-            let found = page.queues.into_iter();
+            let found = page.items.into_iter();
             for queue in found.filter(|queue| queue.name.starts_with(&*self.prefix)) {
                 if listed.len() == QUEUES_MAX {
                     tracing::warn!(target: "kew::worker", QUEUES_MAX, "too many listeners: some hear nothing");

@@ -184,7 +184,10 @@ impl Target for BusTarget {
 
     async fn depth(&self) -> Result<Option<u64>, SourceError> {
         match &self.admin {
-            Some(admin) => Ok(admin.queue(&self.name.queue).await?.state.active_count),
+            Some(admin) => {
+                let entity = admin.entity(&self.name.queue).await?;
+                Ok(entity.state().active_count)
+            }
             None => Ok(None),
         }
     }

@@ -1,4 +1,4 @@
-//! Queues of Service Bus as a source.
+//! Queues and subscriptions of Service Bus as a source.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -55,11 +55,12 @@ impl Settings {
             return Ok(None);
         };
         let address = self.entity.address();
-        let (queue, is_dead) = match address.split_once("/$") {
-            Some((queue, _)) => (queue, true),
+        let (name, is_dead) = match address.split_once("/$") {
+            Some((name, _)) => (name, true),
             None => (address, false),
         };
-        let state = admin.queue(queue).await?.state;
+        let entity = admin.entity(name).await?;
+        let state = entity.state();
         Ok(match is_dead {
             true => state.dead_letter_count,
             false => state.active_count,
@@ -67,7 +68,7 @@ impl Settings {
     }
 }
 
-/// A queue of Service Bus without sessions, or a dead-letter queue.
+/// A queue or a subscription of Service Bus without sessions, or a dead-letter queue.
 ///
 /// The lease is the lock: its duration is a setting of the queue, so a listener has no visibility policy here.
 /// There is no place for checkpoints either: use a queue with sessions and [`SessionSource`](crate::SessionSource).
@@ -77,7 +78,8 @@ pub struct BusSource {
 }
 
 impl BusSource {
-    /// A queue of a namespace. The namespace's name is only used in metrics and announcements.
+    /// A queue or a subscription (`TOPIC/Subscriptions/NAME`) of a namespace. The namespace's name is only used in
+    /// metrics and announcements.
     pub fn new(client: BusClient, namespace: &str, entity: impl Into<Entity>) -> Self {
         Self {
             settings: Arc::new(Settings::new(client, namespace, entity.into())),

@@ -25,7 +25,7 @@ const SESSION_WAIT: Duration = Duration::from_secs(60);
 /// The code with which the service reports that no session came.
 const NO_SESSION: &str = "com.microsoft:timeout";
 
-/// A queue of Service Bus with sessions. A dequeue task takes a session and handles its messages in their order;
+/// A queue or a subscription of Service Bus with sessions. A dequeue task takes a session and handles its messages in their order;
 /// so the number of tasks is the number of sessions side by side.
 /// [`tasks_max`](crate::ListenerBuilder::tasks_max) bounds it, also for tasks that a wake-up starts.
 ///
@@ -37,7 +37,8 @@ pub struct SessionSource {
 }
 
 impl SessionSource {
-    /// A queue of a namespace. The namespace's name is only used in metrics and announcements.
+    /// A queue or a subscription (`TOPIC/Subscriptions/NAME`) of a namespace. The namespace's name is only used in
+    /// metrics and announcements.
     pub fn new(client: BusClient, namespace: &str, entity: impl Into<Entity>) -> Self {
         Self {
             settings: Arc::new(Settings::new(client, namespace, entity.into())),

@@ -32,4 +32,5 @@ mod simulation;
 mod slow;
 mod stopping;
 mod suite;
+mod topics;
 mod traces;

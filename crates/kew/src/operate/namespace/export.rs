@@ -84,7 +84,7 @@ fn define(doors: &Doors, args: &ExportArgs, write: &mut Write<'_>) -> Result<Vec
     let mut skip = args.queue.is_empty().then_some(0);
     while let Some(first) = skip {
         let page = doors.over_http(doors.admin.queues(first))?;
-        page.queues.into_iter().try_for_each(&mut take)?;
+        page.items.into_iter().try_for_each(&mut take)?;
         skip = page.next;
     }
     Ok(listed)

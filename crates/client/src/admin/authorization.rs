@@ -1,11 +1,12 @@
-//! The authorization rules of a queue, both ways.
+//! The authorization rules of a queue or a topic, both ways.
 
+use super::INSTANCE;
+use super::description::UnknownElements;
+use super::elements::{Odd, Part};
 use super::read::{Source, text_of};
-use super::settings::UnknownElements;
 use crate::http::xml::{Element, put_element};
 use crate::secret::Secret;
 
-const INSTANCE: &str = "http://www.w3.org/2001/XMLSchema-instance";
 const KIND: &str = "SharedAccessAuthorizationRule";
 const CLAIM_TYPE: &str = "SharedAccessKey";
 
@@ -21,7 +22,7 @@ const KNOWN: [&str; 8] = [
     "SecondaryKey",
 ];
 
-/// An authorization rule of a queue.
+/// An authorization rule of a queue or a topic.
 #[derive(Clone, Debug)]
 pub struct QueueRule {
     /// Its name.
@@ -67,10 +68,21 @@ impl Right {
     }
 }
 
-/// The rules in an element; `None` if there is one of a kind that is not known here.
-pub(super) fn read(source: &Source<'_>, element: &Element<'_>) -> Option<Vec<QueueRule>> {
-    let rules = element.children.iter();
-    rules.map(|element| rule(source, element)).collect()
+/// Rules of a kind that is not known here stay as they are.
+impl Part for Vec<QueueRule> {
+    fn read(source: &Source<'_>, element: &Element<'_>) -> Result<Option<Self>, Odd> {
+        let rules = element.children.iter();
+        let rules: Option<Self> = rules.map(|element| rule(source, element)).collect();
+        rules.map(Some).ok_or(Odd::Unknown)
+    }
+
+    fn write(&self, name: &str, out: &mut String) {
+        out.extend(["<", name, ">"]);
+        for rule in self {
+            put(out, rule);
+        }
+        out.extend(["</", name, ">"]);
+    }
 }
 
 fn rule(source: &Source<'_>, element: &Element<'_>) -> Option<QueueRule> {
@@ -94,32 +106,27 @@ fn rule(source: &Source<'_>, element: &Element<'_>) -> Option<QueueRule> {
     })
 }
 
-/// The element with these rules, in the order of the service.
-pub(super) fn write(rules: &[QueueRule]) -> String {
-    let mut out = "<AuthorizationRules>".to_owned();
-    for rule in rules {
-        out.push_str("<AuthorizationRule");
-        rule.unknown.put_prefixes(&mut out, &["xmlns:i"]);
-        out.push_str(&format!(" xmlns:i=\"{INSTANCE}\" i:type=\"{KIND}\">"));
-        put_element(&mut out, "ClaimType", CLAIM_TYPE);
-        put_element(&mut out, "ClaimValue", "None");
-        out.push_str("<Rights>");
-        for right in &rule.rights {
-            put_element(&mut out, "AccessRights", right.as_str());
-        }
-        out.push_str("</Rights>");
-        put_element(&mut out, "KeyName", &rule.name);
-        for (name, key) in [
-            ("PrimaryKey", &rule.primary_key),
-            ("SecondaryKey", &rule.secondary_key),
-        ] {
-            if let Some(key) = key {
-                put_element(&mut out, name, key.expose());
-            }
-        }
-        rule.unknown.put_all_but(&mut out, &[]);
-        out.push_str("</AuthorizationRule>");
+/// Writes a rule, in the order of the service.
+fn put(out: &mut String, rule: &QueueRule) {
+    out.push_str("<AuthorizationRule");
+    rule.unknown.put_prefixes(out, &["xmlns:i"]);
+    out.push_str(&format!(" xmlns:i=\"{INSTANCE}\" i:type=\"{KIND}\">"));
+    put_element(out, "ClaimType", CLAIM_TYPE);
+    put_element(out, "ClaimValue", "None");
+    out.push_str("<Rights>");
+    for right in &rule.rights {
+        put_element(out, "AccessRights", right.as_str());
     }
-    out.push_str("</AuthorizationRules>");
-    out
+    out.push_str("</Rights>");
+    put_element(out, "KeyName", &rule.name);
+    for (name, key) in [
+        ("PrimaryKey", &rule.primary_key),
+        ("SecondaryKey", &rule.secondary_key),
+    ] {
+        if let Some(key) = key {
+            put_element(out, name, key.expose());
+        }
+    }
+    rule.unknown.put_all_but(out, &[]);
+    out.push_str("</AuthorizationRule>");
 }

@@ -1,9 +1,9 @@
 //! UUIDs from their text.
 
-use kew_client::Uuid;
+use kew_amqp::codec::Uuid;
 
-/// The UUID of a text.
-pub(crate) fn uuid_of(text: &str) -> Option<Uuid> {
+/// The UUID of a text, such as that of a lock token: 32 hexadecimal digits, and hyphens between them.
+pub fn uuid_of(text: &str) -> Option<Uuid> {
     let digits: String = text.chars().filter(|&c| c != '-').collect();
     let is_long = digits.len() == 32 && text.len() <= 36 && digits.is_ascii();
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| is_long)?;
