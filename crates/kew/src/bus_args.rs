@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use kew_bus_api::Right;
 use kew_principals::WhichKey;
 
-use crate::bus_tool_args::TestRuleArgs;
+use crate::bus_rule_args::RuleCommand;
+use crate::bus_topic_args::{SubscriptionCommand, TopicCommand};
 use crate::flags::DirectoryArgs;
 use crate::operate_args::OperateCommand;
 use crate::principal_command::which_key;
@@ -27,9 +28,17 @@ pub(super) enum BusCommand {
     #[command(visible_alias = "auth-rule")]
     AuthorizationRule(AuthorizationArgs),
 
-    /// Test rules of subscriptions.
+    /// Manage topics: what is sent to one arrives in its subscriptions.
     #[command(subcommand)]
-    Rule(RuleCommand),
+    Topic(Box<TopicCommand>),
+
+    /// Manage subscriptions of topics.
+    #[command(subcommand)]
+    Subscription(Box<SubscriptionCommand>),
+
+    /// Manage and test rules of subscriptions: which messages a subscription gets.
+    #[command(subcommand)]
+    Rule(Box<RuleCommand>),
 
     /// Export queues and their settings as a configuration file of the emulator.
     ///
@@ -63,15 +72,6 @@ pub(crate) struct WhoseArgs {
     /// Use the rules of this queue [default: the rules of the namespace]
     #[arg(long, value_name = "QUEUE")]
     pub(super) entity: Option<String>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum RuleCommand {
-    /// Test a subscription's rule on messages of a file, of standard input or of a queue
-    ///
-    /// It needs no topic and changes nothing. It prints for each message whether the filter selects it, what the
-    /// action would change, or why the rule fails. A rule that is not valid is refused, and the place is marked.
-    Test(Box<TestRuleArgs>),
 }
 
 #[derive(Debug, Subcommand)]

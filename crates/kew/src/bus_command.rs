@@ -12,14 +12,16 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::admin::reach::ask;
 use crate::admin::{Act, Answer};
-use crate::bus_args::{BusArgs, BusCommand, ExportArgs, RuleCommand};
+use crate::bus_args::{BusArgs, BusCommand, ExportArgs};
 use crate::cli::{print_error, print_line};
 use crate::operate;
 
 pub(crate) fn run(args: BusArgs) -> ExitCode {
     let done = match args.command {
         BusCommand::Operate(command) => return operate::run(&command),
-        BusCommand::Rule(RuleCommand::Test(test)) => return operate::test_rule(&test),
+        BusCommand::Topic(command) => return operate::run_topic(&command),
+        BusCommand::Subscription(command) => return operate::run_subscription(&command),
+        BusCommand::Rule(command) => return operate::run_rule(&command),
         BusCommand::AuthorizationRule(args) => authorization_rule::run(args.command, args.of),
         BusCommand::Export(args) => export(args),
     };

@@ -58,41 +58,65 @@ pub(crate) struct DeleteQueueArgs {
     pub(super) common: Common,
 }
 
-/// The settings that can be changed after a queue is created.
+/// The settings of a queue that can be changed after it is created.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Settings")]
 pub(crate) struct SettingsArgs {
+    #[command(flatten)]
+    pub(super) receiving: ReceivingArgs,
+    #[command(flatten)]
+    pub(super) sending: SendingArgs,
+    #[command(flatten)]
+    pub(super) entity: EntityArgs,
+}
+
+/// The settings of what messages are received from: queues and subscriptions.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct ReceivingArgs {
     /// Lock duration of received messages, 5s to 5m [when created: 1m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) lock_duration: Option<std::time::Duration>,
-    /// Default and maximum time to live of messages, at least 1s [when created: never]
-    #[arg(long, value_name = "DURATION|never", value_parser = life)]
-    pub(super) ttl: Option<Life>,
-    /// Maximum size of the queue, in whole MiB [when created: 1GiB]
+    /// Dead-letter a message after this many failed deliveries [when created: 10]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=0x7fff_ffff))]
+    pub(super) max_delivery_count: Option<u32>,
+    /// Dead-letter expired messages instead of dropping them
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) dead_letter_expired: Option<bool>,
+    /// Forward messages to this queue or topic
+    #[arg(long, value_name = "NAME|none", value_parser = target)]
+    pub(super) forward_to: Option<Target>,
+    /// Forward dead letters to this queue or topic
+    #[arg(long, value_name = "NAME|none", value_parser = target)]
+    pub(super) forward_dead_letters_to: Option<Target>,
+}
+
+/// The settings of what messages are sent to: queues and topics.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct SendingArgs {
+    /// Maximum size of all its messages, in whole MiB [when created: 1GiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) max_size: Option<u64>,
     /// Maximum size of a message, in whole KiB up to 1MiB [when created: 1MiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(super) max_message_size: Option<u64>,
-    /// Dead-letter a message after this many failed deliveries [when created: 10]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=0x7fff_ffff))]
-    pub(super) max_delivery_count: Option<u32>,
     /// How long duplicate detection remembers message ids, 20s to 7d [when created: 10m]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) duplicate_window: Option<std::time::Duration>,
-    /// Dead-letter expired messages instead of dropping them
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(super) dead_letter_expired: Option<bool>,
-    /// Forward messages to this queue
-    #[arg(long, value_name = "QUEUE|none", value_parser = target)]
-    pub(super) forward_to: Option<Target>,
-    /// Forward dead letters to this queue
-    #[arg(long, value_name = "QUEUE|none", value_parser = target)]
-    pub(super) forward_dead_letters_to: Option<Target>,
-    /// Delete the queue after it has been idle for this long, at least 5m [when created: never]
+}
+
+/// The settings of queues, topics and subscriptions.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Settings")]
+pub(crate) struct EntityArgs {
+    /// Default and maximum time to live of messages, at least 1s [when created: never]
+    #[arg(long, value_name = "DURATION|never", value_parser = life)]
+    pub(super) ttl: Option<Life>,
+    /// Delete it after it has been idle for this long, at least 5m [when created: never]
     #[arg(long, value_name = "DURATION|never", value_parser = life)]
     pub(super) auto_delete_on_idle: Option<Life>,
-    /// Whether the queue accepts sends and receives [when created: active]
+    /// Whether it accepts sends and receives [when created: active]
     #[arg(long)]
     pub(super) status: Option<Status>,
     /// Metadata of your own, up to 1024 characters
@@ -105,6 +129,8 @@ pub(crate) enum Status {
     Active,
     /// Accepts neither sends nor receives
     Disabled,
+    /// Accepts no sends: not for subscriptions
     SendDisabled,
+    /// Accepts no receives: not for topics
     ReceiveDisabled,
 }

@@ -10,7 +10,7 @@ use crate::queue_values::{bus_entity, bus_message_part, duration, pair, point_in
 
 #[derive(Debug, Args)]
 pub(crate) struct SendArgs {
-    /// The queue
+    /// The queue or topic
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
     /// The bodies of the messages; without them and without --file, read one message from standard input
@@ -76,7 +76,7 @@ pub(crate) struct PropertyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReceiveArgs {
-    /// The queue, or a sub-queue such as orders/$deadletterqueue
+    /// The queue or subscription, or a sub-queue such as orders/$deadletterqueue
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
     /// Maximum number of messages
@@ -134,7 +134,7 @@ pub(crate) enum Settle {
 /// A message under a lock.
 #[derive(Debug, Args)]
 pub(crate) struct LockedArgs {
-    /// The queue, or a sub-queue such as orders/$deadletterqueue
+    /// The queue or subscription, or a sub-queue such as orders/$deadletterqueue
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
     /// The message's sequence number, or its id. The lock token decides which message it is
@@ -172,7 +172,7 @@ pub(crate) struct DeadLetterArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CancelScheduledArgs {
-    /// The queue
+    /// The queue or topic
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
     /// The sequence numbers that kew bus send --json has printed

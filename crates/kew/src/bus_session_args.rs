@@ -19,7 +19,7 @@ pub(crate) enum SessionCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionListArgs {
-    /// The queue
+    /// The queue or subscription
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(crate) struct SessionListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SessionNameArgs {
-    /// The queue
+    /// The queue or subscription
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
     /// The id of the session

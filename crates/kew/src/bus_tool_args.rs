@@ -1,16 +1,16 @@
-//! The arguments of `kew bus watch`, `sas`, `message export`, `message import` and `rule test`.
+//! The arguments of `kew bus watch`, `sas`, `message export` and `message import`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgGroup, Args};
+use clap::Args;
 
 use crate::operate_args::{Common, FilterArgs};
-use crate::queue_values::{bus_entity, bus_queue_name, duration, pair};
+use crate::queue_values::{bus_entity, bus_queue_name, duration};
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// Queues to watch [default: all]
+    /// Queues, topics or subscriptions to watch [default: all queues]
     #[arg(value_parser = bus_queue_name)]
     pub(super) names: Vec<String>,
     /// Only queues whose names start with this text
@@ -33,7 +33,7 @@ pub(crate) struct WatchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SasArgs {
-    /// The queue that the token gives access to [default: that of the connection string, or the namespace]
+    /// The queue, topic or subscription that the token gives access to [default: that of the connection string, or the namespace]
     #[arg(value_parser = bus_queue_name)]
     pub(super) queue: Option<String>,
     /// How long the token is valid
@@ -57,7 +57,7 @@ pub(crate) struct SasArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportMessagesArgs {
-    /// The queue, or a sub-queue such as orders/$deadletterqueue
+    /// The queue or subscription, or a sub-queue such as orders/$deadletterqueue
     #[arg(value_parser = bus_entity)]
     pub(super) queue: String,
     /// Export the dead letters of the queue
@@ -77,7 +77,7 @@ pub(crate) struct ExportMessagesArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportMessagesArgs {
-    /// The queue
+    /// The queue or topic
     #[arg(value_parser = bus_queue_name)]
     pub(super) queue: String,
     /// The file to read [default: standard input]
@@ -95,39 +95,6 @@ pub(crate) struct ImportMessagesArgs {
     /// Check all lines, and send nothing
     #[arg(long)]
     pub(super) dry_run: bool,
-    #[command(flatten)]
-    pub(super) common: Common,
-}
-
-#[derive(Debug, Args)]
-#[command(group(ArgGroup::new("rule_filter").args(["sql", "correlation"]).multiple(false).required(true)))]
-pub(crate) struct TestRuleArgs {
-    /// Test the messages of this queue, or of a sub-queue such as orders/$deadletterqueue. They stay there
-    /// [default: messages of a file or standard input]
-    #[arg(value_parser = bus_entity)]
-    pub(super) queue: Option<String>,
-    /// Test the messages of this file, in the form of kew bus message export [default: standard input]
-    #[arg(long, value_name = "FILE", conflicts_with = "queue")]
-    pub(super) file: Option<PathBuf>,
-    /// The condition of an SQL filter, such as "color = 'red' AND sys.Label LIKE 'a%'"
-    #[arg(long, value_name = "TEXT")]
-    pub(super) sql: Option<String>,
-    /// A condition of a correlation filter, such as sys.Label=order or color=red; repeat it for several
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(super) correlation: Vec<(String, String)>,
-    /// The statements of an SQL action, such as "SET priority = 1; REMOVE color"
-    #[arg(long, value_name = "TEXT")]
-    pub(super) action: Option<String>,
-    /// The value of a parameter such as @size in --sql and --action; repeat it for several. true, false, numbers
-    /// and quoted strings have their JSON type, an object is a typed value of docs/message-format.md; any other
-    /// value is a string
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(super) parameter: Vec<(String, String)>,
-    /// Stop after this many messages
-    #[arg(long, short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(super) count: Option<u64>,
-    #[command(flatten)]
-    pub(super) filter: FilterArgs,
     #[command(flatten)]
     pub(super) common: Common,
 }

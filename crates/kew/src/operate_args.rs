@@ -90,9 +90,9 @@ pub(crate) struct FilterArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperateCommand {
-    /// List queues with their message counts
+    /// List queues with their message counts, and say how many topics there are
     List(ListArgs),
-    /// Show the message counts and settings of a queue
+    /// Show the message counts and settings of a queue, topic or subscription
     #[command(visible_alias = "stats")]
     Show(ShowArgs),
     /// Create a queue
@@ -141,7 +141,7 @@ pub(crate) enum OperateCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DlqCommand {
-    /// List queues that have dead letters
+    /// List queues and subscriptions that have dead letters
     List(ListArgs),
     /// Browse dead letters without receiving them
     Peek(PeekArgs),
@@ -172,7 +172,7 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The queue, or a sub-queue such as orders/$deadletterqueue
+    /// The queue, topic or subscription, or a sub-queue such as orders/$deadletterqueue
     pub(super) queue: String,
     #[command(flatten)]
     pub(super) common: Common,
@@ -180,7 +180,7 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PeekArgs {
-    /// The queue
+    /// The queue or subscription
     pub(super) queue: String,
     /// Maximum number of messages
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
@@ -196,7 +196,7 @@ pub(crate) struct PeekArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GroupsArgs {
-    /// The queue that has the dead letters
+    /// The queue or subscription that has the dead letters
     pub(super) queue: String,
     #[command(flatten)]
     pub(super) filter: FilterArgs,
@@ -206,7 +206,7 @@ pub(crate) struct GroupsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PurgeArgs {
-    /// The queue
+    /// The queue or subscription
     pub(super) queue: String,
     /// Also delete locked messages
     #[arg(long)]
@@ -224,10 +224,10 @@ pub(crate) struct PurgeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResubmitArgs {
-    /// The queue that has the dead letters
+    /// The queue or subscription that has the dead letters
     pub(super) queue: String,
-    /// Send them to this queue [default: the queue that has the dead letters]
-    #[arg(long, value_name = "QUEUE")]
+    /// Send them to this queue or topic [default: the queue that has the dead letters]. Those of a subscription need it
+    #[arg(long, value_name = "NAME")]
     pub(super) to: Option<String>,
     /// Give each message a new message id, so that duplicate detection accepts it. Without this flag,
     /// messages keep their ids, and those that the destination detects as duplicates are not resubmitted. Elsewhere
@@ -290,7 +290,7 @@ pub(crate) enum MessageCommand {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("mode").args(["lock", "delete"])))]
 pub(crate) struct GetArgs {
-    /// The queue, or a sub-queue such as orders/$deadletterqueue
+    /// The queue or subscription, or a sub-queue such as orders/$deadletterqueue
     pub(super) queue: String,
     /// The sequence number
     pub(super) number: u64,
@@ -306,7 +306,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
-    /// The queue, or a sub-queue such as orders/$deadletterqueue
+    /// The queue or subscription, or a sub-queue such as orders/$deadletterqueue
     pub(super) queue: String,
     /// The sequence number
     pub(super) number: u64,
@@ -322,7 +322,7 @@ pub(crate) struct DeleteArgs {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("whose").required(true).args(["number", "session"])))]
 pub(crate) struct BreakLockArgs {
-    /// The queue, or a sub-queue such as orders/$deadletterqueue
+    /// The queue or subscription, or a sub-queue such as orders/$deadletterqueue
     pub(super) queue: String,
     /// The sequence number of the message
     #[arg(long, value_name = "NUMBER")]

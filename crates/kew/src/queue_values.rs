@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use kew_client::Entity;
+
 /// A queue's name: 3 to 63 of `a-z`, `0-9` and single hyphens within.
 ///
 /// Source: *Naming queues and metadata*.
@@ -132,18 +134,18 @@ pub(crate) fn life(text: &str) -> Result<Life, String> {
     }
 }
 
-/// A Service Bus queue to forward to, or none.
+/// A Service Bus queue or topic to forward to, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    Queue(String),
+    Entity(String),
     None,
 }
 
-/// The name of a Service Bus queue, or `none`.
+/// The name of a Service Bus queue or topic, or `none`.
 pub(crate) fn target(text: &str) -> Result<Target, String> {
     match text {
         "none" => Ok(Target::None),
-        _ => bus_queue_name(text).map(Target::Queue),
+        _ => bus_queue_name(text).map(Target::Entity),
     }
 }
 
@@ -165,6 +167,50 @@ pub(crate) fn bus_queue_name(text: &str) -> Result<String, String> {
         return Err("over HTTP this is the path of a message, not of a queue".into());
     }
     Ok(name)
+}
+
+/// A topic, which has a name of its own.
+pub(crate) fn bus_topic_name(text: &str) -> Result<String, String> {
+    let name = bus_queue_name(text)?;
+    match Entity::new(&name).subscription_names() {
+        None => Ok(name),
+        Some((topic, _)) => Err(format!(
+            "this is a subscription: its topic is {topic}, and kew bus subscription manages it"
+        )),
+    }
+}
+
+/// A subscription of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SubscriptionName {
+    pub(crate) topic: String,
+    pub(crate) name: String,
+}
+
+impl std::fmt::Display for SubscriptionName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/subscriptions/{}", self.topic, self.name)
+    }
+}
+
+/// A subscription, in any case of letters.
+pub(crate) fn bus_subscription(text: &str) -> Result<SubscriptionName, String> {
+    let name = bus_queue_name(text)?;
+    let entity = Entity::new(&name);
+    let names = entity.subscription_names();
+    let (topic, name) = names.ok_or("a subscription is TOPIC/subscriptions/NAME")?;
+    Ok(SubscriptionName {
+        topic: topic.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+/// A rule of a subscription. The server checks the rest of the name.
+pub(crate) fn bus_rule_name(text: &str) -> Result<String, String> {
+    if matches!(text, "" | "." | "..") || text.contains('/') {
+        return Err("a rule's name can have letters, digits, . - _ and $, and no slashes".into());
+    }
+    Ok(text.to_owned())
 }
 
 /// A Service Bus queue or one of its sub-queues. The server checks the rest of the name.
@@ -240,6 +286,22 @@ mod tests {
         assert_eq!(life("2m"), Ok(Life::Ends(Duration::from_mins(2))));
         assert!(point_in_time("2026-01-31T12:00:00Z").is_ok());
         assert!(point_in_time("noon").is_err());
+    }
+
+    #[test]
+    fn names_of_topics_and_subscriptions() {
+        let shown = |text| bus_subscription(text).map(|it| it.to_string());
+        let expected = Ok("a/T/subscriptions/S".to_owned());
+        assert_eq!(shown("/a/T/Subscriptions/S"), expected);
+        for bad in ["t", "t/subscriptions", "t/subscriptions/a/b", "t/x/s", ""] {
+            assert!(shown(bad).is_err(), "{bad}");
+        }
+        assert!(shown("t/subscriptions/s/$deadletterqueue").is_err());
+        assert_eq!(bus_topic_name("a/t").as_deref(), Ok("a/t"));
+        let told = bus_topic_name("t/Subscriptions/s").unwrap_err();
+        assert!(told.contains("its topic is t"), "{told}");
+        assert_eq!(bus_rule_name("$Default").as_deref(), Ok("$Default"));
+        assert!(bus_rule_name("a/b").is_err() && bus_rule_name("").is_err());
     }
 
     #[test]

@@ -21,6 +21,8 @@ const OF_DOTNET: [&str; 2] = ["guid", "char"];
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FilterValue {
+    /// No value.
+    Null,
     /// A text.
     Text(String),
     /// True or false.
@@ -49,6 +51,9 @@ pub enum FilterValue {
 impl FilterValue {
     /// A value that is none of its type is kept as it is.
     pub(super) fn read(element: &Element<'_>) -> Self {
+        if element.attribute("nil") == Some("true") {
+            return Self::Null;
+        }
         let kind = element.attribute("type").unwrap_or("string");
         let kind = kind.rsplit(':').next().unwrap_or(kind);
         let text = &*element.text;
@@ -70,7 +75,10 @@ impl FilterValue {
     }
 
     pub(super) fn write(&self, out: &mut String) {
-        let (kind, text) = self.kind_and_text();
+        let Some((kind, text)) = self.kind_and_text() else {
+            out.push_str(&format!("<Value xmlns:i=\"{INSTANCE}\" i:nil=\"true\"/>"));
+            return;
+        };
         let namespace = match OF_DOTNET.contains(&kind) {
             true => SERIALIZATION,
             false => SCHEMA,
@@ -84,9 +92,10 @@ impl FilterValue {
         out.push_str("</Value>");
     }
 
-    /// The name of the type, and the value as a text: both as XML Schema writes them.
-    pub fn kind_and_text(&self) -> (&str, String) {
-        match self {
+    /// The name of the type, and the value as a text: both as XML Schema writes them. `None` for a null.
+    pub fn kind_and_text(&self) -> Option<(&str, String)> {
+        Some(match self {
+            Self::Null => return None,
             Self::Text(text) => ("string", text.clone()),
             Self::Boolean(it) => ("boolean", it.to_string()),
             Self::Int(it) => ("int", it.to_string()),
@@ -96,7 +105,7 @@ impl FilterValue {
             Self::Span(ticks) => ("duration", duration::format_ticks(*ticks)),
             Self::Uuid(it) => ("guid", it.text()),
             Self::Other { kind, text } => (kind, text.clone()),
-        }
+        })
     }
 }
 
@@ -135,6 +144,14 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
+
+    #[test]
+    fn a_null_is_a_value() {
+        let mut written = String::new();
+        FilterValue::Null.write(&mut written);
+        let element = Element::parse(written.as_bytes()).unwrap();
+        assert_eq!(FilterValue::read(&element), FilterValue::Null);
+    }
 
     #[test]
     fn values_as_services_write_them() {

@@ -230,7 +230,9 @@ fn correlation(element: &Element<'_>) -> Result<CorrelationFilter, Odd> {
         ..CorrelationFilter::default()
     };
     for (name, value) in filter.system() {
-        *value = element.child(name).map(|it| it.text.to_string());
+        // JavaScript writes all, also those that it does not say.
+        let text = element.child(name).map(|it| it.text.to_string());
+        *value = text.filter(|text| !text.is_empty());
     }
     Ok(filter)
 }

@@ -401,7 +401,6 @@ async fn rules_are_read_as_the_service_writes_them() {
         text: "3".to_owned(),
     };
     let expected = CorrelationFilter {
-        correlation_id: Some(String::new()),
         subject: Some("order".to_owned()),
         properties: vec![
             ("size".to_owned(), FilterValue::Int(7)),

@@ -1,6 +1,6 @@
-//! `kew dlq`, and the parts of `kew bus` for queues and messages: a client of any namespace of Service Bus.
+//! `kew dlq`, and the parts of `kew bus` for queues, topics and messages: a client of any namespace of Service Bus.
 //!
-//! Messages go over AMQP, queues are managed by ATOM, both with `kew-client`. What the public protocols cannot do is asked
+//! Messages go over AMQP, entities are managed by ATOM, both with `kew-client`. What the public protocols cannot do is asked
 //! of Kew's own interface (`own`), which other namespaces do not have.
 
 mod browse;
@@ -16,6 +16,8 @@ mod namespace;
 mod own;
 mod receive;
 mod resubmit;
+mod rule_values;
+mod rules;
 mod sas;
 mod send;
 mod sessions;
@@ -23,13 +25,15 @@ mod settings;
 mod settle;
 mod show;
 mod test_rule;
+mod topics;
 mod view;
 mod watch;
 
 use std::process::ExitCode;
 
+use crate::bus_rule_args::RuleCommand;
 use crate::bus_session_args::SessionCommand;
-use crate::bus_tool_args::TestRuleArgs;
+use crate::bus_topic_args::{SubscriptionCommand, TopicCommand};
 use crate::operate_args::{
     Common, DlqArgs, DlqCommand, FilterArgs, MessageCommand, OperateCommand,
 };
@@ -102,8 +106,38 @@ fn run_session(command: &SessionCommand) -> ExitCode {
     }
 }
 
-pub(crate) fn test_rule(args: &TestRuleArgs) -> ExitCode {
-    ended(test_rule::test(args), args.common.json)
+pub(crate) fn run_topic(command: &TopicCommand) -> ExitCode {
+    use TopicCommand as It;
+    match command {
+        It::Create(args) => with(&args.common, |it| topics::create_topic(it, args)),
+        It::Show(args) => with(&args.common, |it| topics::show_topic(it, args)),
+        It::List(args) => with(&args.common, topics::list_topics),
+        It::Update(args) => with(&args.common, |it| topics::update_topic(it, args)),
+        It::Delete(args) => with(&args.common, |it| topics::delete_topic(it, args)),
+    }
+}
+
+pub(crate) fn run_subscription(command: &SubscriptionCommand) -> ExitCode {
+    use SubscriptionCommand as It;
+    match command {
+        It::Create(args) => with(&args.common, |it| topics::create_subscription(it, args)),
+        It::Show(args) => with(&args.common, |it| topics::show_subscription(it, args)),
+        It::List(args) => with(&args.common, |it| topics::list_subscriptions(it, args)),
+        It::Update(args) => with(&args.common, |it| topics::update_subscription(it, args)),
+        It::Delete(args) => with(&args.common, |it| topics::delete_subscription(it, args)),
+    }
+}
+
+pub(crate) fn run_rule(command: &RuleCommand) -> ExitCode {
+    use RuleCommand as It;
+    match command {
+        It::Add(args) => with(&args.common, |it| rules::add(it, args)),
+        It::Set(args) => with(&args.common, |it| rules::set(it, args)),
+        It::List(args) => with(&args.common, |it| rules::list(it, args)),
+        It::Show(args) => with(&args.common, |it| rules::show_rule(it, args)),
+        It::Remove(args) => with(&args.common, |it| rules::remove(it, args)),
+        It::Test(args) => ended(test_rule::test(args), args.common.json),
+    }
 }
 
 pub(crate) fn run_dlq(args: &DlqArgs) -> ExitCode {

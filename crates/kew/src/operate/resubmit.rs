@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kew_client::{ErrorKind, MessageState, Value};
+use kew_client::{Entity, EntityDescription, ErrorKind, MessageState, Value};
 use serde::Serialize;
 
 use super::browse::{Look, browse};
@@ -33,6 +33,10 @@ struct Report<'a> {
 pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> Result<(), Failure> {
     let filter = Filter::new(&args.filter)?;
     let edit = edit_of(args)?;
+    let to = match &args.to {
+        Some(to) => to.clone(),
+        None => origin_of(entity)?,
+    };
     let doors = &it.doors;
     let mut wanted = BTreeSet::new();
     let mut tally = Tally::default();
@@ -48,7 +52,6 @@ pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> R
     })?;
     let matched = wanted.len() as u64 + tally.skipped.values().sum::<u64>();
     if !wanted.is_empty() {
-        let to = args.to.clone().unwrap_or_else(|| queue_of(entity));
         if !args.new_ids {
             must_keep_duplicates(doors, &to)?;
         }
@@ -97,11 +100,18 @@ fn tell(it: &mut Session, report: &Report<'_>) -> Result<(), Failure> {
 /// Refuses a destination that may drop messages as duplicates of earlier ones. It accepts such a message like any
 /// other, so the dead letter would be completed and nothing would be left of it.
 fn must_keep_duplicates(doors: &Doors, to: &str) -> Result<(), Failure> {
-    let why = match doors.wait(doors.admin.queue(to)) {
-        Ok(queue) => {
-            let settings = queue.settings;
-            let forwards = settings.forward_to.is_some_and(|to| !to.is_empty());
-            match (settings.requires_duplicate_detection, forwards) {
+    let why = match doors.wait(doors.admin.entity(to)) {
+        Ok(entity) => {
+            let (detects, forward_to) = match entity {
+                EntityDescription::Queue(it) => {
+                    let it = it.settings;
+                    (it.requires_duplicate_detection, it.forward_to)
+                }
+                EntityDescription::Topic(it) => (it.settings.requires_duplicate_detection, None),
+                _ => (None, None),
+            };
+            let forwards = forward_to.is_some_and(|to| !to.is_empty());
+            match (detects, forwards) {
                 (Some(false), false) => return Ok(()),
                 (Some(true), _) => "it detects duplicates".to_owned(),
                 (None, _) => "it does not say whether it detects duplicates".to_owned(),
@@ -120,6 +130,16 @@ fn must_keep_duplicates(doors: &Doors, to: &str) -> Result<(), Failure> {
         ),
         code: None,
     })
+}
+
+/// Where dead letters came from. Nothing can be sent to a subscription.
+fn origin_of(entity: &str) -> Result<String, Failure> {
+    match Entity::new(entity).subscription_names() {
+        None => Ok(queue_of(entity)),
+        Some((topic, name)) => Err(Failure::Usage(format!(
+            "messages cannot be sent to the subscription {topic}/subscriptions/{name}: name a queue or a topic with --to"
+        ))),
+    }
 }
 
 /// The queue that dead letters belong to.
@@ -157,6 +177,9 @@ mod tests {
             ("ä", "ä"),
         ] {
             assert_eq!(queue_of(entity), queue);
+            assert_eq!(origin_of(entity).unwrap(), queue);
         }
+        let refused = origin_of("t/Subscriptions/s/$deadletterqueue").unwrap_err();
+        assert!(refused.message().contains("--to"), "{}", refused.message());
     }
 }

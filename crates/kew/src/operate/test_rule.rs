@@ -1,84 +1,167 @@
-//! `kew bus rule test`: a rule of a subscription on messages, without a topic. It changes nothing.
+//! `kew bus rule test`: rules on messages. They come from the command line, or from a subscription. It changes nothing.
 
 use std::cell::Cell;
 use std::fmt::Display;
 
 use kew_bus_message::View;
+use kew_client::{Filter as ServiceFilter, FilterValue, RuleDescription, Sql};
 use kew_filter::{
-    Action, Change, CompileError, CorrelationFilter, Definition, Equality, Filter,
-    FilterDefinition, Message, NewIds, OwnedValue, SqlDefinition, SystemProperty, Target,
+    Action, Change, CompileError, Definition, Equality, Filter, FilterDefinition, Message, NewIds,
+    OwnedValue, SqlDefinition, Target,
 };
 use serde_json::{Map, Value as Json, json};
 
 use super::browse::{Look, browse};
 use super::export::record;
 use super::filter::Filter as Which;
-use super::send::values_of;
+use super::rule_values::of_service;
+use super::rules::{SYSTEM, all_rules, equalities, system_of, values};
 use super::{Session, session};
-use crate::bus_tool_args::TestRuleArgs;
+use crate::bus_rule_args::{RuleArgs, TestRuleArgs};
 use crate::importing::Lines;
-use crate::portable::{Sample, of_amqp, shown, typed};
+use crate::portable::{Sample, shown};
 use crate::queue_command::{Failure, Output, is_active, note, printable};
+use crate::queue_values::SubscriptionName;
 
-/// Before the name of a system property.
-const SYSTEM: &str = "sys.";
-
-/// A rule, and what it did so far.
-struct Test {
+/// A rule to be tested.
+struct Tested {
+    /// Its name, if it is one of a subscription.
+    name: Option<String>,
     filter: Filter,
     action: Option<Action>,
+}
+
+/// Rules, and what they did so far.
+struct Test {
+    rules: Vec<Tested>,
+    messages: u64,
     matched: u64,
     not_matched: u64,
     failed: u64,
 }
 
 pub(super) fn test(args: &TestRuleArgs) -> Result<(), Failure> {
-    let mut test = Test::new(args)?;
-    let mut output = Output::new(args.common.json);
-    let tested = match &args.queue {
-        Some(queue) => {
-            let mut it = session(&args.common)?;
-            test.queue(&mut it, queue, args, &mut output)
+    let mut session_of = None;
+    let rules = match &args.subscription {
+        Some(subscription) => {
+            let it = session_of.insert(session(&args.common)?);
+            rules_of(it, subscription)?
         }
-        None => test.lines(args, &mut output),
+        None => vec![of_command_line(args)?],
+    };
+    let mut test = Test {
+        rules,
+        messages: 0,
+        matched: 0,
+        not_matched: 0,
+        failed: 0,
+    };
+    let mut output = Output::new(args.common.json);
+    let tested = match (&args.queue, session_of) {
+        (Some(queue), Some(mut it)) => test.queue(&mut it, queue, args, &mut output),
+        (Some(queue), None) => test.queue(&mut session(&args.common)?, queue, args, &mut output),
+        (None, _) => test.lines(args, &mut output),
     };
     // What was tested before an error stays visible.
     let told = tested.and_then(|()| test.total(&mut output));
     told.and(Ok(output.flush()?))
 }
 
-impl Test {
-    fn new(args: &TestRuleArgs) -> Result<Self, Failure> {
-        let parameters = values("--parameter", &args.parameter)?.into_iter();
-        let parameters = parameters.map(|(name, value)| (name.into(), value));
-        let parameters: Vec<(Box<str>, OwnedValue)> = parameters.collect();
-        let sql = |text: &String| SqlDefinition {
-            text: text.as_str().into(),
-            parameters: parameters.clone(),
-            compatibility_level: None,
-        };
-        let filter = match &args.sql {
-            Some(text) => FilterDefinition::Sql(sql(text)),
-            None => FilterDefinition::Correlation(correlation(args)?),
-        };
-        // What a topic cannot store is refused here, too.
-        let definition = Definition::new(filter, args.action.as_ref().map(sql));
-        let definition = definition.map_err(|error| Failure::Usage(error.to_string()))?;
-        let compiled = definition.compile();
-        let (filter, action) = compiled.map_err(|error| refused(args, &error))?;
-        Ok(Self {
+fn of_command_line(args: &TestRuleArgs) -> Result<Tested, Failure> {
+    let rule = &args.rule;
+    let parameters = values("--parameter", &rule.parameter)?.into_iter();
+    let parameters = parameters.map(|(name, value)| (name.into(), value));
+    let parameters: Vec<(Box<str>, OwnedValue)> = parameters.collect();
+    let sql = |text: &String| SqlDefinition {
+        text: text.as_str().into(),
+        parameters: parameters.clone(),
+        compatibility_level: None,
+    };
+    let filter = match &rule.sql {
+        Some(text) => FilterDefinition::Sql(sql(text)),
+        None if rule.all => FilterDefinition::True,
+        None if rule.none => FilterDefinition::False,
+        None => FilterDefinition::Correlation(equalities(&rule.correlation)?),
+    };
+    // What a topic cannot store is refused here, too.
+    let definition = Definition::new(filter, rule.action.as_ref().map(sql));
+    let definition = definition.map_err(|error| Failure::Usage(error.to_string()))?;
+    let compiled = definition.compile();
+    let (filter, action) = compiled.map_err(|error| refused(args, rule, &error))?;
+    Ok(Tested {
+        name: None,
+        filter,
+        action,
+    })
+}
+
+/// The rules of a subscription. One that Kew cannot evaluate is an error: its namespace may know more than Kew.
+fn rules_of(it: &Session, subscription: &SubscriptionName) -> Result<Vec<Tested>, Failure> {
+    let rules = all_rules(&it.doors, subscription)?.into_iter();
+    let rules = rules.map(|rule| {
+        let compiled = definition_of(&rule).and_then(|definition| {
+            let compiled = definition.compile();
+            compiled.map_err(|error| error.to_string())
+        });
+        let (filter, action) = compiled.map_err(|what| Failure::Refused {
+            message: format!(
+                "the rule {} of {subscription} cannot be tested: {what}",
+                rule.name
+            ),
+            code: None,
+        })?;
+        Ok(Tested {
+            name: Some(rule.name),
             filter,
             action,
-            matched: 0,
-            not_matched: 0,
-            failed: 0,
         })
-    }
+    });
+    rules.collect()
+}
 
-    fn count(&self) -> u64 {
-        self.matched + self.not_matched + self.failed
-    }
+fn definition_of(rule: &RuleDescription) -> Result<Definition, String> {
+    let value = |(name, value): &(String, FilterValue)| match of_service(value) {
+        Some(value) => Ok((name.as_str().into(), value)),
+        None => {
+            let kind = value.kind_and_text().map_or("null", |(kind, _)| kind);
+            Err(format!("{name} has the unknown type {kind}"))
+        }
+    };
+    let sql = |sql: &Sql| {
+        let parameters = sql.parameters.iter().map(value);
+        Ok::<_, String>(SqlDefinition {
+            text: sql.text.as_str().into(),
+            parameters: parameters.collect::<Result<_, _>>()?,
+            compatibility_level: sql.compatibility_level,
+        })
+    };
+    let filter = match &rule.settings.filter {
+        ServiceFilter::True => FilterDefinition::True,
+        ServiceFilter::False => FilterDefinition::False,
+        ServiceFilter::Sql(text) => FilterDefinition::Sql(sql(text)?),
+        ServiceFilter::Correlation(filter) => {
+            let system = system_of(filter)
+                .into_iter()
+                .filter_map(|(property, text)| {
+                    let text = text.as_deref()?.into();
+                    Some(Ok(Equality::System { property, text }))
+                });
+            let user = filter.properties.iter().map(|pair| {
+                let (name, value) = value(pair)?;
+                Ok(Equality::User { name, value })
+            });
+            let all = system.chain(user).collect::<Result<_, String>>()?;
+            FilterDefinition::Correlation(all)
+        }
+        ServiceFilter::Other { kind, .. } => return Err(format!("its filter is a {kind}")),
+        _ => return Err("its filter is of an unknown kind".to_owned()),
+    };
+    let action = rule.settings.action.as_ref().map(sql).transpose()?;
+    let definition = Definition::new(filter, action);
+    definition.map_err(|error| error.to_string())
+}
 
+impl Test {
     fn queue(
         &mut self,
         it: &mut Session,
@@ -94,12 +177,13 @@ impl Test {
             match sample {
                 Ok(sample) => self.message(("sequence_number", number), &sample.view(), output)?,
                 Err(failure) => {
-                    self.failed += 1;
+                    self.messages += 1;
+                    self.failed += self.rules.len() as u64;
                     note(&failure.message());
                 }
             }
             Ok(
-                match args.count.is_some_and(|wanted| self.count() >= wanted) {
+                match args.count.is_some_and(|wanted| self.messages >= wanted) {
                     true => Look::Enough,
                     false => Look::On,
                 },
@@ -114,7 +198,7 @@ impl Test {
             return Err(Failure::Usage(message.into()));
         }
         let mut lines = Lines::open(args.file.as_deref(), 1)?;
-        while args.count.is_none_or(|wanted| self.count() < wanted) {
+        while args.count.is_none_or(|wanted| self.messages < wanted) {
             let Some(sample) = lines.next(Sample::new)? else {
                 break;
             };
@@ -124,99 +208,132 @@ impl Test {
         Ok(())
     }
 
-    /// Tests a message, and says what came of it.
+    /// Tests a message on each rule, and says what came of it.
     fn message(
         &mut self,
         place: (&'static str, i64),
         sample: &View<'_>,
         output: &mut Output,
     ) -> Result<(), Failure> {
-        let ids = RandomIds::default();
-        let mut report = Report::new(place);
-        match self.filter.matches(sample, &ids) {
-            Ok(true) => {
-                self.matched += 1;
-                report.outcome = "matched";
+        self.messages += 1;
+        for rule in &self.rules {
+            let ids = RandomIds::default();
+            let report = rule.report(place, sample, &ids);
+            if ids.has_failed.get() {
+                let message = "there are no random numbers for newid()".to_owned();
+                return Err(Failure::Refused {
+                    message,
+                    code: None,
+                });
             }
-            Ok(false) => {
-                self.not_matched += 1;
-                report.outcome = "not matched";
-            }
-            Err(error) => {
-                self.failed += 1;
-                report.error = Some(format!("the filter failed: {error}"));
-            }
+            let count = match report.outcome {
+                Outcome::Matched => &mut self.matched,
+                Outcome::NotMatched => &mut self.not_matched,
+                Outcome::Failed => &mut self.failed,
+            };
+            *count += 1;
+            report.print(output)?;
         }
-        if let ("matched", Some(action)) = (report.outcome, &self.action) {
-            match action.changes(sample, &ids) {
-                Ok(changes) => report.changes = Some(changed(&changes, sample)),
-                Err(error) => {
-                    self.matched -= 1;
-                    self.failed += 1;
-                    report.outcome = FAILED;
-                    report.error = Some(format!("it matched, and the action failed: {error}"));
-                }
-            }
-        }
-        if ids.has_failed.get() {
-            let message = "there are no random numbers for newid()".to_owned();
-            return Err(Failure::Refused {
-                message,
-                code: None,
-            });
-        }
-        report.print(output)
+        Ok(())
     }
 
     fn total(&self, output: &mut Output) -> Result<(), Failure> {
         let Self {
+            rules,
+            messages,
             matched,
             not_matched,
             failed,
-            ..
         } = self;
-        let count = self.count();
+        let of_subscription = rules.iter().all(|rule| rule.name.is_some());
         if output.json {
-            let total = json!({
-                "messages": count, "matched": matched, "not_matched": not_matched, "failed": failed,
+            let mut total = json!({
+                "messages": messages, "matched": matched, "not_matched": not_matched, "failed": failed,
             });
+            if of_subscription {
+                total["rules"] = rules.len().into();
+            }
             return Ok(output.object(&total)?);
         }
-        let messages = if count == 1 { "message" } else { "messages" };
-        let line = format!(
-            "{count} {messages}: {matched} matched, {not_matched} not matched, {failed} failed"
-        );
+        let mut line = counted(*messages, "message");
+        if of_subscription {
+            line += &format!(" on {}", counted(rules.len() as u64, "rule"));
+        }
+        line += &format!(": {matched} matched, {not_matched} not matched, {failed} failed");
         Ok(output.line(&line)?)
     }
 }
 
-const FAILED: &str = "failed";
+fn counted(count: u64, what: &str) -> String {
+    let s = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{s}")
+}
 
-/// What came of a message.
-struct Report {
+impl Tested {
+    fn report(&self, place: (&'static str, i64), sample: &View<'_>, ids: &RandomIds) -> Report<'_> {
+        let mut report = Report {
+            place,
+            rule: self.name.as_deref(),
+            outcome: Outcome::Failed,
+            error: None,
+            changes: None,
+        };
+        match self.filter.matches(sample, ids) {
+            Ok(true) => report.outcome = Outcome::Matched,
+            Ok(false) => report.outcome = Outcome::NotMatched,
+            Err(error) => report.error = Some(format!("the filter failed: {error}")),
+        }
+        if let (Outcome::Matched, Some(action)) = (report.outcome, &self.action) {
+            match action.changes(sample, ids) {
+                Ok(changes) => report.changes = Some(changed(&changes, sample)),
+                Err(error) => {
+                    report.outcome = Outcome::Failed;
+                    report.error = Some(format!("it matched, and the action failed: {error}"));
+                }
+            }
+        }
+        report
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Outcome {
+    Matched,
+    NotMatched,
+    Failed,
+}
+
+impl Outcome {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Matched => "matched",
+            Self::NotMatched => "not matched",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What a rule did with a message.
+struct Report<'a> {
     place: (&'static str, i64),
-    outcome: &'static str,
+    rule: Option<&'a str>,
+    outcome: Outcome,
     error: Option<String>,
     /// Properties with their values before and after.
     changes: Option<Vec<Map<String, Json>>>,
 }
 
-impl Report {
-    fn new(place: (&'static str, i64)) -> Self {
-        Self {
-            place,
-            outcome: FAILED,
-            error: None,
-            changes: None,
-        }
-    }
-
+impl Report<'_> {
     fn print(&self, output: &mut Output) -> Result<(), Failure> {
         let (name, number) = self.place;
         if output.json {
             let mut report = Map::new();
             report.insert(name.into(), number.into());
-            report.insert("outcome".into(), self.outcome.replace(' ', "_").into());
+            if let Some(rule) = self.rule {
+                report.insert("rule".into(), rule.into());
+            }
+            let outcome = self.outcome.text().replace(' ', "_");
+            report.insert("outcome".into(), outcome.into());
             if let Some(error) = &self.error {
                 report.insert("error".into(), error.as_str().into());
             }
@@ -225,11 +342,14 @@ impl Report {
             }
             return Ok(output.object(&report)?);
         }
-        let place = match name {
+        let mut place = match name {
             "line" => format!("line {number}"),
             _ => number.to_string(),
         };
-        let outcome = self.error.as_deref().unwrap_or(self.outcome);
+        if let Some(rule) = self.rule {
+            place += &format!(", rule {rule}");
+        }
+        let outcome = self.error.as_deref().unwrap_or(self.outcome.text());
         output.line(&printable(&format!("{place}: {outcome}")))?;
         for change in self.changes.iter().flatten() {
             output.line(&printable(&format!("  {}", line_of(change))))?;
@@ -286,60 +406,11 @@ fn unreadable(number: i64, what: &dyn Display) -> Failure {
     }
 }
 
-/// Values of the command line.
-fn values(flag: &str, pairs: &[(String, String)]) -> Result<Vec<(String, OwnedValue)>, Failure> {
-    let plain = values_of(flag, pairs)?;
-    let all = plain
-        .into_iter()
-        .zip(pairs)
-        .map(|((name, value), (_, text))| {
-            let value = match typed(text) {
-                Some(value) => {
-                    value.map_err(|what| Failure::Usage(format!("{flag} {name}: {what}")))?
-                }
-                None => of_amqp(&value),
-            };
-            Ok((name, value))
-        });
-    all.collect()
-}
-
-fn correlation(args: &TestRuleArgs) -> Result<Vec<Equality>, Failure> {
-    let mut all = Vec::new();
-    for ((name, value), (_, text)) in values("--correlation", &args.correlation)?
-        .into_iter()
-        .zip(&args.correlation)
-    {
-        let is_system = name
-            .get(..SYSTEM.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(SYSTEM));
-        if !is_system {
-            let name = name.into();
-            all.push(Equality::User { name, value });
-            continue;
-        }
-        let property = name.get(SYSTEM.len()..).and_then(SystemProperty::named);
-        let known = property.filter(|property| CorrelationFilter::SYSTEM.contains(property));
-        let Some(property) = known else {
-            let known = CorrelationFilter::SYSTEM.map(|it| format!("{SYSTEM}{}", it.name()));
-            return Err(Failure::Usage(format!(
-                "--correlation {name}: expected an application property or one of {}",
-                known.join(", ")
-            )));
-        };
-        // System properties are texts, also those that look like numbers.
-        let quoted: Option<String> = serde_json::from_str(text).ok();
-        let text = quoted.as_deref().unwrap_or(text).into();
-        all.push(Equality::System { property, text });
-    }
-    Ok(all)
-}
-
 /// The error for a text that is not a filter or action; for people, the text is above it with a mark at the place.
-fn refused(args: &TestRuleArgs, error: &CompileError) -> Failure {
+fn refused(args: &TestRuleArgs, rule: &RuleArgs, error: &CompileError) -> Failure {
     let (text, place) = match error {
-        CompileError::Filter(error) => (&args.sql, error.column),
-        CompileError::Action(error) => (&args.action, error.column),
+        CompileError::Filter(error) => (&rule.sql, error.column),
+        CompileError::Action(error) => (&rule.action, error.column),
     };
     if !args.common.json {
         let chars = text.as_deref().unwrap_or_default().chars();

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
-use super::entity::{all_queues, queue_named};
-use super::settings::QueueView;
+use super::entity::{all_queues, entity_named};
+use super::settings::EntityView;
 use super::{Doors, Session};
 use crate::bus_tool_args::WatchArgs;
 use crate::queue_command::{
@@ -66,14 +66,16 @@ pub(super) fn watch(it: &mut Session, args: &WatchArgs) -> Result<(), Failure> {
 }
 
 fn look(doors: &Doors, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, Failure> {
-    let mut seen: Vec<(String, Option<QueueView>)> = Vec::new();
+    let mut seen: Vec<(String, Option<EntityView>)> = Vec::new();
     if args.names.is_empty() {
         let queues = all_queues(doors)?.into_iter();
         let queues = queues.filter(|queue| queue.name.starts_with(&args.prefix));
         seen.extend(queues.map(|queue| (queue.name.clone(), Some(queue))));
     }
     for name in &args.names {
-        seen.push((name.clone(), queue_named(doors, name)?));
+        let found = entity_named(doors, name)?;
+        let found = found.and_then(|found| EntityView::of(found, name));
+        seen.push((name.clone(), found));
     }
     let now = Instant::now();
     let seconds = past.at.map(|at| now.duration_since(at).as_secs_f64());

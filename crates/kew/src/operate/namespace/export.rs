@@ -9,6 +9,7 @@ use crate::operate::Doors;
 use crate::operate::entity::no_queue;
 use crate::operate::export::record;
 use crate::operate::failing::status_of_failure;
+use crate::operate::topics::topics_if_any;
 use crate::portable::{Defined, Line, SessionState};
 use crate::queue_command::{Failure, note};
 use crate::transfer_args::ExportArgs;
@@ -92,17 +93,10 @@ fn define(doors: &Doors, args: &ExportArgs, write: &mut Write<'_>) -> Result<Vec
 
 /// Says that topics and subscriptions are left out, if there are any.
 fn note_topics(doors: &Doors) -> Result<(), Failure> {
-    let target = "$Resources/topics?$skip=0&$top=1&api-version=2021-05";
-    let page = doors.over_http(doors.admin.ask("GET", target, None))?;
-    let has_topics = page.status == 200 && contains(&page.body, b"<entry");
-    if has_topics {
+    if !topics_if_any(doors)?.is_empty() {
         note("topics and their subscriptions were not exported: only queues can be exported yet");
     }
     Ok(())
-}
-
-fn contains(bytes: &[u8], what: &[u8]) -> bool {
-    bytes.windows(what.len()).any(|window| window == what)
 }
 
 fn queue_named(doors: &Doors, name: &str) -> Result<QueueDescription, Failure> {

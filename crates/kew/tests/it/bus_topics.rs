@@ -1,0 +1,665 @@
+//! `kew bus topic`, `subscription` and `rule`, and the commands for messages on subscriptions.
+
+use serde_json::{Value, json};
+
+use crate::client::{Done, Script, answer, command, finish};
+use crate::operate::{json_of, kew, ok, with_server};
+use crate::server::Server;
+
+const S: &str = "news/subscriptions/s";
+const DEAD: &str = "news/subscriptions/s/$deadletterqueue";
+
+fn has(shown: &Value, expected: &Value) {
+    for (name, value) in expected.as_object().expect("an object") {
+        assert_eq!(&shown[name], value, "{name}: {shown}");
+    }
+}
+
+/// A topic with a subscription.
+fn with_topic(server: &Server) {
+    ok(server, &["bus", "topic", "create", "news"]);
+    ok(server, &["bus", "subscription", "create", S]);
+}
+
+#[test]
+fn a_topic_has_settings_and_an_update_keeps_the_others() {
+    with_server(|server| {
+        let create = [
+            "bus",
+            "topic",
+            "create",
+            "News",
+            "--ttl",
+            "3d",
+            "--max-size",
+            "2GiB",
+            "--max-message-size",
+            "512KiB",
+            "--user-metadata",
+            "for <me> & you",
+        ];
+        assert_eq!(ok(server, &create), "created News\n");
+        let mut expected = json!({
+            "name": "News", "default_time_to_live_ms": 259_200_000_u64, "size_bytes_max": 2_u64 << 30,
+            "message_size_bytes_max": 512 << 10, "user_metadata": "for <me> & you", "status": "Active",
+            "subscriptions": 0, "detects_duplicates": false, "filters_before_publishing": false,
+            "lock_duration_ms": null,
+        });
+        has(
+            &json_of(server, &["bus", "topic", "show", "news"]),
+            &expected,
+        );
+        let update = ["bus", "topic", "update", "news", "--ttl", "never"];
+        let updated = json_of(server, &update);
+        assert_eq!(updated, json!({"topic": "news", "updated": true}));
+        expected["default_time_to_live_ms"] = json!(null);
+        // The other command for one entity shows topics, too.
+        has(&json_of(server, &["bus", "show", "news"]), &expected);
+        ok(
+            server,
+            &["bus", "subscription", "create", "news/Subscriptions/S"],
+        );
+        let listed = ok(server, &["bus", "topic", "list"]);
+        let lines: Vec<Vec<&str>> = listed
+            .lines()
+            .map(|it| it.split_whitespace().collect())
+            .collect();
+        assert_eq!(
+            lines[0],
+            ["TOPIC", "SUBSCRIPTIONS", "SCHEDULED", "BYTES", "STATUS"]
+        );
+        assert_eq!(lines[1], ["News", "1", "0", "0", "Active"]);
+        let listed = json_of(server, &["bus", "topic", "list"]);
+        assert_eq!(listed.as_array().map(Vec::len), Some(1));
+        has(&listed[0], &json!({"name": "News", "subscriptions": 1}));
+    });
+}
+
+#[test]
+fn a_subscription_has_every_setting_and_an_update_keeps_the_others() {
+    with_server(|server| {
+        ok(server, &["bus", "topic", "create", "news"]);
+        let create = [
+            "bus",
+            "subscription",
+            "create",
+            "news/Subscriptions/Mine",
+            "--lock-duration",
+            "2m",
+            "--ttl",
+            "3d",
+            "--max-delivery-count",
+            "3",
+            "--sessions",
+            "--dead-letter-expired",
+            "--dead-letter-filter-failures=false",
+            "--forward-dead-letters-to",
+            "target",
+            "--auto-delete-on-idle",
+            "1h",
+            "--status",
+            "receive-disabled",
+            "--user-metadata",
+            "me",
+        ];
+        assert_eq!(ok(server, &create), "created news/subscriptions/Mine\n");
+        let mut expected = json!({
+            "name": "news/subscriptions/mine", "lock_duration_ms": 120_000,
+            "default_time_to_live_ms": 259_200_000_u64, "max_delivery_count": 3,
+            "requires_session": true, "dead_letters_expired": true,
+            "dead_letters_filter_failures": false, "forward_dead_letters_to": "target",
+            "auto_delete_on_idle_ms": 3_600_000, "status": "ReceiveDisabled", "user_metadata": "me",
+            "size_bytes_max": null, "active_messages": 0, "dead_letters": 0,
+        });
+        let name = "news/subscriptions/mine";
+        has(
+            &json_of(server, &["bus", "subscription", "show", name]),
+            &expected,
+        );
+        let update = [
+            "bus",
+            "subscription",
+            "update",
+            name,
+            "--lock-duration",
+            "5s",
+        ];
+        let updated = json_of(server, &update);
+        assert_eq!(updated, json!({"subscription": name, "updated": true}));
+        expected["lock_duration_ms"] = json!(5_000);
+        has(&json_of(server, &["bus", "show", name]), &expected);
+        let back = [
+            "bus",
+            "subscription",
+            "update",
+            name,
+            "--forward-dead-letters-to",
+            "none",
+            "--status",
+            "active",
+            "--forward-to",
+            "orders",
+            "--dead-letter-filter-failures",
+        ];
+        assert_eq!(ok(server, &back), format!("updated {name}\n"));
+        expected["forward_dead_letters_to"] = json!(null);
+        expected["forward_to"] = json!("orders");
+        expected["status"] = json!("Active");
+        expected["dead_letters_filter_failures"] = json!(true);
+        let listed = json_of(server, &["bus", "subscription", "list", "news"]);
+        assert_eq!(listed.as_array().map(Vec::len), Some(1));
+        expected["name"] = json!("news/subscriptions/Mine");
+        has(&listed[0], &expected);
+        let listed = ok(server, &["bus", "subscription", "list", "news"]);
+        assert!(listed.starts_with("SUBSCRIPTION "), "{listed}");
+        assert!(listed.contains("\nnews/subscriptions/Mine "), "{listed}");
+    });
+}
+
+#[test]
+fn entities_are_created_and_deleted_once_unless_asked_otherwise() {
+    with_server(|server| {
+        with_topic(server);
+        for (kind, name) in [("topic", "news"), ("subscription", S)] {
+            let again = ["bus", kind, "create", name];
+            kew(server, &again).check_error(1, &["40900", "409"]);
+            let again = [&again[..], &["--if-not-exists"]].concat();
+            assert_eq!(ok(server, &again), format!("already exists: {name}\n"));
+            let done = json_of(server, &again);
+            assert_eq!(done, json!({kind: name, "created": false}));
+        }
+        // A command for another kind changes nothing.
+        let other = ["bus", "delete", "news", "--yes"];
+        kew(server, &other).check_error(1, &["'news' is a topic", "kew bus topic"]);
+        let other = ["bus", "delete", S, "--yes", "--if-exists"];
+        kew(server, &other).check_error(1, &["is a subscription", "kew bus subscription"]);
+        let other = ["bus", "topic", "delete", "orders", "--yes"];
+        kew(server, &other).check_error(1, &["'orders' is a queue, and no topic: use kew bus"]);
+        kew(server, &["bus", "topic", "show", "orders"]).check_error(1, &["404"]);
+        kew(server, &["bus", "topic", "update", "orders", "--ttl", "1h"]).check_error(1, &["404"]);
+        let orphan = ["bus", "subscription", "create", "none/subscriptions/s"];
+        kew(server, &orphan).check_error(1, &["404"]);
+        kew(server, &["bus", "subscription", "list", "none"]).check_error(1, &["404"]);
+
+        let delete = ["bus", "subscription", "delete", S, "--yes"];
+        assert_eq!(ok(server, &delete), format!("deleted {S}\n"));
+        kew(server, &delete).check_error(1, &["404"]);
+        let gone = ["bus", "subscription", "delete", S, "--if-exists"];
+        assert_eq!(ok(server, &gone), format!("did not exist: {S}\n"));
+        let deleted = json_of(server, &["bus", "topic", "delete", "news"]);
+        assert_eq!(deleted, json!({"topic": "news", "deleted": true}));
+        let gone = ["bus", "topic", "delete", "news", "--if-exists"];
+        assert_eq!(
+            json_of(server, &gone),
+            json!({"topic": "news", "deleted": false})
+        );
+    });
+}
+
+#[test]
+fn invalid_arguments_are_refused_before_any_request() {
+    for (arguments, named) in [
+        (&["topic", "create", S][..], "its topic is news"),
+        (&["topic", "create", "t/$deadletterqueue"], "sub-queues"),
+        (
+            &["topic", "create", "t", "--duplicate-window", "1m"],
+            "--detect-duplicates",
+        ),
+        (
+            &["topic", "create", "t", "--lock-duration", "1m"],
+            "--lock-duration",
+        ),
+        (&["topic", "create", "t", "--max-size", "1000"], "MiB"),
+        (&["topic", "update", "t"], "--filter-before-publishing"),
+        (
+            &["subscription", "create", "news"],
+            "TOPIC/subscriptions/NAME",
+        ),
+        (
+            &["subscription", "create", "news/subscriptions/a/b"],
+            "TOPIC/subscriptions/NAME",
+        ),
+        (
+            &["subscription", "create", S, "--max-size", "1GiB"],
+            "--max-size",
+        ),
+        (
+            &["subscription", "create", S, "--action", "SET a = 1"],
+            "--sql",
+        ),
+        (&["subscription", "create", S, "--rule-name", "r"], "--sql"),
+        (
+            &["subscription", "create", S, "--correlation", "sys.x=1"],
+            "expected an application property",
+        ),
+        (&["subscription", "update", S], "--lock-duration"),
+        (&["subscription", "update", S, "--sessions"], "--sessions"),
+        (&["rule", "add", S, "r"], "--sql"),
+        (&["rule", "add", S, "r", "--sql", "a", "--true"], "--true"),
+        (
+            &["rule", "add", "news", "r", "--true"],
+            "TOPIC/subscriptions/NAME",
+        ),
+        (&["rule", "add", S, "a/b", "--true"], "no slashes"),
+        (
+            &[
+                "rule",
+                "add",
+                S,
+                "r",
+                "--correlation",
+                "sys.to=a",
+                "--correlation",
+                "sys.To=b",
+            ],
+            "given twice",
+        ),
+        (
+            &[
+                "rule",
+                "add",
+                S,
+                "r",
+                "--sql",
+                "a = @x",
+                "--parameter",
+                "@x={\"odd\":1}",
+            ],
+            "--parameter @x",
+        ),
+        (&["rule", "set", S, "r"], "--sql"),
+        (
+            &["rule", "test", "--subscription", S, "--sql", "a"],
+            "--subscription",
+        ),
+    ] {
+        let mut command = command("");
+        // Nothing answers there: a request would end with another code.
+        command.env("KEW_BUS_CONNECTION_STRING", "Endpoint=sb://127.0.0.1:9;SharedAccessKeyName=r;SharedAccessKey=k;UseDevelopmentEmulator=true");
+        command.arg("bus").args(arguments);
+        let done = finish(command, b"");
+        assert_eq!(done.code, 2, "{arguments:?}: {done:?}");
+        assert!(done.err.contains(named), "{arguments:?}: {done:?}");
+    }
+}
+
+#[test]
+fn settings_that_the_server_refuses_are_named() {
+    with_server(|server| {
+        with_topic(server);
+        for (arguments, named) in [
+            (
+                &["topic", "update", "news", "--status", "receive-disabled"][..],
+                "Status of a topic",
+            ),
+            (
+                &["topic", "create", "t", "--auto-delete-on-idle", "1s"],
+                "400",
+            ),
+            (
+                &["subscription", "update", S, "--status", "send-disabled"],
+                "Status of a subscription",
+            ),
+            (
+                &[
+                    "subscription",
+                    "create",
+                    "news/subscriptions/x",
+                    "--lock-duration",
+                    "1h",
+                ],
+                "400",
+            ),
+            (
+                &["subscription", "create", "news/subscriptions/-x"],
+                "must be TOPIC/Subscriptions/NAME",
+            ),
+        ] {
+            let arguments = [&["bus"], arguments].concat();
+            kew(server, &arguments).check_error(1, &[named]);
+        }
+    });
+}
+
+#[test]
+fn lists_of_queues_say_how_many_topics_there_are() {
+    with_server(|server| {
+        let listed = kew(server, &["bus", "list"]);
+        assert_eq!((listed.code, &*listed.err), (0, ""));
+        with_topic(server);
+        let listed = kew(server, &["bus", "list"]);
+        assert!(!listed.text().contains("news"), "{listed:?}");
+        assert!(
+            listed.err.contains("there is 1 topic: kew bus topic list"),
+            "{listed:?}"
+        );
+        ok(server, &["bus", "topic", "create", "more"]);
+        let listed = kew(server, &["bus", "list", "--json"]);
+        assert_eq!(listed.json().as_array().map(Vec::len), Some(2));
+        assert!(listed.err.contains("there are 2 topics"), "{listed:?}");
+    });
+}
+
+#[test]
+fn messages_of_subscriptions_are_used_as_those_of_queues() {
+    with_server(|server| {
+        with_topic(server);
+        ok(server, &["bus", "send", "news", "one", "two", "three"]);
+        let peeked = json_of(server, &["bus", "peek", "News/Subscriptions/S"]);
+        assert_eq!(peeked.as_array().map(Vec::len), Some(3));
+        assert_eq!(peeked[0]["body"], "one");
+        let got = json_of(server, &["bus", "message", "get", S, "2"]);
+        assert_eq!(got["body"], "two");
+        let received = json_of(server, &["bus", "receive", S]);
+        let number = received[0]["sequence_number"].to_string();
+        let lock = received[0]["lock_token"].as_str().expect("a token");
+        ok(server, &["bus", "message", "complete", S, &number, lock]);
+        ok(
+            server,
+            &[
+                "bus",
+                "receive",
+                S,
+                "--settle",
+                "dead-letter",
+                "--reason",
+                "Late",
+            ],
+        );
+        let dead = json_of(server, &["bus", "receive", S, "--dead-letter", "--delete"]);
+        assert_eq!(
+            (&dead[0]["body"], &dead[0]["dead_letter_reason"]),
+            (&json!("two"), &json!("Late"))
+        );
+        ok(server, &["bus", "message", "delete", S, "3", "--yes"]);
+        let shown = json_of(server, &["bus", "show", S]);
+        has(&shown, &json!({"active_messages": 0, "dead_letters": 0}));
+        let watched = json_of(server, &["bus", "watch", S, "news", "-n", "1"]);
+        assert_eq!(watched["queues"][0]["queue"], S);
+        assert_eq!(watched["queues"][0]["active_messages"], 0);
+        assert_eq!(watched["queues"][1]["queue"], "news");
+        // The other direction of each is refused.
+        kew(server, &["bus", "send", S, "x"]).check_error(1, &["amqp:not-allowed"]);
+        kew(server, &["bus", "receive", "news"]).check_error(1, &["amqp:not-allowed"]);
+        kew(server, &["bus", "receive", "news/subscriptions/none"]).check_error(1, &["404"]);
+        kew(server, &["bus", "receive", "news/subscriptions/s/$dead"])
+            .check_error(1, &["neither $DeadLetterQueue nor"]);
+    });
+}
+
+#[test]
+fn sessions_of_subscriptions_are_used_as_those_of_queues() {
+    with_server(|server| {
+        ok(server, &["bus", "topic", "create", "news"]);
+        ok(server, &["bus", "subscription", "create", S, "--sessions"]);
+        ok(server, &["bus", "send", "news", "hi", "--session", "s1"]);
+        let listed = json_of(server, &["bus", "session", "list", S]);
+        assert!(listed.to_string().contains("\"s1\""), "{listed}");
+        ok(server, &["bus", "session", "set-state", S, "s1", "there"]);
+        let state = ok(server, &["bus", "session", "state", S, "s1"]);
+        assert!(state.contains("there"), "{state}");
+        let settle = [
+            "bus",
+            "receive",
+            S,
+            "--session",
+            "s1",
+            "--settle",
+            "complete",
+        ];
+        let received = json_of(server, &settle);
+        assert_eq!(received[0]["body"], "hi");
+    });
+}
+
+#[test]
+fn dead_letters_of_subscriptions_are_seen_exported_resubmitted_and_purged() {
+    with_server(|server| {
+        with_topic(server);
+        ok(server, &["bus", "send", "news", "a", "b", "c"]);
+        let settle = ["--settle", "dead-letter", "--reason", "Late"];
+        ok(
+            server,
+            &[&["bus", "receive", S, "-n", "3"], &settle[..]].concat(),
+        );
+        let listed = json_of(server, &["dlq", "list"]);
+        assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+        has(&listed[0], &json!({"name": S, "dead_letters": 3}));
+        let peeked = json_of(server, &["dlq", "peek", S]);
+        assert_eq!(peeked[2]["body"], "c");
+        let groups = json_of(server, &["dlq", "groups", S]);
+        assert_eq!(
+            (&groups[0]["count"], &groups[0]["reason"]),
+            (&json!(3), &json!("Late"))
+        );
+        let shown = json_of(server, &["bus", "show", DEAD]);
+        assert!(shown.to_string().contains(DEAD), "{shown}");
+        let exported = ok(
+            server,
+            &["bus", "message", "export", S, "--dead-letter", "-n", "1"],
+        );
+        let line: Value = serde_json::from_str(&exported).expect("JSON");
+        assert_eq!(line["queue"], DEAD);
+        // Nothing can be sent to a subscription.
+        kew(server, &["dlq", "resubmit", S, "--yes"]).check_error(1, &["subscription"]);
+        let to = [
+            "dlq", "resubmit", S, "--to", "orders", "--until", "1", "--yes",
+        ];
+        assert_eq!(json_of(server, &to)["done"], 1);
+        assert_eq!(json_of(server, &["bus", "peek", "orders"])[0]["body"], "a");
+        // A rule of one entity has no right to Kew's own interface: the public protocols do it.
+        let sas = json_of(server, &["bus", "sas", "news"]);
+        let connection = sas["connection_string"].as_str().expect("a text");
+        kew_at(connection, &["dlq", "resubmit", S, "--yes"]).check_error(2, &["--to"]);
+        let purged = json_of(server, &["dlq", "purge", S, "--yes"]);
+        assert_eq!(purged["done"], 2);
+        assert_eq!(json_of(server, &["dlq", "list"]), json!([]));
+    });
+}
+
+fn kew_at(connection: &str, arguments: &[&str]) -> Done {
+    let mut command = command("");
+    command.env("KEW_BUS_CONNECTION_STRING", connection);
+    command.args(arguments);
+    finish(command, b"")
+}
+
+/// Runs a command at a service that sends this answer. Returns also the first line of the request.
+fn scripted(status: &str, body: &str, arguments: &[&str]) -> (Done, String) {
+    let script = Script::start(&[answer(status, "", body)]);
+    let connection = format!(
+        "Endpoint=sb://{};SharedAccessKeyName=r;SharedAccessKey=k;UseDevelopmentEmulator=true",
+        script.address
+    );
+    let done = kew_at(&connection, arguments);
+    (done, script.requests().remove(0))
+}
+
+/// A rule in the form of the service.
+fn entry(name: &str, elements: &str) -> String {
+    format!(
+        "<entry xmlns=\"http://www.w3.org/2005/Atom\"><title>{name}</title><content>\
+         <RuleDescription xmlns:i=\"http://www.w3.org/2001/XMLSchema-instance\">{elements}\
+         <Name>{name}</Name></RuleDescription></content></entry>"
+    )
+}
+
+fn feed(entries: &[String]) -> String {
+    format!(
+        "<feed xmlns=\"http://www.w3.org/2005/Atom\">{}</feed>",
+        entries.concat()
+    )
+}
+
+const RED: &str = "<Filter i:type=\"SqlFilter\"><SqlExpression>color = @c</SqlExpression>\
+     <Parameters><KeyValueOfstringanyType><Key>@c</Key><Value i:type=\"l28:string\">red</Value>\
+     </KeyValueOfstringanyType></Parameters></Filter>\
+     <Action i:type=\"SqlRuleAction\"><SqlExpression>SET seen = 1</SqlExpression></Action>\
+     <CreatedAt>2026-01-31T12:00:00Z</CreatedAt>";
+
+const ORDER: &str = "<Filter i:type=\"CorrelationFilter\"><Label>order</Label><Properties>\
+     <KeyValueOfstringanyType><Key>size</Key><Value i:type=\"l28:int\">7</Value>\
+     </KeyValueOfstringanyType></Properties></Filter><Action i:type=\"EmptyRuleAction\"/>";
+
+#[test]
+fn rules_are_shown_like_the_flags_that_make_them() {
+    let all = feed(&[
+        entry("red", RED),
+        entry("order", ORDER),
+        entry("$Default", "<Filter i:type=\"TrueFilter\"/>"),
+        entry("odd", "<Filter i:type=\"ShapeFilter\"/>"),
+    ]);
+    let (done, request) = scripted("200 OK", &all, &["bus", "rule", "list", S]);
+    let target = "GET /news/Subscriptions/s/Rules?$skip=0&$top=100&";
+    assert!(request.starts_with(target), "{request}");
+    let lines: Vec<&str> = done.text().lines().map(str::trim_end).collect();
+    assert_eq!(
+        lines,
+        [
+            "RULE      FILTER                          ACTION",
+            "red       color = @c                      SET seen = 1",
+            "order     sys.Label=order size={\"int\":7}",
+            "$Default  true",
+            "odd       ShapeFilter",
+        ],
+        "{done:?}"
+    );
+    let (done, _) = scripted("200 OK", &all, &["bus", "rule", "list", S, "--json"]);
+    let expected = json!([
+        {
+            "name": "red", "sql": "color = @c", "sql_parameters": {"@c": "red"},
+            "action": "SET seen = 1", "created_at": "2026-01-31T12:00:00.000Z",
+        },
+        {"name": "order", "correlation": {"sys.Label": "order", "size": {"int": 7}}},
+        {"name": "$Default", "true": true},
+        {"name": "odd", "filter": "ShapeFilter"},
+    ]);
+    assert_eq!(done.json(), expected);
+    let show = ["bus", "rule", "show", S, "red"];
+    let (done, request) = scripted("200 OK", &entry("red", RED), &show);
+    assert!(
+        request.starts_with("GET /news/Subscriptions/s/Rules/red?"),
+        "{request}"
+    );
+    assert!(
+        done.text().contains("\nname: red\nsql: color = @c\n"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn rules_are_added_set_and_removed() {
+    let rule = entry("red", RED);
+    let add = [
+        "bus",
+        "rule",
+        "add",
+        S,
+        "red",
+        "--sql",
+        "color = @c",
+        "--parameter",
+        "@c=red",
+        "--action",
+        "SET seen = 1",
+    ];
+    let (done, request) = scripted("201 Created", &rule, &add);
+    assert_eq!(
+        (done.code, done.text()),
+        (0, "added red of news/subscriptions/s\n"),
+        "{done:?}"
+    );
+    assert!(
+        request.starts_with("PUT /news/Subscriptions/s/Rules/red?"),
+        "{request}"
+    );
+    let error = "<Error><Code>409</Code><Detail>SubCode=40900. There is one.</Detail></Error>";
+    let (done, _) = scripted("409 Conflict", error, &add);
+    done.check_error(1, &["There is one", "409"]);
+    let (done, _) = scripted(
+        "409 Conflict",
+        error,
+        &[&add[..], &["--if-not-exists", "--json"]].concat(),
+    );
+    assert_eq!(
+        done.json(),
+        json!({"subscription": S, "rule": "red", "added": false})
+    );
+    let set = ["bus", "rule", "set", S, "red", "--correlation", "sys.To=x"];
+    let (done, _) = scripted("200 OK", &rule, &set);
+    assert_eq!(done.text(), "set red of news/subscriptions/s\n", "{done:?}");
+    let remove = ["bus", "rule", "remove", S, "red"];
+    let (done, request) = scripted("200 OK", "", &remove);
+    assert_eq!(
+        done.text(),
+        "removed red of news/subscriptions/s\n",
+        "{done:?}"
+    );
+    assert!(
+        request.starts_with("DELETE /news/Subscriptions/s/Rules/red?"),
+        "{request}"
+    );
+    let error = "<Error><Code>404</Code><Detail>SubCode=40400. None.</Detail></Error>";
+    let (done, _) = scripted("404 Not Found", error, &remove);
+    done.check_error(1, &["None", "404"]);
+    let (done, _) = scripted(
+        "404 Not Found",
+        error,
+        &[&remove[..], &["--if-exists"]].concat(),
+    );
+    assert_eq!(done.text(), "did not exist: red of news/subscriptions/s\n");
+}
+
+#[test]
+fn rules_of_a_subscription_are_tested() {
+    let rules = feed(&[entry("red", RED), entry("order", ORDER)]);
+    let script = Script::start(&[answer("200 OK", "", &rules), answer("200 OK", "", &rules)]);
+    let connection = format!(
+        "Endpoint=sb://{};SharedAccessKeyName=r;SharedAccessKey=k;UseDevelopmentEmulator=true",
+        script.address
+    );
+    let lines = [
+        json!({"version": 1, "service": "service-bus", "properties": {"color": "red"}}),
+        json!({"version": 1, "service": "service-bus", "subject": "order",
+            "properties": {"size": {"int": 7}}}),
+    ];
+    let input = lines.map(|line| line.to_string()).join("\n");
+    let test = |more: &[&str]| {
+        let mut command = command("");
+        command.env("KEW_BUS_CONNECTION_STRING", &connection);
+        command
+            .args(["bus", "rule", "test", "--subscription", S])
+            .args(more);
+        finish(command, input.as_bytes())
+    };
+    let expected = "line 1, rule red: matched\n  seen: set to {\"long\":1}\n\
+         line 1, rule order: not matched\n\
+         line 2, rule red: not matched\n\
+         line 2, rule order: matched\n\
+         2 messages on 2 rules: 2 matched, 2 not matched, 0 failed\n";
+    let done = test(&[]);
+    assert_eq!((done.code, done.text()), (0, expected), "{done:?}");
+    let done = test(&["--json", "-n", "1"]);
+    let objects: Vec<Value> = done
+        .text()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(objects.len(), 3);
+    has(
+        &objects[1],
+        &json!({"line": 1, "rule": "order", "outcome": "not_matched"}),
+    );
+    has(
+        &objects[2],
+        &json!({"messages": 1, "rules": 2, "matched": 1, "not_matched": 1}),
+    );
+    script.requests();
+    let odd = feed(&[entry("odd", "<Filter i:type=\"ShapeFilter\"/>")]);
+    let (done, _) = scripted(
+        "200 OK",
+        &odd,
+        &["bus", "rule", "test", "--subscription", S],
+    );
+    done.check_error(1, &["the rule odd of news/subscriptions/s", "ShapeFilter"]);
+}
