@@ -15,6 +15,7 @@ mod queue;
 mod queue_answers;
 mod recorded;
 mod recovery;
+mod rules;
 mod script;
 mod server;
 mod sessions;

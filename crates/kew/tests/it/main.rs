@@ -19,6 +19,7 @@ mod bus_resubmit;
 mod bus_rules;
 mod bus_test_rule;
 mod bus_tools;
+mod bus_topic_rules;
 mod bus_topics;
 mod client;
 mod clock_jump;
