@@ -296,6 +296,46 @@ def test_what_is_no_rule_is_refused(admin, topic, options, says):
     assert [it.name for it in admin.list_rules(topic, "all")] == ["$Default"]
 
 
+def test_rules_select_and_change_messages(admin, client, topic):
+    for name, rule in (
+        ("red", {"filter": CorrelationRuleFilter(properties={"color": "red"})}),
+        ("large", {"filter": SqlRuleFilter("size > 5 AND sys.Label LIKE 'o%'")}),
+        ("changed", {
+            "filter": SqlRuleFilter("color = 'blue'"),
+            "action": SqlRuleAction("SET size = size * 2; SET sys.Label = 'changed'; REMOVE color"),
+        }),
+        ("fails", {"filter": SqlRuleFilter("10 / size > 0")}),
+    ):
+        admin.create_subscription(topic, name, dead_lettering_on_filter_evaluation_exceptions=True)
+        admin.delete_rule(topic, name, "$Default")
+        admin.create_rule(topic, name, "r", **rule)
+    with client.get_topic_sender(topic) as sender:
+        sender.send_messages([
+            Message(body, subject="order", application_properties={"color": color, "size": size})
+            for body, color, size in (("one", "red", 1), ("two", "blue", 9), ("three", "green", 0))
+        ])
+
+    def received(name, **more):
+        with client.get_subscription_receiver(topic, name, receive_mode="receiveanddelete", **more) as receiver:
+            return receiver.receive_messages(max_message_count=10, max_wait_time=1)
+
+    def shown(message):
+        properties = {
+            (key.decode() if isinstance(key, bytes) else key): (value.decode() if isinstance(value, bytes) else value)
+            for key, value in message.application_properties.items()
+        }
+        return str(message), message.subject, properties
+
+    assert [shown(it) for it in received("red")] == [("one", "order", {"color": "red", "size": 1})]
+    assert [shown(it) for it in received("large")] == [("two", "order", {"color": "blue", "size": 9})]
+    assert [shown(it) for it in received("changed")] == [("two", "changed", {"size": 18, "RuleName": "r"})]
+    assert [str(it) for it in received("fails")] == ["one", "two"]
+    (dead,) = received("fails", sub_queue="deadletter")
+    assert (str(dead), dead.dead_letter_reason) == ("three", "FilterException")
+    assert "division by zero" in dead.dead_letter_error_description
+    assert [str(it) for it in received("all")] == ["one", "two", "three"]
+
+
 def test_names_that_are_for_subscriptions_are_refused(admin, topic):
     for name in (f"{topic}/subscriptions", f"{topic}/subscriptions/all"):
         for create in (admin.create_queue, admin.create_topic):
@@ -305,8 +345,6 @@ def test_names_that_are_for_subscriptions_are_refused(admin, topic):
 
 
 def test_what_is_not_supported_yet_is_refused(admin, client, topic):
-    with pytest.raises(HttpResponseError, match="not supported yet"):
-        admin.create_topic(f"{topic}-unique", requires_duplicate_detection=True)
     with pytest.raises(HttpResponseError, match="not supported yet"):
         admin.create_queue(f"{topic}-forwards", forward_to=topic)
     for settings in (
