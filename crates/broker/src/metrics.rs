@@ -344,6 +344,18 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             &|status| Some(status.end),
         ),
         gauge(
+            "kew_partition_resident",
+            Unit::Bytes,
+            "Memory that holds records of messages, without their bodies",
+            &|status| Some(status.resident.size_bytes()),
+        ),
+        gauge(
+            "kew_partition_cold_runs",
+            Unit::None,
+            "Runs of up to 1024 messages whose records may be on pages alone",
+            &|status| Some(status.resident.cold_runs),
+        ),
+        gauge(
             "kew_partition_answers_waiting",
             Unit::None,
             "Answers that wait until what they rest on is durable",

@@ -169,6 +169,7 @@ impl Swarm {
             gather_steps: self.gather_steps,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
+            resident_bytes: None,
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
         }

@@ -13,7 +13,8 @@ use kew_engine::{
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead, Storage};
 
 use super::bodies::{self, Bodies, Ended, ReadBodies};
-use super::lanes::Candidate;
+use super::evacuation::Evacuation;
+use super::lanes::{Candidate, Lanes};
 use super::rests::Rests;
 use super::{Partition, Rejection, Reply, to_log};
 use crate::{Source, Target};
@@ -352,17 +353,40 @@ impl<T> Partition<T> {
         if self.log.is_snapshotting() {
             return;
         }
-        let (log, lanes, loads) = (&self.log, &self.lanes, &self.loads);
-        let evacuation = &self.maintenance.evacuation;
-        let is_pinned =
-            |run| lanes.is_pinned(run) || loads.is_pinned(run) || evacuation.is_pinned(run);
-        self.state.evict_if(|run, page| {
-            log.names_page(page_to_log(page)) && !is_pinned(run) && is_chosen(run.0)
+        let Self {
+            state,
+            log,
+            lanes,
+            loads,
+            maintenance,
+            ..
+        } = self;
+        let pins = Pins {
+            lanes,
+            loads,
+            evacuation: &maintenance.evacuation,
+        };
+        state.evict_if(|run, page| {
+            log.names_page(page_to_log(page)) && !pins.has(run) && is_chosen(run.0)
         });
     }
 }
 
-fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
+/// What keeps records of runs in memory.
+pub(super) struct Pins<'a, T> {
+    pub(super) lanes: &'a Lanes<T>,
+    pub(super) loads: &'a Loads,
+    pub(super) evacuation: &'a Evacuation,
+}
+
+impl<T> Pins<'_, T> {
+    /// Whether something that is not done yet has asked for a run.
+    pub(super) fn has(&self, run: RunId) -> bool {
+        self.lanes.is_pinned(run) || self.loads.is_pinned(run) || self.evacuation.is_pinned(run)
+    }
+}
+
+pub(super) fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
     kew_log::PageNumber::new(page.as_u64())
 }
 

@@ -101,7 +101,8 @@ impl<T> Partition<T> {
         let ready = is_begun.then_some(self.now.boot);
         let unused_at = self.loads.bodies.unused_at();
         // The rest of a snapshot is gathered soon, also if nothing else happens.
-        let gather = self.is_gathering().then_some(self.now.boot);
+        let gather = self.is_gathering() || self.is_evicting();
+        let gather = gather.then_some(self.now.boot);
         let all = [
             mark,
             self.loads.rests.retry_at(),

@@ -19,6 +19,7 @@ mod opening;
 mod pages;
 mod partition;
 mod repair;
+mod resident;
 mod scrub;
 mod support;
 mod transactions;

@@ -1,7 +1,7 @@
 //! What of the queues is in memory.
 
 use super::{Backlog, Profile, Queue, Queues};
-use crate::table::{Group, GroupRead, GroupToRead, Live, Missing, RunId, Seen, Taken};
+use crate::table::{Group, GroupRead, GroupToRead, Live, Missing, RunId, Seen, Swept, Taken};
 use crate::vocabulary::{Incarnation, PageNumber, Place, SequenceNumber};
 
 /// A walk over messages that a decision is going to take, as far as they are in memory.
@@ -94,6 +94,20 @@ impl<Q: Queue> Queues<Q> {
             return Taken::Replaced;
         };
         queue.backlog_mut().table_mut().take_read(read, live)
+    }
+
+    /// Takes records of a queue out of memory: see [`Table::sweep`](crate::table::Table::sweep).
+    pub(crate) fn sweep(
+        &mut self,
+        entity: Incarnation,
+        (from, takes_all): (u64, bool),
+        steps: &mut u32,
+        may: impl Fn(u64, PageNumber, bool) -> bool,
+        live: &mut Live,
+    ) -> Option<Swept> {
+        let queue = self.get_physical(&entity)?;
+        let table = queue.backlog_mut().table_mut();
+        Some(table.sweep(from, takes_all, steps, may, live))
     }
 
     /// Takes records out of memory, of each run that has them on a page and of which `is_evicted` says so.

@@ -175,6 +175,13 @@ impl Run {
         page.map(|(page, _)| page)
     }
 
+    /// Its page, if that has records that are in memory and can leave it.
+    pub(super) fn page_to_evict(&self) -> Option<PageNumber> {
+        let (page, changed) = self.paged.page().filter(|_| self.can_be_cold())?;
+        let kept = changed.and(&self.live).count() as u64;
+        (self.records_here() > kept).then_some(page)
+    }
+
     /// The page that it would have as a cold run.
     pub(super) fn page_to_keep(&self) -> Option<PageNumber> {
         let page = self.paged.page().filter(|_| self.can_be_cold());
