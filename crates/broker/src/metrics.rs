@@ -287,6 +287,11 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
         Unit::Bytes,
         "Bytes that were written again to free the rest of their segment",
     );
+    let mut loads = Family::counter(
+        "kew_partition_loads",
+        Unit::None,
+        "Groups of up to 128 messages whose records were read from the disk",
+    );
     if let Some(status) = status {
         let space = &status.space;
         segments = segments
@@ -296,11 +301,13 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
         let since_start = status.expired.saturating_sub(instruments.expired_before);
         expired = expired.count(none(), since_start);
         moved = moved.count(none(), status.moved_bytes);
+        loads = loads.count(none(), status.loaded);
     }
     vec![
         segments,
         expired,
         moved,
+        loads,
         gauge(
             "kew_log_size",
             Unit::Bytes,

@@ -41,6 +41,8 @@ pub(crate) struct Status {
     pub(crate) moved_bytes: u64,
     /// What is in memory of messages.
     pub(crate) resident: Resident,
+    /// Groups of messages that were read from pages since the open.
+    pub(crate) loaded: u64,
     /// Messages that have expired since the log was opened, and during its replay.
     pub(crate) expired: u64,
 }
@@ -61,6 +63,7 @@ pub(crate) fn slice_of<T>(
         live_bytes: partition.state().live_bytes(),
         moved_bytes: partition.moved_bytes(),
         resident: partition.state().resident(),
+        loaded: partition.loaded_count(),
         expired: partition.state().expired_count(),
     };
     Slice { overview, status }

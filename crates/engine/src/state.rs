@@ -17,7 +17,7 @@ use crate::table::{CountUnit, Live, Resident, RunLength, Spread, Table};
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp};
 
-pub use self::hand::{Evicted, Hand};
+pub use self::hand::{Evicted, Hand, Pass};
 
 /// The whole state of a partition: the sum of its events.
 ///

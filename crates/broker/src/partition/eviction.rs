@@ -3,7 +3,7 @@
 //! A snapshot has written their pages. So nothing is written here, and nothing is lost in a crash: a run becomes cold only
 //! if the newest durable snapshot names its page, and none is under way that could name another one.
 
-use kew_engine::Hand;
+use kew_engine::{Hand, Pass};
 
 use super::Partition;
 use super::loads::{Pins, page_to_log};
@@ -20,6 +20,8 @@ fn begins_at(limit_bytes: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Eviction {
     hand: Hand,
+    /// What is needed next is spared, unless that is too much.
+    pass: Pass,
     /// How many runs it has evicted on this round.
     found: u64,
     /// It has found nothing on a whole round, and rests until more bytes than these are in memory, or until a snapshot was
@@ -31,6 +33,19 @@ impl Eviction {
     /// Notes that a snapshot was written: runs have other pages now.
     pub(super) fn snapshot_written(&mut self) {
         self.rests_until_bytes = 0;
+    }
+
+    /// Ends a round, after which so much is in memory. If that is above the limit, the next one spares nothing.
+    fn end_round(&mut self, size_bytes: u64, limit_bytes: u64) {
+        let found = std::mem::take(&mut self.found);
+        if self.pass == Pass::Middle && size_bytes > limit_bytes {
+            self.pass = Pass::All;
+            return;
+        }
+        self.pass = Pass::Middle;
+        if found == 0 {
+            self.rests_until_bytes = size_bytes + (limit_bytes / 16).max(1);
+        }
     }
 }
 
@@ -63,18 +78,18 @@ impl<T> Partition<T> {
             loads,
             evacuation: &maintenance.evacuation,
         };
-        // A run that is on no page alone may get another one from a snapshot that is under way.
-        let is_settled = !log.is_snapshotting();
+        // A run that is on no page alone may get another one from a snapshot that is under way. While the disk is full,
+        // snapshots without pages are the way to make room.
+        let is_settled = !log.is_snapshotting() && !log.is_draining();
         let may = |run, page, is_cold| {
             let is_kept = is_cold || is_settled && log.names_page(page_to_log(page));
             is_kept && !pins.has(run)
         };
-        let evicted = state.evict(&mut eviction.hand, TURN_STEPS, may);
+        let evicted = state.evict(&mut eviction.hand, eviction.pass, TURN_STEPS, may);
         eviction.found += evicted.runs;
-        if evicted.is_round && std::mem::take(&mut eviction.found) == 0 {
+        if evicted.is_round {
             let limit_bytes = self.options.resident_bytes.unwrap_or_default();
-            let more_bytes = limit_bytes / 16;
-            eviction.rests_until_bytes = state.resident().size_bytes() + more_bytes.max(1);
+            eviction.end_round(state.resident().size_bytes(), limit_bytes);
         }
     }
 }

@@ -80,9 +80,14 @@ impl<T> Partition<T> {
     /// Notes whether a job had no file descriptor.
     pub(super) fn note_descriptors(&mut self) {
         if self.log.is_short_of_descriptors() {
-            let at = self.now.boot.plus_ms(OPENING_RETRY_INTERVAL_MS);
-            self.opening_retry_at.get_or_insert(at);
+            self.retry_opening();
         }
+    }
+
+    /// Tries again soon what had no file descriptor.
+    pub(super) fn retry_opening(&mut self) {
+        let at = self.now.boot.plus_ms(OPENING_RETRY_INTERVAL_MS);
+        self.opening_retry_at.get_or_insert(at);
     }
 
     fn mark_at(&self) -> BootTime {

@@ -8,6 +8,7 @@ mod bus;
 mod bus_full_disk;
 mod bus_repair;
 mod cold;
+mod cold_pages;
 mod damaged;
 mod due;
 mod fairness;

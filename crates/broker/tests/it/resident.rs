@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use kew_broker::{Answered, PartitionOptions, Reply, TurnEnd};
 use kew_engine::storage::{ReceivedMessage, StorageOutcome};
 use kew_engine::{Command, Outcome, Resident, RunLength};
-use kew_log::{FaultyStorage, LogOptions};
+use kew_log::{FaultyStorage, JobKind, LogOptions};
 
 use crate::partition::{Driver, options};
 use crate::support::{create, delete, moment, receive, send};
@@ -179,4 +179,83 @@ fn only_what_a_snapshot_has_leaves_memory_and_only_above_the_limit() {
         assert_eq!(cold_runs > 0, is_evicted);
         assert_eq!(driver.partition.state().counts().1, 10_000);
     }
+}
+
+/// While a snapshot is written, a run may get another page: nothing becomes cold before that has ended.
+#[test]
+fn nothing_leaves_memory_while_a_snapshot_is_written() {
+    let mut driver = Driver::with(FaultyStorage::new(), limited(Some(20_000)));
+    driver.ask(create()).unwrap();
+    fill(&mut driver, 10_000);
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
+    driver.ask(send("one more")).unwrap();
+    driver.partition.snapshot();
+    let mut held = Vec::new();
+    let mut sends: VecDeque<_> = (0..8_000)
+        .map(|number| (number, send(body(u64::from(number)))))
+        .collect();
+    let mut replies = Vec::new();
+    while replies.len() < 8_000 {
+        driver
+            .partition
+            .turn(moment(driver.now), &mut sends, &mut replies);
+        while let Some(job) = driver.partition.next_job() {
+            if job.kind() == JobKind::Snapshot {
+                held.push(job);
+                continue;
+            }
+            let outcome = job.run(&driver.storage);
+            driver.partition.complete(outcome, &mut replies).unwrap();
+        }
+    }
+    assert_eq!(held.len(), 1);
+    assert_eq!(
+        records(&driver),
+        18_001,
+        "more than three quarters of the limit"
+    );
+    for job in held {
+        let outcome = job.run(&driver.storage);
+        driver.partition.complete(outcome, &mut replies).unwrap();
+    }
+    rest(&mut driver);
+    assert!(records(&driver) <= 15_000, "{}", records(&driver));
+    driver.partition.check_cold_pages();
+}
+
+/// A full disk with a backlog of which next to nothing is in memory can be drained to the last message, and takes messages
+/// again.
+#[test]
+fn a_full_disk_is_drained_while_records_are_on_pages_alone() {
+    let storage = FaultyStorage::new();
+    storage.set_capacity_bytes(Some(24 << 20));
+    let mut driver = Driver::with(storage, limited(Some(1000)));
+    driver.ask(create()).unwrap();
+    let mut left = BTreeSet::new();
+    let mut number = 0;
+    while driver.ask(send(body(number))).is_ok() {
+        left.insert(body(number));
+        number += 1;
+    }
+    assert!(driver.partition.is_out_of_space());
+    let cold_runs = driver.partition.state().resident().cold_runs;
+    assert!(
+        cold_runs > 10 && records(&driver) < 20_000,
+        "{cold_runs} of {number} messages"
+    );
+    while !left.is_empty() {
+        let (messages, bodies) = received(driver.ask(receive(32)));
+        assert!(!messages.is_empty(), "{} are left", left.len());
+        let deletes = messages.iter().map(delete);
+        assert!(ask_all(&mut driver, deletes).iter().all(Result::is_ok));
+        assert!(bodies.iter().all(|body| left.remove(body)));
+    }
+    for _ in 0..20 {
+        driver.now = driver.now.plus_seconds(1);
+        if driver.ask(send(body(0))).is_ok() {
+            return;
+        }
+    }
+    panic!("a drained disk takes no messages");
 }

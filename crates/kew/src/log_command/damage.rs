@@ -45,7 +45,7 @@ pub(super) fn run(args: &DirectoryArgs) -> Result<()> {
             "the server does not look for damage: its scrub is off (--scrub-rate 0), or its messages are in memory. \
              With a data directory, stop the server and check everything with: kew log verify"
         ),
-        (0, 0) => Ok(()),
+        (0, 0) if damage.unreadable_pages == 0 => Ok(()),
         (places, messages) => bail!(
             "{places} damaged places and {messages} damaged messages or session states, listed above; see \
              docs/reliability.md"
@@ -67,6 +67,13 @@ fn print(damage: &Damage) {
         print_line(&format!(
             "DAMAGED {of} of {} queue {} of {}: {} at byte {}",
             message.service, message.queue, message.account, message.file, message.offset
+        ));
+    }
+    if damage.unreadable_pages > 0 {
+        print_line(&format!(
+            "{} pages with messages are damaged in both copies: the server goes on without these messages, and its next \
+             start needs: kew log repair --accept-loss",
+            damage.unreadable_pages
         ));
     }
     if !damage.scrub {

@@ -32,6 +32,17 @@ pub struct PageStore {
     new_bytes: u64,
     /// Pairs with a damaged copy: their pages are to lie elsewhere.
     damaged: BTreeSet<u32>,
+    /// Pages that the newest manifest names although they cannot be read.
+    unreadable: BTreeSet<PageNumber>,
+}
+
+/// Whether a manifest has pages elsewhere that are whole: of files that are nearly empty, or have damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moves {
+    /// As far as it is worth it.
+    Some,
+    /// There is no space for that.
+    None,
 }
 
 impl PageStore {
@@ -65,6 +76,7 @@ impl PageStore {
             newest: Arc::new(newest),
             new_bytes: 0,
             damaged: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
         };
         damage.iter().for_each(|it| store.note_damage(&it.file));
         Ok(store)
@@ -82,6 +94,12 @@ impl PageStore {
     /// The pages of the newest manifest.
     pub fn newest(&self) -> &PageTable {
         &self.newest
+    }
+
+    /// How many pages the newest manifest names although both copies of them are damaged: it has their content nowhere
+    /// else, and no start can use it.
+    pub fn unreadable_count(&self) -> usize {
+        self.unreadable.len()
     }
 
     /// The size of all page files.
@@ -136,20 +154,21 @@ impl PageStore {
             has_pages: true,
             table_parts: 0,
         };
-        self.begin_with(header, form)
+        self.begin_with(header, form, Moves::Some)
     }
 
     pub(crate) fn begin_with(
         &mut self,
         header: SnapshotHeader,
         form: SnapshotForm,
+        moves: Moves,
     ) -> Option<WriteManifest> {
         let mut appender = self.appender.take()?;
         let open = appender.open_pair();
         // Nothing is copied into a snapshot without pages, and its pairs go with the next one.
-        let to_empty = match form {
-            SnapshotForm::Whole => BTreeMap::new(),
-            SnapshotForm::Pages => {
+        let to_empty = match (form, moves) {
+            (SnapshotForm::Whole, _) | (_, Moves::None) => BTreeMap::new(),
+            (SnapshotForm::Pages, Moves::Some) => {
                 let moved_bytes_max = self.new_bytes.max(self.options.copied_bytes_max);
                 let newest = &self.newest_by_pair;
                 let files = &self.files;
@@ -166,7 +185,11 @@ impl PageStore {
             appender,
             newest: Arc::clone(&self.newest),
             to_empty,
-            damaged: self.damaged.clone(),
+            damaged: match moves {
+                Moves::Some => self.damaged.clone(),
+                Moves::None => BTreeSet::new(),
+            },
+            unreadable: self.unreadable.clone(),
         })
     }
 
@@ -185,8 +208,10 @@ impl PageStore {
             size_bytes,
             written_bytes,
             new_bytes,
+            unreadable,
         } = written.result?;
         self.new_bytes = new_bytes;
+        self.unreadable = unreadable;
         self.damaged.retain(|pair| by_pair.contains_key(pair));
         self.files.note_manifest(written.position, by_pair.clone());
         self.newest_by_pair = by_pair;
@@ -242,7 +267,8 @@ impl PageStore {
                 }
             }
         }
-        read.damage.iter().for_each(|it| self.note_damage(&it.file));
+        let damage = read.damage.iter().chain(&read.lost);
+        damage.for_each(|it| self.note_damage(&it.file));
     }
 
     /// Forgets pairs whose files were removed for good.
@@ -265,6 +291,7 @@ pub struct WriteManifest {
     newest: Arc<PageTable>,
     to_empty: BTreeMap<u32, u64>,
     damaged: BTreeSet<u32>,
+    unreadable: BTreeSet<PageNumber>,
 }
 
 /// A manifest that was written, or not.
@@ -292,6 +319,7 @@ impl WriteManifest {
             newest: &self.newest,
             to_empty: &self.to_empty,
             damaged: &self.damaged,
+            unreadable: &self.unreadable,
         };
         let mut result = write_manifest(storage, &mut appender, &plan, content);
         if let Err(error) = &result {
