@@ -15,6 +15,7 @@ use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead, Sto
 
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::evacuation::Evacuation;
+use super::eviction::may_leave;
 use super::lanes::{Candidate, Lanes};
 use super::rests::Rests;
 use super::{Partition, Rejection, Reply, to_log};
@@ -390,10 +391,8 @@ impl<T> Partition<T> {
     }
 
     /// Takes records out of memory, of each run that has a page and that is chosen: for tests. What decisions wait for
-    /// stays. `is_chosen` gets the entity, and whether the run may leave memory: the newest snapshot names its page, and
-    /// none is under way that could name another one.
+    /// stays. `is_chosen` gets the entity, and whether the run may leave memory by the rules of the product.
     pub fn evict_if(&mut self, mut is_chosen: impl FnMut(Incarnation, bool) -> bool) {
-        let is_settled = !self.log.is_snapshotting();
         let Self {
             state,
             log,
@@ -407,9 +406,8 @@ impl<T> Partition<T> {
             loads,
             evacuation: &maintenance.evacuation,
         };
-        state.evict_if(|run, page| {
-            let may = is_settled && log.names_page(page_to_log(page));
-            !pins.has(run) && is_chosen(run.0, may)
+        state.evict_if(|run, page, is_cold| {
+            !pins.has(run) && is_chosen(run.0, may_leave(log, page, is_cold))
         });
     }
 }

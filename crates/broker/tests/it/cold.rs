@@ -3,7 +3,7 @@
 use kew_broker::{Answered, Rejection, Reply, Rotation, Source};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome};
-use kew_log::{Fault, Job, JobKind, Repeat};
+use kew_log::{Fault, FaultyStorage, Job, JobKind, Repeat};
 
 use crate::partition::Driver;
 use crate::support::{delete, moment, next_wake, peek, queue, receive, send};
@@ -318,7 +318,10 @@ fn what_a_reader_without_lanes_needs_stays_in_memory() {
 
 /// Damages everything in the files of pages but their headers.
 pub(crate) fn damage_pages(w: &Waiting) {
-    let storage = &w.driver.storage;
+    damage_all_pages(&w.driver.storage);
+}
+
+pub(crate) fn damage_all_pages(storage: &FaultyStorage) {
     for (name, size_bytes) in storage.files() {
         if name.starts_with("pages-") {
             (4096..size_bytes)

@@ -7,6 +7,7 @@ use kew_engine::storage::{ReceivedMessage, StorageOutcome};
 use kew_engine::{Command, Outcome, Resident, RunLength};
 use kew_log::{FaultyStorage, JobKind, LogOptions};
 
+use crate::cold::damage_all_pages;
 use crate::partition::{Driver, options};
 use crate::support::{create, delete, moment, receive, send};
 
@@ -172,7 +173,6 @@ fn only_what_a_snapshot_has_leaves_memory_and_only_above_the_limit() {
         rest(&mut driver);
         assert_eq!(records(&driver), 10_000, "no page has them");
         driver.partition.snapshot();
-        // While it is written, a run may get another page.
         rest(&mut driver);
         assert_eq!(records(&driver) < 10_000, is_evicted);
         let cold_runs = driver.partition.state().resident().cold_runs;
@@ -222,6 +222,46 @@ fn nothing_leaves_memory_while_a_snapshot_is_written() {
     rest(&mut driver);
     assert!(records(&driver) <= 15_000, "{}", records(&driver));
     driver.partition.check_cold_pages();
+}
+
+/// A scrub finds that both copies of pages are damaged: memory is the last place of their messages, and stays until a
+/// snapshot has them elsewhere.
+#[test]
+fn nothing_leaves_memory_whose_page_is_known_to_be_damaged() {
+    const COUNT: u64 = 2000;
+    let options = PartitionOptions {
+        snapshot_after_bytes: u64::MAX / 8,
+        scrub_bytes_per_second: 1,
+        ..limited(Some(0))
+    };
+    let mut driver = Driver::with(FaultyStorage::new(), options.clone());
+    driver.ask(create()).unwrap();
+    fill(&mut driver, COUNT);
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
+    damage_all_pages(&driver.storage);
+    while let Some(job) = driver.partition.next_scrub() {
+        let outcome = job.run(&driver.storage);
+        driver.partition.scrubbed(outcome);
+    }
+    // The snapshot is at the log's end, so the turn begins no other one.
+    let now = moment(driver.now);
+    let mut replies = Vec::new();
+    driver
+        .partition
+        .turn(now, &mut VecDeque::new(), &mut replies);
+    assert_eq!(records(&driver), COUNT, "they are nowhere else");
+    driver.jobs(&mut replies);
+    rest(&mut driver);
+    assert_eq!(records(&driver), 0, "other pages have them");
+    assert_eq!(driver.partition.scrub_report().unreadable_pages, 0);
+    let mut driver = Driver::with(driver.storage.kill(), options);
+    let mut left = COUNT;
+    while left > 0 {
+        let (messages, _) = received(driver.ask(receive(32)));
+        assert!(!messages.is_empty(), "{left} are left");
+        left -= messages.len() as u64;
+    }
 }
 
 /// A full disk with a backlog of which next to nothing is in memory can be drained to the last message, and takes messages

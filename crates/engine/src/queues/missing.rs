@@ -121,7 +121,7 @@ impl<Q: Queue> Queues<Q> {
     pub(crate) fn evict_if(
         &mut self,
         live: &mut Live,
-        is_evicted: &mut impl FnMut(RunId, PageNumber) -> bool,
+        is_evicted: &mut impl FnMut(RunId, PageNumber, bool) -> bool,
     ) {
         let all: Vec<Incarnation> = self.keys().copied().collect();
         for entity in all {
@@ -129,9 +129,9 @@ impl<Q: Queue> Queues<Q> {
                 continue;
             };
             let table = queue.backlog_mut().table_mut();
-            let mut evicted: Vec<(u64, PageNumber)> = table.evictable().collect();
-            evicted.retain(|(run, page)| is_evicted((entity, *run), *page));
-            for (run, _) in evicted {
+            let mut evicted: Vec<(u64, PageNumber, bool)> = table.evictable().collect();
+            evicted.retain(|(run, page, is_cold)| is_evicted((entity, *run), *page, *is_cold));
+            for (run, ..) in evicted {
                 table.evict(run, live);
             }
         }

@@ -132,9 +132,9 @@ impl Table {
         true
     }
 
-    /// The runs that may be taken out of memory, each with the page that would be its only one.
-    pub(crate) fn evictable(&self) -> impl Iterator<Item = (u64, PageNumber)> {
+    /// The runs that may be taken out of memory, each with the page that would be its only one, and whether it is cold.
+    pub(crate) fn evictable(&self) -> impl Iterator<Item = (u64, PageNumber, bool)> {
         let runs = self.runs.iter();
-        runs.filter_map(|(index, run)| Some((index, run.page_to_keep()?)))
+        runs.filter_map(|(index, run)| Some((index, run.page_to_keep()?, run.is_cold())))
     }
 }

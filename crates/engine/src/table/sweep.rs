@@ -38,9 +38,10 @@ impl Table {
             }
             *steps -= 1;
             let is_cold = run.is_cold();
-            if let Some(page) = run.page_to_evict()
-                && (is_cold || run.is_all_ready())
+            // The cheap questions come first: whether there is something to evict looks at the records.
+            if (is_cold || run.is_all_ready())
                 && !spared.contains(&Some(index))
+                && let Some(page) = run.page_to_evict()
                 && may(index, page, is_cold)
             {
                 *steps = steps.saturating_sub(EVICTION_STEPS);

@@ -10,6 +10,12 @@ impl Log {
         self.pages.place(number).is_some()
     }
 
+    /// The same, of a page of which both copies are whole, as far as is known. Those of a file with damage do not count,
+    /// until a snapshot has them elsewhere.
+    pub fn has_whole(&self, number: PageNumber) -> bool {
+        self.pages.has_whole(number)
+    }
+
     /// Pages of the newest snapshot, to read them on any thread. Their files stay until [`Log::end_read`].
     pub fn read_pages(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
         self.pages.read(numbers)

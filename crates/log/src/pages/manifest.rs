@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use thiserror::Error;
 
+use super::store::Moves;
 use super::table::{ByNumber, InPair, put_varint};
 use super::{
     PageAppender, PageContent, PageDamage, PageError, PageNumber, PagePlace, PageReader, PageTable,
@@ -99,6 +100,8 @@ pub(super) struct ManifestPlan<'a> {
     pub(super) to_empty: &'a BTreeMap<u32, u64>,
     /// Pairs with a damaged page: all of their pages are to lie elsewhere.
     pub(super) damaged: &'a BTreeSet<u32>,
+    /// Whether there is space for that.
+    pub(super) moves: Moves,
     /// Pages that the newest manifest names although they cannot be read.
     pub(super) unreadable: &'a BTreeSet<PageNumber>,
 }
@@ -323,6 +326,7 @@ impl Copies<'_> {
             return Ok(Some((number, place)));
         }
         let read = match self.reader.read(number, place) {
+            Ok(_) if self.plan.moves == Moves::None => return Ok(Some((number, place))),
             Ok(read) => read,
             Err(PageError::Io(failure)) if failure.is_no_descriptor() => return Err(failure.into()),
             // A bad sector is damage, too.

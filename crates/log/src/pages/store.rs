@@ -41,7 +41,7 @@ pub struct PageStore {
 pub(crate) enum Moves {
     /// As far as it is worth it.
     Some,
-    /// There is no space for that.
+    /// There is no space for that. What can be read stays where it is, and what cannot is made again if it can be.
     None,
 }
 
@@ -185,10 +185,8 @@ impl PageStore {
             appender,
             newest: Arc::clone(&self.newest),
             to_empty,
-            damaged: match moves {
-                Moves::Some => self.damaged.clone(),
-                Moves::None => BTreeSet::new(),
-            },
+            damaged: self.damaged.clone(),
+            moves,
             unreadable: self.unreadable.clone(),
         })
     }
@@ -241,6 +239,12 @@ impl PageStore {
         self.newest_by_number.place(&self.newest, number)
     }
 
+    /// Whether the newest manifest names a page, in files of which no damage is known.
+    pub(crate) fn has_whole(&self, number: PageNumber) -> bool {
+        let place = self.place(number);
+        place.is_some_and(|place| !self.damaged.contains(&place.pair))
+    }
+
     /// Pages that the newest manifest names, to read them. Their files stay until [`PageStore::end_read`].
     pub fn read(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
         let places = numbers.into_iter().map(|number| {
@@ -291,6 +295,7 @@ pub struct WriteManifest {
     newest: Arc<PageTable>,
     to_empty: BTreeMap<u32, u64>,
     damaged: BTreeSet<u32>,
+    moves: Moves,
     unreadable: BTreeSet<PageNumber>,
 }
 
@@ -319,6 +324,7 @@ impl WriteManifest {
             newest: &self.newest,
             to_empty: &self.to_empty,
             damaged: &self.damaged,
+            moves: self.moves,
             unreadable: &self.unreadable,
         };
         let mut result = write_manifest(storage, &mut appender, &plan, content);

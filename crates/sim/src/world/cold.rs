@@ -6,14 +6,13 @@ use kew_broker::{Rejection, Reply, Source};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, Receives};
 use kew_engine::{Class, Command, EntityName, RunLength, SequenceNumber, Touches};
 use kew_log::JobKind;
-use kew_planted::Seam;
 
 use super::World;
 use crate::bus::checker::life::Part;
 use crate::bus::named;
 use crate::checker::{Violation, promise, violated};
 use crate::rare::Rare;
-use crate::seam::{self, Disk, altered};
+use crate::seam::{self, Disk};
 
 /// How many messages become due one after the other, a millisecond each, while a command waits for four of them at a
 /// time to be read.
@@ -42,7 +41,7 @@ impl World {
         let cold = &mut self.cold;
         self.partition.evict_if(|_, may| {
             let is_chosen = cold.below(16) < 14;
-            altered(Seam::MayEvict, may) && is_chosen
+            may && is_chosen
         });
     }
 

@@ -6,7 +6,7 @@ use crate::table::{Group, GroupRead, Missing, Resident, Taken};
 
 impl Queue {
     fn evict(&mut self) {
-        self.state.evict_if(|_, _| true);
+        self.state.evict_if(|_, _, _| true);
     }
 
     /// Reads these messages, if they are not in memory.
