@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use kew_client::{PutOptions, QueueClient};
@@ -21,7 +20,7 @@ const BACKLOG: u64 = 20_000;
 const KILLS: u64 = 4;
 
 /// How many messages are deleted between two kills, beside those in flight.
-const DELETED_EACH: u64 = 800;
+const DELETED_EACH: usize = 800;
 
 const CLIENTS: usize = 16;
 
@@ -48,30 +47,23 @@ async fn kill_loop(data_dir: &Path) {
     fill(&server).await;
     // The last snapshot has all of it.
     stop_in_order(server).await;
-    let mut deleted = Arc::new(BTreeSet::new());
-    let mut unsure = BTreeSet::new();
+    let done = Arc::new(Done::default());
     for _ in 0..KILLS {
         server = start(data_dir);
         metric_becomes(&server, "kew_partition_cold_runs", &[], |it| it > 2.0);
-        let (consumers, count) = consume(&server, &deleted, DELETED_EACH);
-        wait_for(&count, DELETED_EACH).await;
+        let wanted = done.deleted().len() + DELETED_EACH;
+        let consumers = consume(&server, &done);
+        wait_for(&done, wanted).await;
         server.kill();
-        note(consumers, &mut deleted, &mut unsure).await;
+        join(consumers).await;
     }
     server = start(data_dir);
-    let rest = BACKLOG - deleted.len() as u64 - unsure.len() as u64;
-    let (consumers, count) = consume(&server, &deleted, rest + unsure.len() as u64);
-    wait_for(&count, rest).await;
-    // Those of which nobody knows whether they were deleted may come, too, and count.
-    let mut before = 0;
-    while count.load(Ordering::Relaxed) > before {
-        before = count.load(Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_secs(u64::from(LEASE_SECONDS) + 1)).await;
-    }
+    join(consume(&server, &done)).await;
     metric_becomes(&server, "kew_partition_loads_total", &[], |it| it > 0.0);
     stop_in_order(server).await;
-    note(consumers, &mut deleted, &mut unsure).await;
-    let lost: Vec<u64> = (0..BACKLOG)
+    let (deleted, unsure) = (done.deleted(), done.unsure());
+    let all = 0..BACKLOG;
+    let lost: Vec<u64> = all
         .filter(|number| !deleted.contains(number) && !unsure.contains(number))
         .collect();
     assert!(lost.is_empty(), "lost: {lost:?}");
@@ -96,86 +88,83 @@ async fn fill(server: &Server) {
     }
 }
 
-/// What a client has deleted, and what it has tried to delete without an answer.
+/// What clients have deleted, and what they have tried to delete without an answer.
 #[derive(Default)]
 struct Done {
-    deleted: BTreeSet<u64>,
-    unsure: BTreeSet<u64>,
+    deleted: Mutex<BTreeSet<u64>>,
+    unsure: Mutex<BTreeSet<u64>>,
 }
 
-type Consumers = JoinSet<Done>;
+impl Done {
+    fn deleted(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.deleted.lock().expect("no client fails with it")
+    }
 
-/// Begins to receive and delete, until so many messages are deleted, or the server is gone.
-fn consume(
-    server: &Server,
-    deleted: &Arc<BTreeSet<u64>>,
-    count_max: u64,
-) -> (Consumers, Arc<AtomicU64>) {
-    let count = Arc::new(AtomicU64::new(0));
+    fn unsure(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.unsure.lock().expect("no client fails with it")
+    }
+}
+
+type Consumers = JoinSet<()>;
+
+/// Begins to receive and delete, until the server is gone, or nothing comes any more.
+fn consume(server: &Server, done: &Arc<Done>) -> Consumers {
     let mut consumers = JoinSet::new();
     for _ in 0..CLIENTS {
-        let (client, before) = (server.queue_client(), Arc::clone(deleted));
-        let count = Arc::clone(&count);
-        consumers.spawn(async move { receive(&client, &before, &count, count_max).await });
+        let (client, done) = (server.queue_client(), Arc::clone(done));
+        consumers.spawn(async move { receive(&client, &done).await });
     }
-    (consumers, count)
+    consumers
 }
 
-async fn receive(
-    client: &QueueClient,
-    before: &BTreeSet<u64>,
-    count: &AtomicU64,
-    count_max: u64,
-) -> Done {
-    let mut done = Done::default();
-    // A few more than wanted are in flight when the server is killed.
-    while count.load(Ordering::Relaxed) < count_max + 10 * CLIENTS as u64 {
+/// Ends once nothing has come for longer than a lease: then nothing is left that this client has received without deleting
+/// it, or that a client had before the server was killed.
+async fn receive(client: &QueueClient, done: &Done) {
+    let lease = Duration::from_secs(LEASE_SECONDS.into());
+    let mut came_last = Instant::now();
+    loop {
+        let asked_at = Instant::now();
         let Ok(messages) = client.get(QUEUE, 32, Some(LEASE_SECONDS)).await else {
-            break;
+            return;
         };
         if messages.is_empty() {
+            if asked_at > came_last + lease {
+                return;
+            }
             tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
         }
         for message in messages {
             let number = message.text.strip_prefix("number ");
             let number = number.and_then(|it| it.parse().ok()).expect("a number");
-            assert!(
-                !before.contains(&number),
-                "{number} comes after it was deleted"
-            );
+            let is_again = done.deleted().contains(&number);
+            assert!(!is_again, "{number} comes after it was deleted");
             let receipt = &message.receipt.as_ref().expect("a receipt").value;
             let answer = client.delete_message(QUEUE, &message.id, receipt).await;
             if answer.is_ok() {
-                done.unsure.remove(&number);
-                done.deleted.insert(number);
-                count.fetch_add(1, Ordering::Relaxed);
+                done.deleted().insert(number);
             } else {
-                done.unsure.insert(number);
+                done.unsure().insert(number);
             }
         }
+        came_last = Instant::now();
     }
-    done
 }
 
-async fn wait_for(count: &AtomicU64, wanted: u64) {
+async fn wait_for(done: &Done, wanted: usize) {
     let begun = Instant::now();
-    while count.load(Ordering::Relaxed) < wanted {
-        let found = count.load(Ordering::Relaxed);
+    loop {
+        let found = done.deleted().len();
+        if found >= wanted {
+            return;
+        }
         assert!(begun.elapsed() < 4 * PATIENCE, "{found} of {wanted} come");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-async fn note(
-    mut consumers: Consumers,
-    deleted: &mut Arc<BTreeSet<u64>>,
-    unsure: &mut BTreeSet<u64>,
-) {
-    while let Some(done) = consumers.join_next().await {
-        let done = done.expect("messages are as they were sent");
-        let deleted = Arc::make_mut(deleted);
-        unsure.extend(done.unsure);
-        deleted.extend(done.deleted);
+async fn join(mut consumers: Consumers) {
+    while let Some(ended) = consumers.join_next().await {
+        ended.expect("messages are as they were sent, and come once");
     }
-    unsure.retain(|number| !deleted.contains(number));
 }
