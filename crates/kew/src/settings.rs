@@ -41,6 +41,7 @@ const SCRUB_RATE_MIB_MAX: u64 = 10_000;
 
 /// How much memory messages may take, in MiB.
 const RESIDENT_MEMORY_MIB_MAX: u64 = 1 << 20;
+
 /// The name of the administration socket in a data directory.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
@@ -153,7 +154,7 @@ impl Settings {
             .complete()?;
         let queue_deletion_delay = deletion_delay(&layers)?;
         let scrub_bytes_per_second = scrub_rate(&layers)?;
-        let resident_bytes = resident_memory(&layers)?;
+        let resident_bytes = resident_memory(&layers, &place)?;
         let public_key = public_key(&layers)?;
         let server_names = server_names(&layers)?;
         let admin_socket = layers.iter().find_map(|layer| layer.admin_socket.clone());
@@ -221,9 +222,14 @@ fn scrub_rate(layers: &[Layer]) -> Result<u64, SettingsError> {
 }
 
 /// How much memory records may take, from the first place that sets it.
-fn resident_memory(layers: &[Layer]) -> Result<Option<u64>, SettingsError> {
+fn resident_memory(layers: &[Layer], place: &Place) -> Result<Option<u64>, SettingsError> {
     match layers.iter().find_map(|layer| layer.resident_memory) {
         None => Ok(None),
+        Some(_) if *place == Place::Memory => Err(SettingsError(
+            "--resident-memory (KEW_RESIDENT_MEMORY, resident_memory) needs a data directory, and with --ephemeral \
+             everything is in memory: set only one of them"
+                .into(),
+        )),
         Some(mib @ 1..=RESIDENT_MEMORY_MIB_MAX) => Ok(Some(mib << 20)),
         Some(mib) => Err(SettingsError(format!(
             "resident memory {mib} MiB is not between 1 MiB and {RESIDENT_MEMORY_MIB_MAX} MiB"

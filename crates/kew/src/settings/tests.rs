@@ -159,6 +159,12 @@ fn the_memory_for_messages_can_be_limited() {
     for wrong in [0, (1 << 20) + 1] {
         assert!(error(with_flag(Some(wrong)), &[]).contains("between 1 MiB and 1048576 MiB"));
     }
+    let in_memory = ServeArgs {
+        ephemeral: true,
+        ..ServeArgs::default()
+    };
+    let limited = [("KEW_RESIDENT_MEMORY", "64")];
+    assert!(error(in_memory, &limited).contains("with --ephemeral everything is in memory"));
 }
 
 #[test]
