@@ -287,6 +287,11 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
         Unit::Bytes,
         "Bytes that were written again to free the rest of their segment",
     );
+    let mut loads = Family::counter(
+        "kew_partition_loads",
+        Unit::None,
+        "Groups of up to 128 messages whose records were read from the disk",
+    );
     if let Some(status) = status {
         let space = &status.space;
         segments = segments
@@ -296,11 +301,13 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
         let since_start = status.expired.saturating_sub(instruments.expired_before);
         expired = expired.count(none(), since_start);
         moved = moved.count(none(), status.moved_bytes);
+        loads = loads.count(none(), status.loaded);
     }
     vec![
         segments,
         expired,
         moved,
+        loads,
         gauge(
             "kew_log_size",
             Unit::Bytes,
@@ -342,6 +349,18 @@ fn status_families(instruments: &Instruments, status: Option<&Status>) -> Vec<Fa
             Unit::None,
             "Position in the log at which it ends",
             &|status| Some(status.end),
+        ),
+        gauge(
+            "kew_partition_resident",
+            Unit::Bytes,
+            "Memory that holds records of messages, without their bodies",
+            &|status| Some(status.resident.size_bytes()),
+        ),
+        gauge(
+            "kew_partition_cold_runs",
+            Unit::None,
+            "Runs of up to 1024 messages whose records may be on pages alone",
+            &|status| Some(status.resident.cold_runs),
         ),
         gauge(
             "kew_partition_answers_waiting",

@@ -1,6 +1,8 @@
 //! Counts of the partition for metrics: read a slice at a time, and put together.
 
-use kew_engine::{BusQueueOverview, EntityName, Incarnation, Overview, QueueOverview, Timestamp};
+use kew_engine::{
+    BusQueueOverview, EntityName, Incarnation, Overview, QueueOverview, Resident, Timestamp,
+};
 use kew_log::LogSpace;
 use tokio::sync::oneshot;
 
@@ -37,6 +39,10 @@ pub(crate) struct Status {
     pub(crate) live_bytes: u64,
     /// Bytes that were moved since the open.
     pub(crate) moved_bytes: u64,
+    /// What is in memory of messages.
+    pub(crate) resident: Resident,
+    /// Groups of messages that were read from pages since the open.
+    pub(crate) loaded: u64,
     /// Messages that have expired since the log was opened, and during its replay.
     pub(crate) expired: u64,
 }
@@ -56,6 +62,8 @@ pub(crate) fn slice_of<T>(
         answers_waiting: partition.answers_waiting() as u64,
         live_bytes: partition.state().live_bytes(),
         moved_bytes: partition.moved_bytes(),
+        resident: partition.state().resident(),
+        loaded: partition.loaded_count(),
         expired: partition.state().expired_count(),
     };
     Slice { overview, status }

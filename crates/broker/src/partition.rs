@@ -11,6 +11,7 @@
 mod batch;
 mod bodies;
 mod evacuation;
+mod eviction;
 mod lanes;
 mod loads;
 mod maintenance;
@@ -36,6 +37,7 @@ use kew_log::{
 use kew_planted::{Bug, is_planted};
 
 use self::batch::{Batch, Writing};
+use self::eviction::Eviction;
 use self::lanes::{Candidate, Lanes};
 use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
@@ -113,6 +115,7 @@ pub struct Partition<T> {
     /// When jobs are tried again that had no file descriptor.
     opening_retry_at: Option<BootTime>,
     maintenance: Maintenance,
+    eviction: Eviction,
     /// The commands that wait until something is read, and what is read.
     lanes: Lanes<T>,
     loads: Loads,
@@ -147,6 +150,7 @@ impl<T> Partition<T> {
         self.loads.begin_turn(boot);
         self.keep_up(boot, commands.is_empty() && !self.lanes.has_ready());
         self.gather(self.options.gather_steps);
+        self.evict();
         self.keep_for_draining();
         let (reservation, space) = match self.reserve(boot, commands) {
             Ok(reserved) => reserved,

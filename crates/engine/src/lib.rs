@@ -63,7 +63,7 @@ pub use shared::Waste;
 pub use snapshot::{
     DecodedPage, PageBytes, RestoringPages, Snapshot, SnapshotPages, SnapshotParts, StateSize,
 };
-pub use state::State;
+pub use state::{Evicted, Hand, Pass, State};
 pub use table::{
     BodyEncoding, CountUnit, Group, GroupRead, GroupToRead, LIVE_OVERHEAD_BYTES,
     MESSAGE_OVERHEAD_BYTES, MessageState, Missing, Placed, Record, Resident, RunId, RunLength,

@@ -2,6 +2,7 @@
 
 mod awaited;
 mod cold;
+mod hand;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use crate::storage::{self, StorageFact};
 use crate::table::{CountUnit, Live, Resident, RunLength, Spread, Table};
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp};
+
+pub use self::hand::{Evicted, Hand, Pass};
 
 /// The whole state of a partition: the sum of its events.
 ///

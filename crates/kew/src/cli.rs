@@ -284,10 +284,12 @@ pub(crate) enum LogCommand {
     Inspect(DataDirArgs),
     /// Read the whole log and check every checksum. Fails if anything is damaged, and changes nothing.
     Verify(DataDirArgs),
-    /// List what the scrub of a running server has found damaged: places in files, messages, and session states.
+    /// List what a running server has found damaged: places in files, messages, and session states.
     ///
-    /// The scrub reads everything that is durable, at a bounded rate (kew serve --scrub-rate). Exit codes: 0 if
-    /// nothing is damaged, otherwise 1, also if the server has no scrub.
+    /// Its scrub reads everything that is durable, at a bounded rate (kew serve --scrub-rate). With
+    /// --resident-memory, requests read messages from the disk too, and pages that are damaged in both copies
+    /// are counted: the next start needs a repair. Exit codes: 0 if nothing is damaged, otherwise 1, also if
+    /// the server has no scrub.
     Damage(DirectoryArgs),
     /// List what a damaged log has lost; with --accept-loss, repair it.
     ///

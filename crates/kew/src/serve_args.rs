@@ -150,10 +150,18 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MIB")]
     pub(crate) scrub_rate: Option<u64>,
 
+    /// How much memory to use for messages, without their bodies; in MiB, 1 to 1048576. Above three quarters of it,
+    /// messages of Queue Storage that can be received leave memory, and are read from the disk when a client needs
+    /// them. Those of Service Bus count, and stay. A start needs as much memory as without a limit, and fails if
+    /// both copies of a page on the disk are damaged. Not with --ephemeral. By default there is no limit: 61 bytes a
+    /// message [env: KEW_RESIDENT_MEMORY]
+    #[arg(long, value_name = "MIB")]
+    pub(crate) resident_memory: Option<u64>,
+
     /// Read settings from this TOML file: data_dir, ephemeral, queue_listen, bus_listen, import, allow_public_key,
     /// no_public_key, server_name, admin_socket, tls_cert, tls_key, tls_only, allow_plain_http, metrics_listen,
-    /// metrics_queues, log_format, slow_request, queue_deletion_delay, scrub_rate, and a table issuer with url,
-    /// keys, audience, role_claim, roles and allow_http, or an array of such tables. docs/configuration.md
+    /// metrics_queues, log_format, slow_request, queue_deletion_delay, scrub_rate, resident_memory, and a table
+    /// issuer with url, keys, audience, role_claim, roles and allow_http, or an array of such tables. docs/configuration.md
     /// describes each of them
     /// [env: KEW_CONFIG]
     #[arg(long, value_name = "FILE")]

@@ -38,6 +38,10 @@ const QUEUE_DELETION_DELAY_SECONDS_MAX: u64 = 3600;
 /// How fast a scrub reads, in MiB a second.
 const SCRUB_RATE_MIB_DEFAULT: u64 = 8;
 const SCRUB_RATE_MIB_MAX: u64 = 10_000;
+
+/// How much memory messages may take, in MiB.
+const RESIDENT_MEMORY_MIB_MAX: u64 = 1 << 20;
+
 /// The name of the administration socket in a data directory.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
@@ -80,6 +84,8 @@ pub(crate) struct Settings {
     pub(crate) queue_deletion_delay: Duration,
     /// How much a scrub reads; 0 for none.
     pub(crate) scrub_bytes_per_second: u64,
+    /// How much memory records of messages may take; `None` for all.
+    pub(crate) resident_bytes: Option<u64>,
     pub(crate) public_key: PublicKey,
     /// The names that clients use for the server, besides those that it knows by itself.
     pub(crate) server_names: Vec<ServerName>,
@@ -148,6 +154,7 @@ impl Settings {
             .complete()?;
         let queue_deletion_delay = deletion_delay(&layers)?;
         let scrub_bytes_per_second = scrub_rate(&layers)?;
+        let resident_bytes = resident_memory(&layers, &place)?;
         let public_key = public_key(&layers)?;
         let server_names = server_names(&layers)?;
         let admin_socket = layers.iter().find_map(|layer| layer.admin_socket.clone());
@@ -183,6 +190,7 @@ impl Settings {
             issuers,
             queue_deletion_delay,
             scrub_bytes_per_second,
+            resident_bytes,
             public_key,
             server_names,
             admin_socket,
@@ -209,6 +217,22 @@ fn scrub_rate(layers: &[Layer]) -> Result<u64, SettingsError> {
         mib @ ..=SCRUB_RATE_MIB_MAX => Ok(mib << 20),
         mib => Err(SettingsError(format!(
             "scrub rate {mib} MiB/s is above the maximum of {SCRUB_RATE_MIB_MAX} MiB/s"
+        ))),
+    }
+}
+
+/// How much memory records may take, from the first place that sets it.
+fn resident_memory(layers: &[Layer], place: &Place) -> Result<Option<u64>, SettingsError> {
+    match layers.iter().find_map(|layer| layer.resident_memory) {
+        None => Ok(None),
+        Some(_) if *place == Place::Memory => Err(SettingsError(
+            "--resident-memory (KEW_RESIDENT_MEMORY, resident_memory) needs a data directory, and with --ephemeral \
+             everything is in memory: set only one of them"
+                .into(),
+        )),
+        Some(mib @ 1..=RESIDENT_MEMORY_MIB_MAX) => Ok(Some(mib << 20)),
+        Some(mib) => Err(SettingsError(format!(
+            "resident memory {mib} MiB is not between 1 MiB and {RESIDENT_MEMORY_MIB_MAX} MiB"
         ))),
     }
 }

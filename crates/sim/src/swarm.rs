@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kew_broker::{AdmissionLimits, PartitionOptions, Share};
-use kew_engine::{DUE_BUDGET, RunLength};
+use kew_engine::{DUE_BUDGET, Resident, RunLength};
 use kew_log::{LogOptions, PageOptions};
 
 use crate::bus::BusSwarm;
@@ -40,6 +40,8 @@ pub(crate) struct Swarm {
     pub(crate) due_budget: u32,
     /// How often records of messages are taken out of memory, per mille of turns.
     pub(crate) cold_per_mille: u32,
+    /// How many records may stay in memory, if that is limited.
+    pub(crate) resident_records_max: Option<u64>,
     /// The settings for bus queues, if there are any.
     pub(crate) bus: Option<BusSwarm>,
 }
@@ -116,6 +118,8 @@ impl Swarm {
             run_length: draw_run_length(seed),
             due_budget: [8, DUE_BUDGET, DUE_BUDGET][Stream::new(seed, "due budget").index(3)],
             cold_per_mille: [0, 20, 300, 1000][Stream::new(seed, "cold swarm").index(4)],
+            resident_records_max: [None, Some(0), Some(4), Some(64)]
+                [Stream::new(seed, "resident swarm").index(4)],
             bus: None,
         }
     }
@@ -175,6 +179,10 @@ impl Swarm {
             gather_steps: self.gather_steps,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
+            resident_bytes: self.resident_records_max.map(|records| {
+                let cold_runs = 0;
+                Resident { records, cold_runs }.size_bytes()
+            }),
             // Suites of the disk carry it out.
             scrub_bytes_per_second: 0,
             format: Arc::new(Numbered),

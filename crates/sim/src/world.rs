@@ -73,6 +73,7 @@ pub(crate) struct World {
     sources: Stream,
     disk: Stream,
     cold: Stream,
+    cold_rot: Stream,
     faults: Faults,
     workload: Workload,
     storage: Arc<FaultyStorage>,
@@ -158,6 +159,7 @@ impl World {
             sources: Stream::new(seed, "sources"),
             disk: Stream::new(seed, "disk"),
             cold: Stream::new(seed, "cold"),
+            cold_rot: Stream::new(seed, "cold rot"),
             faults: Faults::new(seed, swarm.faults.clone()),
             workload: Workload::new(seed),
             storage,
@@ -438,6 +440,7 @@ impl World {
             return Ok(());
         };
         let kind = job.kind();
+        self.rot_before_load(kind);
         let fails = self.fails_to_load(kind);
         let disk = Disk(&self.storage);
         let outcome = match fails {

@@ -34,8 +34,13 @@ pub(super) fn scrub_families(report: Option<&ScrubReport>) -> Vec<Family> {
         Unit::None,
         "Messages and session states whose bytes cannot be read",
     );
+    let pages = Family::gauge(
+        "kew_unreadable_pages",
+        Unit::None,
+        "Pages with records of messages that cannot be read: the next start needs a repair",
+    );
     let Some(report) = report else {
-        return vec![read, passes, age, places, messages];
+        return vec![read, passes, age, places, messages, pages];
     };
     vec![
         read.count(none(), report.read_bytes),
@@ -49,5 +54,6 @@ pub(super) fn scrub_families(report: Option<&ScrubReport>) -> Vec<Family> {
         },
         places.count(none(), report.places_count),
         messages.count(none(), report.bodies_count),
+        pages.count(none(), report.unreadable_pages),
     ]
 }

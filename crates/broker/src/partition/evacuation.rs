@@ -57,8 +57,9 @@ const FULL_VICTIM_SHARE_PER_MILLE_MAX: u64 = 125;
 /// How often records that cannot be read put a search off, before it ends.
 const FAILED_READS_MAX: u32 = 3;
 
-/// And for how long there is no other search of its segment then.
+/// And for how long there is no other search of its segment then: longer each time.
 const UNREAD_PAUSE_MS: u64 = 10_000;
+const UNREAD_PAUSE_MS_MAX: u64 = 600_000;
 
 /// How long to wait when the process has no file descriptor for a read.
 const DESCRIPTOR_PAUSE_MS: u64 = 1000;
@@ -70,7 +71,7 @@ pub(super) struct Evacuation {
     /// Segments with a body that cannot be read.
     unreadable: BTreeSet<LogPosition>,
     /// Segments of which no search is begun before a time: records that it needs could not be read.
-    put_off: BTreeMap<LogPosition, BootTime>,
+    put_off: BTreeMap<LogPosition, PutOff>,
     /// The segments in which moved bodies were written.
     moved: BTreeMap<LogPosition, Moved>,
     job: Option<Job>,
@@ -94,6 +95,13 @@ pub(super) struct Evacuation {
     moved_bytes: u64,
     moved_count: u64,
     unread_count: u64,
+}
+
+/// How long a segment rests whose messages cannot be read.
+#[derive(Clone, Copy, Debug)]
+struct PutOff {
+    until: BootTime,
+    pause_ms: u64,
 }
 
 #[derive(Debug)]
@@ -168,9 +176,19 @@ impl Evacuation {
         self.pins.contains(&run)
     }
 
-    /// When a search can be begun that was put off.
-    pub(super) fn put_off_until(&self) -> Option<BootTime> {
-        self.put_off.values().min().copied()
+    /// When the next search can be begun that was put off.
+    pub(super) fn put_off_until(&self, now: BootTime) -> Option<BootTime> {
+        let all = self.put_off.values().map(|it| it.until);
+        all.filter(|until| !until.has_passed(now)).min()
+    }
+
+    /// Lets a segment rest whose messages cannot be read: twice as long as the last time.
+    fn let_rest(&mut self, first: LogPosition, now: BootTime) {
+        let before = self.put_off.get(&first);
+        let pause_ms = before.map_or(UNREAD_PAUSE_MS, |it| 2 * it.pause_ms);
+        let pause_ms = pause_ms.min(UNREAD_PAUSE_MS_MAX);
+        let until = now.plus_ms(pause_ms);
+        self.put_off.insert(first, PutOff { until, pause_ms });
     }
 
     fn is_under_way(&self) -> bool {
@@ -181,6 +199,7 @@ impl Evacuation {
     fn give_up(&mut self) {
         self.victim = None;
         self.ready = None;
+        self.failed_reads = 0;
         self.pins.clear();
     }
 
@@ -210,11 +229,11 @@ impl<T> Partition<T> {
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.moved.retain(|first, _| known(first));
         evacuation.unreadable.retain(known);
-        (evacuation.put_off).retain(|first, until| known(first) && !until.has_passed(now));
+        evacuation.put_off.retain(|first, _| known(first));
         evacuation.excess_per_mille = excess_per_mille;
         let is_too_much = is_full || excess_per_mille > most_per_mille;
         if is_too_much && self.maintenance.evacuation.victim.is_none() {
-            let victim = self.cheapest(look, is_full);
+            let victim = self.cheapest(now, look, is_full);
             let evacuation = &mut self.maintenance.evacuation;
             evacuation.victim = victim;
             evacuation.step_at = Some(now);
@@ -231,10 +250,14 @@ impl<T> Partition<T> {
         space_bytes.saturating_mul(1000) / self.state.live_bytes().max(1)
     }
 
-    fn cheapest(&self, look: &Look, is_full: bool) -> Option<Victim> {
+    fn cheapest(&self, now: BootTime, look: &Look, is_full: bool) -> Option<Victim> {
         let end = self.log.end().as_u64();
         let open_unit = self.state.units_around(&(end..end + 1));
         let evacuation = &self.maintenance.evacuation;
+        let is_put_off = |first: &LogPosition| {
+            let put_off = evacuation.put_off.get(first);
+            put_off.is_some_and(|it| !it.until.has_passed(now))
+        };
         let candidates = look.segments.values().filter_map(|seen| {
             let first = seen.first;
             let positions = self.state.units_around(&seen.records);
@@ -242,7 +265,7 @@ impl<T> Partition<T> {
             let is_victim = seen.live_bytes > 0
                 && positions.end <= open_unit.start
                 && !evacuation.unreadable.contains(&first)
-                && !evacuation.put_off.contains_key(&first)
+                && !is_put_off(&first)
                 && self.is_worth_moving(seen, is_full);
             is_victim.then(|| (share_per_mille(seen), first, positions))
         });
@@ -327,17 +350,22 @@ impl<T> Partition<T> {
         if found.next != Some(from) {
             evacuation.failed_reads = 0;
         }
-        evacuation.failed_reads += u32::from(put_off.is_some());
-        if evacuation.failed_reads > FAILED_READS_MAX {
-            // Meanwhile another segment can be emptied.
-            evacuation.failed_reads = 0;
-            if let Some(victim) = &evacuation.victim {
-                let until = now.plus_ms(UNREAD_PAUSE_MS);
-                evacuation.put_off.insert(victim.first, until);
-            }
-            evacuation.give_up();
-            self.maintenance.look_now(now);
+        self.note_missing(now, put_off.is_some());
+    }
+
+    /// Notes that records are missing, and whether they could not be read. After a few times, another segment is emptied
+    /// meanwhile.
+    fn note_missing(&mut self, now: BootTime, has_failed: bool) {
+        let evacuation = &mut self.maintenance.evacuation;
+        evacuation.failed_reads += u32::from(has_failed);
+        if evacuation.failed_reads <= FAILED_READS_MAX {
+            return;
         }
+        if let Some(first) = evacuation.victim.as_ref().map(|victim| victim.first) {
+            evacuation.let_rest(first, now);
+        }
+        evacuation.give_up();
+        self.maintenance.look_now(now);
     }
 
     fn read_found(&mut self, now: BootTime, found: FoundBodies) {
@@ -470,6 +498,7 @@ impl<T> Partition<T> {
             let evacuation = &mut self.maintenance.evacuation;
             evacuation.ready = Some((command, needed));
             evacuation.step_at = Some(boot.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
+            self.note_missing(boot, put_off.is_some());
             return;
         }
         let decision = turn.decide(command);

@@ -1,7 +1,8 @@
 //! Reads what decisions miss, on another thread.
 //!
-//! What several commands miss is read once. What a turn misses is read by one job, as far as its bound allows. What
-//! could not be read is not asked for again for a while: who needs it meanwhile is rejected, or rests.
+//! What several commands miss is read once. Two jobs read at a time, and entities take turns. What could not be read is
+//! not asked for again for a while: who needs it meanwhile is rejected, or rests. If only a file descriptor was missing,
+//! it is read a little later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +14,18 @@ use kew_engine::{
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead, Storage};
 
 use super::bodies::{self, Bodies, Ended, ReadBodies};
-use super::lanes::Candidate;
+use super::evacuation::Evacuation;
+use super::eviction::may_leave;
+use super::lanes::{Candidate, Lanes};
 use super::rests::Rests;
 use super::{Partition, Rejection, Reply, to_log};
 use crate::{Source, Target};
 
 /// The most groups that one job reads: 8,192 messages.
 const GROUPS_AT_ONCE: usize = 64;
+
+/// And the most that are being read.
+const UNDER_WAY_MAX: usize = 2 * GROUPS_AT_ONCE;
 
 /// How long nothing is asked for again that could not be read.
 pub(super) const RETRY_INTERVAL_MS: u64 = 1000;
@@ -28,7 +34,11 @@ pub(super) const RETRY_INTERVAL_MS: u64 = 1000;
 #[derive(Default)]
 pub(super) struct Loads {
     asked: BTreeSet<Group>,
+    /// The entity of the group that was taken last: others come first.
+    taken_of: Incarnation,
     under_way: BTreeSet<Group>,
+    /// How many groups were read since the open.
+    read_count: u64,
     /// What could not be read, and until when it is not asked for again.
     failing: BTreeMap<Group, BootTime>,
     /// What could not be read since the last turn. The next one knows the time.
@@ -44,9 +54,16 @@ pub(super) struct Loads {
 
 /// What a job has read.
 pub(super) enum Loaded {
-    /// `None` what could not be.
-    Groups(Vec<(Group, Option<GroupRead>)>, PagesRead),
+    Groups(Vec<(Group, Read)>, PagesRead),
     Bodies(ReadBodies),
+}
+
+/// What became of a group.
+pub(super) enum Read {
+    Group(GroupRead),
+    /// There was no file descriptor. It is read later.
+    NotNow,
+    Failed,
 }
 
 impl Loads {
@@ -106,6 +123,16 @@ impl Loads {
             }
         }
         put_off
+    }
+
+    /// Takes a group to read: of the next entity that has one.
+    fn take_asked(&mut self) -> Option<Group> {
+        let from = Group::first_behind(self.taken_of);
+        let next = self.asked.range(from..).next();
+        let group = *next.or(self.asked.first())?;
+        self.asked.remove(&group);
+        self.taken_of = group.entity;
+        Some(group)
     }
 
     /// Whether records of a run stay in memory, because they were read for a decision or will be.
@@ -221,12 +248,18 @@ impl<T> Partition<T> {
     /// The next job that reads, if something is to be read.
     pub(super) fn next_load(&mut self) -> Option<Job> {
         let mut to_read: Vec<GroupToRead> = Vec::new();
-        while to_read.len() < GROUPS_AT_ONCE
-            && let Some(group) = self.loads.asked.pop_first()
+        let room = UNDER_WAY_MAX.saturating_sub(self.loads.under_way.len());
+        // Without a file descriptor, nothing is opened for a while.
+        let count_max = match self.opening_retry_at {
+            Some(_) => 0,
+            None => room.min(GROUPS_AT_ONCE),
+        };
+        while to_read.len() < count_max
+            && let Some(group) = self.loads.take_asked()
         {
             match self.state.to_read(group) {
                 Some(group) => to_read.push(group),
-                // All of its messages are gone. Nobody fails for that.
+                // All of its messages are gone, or in memory by now. Nobody fails for that.
                 None => {
                     self.lanes.note_read(group);
                     self.loads.rests.end_read(group.entity, &mut self.state);
@@ -261,12 +294,17 @@ impl<T> Partition<T> {
                 self.note_bodies(ended, replies);
             }
             Loaded::Groups(read, pages) => {
+                self.avoid_pages(&pages);
                 self.log.end_read(pages);
                 for (group, read) in read {
                     self.loads.under_way.remove(&group);
                     match read {
-                        Some(read) => self.take_group(group, read, replies),
-                        None => self.put_off(group, replies),
+                        Read::Group(read) => self.take_group(group, read, replies),
+                        Read::NotNow => {
+                            self.loads.asked.insert(group);
+                            self.retry_opening();
+                        }
+                        Read::Failed => self.put_off(group, replies),
                     }
                 }
             }
@@ -277,6 +315,7 @@ impl<T> Partition<T> {
         match self.state.take_read(read) {
             // If its run is on another page by now, the command that needs it asks again.
             Taken::InMemory | Taken::Replaced => {
+                self.loads.read_count += 1;
                 self.loads.read.insert(group.run());
                 self.lanes.note_read(group);
                 self.loads.rests.end_read(group.entity, &mut self.state);
@@ -304,6 +343,11 @@ impl<T> Partition<T> {
         self.loads
             .rests
             .begin_turn(self.now.boot, late, &mut self.state);
+    }
+
+    /// How many groups of messages were read from pages since the open.
+    pub fn loaded_count(&self) -> u64 {
+        self.loads.read_count
     }
 
     /// Rejects the commands that wait for a read: nothing was done for them.
@@ -346,23 +390,43 @@ impl<T> Partition<T> {
         assert!(pages.all(is_named), "a cold run's page is named");
     }
 
-    /// Takes records out of memory, of each run that has a page and whose entity is chosen: for tests. What decisions wait
-    /// for stays.
-    pub fn evict_if(&mut self, mut is_chosen: impl FnMut(Incarnation) -> bool) {
-        if self.log.is_snapshotting() {
-            return;
-        }
-        let (log, lanes, loads) = (&self.log, &self.lanes, &self.loads);
-        let evacuation = &self.maintenance.evacuation;
-        let is_pinned =
-            |run| lanes.is_pinned(run) || loads.is_pinned(run) || evacuation.is_pinned(run);
-        self.state.evict_if(|run, page| {
-            log.names_page(page_to_log(page)) && !is_pinned(run) && is_chosen(run.0)
+    /// Takes records out of memory, of each run that has a page and that is chosen: for tests. What decisions wait for
+    /// stays. `is_chosen` gets the entity, and whether the run may leave memory by the rules of the product.
+    pub fn evict_if(&mut self, mut is_chosen: impl FnMut(Incarnation, bool) -> bool) {
+        let Self {
+            state,
+            log,
+            lanes,
+            loads,
+            maintenance,
+            ..
+        } = self;
+        let pins = Pins {
+            lanes,
+            loads,
+            evacuation: &maintenance.evacuation,
+        };
+        state.evict_if(|run, page, is_cold| {
+            !pins.has(run) && is_chosen(run.0, may_leave(log, page, is_cold))
         });
     }
 }
 
-fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
+/// What keeps records of runs in memory.
+pub(super) struct Pins<'a, T> {
+    pub(super) lanes: &'a Lanes<T>,
+    pub(super) loads: &'a Loads,
+    pub(super) evacuation: &'a Evacuation,
+}
+
+impl<T> Pins<'_, T> {
+    /// Whether something that is not done yet has asked for a run.
+    pub(super) fn has(&self, run: RunId) -> bool {
+        self.lanes.is_pinned(run) || self.loads.is_pinned(run) || self.evacuation.is_pinned(run)
+    }
+}
+
+pub(super) fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
     kew_log::PageNumber::new(page.as_u64())
 }
 
@@ -371,32 +435,53 @@ fn read_groups(storage: &dyn Storage, pages: PagesToRead, groups: Vec<GroupToRea
         let read = |to_read: GroupToRead| (to_read.group(), read_group(reader, &to_read));
         groups.into_iter().map(read).collect()
     });
-    for damage in pages.damage() {
-        let (file, offset, what) = (&damage.file, damage.offset, &damage.what);
-        tracing::warn!(file, offset, what, "a copy of a page is damaged");
-    }
     Loaded::Groups(read, pages)
 }
 
-fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Option<GroupRead> {
+fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
     let page = page_to_log(to_read.page());
     let mut group = |index| reader.group(page, index);
     let [of, messages] = to_read.groups();
     match group(of).and_then(|of| Ok((of, group(messages)?))) {
         Ok((of, messages)) => {
             let decoded = to_read.decode(&of, &messages);
-            if let Err(error) = &decoded {
-                tracing::error!(%error, "a page is not one of messages");
+            match decoded {
+                Ok(read) => Read::Group(read),
+                Err(error) => {
+                    tracing::error!(%error, "a page is not one of messages");
+                    Read::Failed
+                }
             }
-            decoded.ok()
         }
+        Err(PageError::Io(failure)) if failure.is_no_descriptor() => Read::NotNow,
         Err(PageError::Io(error)) => {
             tracing::warn!(%error, "messages cannot be read: commands that need them are to be tried again");
-            None
+            Read::Failed
         }
         Err(error @ (PageError::Damaged(_) | PageError::Newer { .. })) => {
             tracing::error!(%error, "messages cannot be read");
-            None
+            Read::Failed
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entities_take_turns() {
+        let [first, second, _] = Incarnation::default().with_sub_queues();
+        let of = |entity, run| Group::first_of((entity, run));
+        let asked = [0, 1, 2].map(|run| of(first, run));
+        let groups = asked.into_iter().chain([of(second, 7)]).collect();
+        let mut loads = Loads::default();
+        let missing = Missing {
+            groups,
+            ..Missing::default()
+        };
+        loads.ask(&missing, BootTime::ZERO);
+        let taken: Vec<Group> = std::iter::from_fn(|| loads.take_asked()).collect();
+        assert_eq!(taken, [of(second, 7), asked[0], asked[1], asked[2]]);
     }
 }

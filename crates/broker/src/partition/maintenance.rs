@@ -137,7 +137,7 @@ impl<T> Partition<T> {
         if is_freeing || is_evacuating || is_tidying || !is_idle {
             self.maintenance.look_soon(now);
         }
-        if let Some(at) = self.maintenance.evacuation.put_off_until() {
+        if let Some(at) = self.maintenance.evacuation.put_off_until(now) {
             let look_at = self.maintenance.look_at;
             self.maintenance.look_at = Some(look_at.map_or(at, |before| before.min(at)));
         }

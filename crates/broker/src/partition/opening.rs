@@ -10,6 +10,7 @@ use kew_log::{
 use thiserror::Error;
 
 use super::batch::{Batch, Writing};
+use super::eviction::Eviction;
 use super::lanes::Lanes;
 use super::loads::Loads;
 use super::maintenance::Maintenance;
@@ -94,6 +95,7 @@ impl<T> Partition<T> {
             snapshot_retry_at: BootTime::ZERO,
             opening_retry_at: None,
             maintenance: Maintenance::default(),
+            eviction: Eviction::default(),
             lanes: Lanes::default(),
             loads: Loads::default(),
             is_awaited: |_| true,

@@ -28,6 +28,8 @@ pub struct PartitionOptions {
     pub gather_steps: u64,
     /// Whether a start reads the log on a thread of its own, beside the one that calls. The result is the same.
     pub replays_beside: bool,
+    /// How many bytes of memory records of messages may take, as far as pages have them. `None` for all.
+    pub resident_bytes: Option<u64>,
     /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
     pub scrub_bytes_per_second: u64,
     /// How decisions read the messages that rules of subscriptions look at. A front end gives its own.
@@ -45,6 +47,7 @@ impl Default for PartitionOptions {
             run_length: RunLength::DEFAULT,
             gather_steps: 25_000,
             replays_beside: true,
+            resident_bytes: None,
             scrub_bytes_per_second: 8 << 20,
             format: Arc::new(NoFormat),
         }

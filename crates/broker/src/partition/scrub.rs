@@ -5,15 +5,19 @@
 //! damaged one stays, and reading it has the result that it always had.
 //!
 //! A start replays the log from a snapshot. If records behind it are damaged, or a snapshot is, the partition writes
-//! snapshots until no start needs what is damaged. The same follows from damage of snapshots that a start has found, also
-//! if there is no scrub.
+//! snapshots until no start needs what is damaged. The same follows from damage of snapshots that a start has found, and
+//! from damage of pages that a load has found, also if there is no scrub.
+//!
+//! A page of which both copies are damaged, and whose messages are nowhere else, stays as it is: no snapshot can be written
+//! without it. So the report counts such pages, because the next start needs a repair.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use kew_engine::{NeededBody, Timestamp};
 use kew_log::{
-    Body, BodyError, BootTime, LogPosition, Scrub, ScrubCursor, ScrubDamage, Scrubbed, Storage,
+    Body, BodyError, BootTime, LogPosition, PageDamage, PagesRead, Scrub, ScrubCursor, ScrubDamage,
+    Scrubbed, Storage,
 };
 
 use super::{Partition, to_log};
@@ -50,6 +54,9 @@ pub struct ScrubReport {
     pub bodies: Vec<DamagedBody>,
     /// How many there are.
     pub bodies_count: u64,
+    /// Pages with records of messages that cannot be read, and that each snapshot needs: the next start refuses them until
+    /// a repair. Known once a snapshot was written after the damage was found.
+    pub unreadable_pages: u64,
 }
 
 /// Bytes that are still needed and cannot be read.
@@ -155,6 +162,9 @@ pub(super) struct Scrubbing {
     /// Of the last whole pass, and of the one that goes on.
     before: Findings,
     found: Findings,
+    /// Damage of pages that loads have found, each place once.
+    loaded: Listed<ScrubDamage>,
+    loaded_places: BTreeSet<(String, u64)>,
     /// Bodies that lie in damaged records.
     suspects: VecDeque<NeededBody>,
     /// A file of this pass was not read for lack of a descriptor.
@@ -204,6 +214,8 @@ impl Default for Scrubbing {
             read_bytes: 0,
             before: Findings::default(),
             found: Findings::default(),
+            loaded: Listed::default(),
+            loaded_places: BTreeSet::new(),
             suspects: VecDeque::new(),
             is_incomplete: false,
             avoided: None,
@@ -315,6 +327,27 @@ impl<T> Partition<T> {
         self.avoid_before(avoided);
     }
 
+    /// Notes the damage of pages that a load has found. Where the other copy was read, it is the only one. Each place counts
+    /// once: a page of which nothing can be read is asked for again and again.
+    pub(super) fn avoid_pages(&mut self, read: &PagesRead) {
+        for damage in read.damage().iter().chain(read.lost()) {
+            let PageDamage { file, offset, what } = damage.clone();
+            if !self.scrub.loaded_places.insert((file.clone(), offset)) {
+                continue;
+            }
+            tracing::warn!(file, offset, what, "a copy of a page is damaged");
+            self.avoid_file(&file);
+            self.scrub.loaded.push(ScrubDamage {
+                file,
+                offset,
+                what,
+                positions: None,
+                is_certain: true,
+                is_repaired: false,
+            });
+        }
+    }
+
     fn avoid_before(&mut self, position: LogPosition) {
         self.scrub.avoided = self.scrub.avoided.max(Some(position));
     }
@@ -341,10 +374,16 @@ impl<T> Partition<T> {
 
     /// Writes snapshots until no start needs what is damaged: two that are whole, behind it. On a full disk only those are
     /// written that make space, and they count too: others would take the ballast, and the space of the older snapshot.
+    ///
+    /// Two cannot help if a page is named that cannot be read. Then it ends all the same, and the report says so. Those of a
+    /// full disk do not count while a run may be cold: they move no pages.
     pub(super) fn avoid_damage(&mut self) {
         let Some(avoided) = self.scrub.avoided else {
             return;
         };
+        if self.log.is_draining() && self.state.may_be_cold() {
+            return;
+        }
         if self.log.replays_from() >= Some(avoided) {
             self.scrub.avoided = None;
             return;
@@ -366,23 +405,27 @@ impl<T> Partition<T> {
     /// What is known to be damaged.
     pub fn scrub_report(&self) -> ScrubReport {
         let scrub = &self.scrub;
+        let found_count = scrub.before.places.count.max(scrub.found.places.count);
         let mut report = ScrubReport {
             is_on: self.options.scrub_bytes_per_second > 0,
             passes: scrub.passes,
             ended_at: scrub.ended_at,
             read_bytes: scrub.read_bytes,
-            places_count: scrub.before.places.count.max(scrub.found.places.count),
+            places_count: found_count.max(scrub.loaded.count),
             bodies_count: scrub.before.bodies.count.max(scrub.found.bodies.count),
+            unreadable_pages: self.log.unreadable_pages() as u64,
             ..ScrubReport::default()
         };
         let (mut places, mut bodies) = (BTreeSet::new(), BTreeSet::new());
-        for findings in [&scrub.before, &scrub.found] {
-            for place in &findings.places.first {
+        for found in [&scrub.before.places, &scrub.found.places, &scrub.loaded] {
+            for place in &found.first {
                 let is_new = places.insert((&place.file, place.offset));
                 if is_new && self.log.has_file(&place.file) {
                     report.places.push(place.clone());
                 }
             }
+        }
+        for findings in [&scrub.before, &scrub.found] {
             for body in &findings.bodies.first {
                 let is_new = bodies.insert((&body.file, body.offset));
                 if is_new && self.state.needs(&body.needed) {

@@ -224,6 +224,7 @@ impl<T> Partition<T> {
     /// Notes that a snapshot was written.
     pub(super) fn snapshot_written(&mut self) {
         self.effects.in_last = self.effects.in_next;
+        self.eviction.snapshot_written();
         let now = self.now.boot;
         let took_us = now.as_us().saturating_sub(self.snapshot_begun_at.as_us());
         let rest_ms = (took_us / 1000).saturating_mul(REST_FACTOR);

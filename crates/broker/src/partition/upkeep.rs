@@ -80,9 +80,14 @@ impl<T> Partition<T> {
     /// Notes whether a job had no file descriptor.
     pub(super) fn note_descriptors(&mut self) {
         if self.log.is_short_of_descriptors() {
-            let at = self.now.boot.plus_ms(OPENING_RETRY_INTERVAL_MS);
-            self.opening_retry_at.get_or_insert(at);
+            self.retry_opening();
         }
+    }
+
+    /// Tries again soon what had no file descriptor.
+    pub(super) fn retry_opening(&mut self) {
+        let at = self.now.boot.plus_ms(OPENING_RETRY_INTERVAL_MS);
+        self.opening_retry_at.get_or_insert(at);
     }
 
     fn mark_at(&self) -> BootTime {
@@ -100,8 +105,9 @@ impl<T> Partition<T> {
         let is_begun = self.lanes.has_ready() || self.loads.awaits_turn();
         let ready = is_begun.then_some(self.now.boot);
         let unused_at = self.loads.bodies.unused_at();
-        // The rest of a snapshot is gathered soon, also if nothing else happens.
-        let gather = self.is_gathering().then_some(self.now.boot);
+        // The rest of a snapshot is gathered soon, and records leave memory, also if nothing else happens.
+        let is_busy = self.is_gathering() || self.is_evicting();
+        let busy = is_busy.then_some(self.now.boot);
         let all = [
             mark,
             self.loads.rests.retry_at(),
@@ -109,7 +115,7 @@ impl<T> Partition<T> {
             self.space_retry_at,
             self.opening_retry_at,
             self.maintenance.next_wake(),
-            gather,
+            busy,
             ready,
             (unused_at != BootTime::NEVER).then_some(unused_at),
         ];

@@ -3,17 +3,17 @@
 use kew_broker::{Answered, Rejection, Reply, Rotation, Source};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome};
-use kew_log::{Fault, Job, JobKind, Repeat};
+use kew_log::{Fault, FaultyStorage, Job, JobKind, Repeat};
 
 use crate::partition::Driver;
 use crate::support::{delete, moment, next_wake, peek, queue, receive, send};
 
 /// A partition with messages of which none is in memory. Jobs that read wait until they are told to.
-struct Waiting {
-    driver: Driver,
+pub(crate) struct Waiting {
+    pub(crate) driver: Driver,
     commands: Rotation<u32>,
-    loads: Vec<Job>,
-    answers: Vec<(u32, Reply)>,
+    pub(crate) loads: Vec<Job>,
+    pub(crate) answers: Vec<(u32, Reply)>,
     next: u32,
 }
 
@@ -21,7 +21,7 @@ fn read_queue() -> Command {
     Command::Storage(StorageCommand::ReadQueue { queue: queue() })
 }
 
-fn of_other_queue() -> Command {
+pub(crate) fn of_other_queue() -> Command {
     Command::Storage(StorageCommand::CreateQueue {
         queue: EntityName::storage_queue("acct", "other"),
         metadata: Metadata::default(),
@@ -29,13 +29,13 @@ fn of_other_queue() -> Command {
 }
 
 impl Waiting {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut w = Self::with_records();
         w.evict();
         w
     }
 
-    fn with_records() -> Self {
+    pub(crate) fn with_records() -> Self {
         let mut driver = Driver::new();
         for body in ["a", "b", "c", "d", "e"] {
             driver.ask(send(body)).unwrap();
@@ -50,14 +50,14 @@ impl Waiting {
     }
 
     /// Writes a snapshot, and takes what its pages have out of memory.
-    fn evict(&mut self) {
+    pub(crate) fn evict(&mut self) {
         self.driver.partition.snapshot();
         self.driver.jobs(&mut self.answers);
-        self.driver.partition.evict_if(|_| true);
+        self.driver.partition.evict_if(|_, may| may);
     }
 
     /// Submits a command, and decides what can be decided. Returns its ticket.
-    fn ask(&mut self, source: u64, command: Command) -> u32 {
+    pub(crate) fn ask(&mut self, source: u64, command: Command) -> u32 {
         self.next += 1;
         let source = Source::numbered(source);
         self.commands.push(source, self.next, command);
@@ -65,7 +65,7 @@ impl Waiting {
         self.next
     }
 
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         let Driver {
             partition,
             storage,
@@ -83,7 +83,7 @@ impl Waiting {
     }
 
     /// Carries out the reads, and decides what can be decided then.
-    fn read(&mut self) {
+    pub(crate) fn read(&mut self) {
         for job in std::mem::take(&mut self.loads) {
             let outcome = job.run(&self.driver.storage);
             let partition = &mut self.driver.partition;
@@ -93,10 +93,15 @@ impl Waiting {
     }
 
     /// Carries out the reads on a disk that fails, and decides what can be decided then.
-    fn fail_to_read(&mut self) {
+    pub(crate) fn fail_to_read(&mut self) {
+        self.read_with(Fault::Eio);
+    }
+
+    /// The same with any failure.
+    pub(crate) fn read_with(&mut self, fault: Fault) {
         for job in std::mem::take(&mut self.loads) {
             let storage = &self.driver.storage;
-            storage.fail_after(0, Fault::Eio, Repeat::Sticky);
+            storage.fail_after(0, fault, Repeat::Sticky);
             let outcome = job.run(storage);
             storage.clear_faults();
             let partition = &mut self.driver.partition;
@@ -106,7 +111,7 @@ impl Waiting {
     }
 
     /// The tickets of the answers since the last call, in order.
-    fn answered(&mut self) -> Vec<u32> {
+    pub(crate) fn answered(&mut self) -> Vec<u32> {
         self.answers.drain(..).map(|(ticket, _)| ticket).collect()
     }
 }
@@ -230,12 +235,12 @@ fn due_work_waits_for_its_read() {
     assert_eq!(w.driver.partition.state().counts().1, 5);
 }
 
-fn named(name: &str) -> EntityName {
+pub(crate) fn named(name: &str) -> EntityName {
     EntityName::storage_queue("acct", name)
 }
 
 /// Sends a message that lives for so long.
-fn short(queue: EntityName, seconds: u32) -> Command {
+pub(crate) fn short(queue: EntityName, seconds: u32) -> Command {
     Command::Storage(StorageCommand::Send {
         queue,
         body: "short".into(),
@@ -305,15 +310,18 @@ fn what_a_reader_without_lanes_needs_stays_in_memory() {
         let partition = &mut w.driver.partition;
         partition.complete(outcome, &mut w.answers).unwrap();
     }
-    w.driver.partition.evict_if(|_| true);
+    w.driver.partition.evict_if(|_, may| may);
     w.turn();
     assert_eq!(w.answered(), [reader]);
     assert_eq!(w.loads.len(), 0);
 }
 
 /// Damages everything in the files of pages but their headers.
-fn damage_pages(w: &Waiting) {
-    let storage = &w.driver.storage;
+pub(crate) fn damage_pages(w: &Waiting) {
+    damage_all_pages(&w.driver.storage);
+}
+
+pub(crate) fn damage_all_pages(storage: &FaultyStorage) {
     for (name, size_bytes) in storage.files() {
         if name.starts_with("pages-") {
             (4096..size_bytes)
@@ -365,7 +373,7 @@ fn what_is_on_pages_alone_stays_on_a_full_disk() {
     }
     driver.partition.snapshot();
     driver.jobs(&mut Vec::new());
-    driver.partition.evict_if(|_| true);
+    driver.partition.evict_if(|_, may| may);
     let cold_runs = |driver: &Driver| driver.partition.state().resident().cold_runs;
     assert_eq!(cold_runs(&driver), 3);
     let used_bytes = driver.storage.used_bytes();

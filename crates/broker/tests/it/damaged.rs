@@ -40,6 +40,7 @@ impl Sizes {
             run_length: RunLength::TINY,
             gather_steps: 1,
             replays_beside: true,
+            resident_bytes: None,
             scrub_bytes_per_second: 1,
             format: Arc::new(NoFormat),
         }

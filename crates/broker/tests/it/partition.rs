@@ -42,6 +42,7 @@ pub(crate) fn options() -> PartitionOptions {
         run_length: RunLength::TINY,
         gather_steps: 1,
         replays_beside: true,
+        resident_bytes: None,
         scrub_bytes_per_second: 1,
         format: Arc::new(NoFormat),
     }

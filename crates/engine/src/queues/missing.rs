@@ -1,7 +1,7 @@
 //! What of the queues is in memory.
 
 use super::{Backlog, Profile, Queue, Queues};
-use crate::table::{Group, GroupRead, GroupToRead, Live, Missing, RunId, Seen, Taken};
+use crate::table::{Group, GroupRead, GroupToRead, Live, Missing, RunId, Seen, Swept, Taken};
 use crate::vocabulary::{Incarnation, PageNumber, Place, SequenceNumber};
 
 /// A walk over messages that a decision is going to take, as far as they are in memory.
@@ -89,18 +89,39 @@ impl<Q: Queue> Queues<Q> {
 
     /// Takes records that were read.
     pub(crate) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
-        let queue = self.get_physical(&read.entity());
-        let Some(queue) = queue else {
+        let (entity, run) = read.run();
+        let Some(queue) = self.get_physical(&entity) else {
             return Taken::Replaced;
         };
-        queue.backlog_mut().table_mut().take_read(read, live)
+        let table = queue.backlog_mut().table_mut();
+        let taken = table.take_read(read, live);
+        if table.has_outgrown_page(run)
+            && let Some(queue) = self.get_mut(&entity)
+        {
+            queue.backlog_mut().table_mut().leave_page(run, live);
+        }
+        taken
+    }
+
+    /// Takes records of a queue out of memory: see [`Table::sweep`](crate::table::Table::sweep).
+    pub(crate) fn sweep(
+        &mut self,
+        entity: Incarnation,
+        (from, takes_all): (u64, bool),
+        steps: &mut u32,
+        may: impl Fn(u64, PageNumber, bool) -> bool,
+        live: &mut Live,
+    ) -> Option<Swept> {
+        let queue = self.get_physical(&entity)?;
+        let table = queue.backlog_mut().table_mut();
+        Some(table.sweep(from, takes_all, steps, may, live))
     }
 
     /// Takes records out of memory, of each run that has them on a page and of which `is_evicted` says so.
     pub(crate) fn evict_if(
         &mut self,
         live: &mut Live,
-        is_evicted: &mut impl FnMut(RunId, PageNumber) -> bool,
+        is_evicted: &mut impl FnMut(RunId, PageNumber, bool) -> bool,
     ) {
         let all: Vec<Incarnation> = self.keys().copied().collect();
         for entity in all {
@@ -108,9 +129,9 @@ impl<Q: Queue> Queues<Q> {
                 continue;
             };
             let table = queue.backlog_mut().table_mut();
-            let mut evicted: Vec<(u64, PageNumber)> = table.evictable().collect();
-            evicted.retain(|(run, page)| is_evicted((entity, *run), *page));
-            for (run, _) in evicted {
+            let mut evicted: Vec<(u64, PageNumber, bool)> = table.evictable().collect();
+            evicted.retain(|(run, page, is_cold)| is_evicted((entity, *run), *page, *is_cold));
+            for (run, ..) in evicted {
                 table.evict(run, live);
             }
         }

@@ -5,12 +5,12 @@ use crate::table::{Group, GroupRead, GroupToRead, Resident, Run, RunId, Table, T
 use crate::vocabulary::{EntityName, Incarnation, PageNumber, Place};
 
 impl State {
-    /// Takes records of messages out of memory, of each run that has them on a page: `is_evicted` is asked with the run
-    /// and its page. What changed since the page was written stays.
+    /// Takes records of messages out of memory, of each run that has them on a page: `is_evicted` is asked as
+    /// [`State::evict`] asks. What changed since the page was written stays.
     ///
     /// The newest durable snapshot must name the page, and the next one must not be begun yet, unless records of the run
     /// are on pages alone already.
-    pub fn evict_if(&mut self, mut is_evicted: impl FnMut(RunId, PageNumber) -> bool) {
+    pub fn evict_if(&mut self, mut is_evicted: impl FnMut(RunId, PageNumber, bool) -> bool) {
         let live = &mut self.catalogue.live;
         self.storage.evict_if(live, &mut is_evicted);
         self.bus.evict_if(live, &mut is_evicted);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::cold::{GroupRead, GroupToRead, Taken};
 use super::missing::{Group, Missing};
-use super::{Entry, Live, Table};
+use super::{Entry, Live, Resident, Run, Table};
 use crate::vocabulary::{Incarnation, PageNumber, SequenceNumber, Timestamp};
 
 /// A message of a walk. `None` if its record is not in memory.
@@ -96,10 +96,30 @@ impl Table {
         let before = run.resident();
         let taken = run.add_copies(page, group.index, messages);
         let after = run.resident();
+        self.recount_resident(before, after, live);
+        taken
+    }
+
+    /// Whether a run that was read as a whole would stay cold, although it changed too much for its page.
+    pub(crate) fn has_outgrown_page(&self, index: u64) -> bool {
+        self.run(index).is_some_and(Run::has_outgrown_page)
+    }
+
+    /// Takes such a run off its page. Unlike a read, this is a change of what a snapshot has.
+    pub(crate) fn leave_page(&mut self, index: u64, live: &mut Live) {
+        let Some(run) = self.run_mut(index) else {
+            return;
+        };
+        let before = run.resident();
+        run.leave_page();
+        let after = run.resident();
+        self.recount_resident(before, after, live);
+    }
+
+    fn recount_resident(&mut self, before: Resident, after: Resident, live: &mut Live) {
         live.resident.take(before);
         live.resident.add(after);
-        *self.cold_count -= before.cold_runs - after.cold_runs;
-        taken
+        *self.cold_count = *self.cold_count + after.cold_runs - before.cold_runs;
     }
 
     /// Takes records of a run out of memory that its page has. Returns false if it has none, or if it would keep more
@@ -114,15 +134,13 @@ impl Table {
         if let Some(run) = self.runs.get_physical(index) {
             *run = Arc::new(evicted);
         }
-        live.resident.take(before);
-        live.resident.add(after);
-        *self.cold_count += after.cold_runs - before.cold_runs;
+        self.recount_resident(before, after, live);
         true
     }
 
-    /// The runs that may be taken out of memory, each with the page that would be its only one.
-    pub(crate) fn evictable(&self) -> impl Iterator<Item = (u64, PageNumber)> {
+    /// The runs that may be taken out of memory, each with the page that would be its only one, and whether it is cold.
+    pub(crate) fn evictable(&self) -> impl Iterator<Item = (u64, PageNumber, bool)> {
         let runs = self.runs.iter();
-        runs.filter_map(|(index, run)| Some((index, run.page_to_keep()?)))
+        runs.filter_map(|(index, run)| Some((index, run.page_to_keep()?, run.is_cold())))
     }
 }

@@ -12,8 +12,9 @@
 //! (`Missing`), and to read a record that is not there is a mistake.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use super::missing::Group;
+use super::missing::{Group, RunId};
 use super::page::Paged;
 use super::record::{Leased, MessageState, Record, Side};
 use super::records::Records;
@@ -175,6 +176,13 @@ impl Run {
         page.map(|(page, _)| page)
     }
 
+    /// Its page, if that has records that are in memory and can leave it.
+    pub(super) fn page_to_evict(&self) -> Option<PageNumber> {
+        let (page, changed) = self.paged.page().filter(|_| self.can_be_cold())?;
+        let kept = changed.and(&self.live).count() as u64;
+        (self.records_here() > kept).then_some(page)
+    }
+
     /// The page that it would have as a cold run.
     pub(super) fn page_to_keep(&self) -> Option<PageNumber> {
         let page = self.paged.page().filter(|_| self.can_be_cold());
@@ -232,24 +240,43 @@ impl Run {
         if self.cold_page() != Some(page) {
             return Taken::Replaced;
         }
-        self.put_copies(messages);
         let count = self.length.slots_per_group();
-        let slots = self.live.iter_from(group * count);
-        let mut slots = slots.take_while(|slot| *slot < (group + 1) * count);
-        if slots.any(|slot| self.records.get(slot).is_none()) {
+        let slots = group * count..(group + 1) * count;
+        self.put_copies(slots.clone(), messages);
+        let live = self.live.iter_from(slots.start);
+        let mut live = live.take_while(|slot| *slot < slots.end);
+        if live.any(|slot| self.records.get(slot).is_none()) {
             return Taken::Damaged;
         }
-        let has_patches = self.cold.as_ref().is_some_and(|it| !it.patches.is_empty());
-        if !has_patches && self.records.count() == self.live_count && self.has_kept_page() {
+        if self.is_whole_again() && self.has_kept_page() {
             self.cold = None;
         }
         Taken::InMemory
     }
 
-    fn put_copies(&mut self, messages: Vec<Paged>) {
+    /// Whether a cold run has all of its records in memory.
+    fn is_whole_again(&self) -> bool {
+        let has_patches = self.cold.as_ref().is_some_and(|it| !it.patches.is_empty());
+        self.is_cold() && !has_patches && self.records.count() == self.live_count
+    }
+
+    /// Whether it has all of its records in memory, and stays cold only because more of them changed than may lie beside
+    /// the page of another run.
+    pub(super) fn has_outgrown_page(&self) -> bool {
+        self.is_whole_again() && !self.has_kept_page()
+    }
+
+    /// Makes such a run one that needs its page no more: the next snapshot has another place for its records.
+    pub(super) fn leave_page(&mut self) {
+        self.cold = None;
+        self.paged.forget();
+    }
+
+    fn put_copies(&mut self, slots: Range<usize>, messages: Vec<Paged>) {
         for (slot, mut record, side) in messages {
             let mut side = side.map(|it| *it).unwrap_or_default();
-            if !self.live.contains(slot) || self.records.get(slot).is_some() {
+            let is_asked = slots.contains(&slot) && self.live.contains(slot);
+            if !is_asked || self.records.get(slot).is_some() {
                 continue;
             }
             if let Some(cold) = &mut self.cold
@@ -282,7 +309,12 @@ pub struct GroupRead {
 }
 
 impl GroupRead {
-    /// The entity of its messages.
+    /// The run of its messages.
+    pub(crate) fn run(&self) -> RunId {
+        self.group.run()
+    }
+
+    /// Their entity.
     pub(crate) fn entity(&self) -> Incarnation {
         self.group.entity
     }

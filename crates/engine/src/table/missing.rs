@@ -22,6 +22,15 @@ impl Group {
         Self { entity, run, index }
     }
 
+    /// Comes behind all groups of an entity.
+    pub fn first_behind(entity: Incarnation) -> Self {
+        Self {
+            entity,
+            run: u64::MAX,
+            index: usize::MAX,
+        }
+    }
+
     /// The run of its messages.
     pub fn run(&self) -> RunId {
         (self.entity, self.run)

@@ -29,6 +29,7 @@ mod resident;
 mod restore;
 mod run;
 mod spread;
+mod sweep;
 mod timed;
 
 use std::collections::BTreeSet;
@@ -57,6 +58,7 @@ pub(crate) use self::restore::Restoring;
 pub(crate) use self::run::Run;
 pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};
 pub(crate) use self::spread::{Live, Spread};
+pub(crate) use self::sweep::Swept;
 pub(crate) use self::timed::Timed;
 use crate::shared::{Chunk, SharedMap, Waste, own};
 use crate::vocabulary::{BodyLocation, BodyMove, Hint, SequenceNumber, Timestamp};

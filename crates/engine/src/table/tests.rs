@@ -131,6 +131,10 @@ impl Pair {
             assert_eq!(self.records_at(), run_before);
         }
         for run in 0..60 {
+            if self.table.has_outgrown_page(run) {
+                self.table.leave_page(run, &mut self.live);
+                assert!(!self.table.has_outgrown_page(run));
+            }
             for (number, _) in self.table.seen_of(run) {
                 self.table.ask(entity, number, &mut missing);
             }

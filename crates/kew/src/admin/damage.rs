@@ -20,6 +20,9 @@ pub(crate) struct Damage {
     /// At most a thousand, and how many there are.
     pub(crate) messages: Vec<Message>,
     pub(crate) messages_count: u64,
+    /// Pages of which both copies are damaged and that the next start needs.
+    #[serde(default)]
+    pub(crate) unreadable_pages: u64,
 }
 
 /// A damaged place in a file.
@@ -68,6 +71,7 @@ impl From<ScrubReport> for Damage {
             places_count: report.places_count,
             messages: report.bodies.into_iter().map(Message::from).collect(),
             messages_count: report.bodies_count,
+            unreadable_pages: report.unreadable_pages,
         }
     }
 }

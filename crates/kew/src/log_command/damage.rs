@@ -40,15 +40,20 @@ pub(super) fn run(args: &DirectoryArgs) -> Result<()> {
         true => print_line(&safe_json::to_string(&damage)?),
         false => print(&damage),
     }
-    match (damage.places_count, damage.messages_count) {
-        (0, 0) if !damage.scrub => bail!(
+    let (places, messages) = (damage.places_count, damage.messages_count);
+    match (places, messages, damage.unreadable_pages) {
+        (0, 0, 0) if !damage.scrub => bail!(
             "the server does not look for damage: its scrub is off (--scrub-rate 0), or its messages are in memory. \
              With a data directory, stop the server and check everything with: kew log verify"
         ),
-        (0, 0) => Ok(()),
-        (places, messages) => bail!(
+        (0, 0, 0) => Ok(()),
+        (_, _, 0) => bail!(
             "{places} damaged places and {messages} damaged messages or session states, listed above; see \
              docs/reliability.md"
+        ),
+        (_, _, pages) => bail!(
+            "{pages} unreadable pages with messages, {places} damaged places, and {messages} damaged messages or session \
+             states, listed above; do not restart the server before you have read docs/reliability.md"
         ),
     }
 }
@@ -67,6 +72,13 @@ fn print(damage: &Damage) {
         print_line(&format!(
             "DAMAGED {of} of {} queue {} of {}: {} at byte {}",
             message.service, message.queue, message.account, message.file, message.offset
+        ));
+    }
+    if damage.unreadable_pages > 0 {
+        print_line(&format!(
+            "{} pages with messages are damaged in both copies: the server goes on without these messages, and its next \
+             start needs: kew log repair --accept-loss",
+            damage.unreadable_pages
         ));
     }
     if !damage.scrub {

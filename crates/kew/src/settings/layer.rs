@@ -36,6 +36,8 @@ pub(super) struct Layer {
     pub(super) queue_deletion_delay: Option<u64>,
     /// In MiB a second.
     pub(super) scrub_rate: Option<u64>,
+    /// In MiB.
+    pub(super) resident_memory: Option<u64>,
     pub(super) no_public_key: Option<bool>,
     pub(super) server_name: Option<Vec<String>>,
     pub(super) admin_socket: Option<PathBuf>,
@@ -61,6 +63,7 @@ impl Layer {
             slow_request: args.slow_request,
             queue_deletion_delay: args.queue_deletion_delay,
             scrub_rate: args.scrub_rate,
+            resident_memory: args.resident_memory,
             no_public_key: args.no_public_key.then_some(true),
             server_name: (!args.server_name.is_empty()).then_some(args.server_name),
             admin_socket: args.admin_socket,
@@ -109,6 +112,7 @@ impl Layer {
             issuer: IssuersLayer::of_environment(variable, &switch)?,
             queue_deletion_delay: number("KEW_QUEUE_DELETION_DELAY")?,
             scrub_rate: number("KEW_SCRUB_RATE")?,
+            resident_memory: number("KEW_RESIDENT_MEMORY")?,
             no_public_key: switch("KEW_NO_PUBLIC_KEY")?,
             server_name: list("KEW_SERVER_NAME", variable)?,
             admin_socket: variable("KEW_ADMIN_SOCKET").map(PathBuf::from),

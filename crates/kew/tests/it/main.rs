@@ -30,6 +30,7 @@ mod full_disk;
 mod full_disk_drained;
 mod hostile;
 mod kill;
+mod kill_cold;
 mod lifecycle;
 mod limits_page;
 mod load;

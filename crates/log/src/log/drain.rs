@@ -8,7 +8,9 @@
 //! settle as many messages as they need. The log accepts messages again when the ballast is whole and one
 //! more segment was made.
 //!
-//! While the log drains, a snapshot is written whole, without pages: so what it takes is bounded, and goes with it.
+//! While the log drains, a snapshot is written whole, without pages: so what it takes is bounded, and goes with it. If
+//! something is on pages alone ([`Log::keep_pages`]), it names pages as always, and moves none that can stay. Page files do
+//! not go then, so they count for nothing in what is kept.
 //!
 //! The size of the ballast, where U is the size of a first segment, s the largest size of a whole snapshot, and
 //! s1, s2 the sizes of the two kept snapshots:
@@ -47,6 +49,8 @@ pub(super) struct Drain {
     ballast_bytes: u64,
     /// The largest size of a snapshot, as last reported by the owner of the state. `None` before that.
     state_size_bytes: Option<u64>,
+    /// Whether page files stay while it drains.
+    keeps_pages: bool,
     is_draining: bool,
     /// While draining: space was freed or time has passed, so check whether draining can end.
     is_end_tried: bool,
@@ -69,6 +73,7 @@ impl Drain {
             },
             ballast_bytes,
             state_size_bytes: None,
+            keeps_pages: false,
             is_draining,
             is_end_tried: is_draining,
             is_segment_wanted: false,
@@ -85,6 +90,12 @@ impl Log {
     /// drain that much is reserved.
     pub fn keep_for_draining(&mut self, state_size_bytes: u64) {
         self.drain.state_size_bytes = Some(state_size_bytes);
+    }
+
+    /// Sets whether something is, or may soon be, on pages alone: then page files do not go on a full disk, and more space
+    /// is reserved.
+    pub fn keep_pages(&mut self, keeps_pages: bool) {
+        self.drain.keeps_pages = keeps_pages;
     }
 
     /// Whether the disk was found full and is being drained.
@@ -153,7 +164,12 @@ impl Log {
                 false => 0,
             };
         };
-        let kept_bytes = self.reclaim.kept_size_bytes(&self.pages, state_size_bytes);
+        let page_bytes = match self.drain.keeps_pages {
+            true => 0,
+            false => self.pages.size_bytes(),
+        };
+        let reclaim = &self.reclaim;
+        let kept_bytes = reclaim.kept_size_bytes(&self.pages, page_bytes, state_size_bytes);
         let snapshots_bytes = (state_size_bytes * 3).saturating_sub(kept_bytes);
         let settled_bytes = self.drain_interval_bytes() * 3;
         let segments_bytes = self.options.segment_size_first_bytes * 7;

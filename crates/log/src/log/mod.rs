@@ -10,6 +10,7 @@ mod backup;
 mod drain;
 mod error;
 mod inventory;
+mod pages;
 mod prepare;
 mod reclaim;
 mod room;

@@ -7,7 +7,7 @@ use super::backup::Pins;
 use super::{BeginSnapshotError, Log};
 use crate::LogPosition;
 use crate::job::{Retire, Retired, Unneeded, WriteSnapshot, WrittenSnapshot};
-use crate::pages::{PageStore, SnapshotContent, SnapshotForm};
+use crate::pages::{Moves, PageStore, SnapshotContent, SnapshotForm};
 use crate::segment::{Recycled, Segment};
 use crate::snapshot::{SnapshotError, SnapshotHeader};
 use crate::storage::IoFailure;
@@ -81,9 +81,14 @@ impl Reclaim {
     }
 
     /// What goes with the kept snapshots: with each whole one at most `size_bytes_max`, and that once for all with pages,
-    /// because these share their files.
-    pub(super) fn kept_size_bytes(&self, pages: &PageStore, size_bytes_max: u64) -> u64 {
-        let (mut whole_bytes, mut paged_bytes) = (0, pages.size_bytes());
+    /// because these share their files. `page_bytes` is what goes of these.
+    pub(super) fn kept_size_bytes(
+        &self,
+        pages: &PageStore,
+        page_bytes: u64,
+        size_bytes_max: u64,
+    ) -> u64 {
+        let (mut whole_bytes, mut paged_bytes) = (0, page_bytes);
         for position in self.snapshots.iter().rev().take(SNAPSHOTS_KEPT) {
             let size_bytes = self.snapshot_sizes.get(position).copied();
             let size_bytes = size_bytes.unwrap_or_default();
@@ -313,7 +318,11 @@ impl Log {
             true => SnapshotForm::Whole,
             false => SnapshotForm::Pages,
         };
-        let manifest = self.pages.begin_with(pending.header, form);
+        let moves = match may_take_ballast {
+            true => Moves::None,
+            false => Moves::Some,
+        };
+        let manifest = self.pages.begin_with(pending.header, form, moves);
         Some(WriteSnapshot {
             manifest: manifest.expect("there is one snapshot at a time"),
             content,

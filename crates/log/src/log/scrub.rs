@@ -7,9 +7,8 @@ use kew_planted::{Bug, is_planted};
 
 use super::Log;
 use crate::format::names::{self, Name};
-use crate::pages::{PagesRead, PagesToRead};
 use crate::scrub::{Scrub, ScrubCursor, ScrubLimit};
-use crate::{LogPosition, PageNumber, PagePlace};
+use crate::{LogPosition, PagePlace};
 
 impl Log {
     /// The next file of a pass: the snapshots that are kept, then the segments that are complete on the disk. `None`
@@ -103,21 +102,6 @@ impl Log {
             | Name::SetAside
             | Name::Foreign => beginning,
         }
-    }
-
-    /// Whether the newest snapshot names a page.
-    pub fn names_page(&self, number: PageNumber) -> bool {
-        self.pages.place(number).is_some()
-    }
-
-    /// Pages of the newest snapshot, to read them on any thread. Their files stay until [`Log::end_read`].
-    pub fn read_pages(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
-        self.pages.read(numbers)
-    }
-
-    /// Ends a read of pages. The next snapshots have such pages elsewhere of which a copy is damaged.
-    pub fn end_read(&mut self, read: PagesRead) {
-        self.pages.end_read(read);
     }
 
     /// Whether a snapshot, a file of pages or a segment of that name is one of the log's.

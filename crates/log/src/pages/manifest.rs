@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use thiserror::Error;
 
+use super::store::Moves;
 use super::table::{ByNumber, InPair, put_varint};
 use super::{
     PageAppender, PageContent, PageDamage, PageError, PageNumber, PagePlace, PageReader, PageTable,
@@ -99,6 +100,10 @@ pub(super) struct ManifestPlan<'a> {
     pub(super) to_empty: &'a BTreeMap<u32, u64>,
     /// Pairs with a damaged page: all of their pages are to lie elsewhere.
     pub(super) damaged: &'a BTreeSet<u32>,
+    /// Whether there is space for that.
+    pub(super) moves: Moves,
+    /// Pages that the newest manifest names although they cannot be read.
+    pub(super) unreadable: &'a BTreeSet<PageNumber>,
 }
 
 /// A manifest that is durable.
@@ -114,6 +119,8 @@ pub(super) struct Written {
     pub(super) written_bytes: u64,
     /// The bytes of new pages, of one copy, without those that were only moved.
     pub(super) new_bytes: u64,
+    /// Pages that it names although they cannot be read: a start needs them.
+    pub(super) unreadable: BTreeSet<PageNumber>,
 }
 
 /// Why a manifest cannot be read.
@@ -198,7 +205,11 @@ fn try_write_manifest(
 ) -> Result<Written, SnapshotError> {
     let planned = content.plan(plan.form);
     let appended_before = appender.appended_bytes();
-    let (table, new_bytes) = write_pages(storage, appender, plan, planned.pages, content)?;
+    let WrittenPages {
+        table,
+        new_bytes,
+        unreadable,
+    } = write_pages(storage, appender, plan, planned.pages, content)?;
     appender.sync(storage)?;
     let has_pages = planned.pages > 0;
     let first = match has_pages {
@@ -229,32 +240,45 @@ fn try_write_manifest(
         size_bytes,
         written_bytes: size_bytes + 2 * appended_bytes,
         new_bytes,
+        unreadable,
     })
 }
 
-/// Writes the pages that are not there. Returns the bytes of those that are new, too.
+/// The pages of a manifest.
+#[derive(Default)]
+struct WrittenPages {
+    table: PageTable,
+    new_bytes: u64,
+    unreadable: BTreeSet<PageNumber>,
+}
+
+/// Writes the pages that are not there.
 fn write_pages(
     storage: &dyn Storage,
     appender: &mut PageAppender,
     plan: &ManifestPlan<'_>,
     count: usize,
     content: &dyn SnapshotContent,
-) -> Result<(PageTable, u64), SnapshotError> {
+) -> Result<WrittenPages, SnapshotError> {
     let places = plan.newest.places();
     let mut copies = Copies {
         reader: PageReader::new(storage, appender.identity()),
         bytes_left: plan.to_empty.clone(),
         plan,
     };
-    let (mut table, mut page) = (PageTable::default(), PageContent::default());
-    let mut new_bytes = 0;
+    let (mut written, mut page) = (WrittenPages::default(), PageContent::default());
     for index in 0..count {
         let kept = content.page(index);
         let known = kept.and_then(|number| Some((number, *places.get(&number)?)));
         let known = match known {
             Some((number, place)) => {
                 let placed = copies.place(storage, appender, number, place)?;
-                placed.or_else(|| (!content.can_make(index)).then_some((number, place)))
+                let is_left = placed.is_none() && !content.can_make(index);
+                let was_unreadable = placed == known && plan.unreadable.contains(&number);
+                if is_left || was_unreadable {
+                    written.unreadable.insert(number);
+                }
+                placed.or_else(|| is_left.then_some((number, place)))
             }
             None => None,
         };
@@ -267,13 +291,13 @@ fn write_pages(
                 );
                 content.put_page(index, &mut page);
                 let (number, place) = appender.append(storage, plan.header.position, &page)?;
-                new_bytes += u64::from(place.size_bytes);
+                written.new_bytes += u64::from(place.size_bytes);
                 (number, place)
             }
         };
-        table.push(number, place);
+        written.table.push(number, place);
     }
-    Ok((table, new_bytes))
+    Ok(written)
 }
 
 /// Copies pages out of files that are to be emptied.
@@ -302,6 +326,7 @@ impl Copies<'_> {
             return Ok(Some((number, place)));
         }
         let read = match self.reader.read(number, place) {
+            Ok(_) if self.plan.moves == Moves::None => return Ok(Some((number, place))),
             Ok(read) => read,
             Err(PageError::Io(failure)) if failure.is_no_descriptor() => return Err(failure.into()),
             // A bad sector is damage, too.

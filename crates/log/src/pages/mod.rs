@@ -34,6 +34,7 @@ pub use self::reader::{PageDamage, PageError, PageReader, ReadPage};
 pub use self::reading::{GroupReader, PagesRead, PagesToRead};
 pub(crate) use self::restored::{FirstParts, read_file, replay_manifest};
 pub use self::restored::{ReadManifest, Restored, read_manifest, read_table};
+pub(crate) use self::store::Moves;
 pub use self::store::{PageStore, WriteManifest, WrittenManifest};
 pub(crate) use self::table::{InPair, bytes_by_pair};
 pub use self::table::{PageTable, TablePage};

@@ -147,9 +147,31 @@ impl<'a> PageReader<'a> {
         &self.damage
     }
 
-    /// Reads a page.
+    /// Reads a page: from the first copy that is whole, or else each group from one that has it.
     pub fn read(&mut self, number: PageNumber, place: PagePlace) -> Result<ReadPage, PageError> {
-        self.read_either(place, |copy| copy.read(number))
+        match self.read_either(place, |copy| copy.read(number)) {
+            Err(damaged @ PageError::Damaged(_)) => {
+                self.read_by_groups(number, place).map_err(|_| damaged)
+            }
+            read => read,
+        }
+    }
+
+    fn read_by_groups(
+        &mut self,
+        number: PageNumber,
+        place: PagePlace,
+    ) -> Result<ReadPage, PageError> {
+        let header = self.read_either(place, |copy| copy.read_header(number))?;
+        let mut content = PageContent::new(header.kind);
+        for index in 0..header.groups.len() {
+            let group = self.read_group(number, place, index)?;
+            content.add_group(|out| out.extend_from_slice(&group));
+        }
+        Ok(ReadPage {
+            position: header.position,
+            content,
+        })
     }
 
     /// Reads one group of a page, and no other.
@@ -429,13 +451,17 @@ impl At<'_> {
         })
     }
 
-    fn read_group(self, number: PageNumber, index: usize) -> Result<Vec<u8>, CopyError> {
+    fn read_header(&self, number: PageNumber) -> Result<PageHeader, CopyError> {
         let size = memory_size(self.place.size_bytes.into());
         let first = self.bytes(0, as_u32(PAGE_HEADER_SIZE.min(size)))?;
         let first = first.first_chunk::<PAGE_HEADER_SIZE>();
         let header_size = first.and_then(|first| header_size_in(first, size));
         let header = self.bytes(0, as_u32(header_size.unwrap_or_default()))?;
-        let header = self.header(number, &header)?;
+        Ok(self.header(number, &header)?)
+    }
+
+    fn read_group(self, number: PageNumber, index: usize) -> Result<Vec<u8>, CopyError> {
+        let header = self.read_header(number)?;
         let group = header.groups.get(index).copied();
         let group = group.ok_or(FormatError::Damaged("the page has no such group"))?;
         let bytes = self.bytes(as_u32(group.start), as_u32(group.end - group.start))?;

@@ -1,7 +1,8 @@
 //! Pages that the log's owner reads while it goes on, and files that stay for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::format::pair_of;
 use super::{PageDamage, PageError, PageNumber, PagePlace, PageReader};
 use crate::LogId;
 use crate::storage::Storage;
@@ -20,14 +21,21 @@ pub struct PagesToRead {
 pub struct PagesRead {
     /// The pair of files of each page.
     pub(super) pairs: Vec<u32>,
-    /// Copies that are damaged.
+    /// Copies that are damaged, of pages that could be read.
     pub(super) damage: Vec<PageDamage>,
+    /// Those of pages that could not.
+    pub(super) lost: Vec<PageDamage>,
 }
 
 impl PagesRead {
-    /// Copies that are damaged, or cannot be read. Others were read instead, unless these were damaged too.
+    /// Copies that are damaged, or cannot be read. The other one was read instead, and is the only one.
     pub fn damage(&self) -> &[PageDamage] {
         &self.damage
+    }
+
+    /// Damaged copies of pages of which the other one is damaged, too.
+    pub fn lost(&self) -> &[PageDamage] {
+        &self.lost
     }
 }
 
@@ -35,6 +43,8 @@ impl PagesRead {
 pub struct GroupReader<'a> {
     reader: PageReader<'a>,
     places: &'a BTreeMap<PageNumber, PagePlace>,
+    /// Pages of which something is damaged in both copies, as pair and offset.
+    lost: BTreeSet<(u32, u64)>,
 }
 
 impl GroupReader<'_> {
@@ -42,7 +52,16 @@ impl GroupReader<'_> {
     pub fn group(&mut self, number: PageNumber, index: usize) -> Result<Vec<u8>, PageError> {
         let place = self.places.get(&number).copied();
         let place = place.expect("only pages are read that were asked for");
-        self.reader.read_group(number, place, index)
+        let read = self.reader.read_group(number, place, index);
+        if let Err(PageError::Damaged(_)) = read {
+            self.lost.insert((place.pair, place.offset.into()));
+        }
+        read
+    }
+
+    fn is_lost(&self, damage: &PageDamage) -> bool {
+        let pair = pair_of(&damage.file);
+        pair.is_some_and(|pair| self.lost.contains(&(pair, damage.offset)))
     }
 }
 
@@ -60,10 +79,16 @@ impl PagesToRead {
         let mut reader = GroupReader {
             reader: PageReader::new(storage, self.identity),
             places: &self.places,
+            lost: BTreeSet::new(),
         };
         let result = read(&mut reader);
-        let damage = reader.reader.damage().to_vec();
-        let pairs = self.places.values().map(|place| place.pair).collect();
-        (result, PagesRead { pairs, damage })
+        let damage = reader.reader.damage().iter().cloned();
+        let (lost, damage) = damage.partition(|damage| reader.is_lost(damage));
+        let read = PagesRead {
+            pairs: self.places.values().map(|place| place.pair).collect(),
+            damage,
+            lost,
+        };
+        (result, read)
     }
 }

@@ -32,6 +32,17 @@ pub struct PageStore {
     new_bytes: u64,
     /// Pairs with a damaged copy: their pages are to lie elsewhere.
     damaged: BTreeSet<u32>,
+    /// Pages that the newest manifest names although they cannot be read.
+    unreadable: BTreeSet<PageNumber>,
+}
+
+/// Whether a manifest has pages elsewhere that are whole: of files that are nearly empty, or have damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moves {
+    /// As far as it is worth it.
+    Some,
+    /// There is no space for that. What can be read stays where it is, and what cannot is made again if it can be.
+    None,
 }
 
 impl PageStore {
@@ -65,6 +76,7 @@ impl PageStore {
             newest: Arc::new(newest),
             new_bytes: 0,
             damaged: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
         };
         damage.iter().for_each(|it| store.note_damage(&it.file));
         Ok(store)
@@ -82,6 +94,12 @@ impl PageStore {
     /// The pages of the newest manifest.
     pub fn newest(&self) -> &PageTable {
         &self.newest
+    }
+
+    /// How many pages the newest manifest names although both copies of them are damaged: it has their content nowhere
+    /// else, and no start can use it.
+    pub fn unreadable_count(&self) -> usize {
+        self.unreadable.len()
     }
 
     /// The size of all page files.
@@ -136,20 +154,21 @@ impl PageStore {
             has_pages: true,
             table_parts: 0,
         };
-        self.begin_with(header, form)
+        self.begin_with(header, form, Moves::Some)
     }
 
     pub(crate) fn begin_with(
         &mut self,
         header: SnapshotHeader,
         form: SnapshotForm,
+        moves: Moves,
     ) -> Option<WriteManifest> {
         let mut appender = self.appender.take()?;
         let open = appender.open_pair();
         // Nothing is copied into a snapshot without pages, and its pairs go with the next one.
-        let to_empty = match form {
-            SnapshotForm::Whole => BTreeMap::new(),
-            SnapshotForm::Pages => {
+        let to_empty = match (form, moves) {
+            (SnapshotForm::Whole, _) | (_, Moves::None) => BTreeMap::new(),
+            (SnapshotForm::Pages, Moves::Some) => {
                 let moved_bytes_max = self.new_bytes.max(self.options.copied_bytes_max);
                 let newest = &self.newest_by_pair;
                 let files = &self.files;
@@ -167,6 +186,8 @@ impl PageStore {
             newest: Arc::clone(&self.newest),
             to_empty,
             damaged: self.damaged.clone(),
+            moves,
+            unreadable: self.unreadable.clone(),
         })
     }
 
@@ -185,8 +206,10 @@ impl PageStore {
             size_bytes,
             written_bytes,
             new_bytes,
+            unreadable,
         } = written.result?;
         self.new_bytes = new_bytes;
+        self.unreadable = unreadable;
         self.damaged.retain(|pair| by_pair.contains_key(pair));
         self.files.note_manifest(written.position, by_pair.clone());
         self.newest_by_pair = by_pair;
@@ -216,6 +239,12 @@ impl PageStore {
         self.newest_by_number.place(&self.newest, number)
     }
 
+    /// Whether the newest manifest names a page, in files of which no damage is known.
+    pub(crate) fn has_whole(&self, number: PageNumber) -> bool {
+        let place = self.place(number);
+        place.is_some_and(|place| !self.damaged.contains(&place.pair))
+    }
+
     /// Pages that the newest manifest names, to read them. Their files stay until [`PageStore::end_read`].
     pub fn read(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
         let places = numbers.into_iter().map(|number| {
@@ -242,7 +271,8 @@ impl PageStore {
                 }
             }
         }
-        read.damage.iter().for_each(|it| self.note_damage(&it.file));
+        let damage = read.damage.iter().chain(&read.lost);
+        damage.for_each(|it| self.note_damage(&it.file));
     }
 
     /// Forgets pairs whose files were removed for good.
@@ -265,6 +295,8 @@ pub struct WriteManifest {
     newest: Arc<PageTable>,
     to_empty: BTreeMap<u32, u64>,
     damaged: BTreeSet<u32>,
+    moves: Moves,
+    unreadable: BTreeSet<PageNumber>,
 }
 
 /// A manifest that was written, or not.
@@ -292,6 +324,8 @@ impl WriteManifest {
             newest: &self.newest,
             to_empty: &self.to_empty,
             damaged: &self.damaged,
+            moves: self.moves,
+            unreadable: &self.unreadable,
         };
         let mut result = write_manifest(storage, &mut appender, &plan, content);
         if let Err(error) = &result {

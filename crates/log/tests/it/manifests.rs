@@ -354,3 +354,26 @@ fn while_the_disk_is_full_snapshots_are_whole_and_all_page_files_go() {
     assert!(!node.log.is_last_snapshot_whole());
     Node::open_checked(&disk, &mut told);
 }
+
+/// What is on pages alone keeps page files on a full disk, so these are no space that comes back: more is reserved.
+#[test]
+fn page_files_that_stay_are_no_space_for_draining() {
+    let ballast_bytes = |keeps_pages: bool| {
+        let disk = FaultyStorage::new();
+        let mut told = Told::default();
+        let mut node = Node::open(&disk).unwrap();
+        for _ in 0..3 {
+            snapshot(&mut node, &mut told, 5);
+        }
+        let pages_bytes = node.log.space().pages_bytes;
+        node.log.keep_pages(keeps_pages);
+        node.log.keep_for_draining(4 * pages_bytes);
+        node.background().unwrap();
+        let space = node.log.space();
+        assert_eq!(space.pages_bytes, pages_bytes);
+        (space.disk_bytes - space.size_bytes, pages_bytes)
+    };
+    let ((without, pages_bytes), (with, _)) = (ballast_bytes(false), ballast_bytes(true));
+    assert!(pages_bytes > 0);
+    assert!(with >= without + pages_bytes, "{with} and {without} bytes");
+}

@@ -143,6 +143,7 @@ impl Setting {
             gather_steps: 1,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
+            resident_bytes: None,
             scrub_bytes_per_second: 1,
             format: Arc::new(Numbered),
         }

@@ -53,7 +53,7 @@ pub const CONTROLS: [Planted; 6] = [
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 43] = [
+pub const OF_STORAGE: [Planted; 44] = [
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
@@ -101,6 +101,7 @@ pub const OF_STORAGE: [Planted; 43] = [
         pages::changed_directory_keeps_page,
     ),
     Planted::seams("ChangedRunKeepsPage", pages::changed_run_keeps_page),
+    Planted::seams("EvictedAtAnyTime", pages::evicted_at_any_time),
     Planted::seams("PagesOfOlderRemoved", pages::pages_of_older_removed),
     Planted::seams("SecondCopyDiffers", pages::second_copy_differs),
 ];

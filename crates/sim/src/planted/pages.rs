@@ -146,6 +146,11 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
+/// A run is taken out of memory while a snapshot is written, or although the newest one names another page of it.
+pub(super) fn evicted_at_any_time() -> Hook {
+    on(Seam::MayEvict, |may: &mut bool| *may = true)
+}
+
 /// The pages of the older snapshot go as soon as a newer one has its name.
 pub(super) fn pages_of_older_removed() -> Hook {
     on(Seam::Renamed, |(disk, name): &mut Renamed| {

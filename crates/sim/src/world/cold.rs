@@ -39,13 +39,27 @@ impl World {
             return;
         }
         let cold = &mut self.cold;
-        self.partition.evict_if(|_| cold.below(16) < 14);
+        self.partition.evict_if(|_, may| {
+            let is_chosen = cold.below(16) < 14;
+            may && is_chosen
+        });
+    }
+
+    /// Damages one copy of a page, from time to time, before pages are read: the other one has the records.
+    pub(super) fn rot_before_load(&mut self, kind: JobKind) {
+        if kind == JobKind::Load && self.reads_fail && self.cold_rot.happens(40) {
+            let which = self.cold_rot.next();
+            self.damage_copy(which);
+        }
+    }
+
+    fn may_be_cold(&self) -> bool {
+        self.swarm.cold_per_mille > 0 || self.swarm.resident_records_max.is_some()
     }
 
     /// Whether the disk fails to read what a job is about to load.
     pub(super) fn fails_to_load(&mut self, kind: JobKind) -> bool {
-        let per_mille = self.swarm.cold_per_mille;
-        kind == JobKind::Load && per_mille > 0 && self.reads_fail && self.cold.happens(60)
+        kind == JobKind::Load && self.may_be_cold() && self.reads_fail && self.cold.happens(60)
     }
 
     /// The commands that wait.
@@ -208,7 +222,7 @@ impl World {
         }
         self.partition.snapshot();
         self.turn_alone(None)?;
-        self.partition.evict_if(|_| true);
+        self.partition.evict_if(|_, may| may);
         self.pass_time(|_| 10_000_000)?;
         let peek = BusCommand::Peek {
             queue,

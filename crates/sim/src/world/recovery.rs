@@ -184,7 +184,7 @@ impl World {
     }
 
     /// Damages one copy of a page that is needed.
-    fn damage_copy(&mut self, which: u64) {
+    pub(super) fn damage_copy(&mut self, which: u64) {
         let Some((newest, _)) = self.whole_snapshots().pop() else {
             return;
         };

@@ -355,7 +355,11 @@ pub(crate) fn run_of_page<'a>(
     let mut r = Reader::new(groups.next().unwrap_or_default());
     let (head, index) = (PageHead::read(&mut r)?, r.varint()?);
     r.finish()?;
-    let mut all: Vec<Paged> = Vec::with_capacity(head.length.slots());
+    let count = groups
+        .size_hint()
+        .0
+        .saturating_mul(head.length.slots_per_group());
+    let mut all: Vec<Paged> = Vec::with_capacity(count.min(head.length.slots()));
     for group in groups {
         let mut r = Reader::new(group);
         let before = all.len();

@@ -181,7 +181,7 @@ impl Cold {
             self.pages.write(&self.deciding);
         }
         let before = records_at(&self.deciding);
-        self.deciding.evict_if(|_, _| true);
+        self.deciding.evict_if(|_, _, _| true);
         assert_eq!(records_at(&self.deciding), before);
     }
 
@@ -198,7 +198,7 @@ impl Cold {
                 if nth.is_multiple_of(2) {
                     self.pages.write(&self.applying);
                 }
-                self.applying.evict_if(|_, _| {
+                self.applying.evict_if(|_, _, _| {
                     nth += 1;
                     !nth.is_multiple_of(3)
                 });

@@ -52,7 +52,7 @@ fn a_damaged_copy_that_a_read_finds_is_left_by_the_next_manifest() {
     let read = writer.store.read([number]);
     let (group, read) = read.read(&storage, |reader| reader.group(number, 0));
     assert_eq!(group.unwrap(), b"read");
-    assert_eq!(read.damage().len(), 1);
+    assert_eq!((read.damage().len(), read.lost().len()), (1, 0));
     writer.store.end_read(read);
     writer.put(2, b"new");
     writer.write().unwrap();
@@ -69,13 +69,42 @@ fn a_page_that_cannot_be_copied_nor_made_is_named_where_it_lies() {
         storage.flip(copy, place.offset.into(), 1);
         writer.store.note_damage(copy);
     }
+    let read = writer.store.read([number]);
+    let (group, read) = read.read(&storage, |reader| reader.group(number, 0));
+    assert!(group.is_err());
+    assert_eq!((read.damage().len(), read.lost().len()), (0, 2));
+    writer.store.end_read(read);
     writer.cannot_make = Some(1);
     writer.put(2, b"new");
     writer.write().unwrap();
     assert_eq!(writer.store.place(number), Some(place));
+    assert_eq!(writer.store.unreadable_count(), 1);
     // One that can be made is made.
     writer.cannot_make = None;
     writer.put(2, b"newer");
     writer.write().unwrap();
     assert_eq!(writer.store.place(number), None);
+    assert_eq!(writer.store.unreadable_count(), 0);
+}
+
+/// A page is read as long as one copy has each of its groups.
+#[test]
+fn each_group_is_read_from_a_copy_that_has_it() {
+    let storage = FaultyStorage::new();
+    let (at, pages) = three_pages(&storage);
+    let (number, place) = at[2];
+    let end = u64::from(place.offset) + u64::from(place.size_bytes);
+    // The last group, of 700 bytes, and the first one.
+    storage.flip("pages-00000000000000000000", end - 10, 1);
+    storage.flip("pages-00000000000000000001", end - 1000, 1);
+    let mut reader = PageReader::new(&storage, IDENTITY);
+    let read = reader.read(number, place).unwrap();
+    assert_eq!(
+        (read.position, &read.content),
+        (LogPosition::new(5), &pages[2])
+    );
+    assert_eq!(reader.damage().len(), 2, "both copies have damage");
+    storage.flip("pages-00000000000000000001", end - 10, 1);
+    let mut reader = PageReader::new(&storage, IDENTITY);
+    assert!(reader.read(number, place).is_err());
 }

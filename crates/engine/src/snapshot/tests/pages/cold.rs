@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::bodies::BodyCursor;
-use crate::table::{Missing, Resident, Taken};
+use crate::table::{Group, GroupRead, Missing, Resident, Taken};
 
 impl Queue {
     fn evict(&mut self) {
-        self.state.evict_if(|_, _| true);
+        self.state.evict_if(|_, _, _| true);
     }
 
     /// Reads these messages, if they are not in memory.
@@ -16,13 +16,18 @@ impl Queue {
             self.state.storage.ask(place(number), &mut missing);
         }
         for group in missing.groups {
-            let to_read = self.state.to_read(group).unwrap();
-            let mut pages = self.store.pages.iter();
-            let (_, page) = pages.find(|(page, _)| *page == to_read.page()).unwrap();
-            let [of, messages] = to_read.groups().map(|group| page.groups[group].as_slice());
-            let read = to_read.decode(of, messages).unwrap();
+            let read = self.group(group);
             assert_eq!(self.state.take_read(read), Taken::InMemory);
         }
+    }
+
+    /// A group, as a job reads it.
+    fn group(&self, group: Group) -> GroupRead {
+        let to_read = self.state.to_read(group).unwrap();
+        let mut pages = self.store.pages.iter();
+        let (_, page) = pages.find(|(page, _)| *page == to_read.page()).unwrap();
+        let [of, messages] = to_read.groups().map(|group| page.groups[group].as_slice());
+        to_read.decode(of, messages).unwrap()
     }
 
     fn resident(&self) -> (u64, u64) {
@@ -103,14 +108,49 @@ fn what_changed_beside_a_cold_page_lies_in_the_directory_however_much() {
     );
     assert_eq!(queue.snapshot(), [HEADS, DIRECTORY]);
     queue.check_cold();
-    // All records are in memory, and two runs have too many changes to be as others are.
-    assert_eq!(queue.resident(), (2499, 2));
-    // After a start they are: then they get new pages.
-    queue.state = queue.store.restored();
-    queue.delete(1500..1501);
+    // All records are in memory. Two runs have too many changes for their pages, and get others.
+    assert_eq!(queue.resident(), (2499, 0));
     assert_eq!(queue.snapshot(), [HEADS, DIRECTORY, RUN, RUN]);
     queue.check_cold();
-    assert_eq!(queue.resident(), (2498, 0));
+    queue.evict();
+    assert_eq!(queue.resident(), (16, 3), "few changes need no other page");
+    queue.check_cold();
+}
+
+/// It may be so while a snapshot is gathered: that one has the run as it was, with its page.
+#[test]
+fn a_run_leaves_its_page_while_a_snapshot_is_gathered() {
+    let mut queue = Queue::new();
+    queue.create(ENTITY, "queue");
+    queue.put(1..1000);
+    queue.snapshot();
+    queue.evict();
+    queue.read(1..100);
+    queue.lease(1..100);
+    queue.state.begin_snapshot();
+    queue.read(100..1000);
+    assert_eq!(queue.resident(), (999, 0));
+    let snapshot = queue.state.gather(u64::MAX).unwrap();
+    assert!(snapshot.has_cold());
+    assert_eq!(queue.store.publish(snapshot, false), [HEADS, DIRECTORY]);
+    queue.check_cold();
+    assert_eq!(queue.snapshot(), [HEADS, DIRECTORY, RUN]);
+    queue.check_cold();
+}
+
+/// What was read of a group takes no more room than its messages.
+#[test]
+fn a_group_that_was_read_takes_no_room_for_others() {
+    let mut queue = Queue::new();
+    queue.create(ENTITY, "queue");
+    queue.put(1..1000);
+    queue.snapshot();
+    queue.evict();
+    let mut missing = Missing::default();
+    queue.state.storage.ask(place(500), &mut missing);
+    let group = missing.groups.into_iter().next().unwrap();
+    let read = queue.group(group);
+    assert_eq!((read.messages.len(), read.messages.capacity()), (128, 128));
 }
 
 /// Its page is named as long as it is cold: nothing else has its records.

@@ -1,0 +1,131 @@
+//! Takes records of messages out of memory while they take too much of it.
+//!
+//! A snapshot has written their pages. So nothing is written here, and nothing is lost in a crash: a run becomes cold only
+//! if the newest durable snapshot names its page, and none is under way that could name another one.
+
+use kew_engine::{Hand, PageNumber, Pass};
+use kew_log::Log;
+use kew_planted::{Seam, alter};
+
+use super::Partition;
+use super::loads::{Pins, page_to_log};
+
+/// What one turn looks at, in steps of 20 ns: about 0.15 ms.
+const TURN_STEPS: u32 = 7_500;
+
+/// Nothing is evicted below three quarters of the limit.
+fn begins_at(limit_bytes: u64) -> u64 {
+    limit_bytes / 4 * 3
+}
+
+/// Whether records that a page has may leave memory, of a run that has others there alone already, or of one that has not.
+///
+/// Where a copy is damaged, memory may have what the next snapshot needs to mend it. A run that is on no page alone may get
+/// another one from a snapshot that is under way. While the disk is full, snapshots without pages are the way to make room.
+pub(super) fn may_leave(log: &Log, page: PageNumber, is_cold: bool) -> bool {
+    let is_settled = !log.is_snapshotting() && !log.is_draining();
+    let mut may = log.has_whole(page_to_log(page)) && (is_cold || is_settled);
+    alter(Seam::MayEvict, &mut may);
+    may
+}
+
+/// The hand, and whether it is worth moving it.
+#[derive(Debug, Default)]
+pub(super) struct Eviction {
+    hand: Hand,
+    /// What is needed next is spared, unless that is too much.
+    pass: Pass,
+    /// How many runs it has evicted on this round.
+    found: u64,
+    /// It has found nothing on a whole round, or has spared nothing on it, and rests until more bytes than these are in memory, or until a snapshot was
+    /// written.
+    rests_until_bytes: u64,
+}
+
+impl Eviction {
+    /// Notes that a snapshot was written: runs have other pages now.
+    pub(super) fn snapshot_written(&mut self) {
+        self.rests_until_bytes = 0;
+    }
+
+    /// Ends a round, after which so much is in memory. If that is above the limit, the next one spares nothing. After that
+    /// one, what is left cannot leave, and what is read meanwhile is needed: it would be read again and again.
+    fn end_round(&mut self, size_bytes: u64, limit_bytes: u64) {
+        let found = std::mem::take(&mut self.found);
+        let pass = std::mem::take(&mut self.pass);
+        if pass == Pass::Middle && size_bytes > limit_bytes {
+            self.pass = Pass::All;
+            return;
+        }
+        if found == 0 || pass == Pass::All {
+            self.rests_until_bytes = size_bytes + (limit_bytes / 16).max(1);
+        }
+    }
+}
+
+impl<T> Partition<T> {
+    /// Whether records take too much memory, and some of them may leave it.
+    pub(super) fn is_evicting(&self) -> bool {
+        let is_too_much = |limit_bytes| {
+            let size_bytes = self.state.resident().size_bytes();
+            size_bytes > begins_at(limit_bytes) && size_bytes >= self.eviction.rests_until_bytes
+        };
+        !self.stopped && self.options.resident_bytes.is_some_and(is_too_much)
+    }
+
+    /// Takes some records out of memory, if they take too much of it.
+    pub(super) fn evict(&mut self) {
+        if !self.is_evicting() {
+            return;
+        }
+        let Self {
+            state,
+            log,
+            lanes,
+            loads,
+            maintenance,
+            eviction,
+            ..
+        } = self;
+        let pins = Pins {
+            lanes,
+            loads,
+            evacuation: &maintenance.evacuation,
+        };
+        let may = |run, page, is_cold| may_leave(log, page, is_cold) && !pins.has(run);
+        let evicted = state.evict(&mut eviction.hand, eviction.pass, TURN_STEPS, may);
+        eviction.found += evicted.runs;
+        if evicted.is_round {
+            let limit_bytes = self.options.resident_bytes.unwrap_or_default();
+            eviction.end_round(state.resident().size_bytes(), limit_bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 1600;
+
+    /// After rounds that have found so many runs, with so much in memory: the next pass, and how long the hand rests.
+    fn after(rounds: &[(u64, u64)]) -> (Pass, u64) {
+        let mut eviction = Eviction::default();
+        for (found, size_bytes) in rounds {
+            eviction.found = *found;
+            eviction.end_round(*size_bytes, LIMIT);
+        }
+        (eviction.pass, eviction.rests_until_bytes)
+    }
+
+    #[test]
+    fn the_hand_rests_after_a_round_that_found_or_spared_nothing() {
+        assert_eq!(after(&[(3, 1500)]), (Pass::Middle, 0), "there may be more");
+        assert_eq!(after(&[(0, 1500)]), (Pass::Middle, 1600));
+        assert_eq!(after(&[(0, 1700)]), (Pass::All, 0));
+        assert_eq!(after(&[(3, 1700)]), (Pass::All, 0));
+        assert_eq!(after(&[(3, 1700), (0, 1700)]), (Pass::Middle, 1800));
+        // A client reads again what was evicted: that is found on each round.
+        assert_eq!(after(&[(3, 1700), (1, 1700)]), (Pass::Middle, 1800));
+    }
+}

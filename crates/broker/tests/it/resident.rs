@@ -1,0 +1,301 @@
+//! Records leave memory while they take too much of it.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use kew_broker::{Answered, PartitionOptions, Reply, TurnEnd};
+use kew_engine::storage::{ReceivedMessage, StorageOutcome};
+use kew_engine::{Command, Outcome, Resident, RunLength};
+use kew_log::{FaultyStorage, JobKind, LogOptions};
+
+use crate::cold::damage_all_pages;
+use crate::partition::{Driver, options};
+use crate::support::{create, delete, moment, receive, send};
+
+/// What so many records take.
+fn size_bytes(records: u64) -> u64 {
+    let resident = Resident {
+        records,
+        cold_runs: 0,
+    };
+    resident.size_bytes()
+}
+
+fn limited(records_max: Option<u64>) -> PartitionOptions {
+    PartitionOptions {
+        log: LogOptions {
+            segment_size_first_bytes: 1 << 20,
+            segment_size_max_bytes: 1 << 20,
+            batch_size_max_bytes: 256 << 10,
+            ..options().log
+        },
+        run_length: RunLength::DEFAULT,
+        snapshot_after_bytes: 256 << 10,
+        gather_steps: 1000,
+        resident_bytes: records_max.map(size_bytes),
+        scrub_bytes_per_second: 0,
+        ..options()
+    }
+}
+
+/// Commands that are decided in one turn, if it has room for all.
+fn ask_all(driver: &mut Driver, commands: impl IntoIterator<Item = Command>) -> Vec<Reply> {
+    let mut commands: VecDeque<(u32, Command)> = (0..).zip(commands).collect();
+    let mut replies = Vec::new();
+    loop {
+        let now = moment(driver.now);
+        let end = driver.partition.turn(now, &mut commands, &mut replies);
+        driver.jobs(&mut replies);
+        driver.partition.check_cold_pages();
+        if end == TurnEnd::Done && driver.partition.waiting().next().is_none() {
+            break;
+        }
+    }
+    replies.sort_by_key(|(ticket, _)| *ticket);
+    replies.into_iter().map(|(_, reply)| reply).collect()
+}
+
+fn body(number: u64) -> String {
+    format!("message {number:06}")
+}
+
+fn fill(driver: &mut Driver, count: u64) {
+    let numbers: Vec<u64> = (0..count).collect();
+    for numbers in numbers.chunks(100) {
+        let sends = numbers.iter().map(|number| send(body(*number)));
+        assert!(ask_all(driver, sends).iter().all(Result::is_ok));
+    }
+}
+
+fn received(reply: Reply) -> (Vec<ReceivedMessage>, Vec<String>) {
+    let Ok(Answered {
+        outcome, bodies, ..
+    }) = reply
+    else {
+        panic!("messages can be received");
+    };
+    let Outcome::Storage(StorageOutcome::Received(messages)) = outcome else {
+        panic!("{outcome:?}");
+    };
+    let bodies = bodies.read().into_iter();
+    let bodies = bodies.map(|body| String::from_utf8(body.unwrap().to_vec()).unwrap());
+    (messages, bodies.collect())
+}
+
+fn records(driver: &Driver) -> u64 {
+    driver.partition.state().resident().records
+}
+
+/// More turns without commands than an eviction takes.
+fn rest(driver: &mut Driver) {
+    for _ in 0..20 {
+        driver.rest();
+    }
+}
+
+#[test]
+fn a_backlog_of_ten_times_the_limit_is_drained_within_it() {
+    const COUNT: u64 = 100_000;
+    const RECORDS_MAX: u64 = 10_000;
+    let mut driver = Driver::with(FaultyStorage::new(), limited(Some(RECORDS_MAX)));
+    driver.ask(create()).unwrap();
+    fill(&mut driver, COUNT);
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
+    rest(&mut driver);
+    assert!(records(&driver) <= RECORDS_MAX, "{}", records(&driver));
+    assert_eq!(driver.partition.state().counts().1, COUNT);
+    let (mut next, mut most) = (0, 0);
+    while next < COUNT {
+        let reply = driver.ask(receive(32));
+        let (messages, bodies) = received(reply);
+        let expected = (next..).take(messages.len()).map(body);
+        assert!(!messages.is_empty() && bodies.into_iter().eq(expected));
+        next += messages.len() as u64;
+        most = most.max(records(&driver));
+        let deletes = messages.iter().map(delete);
+        assert!(ask_all(&mut driver, deletes).iter().all(Result::is_ok));
+    }
+    assert!(most <= RECORDS_MAX, "{most} records were in memory");
+    assert_eq!(driver.partition.state().counts().1, 0);
+    assert_eq!(driver.partition.state().resident(), Resident::default());
+    driver.partition.state().check_live_bytes();
+}
+
+/// Commands change messages of all runs, and the process is killed again and again: nothing is lost or comes twice.
+#[test]
+fn kills_lose_nothing_that_is_on_pages_alone() {
+    const COUNT: u64 = 6000;
+    let options = limited(Some(0));
+    let mut driver = Driver::with(FaultyStorage::new(), options.clone());
+    driver.ask(create()).unwrap();
+    fill(&mut driver, COUNT);
+    let mut left: BTreeSet<String> = (0..COUNT).map(body).collect();
+    let (mut round, mut was_cold) = (0_u64, 0);
+    while !left.is_empty() {
+        round += 1;
+        driver.partition.snapshot();
+        driver.jobs(&mut Vec::new());
+        rest(&mut driver);
+        was_cold = was_cold.max(driver.partition.state().resident().cold_runs);
+        // The leases of the last round have ended.
+        driver.now = driver.now.plus_seconds(600);
+        let (messages, bodies) = received(driver.ask(receive(32)));
+        assert!(!messages.is_empty(), "round {round}");
+        // Some are deleted, and the rest come again.
+        let deleted = messages.len() - messages.len() / 4 * usize::from(round.is_multiple_of(3));
+        let deletes = messages.iter().take(deleted).map(delete);
+        assert!(ask_all(&mut driver, deletes).iter().all(Result::is_ok));
+        for body in bodies.iter().take(deleted) {
+            assert!(left.remove(body), "{body} comes after it was deleted");
+        }
+        if round.is_multiple_of(5) {
+            let storage = driver.storage.kill();
+            let now = driver.now;
+            driver = Driver::with(storage, options.clone());
+            driver.now = now;
+            assert_eq!(driver.partition.state().counts().1, left.len() as u64);
+        }
+    }
+    assert!(was_cold > 3, "{was_cold}");
+}
+
+/// Without a snapshot there is no page, and without a limit nothing is evicted.
+#[test]
+fn only_what_a_snapshot_has_leaves_memory_and_only_above_the_limit() {
+    for (limit, is_evicted) in [(None, false), (Some(20_000), false), (Some(2_000), true)] {
+        let options = PartitionOptions {
+            snapshot_after_bytes: u64::MAX / 8,
+            ..limited(limit)
+        };
+        let mut driver = Driver::with(FaultyStorage::new(), options);
+        driver.ask(create()).unwrap();
+        fill(&mut driver, 10_000);
+        rest(&mut driver);
+        assert_eq!(records(&driver), 10_000, "no page has them");
+        driver.partition.snapshot();
+        rest(&mut driver);
+        assert_eq!(records(&driver) < 10_000, is_evicted);
+        let cold_runs = driver.partition.state().resident().cold_runs;
+        assert_eq!(cold_runs > 0, is_evicted);
+        assert_eq!(driver.partition.state().counts().1, 10_000);
+    }
+}
+
+/// While a snapshot is written, a run may get another page: nothing becomes cold before that has ended.
+#[test]
+fn nothing_leaves_memory_while_a_snapshot_is_written() {
+    let mut driver = Driver::with(FaultyStorage::new(), limited(Some(20_000)));
+    driver.ask(create()).unwrap();
+    fill(&mut driver, 10_000);
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
+    driver.ask(send("one more")).unwrap();
+    driver.partition.snapshot();
+    let mut held = Vec::new();
+    let mut sends: VecDeque<_> = (0..8_000)
+        .map(|number| (number, send(body(u64::from(number)))))
+        .collect();
+    let mut replies = Vec::new();
+    while replies.len() < 8_000 {
+        driver
+            .partition
+            .turn(moment(driver.now), &mut sends, &mut replies);
+        while let Some(job) = driver.partition.next_job() {
+            if job.kind() == JobKind::Snapshot {
+                held.push(job);
+                continue;
+            }
+            let outcome = job.run(&driver.storage);
+            driver.partition.complete(outcome, &mut replies).unwrap();
+        }
+    }
+    assert_eq!(held.len(), 1);
+    assert_eq!(
+        records(&driver),
+        18_001,
+        "more than three quarters of the limit"
+    );
+    for job in held {
+        let outcome = job.run(&driver.storage);
+        driver.partition.complete(outcome, &mut replies).unwrap();
+    }
+    rest(&mut driver);
+    assert!(records(&driver) <= 15_000, "{}", records(&driver));
+    driver.partition.check_cold_pages();
+}
+
+/// A scrub finds that both copies of pages are damaged: memory is the last place of their messages, and stays until a
+/// snapshot has them elsewhere.
+#[test]
+fn nothing_leaves_memory_whose_page_is_known_to_be_damaged() {
+    const COUNT: u64 = 2000;
+    let options = PartitionOptions {
+        snapshot_after_bytes: u64::MAX / 8,
+        scrub_bytes_per_second: 1,
+        ..limited(Some(0))
+    };
+    let mut driver = Driver::with(FaultyStorage::new(), options.clone());
+    driver.ask(create()).unwrap();
+    fill(&mut driver, COUNT);
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
+    damage_all_pages(&driver.storage);
+    while let Some(job) = driver.partition.next_scrub() {
+        let outcome = job.run(&driver.storage);
+        driver.partition.scrubbed(outcome);
+    }
+    // The snapshot is at the log's end, so the turn begins no other one.
+    let now = moment(driver.now);
+    let mut replies = Vec::new();
+    driver
+        .partition
+        .turn(now, &mut VecDeque::new(), &mut replies);
+    assert_eq!(records(&driver), COUNT, "they are nowhere else");
+    driver.jobs(&mut replies);
+    rest(&mut driver);
+    assert_eq!(records(&driver), 0, "other pages have them");
+    assert_eq!(driver.partition.scrub_report().unreadable_pages, 0);
+    let mut driver = Driver::with(driver.storage.kill(), options);
+    let mut left = COUNT;
+    while left > 0 {
+        let (messages, _) = received(driver.ask(receive(32)));
+        assert!(!messages.is_empty(), "{left} are left");
+        left -= messages.len() as u64;
+    }
+}
+
+/// A full disk with a backlog of which next to nothing is in memory can be drained to the last message, and takes messages
+/// again.
+#[test]
+fn a_full_disk_is_drained_while_records_are_on_pages_alone() {
+    let storage = FaultyStorage::new();
+    storage.set_capacity_bytes(Some(24 << 20));
+    let mut driver = Driver::with(storage, limited(Some(1000)));
+    driver.ask(create()).unwrap();
+    let mut left = BTreeSet::new();
+    let mut number = 0;
+    while driver.ask(send(body(number))).is_ok() {
+        left.insert(body(number));
+        number += 1;
+    }
+    assert!(driver.partition.is_out_of_space());
+    let cold_runs = driver.partition.state().resident().cold_runs;
+    assert!(
+        cold_runs > 10 && records(&driver) < 20_000,
+        "{cold_runs} of {number} messages"
+    );
+    while !left.is_empty() {
+        let (messages, bodies) = received(driver.ask(receive(32)));
+        assert!(!messages.is_empty(), "{} are left", left.len());
+        let deletes = messages.iter().map(delete);
+        assert!(ask_all(&mut driver, deletes).iter().all(Result::is_ok));
+        assert!(bodies.iter().all(|body| left.remove(body)));
+    }
+    for _ in 0..20 {
+        driver.now = driver.now.plus_seconds(1);
+        if driver.ask(send(body(0))).is_ok() {
+            return;
+        }
+    }
+    panic!("a drained disk takes no messages");
+}

@@ -1,0 +1,61 @@
+//! Takes records of a table's runs out of memory, a piece at a time.
+
+use super::{Live, Table};
+use crate::vocabulary::PageNumber;
+
+/// What it takes to evict a run, in steps of 20 ns.
+const EVICTION_STEPS: u32 = 100;
+
+/// What a piece came to.
+#[derive(Debug)]
+pub(crate) struct Swept {
+    /// How many runs have fewer records in memory now.
+    pub(crate) evicted: u64,
+    /// Where to continue. `None` after the last run.
+    pub(crate) next: Option<u64>,
+}
+
+impl Table {
+    /// Takes records out of memory that pages have, from a run on: of cold runs, and of runs of which all messages can be
+    /// received. Spares the first run with such messages and the last run, unless it `takes_all`.
+    pub(crate) fn sweep(
+        &mut self,
+        from: u64,
+        takes_all: bool,
+        steps: &mut u32,
+        may: impl Fn(u64, PageNumber, bool) -> bool,
+        live: &mut Live,
+    ) -> Swept {
+        let spared = match takes_all {
+            true => [None, None],
+            false => [self.ready.first().copied(), self.last_run()],
+        };
+        let (mut chosen, mut next) = (Vec::new(), None);
+        for (index, run) in self.runs.range(from..=u64::MAX) {
+            if *steps == 0 {
+                next = Some(index);
+                break;
+            }
+            *steps -= 1;
+            let is_cold = run.is_cold();
+            // The cheap questions come first: whether there is something to evict looks at the records.
+            if (is_cold || run.is_all_ready())
+                && !spared.contains(&Some(index))
+                && let Some(page) = run.page_to_evict()
+                && may(index, page, is_cold)
+            {
+                *steps = steps.saturating_sub(EVICTION_STEPS);
+                chosen.push(index);
+            }
+        }
+        let evicted = chosen.len() as u64;
+        for index in chosen {
+            self.evict(index, live);
+        }
+        Swept { evicted, next }
+    }
+
+    fn last_run(&self) -> Option<u64> {
+        self.runs.last().map(|run| run.index())
+    }
+}

@@ -1,0 +1,170 @@
+//! Kills of a server whose backlog is larger than the memory for it: most of it is on the disk alone.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use kew_client::{PutOptions, QueueClient};
+use tokio::task::JoinSet;
+
+use crate::bus::metric_becomes;
+use crate::load::{self, stop_in_order};
+use crate::server::{PATIENCE, Server};
+
+const QUEUE: &str = "backlog";
+
+/// So many that some are on the disk alone at each kill: three quarters of a MiB have room for 12,900.
+const BACKLOG: u64 = 20_000;
+
+const KILLS: u64 = 4;
+
+/// How many messages are deleted between two kills, beside those in flight.
+const DELETED_EACH: usize = 800;
+
+const CLIENTS: usize = 16;
+
+/// A received message comes again after this long.
+const LEASE_SECONDS: u32 = 4;
+
+fn start(data_dir: &Path) -> Server {
+    Server::start_with(|command| {
+        command.arg("serve").arg("--data-dir").arg(data_dir);
+        command.args(["--queue-listen", "127.0.0.1:0"]);
+        command.args(["--metrics-listen", "127.0.0.1:0"]);
+        command.args(["--resident-memory", "1"]);
+    })
+}
+
+#[test]
+fn kills_lose_nothing_of_a_backlog_that_is_on_the_disk_alone() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    load::run(kill_loop(place.path()));
+}
+
+async fn kill_loop(data_dir: &Path) {
+    let mut server = start(data_dir);
+    fill(&server).await;
+    // The last snapshot has all of it.
+    stop_in_order(server).await;
+    let done = Arc::new(Done::default());
+    for _ in 0..KILLS {
+        server = start(data_dir);
+        metric_becomes(&server, "kew_partition_cold_runs", &[], |it| it > 2.0);
+        let wanted = done.deleted().len() + DELETED_EACH;
+        let consumers = consume(&server, &done);
+        wait_for(&done, wanted).await;
+        server.kill();
+        join(consumers).await;
+    }
+    server = start(data_dir);
+    join(consume(&server, &done)).await;
+    metric_becomes(&server, "kew_partition_loads_total", &[], |it| it > 0.0);
+    stop_in_order(server).await;
+    let (deleted, unsure) = (done.deleted(), done.unsure());
+    let all = 0..BACKLOG;
+    let lost: Vec<u64> = all
+        .filter(|number| !deleted.contains(number) && !unsure.contains(number))
+        .collect();
+    assert!(lost.is_empty(), "lost: {lost:?}");
+}
+
+async fn fill(server: &Server) {
+    let client = server.queue_client();
+    client.create_queue(QUEUE, &[]).await.expect("created");
+    let mut writers = JoinSet::new();
+    for writer in 0..CLIENTS {
+        let client = server.queue_client();
+        writers.spawn(async move {
+            for number in (writer as u64..BACKLOG).step_by(CLIENTS) {
+                let text = format!("number {number}");
+                let put = client.put(QUEUE, &text, PutOptions::default()).await;
+                put.expect("put");
+            }
+        });
+    }
+    while let Some(written) = writers.join_next().await {
+        written.expect("all of it was written");
+    }
+}
+
+/// What clients have deleted, and what they have tried to delete without an answer.
+#[derive(Default)]
+struct Done {
+    deleted: Mutex<BTreeSet<u64>>,
+    unsure: Mutex<BTreeSet<u64>>,
+}
+
+impl Done {
+    fn deleted(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.deleted.lock().expect("no client fails with it")
+    }
+
+    fn unsure(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.unsure.lock().expect("no client fails with it")
+    }
+}
+
+type Consumers = JoinSet<()>;
+
+/// Begins to receive and delete, until the server is gone, or nothing comes any more.
+fn consume(server: &Server, done: &Arc<Done>) -> Consumers {
+    let mut consumers = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let (client, done) = (server.queue_client(), Arc::clone(done));
+        consumers.spawn(async move { receive(&client, &done).await });
+    }
+    consumers
+}
+
+/// Ends once nothing has come for longer than a lease: then nothing is left that this client has received without deleting
+/// it, or that a client had before the server was killed.
+async fn receive(client: &QueueClient, done: &Done) {
+    let lease = Duration::from_secs(LEASE_SECONDS.into());
+    let mut came_last = Instant::now();
+    loop {
+        let asked_at = Instant::now();
+        let Ok(messages) = client.get(QUEUE, 32, Some(LEASE_SECONDS)).await else {
+            return;
+        };
+        if messages.is_empty() {
+            if asked_at > came_last + lease {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        }
+        for message in messages {
+            let number = message.text.strip_prefix("number ");
+            let number = number.and_then(|it| it.parse().ok()).expect("a number");
+            let is_again = done.deleted().contains(&number);
+            assert!(!is_again, "{number} comes after it was deleted");
+            let receipt = &message.receipt.as_ref().expect("a receipt").value;
+            let answer = client.delete_message(QUEUE, &message.id, receipt).await;
+            if answer.is_ok() {
+                done.deleted().insert(number);
+            } else {
+                done.unsure().insert(number);
+            }
+        }
+        came_last = Instant::now();
+    }
+}
+
+async fn wait_for(done: &Done, wanted: usize) {
+    let begun = Instant::now();
+    loop {
+        let found = done.deleted().len();
+        if found >= wanted {
+            return;
+        }
+        assert!(begun.elapsed() < 4 * PATIENCE, "{found} of {wanted} come");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn join(mut consumers: Consumers) {
+    while let Some(ended) = consumers.join_next().await {
+        ended.expect("messages are as they were sent, and come once");
+    }
+}

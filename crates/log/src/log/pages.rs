@@ -1,0 +1,33 @@
+//! The pages of the newest snapshot, for what is on them alone.
+
+use super::Log;
+use crate::PageNumber;
+use crate::pages::{PagesRead, PagesToRead};
+
+impl Log {
+    /// Whether the newest snapshot names a page.
+    pub fn names_page(&self, number: PageNumber) -> bool {
+        self.pages.place(number).is_some()
+    }
+
+    /// The same, of a page of which both copies are whole, as far as is known. Those of a file with damage do not count,
+    /// until a snapshot has them elsewhere.
+    pub fn has_whole(&self, number: PageNumber) -> bool {
+        self.pages.has_whole(number)
+    }
+
+    /// Pages of the newest snapshot, to read them on any thread. Their files stay until [`Log::end_read`].
+    pub fn read_pages(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
+        self.pages.read(numbers)
+    }
+
+    /// How many pages the newest snapshot names although both copies of them are damaged. The next start refuses it.
+    pub fn unreadable_pages(&self) -> usize {
+        self.pages.unreadable_count()
+    }
+
+    /// Ends a read of pages. The next snapshots have such pages elsewhere of which a copy is damaged.
+    pub fn end_read(&mut self, read: PagesRead) {
+        self.pages.end_read(read);
+    }
+}
