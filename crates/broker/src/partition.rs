@@ -220,8 +220,9 @@ impl<T> Partition<T> {
                 log: &self.log,
                 bodies: Some(&self.loads.bodies),
             };
-            let mut turn =
-                Turn::new(&mut self.state, now, &mut journal).with_due_budget(space.due_budget());
+            let mut turn = Turn::new(&mut self.state, now, &mut journal)
+                .with_due_budget(space.due_budget())
+                .with_format(&*self.options.format);
             if !self.lanes.is_empty() && self.lanes.hold_back(source, &candidate) {
                 let missing = turn.look_ahead(&candidate.command);
                 self.wait_behind(candidate, source, missing);

@@ -10,7 +10,7 @@ use kew_engine::bus::{ACTION_SIZE_BYTES_MAX, Made, SESSION_ID_SIZE_BYTES_MAX, Un
 use kew_filter::{Change, OwnedValue, SystemProperty, Target, Value};
 
 use crate::overlay::{SCHEDULED_AT, TIME_TO_LIVE, TextProperty, VERSION_2};
-use crate::scalar::TIMESPAN;
+use crate::scalar::{TIMESPAN, readable_time_ms};
 
 /// The longest id of a message, in characters.
 ///
@@ -176,7 +176,7 @@ fn ms_of(value: Value<'_>) -> Result<u64, &'static str> {
 
 fn time_of(value: Value<'_>) -> Result<WireTime, &'static str> {
     match value {
-        Value::Timestamp(ms) => Ok(WireTime(ms)),
+        Value::Timestamp(ms) => Ok(WireTime(readable_time_ms(ms))),
         _ => Err("a timestamp"),
     }
 }
@@ -198,7 +198,7 @@ fn amqp_of(value: Value<'_>) -> Option<Amqp> {
         Value::Double(it) => Amqp::Double(it),
         Value::Decimal(it) => Amqp::Decimal128(it.to_decimal128()?),
         Value::Char(it) => Amqp::Char(it),
-        Value::Timestamp(ms) => Amqp::Timestamp(WireTime(ms)),
+        Value::Timestamp(ms) => Amqp::Timestamp(WireTime(readable_time_ms(ms))),
         Value::Duration(ticks) => Amqp::Described(Described {
             descriptor: Descriptor::Symbol(Symbol::from_static(TIMESPAN)),
             value: Raw::of(&ticks),

@@ -1,10 +1,20 @@
 //! One encoded value as a rule sees it (AMQP 1.0, 1.6).
 
+use std::ops::RangeInclusive;
+
 use kew_amqp::codec::DecodeError;
 use kew_filter::{Decimal, Value};
 
 /// The descriptor of a span of time in ticks, as .NET sends it.
 pub(crate) const TIMESPAN: &str = "com.microsoft:timespan";
+
+/// The first and the last time that SDKs can read: from the beginning of the year 1 to the end of the year 9999.
+const TIMES_MS: RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
+
+/// The nearest time that SDKs can read, in milliseconds since 1970-01-01 UTC.
+pub(crate) fn readable_time_ms(ms: i64) -> i64 {
+    ms.clamp(*TIMES_MS.start(), *TIMES_MS.end())
+}
 
 /// The value that these bytes encode, which must be one whole value that was checked. Its text and bytes are borrowed.
 /// Lists, maps, arrays and described values other than spans of time are [`Value::Other`].

@@ -2,7 +2,8 @@
 //! it.
 
 use crate::bus::{
-    COPIES_MAX, DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, RELEASED_SIZE_BYTES, released_at_once,
+    COPIES_MAX, DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, RELEASED_SIZE_BYTES,
+    SESSION_ID_SIZE_BYTES_MAX, changes_size_bytes_max, released_at_once,
 };
 use crate::catalogue;
 use crate::catalogue::description::{Class, EVENT_SIZE_BYTES, Touches, Writes};
@@ -13,6 +14,10 @@ use crate::state::State;
 
 /// A command as a partition sees it before it is decided.
 pub type Description<'a> = catalogue::Description<'a, Refusal>;
+
+/// The most bytes of events with the copies that one command makes, without their changes. More are refused.
+const COPIES_SIZE_BYTES_MAX: u64 =
+    COPIES_MAX as u64 * (EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64);
 
 /// The largest properties of a service.
 const PROPERTIES_SIZE_BYTES_MAX: usize = 64 * 1024;
@@ -33,12 +38,10 @@ impl Writes<'_> {
                 count,
                 copies_size_bytes,
             } => {
-                let subscriptions = state.subscription_count(to);
-                // More are refused.
-                match count.saturating_mul(subscriptions) <= COPIES_MAX as u64 {
-                    true => size_bytes + copies_size_bytes * subscriptions,
-                    false => 0,
-                }
+                let (subscriptions, changes) = state.copying(to);
+                let changes_size_bytes = changes_size_bytes_max(changes, count);
+                let copies_size_bytes = copies_size_bytes.saturating_mul(subscriptions);
+                size_bytes + copies_size_bytes.min(COPIES_SIZE_BYTES_MAX) + changes_size_bytes
             }
             Self::ToDelete(entity) => {
                 EVENT_SIZE_BYTES + DELETED_SIZE_BYTES * state.subscription_count(entity)

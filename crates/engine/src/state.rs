@@ -6,7 +6,7 @@ mod cold;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bus::{self, BusFact, BusQueue, ENTITIES_PER_BUS_QUEUE};
+use crate::bus::{self, BusFact, BusQueue, CopyChanges, ENTITIES_PER_BUS_QUEUE};
 use crate::catalogue::{AccountRecord, AccountUsage, Accounts, AllProperties, Catalogue};
 use crate::event::{Event, Fact};
 use crate::queues::Queue;
@@ -302,12 +302,25 @@ impl State {
 
     /// How many subscriptions an entity of that name has: none, unless it is a topic.
     pub(crate) fn subscription_count(&self, name: &EntityName) -> u64 {
+        self.copying(name).0
+    }
+
+    /// The same, and what its rules may add to copies.
+    pub(crate) fn copying(&self, name: &EntityName) -> (u64, CopyChanges) {
+        let nothing = (0, CopyChanges::Nothing);
         // Where there are no topics, nothing has to be found: each command that sends asks.
         if self.catalogue.subscriptions.is_empty() {
-            return 0;
+            return nothing;
         }
-        let found = self.catalogue.find(name);
-        found.map_or(0, |it| self.catalogue.subscriptions_of(it).count() as u64)
+        let Some(found) = self.catalogue.find(name) else {
+            return nothing;
+        };
+        let count = self.catalogue.subscriptions_of(found).count() as u64;
+        match count {
+            // Most are queues.
+            0 => nothing,
+            _ => (count, self.bus.changes_of_copies(found)),
+        }
     }
 
     /// Whether an entity of that name exists.

@@ -17,7 +17,7 @@ use kew_planted::{Seam, pass};
 pub use self::journal::Journal;
 pub use self::missing::Tries;
 pub use self::tick::Ticked;
-use crate::bus::{self, BusFact, HandOut};
+use crate::bus::{self, BusFact, Format, HandOut, NoFormat};
 use crate::catalogue::{self, Scope};
 use crate::command::Command;
 use crate::effect::{Effect, Effects};
@@ -43,6 +43,8 @@ pub struct Turn<'a> {
     now: Timestamp,
     journal: &'a mut dyn Journal,
     due_budget: u32,
+    /// How decisions read messages.
+    format: &'a dyn Format,
     /// Whether what is due before the command was carried out.
     is_due_done: bool,
     /// What the command hands out and removes.
@@ -64,6 +66,7 @@ impl<'a> Turn<'a> {
             now,
             journal,
             due_budget: DUE_BUDGET,
+            format: &NoFormat,
             is_due_done: false,
             hand_out: HandOut::default(),
             effects: Vec::new(),
@@ -75,6 +78,13 @@ impl<'a> Turn<'a> {
     #[must_use]
     pub fn with_due_budget(self, due_budget: u32) -> Self {
         Self { due_budget, ..self }
+    }
+
+    /// The same turn, with a format in which decisions read messages. Without it, a message that rules have
+    /// to look at is refused.
+    #[must_use]
+    pub fn with_format(self, format: &'a dyn Format) -> Self {
+        Self { format, ..self }
     }
 
     /// Decides a command. If records or bodies may not be in memory, [`Turn::prepare`] comes first.

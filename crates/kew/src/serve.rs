@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kew_broker::{Broker, BrokerOptions};
+use kew_bus_message::AmqpFormat;
 use kew_issuer::Issuers;
 use kew_listen::{
     CertificateFacts, CertificateFiles, Door, DoorLimits, ServerNames, ServerNamesOptions, Tls,
@@ -60,6 +61,13 @@ pub(crate) fn run(args: ServeArgs) -> Result<()> {
     result
 }
 
+/// How brokers run that have front ends.
+pub(crate) fn broker_options() -> BrokerOptions {
+    let mut options = BrokerOptions::default();
+    options.partition.format = Arc::new(AmqpFormat);
+    options
+}
+
 async fn serve(settings: Settings, open_files_max: u64, mut signals: Signals) -> Result<()> {
     let keepers = settings.issuers.iter().cloned().map(KeyKeeper::start);
     let keepers = keepers.collect::<Result<Vec<_>>>()?;
@@ -74,7 +82,7 @@ async fn serve(settings: Settings, open_files_max: u64, mut signals: Signals) ->
     let tls = open_tls(&settings.tls)?;
     signals.answer_hangup(tls.as_ref(), &settings.place);
     let (_data_dir, storage) = open_storage(&settings.place)?;
-    let mut options = BrokerOptions::default();
+    let mut options = broker_options();
     options.partition.scrub_bytes_per_second = match &settings.place {
         // There is no disk.
         Place::Memory => 0,

@@ -1,7 +1,10 @@
 //! The world of a seed: features and fault rates are drawn anew for each, and some are switched
 //! off, so that rare combinations occur.
 
+use std::sync::Arc;
+
 use kew_broker::{AdmissionLimits, PartitionOptions, Share};
+use kew_engine::bus::NoFormat;
 use kew_engine::{DUE_BUDGET, RunLength};
 use kew_log::{LogOptions, PageOptions};
 
@@ -170,7 +173,7 @@ impl Swarm {
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
             // Suites of the disk carry it out.
-            scrub_bytes_per_second: 0,
+            scrub_bytes_per_second: 0,            format: Arc::new(NoFormat),
         }
     }
 

@@ -1,5 +1,8 @@
 //! How a partition is run.
 
+use std::sync::Arc;
+
+use kew_engine::bus::{Format, NoFormat};
 use kew_engine::{DUE_BUDGET, RunLength};
 use kew_log::LogOptions;
 
@@ -27,6 +30,8 @@ pub struct PartitionOptions {
     pub replays_beside: bool,
     /// How many bytes a second are read to find damage; 0 for none. The driver keeps the rate.
     pub scrub_bytes_per_second: u64,
+    /// How decisions read the messages that rules of subscriptions look at. A front end gives its own.
+    pub format: Arc<dyn Format>,
 }
 
 impl Default for PartitionOptions {
@@ -41,6 +46,7 @@ impl Default for PartitionOptions {
             gather_steps: 25_000,
             replays_beside: true,
             scrub_bytes_per_second: 8 << 20,
+            format: Arc::new(NoFormat),
         }
     }
 }

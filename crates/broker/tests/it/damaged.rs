@@ -1,8 +1,10 @@
 //! Partitions to damage and to repair, shared by the tests of repair.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use kew_broker::{Partition, PartitionOptions, Reply};
+use kew_engine::bus::NoFormat;
 use kew_engine::{Command, RunLength, Timestamp};
 use kew_log::{FaultyStorage, LogOptions, LogPosition, PagePlace, read_table};
 
@@ -39,6 +41,7 @@ impl Sizes {
             gather_steps: 1,
             replays_beside: true,
             scrub_bytes_per_second: 1,
+            format: Arc::new(NoFormat),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! A partition, driven by hand.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use kew_broker::{Answered, Partition, PartitionOptions, Rejection, Reply, TurnEnd};
-use kew_engine::bus::{BusCommand, Purge};
+use kew_engine::bus::{BusCommand, NoFormat, Purge};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, EntityName, Outcome, RunLength, SequenceNumber, Service, Timestamp};
 use kew_log::{
@@ -42,6 +43,7 @@ pub(crate) fn options() -> PartitionOptions {
         gather_steps: 1,
         replays_beside: true,
         scrub_bytes_per_second: 1,
+        format: Arc::new(NoFormat),
     }
 }
 

@@ -106,10 +106,12 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         BusRefusal::InvalidOption(_)
         | BusRefusal::TooMany { .. }
         | BusRefusal::TooManyCopies { .. }
+        | BusRefusal::RulesTakeLong { .. }
+        | BusRefusal::CopiesTooLarge { .. }
         | BusRefusal::SessionIdTooLong { .. } => bus::ARGUMENT_OUT_OF_RANGE,
-        BusRefusal::UnchangeableOption { .. } | BusRefusal::InvalidRule { .. } => {
-            bus::ARGUMENT_ERROR
-        }
+        BusRefusal::UnchangeableOption { .. }
+        | BusRefusal::InvalidRule { .. }
+        | BusRefusal::NotAMessage => bus::ARGUMENT_ERROR,
         BusRefusal::RulesBusy { .. } => bus::SERVER_BUSY,
         BusRefusal::Disabled { .. } => bus::ENTITY_DISABLED,
         BusRefusal::QuotaExceeded { .. }

@@ -130,7 +130,7 @@ pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option
     };
     let mut changed = merged.application_properties;
     if let Some((reason, description)) = cause {
-        changed = overlaid(&changed, &dead_letter_properties(reason, description));
+        changed = overlaid(&changed, &explained(reason, description));
     }
     merged.properties.encode(&mut head);
     write_application_properties(&mut head, &changed);
@@ -222,9 +222,18 @@ pub(crate) fn dead_letter_properties(reason: &str, description: &str) -> Map {
     })
 }
 
-/// Reason and description of a dead-lettering by the broker.
-fn explain(cause: DeadLetterCause) -> Option<(&'static str, &'static str)> {
-    Some(match cause {
+/// The properties with a reason, and with a description if the cause alone says it.
+fn explained(reason: &str, description: Option<&str>) -> Map {
+    match description {
+        Some(description) => dead_letter_properties(reason, description),
+        None => Map::build(|map| map.entry(DEAD_LETTER_REASON, reason)),
+    }
+}
+
+/// Reason and description of a dead-lettering by the broker. A change to the message has the description of a failed
+/// rule.
+fn explain(cause: DeadLetterCause) -> Option<(&'static str, Option<&'static str>)> {
+    let (reason, description) = match cause {
         DeadLetterCause::MaxDeliveryCountExceeded => (
             "MaxDeliveryCountExceeded",
             "Message could not be consumed after the maximum number of delivery attempts.",
@@ -238,15 +247,17 @@ fn explain(cause: DeadLetterCause) -> Option<(&'static str, &'static str)> {
             "The message was forwarded more often than is allowed.",
         ),
         DeadLetterCause::SessionIdIsNull => (
-            "Session ID is null",
-            "The message has no session id, and its queue requires one.",
+            "Session id is null.",
+            "Session enabled entity doesn't allow a message whose session identifier is null.",
         ),
         DeadLetterCause::DestinationUnavailable => (
             "ForwardingDestinationUnavailable",
             "The entity that the message was to be forwarded to does not accept it.",
         ),
+        DeadLetterCause::FilterFailed => return Some(("FilterException", None)),
         DeadLetterCause::ByReceiver => return None,
-    })
+    };
+    Some((reason, Some(description)))
 }
 
 /// A lock token as a UUID of AMQP.
@@ -373,7 +384,7 @@ mod tests {
             ("price", Value::Double(2.5)),
             ("color", text("green")),
             (DEAD_LETTER_REASON, text(reason)),
-            (DEAD_LETTER_DESCRIPTION, text(description)),
+            (DEAD_LETTER_DESCRIPTION, text(description.unwrap())),
         ];
         assert_eq!(named, expected);
         assert_eq!(message.data().as_deref(), Some(&b"body"[..]));
@@ -389,6 +400,22 @@ mod tests {
         };
         let message = sent(&facts, &[action]);
         assert_eq!(message.header().unwrap().ttl, Some(30_000));
+    }
+
+    /// The change has the description, and nothing else replaces it.
+    #[test]
+    fn a_failed_filter_is_explained_by_its_error() {
+        let error = AmqpFormat.description("column 5: division by zero");
+        let message = sent(&facts(Some(DeadLetterCause::FilterFailed)), &[error]);
+        let properties = message.application_properties();
+        let text = |text: &str| Value::String(text.into());
+        let expected = [
+            ("color", text("red")),
+            ("size", Value::Int(5)),
+            (DEAD_LETTER_DESCRIPTION, text("column 5: division by zero")),
+            (DEAD_LETTER_REASON, text("FilterException")),
+        ];
+        assert_eq!(properties.named().collect::<Vec<_>>(), expected);
     }
 
     /// Sections that are not changed keep their bytes, and bytes that are no overlay make no message.

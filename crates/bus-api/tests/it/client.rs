@@ -24,6 +24,7 @@ use kew_bus_api::{
     AuthorizationRule, BusApi, BusApiOptions, Limits, NAMESPACE, Origin, RuleScope, WELL_KNOWN_KEY,
     WELL_KNOWN_RULE, import, read_config,
 };
+use kew_bus_message::AmqpFormat;
 use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView};
 use kew_engine::{Command, EntityName, Outcome, Service};
 use kew_listen::{ServerNames, ServerNamesOptions};
@@ -64,6 +65,13 @@ pub(crate) struct Server {
     origin: Origin,
 }
 
+/// How the brokers of the tests run: with the format of their messages.
+fn broker_options() -> BrokerOptions {
+    let mut options = BrokerOptions::default();
+    options.partition.format = Arc::new(AmqpFormat);
+    options
+}
+
 impl Server {
     pub(crate) async fn start() -> Self {
         Self::open(BusApiOptions::default(), LOCAL).await
@@ -81,7 +89,7 @@ impl Server {
     pub(crate) async fn start_with_admission(admission: AdmissionLimits) -> Self {
         let options = BrokerOptions {
             admission,
-            ..BrokerOptions::default()
+            ..broker_options()
         };
         let (broker, _) = Broker::start(Arc::new(MemoryStorage::new()), options).unwrap();
         Self::open_on(broker, BusApiOptions::default(), LOCAL)
@@ -93,7 +101,7 @@ impl Server {
     /// A server whose connections come from that origin.
     pub(crate) async fn open(options: BusApiOptions, origin: Origin) -> Self {
         let storage = Arc::new(MemoryStorage::new());
-        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+        let (broker, _) = Broker::start(storage, broker_options()).unwrap();
         Self::open_on(broker, options, origin)
             .await
             .with_queues()
@@ -126,13 +134,13 @@ impl Server {
 
     /// A server with the content of a storage, and nothing else.
     pub(crate) async fn start_on(storage: Arc<MemoryStorage>) -> Self {
-        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+        let (broker, _) = Broker::start(storage, broker_options()).unwrap();
         Self::open_on(broker, BusApiOptions::default(), LOCAL).await
     }
 
     /// A server that keeps no body in memory.
     pub(crate) async fn start_forgetful(storage: Arc<dyn Storage>) -> Self {
-        let mut options = BrokerOptions::default();
+        let mut options = broker_options();
         options.partition.log.recent_bytes_max = 0;
         let (broker, _) = Broker::start(storage, options).unwrap();
         Self::open_on(broker, BusApiOptions::default(), LOCAL)
@@ -144,7 +152,7 @@ impl Server {
     /// A server that listens on that address, as far as names are concerned.
     pub(crate) async fn start_at(listener: IpAddr) -> Self {
         let storage = Arc::new(MemoryStorage::new());
-        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+        let (broker, _) = Broker::start(storage, broker_options()).unwrap();
         let options = BusApiOptions {
             names: server_names(listener),
             ..BusApiOptions::default()

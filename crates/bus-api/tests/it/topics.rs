@@ -1,10 +1,12 @@
 //! Messages of topics: links to them and to their subscriptions.
 
-use bytes::BytesMut;
-use kew_amqp::codec::{Encode as _, Map, Symbol, Timestamp, write_described};
-use kew_amqp::message::{BATCH_FORMAT, write_batch};
+use bytes::{Bytes, BytesMut};
+use kew_amqp::Delivery;
+use kew_amqp::codec::{Encode as _, Map, Symbol, Timestamp, Value, write_described};
+use kew_amqp::message::{BATCH_FORMAT, Message, write_application_properties, write_batch};
 use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
-use kew_engine::bus::{BusCommand, BusQueueOptions};
+use kew_engine::bus::{BusCommand, BusQueueOptions, NewRule};
+use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
 
 use crate::client::{Client, Server, message, queue_named};
 use crate::rest::ask;
@@ -182,4 +184,155 @@ async fn messages_of_topics_go_over_http() {
     let refused = ask(&server, "DELETE", head, &[], "").await;
     assert_eq!(refused.status, 400, "{refused:?}");
     assert!(refused.body.contains("receive them from a subscription"));
+}
+
+/// A rule in place of the one that a subscription is created with.
+async fn with_rule(server: &Server, name: &str, filter: FilterDefinition, action: Option<&str>) {
+    let action = action.map(|text| SqlDefinition {
+        text: text.into(),
+        ..SqlDefinition::default()
+    });
+    let rule = NewRule {
+        name: "$Default".into(),
+        definition: Definition::new(filter, action).unwrap(),
+    };
+    server
+        .order(BusCommand::SetRule {
+            topic: queue_named("events"),
+            subscription: queue_named(&format!("events/subscriptions/{name}")),
+            rule: Box::new(rule),
+        })
+        .await;
+}
+
+fn sql(text: &str) -> FilterDefinition {
+    FilterDefinition::Sql(SqlDefinition {
+        text: text.into(),
+        ..SqlDefinition::default()
+    })
+}
+
+/// A message with these application properties.
+fn with_properties(color: &str, size: i32, body: &str) -> Bytes {
+    let mut out = BytesMut::new();
+    let properties = Map::build(|map| {
+        map.entry("color", color);
+        map.entry("size", &size);
+    });
+    write_application_properties(&mut out, &properties);
+    out.extend_from_slice(&message(body));
+    out.freeze()
+}
+
+/// The application properties of a message that came, in the order of their names, and its body.
+fn shown(delivery: &Delivery) -> (Vec<String>, String) {
+    let message = Message::scan(delivery.payload.clone()).unwrap();
+    let properties = message.application_properties();
+    let properties = properties.named();
+    let mut properties: Vec<_> = properties
+        .map(|(name, value)| match value {
+            Value::String(text) => format!("{name}={text}"),
+            other => format!("{name}={other:?}"),
+        })
+        .collect();
+    properties.sort();
+    let body = String::from_utf8(message.data().unwrap().to_vec()).unwrap();
+    (properties, body)
+}
+
+#[tokio::test]
+async fn rules_select_and_change_what_subscriptions_get() {
+    let server = Server::with_topic(&["red", "large", "changed", "fails"]).await;
+    let red = FilterDefinition::Correlation(vec![Equality::User {
+        name: "color".into(),
+        value: OwnedValue::Text("red".into()),
+    }]);
+    with_rule(&server, "red", red, None).await;
+    with_rule(&server, "large", sql("size > 5"), None).await;
+    let action = "SET size = size * 2; SET sys.Label = 'changed'; REMOVE color";
+    with_rule(&server, "changed", sql("color = 'blue'"), Some(action)).await;
+    with_rule(&server, "fails", sql("10 / size > 0"), None).await;
+    server
+        .order(BusCommand::UpdateQueue {
+            queue: queue_named("events/subscriptions/fails"),
+            options: BusQueueOptions {
+                dead_letters_filter_failures: true,
+                ..BusQueueOptions::default()
+            },
+        })
+        .await;
+
+    let mut client = server.trusted().await;
+    let sender = client.sender("events").await.unwrap();
+    for (color, size, body) in [("red", 1, "one"), ("blue", 9, "two"), ("green", 0, "three")] {
+        let payload = with_properties(color, size, body);
+        assert_eq!(
+            client.send(sender, 0, payload).await,
+            DeliveryState::ACCEPTED
+        );
+    }
+    let mut received = Vec::new();
+    for (name, count) in [("red", 1), ("large", 1), ("changed", 1), ("fails", 2)] {
+        assert_eq!(server.active(name).await, count, "{name}");
+        if name == "fails" {
+            continue;
+        }
+        let address = format!("events/subscriptions/{name}");
+        let link = client.receiver(&address).await.unwrap();
+        client.connection.grant(link, 1);
+        let delivery = client.delivery().await;
+        let (properties, body) = shown(&delivery);
+        received.push((name, properties.join(" "), body));
+        if name == "changed" {
+            let message = Message::scan(delivery.payload.clone()).unwrap();
+            let label = message.properties().unwrap().subject;
+            assert_eq!(label.as_ref().map(|it| it.as_str()), Some("changed"));
+        }
+    }
+    let expected = [
+        ("red", "color=red size=Int(1)", "one"),
+        ("large", "color=blue size=Int(9)", "two"),
+        ("changed", "RuleName=$Default size=Int(18)", "two"),
+    ];
+    let expected =
+        expected.map(|(name, properties, body)| (name, properties.to_owned(), body.to_owned()));
+    assert_eq!(received, expected);
+
+    // The dead letter says which error it was.
+    let dead = "events/subscriptions/fails/$DeadLetterQueue";
+    let link = client.receiver(dead).await.unwrap();
+    client.connection.grant(link, 1);
+    let (properties, body) = shown(&client.delivery().await);
+    let expected = [
+        "DeadLetterErrorDescription=column 4: division by zero",
+        "DeadLetterReason=FilterException",
+        "color=green",
+        "size=Int(0)",
+    ];
+    assert_eq!(
+        (properties, body),
+        (expected.map(str::to_owned).to_vec(), "three".into())
+    );
+}
+
+/// A batch is sent as a whole, or the sender is told to send less.
+#[tokio::test]
+async fn messages_that_rules_take_too_long_for_are_refused() {
+    let server = Server::with_topic(&["slow"]).await;
+    with_rule(&server, "slow", sql("color LIKE '%y%'"), None).await;
+    let mut client = server.trusted().await;
+    let sender = client.sender("events").await.unwrap();
+    let large = with_properties(&"x".repeat(20_000), 0, "x");
+    let mut batch = BytesMut::new();
+    write_batch(&mut batch, &vec![large.clone(); 5]);
+    let refused = client.send(sender, BATCH_FORMAT, batch.freeze()).await;
+    let Some(Outcome::Rejected(Rejected { error: Some(error) })) = refused.outcome() else {
+        panic!("{refused:?}");
+    };
+    let text = error.description.as_ref().unwrap();
+    assert!(
+        text.as_str().ends_with("try again with fewer messages"),
+        "{text}"
+    );
+    assert_eq!(client.send(sender, 0, large).await, DeliveryState::ACCEPTED);
 }

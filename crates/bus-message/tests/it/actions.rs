@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use kew_amqp::codec::Timestamp;
+use kew_amqp::message::Message;
 use kew_bus_message::{AmqpFormat, Known, MESSAGE_ID_LENGTH_MAX, View, overlay_of};
 use kew_engine::bus::{Format as _, Made, Unfit};
 use kew_filter::{
@@ -344,4 +346,33 @@ fn the_changes_of_an_action_are_bounded() {
         error.to_string(),
         "the changes of the action take 32769 bytes, the maximum is 32768"
     );
+}
+
+/// SDKs cannot read a time before the year 1 or behind the year 9999.
+#[test]
+fn no_time_that_an_action_makes_is_out_of_the_range_of_sdks() {
+    let (first, last) = (-62_135_596_800_000, 253_402_300_799_999);
+    for (ms, expected) in [(i64::MAX, last), (i64::MIN, first), (5, 5)] {
+        let at = || OwnedValue::Plain(Value::Timestamp(ms));
+        let changes = [
+            change(Target::User("at".into()), at()),
+            change(Target::System(It::ScheduledEnqueueTimeUtc), at()),
+        ];
+        let made = AmqpFormat.made_by(&changes).unwrap();
+        let (encoded, overlays) = (Plain::default().encoded(), [made.overlay]);
+        let view = View::read_changed(&encoded, &overlays, Known::default()).unwrap();
+        assert_eq!(view.user("at"), Some(Value::Timestamp(expected)));
+        let scheduled = view.system(It::ScheduledEnqueueTimeUtc);
+        assert_eq!(scheduled, Value::Timestamp(expected));
+    }
+    // A life that begins when the message was made ends in time, too.
+    let longest = OwnedValue::Plain(Value::Duration(i64::MAX));
+    let made = AmqpFormat.made_by(&[change(Target::System(It::TimeToLive), longest)]);
+    let created = Plain {
+        created_ms: Some(1_767_225_600_000),
+        ..Plain::default()
+    };
+    let sent = sent(&created.encoded(), &[made.unwrap().overlay]);
+    let properties = Message::scan(sent).unwrap().properties().unwrap();
+    assert_eq!(properties.absolute_expiry_time, Some(Timestamp(last)));
 }

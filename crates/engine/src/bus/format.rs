@@ -2,6 +2,8 @@
 //!
 //! A front end gives a [`Format`] to a turn. Only decisions use it: to apply and to replay need none.
 
+use std::fmt::Debug;
+
 use bytes::Bytes;
 use kew_filter::{Change, Message};
 use thiserror::Error;
@@ -19,7 +21,7 @@ pub const DESCRIPTION_SIZE_BYTES_MAX: usize = 1024;
 ///
 /// It is pure: the same bytes give the same answers. Changes to a message are stored beside it as *overlays*, whose bytes
 /// the engine does not understand either.
-pub trait Format: Send + Sync {
+pub trait Format: Debug + Send + Sync {
     /// A message with its overlays, oldest first. `None` if the bytes are not a message.
     fn view<'a>(
         &self,
@@ -94,4 +96,31 @@ pub enum Unfit {
         /// Which values it may have.
         allowed: &'static str,
     },
+}
+
+/// No messages: what a partition has that no front end uses. It refuses messages that rules have to look at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoFormat;
+
+impl Format for NoFormat {
+    fn view<'a>(
+        &self,
+        _message: &'a Bytes,
+        _overlays: &'a [Bytes],
+        _known: Known<'a>,
+    ) -> Option<Box<dyn Message + 'a>> {
+        None
+    }
+
+    fn made_by(&self, _changes: &[Change]) -> Result<Made, Unfit> {
+        Err(Unfit::Value {
+            name: "a property".into(),
+            allowed: "nothing, because no message can be read here",
+        })
+    }
+
+    fn description(&self, text: &str) -> Bytes {
+        let end = text.floor_char_boundary(DESCRIPTION_SIZE_BYTES_MAX);
+        Bytes::copy_from_slice(text.get(..end).unwrap_or_default().as_bytes())
+    }
 }

@@ -42,7 +42,9 @@ pub use command::{
 pub use decide::Behind;
 pub(crate) use decide::{DueSpent, DueStep, Ground, HandOut, Turn};
 pub use event::BusFact;
-pub use format::{ACTION_SIZE_BYTES_MAX, DESCRIPTION_SIZE_BYTES_MAX, Format, Known, Made, Unfit};
+pub use format::{
+    ACTION_SIZE_BYTES_MAX, DESCRIPTION_SIZE_BYTES_MAX, Format, Known, Made, NoFormat, Unfit,
+};
 pub(crate) use message::{Message, Release, sent};
 pub use options::{BusQueueOptions, EntityStatus, FixedOption, InvalidOption, RangedOption};
 pub use outcome::{
@@ -59,7 +61,9 @@ pub use room::{
     ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, COPIES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,
     SESSION_ID_SIZE_BYTES_MAX, SUBSCRIPTIONS_MAX,
 };
-pub(crate) use room::{DELETED_SIZE_BYTES, RELEASED_SIZE_BYTES, released_at_once};
+pub(crate) use room::{
+    CopyChanges, DELETED_SIZE_BYTES, RELEASED_SIZE_BYTES, changes_size_bytes_max, released_at_once,
+};
 pub use rules::{
     AddedRule, BusRuleView, CompletedRules, KnownOfRules, NewRule, OTHER_RULES_MAX,
     RULES_SIZE_BYTES_MAX, SQL_RULES_MAX,
@@ -74,4 +78,4 @@ pub use totals::{
 };
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -385,8 +385,6 @@ pub enum NotSupported {
     AutoDeleteOnIdle,
     /// A topic with another status than Active.
     Status,
-    /// A message that has to be compared with rules.
-    Rules,
 }
 
 impl fmt::Display for NotSupported {
@@ -401,7 +399,6 @@ impl fmt::Display for NotSupported {
             Self::FiltersBeforePublishing => "FilteringMessagesBeforePublishing",
             Self::AutoDeleteOnIdle => "AutoDeleteOnIdle of topics",
             Self::Status => "a status of topics other than Active",
-            Self::Rules => "a message for a topic that has other rules than $Default",
         })
     }
 }
@@ -491,6 +488,27 @@ pub enum BusRefusal {
         /// How many are allowed.
         limit: u64,
     },
+    /// The rules of a topic would take more steps than one command may for these messages.
+    #[error(
+        "the rules of the topic take more than {limit} steps for the messages at once, which is the maximum: try again \
+         with fewer messages"
+    )]
+    RulesTakeLong {
+        /// How many are allowed.
+        limit: u64,
+    },
+    /// The actions and failures of rules would make more bytes than one command may write for these messages.
+    #[error(
+        "the changes in the copies of the messages at once are above the maximum of {limit_bytes} bytes: try again with \
+         fewer messages"
+    )]
+    CopiesTooLarge {
+        /// How many are allowed.
+        limit_bytes: u64,
+    },
+    /// The bytes of a message cannot be read, and the rules of its topic have to look at it.
+    #[error("a message cannot be read, and the rules of its topic have to look at it")]
+    NotAMessage,
     /// Topics or subscriptions do not support this yet.
     #[error("'{queue}' is a topic or subscription: {what} is not supported yet")]
     NotSupportedYet {

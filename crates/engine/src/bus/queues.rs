@@ -1,6 +1,8 @@
 //! The bus queues of a partition, with their sub-queues.
 
 use super::queue::BusQueue;
+use super::room::CopyChanges;
+use super::rules::Topic;
 use crate::catalogue::Catalogue;
 use crate::queues::{self, Queue};
 use crate::vocabulary::{Incarnation, Timestamp};
@@ -9,6 +11,12 @@ use crate::vocabulary::{Incarnation, Timestamp};
 pub(crate) type Queues = queues::Queues<BusQueue>;
 
 impl Queues {
+    /// What the rules of a topic may add to the copies of its messages.
+    pub(crate) fn changes_of_copies(&self, topic: Incarnation) -> CopyChanges {
+        let topic = self.get(&topic).and_then(|it| it.topic.as_ref());
+        topic.map_or(CopyChanges::Nothing, Topic::changes_of_copies)
+    }
+
     /// Forgets some ids of a queue that are older than its window. Returns whether it has such a window.
     pub(crate) fn forget_ids(
         &mut self,

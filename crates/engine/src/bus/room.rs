@@ -15,6 +15,37 @@ pub const SUBSCRIPTIONS_MAX: usize = 64;
 /// The most copies that one command makes of the messages that it sends to a topic.
 pub const COPIES_MAX: usize = 4096;
 
+/// How many steps the rules of a topic take for the messages of one command: about a millisecond. A rule is begun only
+/// while there are steps left.
+pub(super) const RULE_STEPS_MAX: u32 = 50_000;
+
+/// How many steps of a turn a copy of a message takes.
+pub(super) const COPY_STEPS: u64 = 32;
+
+/// What the rules of a topic may add to copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyChanges {
+    /// Nothing: no rule has an action, and none can fail.
+    Nothing,
+    /// Descriptions of failures.
+    Failures,
+    /// What actions change, too.
+    Actions,
+}
+
+/// The most bytes of the copies that actions and failures make of this many messages in one command, with their changes.
+/// It is small, because room is made for it before each command; but a single message has room for the largest action, or
+/// for a failure in each subscription.
+pub(crate) fn changes_size_bytes_max(changes: CopyChanges, messages: u64) -> u64 {
+    let first = match changes {
+        CopyChanges::Nothing => return 0,
+        CopyChanges::Failures => 20 * 1024,
+        CopyChanges::Actions => 32 * 1024,
+    };
+    let all = messages.saturating_mul(4 * 1024).saturating_add(first);
+    all.min(256 * 1024)
+}
+
 /// How many messages or sessions one command looks at, at most: about half a millisecond.
 pub(super) const LOOKED_AT_MAX: usize = 4 * ITEMS_MAX;
 

@@ -13,6 +13,7 @@ mod apply;
 mod codec;
 mod compiled;
 mod repair;
+mod selected;
 mod topic;
 
 use kew_filter::{Definition, FilterDefinition, RuleId};
@@ -24,6 +25,7 @@ pub(crate) use self::codec::{
 };
 pub(in crate::bus) use self::repair::default_of_both;
 pub use self::repair::{CompletedRules, KnownOfRules};
+pub(in crate::bus) use self::selected::{Evaluation, OutOfSteps, Seen, Selected};
 pub(crate) use self::topic::{RuleChunk, Topic};
 use super::RangedOption;
 use super::outcome::BusRefusal;

@@ -5,6 +5,7 @@ mod cold;
 mod damaged;
 mod effects;
 mod forwarding;
+mod lines;
 mod messages;
 mod operate;
 mod orders;
@@ -23,6 +24,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
+pub(crate) use self::lines::Lines;
 use super::*;
 use crate::command::Command;
 use crate::describe::tests::Promise;
@@ -162,8 +164,8 @@ impl Partition {
     /// Decides a command, with nothing in memory too.
     fn decide(&mut self, command: Command, due_budget: u32) -> Result<Outcome, Refusal> {
         let before = self.log.events.len();
-        let mut turn =
-            Turn::new(&mut self.state, self.now, &mut self.log).with_due_budget(due_budget);
+        let turn = Turn::new(&mut self.state, self.now, &mut self.log);
+        let mut turn = turn.with_due_budget(due_budget).with_format(&Lines);
         assert!(turn.prepare(&command, &mut Tries::default()).is_empty());
         let decision = turn.decide(command.clone());
         if let Some(cold) = &mut self.cold {

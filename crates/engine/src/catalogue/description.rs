@@ -90,7 +90,7 @@ pub enum Writes<'a> {
     /// Nothing if the queue exists: workers create their queues at start, to be sure. Otherwise at most this
     /// many bytes of a batch.
     ToCreate(&'a EntityName, u64),
-    /// Messages for a queue or topic.
+    /// Messages for a queue or topic. What its rules change in the copies takes more.
     ToSend {
         /// The queue or topic.
         to: &'a EntityName,

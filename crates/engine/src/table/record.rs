@@ -60,6 +60,8 @@ pub enum DeadLetterCause {
     DestinationUnavailable,
     /// Its receiver dead-lettered it, with a reason.
     ByReceiver,
+    /// A rule of its subscription failed. A change to its properties says why.
+    FilterFailed,
 }
 
 /// A message without its number, which follows from its place, and without its bytes. What few messages have

@@ -1,7 +1,7 @@
 //! What the decisions of the profiles stand on.
 
 use super::Turn;
-use crate::bus::{self, BusFact};
+use crate::bus::{self, BusFact, Format};
 use crate::catalogue::Catalogue;
 use crate::effect::Effect;
 use crate::event::Fact;
@@ -45,6 +45,10 @@ impl bus::Ground for Turn<'_> {
 
     fn due_budget(&self) -> u32 {
         self.due_budget
+    }
+
+    fn format(&self) -> &dyn Format {
+        self.format
     }
 
     fn is_due_done(&self) -> bool {

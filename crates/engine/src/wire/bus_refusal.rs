@@ -117,6 +117,15 @@ pub(super) fn put_bus_refusal(out: &mut Vec<u8>, refusal: &BusRefusal) {
             with_queue(out, 36, queue);
             put_varint(out, *limit_bytes);
         }
+        BusRefusal::RulesTakeLong { limit } => {
+            out.push(37);
+            put_varint(out, *limit);
+        }
+        BusRefusal::NotAMessage => out.push(39),
+        BusRefusal::CopiesTooLarge { limit_bytes } => {
+            out.push(38);
+            put_varint(out, *limit_bytes);
+        }
     }
 }
 
@@ -226,6 +235,11 @@ fn of_one_command(r: &mut Received<'_>, tag: u8) -> Result<BusRefusal, DecodeErr
             queue: r.text()?,
             limit_bytes: r.varint()?,
         },
+        37 => BusRefusal::RulesTakeLong { limit: r.varint()? },
+        39 => BusRefusal::NotAMessage,
+        38 => BusRefusal::CopiesTooLarge {
+            limit_bytes: r.varint()?,
+        },
         _ => return Err(r.error("refusal about bus queues that is not known")),
     })
 }
@@ -241,7 +255,6 @@ fn put_not_supported(out: &mut Vec<u8>, what: NotSupported) {
         NotSupported::FiltersBeforePublishing => 7,
         NotSupported::AutoDeleteOnIdle => 8,
         NotSupported::Status => 9,
-        NotSupported::Rules => 10,
     });
 }
 
@@ -256,7 +269,6 @@ fn not_supported(r: &mut Received<'_>) -> Result<NotSupported, DecodeError> {
         7 => NotSupported::FiltersBeforePublishing,
         8 => NotSupported::AutoDeleteOnIdle,
         9 => NotSupported::Status,
-        10 => NotSupported::Rules,
         _ => return Err(r.error("thing without support that is not known")),
     })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use kew_broker::{Broker, BrokerOptions};
+use kew_broker::Broker;
 use kew_bus_api::{BusApi, BusApiOptions};
 use kew_log::{DataDir, DataDirError};
 use kew_queue_api::{ServedAccounts, StorageAccounts};
@@ -15,6 +15,7 @@ use super::client::Connection;
 use super::rule::BusEndpoint;
 use super::{Act, Administered, Answer, Failure, carry_out};
 use crate::migration::migrate_if_old;
+use crate::serve::broker_options;
 use crate::settings;
 use crate::{holders, start_error};
 
@@ -59,7 +60,7 @@ fn in_directory(path: &Path, act: Act) -> Result<Result<Answer, Failure>> {
         holders::of_data_dir(error).context(why)
     })?;
     let storage = Arc::new(data_dir.storage()?);
-    let (broker, _) = Broker::start(storage, BrokerOptions::default())
+    let (broker, _) = Broker::start(storage, broker_options())
         .map_err(|error| start_error::explain(error, path))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

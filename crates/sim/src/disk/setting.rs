@@ -1,6 +1,9 @@
 //! The worlds that sequences begin in, and how their partition is driven.
 
+use std::sync::Arc;
+
 use kew_broker::PartitionOptions;
+use kew_engine::bus::NoFormat;
 use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, RunLength};
 use kew_log::{FaultyStorage, LogOptions};
@@ -140,7 +143,7 @@ impl Setting {
             gather_steps: 1,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
-            scrub_bytes_per_second: 1,
+            scrub_bytes_per_second: 1,            format: Arc::new(NoFormat),
         }
     }
 

@@ -294,6 +294,9 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         | BusRefusal::NotReceivable { .. }
         | BusRefusal::NotSupportedYet { .. }
         | BusRefusal::TooManyCopies { .. }
+        | BusRefusal::RulesTakeLong { .. }
+        | BusRefusal::CopiesTooLarge { .. }
+        | BusRefusal::NotAMessage
         | BusRefusal::Forwards { .. }
         | BusRefusal::SessionRequired
         | BusRefusal::SessionsNotSupported

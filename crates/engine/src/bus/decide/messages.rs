@@ -7,7 +7,6 @@ use super::super::{
     NotSupported, PeekedBusMessage,
 };
 use super::effects::place;
-use super::publish::check_copies;
 use super::{Answer, Turn};
 use crate::effect::{Arrival, Effect, Rest};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
@@ -19,10 +18,12 @@ impl Turn<'_> {
     /// Source: Service Bus, *Message transfers, locks, and settlement*; *Duplicate detection*.
     pub(super) fn bus_send(&mut self, queue: Incarnation, messages: Vec<BusMessage>) -> Answer {
         let size_bytes = self.size_bytes(self.first_of(queue));
-        self.check_sendable(queue, &messages, size_bytes)?;
         Ok(BusOutcome::Sent(match self.kind_of(queue) {
-            EntityKind::Topic => self.publish(queue, &messages),
-            EntityKind::Queue | EntityKind::Subscription => self.send_checked(queue, messages),
+            EntityKind::Topic => self.publish(queue, &messages, size_bytes)?,
+            EntityKind::Queue | EntityKind::Subscription => {
+                self.check_sendable(queue, &messages, size_bytes, None)?;
+                self.send_checked(queue, messages)
+            }
         }))
     }
 
@@ -73,12 +74,13 @@ impl Turn<'_> {
     }
 
     /// Returns the size of the queue with these messages, given its size without them, or why the queue does
-    /// not accept them.
+    /// not accept them. `recipients` is how many subscriptions may get a copy, if it is a topic.
     pub(super) fn check_sendable(
         &self,
         queue: Incarnation,
         messages: &[BusMessage],
         mut size_bytes: u64,
+        recipients: Option<u64>,
     ) -> Result<u64, BusRefusal> {
         let entity = self.bus(queue);
         let name = || entity.name.name.clone();
@@ -86,9 +88,6 @@ impl Turn<'_> {
         if !entity.options.status.allows_send() {
             return Err(BusRefusal::Disabled { queue: name() });
         }
-        self.check_has_no_rules(queue)?;
-        let copies = self.copies_of_each(queue);
-        check_copies(messages, copies)?;
         let limit_bytes = entity.options.message_size_bytes_max;
         for message in messages {
             let own_bytes = message.body.len() as u64;
@@ -103,8 +102,8 @@ impl Turn<'_> {
             }
             let id_bytes = entity.remembered_size_bytes(message.message_id.as_deref());
             let each_bytes = own_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes;
-            size_bytes = size_bytes.saturating_add(each_bytes * copies.unwrap_or(1));
-            if copies.is_some()
+            size_bytes = size_bytes.saturating_add(each_bytes * recipients.unwrap_or(1));
+            if recipients.is_some()
                 && message
                     .scheduled_at
                     .is_some_and(|at| !at.has_passed(self.now()))

@@ -13,6 +13,7 @@ mod publish;
 mod queues;
 mod receive;
 mod rules;
+mod select;
 mod sessions;
 mod settle;
 mod topics;
@@ -28,7 +29,7 @@ use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::BusQueue;
 use super::queues::Queues;
-use super::{BusCommand, BusFact, BusOutcome, BusRefusal};
+use super::{BusCommand, BusFact, BusOutcome, BusRefusal, Format};
 use crate::catalogue::{self, Catalogue, Scope};
 use crate::effect::Effect;
 use crate::vocabulary::token::{TokenCipher, TokenKind, TokenPlace};
@@ -42,6 +43,8 @@ pub(crate) trait Ground {
     fn catalogue(&self) -> &Catalogue;
     fn queues(&self) -> &Queues;
     fn now(&self) -> Timestamp;
+    /// How messages are read.
+    fn format(&self) -> &dyn Format;
     /// How many due things a command carries out first.
     fn due_budget(&self) -> u32;
     /// Whether it has done so.

@@ -6,7 +6,7 @@ use super::super::rules::{
     AddedRule, BusRuleView, DEFAULT_OF_CREATION, Listed, NewRule, RETIRED_RULES_MAX,
     RULES_SIZE_BYTES_MAX, RuleKind, Topic, is_default,
 };
-use super::super::{BusFact, BusOutcome, BusRefusal, NotSupported};
+use super::super::{BusFact, BusOutcome, BusRefusal};
 use super::{Answer, Decision, Turn};
 use crate::vocabulary::{EntityName, Incarnation};
 
@@ -102,18 +102,6 @@ impl Turn<'_> {
             page.push(view);
         }
         Ok(BusOutcome::Rules(page))
-    }
-
-    /// Refuses messages for a topic that would have to be compared with rules.
-    pub(super) fn check_has_no_rules(&self, topic: Incarnation) -> Result<(), BusRefusal> {
-        let entity = self.bus(topic);
-        match entity.topic.as_ref().is_some_and(Topic::has_rules) {
-            false => Ok(()),
-            true => Err(BusRefusal::NotSupportedYet {
-                queue: entity.name.name.clone(),
-                what: NotSupported::Rules,
-            }),
-        }
     }
 
     /// Runs a decision that changes rules of a subscription, unless they cannot change now.

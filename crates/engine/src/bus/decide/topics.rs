@@ -146,12 +146,6 @@ impl Turn<'_> {
         dead_letters_of.is_none_or(|of| self.kind_of(of) != EntityKind::Topic)
     }
 
-    /// The subscriptions that get a copy of each message that is sent to a topic. One whose rule was removed gets none.
-    pub(super) fn receivers_of(&self, topic: Incarnation) -> impl Iterator<Item = Incarnation> {
-        let subscriptions = self.catalogue().subscriptions_of(topic);
-        subscriptions.filter(|it| self.bus(*it).rule.is_some())
-    }
-
     /// The entity whose limits hold for another one, and whose size counts: a queue, or the topic of a subscription.
     pub(super) fn charged(&self, entity: Incarnation) -> Incarnation {
         let first = self.first_of(entity);

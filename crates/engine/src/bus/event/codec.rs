@@ -230,6 +230,7 @@ pub(crate) fn put_cause(out: &mut Vec<u8>, cause: DeadLetterCause) {
         DeadLetterCause::SessionIdIsNull => 4,
         DeadLetterCause::ByReceiver => 5,
         DeadLetterCause::DestinationUnavailable => 6,
+        DeadLetterCause::FilterFailed => 7,
     });
 }
 
@@ -241,6 +242,7 @@ pub(crate) fn cause(r: &mut Reader<'_>) -> Result<DeadLetterCause, DecodeError> 
         4 => DeadLetterCause::SessionIdIsNull,
         5 => DeadLetterCause::ByReceiver,
         6 => DeadLetterCause::DestinationUnavailable,
+        7 => DeadLetterCause::FilterFailed,
         _ => return Err(r.error("cause of a dead letter that is not known")),
     })
 }

@@ -161,7 +161,7 @@ impl Topic {
     pub(super) fn remove(&mut self, id: RuleId) {
         if let Some(rule) = self.rules.remove(id) {
             self.size_bytes -= rule.snapshot_size_bytes_max();
-            self.compiled.remove(id);
+            self.compiled.remove(&rule);
         }
     }
 
@@ -226,7 +226,12 @@ impl Topic {
         self.retired.len()
     }
 
-    /// Whether a message has to be compared with rules.
+    /// Whether the subscription has a rule in force.
+    pub(in crate::bus) fn has_rules_of(&self, subscription: Incarnation) -> bool {
+        self.names_from(subscription, "").next().is_some()
+    }
+
+    /// Whether there are rules besides those `$Default` that subscriptions are created with.
     pub(in crate::bus) fn has_rules(&self) -> bool {
         !self.rules.is_empty()
     }
@@ -271,16 +276,10 @@ impl Topic {
     pub(crate) fn check(&self, length: RunLength) {
         let again = self.again(length);
         assert_eq!(self, &again);
-        let Compiled {
-            filters,
-            actions,
-            broken,
-        } = &*self.compiled;
-        assert_eq!(filters.len() + broken.len(), self.rules.len());
-        assert_eq!(broken, &again.compiled.broken);
-        assert_eq!(actions, &again.compiled.actions);
+        self.compiled.check(&again.compiled, self.rules.len());
+        let filters = [&self.compiled.filters, &again.compiled.filters];
         for (id, _) in self.rules.iter() {
-            assert_eq!(filters.filter(id), again.compiled.filters.filter(id));
+            assert_eq!(filters[0].filter(id), filters[1].filter(id));
         }
     }
 }

@@ -183,6 +183,7 @@ fn tags(record: &Record) -> u8 {
         Some(DeadLetterCause::SessionIdIsNull) => 4,
         Some(DeadLetterCause::DestinationUnavailable) => 5,
         Some(DeadLetterCause::ByReceiver) => 6,
+        Some(DeadLetterCause::FilterFailed) => 7,
     };
     let encoding = match record.encoding {
         BodyEncoding::Text => 0,
@@ -208,6 +209,7 @@ fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEnc
         4 => Some(DeadLetterCause::SessionIdIsNull),
         5 => Some(DeadLetterCause::DestinationUnavailable),
         6 => Some(DeadLetterCause::ByReceiver),
+        7 => Some(DeadLetterCause::FilterFailed),
         _ => return None,
     };
     let encoding = match tags >> 6 {

@@ -102,8 +102,10 @@ impl Cold {
                 .describe()
                 .room_size_bytes_max(&self.deciding, due_budget);
             self.log.size_bytes = 0;
-            let mut turn =
-                Turn::new(&mut self.deciding, now, &mut self.log).with_due_budget(due_budget);
+            let turn = Turn::new(&mut self.deciding, now, &mut self.log);
+            let mut turn = turn
+                .with_due_budget(due_budget)
+                .with_format(&bus::tests::Lines);
             let missing = turn.prepare(&command, &mut tries);
             if missing.is_empty() {
                 break (room_bytes, turn.decide(command));

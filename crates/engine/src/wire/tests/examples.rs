@@ -696,7 +696,8 @@ fn causes() -> Vec<DeadLetterCause> {
             DeadLetterCause::MaxTransferHopCountExceeded => DeadLetterCause::SessionIdIsNull,
             DeadLetterCause::SessionIdIsNull => DeadLetterCause::DestinationUnavailable,
             DeadLetterCause::DestinationUnavailable => DeadLetterCause::ByReceiver,
-            DeadLetterCause::ByReceiver => return None,
+            // A line of its own has the later ones.
+            DeadLetterCause::ByReceiver | DeadLetterCause::FilterFailed => return None,
         })
     })
 }
@@ -788,6 +789,9 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
         BusOutcome::Queue(_) => BusOutcome::Queues(vec![view(), view()]),
         BusOutcome::Queues(_) => BusOutcome::Sent(vec![Some(number(1)), None]),
         BusOutcome::Sent(_) => BusOutcome::Received(causes().into_iter().map(delivered).collect()),
+        BusOutcome::Received(all) if all.len() > 1 => {
+            BusOutcome::Received(vec![delivered(DeadLetterCause::FilterFailed)])
+        }
         BusOutcome::Received(_) => BusOutcome::Settled(verdicts()),
         BusOutcome::Settled(_) => BusOutcome::LocksRenewed(vec![at(1), Timestamp::NEVER]),
         BusOutcome::LocksRenewed(_) => {
@@ -924,8 +928,7 @@ fn after_not_supported(what: NotSupported) -> Option<NotSupported> {
         NotSupported::Update => NotSupported::FiltersBeforePublishing,
         NotSupported::FiltersBeforePublishing => NotSupported::AutoDeleteOnIdle,
         NotSupported::AutoDeleteOnIdle => NotSupported::Status,
-        NotSupported::Status => NotSupported::Rules,
-        NotSupported::Rules => return None,
+        NotSupported::Status => return None,
     })
 }
 
@@ -1013,6 +1016,9 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
             queue,
             limit_bytes: 4096,
         },
-        BusRefusal::RulesTooLarge { .. } => return None,
+        BusRefusal::RulesTooLarge { .. } => BusRefusal::RulesTakeLong { limit: 50_000 },
+        BusRefusal::RulesTakeLong { .. } => BusRefusal::CopiesTooLarge { limit_bytes },
+        BusRefusal::CopiesTooLarge { .. } => BusRefusal::NotAMessage,
+        BusRefusal::NotAMessage => return None,
     })
 }

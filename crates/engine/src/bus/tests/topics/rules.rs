@@ -1,9 +1,12 @@
 //! Rules of subscriptions: how they change, what is refused, and that they are the same after a restart.
 
+mod budgets;
 mod bytes;
+mod copies;
 mod damaged;
 mod limits;
 mod random;
+mod selects;
 mod waiting;
 
 use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
@@ -377,27 +380,6 @@ fn rules_of_a_disabled_topic_do_not_change() {
         }
         assert!(!p.rules("a", 0, 10).is_empty());
     }
-}
-
-/// Until rules are evaluated, nothing may be sent as if they were.
-#[test]
-fn a_topic_with_rules_refuses_messages() {
-    let mut p = Partition::with_topic(BusQueueOptions::default());
-    p.subscribe_all(&["a", "b"]);
-    p.publish(vec![text("1")]).unwrap();
-    p.add_rule("a", rule("any", FilterDefinition::True))
-        .unwrap();
-    let refused = p.publish(vec![text("2")]);
-    assert_eq!(refused, Err(not_supported(topic(), NotSupported::Rules)));
-    // After a restart, too.
-    let state = p.restored();
-    p.state = state;
-    let refused = p.publish(vec![text("2")]);
-    assert_eq!(refused, Err(not_supported(topic(), NotSupported::Rules)));
-    p.remove_rule("a", "any").unwrap();
-    p.publish(vec![text("3")]).unwrap();
-    assert_eq!(p.view(&subscription("a")).counts.active, 2);
-    p.check_rules();
 }
 
 #[test]
