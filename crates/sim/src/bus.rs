@@ -8,6 +8,7 @@ pub(crate) mod checker;
 mod drain;
 mod occurring;
 mod operator;
+pub(crate) mod rules;
 pub(crate) mod topics;
 pub(crate) mod workload;
 

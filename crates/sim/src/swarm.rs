@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use kew_broker::{AdmissionLimits, PartitionOptions, Share};
-use kew_engine::bus::NoFormat;
 use kew_engine::{DUE_BUDGET, RunLength};
 use kew_log::{LogOptions, PageOptions};
 
 use crate::bus::BusSwarm;
+use crate::bus::rules::Numbered;
 use crate::random::Stream;
 
 /// The parameters of one world.
@@ -143,10 +143,13 @@ impl Swarm {
 
     /// A world with topics, and no storage queues.
     pub(crate) fn draw_topics(seed: u64) -> Self {
+        let bus = Self::draw_bus(seed);
         Self {
             queues: 0,
             bus: Some(BusSwarm::draw_topics(seed)),
-            ..Self::draw_bus(seed)
+            // What actions may change takes room, too.
+            segment_size_first_bytes: 2 * bus.segment_size_first_bytes,
+            ..bus
         }
     }
 
@@ -173,7 +176,8 @@ impl Swarm {
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
             // Suites of the disk carry it out.
-            scrub_bytes_per_second: 0,            format: Arc::new(NoFormat),
+            scrub_bytes_per_second: 0,
+            format: Arc::new(Numbered),
         }
     }
 

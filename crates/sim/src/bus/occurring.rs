@@ -66,7 +66,7 @@ pub const MUST_OCCUR: [&str; 61] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 13] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 16] = [
     "a command waited for bodies",
     "a copy was shown that was sent without an answer",
     "a copy without a session became a dead letter",
@@ -74,9 +74,12 @@ pub const MUST_OCCUR_WITH_TOPICS: [&str; 13] = [
     "a message was copied to several subscriptions",
     "a message was refused by a full queue",
     "a message was refused by a full topic",
+    "a rule did not select a message",
+    "a rule was replaced",
     "a subscription was deleted with its topic",
     "a subscription was refused for a topic that is gone",
     "a topic without subscriptions accepted messages",
+    "an action changed a copy",
     "subscriptions were listed",
     "the next session was accepted",
     "the order of copies was seen",

@@ -123,6 +123,8 @@ pub(crate) struct TopicSwarm {
     share_per_mille: u32,
     /// How often a subscription or a topic is deleted instead of another command.
     pub(crate) delete_per_mille: u32,
+    /// How often the rule of a subscription is replaced instead of another command.
+    pub(crate) rule_per_mille: u32,
 }
 
 impl TopicSwarm {
@@ -139,6 +141,7 @@ impl TopicSwarm {
             subscriptions,
             share_per_mille: [600, 900][r.index(2)],
             delete_per_mille: [0, 4, 20][r.index(3)],
+            rule_per_mille: [0, 10, 40][r.index(3)],
         }
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use kew_broker::PartitionOptions;
-use kew_engine::bus::NoFormat;
 use kew_engine::storage::StorageCommand;
 use kew_engine::{Command, RunLength};
 use kew_log::{FaultyStorage, LogOptions};
@@ -13,6 +12,7 @@ use super::clients::Clients;
 use super::host::{BEGINNING, Host};
 use super::step::{Step, create_queue, queue_name, send};
 use super::tape::Tape;
+use crate::bus::rules::Numbered;
 use crate::checker::Violation;
 use crate::swarm::small_pages;
 
@@ -143,7 +143,8 @@ impl Setting {
             gather_steps: 1,
             // Planted bugs and faults concern the thread of the simulation.
             replays_beside: false,
-            scrub_bytes_per_second: 1,            format: Arc::new(NoFormat),
+            scrub_bytes_per_second: 1,
+            format: Arc::new(Numbered),
         }
     }
 

@@ -168,12 +168,15 @@ pub const OF_BUS: [Planted; 43] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 11] = [
+pub const OF_TOPICS: [Planted; 14] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
     Planted::seams("TopicCopyLostWhileCold", topics::copy_lost_while_cold),
     Planted::seams("TopicOrderDiffers", topics::order_differs),
+    Planted::seams("TopicRuleIgnored", topics::rule_ignored),
+    Planted::seams("TopicRuleNotLogged", topics::rule_not_logged),
+    Planted::seams("TopicActionIgnored", topics::action_ignored),
     Planted::seams("TopicSubscriptionLeft", topics::subscription_left),
     Planted::seams(
         "TopicSubscriptionNotListed",

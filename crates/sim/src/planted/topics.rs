@@ -11,6 +11,7 @@ use kew_planted::{Hook, Seam};
 
 use super::door::answers;
 use super::hooks::{Known, bus_effects, on, recorded};
+use crate::bus::rules::Rule;
 use crate::bus::topics::{Kind, kind, named};
 
 /// The messages that a command publishes, if it does.
@@ -136,6 +137,42 @@ pub(super) fn copy_lost_while_cold() -> Hook {
         }
         cold.set(is_cold);
         inner(seam, value);
+    })
+}
+
+/// A rule selects all messages, whatever it says.
+pub(super) fn rule_ignored() -> Hook {
+    on(Seam::Decided, |events: &mut Vec<Event>| {
+        for event in events {
+            if let Fact::Bus(BusFact::RulesChanged { added, .. }) = &mut event.fact {
+                for rule in added {
+                    rule.definition = Rule::All.as_new().definition.bytes().into();
+                }
+            }
+        }
+    })
+}
+
+/// A change of rules is not logged: the old rule counts again after a crash.
+pub(super) fn rule_not_logged() -> Hook {
+    on(Seam::Recorded, |events: &mut Vec<Event>| {
+        events.retain(|event| !matches!(event.fact, Fact::Bus(BusFact::RulesChanged { .. })));
+    })
+}
+
+/// The copies of an action are like any other.
+pub(super) fn action_ignored() -> Hook {
+    bus_effects(|known, effects| {
+        for effect in effects {
+            if published(known.command()).is_some()
+                && let Effect::Arrived { message, .. } = effect
+                && message.first_number().is_none()
+                && !message.overlays().is_empty()
+            {
+                let changed = message.clone();
+                *message = changed.with(|rest| rest.side.overlays.clear());
+            }
+        }
     })
 }
 

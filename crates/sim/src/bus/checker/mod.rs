@@ -22,7 +22,7 @@
 //! | atomicity | of messages that were sent together all arrived, or none | [`works`] |
 //! | | a transaction is done as a whole, or it is refused with a reason and has changed nothing | `transact`, [`works`] |
 //! | | a message that is sent again is in its old place or in its new one | `resubmit` |
-//! | topics | each subscription gets one copy of each message that its topic accepted, and they come in that order | `publish` |
+//! | topics | each subscription gets one copy of each message that its topic accepted and its rule selects, with the changes of its rule, and they come in that order | `publish` |
 //! | | a topic takes its subscriptions with it | `queues` |
 //! | operators | the messages that they removed are deleted and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
@@ -165,7 +165,9 @@ impl Checker {
             | BusCommand::ReadQueue { .. }
             | BusCommand::ListQueues { .. }
             | BusCommand::ListTopics { .. }
-            | BusCommand::ListSubscriptions { .. } => self.managed(answered),
+            | BusCommand::ListSubscriptions { .. }
+            | BusCommand::SetRule { .. }
+            | BusCommand::ReadRule { .. } => self.managed(answered),
             BusCommand::Send { queue, messages } => self.sent(answered, queue, messages),
             BusCommand::Receive { .. } | BusCommand::ReceiveDeferred { .. } => {
                 self.received(answered)
@@ -187,7 +189,10 @@ impl Checker {
     fn be_there(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
         let entities = entities_of(command);
         let is_success = matches!(operation.seen, Seen::Answered(Ok(_)));
-        let is_use = !matches!(command, BusCommand::ReadQueue { .. });
+        let is_use = !matches!(
+            command,
+            BusCommand::ReadQueue { .. } | BusCommand::ReadRule { .. }
+        );
         for entity in &entities {
             self.is_there(entity.queue, operation)?;
             let queue = self.queues.get(entity.queue);
@@ -195,8 +200,9 @@ impl Checker {
                 queue.used_at = queue.used_at.max(operation.from);
             }
         }
-        // If there are several, due work in one may change another.
-        if let [entity] = entities[..]
+        // If there are several, due work in one may change another. A rule is of its topic, too.
+        if !matches!(command, BusCommand::SetRule { .. })
+            && let [entity] = entities[..]
             && operation.had_room
             && operation.from == operation.until
         {
@@ -402,9 +408,7 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::ListQueues { .. }
         | BusCommand::ListTopics { .. }
         | BusCommand::ListRules { .. }
-        | BusCommand::ReadRule { .. }
         | BusCommand::AddRule { .. }
-        | BusCommand::SetRule { .. }
         | BusCommand::RemoveRule { .. }
         | BusCommand::Transact { .. } => None,
         BusCommand::UpdateQueue { queue, .. }
@@ -431,6 +435,9 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::Resubmit { queue, .. }
         | BusCommand::DeleteBatch { queue, .. } => Some(queue),
         BusCommand::ListSubscriptions { topic, .. } => Some(topic),
+        BusCommand::ReadRule { subscription, .. } | BusCommand::SetRule { subscription, .. } => {
+            Some(subscription)
+        }
         BusCommand::ReceiveDeferred { read } => Some(&read.queue),
     }
 }

@@ -6,7 +6,7 @@
 use kew_engine::Timestamp;
 use kew_engine::bus::{BusMessage, DeadLetterCause};
 
-use super::life::{Entity, Fate, Part, Span};
+use super::life::{Entity, Fate, Life, Part, Span};
 use super::message::Message;
 use super::queues::{Bounds, size_of_all};
 use super::{ANSWERS_FIT, Checker, ORDER_OF_COPIES, number_of};
@@ -38,7 +38,8 @@ impl Checker {
         self.takes_messages(topic)?;
         let copies = self.copies_of_each(topic.queue);
         let bodies = messages.iter().map(|message| &message.body);
-        self.check_room_was_there(topic.queue, (copies.least * size_of_all(bodies), 0))?;
+        let least = self.sure_copies(topic.queue);
+        self.check_room_was_there(topic.queue, (least * size_of_all(bodies), 0))?;
         self.note_published(copies);
         for message in messages {
             let number = self.note_order(message);
@@ -55,6 +56,16 @@ impl Checker {
             }
         }
         Ok(())
+    }
+
+    /// How many subscriptions must get a copy of each message.
+    fn sure_copies(&self, topic: usize) -> u64 {
+        let subscriptions = topics::subscriptions_of(topic);
+        let known = subscriptions.filter_map(|subscription| self.queues.0.get(subscription));
+        let sure = known.filter(|known| {
+            !known.may_be_absent() && known.rules.iter().all(|rule| rule.copies_all())
+        });
+        sure.count() as u64
     }
 
     fn note_published(&mut self, copies: Bounds) {
@@ -92,7 +103,8 @@ impl Checker {
         number
     }
 
-    /// A copy if it was made then, and whether its subscription may not have existed. `None` if it cannot have existed.
+    /// A copy if it was made then, and whether it may not have been: its subscription may not have existed, or its rule not
+    /// have selected the message. `None` if there cannot be a copy.
     ///
     /// A message expires after the shortest of three times: its own, that of the topic and that of the subscription.
     fn copy(
@@ -109,7 +121,21 @@ impl Checker {
             .collect();
         let known = self.queues.get(subscription);
         let wants_session = known.options().next()?.requires_session;
-        let is_perhaps_absent = known.may_be_absent();
+        let of_rules = known
+            .rules
+            .iter()
+            .map(|it| it.copy(number_of(&message.body)));
+        let of_rules: Vec<_> = of_rules.collect();
+        let is_perhaps_absent = known.may_be_absent() || of_rules.contains(&None);
+        let of_rules: Vec<_> = of_rules.into_iter().flatten().collect();
+        match of_rules.first() {
+            None => {
+                self.note("a rule did not select a message");
+                return None;
+            }
+            Some(changes) if !changes.is_empty() => self.note("an action changed a copy"),
+            Some(_) => {}
+        }
         let entity = Entity {
             queue: subscription,
             part: Part::Queue,
@@ -121,7 +147,15 @@ impl Checker {
                 time_to_live_ms: Some(own_ms.min(lives_ms)),
                 ..message.clone()
             };
-            for life in self.attempt(entity, &message, sent).lives() {
+            let attempted = self.attempt(entity, &message, sent);
+            let lives = attempted.lives().flat_map(|life| {
+                let changed = |overlays: &Vec<u64>| Life {
+                    overlays: overlays.clone(),
+                    ..life.clone()
+                };
+                of_rules.iter().map(changed).collect::<Vec<_>>()
+            });
+            for life in lives.collect::<Vec<_>>() {
                 copy.may_be(Fate::Here(match life.session() {
                     None if wants_session => life.buried(DeadLetterCause::SessionIdIsNull),
                     _ => life.clone(),

@@ -8,6 +8,7 @@ use kew_engine::{Timestamp, Token};
 
 use super::life::{Entity, Part, Span, Surroundings};
 use crate::bus::queue_index;
+use crate::bus::rules::Rule;
 
 /// The lock of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +112,8 @@ pub(crate) struct Owner {
 pub(crate) struct Queue {
     /// Its settings, or `None` if it does not exist.
     pub(crate) possible: Vec<Option<BusQueueOptions>>,
+    /// The rule of a subscription.
+    pub(crate) rules: Vec<Rule>,
     /// It may have been deleted and created again since it was last seen.
     pub(crate) is_perhaps_new: bool,
     /// When it was last used with an observed answer.
@@ -126,6 +129,7 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             possible: vec![None],
+            rules: vec![Rule::All],
             is_perhaps_new: false,
             used_at: Timestamp::ZERO,
             ids: BTreeMap::new(),
@@ -149,6 +153,12 @@ impl Queue {
 
     pub(crate) fn may_be_absent(&self) -> bool {
         self.possible.contains(&None)
+    }
+
+    pub(crate) fn may_have_rule(&mut self, rule: Rule) {
+        if !self.rules.contains(&rule) {
+            self.rules.push(rule);
+        }
     }
 
     /// The queue was just created.

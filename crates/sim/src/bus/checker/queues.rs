@@ -9,11 +9,14 @@ use kew_engine::{EntityName, Incarnation};
 use super::life::{Entity, Fate, Life, Part, Stage};
 use super::{ANSWERS_FIT, Answered, COUNTS, Checker, NO_LOSS, QUEUES, entity};
 use crate::bus::queue_index;
+use crate::bus::rules::Rule;
 use crate::bus::topics::{self, Kind};
 use crate::checker::{Violation, violated};
 
 /// The size of a message besides its bytes, in its queue's size.
 const OVERHEAD_SIZE_BYTES: u64 = 128;
+/// The size of a change to a message's properties.
+pub(super) const CHANGE_SIZE_BYTES: u64 = size_of::<u64>() as u64;
 /// The size of a remembered id.
 const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 
@@ -55,7 +58,37 @@ impl Checker {
             (BusCommand::ListQueues { .. }, BusOutcome::Queues(views)) => {
                 self.all_listed(views, |queue| topics::kind(queue) == Kind::Queue)
             }
+            (BusCommand::SetRule { .. } | BusCommand::ReadRule { .. }, _) => {
+                self.managed_rule(answered)
+            }
             _ => self.managed_topic(answered),
+        }
+    }
+
+    fn managed_rule(&mut self, answered: &Answered<'_>) -> Result<(), Violation> {
+        match (answered.command, answered.outcome) {
+            (
+                BusCommand::SetRule {
+                    subscription, rule, ..
+                },
+                BusOutcome::RuleReplaced(view),
+            ) if *view.definition == *rule.definition.bytes() => {
+                self.note("a rule was replaced");
+                let known = self.queues.get(entity(subscription).queue);
+                known.rules = Rule::with(&view.definition).into_iter().collect();
+                Ok(())
+            }
+            (BusCommand::ReadRule { subscription, .. }, BusOutcome::Rule(view)) => {
+                let rule = Rule::with(&view.definition);
+                let known = self.queues.get(entity(subscription).queue);
+                let before = known.rules.clone();
+                known.rules.retain(|it| Some(*it) == rule);
+                if known.rules.is_empty() {
+                    return violated!(QUEUES, "{subscription:?} has {rule:?}, of {before:?}");
+                }
+                Ok(())
+            }
+            (command, outcome) => violated!(ANSWERS_FIT, "{command:?}: {outcome:?}"),
         }
     }
 
@@ -430,7 +463,7 @@ pub(super) fn state_size_bytes(session: &str, state: &Bytes) -> u64 {
 impl Life {
     /// Its size in its queue.
     pub(super) fn size_bytes(&self) -> u64 {
-        let overlays = self.overlays.len() as u64 * size_of::<u64>() as u64;
+        let overlays = self.overlays.len() as u64 * CHANGE_SIZE_BYTES;
         OVERHEAD_SIZE_BYTES + self.content.body.len() as u64 + overlays
     }
 }

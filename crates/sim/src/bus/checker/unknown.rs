@@ -13,6 +13,7 @@ use super::queue::SessionLock;
 use super::settle::{holds, settled};
 use super::time::goes_with;
 use super::{Checker, entity, is_operation, number_of};
+use crate::bus::rules::Rule;
 use crate::bus::topics::{self, Kind};
 use crate::checker::Operation;
 
@@ -34,6 +35,7 @@ impl Checker {
                 if queue.may_be_absent() {
                     queue.forget();
                     queue.may_be(Some(options.clone()));
+                    queue.may_have_rule(Rule::All);
                 }
             }
             BusCommand::UpdateQueue { queue, options } => {
@@ -41,6 +43,15 @@ impl Checker {
                     .get(entity(queue).queue)
                     .may_be(Some(options.clone()));
             }
+            BusCommand::SetRule {
+                subscription, rule, ..
+            } => {
+                if let Some(rule) = Rule::with(rule.definition.bytes()) {
+                    let known = self.queues.get(entity(subscription).queue);
+                    known.may_have_rule(rule);
+                }
+            }
+            BusCommand::ReadRule { .. } => {}
             BusCommand::DeleteQueue { queue } => {
                 let index = entity(queue).queue;
                 for index in iter::once(index).chain(topics::subscriptions_of(index)) {

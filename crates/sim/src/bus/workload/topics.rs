@@ -6,6 +6,7 @@ use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions};
 use super::settings::{options, subscription_options, topic_options};
 use super::{Workload, plain_options, session_name};
 use crate::bus::checker::life::Part;
+use crate::bus::rules::{self, Rule};
 use crate::bus::topics::{Kind, TopicSwarm, kind, topic_of};
 use crate::bus::{BusSwarm, NAMESPACE, named};
 
@@ -50,6 +51,9 @@ impl Workload {
         if self.random.happens(topics.delete_per_mille) {
             return Some(self.delete(queue, topics, swarm));
         }
+        if self.random.happens(topics.rule_per_mille) {
+            return Some(self.set_rule(topics));
+        }
         let topic = topics.topic_for(queue, &mut self.random);
         Some(match self.random.below(100) {
             0..3 => BusCommand::ReadQueue {
@@ -65,9 +69,10 @@ impl Workload {
                 skip: 0,
                 limit: 100,
             },
-            6 => match self.random.below(3) {
+            6 => match self.random.below(4) {
                 0 => self.receive_from(topic),
                 1 => self.create(topic, swarm),
+                2 => self.read_rule(topics),
                 _ => self.update(topic, swarm),
             },
             _ => return None,
@@ -90,6 +95,29 @@ impl Workload {
             12 => Some(self.update(subscription, swarm)),
             13 | 14 => Some(self.create(subscription, swarm)),
             _ => None,
+        }
+    }
+
+    /// Half of them select all messages.
+    fn set_rule(&mut self, topics: &TopicSwarm) -> BusCommand {
+        let r = &mut self.random;
+        let subscription = topics.subscriptions[r.index(topics.subscriptions.len())];
+        let rule = match r.happens(500) {
+            true => Rule::All,
+            false => Rule::ALL[r.index(Rule::ALL.len())],
+        };
+        BusCommand::SetRule {
+            topic: whole(topic_of(subscription).expect("it is a subscription")),
+            subscription: whole(subscription),
+            rule: Box::new(rule.as_new()),
+        }
+    }
+
+    fn read_rule(&mut self, topics: &TopicSwarm) -> BusCommand {
+        let index = self.random.index(topics.subscriptions.len());
+        BusCommand::ReadRule {
+            subscription: whole(topics.subscriptions[index]),
+            name: rules::NAME.into(),
         }
     }
 
