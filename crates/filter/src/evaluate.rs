@@ -95,10 +95,13 @@ impl<'v, M: Message + ?Sized> Run<'v, M> {
             Predicate::Compare(left, operator, right) => {
                 let left = self.value(left)?;
                 let right = self.value(right)?;
-                Ok(match (left.value(), right.value()) {
-                    (Some(left), Some(right)) => compare(left, *operator, right),
-                    (Some(_) | None, None) | (None, Some(_)) => Truth::Unknown,
-                })
+                match (left.value(), right.value()) {
+                    (Some(left), Some(right)) => {
+                        self.spend(steps_to_compare(left, right), 1)?;
+                        Ok(compare(left, *operator, right))
+                    }
+                    (Some(_) | None, None) | (None, Some(_)) => Ok(Truth::Unknown),
+                }
             }
             Predicate::IsNull {
                 property,
@@ -145,10 +148,12 @@ impl<'v, M: Message + ?Sized> Run<'v, M> {
         };
         for listed in list {
             let listed = self.value(listed)?;
-            let is_equal = listed
-                .value()
-                .map(|listed| compare(of, Comparison::Equal, listed));
-            if is_equal == Some(Truth::True) {
+            self.spend(1, 1)?;
+            let Some(listed) = listed.value() else {
+                continue;
+            };
+            self.spend(steps_to_compare(of, listed), 1)?;
+            if compare(of, Comparison::Equal, listed) == Truth::True {
                 return Ok(Truth::True);
             }
         }
@@ -294,4 +299,22 @@ impl<'v, M: Message + ?Sized> Run<'v, M> {
         let found = self.message.user(name);
         Ok(found.map_or(Computed::Unknown, Computed::Value))
     }
+}
+
+/// What it takes to compare two values beside the step of the comparison: texts and bytes may be long.
+#[inline]
+fn steps_to_compare(left: Value<'_>, right: Value<'_>) -> u32 {
+    match (left, right) {
+        (Value::Text(left) | Value::Symbol(left), Value::Text(right) | Value::Symbol(right)) => {
+            steps_of(left.len().min(right.len()))
+        }
+        (Value::Binary(left), Value::Binary(right)) => steps_of(left.len().min(right.len())),
+        _ => 0,
+    }
+}
+
+/// What it takes to look at so many bytes.
+#[inline]
+fn steps_of(bytes: usize) -> u32 {
+    u32::try_from(bytes / 64).unwrap_or(u32::MAX)
 }

@@ -282,6 +282,7 @@ impl Reading {
             // Lower numbers that were never read are no messages of the topic: their copies are elsewhere.
             Effect::Passed { topic, .. } => {
                 self.stand_in(service, topic.entity, now);
+                self.state.make_topic(topic.entity);
                 self.without_next.remove(&topic.entity);
             }
         }

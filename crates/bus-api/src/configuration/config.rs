@@ -6,6 +6,8 @@
 //!
 //! Source: the Service Bus emulator, `Config.json`.
 
+use std::collections::BTreeSet;
+
 use kew_engine::EntityName;
 use kew_engine::bus::{BusQueueOptions, BusQueueView, BusRuleView, NewRule};
 use kew_filter::{Definition, FilterDefinition};
@@ -183,7 +185,17 @@ fn subscription_of(
         .rules
         .iter()
         .map(|rule| rule::imported(rule).map_err(|why| failed("rule", &rule.name, why)));
-    let rules = rules.collect::<Result<_, _>>()?;
+    let rules: Vec<NewRule> = rules.collect::<Result<_, _>>()?;
+    let mut names = BTreeSet::new();
+    for rule in &rules {
+        if !names.insert(rule.name.to_ascii_lowercase()) {
+            return Err(failed(
+                "rule",
+                &rule.name,
+                "there is another one of that name",
+            ));
+        }
+    }
     entity(name, ImportedKind::Subscription { topic, rules }, options)
 }
 
@@ -454,6 +466,15 @@ mod tests {
         let wrong = topics(&format!(
             r#"{{"Name": "T", "Subscriptions": [{{"Name": "S", "Rules": [{rule}]}}]}}"#
         ));
+        let rule = r#"{"Name": "R", "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a=1"}}}"#;
+        let twice = topics(&format!(
+            r#"{{"Name": "T", "Subscriptions": [{{"Name": "S", "Rules": [{rule}, {}]}}]}}"#,
+            rule.replace("\"R\"", "\"r\"")
+        ));
+        assert!(
+            twice.contains("rule \"r\": there is another one of that name"),
+            "{twice}"
+        );
         let says = "subscription \"T/Subscriptions/S\": rule \"R\": FilterType is Sql, and there is no SqlFilter";
         assert!(wrong.contains(says), "{wrong}");
         assert!(refused("\"UserConfig\"", "\"User\"").contains("User"));

@@ -11,7 +11,7 @@ use kew_filter::{
 use super::config::ImportError;
 use super::file::{Correlation, FilterType, Rule, RuleProperties, Sql};
 
-/// What the file has in place of a true and of a false filter, as SDKs write them, too.
+/// What the file has in place of a true and of a false filter.
 const TRUE: &str = "1=1";
 const FALSE: &str = "1=0";
 
@@ -20,7 +20,11 @@ pub(super) fn imported(rule: &Rule) -> Result<NewRule, ImportError> {
     let given = &rule.properties;
     let filter = match given.filter_type {
         FilterType::Sql => match &given.sql_filter {
-            Some(sql) => FilterDefinition::Sql(sql_of(sql)),
+            Some(sql) => match sql.sql_expression.as_str() {
+                TRUE => FilterDefinition::True,
+                FALSE => FilterDefinition::False,
+                _ => FilterDefinition::Sql(sql_of(sql)),
+            },
             None => return Err(lacks("Sql", "SqlFilter")),
         },
         FilterType::Correlation => match &given.correlation_filter {

@@ -181,7 +181,7 @@ pub(super) fn action_ignored() -> Hook {
         for effect in effects {
             if published(known.command()).is_some()
                 && let Effect::Arrived { message, .. } = effect
-                && message.first_number().is_none()
+                && known.is_copy(message)
                 && !message.overlays().is_empty()
             {
                 let changed = message.clone();

@@ -28,12 +28,22 @@ pub(super) struct AllCopies {
 }
 
 impl AllCopies {
-    fn add(&mut self, message: &BusMessage, subscription: Incarnation, copy: Copy) {
+    /// Room for one plain copy in each subscription was made already.
+    fn add(
+        &mut self,
+        message: &BusMessage,
+        (subscription, is_first): (Incarnation, bool),
+        copy: Copy,
+    ) {
         let session = copy.session(message).map_or(0, str::len);
         let overlay = copy.overlay().map_or(0, |it| it.len() as u64);
         if copy.overlay().is_some() {
-            let around = EVENT_SIZE_BYTES + PLACE_SIZE_BYTES + BODY_OVERHEAD_BYTES;
-            self.changes_size_bytes += around + session as u64 + overlay;
+            let of_copy =
+                match is_first && session <= message.session.as_deref().map_or(0, str::len) {
+                    true => 0,
+                    false => EVENT_SIZE_BYTES + session as u64,
+                };
+            self.changes_size_bytes += of_copy + PLACE_SIZE_BYTES + BODY_OVERHEAD_BYTES + overlay;
         }
         self.size_bytes += message.body.len() as u64 + MESSAGE_OVERHEAD_BYTES + overlay;
         self.count += 1;
@@ -121,7 +131,8 @@ impl Turn<'_> {
         })
     }
 
-    /// What the bytes of a message do not say when it comes into a topic. It has no number there.
+    /// What the bytes of a message do not say when it comes into a topic. Its number there is not known yet: it may be a
+    /// duplicate.
     fn known(&self, topic: Incarnation, message: &BusMessage) -> Known<'static> {
         let now = self.now();
         let lives_ms = self.bus(topic).options.default_time_to_live_ms;
@@ -140,7 +151,7 @@ impl Turn<'_> {
 
     /// What newid() returns: another one for each message, rule and call.
     ///
-    /// A message has no number in its topic. A command that makes a copy with such an id raises a number of the
+    /// The number of a message in its topic is not known yet. A command that makes a copy with such an id raises a number of the
     /// subscription or of its dead letters; and the index tells the messages of one command apart.
     fn new_id(
         &self,
@@ -185,16 +196,21 @@ impl Turn<'_> {
         } in recipients
         {
             let selected = selected.remove(subscription).unwrap_or_default();
+            let mut is_first = true;
+            let mut add = |copy| {
+                all.add(message, (*subscription, is_first), copy);
+                is_first = false;
+            };
             if *takes_all || selected.is_plain {
-                all.add(message, *subscription, Copy::Plain);
+                add(Copy::Plain);
             }
             for made in selected.made {
-                all.add(message, *subscription, Copy::Changed(Box::new(made)));
+                add(Copy::Changed(Box::new(made)));
             }
             let wants = self.bus(*subscription).options.dead_letters_filter_failures;
             if let Some((_, why)) = selected.failure.filter(|_| wants) {
                 let description = self.0.format().description(&why);
-                all.add(message, *subscription, Copy::Failed(description));
+                add(Copy::Failed(description));
             }
         }
     }

@@ -193,7 +193,12 @@ impl Topic {
             evaluation.spend(steps);
             match changes {
                 Ok(changes) => match seen.format.made_by(&changes) {
-                    Ok(made) => selected.made.push(made),
+                    Ok(made) => {
+                        // So that many changes are refused before they fill the memory.
+                        let bytes = u32::try_from(made.overlay.len()).unwrap_or(u32::MAX);
+                        evaluation.spend(bytes / 64);
+                        selected.made.push(made);
+                    }
                     Err(unfit) => selected.fail(*id, unfit),
                 },
                 Err(error) => selected.fail(*id, error),
