@@ -223,7 +223,7 @@ impl Pair {
             self.pages.write_table(head, &self.table);
         }
         let before = self.records_at();
-        let evictable: Vec<u64> = self.table.evictable().map(|(run, _)| run).collect();
+        let evictable: Vec<u64> = self.table.evictable().map(|(run, ..)| run).collect();
         for run in evictable {
             nth += 1;
             if !nth.is_multiple_of(3) {
