@@ -55,6 +55,18 @@ pub enum PageError {
     },
 }
 
+impl PageError {
+    /// Whether each copy is damaged or has bad sectors: another part of it may be whole. A file of a newer Kew is none of
+    /// both, and a missing descriptor says nothing of a copy.
+    fn is_of_copies(&self) -> bool {
+        match self {
+            Self::Damaged(_) => true,
+            Self::Io(failure) => !failure.is_no_descriptor(),
+            Self::Newer { .. } => false,
+        }
+    }
+}
+
 /// A page that was read.
 #[derive(Debug)]
 pub struct ReadPage {
@@ -150,8 +162,12 @@ impl<'a> PageReader<'a> {
     /// Reads a page: from the first copy that is whole, or else each group from one that has it.
     pub fn read(&mut self, number: PageNumber, place: PagePlace) -> Result<ReadPage, PageError> {
         match self.read_either(place, |copy| copy.read(number)) {
-            Err(damaged @ PageError::Damaged(_)) => {
-                self.read_by_groups(number, place).map_err(|_| damaged)
+            Err(error) if error.is_of_copies() => {
+                let by_groups = self.read_by_groups(number, place);
+                by_groups.map_err(|second| match second.is_of_copies() {
+                    true => error,
+                    false => second,
+                })
             }
             read => read,
         }
@@ -229,7 +245,8 @@ impl<'a> PageReader<'a> {
     }
 
     /// A failed read of one copy does not matter if the other one is whole: it is a bad sector, perhaps, and is noted like
-    /// damage. If the other one is damaged, the failure comes first: the copy that could not be read may be whole.
+    /// damage. If the other one is damaged, the failure comes first: the copy that could not be read may be whole. A missing
+    /// descriptor comes before other failures: it passes.
     fn read_either<T>(
         &mut self,
         place: PagePlace,
@@ -249,7 +266,10 @@ impl<'a> PageReader<'a> {
                 Err(CopyError::Newer { file, found }) => {
                     return Err(PageError::Newer { file, found });
                 }
-                Err(CopyError::Io(failure)) => failed = failed.or(Some((copy, failure))),
+                Err(CopyError::Io(failure)) if failed.is_none() || failure.is_no_descriptor() => {
+                    failed = Some((copy, failure));
+                }
+                Err(CopyError::Io(_)) => {}
                 Err(CopyError::Damaged(error)) => {
                     self.note_copy(place, copy, &error);
                     damaged = Some((copy, error));

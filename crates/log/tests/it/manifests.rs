@@ -1,6 +1,9 @@
 //! Snapshots with pages in an open log: what they share, what a damaged page costs, and what a full disk leaves of them.
 
-use kew_log::{FaultyStorage, LogPosition, ScrubCursor, ScrubDamage, inspect, read_table, verify};
+use kew_log::{
+    FaultyStorage, LogPosition, PageContent, PageNumber, PlannedSnapshot, ScrubCursor, ScrubDamage,
+    SnapshotContent, SnapshotForm, inspect, read_table, verify,
+};
 
 use crate::node::{Node, Told, check_whole};
 
@@ -376,4 +379,79 @@ fn page_files_that_stay_are_no_space_for_draining() {
     let ((without, pages_bytes), (with, _)) = (ballast_bytes(false), ballast_bytes(true));
     assert!(pages_bytes > 0);
     assert!(with >= without + pages_bytes, "{with} and {without} bytes");
+}
+
+/// A snapshot that has pages on a full disk, too.
+struct NeedsPages(Box<dyn SnapshotContent>);
+
+impl SnapshotContent for NeedsPages {
+    fn needs_pages(&self) -> bool {
+        true
+    }
+
+    fn plan(&mut self, form: SnapshotForm) -> PlannedSnapshot {
+        self.0.plan(form)
+    }
+
+    fn put_part(&self, index: usize, out: &mut Vec<u8>) {
+        self.0.put_part(index, out);
+    }
+
+    fn page(&self, index: usize) -> Option<PageNumber> {
+        self.0.page(index)
+    }
+
+    fn put_page(&self, index: usize, page: &mut PageContent) {
+        self.0.put_page(index, page);
+    }
+
+    fn keep(&self, index: usize, page: PageNumber) {
+        self.0.keep(index, page);
+    }
+}
+
+/// Damage waits until draining has ended, but what cannot be read is made again, so that a start has it.
+#[test]
+fn on_a_full_disk_pages_stay_that_can_be_read_and_others_are_made_again() {
+    for copies in 1..=2 {
+        let disk = FaultyStorage::new();
+        let mut told = Told::default();
+        let mut node = Node::open(&disk).unwrap();
+        node.log.keep_for_draining(40_000);
+        node.log.keep_pages(true);
+        for _ in 0..3 {
+            snapshot(&mut node, &mut told, 5);
+        }
+        node.background().unwrap();
+        disk.set_capacity_bytes(Some(disk.used_bytes()));
+        while node.send(1, &mut told).is_ok() {
+            node.commit(&mut told).unwrap();
+        }
+        assert!(node.log.is_draining());
+        let write = |node: &mut Node, told: &mut Told| {
+            if node.log.reserve_for_settlement(0).is_ok() {
+                node.log.beat();
+            }
+            node.commit(told).unwrap();
+            let live = node.live_segments();
+            let content = NeedsPages(Box::new(node.messages.content()));
+            node.log.snapshot(content, live).unwrap();
+            node.background().unwrap();
+            node.log.last_snapshot().unwrap()
+        };
+        let first = |position| read_table(&disk, position).unwrap().table.pages()[0];
+        let newest = write(&mut node, &mut told);
+        let before = first(newest);
+        for copy in 0..copies {
+            let [(file, offset), _] = places(&disk, newest, copy);
+            disk.flip(&file, offset, 1);
+            node.log.note_damaged_file(&file);
+        }
+        let written = write(&mut node, &mut told);
+        assert!(written > newest && node.log.is_draining());
+        assert_eq!(first(written) == before, copies == 1);
+        assert_eq!(node.log.unreadable_pages(), 0);
+        drop(node);
+        Node::open_checked(&disk.kill(), &mut told);
+    }
 }

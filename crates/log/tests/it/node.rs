@@ -50,7 +50,7 @@ impl Messages {
         }
     }
 
-    fn content(&self) -> Content {
+    pub(crate) fn content(&self) -> Content {
         Content {
             count: self.count,
             live: self.live.iter().copied().collect(),

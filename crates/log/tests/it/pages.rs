@@ -160,10 +160,14 @@ fn a_file_that_is_missing_or_cut_or_cannot_be_read_costs_nothing_either() {
     assert_eq!(reader.damage(), []);
     failing.clear_faults();
     assert_eq!(reader.read(number, place).unwrap().content, pages[2]);
-    // Nor if the other copy is damaged.
+    // Nor if the other copy is damaged. Then it is tried again, group by group.
     let failing = storage.kill();
     failing.lose_file(&files[1]);
     failing.fail_after(0, Fault::Eio, Repeat::Once);
+    let read = PageReader::new(&failing, IDENTITY).read(number, place);
+    assert_eq!(read.unwrap().content, pages[2]);
+    let begin = u64::from(place.offset);
+    failing.spoil(&files[0], begin..begin + u64::from(place.size_bytes));
     let read = PageReader::new(&failing, IDENTITY).read(number, place);
     assert!(matches!(read, Err(PageError::Io(_))));
 }

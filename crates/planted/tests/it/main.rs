@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that may know of planted bugs, and how many lines of each at most: bugs and seams together.
-const LINES_MAX: [(&str, usize); 3] = [("engine", 12), ("broker", 8), ("log", 3)];
+const LINES_MAX: [(&str, usize); 3] = [("engine", 12), ("broker", 9), ("log", 3)];
 
 /// Crates that may name every bug.
 const FREE: [&str; 2] = ["planted", "sim"];

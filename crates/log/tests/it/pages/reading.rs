@@ -108,3 +108,34 @@ fn each_group_is_read_from_a_copy_that_has_it() {
     let mut reader = PageReader::new(&storage, IDENTITY);
     assert!(reader.read(number, place).is_err());
 }
+
+/// A bad sector hides no more than the group that lies there, whatever is wrong with the other copy.
+#[test]
+fn a_bad_sector_and_damage_elsewhere_leave_each_group() {
+    for is_other_spoiled in [false, true] {
+        let storage = FaultyStorage::new();
+        let (at, pages) = three_pages(&storage);
+        let (number, place) = at[2];
+        let end = u64::from(place.offset) + u64::from(place.size_bytes);
+        storage.spoil("pages-00000000000000000000", end - 10..end);
+        match is_other_spoiled {
+            true => storage.spoil("pages-00000000000000000001", end - 1001..end - 1000),
+            false => storage.flip("pages-00000000000000000001", end - 1000, 1),
+        }
+        let mut reader = PageReader::new(&storage, IDENTITY);
+        let read = reader.read(number, place).unwrap();
+        assert_eq!(read.content, pages[2]);
+        storage.spoil("pages-00000000000000000001", end - 10..end);
+        let mut reader = PageReader::new(&storage, IDENTITY);
+        assert!(matches!(
+            reader.read(number, place),
+            Err(PageError::Io(failure)) if !failure.is_no_descriptor()
+        ));
+        storage.fail_after(0, Fault::Emfile, Repeat::Sticky);
+        let mut reader = PageReader::new(&storage, IDENTITY);
+        assert!(matches!(
+            reader.read(number, place),
+            Err(PageError::Io(failure)) if failure.is_no_descriptor()
+        ));
+    }
+}
