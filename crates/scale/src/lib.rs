@@ -22,7 +22,7 @@ mod log;
 mod observe;
 mod simulate;
 
-pub use act::{ActError, Happened, Named, ProcessTarget, Survey, Target};
+pub use act::{ActError, Happened, Named, ProcessTarget, Stopped, Survey, Target};
 pub use agent::{Agent, Look, Note};
 pub use config::{Config, ConfigError, Connection, Group, Process, Source, Variable, Zone};
 pub use log::log;

@@ -212,7 +212,9 @@ impl Law {
         let settings = &self.settings;
         let since = self.quiet_since.unwrap_or(now.elapsed);
         let quiet = now.elapsed.saturating_sub(since);
-        let is_idle = quiet >= settings.idle_after;
+        let is_busy = self.flows.values().any(Flow::is_busy);
+        let is_quiet = !is_busy && !seen.announced && unreadable.is_empty();
+        let is_idle = is_quiet && quiet >= settings.idle_after;
         let may_stop = unreadable.is_empty();
         self.tasks = match may_stop {
             true => load.tasks(),
@@ -230,7 +232,7 @@ impl Law {
             floor: settings.minimum,
             to_start: at_least.reasons,
             to_keep: enough.reasons,
-            others: self.circumstances(seen, load, quiet, unreadable),
+            others: self.circumstances(seen, load, is_quiet.then_some(quiet), unreadable),
             may_stop,
             stops_one_by_one: load.arrivals.is_none() && !is_idle,
             is_idle,
@@ -242,28 +244,27 @@ impl Law {
         weighed
     }
 
-    /// What matters beside the load itself.
+    /// What matters beside the load itself. `quiet` is how long no messages have come, if that is so.
     fn circumstances(
         &self,
         seen: &Observation,
         load: &Load,
-        quiet: Duration,
+        quiet: Option<Duration>,
         unreadable: Vec<String>,
     ) -> Vec<Reason> {
         let settings = &self.settings;
         let mut reasons: Vec<Reason> = load.late(settings).into_iter().collect();
-        let is_quiet = unreadable.is_empty() && !self.flows.values().any(Flow::is_busy);
         if !unreadable.is_empty() {
             reasons.push(Reason::SourcesUnreadable(unreadable));
         }
         if seen.announced {
             reasons.push(Reason::Announced);
-        } else if quiet >= settings.idle_after {
-            reasons.push(Reason::Idle(quiet));
-        } else if is_quiet {
-            let (since, after) = (quiet, settings.idle_after);
-            reasons.push(Reason::NotIdleYet { since, after });
         }
+        let after = settings.idle_after;
+        reasons.extend(quiet.map(|since| match since >= after {
+            true => Reason::Idle(since),
+            false => Reason::NotIdleYet { since, after },
+        }));
         if settings.spare > 0 {
             reasons.push(Reason::Spare(settings.spare));
         }
@@ -300,6 +301,9 @@ impl Law {
         let maximum = self.settings.maximum;
         let cool_down = self.settings.cool_down;
         if running > maximum {
+            // The maximum holds whatever can be read, so what is said of unreadable sources is not true here.
+            let is_true = |it: &Reason| !matches!(it, Reason::SourcesUnreadable(_));
+            weighed.others.retain(is_true);
             weighed.others.push(Reason::Maximum(maximum));
             return Action::Stop(maximum);
         }

@@ -1,9 +1,10 @@
 //! Between counts, which are whole, and rates, which are not.
 
 /// The least count that is not below `value`. A millionth above a whole number is noise of the arithmetic, and counts
-/// as that number. What is not a number counts as 0.
+/// as that number. Anything above 0 counts as at least 1. What is not a number counts as 0.
 pub(crate) fn count_for(value: f64) -> u32 {
-    let up = (value - 1e-6).ceil().clamp(0.0, f64::from(u32::MAX));
+    let least = if value > 0.0 { 1.0 } else { 0.0 };
+    let up = (value - 1e-6).ceil().clamp(least, f64::from(u32::MAX));
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -43,6 +44,8 @@ mod tests {
         let cases = [
             (0.0, 0),
             (0.2, 1),
+            (1e-7, 1),
+            (f64::MIN_POSITIVE, 1),
             (3.0, 3),
             (3.000_000_1, 3),
             (3.01, 4),

@@ -6,6 +6,10 @@ use thiserror::Error;
 
 use crate::week::Peak;
 
+/// Messages a second of one task. Beyond these, the arithmetic of the law would lose small numbers.
+const RATE_MIN: f64 = 1e-6;
+const RATE_MAX: f64 = 1e6;
+
 /// What the instances must achieve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
@@ -86,7 +90,9 @@ pub enum SettingsError {
     #[error("an instance has 0 tasks: set it to 1 or more")]
     Tasks,
     /// The rate makes no sense.
-    #[error("the rate of a task is {0} messages a second: set it above 0, or leave it out")]
+    #[error(
+        "the rate of a task is {0} messages a second: set it from 0.000001 to 1000000, or leave it out"
+    )]
     Rate(f64),
     /// A peak cannot be served.
     #[error("the peak of {peak} needs {} instances, above the maximum of {maximum}", peak.instances)]
@@ -126,7 +132,7 @@ impl Settings {
             return Err(SettingsError::Tasks);
         }
         if let Some(rate) = self.rate_per_task
-            && !(rate.is_finite() && rate > 0.0)
+            && !(RATE_MIN..=RATE_MAX).contains(&rate)
         {
             return Err(SettingsError::Rate(rate));
         }
@@ -166,7 +172,7 @@ mod tests {
             instances,
         };
         type Change = Box<dyn Fn(&mut Settings)>;
-        let cases: [(Change, &str); 9] = [
+        let cases: [(Change, &str); 11] = [
             (
                 Box::new(|it| it.goal = Goal::Age(Duration::ZERO)),
                 "the goal is 0: set an age, or a backlog for each task, above 0",
@@ -193,7 +199,15 @@ mod tests {
             ),
             (
                 Box::new(|it| it.rate_per_task = Some(f64::NAN)),
-                "the rate of a task is NaN messages a second: set it above 0, or leave it out",
+                "the rate of a task is NaN messages a second: set it from 0.000001 to 1000000, or leave it out",
+            ),
+            (
+                Box::new(|it| it.rate_per_task = Some(1e-7)),
+                "the rate of a task is 0.0000001 messages a second: set it from 0.000001 to 1000000, or leave it out",
+            ),
+            (
+                Box::new(|it| it.rate_per_task = Some(2e6)),
+                "the rate of a task is 2000000 messages a second: set it from 0.000001 to 1000000, or leave it out",
             ),
             (
                 Box::new(move |it| it.peaks = vec![peak(8, 9, 21)]),

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use kew_scaling::Instances;
 
-use super::{ActError, Happened, Target};
+use super::{ActError, Happened, Stopped, Target};
 use crate::config::Group;
 
 /// There is none on this system.
@@ -23,6 +23,11 @@ impl ProcessTarget {
     /// Always.
     pub fn open(_: &Group) -> Result<(Self, Vec<Happened>), ActError> {
         Err(ActError::NotLinux)
+    }
+
+    /// Stops all instances.
+    pub async fn stop_all(&mut self, _: impl FnMut(Happened)) -> Stopped {
+        match self.0 {}
     }
 
     /// Instances whose processes run.

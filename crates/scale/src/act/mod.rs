@@ -83,6 +83,17 @@ pub enum Happened {
     Failed(ActError),
 }
 
+/// How it went to stop all instances.
+#[derive(Debug, Default)]
+pub struct Stopped {
+    /// How many have ended.
+    pub ended: usize,
+    /// Those that still run.
+    pub left: Vec<Named>,
+    /// Whether anything failed.
+    pub has_failed: bool,
+}
+
 impl fmt::Display for Happened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,6 +147,14 @@ pub enum ActError {
         path: PathBuf,
         /// Who has it.
         holder: String,
+    },
+    /// Other users could decide which processes get signals.
+    #[error("the state directory {} {what}", path.display())]
+    Access {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        what: String,
     },
     /// The program cannot be started.
     #[error("cannot start {program:?}: {source}")]

@@ -4,14 +4,19 @@
 //! with the process. So every instance that runs has a file, and the process of a file that names none has the token in
 //! its environment. A file is replaced in one step, and removed after its process has ended.
 //!
+//! Whoever can write in the directory decides which processes get signals. So it must belong to the user of the agent,
+//! and nobody else may write in it. Links are not followed.
+//!
 //! The file `lock` is locked while an agent uses the directory. A child inherits the lock until it runs its own program.
 //! So an agent that gets the lock sees the tokens of all instances that the agent before has started.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
 
 use super::ActError;
 
@@ -40,17 +45,24 @@ pub(super) struct Record {
     pub(super) number: u64,
     /// The id of the system's run. Another one means that the process is gone.
     pub(super) boot: String,
+    /// Clock ticks from the start of the system to the first write. No process of the record is older.
+    pub(super) since_ticks: u64,
     pub(super) process: Option<Process>,
 }
 
 impl Record {
     fn text(&self) -> String {
-        let Self { number, boot, .. } = self;
+        let Self {
+            number,
+            boot,
+            since_ticks,
+            ..
+        } = self;
         let process = match &self.process {
             Some(Process { pid, start_ticks }) => format!("pid={pid}\nstart={start_ticks}\n"),
             None => String::new(),
         };
-        format!("number={number}\nboot={boot}\n{process}end\n")
+        format!("number={number}\nboot={boot}\nsince={since_ticks}\n{process}end\n")
     }
 
     /// Reads a file. One that makes no sense says only that there may be a process with its token.
@@ -73,6 +85,9 @@ impl Record {
             token: token.to_owned(),
             number,
             boot: boot.to_owned(),
+            since_ticks: known
+                .and_then(|_| value("since")?.parse().ok())
+                .unwrap_or(0),
             process: process(),
         }
     }
@@ -80,11 +95,13 @@ impl Record {
 
 /// The records of a directory, in the order of the starts. None if there is no directory.
 pub(super) fn records(directory: &Path, this_boot: &str) -> Result<Vec<Record>, ActError> {
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
+    match File::open(directory) {
+        Ok(opened) => check_access(directory, &opened)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(ActError::file("list", directory, error)),
-    };
+        Err(error) => return Err(ActError::file("open", directory, error)),
+    }
+    let entries = fs::read_dir(directory);
+    let entries = entries.map_err(|error| ActError::file("list", directory, error))?;
     let mut records = Vec::new();
     for entry in entries {
         let name = entry
@@ -98,7 +115,7 @@ pub(super) fn records(directory: &Path, this_boot: &str) -> Result<Vec<Record>, 
             continue;
         }
         let path = directory.join(&*name);
-        match fs::read(&path) {
+        match read_record(&path) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes);
                 records.push(Record::parse(token, &text, this_boot));
@@ -128,6 +145,7 @@ impl StateDirectory {
         let created = create.recursive(true).mode(0o700).create(path);
         created.map_err(failed("create"))?;
         let directory = File::open(path).map_err(failed("open"))?;
+        check_access(path, &directory)?;
         let lock = lock(path)?;
         let state = Self {
             path: path.to_owned(),
@@ -169,7 +187,7 @@ impl StateDirectory {
         let write = || {
             let mut options = File::options();
             options.write(true).create(true).truncate(true).mode(0o600);
-            let mut file = options.open(&unfinished)?;
+            let mut file = options.custom_flags(no_links()).open(&unfinished)?;
             file.write_all(record.text().as_bytes())?;
             file.sync_all()?;
             fs::rename(&unfinished, &path)?;
@@ -203,7 +221,9 @@ fn lock(directory: &Path) -> Result<File, ActError> {
     };
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
-    let mut file = options.mode(0o600).open(&path).map_err(failed("open"))?;
+    options.mode(0o600).custom_flags(no_links());
+    let mut file = options.open(&path).map_err(failed("open"))?;
+    check_regular(&file).map_err(failed("open"))?;
     let since = Instant::now();
     loop {
         match file.try_lock() {
@@ -229,8 +249,57 @@ fn lock(directory: &Path) -> Result<File, ActError> {
         file.rewind()?;
         writeln!(file, "{}", std::process::id())
     };
-    note().map_err(failed("write"))?;
+    // It only helps a person. A full disk must not keep `kew scale stop` from its work.
+    let _ = note();
     Ok(file)
+}
+
+/// Flags to open a file that may have been put there by somebody else: no link is followed, and a pipe does not block.
+fn no_links() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
+}
+
+fn check_regular(file: &File) -> io::Result<()> {
+    match file.metadata()?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no regular file")),
+    }
+}
+
+fn read_record(path: &Path) -> io::Result<Vec<u8>> {
+    let mut options = File::options();
+    let mut file = options.read(true).custom_flags(no_links()).open(path)?;
+    check_regular(&file)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Refuses a directory in which somebody else can write.
+fn check_access(path: &Path, directory: &File) -> Result<(), ActError> {
+    let found = directory.metadata();
+    let found = found.map_err(|error| ActError::file("examine", path, error))?;
+    let user = rustix::process::geteuid().as_raw();
+    access(found.uid(), found.mode(), user).map_err(|what| ActError::Access {
+        path: path.to_owned(),
+        what,
+    })
+}
+
+fn access(owner: u32, mode: u32, user: u32) -> Result<(), String> {
+    let mode = mode & 0o7777;
+    if owner != user {
+        return Err(format!(
+            "belongs to user {owner}, and this process runs as user {user}: run it as the owner, or set another \
+             state_directory"
+        ));
+    }
+    if mode & 0o022 != 0 {
+        return Err(format!(
+            "has the mode {mode:04o}, so other users can write in it: use chmod 700"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -244,6 +313,7 @@ mod tests {
             token: token.to_owned(),
             number,
             boot: BOOT.to_owned(),
+            since_ticks: if number == 0 { 0 } else { 44 },
             process,
         }
     }
@@ -296,6 +366,77 @@ mod tests {
         let state = StateDirectory::open(place.path()).unwrap();
         assert!(!path.exists());
         assert_eq!(records(state.path(), BOOT).unwrap(), []);
+    }
+
+    #[test]
+    fn a_directory_in_which_others_can_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().unwrap();
+        for mode in [0o770, 0o707] {
+            fs::set_permissions(place.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let opened = StateDirectory::open(place.path()).map(drop);
+            let read = records(place.path(), BOOT).map(drop);
+            for refused in [opened, read] {
+                let error = refused.unwrap_err().to_string();
+                let expected = format!("has the mode {mode:04o}, so other users can write in it");
+                assert!(error.contains(&expected), "{error}");
+            }
+        }
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(StateDirectory::open(place.path()).is_ok());
+        let other = access(5, 0o40700, 0).unwrap_err();
+        assert!(
+            other.starts_with("belongs to user 5, and this process runs as user 0: "),
+            "{other}"
+        );
+    }
+
+    #[test]
+    fn a_link_is_not_followed_and_a_pipe_does_not_block() {
+        let place = tempfile::tempdir().unwrap();
+        let state = place.path().join("state");
+        drop(StateDirectory::open(&state).unwrap());
+        let victim = place.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        fs::remove_file(state.join("lock")).unwrap();
+        std::os::unix::fs::symlink(&victim, state.join("lock")).unwrap();
+        assert!(StateDirectory::open(&state).is_err());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        fs::write(&victim, record("x", 1, None).text()).unwrap();
+        std::os::unix::fs::symlink(&victim, state.join("instance-x")).unwrap();
+        assert!(records(&state, BOOT).is_err());
+        fs::remove_file(state.join("instance-x")).unwrap();
+        let path = state.join("instance-y");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let error = records(&state, BOOT).unwrap_err().to_string();
+        assert!(error.ends_with("it is no regular file"), "{error}");
+    }
+
+    /// The test runs itself again, with a limit of 0 for the size of files.
+    #[test]
+    fn the_lock_needs_no_room_on_the_disk() {
+        const PLACE: &str = "KEW_TEST_PLACE";
+        if let Some(place) = std::env::var_os(PLACE) {
+            assert!(fs::write(Path::new(&place).join("x"), "x").is_err());
+            StateDirectory::open(&Path::new(&place).join("state")).unwrap();
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]);
+        command.arg(std::env::current_exe().unwrap());
+        command.args([
+            "--exact",
+            "act::state::tests::the_lock_needs_no_room_on_the_disk",
+        ]);
+        // Its output may be a file, too.
+        command.stdout(std::process::Stdio::null());
+        command.stderr(std::process::Stdio::null());
+        let status = command.env(PLACE, place.path()).status().unwrap();
+        assert!(status.success());
+        assert!(place.path().join("state/lock").exists());
     }
 
     #[test]

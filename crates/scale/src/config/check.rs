@@ -326,6 +326,12 @@ impl Checker<'_> {
                 return Err(self.error(value, format!("{key} is empty: write a name")));
             }
         }
+        if !values::is_variable_name(raw.connection_env.get_ref()) {
+            // Not shown: it may be a connection string, which has a key.
+            let what = "connection_env is the name of an environment variable, such as \"KEW_STORAGE\", and not the \
+                        connection string: write letters, digits and \"_\"";
+            return Err(self.error(&raw.connection_env, what));
+        }
         let ca_cert = raw.ca_cert.as_ref();
         let ca_cert = ca_cert.map(|it| (self.place(it), PathBuf::from(it.get_ref())));
         Ok(Source {

@@ -99,6 +99,14 @@ pub(super) fn group_name(text: &str) -> Result<(), String> {
     }
 }
 
+/// Whether an environment variable can have this name in a shell.
+pub(super) fn is_variable_name(text: &str) -> bool {
+    let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_';
+    !text.starts_with(|it: char| it.is_ascii_digit())
+        && !text.is_empty()
+        && text.chars().all(is_part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

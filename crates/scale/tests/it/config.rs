@@ -134,7 +134,7 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (group("minimum = 21"), "3:11: the minimum of 21 instances is above the maximum of 20".into()),
         (group("spare = 20"), "3:9: 20 spare instances leave none of the maximum of 20 for messages".into()),
         (group("tasks_max = 0"), "3:13: an instance has 0 tasks: set it to 1 or more".into()),
-        (group("rate_per_task = nan"), "3:17: the rate of a task is NaN messages a second: set it above 0, or leave it out".into()),
+        (group("rate_per_task = nan"), "3:17: the rate of a task is NaN messages a second: set it from 0.000001 to 1000000, or leave it out".into()),
         (group("every = '10'"), "3:9: every: \"10\" is no time: write a whole number with ms, s, m, h or d, such as \"90s\"".into()),
         (group("every = '500ms'"), "3:9: every: \"500ms\" is below the minimum of 1s".into()),
         (group("start_delay = '2h'"), "3:15: start_delay: \"2h\" is above the maximum of 1h".into()),
@@ -208,6 +208,16 @@ fn connection_strings_come_from_the_environment_and_are_not_shown() {
     let bus = "Endpoint=sb://localhost;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0LWtleQ==";
     assert!(matches!(connect(Some(storage)), Ok(Connection::Storage(_))));
     assert!(matches!(connect(Some(bus)), Ok(Connection::Bus(_))));
+    // The likeliest mistake: the connection string itself in the file.
+    for wrong in [storage, bus, "1X", "A B", "ÄX"] {
+        let text = with("", "", "").replace("'ONE'", &format!("'{wrong}'"));
+        let error = parse(&text).unwrap_err();
+        let expected = "scale.toml:6:18: connection_env is the name of an environment variable, ";
+        assert!(
+            error.starts_with(expected) && !error.contains(wrong),
+            "{error}"
+        );
+    }
     let missing = "scale.toml:6:18: connection_env is \"ONE\", and this environment variable is not set: \
                    set it to a connection string";
     assert_eq!(connect(None).unwrap_err(), missing);

@@ -14,11 +14,13 @@ use crate::support::law;
 fn any_settings() -> impl Strategy<Value = Settings> {
     let numbers = (1_u32..50, 0_u32..50, 0_u32..50, 1_u32..40);
     let goal = prop_oneof![
-        (1_u64..2000).prop_map(|it| Goal::Age(Duration::from_secs(it))),
+        prop_oneof![1_u64..2000, Just(7 * 86_400)]
+            .prop_map(|it| Goal::Age(Duration::from_secs(it))),
         (1_u32..2000).prop_map(Goal::BacklogPerTask),
     ];
-    let times = (0_u64..300, 0_u64..300, 0_u64..300);
-    let rate = option::of(0.001_f64..1000.0);
+    let idle_after = prop_oneof![Just(0), 0_u64..300];
+    let times = (0_u64..300, 0_u64..300, idle_after);
+    let rate = option::of(prop_oneof![0.001_f64..1000.0, Just(1e-6), Just(1e6)]);
     let peaks = vec((0_u32..168, 1_u32..100, 0_u32..50), 0..3);
     (numbers, goal, times, rate, peaks).prop_map(|(numbers, goal, times, rate, peaks)| {
         let (maximum, minimum, spare, tasks_max) = numbers;
@@ -91,6 +93,12 @@ fn any_observation() -> impl Strategy<Value = Observation> {
     )
 }
 
+/// Whether messages wait that an instance must handle. While the service is throttled, none starts for them.
+fn has_work(seen: &Observation) -> bool {
+    let waits = |it: &Source| it.reading.is_some_and(|it| it.backlog > 0);
+    seen.sources.iter().any(waits) && !seen.is_throttled
+}
+
 proptest! {
     #[test]
     fn the_number_stays_within_its_bounds(
@@ -110,6 +118,7 @@ proptest! {
             match (decision.instances, running) {
                 (Some(count), Some(running)) => {
                     prop_assert!((minimum..=maximum).contains(&count), "{decision}");
+                    prop_assert!(count > 0 || !has_work(&seen), "{decision}");
                     match decision.action {
                         Action::Hold => prop_assert_eq!(count, running),
                         Action::Start(to) => prop_assert!(to == count && to > running),

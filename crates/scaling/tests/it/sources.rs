@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use kew_scaling::simulate::{Course, Load, Scaler, Workers};
 use kew_scaling::{
-    Action, Day, Goal, Instances, Law, Moment, Observation, Reading, Settings, Source, TimeOfWeek,
+    Action, Day, Goal, Instances, Law, Moment, Observation, Reading, Reason, Settings, Source,
+    TimeOfWeek,
 };
 use proptest::prelude::*;
 
@@ -264,4 +265,13 @@ fn without_arrivals_one_instance_stops_in_each_cool_down() {
         }
     }
     assert_eq!(stops, [(30, 4), (70, 3)]);
+}
+
+/// The maximum is the operator's and no guess, so it holds. Then nothing says that no instance stops.
+#[test]
+fn instances_above_the_maximum_stop_although_nothing_can_be_read() {
+    let mut law = law(settings());
+    let decision = law.decide(at(0), &seen(None, 25));
+    assert_eq!(decision.action, Action::Stop(20), "{decision}");
+    assert_eq!(decision.reasons, [Reason::Maximum(20)], "{decision}");
 }

@@ -1,7 +1,9 @@
 //! To zero, and from zero.
 
+use std::time::Duration;
+
 use kew_scaling::simulate::Load;
-use kew_scaling::{Action, Day, Peak, Settings, TimeOfWeek};
+use kew_scaling::{Action, Day, Goal, Peak, Reason, Settings, TimeOfWeek};
 
 use crate::support::{START_SECONDS, at, law, quiet, reading, run, seen, settings, workers};
 
@@ -72,4 +74,49 @@ fn a_message_to_an_empty_queue_waits_for_one_start_only() {
     let running = course.points.iter().filter(|it| it.instances > 0).count();
     assert!(running < 2 * 180, "{running} s");
     assert_eq!(course.points.last().unwrap().instances, 0);
+}
+
+/// Without a time to wait, the last instances stop at the first look that finds the queue empty, and not before.
+#[test]
+fn instances_run_while_messages_wait_whatever_the_idle_time_is() {
+    let mut law = law(Settings {
+        idle_after: Duration::ZERO,
+        ..settings()
+    });
+    let busy = law.decide(at(0), &seen(Some(reading(100, 1, 100)), 0));
+    assert!(matches!(busy.action, Action::Start(_)), "{busy}");
+    let still = law.decide(at(10), &seen(Some(reading(5, 1, 105)), 3));
+    assert_eq!(still.action, Action::Hold, "{still}");
+    let is_idle = |it: &Reason| matches!(it, Reason::Idle(_));
+    assert!(!still.reasons.iter().any(is_idle), "{still}");
+    let mut announced = seen(Some(reading(0, 0, 105)), 1);
+    announced.announced = true;
+    let announced = law.decide(at(1000), &announced);
+    assert_eq!(announced.action, Action::Hold, "{announced}");
+    let unreadable = law.decide(at(1010), &seen(None, 1));
+    assert_eq!(unreadable.action, Action::Hold, "{unreadable}");
+    let idle = law.decide(at(1020), &seen(Some(reading(0, 0, 105)), 1));
+    assert_eq!(idle.action, Action::Stop(0), "{idle}");
+}
+
+/// One message needs a millionth of an instance or less, and that is one instance.
+#[test]
+fn one_message_starts_an_instance_however_small_its_need_is() {
+    let day = 86_400;
+    for (goal, tasks_max, rate) in [
+        (day, 8, 10.0),
+        (3600, 64, 20.0),
+        (7 * day, 8, 1.0),
+        (7 * day, 10_000, 1e6),
+    ] {
+        let mut law = law(Settings {
+            goal: Goal::Age(Duration::from_secs(goal)),
+            tasks_max,
+            rate_per_task: Some(rate),
+            ..settings()
+        });
+        quiet(&mut law, 0, 600, 0);
+        let one = law.decide(at(610), &seen(Some(reading(1, 1, 1)), 0));
+        assert_eq!(one.action, Action::Start(1), "{one}");
+    }
 }

@@ -16,8 +16,9 @@ use crate::act::{ActError, Named};
 /// A process that is watched.
 #[derive(Debug)]
 pub(super) struct Instance {
-    pub(super) token: String,
-    number: u64,
+    pub(super) record: Record,
+    /// Whether its file names the process.
+    pub(super) is_noted: bool,
     pid: i32,
     /// It becomes readable when the process has ended, and never means another one.
     descriptor: AsyncFd<OwnedFd>,
@@ -39,8 +40,8 @@ pub(super) enum Stop {
 }
 
 impl Instance {
-    /// Watches a child that has just started, and notes its process in the record. One that cannot be watched is killed.
-    pub(super) fn of_child(record: &mut Record, mut child: Child) -> Result<Self, ActError> {
+    /// Watches a child that has just started. One that cannot be watched is killed.
+    pub(super) fn of_child(record: &Record, mut child: Child) -> Result<Self, ActError> {
         let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
         // Until it is waited for, its number belongs to it. One that has ended already has no start any more, and is
         // found ended by its descriptor.
@@ -53,9 +54,15 @@ impl Instance {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        record.process = Some(Process { pid, start_ticks });
+        let process = Process { pid, start_ticks };
         let child = Some(child);
-        Ok(Self::new(record, pid, descriptor, child, Duration::ZERO))
+        Ok(Self::new(
+            record,
+            process,
+            descriptor,
+            child,
+            Duration::ZERO,
+        ))
     }
 
     /// Watches the process of a record, or returns `None` if it has ended.
@@ -71,7 +78,8 @@ impl Instance {
         match descriptor {
             Some(descriptor) if start_ticks == Some(process.start_ticks) => {
                 let age = proc::age(process);
-                Ok(Some(Self::new(record, pid, descriptor, None, age)))
+                let process = process.clone();
+                Ok(Some(Self::new(record, process, descriptor, None, age)))
             }
             Some(_) | None => Ok(None),
         }
@@ -79,15 +87,18 @@ impl Instance {
 
     fn new(
         record: &Record,
-        pid: i32,
+        process: Process,
         descriptor: AsyncFd<OwnedFd>,
         child: Option<Child>,
         age: Duration,
     ) -> Self {
         Self {
-            token: record.token.clone(),
-            number: record.number,
-            pid,
+            is_noted: record.process.as_ref() == Some(&process),
+            pid: process.pid,
+            record: Record {
+                process: Some(process),
+                ..record.clone()
+            },
             descriptor,
             child,
             age: (age, Instant::now()),
@@ -96,7 +107,7 @@ impl Instance {
     }
 
     pub(super) fn named(&self) -> Named {
-        let (number, pid) = (self.number, self.pid);
+        let (number, pid) = (self.record.number, self.pid);
         Named { number, pid }
     }
 
@@ -136,16 +147,40 @@ impl Instance {
     }
 }
 
+#[cfg(test)]
+impl Instance {
+    /// One that gets no signals, and ends when the other side of `descriptor` does: it is a pipe.
+    pub(super) fn without_process(number: u64, descriptor: OwnedFd) -> Self {
+        let process = Process {
+            pid: i32::MAX,
+            start_ticks: 1,
+        };
+        let record = Record {
+            token: number.to_string(),
+            number,
+            boot: String::new(),
+            since_ticks: 0,
+            process: Some(process.clone()),
+        };
+        let descriptor = watched(descriptor).unwrap();
+        Self::new(&record, process, descriptor, None, Duration::ZERO)
+    }
+}
+
 fn watch(pid: i32) -> Result<AsyncFd<OwnedFd>, ActError> {
     let failed = |source| ActError::Watch { pid, source };
     let number =
         Pid::from_raw(pid).ok_or_else(|| failed(std::io::ErrorKind::InvalidInput.into()))?;
     let descriptor = pidfd_open(number, PidfdFlags::empty());
     let descriptor = descriptor.map_err(|error| failed(error.into()))?;
+    watched(descriptor).map_err(failed)
+}
+
+fn watched(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     #[expect(
         deprecated,
         reason = "its successor is unsafe, because a type could return another descriptor; an owned one stays the same"
     )]
     let watched = AsyncFd::with_interest(descriptor, Interest::READABLE);
-    watched.map_err(failed)
+    watched
 }

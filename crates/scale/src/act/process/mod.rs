@@ -3,6 +3,8 @@
 mod instance;
 mod proc;
 mod survey;
+#[cfg(test)]
+mod tests;
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
@@ -19,8 +21,13 @@ pub use survey::Survey;
 
 use super::pace::Pace;
 use super::state::{Record, StateDirectory, records};
-use super::{ActError, Happened, Target};
+use super::{ActError, Happened, Stopped, Target};
 use crate::config::Group;
+
+/// How long after SIGKILL a process may take to end. One in the middle of an operation of the system ends after it.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// From a SIGKILL that failed to the next one.
+const KILL_RETRY: Duration = Duration::from_secs(1);
 
 /// Starts and stops processes. When it is dropped, they go on, and the next one finds them again.
 #[derive(Debug)]
@@ -44,10 +51,16 @@ impl ProcessTarget {
     ///
     /// If another agent uses the directory, or what runs cannot be found out.
     pub fn open(group: &Group) -> Result<(Self, Vec<Happened>), ActError> {
+        let mut target = Self::locked(group)?;
+        let found = target.adopt()?;
+        Ok((target, found))
+    }
+
+    fn locked(group: &Group) -> Result<Self, ActError> {
         let process = &group.process;
         let tasks = group.law.tasks_max.to_string();
         let command = process.command.iter();
-        let mut target = Self {
+        Ok(Self {
             command: command.map(|it| it.replace("{tasks}", &tasks)).collect(),
             stop_within: process.stop_within,
             start_delay: group.law.start_delay,
@@ -57,9 +70,7 @@ impl ProcessTarget {
             instances: Vec::new(),
             next_number: 1,
             pace: Pace::default(),
-        };
-        let found = target.adopt()?;
-        Ok((target, found))
+        })
     }
 
     /// Instances whose processes run, also those that were told to stop.
@@ -78,14 +89,7 @@ impl ProcessTarget {
                 record.number = self.take_number();
             }
             let instance = match process_of(&record, &self.boot)? {
-                Some(process) => {
-                    let is_new = record.process.as_ref() != Some(&process);
-                    record.process = Some(process.clone());
-                    if is_new {
-                        self.state.write(&record)?;
-                    }
-                    Instance::of_process(&record, &process)?
-                }
+                Some(process) => Instance::of_process(&record, &process)?,
                 None => None,
             };
             match instance {
@@ -96,7 +100,53 @@ impl ProcessTarget {
                 None => self.state.remove(&record.token)?,
             }
         }
+        found.extend(self.note_missing());
         Ok(found)
+    }
+
+    /// Writes which processes the instances are whose files do not say it: a disk was full. Until that is done, the next
+    /// agent finds them by their tokens.
+    fn note_missing(&mut self) -> Vec<Happened> {
+        let mut failed = Vec::new();
+        for instance in self.instances.iter_mut().filter(|it| !it.is_noted) {
+            match self.state.write(&instance.record) {
+                Ok(()) => instance.is_noted = true,
+                Err(error) => failed.push(Happened::Failed(error)),
+            }
+        }
+        failed
+    }
+
+    /// Stops all instances, and waits for their end. It ends without those that get no signal, or do not end within
+    /// ten seconds of SIGKILL.
+    pub async fn stop_all(&mut self, mut tell: impl FnMut(Happened)) -> Stopped {
+        let mut stopped = Stopped::default();
+        let mut take = |happened: Vec<Happened>| {
+            for happened in happened {
+                match &happened {
+                    Happened::Ended { .. } => stopped.ended += 1,
+                    Happened::Failed(_) => stopped.has_failed = true,
+                    Happened::Found(_)
+                    | Happened::Started(_)
+                    | Happened::Stopping(_)
+                    | Happened::Killed(_)
+                    | Happened::Delayed(_)
+                    | Happened::Full => {}
+                }
+                tell(happened);
+            }
+        };
+        let until = Instant::now() + self.stop_within + KILL_PATIENCE;
+        take(self.set(0));
+        // Those that got no signal are not waited for.
+        while self.instances.iter().any(Instance::is_stopping) {
+            tokio::select! {
+                happened = self.changed() => take(happened),
+                () = sleep_until(until) => break,
+            }
+        }
+        stopped.left = self.instances.iter().map(Instance::named).collect();
+        stopped
     }
 
     fn take_number(&mut self) -> u64 {
@@ -106,10 +156,11 @@ impl ProcessTarget {
     }
 
     fn start(&mut self) -> Result<Vec<Happened>, ActError> {
-        let mut record = Record {
+        let record = Record {
             token: new_token()?,
             number: self.take_number(),
             boot: self.boot.clone(),
+            since_ticks: proc::ticks_now(),
             process: None,
         };
         if let Err(error) = self.state.write(&record) {
@@ -125,7 +176,7 @@ impl ProcessTarget {
                 return Err(ActError::Start { program, source });
             }
         };
-        let instance = match Instance::of_child(&mut record, child) {
+        let instance = match Instance::of_child(&record, child) {
             Ok(instance) => instance,
             Err(error) => {
                 self.state.remove(&record.token)?;
@@ -134,9 +185,7 @@ impl ProcessTarget {
         };
         let mut happened = vec![Happened::Started(instance.named())];
         self.instances.push(instance);
-        // Without it, the next agent finds the process by its token.
-        let written = self.state.write(&record);
-        happened.extend(written.err().map(Happened::Failed));
+        happened.extend(self.note_missing());
         Ok(happened)
     }
 
@@ -178,15 +227,23 @@ impl ProcessTarget {
     fn stop_some(&mut self, count: usize) -> Vec<Happened> {
         let until = Instant::now() + self.stop_within;
         let running = self.instances.iter_mut().filter(|it| !it.is_stopping());
-        let newest = running.rev().take(count);
-        let stop = |instance: &mut Instance| match instance.signal(Signal::TERM) {
-            Ok(()) => {
-                instance.stop = Stop::Until(until);
-                Happened::Stopping(instance.named())
+        let mut happened = Vec::new();
+        let mut told = 0;
+        for instance in running.rev() {
+            if told == count {
+                break;
             }
-            Err(error) => Happened::Failed(error),
-        };
-        newest.map(stop).collect()
+            match instance.signal(Signal::TERM) {
+                Ok(()) => {
+                    told += 1;
+                    instance.stop = Stop::Until(until);
+                    happened.push(Happened::Stopping(instance.named()));
+                }
+                // An older one stops in its place.
+                Err(error) => happened.push(Happened::Failed(error)),
+            }
+        }
+        happened
     }
 
     /// Kills those whose time is over.
@@ -194,11 +251,12 @@ impl ProcessTarget {
         let mut happened = Vec::new();
         for instance in &mut self.instances {
             if matches!(instance.stop, Stop::Until(until) if until <= now) {
-                instance.stop = Stop::Killed;
-                match instance.signal(Signal::KILL) {
-                    Ok(()) => happened.push(Happened::Killed(instance.named())),
-                    Err(error) => happened.push(Happened::Failed(error)),
-                }
+                let (stop, what) = match instance.signal(Signal::KILL) {
+                    Ok(()) => (Stop::Killed, Happened::Killed(instance.named())),
+                    Err(error) => (Stop::Until(now + KILL_RETRY), Happened::Failed(error)),
+                };
+                instance.stop = stop;
+                happened.push(what);
             }
         }
         happened
@@ -218,7 +276,7 @@ impl ProcessTarget {
             let delay = self.pace.ended(now, instance.age(now));
             happened.extend(delay.map(Happened::Delayed));
         }
-        let removed = self.state.remove(&instance.token);
+        let removed = self.state.remove(&instance.record.token);
         happened.extend(removed.err().map(Happened::Failed));
         happened
     }
@@ -243,6 +301,8 @@ impl ProcessTarget {
 
 impl Target for ProcessTarget {
     fn instances(&mut self) -> Result<Instances, ActError> {
+        // A failure was told when it happened first.
+        let _ = self.note_missing();
         let now = Instant::now();
         let mut found = Instances::default();
         for instance in self.instances.iter().filter(|it| !it.is_stopping()) {
@@ -291,7 +351,7 @@ fn process_of(record: &Record, boot: &str) -> Result<Option<super::state::Proces
     }
     match &record.process {
         Some(process) => Ok(Some(process.clone())),
-        None => proc::find_token(&record.token),
+        None => proc::find_token(&record.token, record.since_ticks),
     }
 }
 

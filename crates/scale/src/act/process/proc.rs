@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::act::ActError;
 use crate::act::state::Process;
@@ -11,10 +12,19 @@ use crate::act::state::Process;
 /// The variable with the token of an instance.
 pub(super) const TOKEN_VARIABLE: &str = "KEW_INSTANCE";
 
+/// While a process changes from one program to another, it has no environment for less than a millisecond.
+const EXEC_PATIENCE: Duration = Duration::from_millis(500);
+const EXEC_RETRY: Duration = Duration::from_millis(5);
+
+/// The flag of threads of the system, which have no environment (`PF_KTHREAD`).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
 /// What is known of a process that runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Stat {
     pub(super) start_ticks: u64,
+    /// The place of its environment is not set yet.
+    is_between_programs: bool,
 }
 
 /// The id of this run of the system.
@@ -26,11 +36,15 @@ pub(super) fn boot_id() -> Result<String, ActError> {
 
 /// A process, or `None` if there is none of this number, or it has ended and waits for its parent.
 pub(super) fn stat(pid: i32) -> Result<Option<Stat>, ActError> {
-    let path = format!("/proc/{pid}/stat");
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(parse_stat(&text)),
+    stat_in(Path::new(&format!("/proc/{pid}")))
+}
+
+fn stat_in(directory: &Path) -> Result<Option<Stat>, ActError> {
+    let path = directory.join("stat");
+    match fs::read(&path) {
+        Ok(bytes) => Ok(parse_stat(&String::from_utf8_lossy(&bytes))),
         Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(ActError::file("read", Path::new(&path), error)),
+        Err(error) => Err(ActError::file("read", &path, error)),
     }
 }
 
@@ -39,15 +53,23 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == gone
 }
 
-/// `7 (a name (with anything)) S …`, with the start as the 22nd field.
+/// `7 (a name (with anything)) S …`, with the flags as the 9th field, the start as the 22nd, and the end of the
+/// environment as the 51st.
 ///
 /// Source: *proc_pid_stat(5)*.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, after) = text.rsplit_once(')')?;
-    let mut fields = after.split_whitespace();
-    let state = fields.next()?;
-    let start_ticks = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X" | "x")).then_some(Stat { start_ticks })
+    // The first of these is the 3rd.
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let start_ticks = number(22)?;
+    let is_thread_of_system = number(9).is_some_and(|flags| flags & KERNEL_THREAD != 0);
+    let is_between_programs = number(51) == Some(0) && !is_thread_of_system;
+    let has_ended = matches!(*fields.first()?, "Z" | "X" | "x");
+    (!has_ended).then_some(Stat {
+        start_ticks,
+        is_between_programs,
+    })
 }
 
 /// How long a process has run.
@@ -63,37 +85,89 @@ pub(super) fn age(process: &Process) -> Duration {
     uptime.saturating_sub(whole + rest)
 }
 
-/// The process with a token in its environment: the oldest of them, because children inherit it.
-pub(super) fn find_token(token: &str) -> Result<Option<Process>, ActError> {
+/// Clock ticks from the start of the system until now, as processes have them.
+pub(super) fn ticks_now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds * per_second + nanoseconds * per_second / 1_000_000_000
+}
+
+/// The process with a token in its environment that is not older than `since_ticks`: the oldest of them, because
+/// children inherit it.
+pub(super) fn find_token(token: &str, since_ticks: u64) -> Result<Option<Process>, ActError> {
+    find_token_in(Path::new("/proc"), token, since_ticks)
+}
+
+fn find_token_in(root: &Path, token: &str, since_ticks: u64) -> Result<Option<Process>, ActError> {
     let variable = format!("{TOKEN_VARIABLE}={token}");
-    let path = Path::new("/proc");
-    let entries = fs::read_dir(path).map_err(|error| ActError::file("list", path, error))?;
+    let entries = fs::read_dir(root).map_err(|error| ActError::file("list", root, error))?;
     let mut oldest: Option<Process> = None;
     for entry in entries {
-        let entry = entry.map_err(|error| ActError::file("list", path, error))?;
+        let entry = entry.map_err(|error| ActError::file("list", root, error))?;
         let Some(pid) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
             continue;
         };
-        // That of another user cannot be read, and is none of ours.
-        let Ok(environment) = fs::read(entry.path().join("environ")) else {
+        let directory = entry.path();
+        let Some(Stat { start_ticks, .. }) = stat_in(&directory)? else {
             continue;
         };
+        if start_ticks < since_ticks {
+            continue;
+        }
+        let environment = environment(&directory)?;
         let mut variables = environment.split(|it| *it == 0);
         if !variables.any(|it| it == variable.as_bytes()) {
             continue;
         }
-        let found = stat(pid)?.map(|it| Process {
-            pid,
-            start_ticks: it.start_ticks,
-        });
+        let found = Process { pid, start_ticks };
         let age = |it: &Process| (it.start_ticks, it.pid);
-        oldest = match (oldest, found) {
-            (Some(oldest), Some(found)) if age(&found) < age(&oldest) => Some(found),
-            (Some(oldest), _) => Some(oldest),
-            (None, found) => found,
-        };
+        if oldest.as_ref().is_none_or(|it| age(&found) < age(it)) {
+            oldest = Some(found);
+        }
     }
     Ok(oldest)
+}
+
+/// The environment of a process. It is empty if the process has ended, or belongs to another user.
+///
+/// Anything else that keeps it from being read is an error: the process may be an instance, and to take it for none would
+/// start another one beside it.
+fn environment(directory: &Path) -> Result<Vec<u8>, ActError> {
+    let path = directory.join("environ");
+    let failed = |error| ActError::file("read", &path, error);
+    let since = Instant::now();
+    loop {
+        match fs::read(&path) {
+            Ok(bytes) if !bytes.is_empty() => return Ok(bytes),
+            // It has none, unless it is just between two programs.
+            Ok(_) => match stat_in(directory)? {
+                Some(stat) if stat.is_between_programs => {}
+                Some(_) | None => return Ok(Vec::new()),
+            },
+            Err(error) if is_gone(&error) => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let owner = fs::metadata(directory).map(|it| it.uid());
+                let user = rustix::process::geteuid().as_raw();
+                return match owner {
+                    Ok(owner) if is_foreign(owner, user) => Ok(Vec::new()),
+                    Err(gone) if is_gone(&gone) => Ok(Vec::new()),
+                    Ok(_) | Err(_) => Err(failed(error)),
+                };
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        if since.elapsed() >= EXEC_PATIENCE {
+            return Err(failed(io::Error::other("it is empty: try again")));
+        }
+        std::thread::sleep(EXEC_RETRY);
+    }
+}
+
+/// Whether a process of this owner can be no instance of this user. An agent of root may have started any.
+fn is_foreign(owner: u32, user: u32) -> bool {
+    user != 0 && owner != user
 }
 
 #[cfg(test)]
@@ -109,7 +183,11 @@ mod tests {
     fn a_name_can_have_anything() {
         for name in ["sh", "a b", ") Z 1 2", "(x)"] {
             let found = parse_stat(&line(name, "S"));
-            assert_eq!(found, Some(Stat { start_ticks: 22 }), "{name}");
+            let expected = Stat {
+                start_ticks: 22,
+                is_between_programs: false,
+            };
+            assert_eq!(found, Some(expected), "{name}");
         }
         assert_eq!(parse_stat(&line("sh", "Z")), None);
         assert_eq!(parse_stat("7 (sh) S 1"), None);
@@ -124,5 +202,75 @@ mod tests {
         assert!(!boot_id().unwrap().is_empty());
         // The largest number that Linux gives is below.
         assert_eq!(stat(i32::MAX).unwrap(), None);
+    }
+
+    /// A directory like `/proc` with one process, which started at tick 22.
+    fn one_process(environment: Option<&str>, stat: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("7");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("stat"), stat).unwrap();
+        match environment {
+            Some(text) => fs::write(directory.join("environ"), text).unwrap(),
+            // What cannot be read for a reason that says nothing of the process.
+            None => fs::create_dir(directory.join("environ")).unwrap(),
+        }
+        root
+    }
+
+    #[test]
+    fn a_token_is_found_in_a_process_that_is_not_older() {
+        let root = one_process(Some("A=1\0KEW_INSTANCE=t\0"), &line("sh", "S"));
+        let found = |token, since| find_token_in(root.path(), token, since).unwrap();
+        let process = Process {
+            pid: 7,
+            start_ticks: 22,
+        };
+        assert_eq!(found("t", 0), Some(process.clone()));
+        assert_eq!(found("t", 22), Some(process));
+        assert_eq!(found("t", 23), None);
+        assert_eq!(found("u", 0), None);
+    }
+
+    #[test]
+    fn an_environment_that_cannot_be_read_is_an_error_and_not_another_process() {
+        let root = one_process(None, &line("sh", "S"));
+        let error = find_token_in(root.path(), "t", 22).unwrap_err().to_string();
+        assert!(
+            error.contains("cannot read") && error.contains("7/environ"),
+            "{error}"
+        );
+        // It is older than the record, or has ended.
+        assert_eq!(find_token_in(root.path(), "t", 23).unwrap(), None);
+        let root = one_process(None, &line("sh", "Z"));
+        assert_eq!(find_token_in(root.path(), "t", 22).unwrap(), None);
+        assert!(is_foreign(5, 7) && !is_foreign(7, 7) && !is_foreign(5, 0));
+    }
+
+    #[test]
+    fn an_empty_environment_says_nothing_while_the_program_changes() {
+        let (whole, none) = (line("sh", "S"), Some(""));
+        let root = one_process(none, &whole);
+        assert_eq!(find_token_in(root.path(), "t", 0).unwrap(), None);
+        let changing = whole.replace(" 51 ", " 0 ");
+        let root = one_process(none, &changing);
+        let error = find_token_in(root.path(), "t", 0).unwrap_err().to_string();
+        assert!(error.ends_with("it is empty: try again"), "{error}");
+        let thread = changing.replace(" 9 ", " 2097216 ");
+        let root = one_process(none, &thread);
+        assert_eq!(find_token_in(root.path(), "t", 0).unwrap(), None);
+    }
+
+    #[test]
+    fn a_process_that_starts_now_is_not_older_than_now() {
+        let before = ticks_now();
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        let found = stat(i32::try_from(child.id()).unwrap()).unwrap().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!((before..=ticks_now()).contains(&found.start_ticks));
     }
 }
