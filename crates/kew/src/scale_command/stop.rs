@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::Result;
-use kew_scale::{Happened, ProcessTarget, Target as _};
+use anyhow::{Result, bail};
+use kew_scale::{Happened, ProcessTarget, Stopped};
+use tokio::task::JoinSet;
 
 use super::{in_group, read, runtime};
 use crate::cli::{print_error, print_line};
@@ -19,40 +20,87 @@ pub(super) fn stop(file: &Path) -> Result<()> {
             let (target, _) = ProcessTarget::open(group).map_err(|error| in_group(group, error))?;
             targets.push((group, target));
         }
-        // All of them get the signal before the first is waited for.
-        for (_, target) in &mut targets {
-            tell(target.set(0));
-        }
+        // Side by side: none waits for the instances of another group.
+        let mut stopping = JoinSet::new();
         for (group, mut target) in targets {
-            let mut count = 0;
-            while target.running() > 0 {
-                let happened = target.changed().await;
-                count += happened.iter().filter(|it| is_end(it)).count();
-                tell(happened);
-            }
-            let plural = if count == 1 { "" } else { "s" };
-            print_line(&format!("{}: {count} instance{plural} stopped", group.name));
+            let name = group.name.clone();
+            stopping.spawn(async move {
+                let stopped = target.stop_all(tell).await;
+                let count = stopped.ended;
+                let plural = if count == 1 { "" } else { "s" };
+                print_line(&format!("{name}: {count} instance{plural} stopped"));
+                // No agent starts instances before all are stopped.
+                (name, stopped, target)
+            });
         }
-        Ok(())
+        let mut groups = Vec::new();
+        while let Some(done) = stopping.join_next().await {
+            groups.push(done?);
+        }
+        result(
+            groups
+                .iter()
+                .map(|(name, stopped, _)| (name.as_str(), stopped)),
+        )
     })
 }
 
-fn is_end(happened: &Happened) -> bool {
-    matches!(happened, Happened::Ended { .. })
+/// Success only if all instances were stopped, and nothing failed on the way.
+fn result<'a>(groups: impl Iterator<Item = (&'a str, &'a Stopped)>) -> Result<()> {
+    let mut left = Vec::new();
+    let mut has_failed = false;
+    for (group, stopped) in groups {
+        has_failed |= stopped.has_failed;
+        let named = stopped.left.iter();
+        left.extend(named.map(|it| format!("{it} of the group {group}")));
+    }
+    if !left.is_empty() {
+        bail!("these still run: {}", left.join(", "));
+    }
+    if has_failed {
+        bail!("all instances stopped, but something failed: see the lines above");
+    }
+    Ok(())
 }
 
 /// What an operator should know beside the result.
-fn tell(happened: Vec<Happened>) {
-    for happened in happened {
-        match happened {
-            Happened::Killed(_) => print_error(&anyhow::anyhow!("{happened}")),
-            Happened::Failed(error) => print_error(&error.into()),
-            Happened::Found(_)
-            | Happened::Started(_)
-            | Happened::Stopping(_)
-            | Happened::Ended { .. }
-            | Happened::Delayed(_)
-            | Happened::Full => {}
-        }
+fn tell(happened: Happened) {
+    match happened {
+        Happened::Killed(_) => print_error(&anyhow::anyhow!("{happened}")),
+        Happened::Failed(error) => print_error(&error.into()),
+        Happened::Found(_)
+        | Happened::Started(_)
+        | Happened::Stopping(_)
+        | Happened::Ended { .. }
+        | Happened::Delayed(_)
+        | Happened::Full => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kew_scale::Named;
+
+    use super::*;
+
+    #[test]
+    fn what_still_runs_or_failed_is_an_error() {
+        let stopped = |pid: Option<i32>, has_failed| Stopped {
+            ended: 2,
+            left: pid
+                .map(|pid| Named { number: 7, pid })
+                .into_iter()
+                .collect(),
+            has_failed,
+        };
+        let of = |it: &Stopped| result([("jobs", it)].into_iter()).map_err(|it| it.to_string());
+        assert_eq!(of(&stopped(None, false)), Ok(()));
+        let failed = of(&stopped(None, true)).unwrap_err();
+        assert!(failed.contains("something failed"), "{failed}");
+        let left = of(&stopped(Some(99), true)).unwrap_err();
+        assert_eq!(
+            left,
+            "these still run: instance 7 (PID 99) of the group jobs"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! `kew scale` with real queues and real processes. The workers sleep: what matters is which of them run.
 
 use std::collections::BTreeSet;
+use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -79,6 +80,28 @@ impl Yard {
 
     /// The workers that run, whatever the agent says.
     fn workers(&self) -> BTreeSet<i32> {
+        self.running(&["sh", "sleep"])
+    }
+
+    /// The workers after an agent was killed. A child that the agent has just started can still be on the way to its
+    /// program: it has the agent's lock, and then no arguments and no environment for a moment.
+    fn workers_left(&self) -> BTreeSet<i32> {
+        let since = Instant::now();
+        let lock = std::fs::File::open(self.place.path().join("state/lock"));
+        while let Ok(Err(TryLockError::WouldBlock)) = lock.as_ref().map(|it| it.try_lock()) {
+            assert!(since.elapsed() < PATIENCE, "the lock is held");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(lock);
+        // Others on this machine may have no environment at all.
+        while is_one_between_programs() && since.elapsed() < Duration::from_secs(1) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.workers()
+    }
+
+    /// The processes of this test that run one of these programs.
+    fn running(&self, programs: &[&str]) -> BTreeSet<i32> {
         let variable = format!("{MARK}={}", self.mark).into_bytes();
         let entries = std::fs::read_dir("/proc").expect("Linux");
         let pids = entries.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
@@ -88,9 +111,8 @@ impl Yard {
             let mut variables = environment.split(|it| *it == 0);
             let arguments = of("cmdline");
             // A child of the agent is the agent until it runs its own program.
-            let is_ours = [&b"sh\0"[..], b"sleep\0"]
-                .iter()
-                .any(|it| arguments.starts_with(it));
+            let program = arguments.split(|it| *it == 0).next().unwrap_or_default();
+            let is_ours = programs.iter().any(|it| it.as_bytes() == program);
             is_ours && variables.any(|it| it == variable)
         };
         pids.filter(is_worker).collect()
@@ -111,8 +133,9 @@ impl Yard {
     fn wait_for(&self, count: usize) -> BTreeSet<i32> {
         let since = Instant::now();
         loop {
-            let workers = self.workers();
-            if workers.len() == count {
+            // Each is `sh` for a moment, and then `sleep`.
+            let workers = self.running(&["sleep"]);
+            if workers.len() == count && self.workers() == workers {
                 return workers;
             }
             assert!(since.elapsed() < PATIENCE, "{workers:?} and not {count}");
@@ -133,6 +156,16 @@ impl Drop for Yard {
             kew.terminate();
         }
     }
+}
+
+/// Whether a process that runs a program has no arguments or no environment: it changes its program.
+fn is_one_between_programs() -> bool {
+    let entries = std::fs::read_dir("/proc").expect("Linux");
+    let mut places = entries.filter_map(|it| Some(it.ok()?.path()));
+    places.any(|place| {
+        let is_empty = |name: &str| std::fs::read(place.join(name)).is_ok_and(|it| it.is_empty());
+        (is_empty("cmdline") || is_empty("environ")) && place.join("exe").exists()
+    })
 }
 
 #[test]
@@ -179,7 +212,7 @@ fn an_agent_that_was_killed_is_followed_by_one_that_finds_all_workers() {
     yard.put(100);
     let workers = yard.wait_for(3);
     agent.kill();
-    assert_eq!(yard.workers(), workers);
+    assert_eq!(yard.workers_left(), workers);
     let agent = yard.agent();
     let found = workers.iter().map(|pid| format!("(PID {pid}) was found"));
     let found: Vec<String> = found.collect();
@@ -217,7 +250,7 @@ fn an_agent_that_is_killed_at_any_moment_loses_no_worker() {
             assert!(since.elapsed() < PATIENCE, "{most} workers");
         }
         agent.kill_if_it_runs();
-        let left = yard.workers();
+        let left = yard.workers_left();
         assert!(left.len() <= 5, "{left:?}");
         // Every second time the next agent goes on, and otherwise all of them are stopped.
         if round.is_multiple_of(2) {

@@ -4,8 +4,8 @@
 //! with the process. So every instance that runs has a file, and the process of a file that names none has the token in
 //! its environment. A file is replaced in one step, and removed after its process has ended.
 //!
-//! Whoever can write in the directory decides which processes get signals. So it must belong to the user of the agent,
-//! and nobody else may write in it. Links are not followed.
+//! A user who can write in the directory decides which processes get signals. So it must belong to the user of the
+//! agent, and nobody else may write in it. Links are not followed.
 //!
 //! The file `lock` is locked while an agent uses the directory. A child inherits the lock until it runs its own program.
 //! So an agent that gets the lock sees the tokens of all instances that the agent before has started.

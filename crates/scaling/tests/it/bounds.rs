@@ -12,7 +12,8 @@ use proptest::prelude::*;
 use crate::support::law;
 
 fn any_settings() -> impl Strategy<Value = Settings> {
-    let numbers = (1_u32..50, 0_u32..50, 0_u32..50, 1_u32..40);
+    let few = || prop_oneof![Just(0), 0_u32..50];
+    let numbers = (1_u32..50, few(), few(), 1_u32..40);
     let goal = prop_oneof![
         prop_oneof![1_u64..2000, Just(7 * 86_400)]
             .prop_map(|it| Goal::Age(Duration::from_secs(it))),

@@ -73,9 +73,13 @@ async fn a_sigkill_that_failed_is_sent_again() {
     let mut target = target(&place);
     let _open = deaf(&mut target);
     target.instances[0].stop = Stop::Until(Instant::now());
+    let since = Instant::now();
     for second in 0..3 {
         let happened = target.changed().await;
         assert!(matches!(happened[..], [Happened::Failed(_)]), "{second}");
+        // The clock of timers has whole milliseconds.
+        let late = since.elapsed().saturating_sub(Duration::from_secs(second));
+        assert!(late < Duration::from_millis(10), "{second}: {late:?}");
     }
 }
 
