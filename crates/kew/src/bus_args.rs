@@ -40,7 +40,7 @@ pub(super) enum BusCommand {
     #[command(subcommand)]
     Rule(Box<RuleCommand>),
 
-    /// Export queues and their settings as a configuration file of the emulator.
+    /// Export queues, topics, subscriptions and rules as a configuration file of the emulator.
     ///
     /// kew serve --import reads this file. It contains no messages, no authorization rules, and no settings
     /// that the emulator does not have.

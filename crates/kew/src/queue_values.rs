@@ -166,6 +166,10 @@ pub(crate) fn bus_queue_name(text: &str) -> Result<String, String> {
     if is_head || is_message {
         return Err("over HTTP this is the path of a message, not of a queue".into());
     }
+    let of_subscription = lower.split_once("/subscriptions/").map(|(_, path)| path);
+    if of_subscription.is_some_and(|path| path.split('/').nth(1) == Some("rules")) {
+        return Err("this is the path of a rule: kew bus rule manages rules".into());
+    }
     Ok(name)
 }
 

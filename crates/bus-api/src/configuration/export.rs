@@ -1,8 +1,8 @@
 //! The queues, topics and subscriptions of a broker as a configuration file of the emulator.
 
 use kew_broker::{Broker, Rejection};
-use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView, BusRuleView};
-use kew_engine::{EntityName, Outcome};
+use kew_engine::bus::{BusCommand, BusOutcome, BusQueueView, BusRefusal, BusRuleView};
+use kew_engine::{EntityName, Outcome, Refusal};
 use thiserror::Error;
 
 use crate::configuration::config::{Kept, exported_queue, exported_topic};
@@ -50,17 +50,30 @@ pub(crate) async fn export(broker: &Broker) -> Result<BusConfig, ExportError> {
             skip,
             limit: PAGE,
         });
+        let Some(subscriptions) = unless_gone(subscriptions.await)? else {
+            continue;
+        };
         let mut kept = Vec::new();
-        for view in subscriptions.await? {
+        for view in subscriptions {
             let Some(name) = entity_named(&view.name) else {
                 continue;
             };
-            let rules = rules_of(broker, &name).await?;
-            kept.push(Kept { view, rules });
+            if let Some(rules) = unless_gone(rules_of(broker, &name).await)? {
+                kept.push(Kept { view, rules });
+            }
         }
         written.push(exported_topic(&topic, &kept).map_err(ExportError::NoPlace)?);
     }
     Ok(BusConfig::of(queues, written))
+}
+
+/// `None` if it was deleted meanwhile.
+fn unless_gone<T>(read: Result<T, Rejection>) -> Result<Option<T>, Rejection> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Rejection::Refused(Refusal::Bus(BusRefusal::QueueNotFound { .. }))) => Ok(None),
+        Err(rejection) => Err(rejection),
+    }
 }
 
 async fn all(

@@ -123,15 +123,40 @@ async fn update(
         duplicate_window_ms: imported.duplicate_window_ms,
         ..Description::decode(&view.options.description)
     };
-    let options = BusQueueOptions {
-        description: description.encode(),
-        ..asked.clone()
-    };
+    let options = merged(kind, view.options, asked, description.encode());
     let update = BusCommand::UpdateQueue {
         queue: entity,
         options,
     };
     Submitted::new(broker, update).answer().await.map(drop)
+}
+
+/// The settings of an entity with those that the file has. The others stay as they are.
+fn merged(
+    kind: EntityKind,
+    existing: BusQueueOptions,
+    asked: &BusQueueOptions,
+    description: Box<[u8]>,
+) -> BusQueueOptions {
+    let asked = asked.clone();
+    let both = BusQueueOptions {
+        default_time_to_live_ms: asked.default_time_to_live_ms,
+        duplicate_window_ms: asked.duplicate_window_ms,
+        description,
+        ..existing
+    };
+    match kind {
+        EntityKind::Topic => both,
+        EntityKind::Queue | EntityKind::Subscription => BusQueueOptions {
+            lock_duration_ms: asked.lock_duration_ms,
+            max_delivery_count: asked.max_delivery_count,
+            requires_session: asked.requires_session,
+            dead_letters_expired: asked.dead_letters_expired,
+            forward_to: asked.forward_to,
+            forward_dead_letters_to: asked.forward_dead_letters_to,
+            ..both
+        },
+    }
 }
 
 async fn view_of(broker: &Broker, queue: EntityName) -> Result<Option<BusQueueView>, Rejection> {
@@ -238,6 +263,8 @@ mod tests {
             options: BusQueueOptions {
                 description: description.encode(),
                 max_delivery_count: 9,
+                size_bytes_max: 5 << 20,
+                auto_delete_on_idle_ms: 600_000,
                 ..queue.options.clone()
             },
         };
@@ -252,6 +279,11 @@ mod tests {
         };
         assert_eq!(Description::decode(&view.options.description), description);
         assert_eq!(view.options.max_delivery_count, 3);
+        let kept = (
+            view.options.size_bytes_max,
+            view.options.auto_delete_on_idle_ms,
+        );
+        assert_eq!(kept, (5 << 20, 600_000));
         broker.stop();
     }
 

@@ -69,7 +69,12 @@ fn sql_of(sql: &Sql) -> SqlDefinition {
 }
 
 fn equalities(filter: &Correlation) -> Result<Vec<Equality>, ImportError> {
-    let system = filter.system.iter().map(|(name, value)| {
+    // As over HTTP and AMQP, an empty text is no condition.
+    let system = filter
+        .system
+        .iter()
+        .filter(|(_, value)| value.as_str() != Some(""));
+    let system = system.map(|(name, value)| {
         let found = SystemProperty::named(name);
         let property = found.filter(|it| CorrelationFilter::SYSTEM.contains(it) && it.name() == name);
         match (property, value.as_str()) {

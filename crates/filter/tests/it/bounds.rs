@@ -176,8 +176,9 @@ fn steps_of_actions_are_counted_and_bounded() {
     let nothing = Sample::default();
     let (changes, steps) = counted("SET a = 1; REMOVE b", &nothing);
     assert_eq!((changes.unwrap().len(), steps), (2, 2));
+    // The statement, the sum, and each of the two operands behind the first.
     let (_, steps) = counted("SET sys.Label = 'a' + b + c", &nothing);
-    assert_eq!(steps, 3);
+    assert_eq!(steps, 4);
     let many = Sample {
         user: (0..16_000)
             .map(|nth| (format!("p{nth}"), OwnedValue::Plain(Value::Int(nth))))
@@ -191,4 +192,35 @@ fn steps_of_actions_are_counted_and_bounded() {
     let twice = format!("SET a = 1; SET c = a{}", " + a".repeat(240));
     let (changes, steps) = counted(&twice, &many);
     assert!(changes.is_ok() && steps > 480_000, "{steps}");
+}
+
+/// A listed value takes a step, and a comparison of long texts one for each 64 bytes.
+#[test]
+fn lists_and_long_texts_take_steps() {
+    let listed = |count: usize| {
+        let list = vec!["b"; count].join(", ");
+        counted(&format!("a IN ({list})"), &Sample::default()).1
+    };
+    let a = |size: usize| Sample {
+        user: vec![("a".into(), OwnedValue::Text("x".repeat(size).into()))],
+        ..Sample::default()
+    };
+    // Nothing is compared with what is not there.
+    assert_eq!(listed(100), listed(1));
+    let listed = |count: usize| {
+        let list = vec!["'y'"; count].join(", ");
+        counted(&format!("a IN ({list})"), &a(1)).1
+    };
+    assert_eq!(listed(101) - listed(1), 100);
+    let compared = |size: usize| {
+        let message = Sample {
+            user: vec![
+                ("a".into(), OwnedValue::Text("x".repeat(size).into())),
+                ("b".into(), OwnedValue::Text("x".repeat(size).into())),
+            ],
+            ..Sample::default()
+        };
+        counted("a = b", &message).1
+    };
+    assert_eq!(compared(6400) - compared(1), 100);
 }

@@ -52,9 +52,7 @@ pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> R
     })?;
     let matched = wanted.len() as u64 + tally.skipped.values().sum::<u64>();
     if !wanted.is_empty() {
-        if !args.new_ids {
-            must_keep_duplicates(doors, &to)?;
-        }
+        check_destination(doors, &to, args.new_ids)?;
         if args.caution.dry_run {
             tally.done = wanted.len() as u64;
         } else {
@@ -97,17 +95,27 @@ fn tell(it: &mut Session, report: &Report<'_>) -> Result<(), Failure> {
     Ok(it.output.line(&line)?)
 }
 
-/// Refuses a destination that may drop messages as duplicates of earlier ones. It accepts such a message like any
-/// other, so the dead letter would be completed and nothing would be left of it.
-fn must_keep_duplicates(doors: &Doors, to: &str) -> Result<(), Failure> {
+/// Refuses a destination that may drop messages: a topic, if no rule selects them; and one that may take them for
+/// duplicates of earlier ones, unless they get new ids. It accepts such a message like any other, so the dead letter
+/// would be completed and nothing would be left of it.
+fn check_destination(doors: &Doors, to: &str, has_new_ids: bool) -> Result<(), Failure> {
     let why = match doors.wait(doors.admin.entity(to)) {
+        Ok(EntityDescription::Topic(_)) => {
+            return Err(Failure::Refused {
+                message: format!(
+                    "{to} is a topic, and may drop resubmitted messages that no rule selects, which would lose them: name \
+                     a queue with --to"
+                ),
+                code: None,
+            });
+        }
+        _ if has_new_ids => return Ok(()),
         Ok(entity) => {
             let (detects, forward_to) = match entity {
                 EntityDescription::Queue(it) => {
                     let it = it.settings;
                     (it.requires_duplicate_detection, it.forward_to)
                 }
-                EntityDescription::Topic(it) => (it.settings.requires_duplicate_detection, None),
                 _ => (None, None),
             };
             let forwards = forward_to.is_some_and(|to| !to.is_empty());
@@ -137,7 +145,7 @@ fn origin_of(entity: &str) -> Result<String, Failure> {
     match Entity::new(entity).subscription_names() {
         None => Ok(queue_of(entity)),
         Some((topic, name)) => Err(Failure::Usage(format!(
-            "messages cannot be sent to the subscription {topic}/subscriptions/{name}: name a queue or a topic with --to"
+            "messages cannot be sent to the subscription {topic}/subscriptions/{name}: name a queue with --to"
         ))),
     }
 }

@@ -228,6 +228,10 @@ fn json_of(value: &FilterValue) -> Json {
 
 /// The filter and the action of the command line. `None`: it has no filter.
 pub(super) fn settings_of(args: &RuleArgs) -> Result<Option<RuleSettings>, Failure> {
+    if !args.parameter.is_empty() && args.sql.is_none() && args.action.is_none() {
+        let why = "--parameter has no effect without --sql or --action";
+        return Err(Failure::Usage(why.into()));
+    }
     let parameters = of_flags("--parameter", values("--parameter", &args.parameter)?)?;
     let sql = |text: &String| Sql {
         text: text.clone(),
@@ -347,7 +351,14 @@ pub(super) fn equalities(conditions: &[(String, String)]) -> Result<Vec<Equality
         };
         // System properties are texts, also those that look like numbers.
         let quoted: Option<String> = serde_json::from_str(text).ok();
-        let text = quoted.as_deref().unwrap_or(text).into();
+        let text = quoted.as_deref().unwrap_or(text);
+        if text.is_empty() {
+            // The service takes such a condition for none.
+            return Err(Failure::Usage(format!(
+                "--correlation {name}: it has no value"
+            )));
+        }
+        let text = text.into();
         all.push(Equality::System { property, text });
     }
     Ok(all)

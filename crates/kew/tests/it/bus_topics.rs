@@ -202,6 +202,15 @@ fn invalid_arguments_are_refused_before_any_request() {
         (&["topic", "create", S][..], "its topic is news"),
         (&["topic", "create", "t/$deadletterqueue"], "sub-queues"),
         (
+            &["topic", "delete", "t/subscriptions/s/rules/r"],
+            "kew bus rule",
+        ),
+        (&["delete", "t/subscriptions/s/rules/r"], "kew bus rule"),
+        (
+            &["rule", "add", S, "r", "--true", "--parameter", "@p=1"],
+            "--parameter has no effect",
+        ),
+        (
             &["topic", "create", "t", "--duplicate-window", "1m"],
             "--detect-duplicates",
         ),
@@ -451,6 +460,9 @@ fn dead_letters_of_subscriptions_are_seen_exported_resubmitted_and_purged() {
         let sas = json_of(server, &["bus", "sas", "news"]);
         let connection = sas["connection_string"].as_str().expect("a text");
         kew_at(connection, &["dlq", "resubmit", S, "--yes"]).check_error(2, &["--to"]);
+        // Its rules might select none of them.
+        let to_topic = ["dlq", "resubmit", S, "--to", "news", "--new-ids", "--yes"];
+        kew_at(connection, &to_topic).check_error(1, &["is a topic", "no rule selects"]);
         let purged = json_of(server, &["dlq", "purge", S, "--yes"]);
         assert_eq!(purged["done"], 2);
         assert_eq!(json_of(server, &["dlq", "list"]), json!([]));

@@ -395,7 +395,11 @@ async fn a_topic_detects_duplicates_as_a_queue_does() {
     let read = ask("GET", "/t").of(&server).await.check(200);
     let name = "DuplicateDetectionHistoryTimeWindow";
     assert_eq!(read.text(name), "PT1H");
-    let refused = update_topic(&server, "/t", "").await;
+    // As with queues, what is not named stays.
+    let kept = update_topic(&server, "/t", "").await.check(200);
+    assert_eq!(kept.text("RequiresDuplicateDetection"), "true");
+    let off = "<RequiresDuplicateDetection>false</RequiresDuplicateDetection>";
+    let refused = update_topic(&server, "/t", off).await;
     refused.check_refused(400, 40_000, "RequiresDuplicateDetection cannot be changed");
     create_topic(&server, "/made", "").await.check(201);
     let refused = update_topic(&server, "/made", detects).await;
