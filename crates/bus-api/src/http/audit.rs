@@ -23,7 +23,8 @@ const UNTOLD_AFTER: Duration = Duration::from_secs(1);
 /// entity.
 const LOGGED_LENGTH_MAX: usize = 320;
 
-/// Keeps refused acts from flooding the log.
+/// Keeps refused acts from flooding the log. Dropping it logs how many were counted and not logged yet: so that comes
+/// before the server says that it has stopped.
 #[derive(Debug)]
 pub(crate) struct RefusedActs(FewASecond);
 
@@ -33,13 +34,19 @@ impl Default for RefusedActs {
     }
 }
 
-/// Counted refusals that are not logged yet. Dropping it logs them, also when the server ends.
-struct Untold(Arc<RefusedActs>);
+impl RefusedActs {
+    /// Logs how many refusals were counted and not logged yet.
+    fn tell(&self) {
+        let count = self.0.take_untold();
+        if count > 0 {
+            tracing::warn!(target: "audit", count, "audit: refusals that have no line of their own");
+        }
+    }
+}
 
-impl Drop for Untold {
+impl Drop for RefusedActs {
     fn drop(&mut self) {
-        let count = self.0.0.take_untold();
-        tracing::warn!(target: "audit", count, "audit: refusals that have no line of their own");
+        self.tell();
     }
 }
 
@@ -99,10 +106,12 @@ impl Actor {
             Line::Told => true,
             Line::Untold => false,
             Line::FirstUntold => {
-                let untold = Untold(Arc::clone(&self.refused_acts));
+                let acts = Arc::downgrade(&self.refused_acts);
                 tokio::spawn(async move {
                     tokio::time::sleep(UNTOLD_AFTER).await;
-                    drop(untold);
+                    if let Some(acts) = acts.upgrade() {
+                        acts.tell();
+                    }
                 });
                 false
             }
