@@ -142,3 +142,21 @@ fn relation_of_numbers(left: Number, right: Number) -> Relation {
     };
     exact.map_or(Relation::Apart(false), Relation::Ordered)
 }
+
+/// What it takes to compare two values beside the step of the comparison: texts and bytes may be long.
+#[inline]
+pub(crate) fn steps_to_compare(left: Value<'_>, right: Value<'_>) -> u32 {
+    match (left, right) {
+        (Value::Text(left) | Value::Symbol(left), Value::Text(right) | Value::Symbol(right)) => {
+            steps_of(left.len().min(right.len()))
+        }
+        (Value::Binary(left), Value::Binary(right)) => steps_of(left.len().min(right.len())),
+        _ => 0,
+    }
+}
+
+/// What it takes to look at so many bytes.
+#[inline]
+fn steps_of(bytes: usize) -> u32 {
+    u32::try_from(bytes / 64).unwrap_or(u32::MAX)
+}

@@ -1,6 +1,6 @@
 //! Correlation filters.
 
-use crate::compare::{Comparison, Truth, compare};
+use crate::compare::{Comparison, Truth, compare, steps_to_compare};
 use crate::message::{Message, SystemProperty};
 use crate::syntax::tree::Property;
 use crate::value::OwnedValue;
@@ -68,6 +68,7 @@ impl CorrelationFilter {
                 Property::System(system) => Some(message.system(*system)),
             };
             found.is_some_and(|found| {
+                steps = steps.saturating_add(steps_to_compare(found, wanted.as_value()));
                 compare(found, Comparison::Equal, wanted.as_value()) == Truth::True
             })
         });

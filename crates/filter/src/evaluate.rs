@@ -1,7 +1,7 @@
 //! One evaluation of a predicate or an expression: each part at most once, from left to right.
 
 use crate::arithmetic::{Computed, negated, operate, with_plus};
-use crate::compare::{Comparison, Truth, compare};
+use crate::compare::{Comparison, Truth, compare, steps_to_compare};
 use crate::error::{EvaluationError, Fault, beginning_of};
 use crate::like::Pattern;
 use crate::limits::STEPS_MAX;
@@ -299,22 +299,4 @@ impl<'v, M: Message + ?Sized> Run<'v, M> {
         let found = self.message.user(name);
         Ok(found.map_or(Computed::Unknown, Computed::Value))
     }
-}
-
-/// What it takes to compare two values beside the step of the comparison: texts and bytes may be long.
-#[inline]
-fn steps_to_compare(left: Value<'_>, right: Value<'_>) -> u32 {
-    match (left, right) {
-        (Value::Text(left) | Value::Symbol(left), Value::Text(right) | Value::Symbol(right)) => {
-            steps_of(left.len().min(right.len()))
-        }
-        (Value::Binary(left), Value::Binary(right)) => steps_of(left.len().min(right.len())),
-        _ => 0,
-    }
-}
-
-/// What it takes to look at so many bytes.
-#[inline]
-fn steps_of(bytes: usize) -> u32 {
-    u32::try_from(bytes / 64).unwrap_or(u32::MAX)
 }

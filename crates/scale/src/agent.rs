@@ -13,7 +13,7 @@ use crate::act::{ActError, Happened, Target};
 use crate::config::Group;
 use crate::observe::{ReadError, Seen, Sources};
 
-/// What the agent tells of a group.
+/// What the agent has logged last for a group.
 #[derive(Debug)]
 pub enum Note {
     /// It decided something else than before, or for other reasons.

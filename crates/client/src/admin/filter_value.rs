@@ -49,7 +49,7 @@ pub enum FilterValue {
 }
 
 impl FilterValue {
-    /// A value that is none of its type is kept as it is.
+    /// A text that its type does not have is kept as it is.
     pub(super) fn read(element: &Element<'_>) -> Self {
         if element.attribute("nil") == Some("true") {
             return Self::Null;

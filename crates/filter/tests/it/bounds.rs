@@ -6,8 +6,8 @@ use kew_filter::limits::{
     DEPTH_MAX, MADE_TEXT_BYTES_MAX, PATTERN_CHARS_MAX, STATEMENTS_MAX, STEPS_MAX, TEXT_CHARS_MAX,
 };
 use kew_filter::{
-    Action, EvaluationError, Fault, Message, OwnedValue, Parameters, Problem, SqlFilter,
-    SystemProperty, Value,
+    Action, CorrelationFilter, EvaluationError, Fault, Filter, Matches, Message, OwnedValue,
+    Parameters, Problem, RuleSet, SqlFilter, SystemProperty, Value,
 };
 
 use crate::sample::{Sample, ids};
@@ -221,6 +221,22 @@ fn lists_and_long_texts_take_steps() {
             ..Sample::default()
         };
         counted("a = b", &message).1
+    };
+    assert_eq!(compared(6400) - compared(1), 100);
+}
+
+#[test]
+fn long_texts_of_correlation_filters_take_steps() {
+    let compared = |size: usize| {
+        let text = "x".repeat(size);
+        let filter = CorrelationFilter::default().user("a", OwnedValue::Text(text.as_str().into()));
+        let mut rules = RuleSet::default();
+        rules.insert(1, Filter::Correlation(filter));
+        let (message, mut matches) = (with_text("a", text), Matches::default());
+        rules.begin(&message, &mut matches);
+        let steps = rules.go_on(&message, &|_, nth| ids(nth), u32::MAX, &mut matches);
+        assert_eq!(matches.matching(), [1]);
+        steps
     };
     assert_eq!(compared(6400) - compared(1), 100);
 }

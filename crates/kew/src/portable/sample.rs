@@ -3,8 +3,8 @@
 use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
-use kew_amqp::codec::{Raw, Symbol, Timestamp, Uuid, Value as Amqp};
-use kew_bus_message::{Known, View, value_of};
+use kew_amqp::codec::{Raw, Value as Amqp};
+use kew_bus_message::{Known, View, amqp_of, value_of};
 use kew_filter::{OwnedValue, Value};
 use serde_json::{Value as Json, json};
 
@@ -70,32 +70,17 @@ pub(crate) fn of_amqp(value: &Amqp) -> OwnedValue {
 
 /// A value that a rule has computed, as a typed value. Spans of time and decimals have names of their own.
 pub(crate) fn shown(value: Value<'_>) -> Json {
-    write(&match value {
-        Value::Null => Amqp::Null,
-        Value::Boolean(it) => Amqp::Boolean(it),
-        Value::Byte(it) => Amqp::Byte(it),
-        Value::Short(it) => Amqp::Short(it),
-        Value::Int(it) => Amqp::Int(it),
-        Value::Long(it) => Amqp::Long(it),
-        Value::Ubyte(it) => Amqp::Ubyte(it),
-        Value::Ushort(it) => Amqp::Ushort(it),
-        Value::Uint(it) => Amqp::Uint(it),
-        Value::Ulong(it) => Amqp::Ulong(it),
-        Value::Float(it) => Amqp::Float(it),
-        Value::Double(it) => Amqp::Double(it),
-        Value::Char(it) => Amqp::Char(it),
-        Value::Timestamp(ms) => Amqp::Timestamp(Timestamp(ms)),
-        Value::Uuid(id) => Amqp::Uuid(Uuid(id)),
-        Value::Binary(bytes) => Amqp::Binary(bytes.to_vec().into()),
-        Value::Text(text) => Amqp::String(text.into()),
-        Value::Symbol(text) => match Symbol::new(text) {
-            Ok(symbol) => Amqp::Symbol(symbol),
-            Err(_) => Amqp::String(text.into()),
-        },
+    match value {
         Value::Duration(ticks) => return json!({"timespan_ticks": ticks}),
         Value::Decimal(it) => return json!({"decimal": it.to_string()}),
-        Value::Other => return json!({"other": true}),
-    })
+        _ => {}
+    }
+    match (amqp_of(value), value.as_text()) {
+        (Some(value), _) => write(&value),
+        // A symbol that is not ASCII.
+        (None, Some(text)) => write(&Amqp::String(text.into())),
+        (None, None) => json!({"other": true}),
+    }
 }
 
 /// A value on the command line: a typed value if it is an object of JSON.
