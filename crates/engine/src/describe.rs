@@ -59,7 +59,7 @@ impl Description<'_> {
         if self.due_in == 0 || due_budget == 0 {
             return own;
         }
-        // Each queue may get an event that says that it was used.
+        // Each queue may get an event that says that it was used, and its topic one, too: both are short.
         let used = u64::from(self.due_in) * EVENT_SIZE_BYTES;
         let released = match self.releases {
             true => released_at_once(due_budget) as u64 * RELEASED_SIZE_BYTES,

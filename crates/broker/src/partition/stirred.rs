@@ -22,14 +22,18 @@ pub(super) enum Stirred {
 
 impl Stirred {
     pub(super) fn wakes(self, state: &State) -> impl Iterator<Item = Wake> + use<> {
-        let wakes = match self {
-            Self::Arrived(arrival) => state
-                .awaited(arrival)
-                .map(|awaited| awaited.map(|(entity, awaited)| Wake::One(entity, awaited))),
-            Self::Left(entity, awaited) => [Some(Wake::One(entity, awaited)), None],
-            Self::Changed(entity) => [Some(Wake::Changed(entity)), None],
+        let (wakes, changed) = match self {
+            Self::Arrived(arrival) => {
+                let awaited = state.awaited(arrival);
+                let wakes =
+                    awaited.map(|it| it.map(|(entity, awaited)| Wake::One(entity, awaited)));
+                (wakes, Vec::new())
+            }
+            Self::Left(entity, awaited) => ([Some(Wake::One(entity, awaited)), None], Vec::new()),
+            Self::Changed(entity) => ([None, None], state.changed_with(entity).collect()),
         };
-        wakes.into_iter().flatten()
+        let changed = changed.into_iter().map(Wake::Changed);
+        wakes.into_iter().flatten().chain(changed)
     }
 }
 

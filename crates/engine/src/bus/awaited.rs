@@ -119,12 +119,15 @@ impl Queues {
         sessions.next_available().map(|_| queue)
     }
 
-    /// Whether a receiver that waits at this entity should look, so that the queue is not taken for idle.
+    /// Whether a receiver that waits at this entity should look, so that neither the queue nor its topic is
+    /// taken for idle.
     pub(crate) fn is_use_due(&self, entity: Incarnation, now: Timestamp) -> bool {
         let found = self.get(&entity);
         let queue = found.map_or(entity, |found| found.role.first_of(entity));
         let queue = self.get(&queue);
-        queue.is_some_and(|queue| queue.is_use_noted(now))
+        let topic = queue.and_then(|queue| self.get(&queue.role.topic()?));
+        let mut all = queue.into_iter().chain(topic);
+        all.any(|queue| queue.is_use_noted(now))
     }
 
     /// The thing that a receiver waits for after it was given nothing, if it passed over messages: they have

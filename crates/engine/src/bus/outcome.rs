@@ -181,6 +181,8 @@ pub struct BusQueueView {
     pub updated_at: Timestamp,
     /// When it was last used.
     pub used_at: Timestamp,
+    /// Whether it belongs to a subscription of a topic that is disabled: nobody receives from it.
+    pub is_suspended: bool,
     /// The counts of the queue and its sub-queues.
     pub counts: BusQueueCounts,
 }
@@ -382,9 +384,9 @@ pub enum NotSupported {
     Update,
     /// A topic that refuses messages that no rule matches.
     FiltersBeforePublishing,
-    /// A topic that deletes itself when it is idle.
+    /// A topic that deletes itself when it is idle. Only earlier versions refuse it.
     AutoDeleteOnIdle,
-    /// A topic with another status than Active.
+    /// A topic with another status than Active. Only earlier versions refuse it.
     Status,
 }
 

@@ -110,7 +110,7 @@ impl BusQueue {
     }
 
     /// When an idle queue deletes itself, if it ever does. A queue that forwards, has locks or has scheduled
-    /// messages is not idle.
+    /// messages is not idle, nor is a topic that has messages to copy.
     ///
     /// Source: Service Bus, *AutoDeleteOnIdle*.
     pub(crate) fn idle_deadline(&self) -> Option<Timestamp> {
@@ -118,7 +118,8 @@ impl BusQueue {
         let deletes_itself = self.role.is_first()
             && idle_ms != u64::MAX
             && self.options.forward_to.is_none()
-            && !self.backlog.is_in_use();
+            && !self.backlog.is_in_use()
+            && (self.role != Role::Topic || self.backlog.count() == 0);
         deletes_itself.then(|| self.used_at.plus_ms(idle_ms))
     }
 

@@ -46,7 +46,8 @@ pub struct Description<'a, R> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touches<'a> {
     /// A queue, or a sub-queue of a bus queue. Its sub-queues too: a message may become a dead letter. A topic's
-    /// subscriptions too: they get what is sent to it, and end with it.
+    /// subscriptions too: they get what is sent to it, and end with it. Of a subscription's topic no more than the time of
+    /// its last use.
     Queue(&'a EntityName),
     /// A bus queue or sub-queue, and the queue that its messages are sent to.
     Transfer {

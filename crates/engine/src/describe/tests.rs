@@ -24,6 +24,8 @@ pub(crate) struct Promise {
     is_work_due: bool,
     names: Option<Vec<EntityName>>,
     queues: BTreeSet<Incarnation>,
+    /// Those of subscriptions: their use may be noted.
+    topics: BTreeSet<Incarnation>,
 }
 
 impl Promise {
@@ -49,6 +51,7 @@ impl Promise {
             is_work_due: state.next_deadline().is_some_and(|it| it <= now),
             names,
             queues: BTreeSet::new(),
+            topics: BTreeSet::new(),
         };
         promise.find_queues(state);
         promise
@@ -64,6 +67,8 @@ impl Promise {
                 continue;
             };
             let first = queue.role.first_of(found);
+            let topic = state.bus.get(&first).and_then(|it| it.role.topic());
+            self.topics.extend(topic);
             let subscriptions = state.catalogue.subscriptions_of(first);
             let firsts = std::iter::once(first).chain(subscriptions);
             self.queues
@@ -88,8 +93,11 @@ impl Promise {
             let is_used = matches!(event.fact, Fact::Bus(BusFact::Used { .. }));
             assert!(is_used || self.class != Class::Read, "{event:?}");
             if self.names.is_some() {
+                let is_meant = |queue: Incarnation| {
+                    self.queues.contains(&queue) || (is_used && self.topics.contains(&queue))
+                };
                 assert!(
-                    event.entities().all(|queue| self.queues.contains(&queue)),
+                    event.entities().all(is_meant),
                     "{event:?} is outside {:?}",
                     self.names
                 );

@@ -12,6 +12,13 @@ impl State {
         self.bus.awaited(arrival)
     }
 
+    /// The entities whose receivers a change of the settings of this one concerns: itself and, if it is a topic, its
+    /// subscriptions with their sub-queues.
+    pub fn changed_with(&self, entity: Incarnation) -> impl Iterator<Item = Incarnation> + '_ {
+        let subscriptions = self.catalogue.subscriptions_of(entity);
+        std::iter::once(entity).chain(subscriptions.flat_map(Incarnation::with_sub_queues))
+    }
+
     /// The bus queue of that name, if it has messages to receive without a session.
     pub fn has_ready(&self, name: &EntityName) -> Option<Incarnation> {
         self.bus.has_ready(&self.catalogue, name)
@@ -22,7 +29,8 @@ impl State {
         self.bus.has_session(&self.catalogue, name)
     }
 
-    /// Whether a receiver that waits at this entity should look, so that the queue is not taken for idle.
+    /// Whether a receiver that waits at this entity should look, so that neither the queue nor its topic is taken for
+    /// idle.
     pub fn is_use_due(&self, entity: Incarnation, now: Timestamp) -> bool {
         self.bus.is_use_due(entity, now)
     }

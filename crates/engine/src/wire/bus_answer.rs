@@ -130,10 +130,11 @@ fn put_any_view(out: &mut Vec<u8>, (queue, other): (u8, u8), view: &BusQueueView
 /// Puts a view with what only those of topics and subscriptions have.
 fn put_other_view(out: &mut Vec<u8>, view: &BusQueueView) {
     put_view(out, view);
-    out.push(match view.kind {
-        EntityKind::Queue => 0,
-        EntityKind::Topic => 1,
-        EntityKind::Subscription => 2,
+    out.push(match (view.kind, view.is_suspended) {
+        (EntityKind::Queue, _) => 0,
+        (EntityKind::Topic, _) => 1,
+        (EntityKind::Subscription, false) => 2,
+        (EntityKind::Subscription, true) => 3,
     });
     put_flags(out, &view.options);
     put_varint(out, view.counts.subscriptions);
@@ -142,10 +143,11 @@ fn put_other_view(out: &mut Vec<u8>, view: &BusQueueView) {
 /// Reads a view with what only those of topics and subscriptions have.
 fn other_view(r: &mut Received<'_>) -> Result<BusQueueView, DecodeError> {
     let mut view = view(r)?;
-    view.kind = match r.u8()? {
-        0 => EntityKind::Queue,
-        1 => EntityKind::Topic,
-        2 => EntityKind::Subscription,
+    (view.kind, view.is_suspended) = match r.u8()? {
+        0 => (EntityKind::Queue, false),
+        1 => (EntityKind::Topic, false),
+        2 => (EntityKind::Subscription, false),
+        3 => (EntityKind::Subscription, true),
         _ => return Err(r.error("kind of an entity that is not known")),
     };
     view.options = with_flags(view.options, r)?;
@@ -236,6 +238,7 @@ fn view(r: &mut Received<'_>) -> Result<BusQueueView, DecodeError> {
         created_at: r.time()?,
         updated_at: r.time()?,
         used_at: r.time()?,
+        is_suspended: false,
         counts: BusQueueCounts {
             active: r.varint()?,
             ready: r.varint()?,

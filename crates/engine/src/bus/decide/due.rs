@@ -3,9 +3,9 @@
 
 use super::super::backlog::{Backlog, Expiring};
 use super::super::message::Message;
-use super::super::room::{DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
+use super::super::room::{DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
-use super::super::{BusFact, BusMessageState, DeadLetterCause, Release};
+use super::super::{BusMessageState, DeadLetterCause, Release};
 use super::Turn;
 use crate::catalogue::LOOKS_PER_UNIT;
 use crate::effect::Effect;
@@ -90,7 +90,7 @@ impl Turn<'_> {
             Due::Expiry(Expiring::Bound { run, .. }) => self.0.raise_expiry(queue, run),
             Due::Forward(number) => self.forward_or_bury(queue, number),
             Due::Ids => self.0.forget_ids(queue),
-            Due::Deletion => self.emit_bus(BusFact::QueueDeleted { queue }),
+            Due::Deletion => self.end_idle(queue),
         }
         DueStep::Done(cost + looks / LOOKS_PER_UNIT)
     }
@@ -137,12 +137,13 @@ impl Turn<'_> {
             | Due::Schedule(number)
             | Due::Expiry(Expiring::Message { number, .. })
             | Due::Forward(number) => number,
-            Due::Expiry(Expiring::Bound { .. })
-            | Due::Release(_)
-            | Due::Session(_)
-            | Due::Ids
-            | Due::Deletion => {
+            Due::Expiry(Expiring::Bound { .. }) | Due::Release(_) | Due::Session(_) | Due::Ids => {
                 return 1;
+            }
+            Due::Deletion => {
+                let subscriptions = self.catalogue().subscriptions_of(queue).count() as u64;
+                let size_bytes = (1 + subscriptions) * DELETED_SIZE_BYTES;
+                return u32::try_from(size_bytes.div_ceil(DUE_SIZE_BYTES_MAX)).unwrap_or(u32::MAX);
             }
         };
         let backlog = self.bus_backlog(queue);

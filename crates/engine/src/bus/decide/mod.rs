@@ -308,16 +308,26 @@ impl<'a> Turn<'a> {
             // A receiver waits for a session as another one waits for messages.
             Err(refusal) => *refusal == BusRefusal::NoSessionAvailable,
         };
-        if !is_use {
-            return answer;
-        }
-        let first = self.first_of(queue);
-        let entity = self.queues().get(&first);
         // If there is no room for due things, there is none for this.
-        if self.due_budget() > 0 && entity.is_some_and(|it| it.is_use_noted(self.now())) {
-            self.emit_bus(BusFact::Used { queue: first });
+        if is_use && self.due_budget() > 0 {
+            self.note_use(self.first_of(queue));
         }
         answer
+    }
+
+    /// Notes that a queue, topic or subscription was used, and with a subscription its topic, if they delete themselves
+    /// when they are idle: once in a while is enough.
+    fn note_use(&mut self, queue: Incarnation) {
+        let Some(entity) = self.queues().get(&queue) else {
+            return;
+        };
+        let (is_noted, topic) = (entity.is_use_noted(self.now()), entity.role.topic());
+        if is_noted {
+            self.emit_bus(BusFact::Used { queue });
+        }
+        if let Some(topic) = topic {
+            self.note_use(topic);
+        }
     }
 
     /// The queue, topic or subscription that an entity is or belongs to, while it exists.
@@ -388,7 +398,7 @@ impl<'a> Turn<'a> {
         if !entity.role.is_received_from() {
             return Err(BusRefusal::NotReceivable { queue: name() });
         }
-        if !entity.options.status.allows_receive() {
+        if !entity.options.status.allows_receive() || self.is_suspended(queue) {
             return Err(BusRefusal::Disabled { queue: name() });
         }
         if entity.destination().is_some() {

@@ -109,6 +109,12 @@ impl Turn<'_> {
     /// Source: Service Bus, *Delete Queue*.
     pub(super) fn delete_bus_queue(&mut self, queue: Incarnation) -> Answer {
         self.check_is_first(queue)?;
+        self.delete_whole(queue);
+        Ok(BusOutcome::QueueDeleted)
+    }
+
+    /// Deletes a queue, subscription, or topic with its subscriptions.
+    pub(super) fn delete_whole(&mut self, queue: Incarnation) {
         let subscriptions: Vec<_> = self.catalogue().subscriptions_of(queue).collect();
         // The topic ends first, with all its rules: without it, no subscription takes its own out of them.
         self.emit_bus(BusFact::QueueDeleted { queue });
@@ -116,7 +122,6 @@ impl Turn<'_> {
         for queue in subscriptions {
             self.emit_bus(BusFact::QueueDeleted { queue });
         }
-        Ok(BusOutcome::QueueDeleted)
     }
 
     /// Sub-queues cannot be managed: as queues they do not exist.
@@ -156,6 +161,7 @@ impl Turn<'_> {
             created_at: entity.created_at,
             updated_at: entity.updated_at,
             used_at: entity.used_at,
+            is_suspended: self.is_suspended(queue),
             counts,
         }
     }

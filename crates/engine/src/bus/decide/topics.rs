@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::super::role::Role;
 use super::super::{
-    BusFact, BusOutcome, BusQueueOptions, BusRefusal, EntityKind, EntityStatus, NotSupported,
-    SUBSCRIPTIONS_MAX, Verdict,
+    BusFact, BusOutcome, BusQueueOptions, BusRefusal, EntityKind, NotSupported, SUBSCRIPTIONS_MAX,
+    Verdict,
 };
 use super::{Answer, Decision, Turn};
 use crate::bus::NewRule;
@@ -163,6 +163,33 @@ impl Turn<'_> {
         topic.unwrap_or(first)
     }
 
+    /// Whether it belongs to a subscription whose topic is disabled: nobody receives from it.
+    ///
+    /// Source: Service Bus, *EntityStatus*. A topic that is SendDisabled is what a disabled one is.
+    pub(super) fn is_suspended(&self, entity: Incarnation) -> bool {
+        let charged = self.charged(entity);
+        let topic = self.queues().get(&charged);
+        let topic = topic.filter(|it| it.role == Role::Topic && charged != self.first_of(entity));
+        topic.is_some_and(|it| !it.options.status.allows_send())
+    }
+
+    /// Deletes a topic that was idle for long, with its subscriptions. While one of these has locks, that is a use.
+    pub(super) fn end_idle(&mut self, queue: Incarnation) {
+        let subscriptions = self.catalogue().subscriptions_of(queue);
+        let is_used = |it: Incarnation| {
+            let entity = self.queues().get(&it);
+            entity.is_some_and(|entity| entity.backlog.is_in_use())
+        };
+        let is_used = subscriptions
+            .flat_map(Incarnation::with_sub_queues)
+            .any(is_used);
+        if is_used {
+            self.emit_bus(BusFact::Used { queue });
+        } else {
+            self.delete_whole(queue);
+        }
+    }
+
     /// What an answer about an entity rests on. That of a topic rests on its subscriptions, too; and a refusal of a
     /// subscription may rest on its topic and on all others of it.
     pub(super) fn scope_of(&self, entity: Incarnation, answer: &Answer) -> Scope {
@@ -215,20 +242,13 @@ impl Turn<'_> {
 
 /// Refuses the settings that topics do not support yet.
 pub(super) fn check_topic(name: &EntityName, options: &BusQueueOptions) -> Result<(), BusRefusal> {
-    let idle_never = BusQueueOptions::default().auto_delete_on_idle_ms;
-    let what = if options.filters_before_publishing {
-        NotSupported::FiltersBeforePublishing
-    } else if options.auto_delete_on_idle_ms != idle_never {
-        NotSupported::AutoDeleteOnIdle
-    } else if options.status != EntityStatus::Active {
-        NotSupported::Status
-    } else {
-        return Ok(());
-    };
-    Err(BusRefusal::NotSupportedYet {
-        queue: name.name.clone(),
-        what,
-    })
+    if options.filters_before_publishing {
+        return Err(BusRefusal::NotSupportedYet {
+            queue: name.name.clone(),
+            what: NotSupported::FiltersBeforePublishing,
+        });
+    }
+    Ok(())
 }
 
 fn in_catalogue(result: Answer) -> Decision {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kew_planted::{Bug, is_planted};
 
 use super::super::{
-    BusFact, BusMessageState, BusOutcome, BusRefusal, Disposition, NotSupported, PartRefusal,
+    BusMessageState, BusOutcome, BusRefusal, Disposition, NotSupported, PartRefusal,
     TransactionPart, TransactionWork, Verdict,
 };
 use super::messages::not_found;
@@ -33,7 +33,7 @@ impl Turn<'_> {
         self.do_due_for(&parts);
         let result = self.check_parts(&parts).map(|queues| {
             self.do_parts(parts, &queues);
-            self.note_use(&queues);
+            self.note_uses(&queues);
             BusOutcome::Transacted
         });
         Decision {
@@ -172,13 +172,13 @@ impl Turn<'_> {
         }
     }
 
-    /// The settlements of a sub-queue do not show that its queue was used.
-    fn note_use(&mut self, queues: &[Incarnation]) {
+    /// The settlements of a sub-queue do not show that its queue was used, nor those of a subscription that its topic
+    /// was.
+    fn note_uses(&mut self, queues: &[Incarnation]) {
         let firsts: BTreeSet<Incarnation> = queues.iter().map(|it| self.first_of(*it)).collect();
-        for queue in firsts {
-            let entity = self.queues().get(&queue);
-            if self.due_budget() > 0 && entity.is_some_and(|it| it.is_use_noted(self.now())) {
-                self.emit_bus(BusFact::Used { queue });
+        if self.due_budget() > 0 {
+            for queue in firsts {
+                self.note_use(queue);
             }
         }
     }

@@ -661,6 +661,7 @@ fn view() -> BusQueueView {
         created_at: at(0),
         updated_at: at(1),
         used_at: at(2),
+        is_suspended: false,
         counts: BusQueueCounts {
             active: 6,
             ready: 5,
@@ -778,6 +779,7 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
         BusOutcome::QueueUpdated(it) if it.kind == EntityKind::Subscription => {
             BusOutcome::Queue(other_view(EntityKind::Topic))
         }
+        BusOutcome::Queue(it) if it.is_suspended => return None,
         BusOutcome::Queue(it) if it.kind == EntityKind::Topic => {
             let kinds = [EntityKind::Topic, EntityKind::Subscription];
             BusOutcome::Queues(kinds.map(other_view).into())
@@ -789,7 +791,10 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
         BusOutcome::RuleReplaced(_) => BusOutcome::RuleRemoved,
         BusOutcome::RuleRemoved => BusOutcome::Rule(rule_view()),
         BusOutcome::Rule(_) => BusOutcome::Rules(vec![rule_view(), rule_view()]),
-        BusOutcome::Rules(_) => return None,
+        BusOutcome::Rules(_) => BusOutcome::Queue(BusQueueView {
+            is_suspended: true,
+            ..other_view(EntityKind::Subscription)
+        }),
         BusOutcome::QueueCreated(_) => BusOutcome::QueueUpdated(view()),
         BusOutcome::QueueUpdated(_) => BusOutcome::QueueDeleted,
         BusOutcome::QueueDeleted => BusOutcome::Queue(view()),

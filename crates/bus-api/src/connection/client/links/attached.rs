@@ -59,7 +59,7 @@ pub(crate) fn check_usable(view: &BusQueueView, role: Role) -> Result<(), Error>
     let queue = view.name.clone();
     let is_allowed = match role {
         Role::Sender => options.status.allows_send(),
-        Role::Receiver => options.status.allows_receive(),
+        Role::Receiver => options.status.allows_receive() && !view.is_suspended,
     };
     let is_sub_queue = queue.contains("/$");
     let refusal = if role == Role::Receiver && view.kind == EntityKind::Topic && !is_sub_queue {

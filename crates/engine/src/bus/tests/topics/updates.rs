@@ -160,16 +160,6 @@ fn a_change_is_refused_like_a_new_entity_with_these_settings() {
             of_topic(NotSupported::FiltersBeforePublishing),
         ),
         (
-            topic(),
-            with(|it| it.auto_delete_on_idle_ms = 300_000),
-            of_topic(NotSupported::AutoDeleteOnIdle),
-        ),
-        (
-            topic(),
-            with(|it| it.status = EntityStatus::Disabled),
-            of_topic(NotSupported::Status),
-        ),
-        (
             subscription("a"),
             with(|it| it.requires_session = true),
             fixed(FixedOption::RequiresSession),
