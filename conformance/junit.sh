@@ -19,7 +19,7 @@ run_junit() {
     made=$({ echo "$jars"; javac -version; cat "${sources[@]}"; } | sha256sum)
     if [[ $(cat "$classes/made" 2>/dev/null) != "$made" ]]; then
         rm -rf "$classes"
-        javac -Xlint:all --release 17 -encoding UTF-8 -cp "$jars/*" -d "$classes" "${sources[@]}"
+        javac -Xlint:all -proc:none --release 17 -encoding UTF-8 -cp "$jars/*" -d "$classes" "${sources[@]}"
         echo "$made" >"$classes/made"
     fi
     # The authority of the server's certificate.

@@ -10,10 +10,12 @@ bus_config() {
     cat <<'END'
 { "UserConfig": { "Namespaces": [ {
   "Name": "sbemulatorns",
-  "Queues": [ { "Name": "orders" }, { "Name": "other-orders" } ],
+  "Queues": [ { "Name": "orders" }, { "Name": "other-orders" },
+    { "Name": "brief", "Properties": { "LockDuration": "PT5S" } } ],
   "Topics": [
     { "Name": "news", "Subscriptions": [ { "Name": "mail" } ] },
-    { "Name": "chats", "Subscriptions": [ { "Name": "mail", "Properties": { "RequiresSession": true } } ] }
+    { "Name": "chats", "Subscriptions": [ { "Name": "mail", "Properties": { "RequiresSession": true } } ] },
+    { "Name": "briefs", "Subscriptions": [ { "Name": "mail", "Properties": { "LockDuration": "PT5S" } } ] }
   ]
 } ] } }
 END
@@ -60,5 +62,5 @@ run_java() {
     sources_in=(src ../java)
     packages_of=$suite
     serve
-    run_junit "$@"
+    run_junit -Djava.util.logging.config.file=../java/logging.properties "$@"
 }

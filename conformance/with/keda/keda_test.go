@@ -69,7 +69,9 @@ func TestStorageQueues(t *testing.T) {
 					"connectionFromEnv": "CONNECTION",
 				}))
 				expect(t, scaler, err, 0, false)
-				kew(t, "queue", "send", name, "one", "two", "three")
+				for _, text := range []string{"one", "two", "three"} {
+					kew(t, "queue", "send", name, text)
+				}
 				expect(t, scaler, err, 3, true)
 				// A message that is hidden counts only as one of all.
 				kew(t, "queue", "receive", name)
