@@ -1,11 +1,16 @@
 package kew.conformance;
 
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.azure.servicebus.jms.ServiceBusJmsConnectionFactory;
 import com.azure.spring.messaging.AzureHeaders;
 import com.azure.spring.messaging.checkpoint.Checkpointer;
 import com.azure.spring.messaging.implementation.annotation.EnableAzureMessaging;
 import com.azure.spring.messaging.servicebus.core.ServiceBusTemplate;
 import com.azure.spring.messaging.servicebus.implementation.core.annotation.ServiceBusListener;
 import com.azure.spring.messaging.storage.queue.core.StorageQueueTemplate;
+import jakarta.jms.JMSRuntimeException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.HashMap;
@@ -204,6 +209,18 @@ class SpringTest {
     @Test
     void jmsOfAQueue() throws Exception {
         jms("brief", "brief");
+    }
+
+    @Test
+    void aSubscriptionThatJmsWouldCreateIsRefused() {
+        var strings = Kew.bus(true).replaceAll(";$", "");
+        try (var context = new ServiceBusJmsConnectionFactory(strings, null).createContext()) {
+            context.setClientID("one");
+            var topic = context.createTopic("news");
+            var refusal = assertThrows(JMSRuntimeException.class,
+                () -> context.createDurableConsumer(topic, "made-by-jms"));
+            assertTrue(refusal.getMessage().contains("amqp:not-implemented"), refusal.getMessage());
+        }
     }
 
     @Test
