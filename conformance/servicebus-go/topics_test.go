@@ -29,7 +29,9 @@ func eachTopic(t *testing.T, name string, scenario func(t *testing.T, client *ad
 }
 
 // A subscription that has this rule and no other.
-func subscribe(t *testing.T, client *admin.Client, topic, name string, filter admin.RuleFilter, action admin.RuleAction) {
+func subscribe(
+	t *testing.T, client *admin.Client, topic, name string, filter admin.RuleFilter, action admin.RuleAction,
+) {
 	t.Helper()
 	_, err := client.CreateSubscription(ctx, topic, name, &admin.CreateSubscriptionOptions{
 		Properties: &admin.SubscriptionProperties{

@@ -90,7 +90,8 @@ SELECTS = {
         ("n = 1", [ONE]), ("n <> 1", [TWO]), ("n != 1", [TWO]), ("n < 7", [ONE]), ("n <= 7", [ONE, TWO]),
         ("n > 1", [TWO]), ("n >= 1", [ONE, TWO]), ("n = 1 OR color = 'blue'", [ONE, TWO]),
         ("n = 1 AND color = 'blue'", []), ("NOT n = 1", [TWO]), ("NOT n = 1 AND color = 'blue'", [TWO]),
-        ("color > 'm'", [ONE]), ("flag = TRUE", [ONE]), ("f = 1.5", [ONE]), ("n = 1.0", [ONE]), ("1=1", [ONE, TWO, NONE]),
+        ("color > 'm'", [ONE]), ("flag = TRUE", [ONE]), ("f = 1.5", [ONE]), ("n = 1.0", [ONE]),
+        ("1=1", [ONE, TWO, NONE]),
     ],
     "unknown": [
         ("missing = 1", []), ("NOT missing = 1", []), ("missing <> 1", []), ("missing = 1 OR n = 1", [ONE]),
@@ -112,8 +113,8 @@ SELECTS = {
     ],
     "arithmetic": [
         ("n + 2 * 3 = 7", [ONE]), ("(n + 2) * 3 = 9", [ONE]), ("-n = -7", [TWO]), ("n % 2 = 1", [ONE, TWO]),
-        ("n - 1 - 1 = -1", [ONE]), ("n / 2 = 3", [TWO]), ("f * 2 = 3.0", [ONE]), ("n = 1 OR n = 7 AND color = 'x'", [ONE]),
-        ("color + '!' = 'red!'", [ONE]),
+        ("n - 1 - 1 = -1", [ONE]), ("n / 2 = 3", [TWO]), ("f * 2 = 3.0", [ONE]),
+        ("n = 1 OR n = 7 AND color = 'x'", [ONE]), ("color + '!' = 'red!'", [ONE]),
     ],
     "system": [
         ("sys.Label = 'order'", [ONE, TWO]), ("sys.MessageId = 'm1'", [ONE]), ("sys.CorrelationId = 'c'", [ONE]),

@@ -118,8 +118,8 @@ class TopicsTest {
     }
 
     /**
-     * The values of properties and filters are those that this SDK sends. Its client for administration sends every value
-     * of a filter as a text, and its rule manager does not.
+     * The values of properties and filters are those that this SDK sends. Its client for administration sends every
+     * value of a filter as a text, and its rule manager does not.
      */
     @ParameterizedTest
     @EnumSource(Door.class)
