@@ -4,18 +4,22 @@ need java "Java 17 or newer (Debian: apt-get install openjdk-17-jdk-headless)"
 need javac "Java 17 or newer (Debian: apt-get install openjdk-17-jdk-headless)"
 need mvn "Maven (Debian: apt-get install maven)"
 
+# The folders of their sources, and the environment with their packages.
+sources_in=(src)
+packages_of=java
+
 # Compiles the scenarios and runs them, with these options of Java. The suite's own arguments, in $scenarios, select
 # classes or methods: MessagesTest, or MessagesTest#expiry.
 run_junit() {
     local jars classes=$target/conformance/$suite output=$target/conformance/$suite.log sources made scenario
     local reports=$target/conformance/$suite-reports status=0
     local selected=()
-    jars=$(environment java)/jars
-    mapfile -t sources < <(find src -name '*.java' | sort)
+    jars=$(environment "$packages_of")/jars
+    mapfile -t sources < <(find "${sources_in[@]}" -name '*.java' | sort)
     made=$({ echo "$jars"; javac -version; cat "${sources[@]}"; } | sha256sum)
     if [[ $(cat "$classes/made" 2>/dev/null) != "$made" ]]; then
         rm -rf "$classes"
-        javac -Xlint:all --release 17 -encoding UTF-8 -cp "$jars/*" -d "$classes" "${sources[@]}"
+        javac -Xlint:all -proc:none --release 17 -encoding UTF-8 -cp "$jars/*" -d "$classes" "${sources[@]}"
         echo "$made" >"$classes/made"
     fi
     # The authority of the server's certificate.

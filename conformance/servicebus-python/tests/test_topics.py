@@ -98,6 +98,16 @@ def test_a_waiting_receiver_gets_a_copy_at_once(client, topic):
         receiver.complete_message(message)
 
 
+def test_links_in_the_wrong_direction_are_refused(client, topic):
+    with pytest.raises(ServiceBusError, match="send them to its topic.*amqp:not-allowed"):
+        publish(client, f"{topic}/Subscriptions/all", Message("x"))
+    with (
+        pytest.raises(ServiceBusError, match="receive them from a subscription.*amqp:not-allowed"),
+        client.get_queue_receiver(topic) as receiver,
+    ):
+        receiver.receive_messages(1, max_wait_time=1)
+
+
 def test_a_topic_gets_new_settings(admin, client, topic):
     made = admin.get_topic(topic)
     made.user_metadata, made.max_size_in_megabytes, made.enable_batched_operations = "a < b & c", 2048, False
