@@ -205,7 +205,9 @@ impl<T> Partition<T> {
             self.note_bodies(ended, replies);
         }
         for id in needless {
-            self.loads.due_bodies.remove(&id);
+            if let Some(topic) = self.loads.due_bodies.remove(&id) {
+                self.loads.rests.end_read(topic, &mut self.state);
+            }
             self.release_bodies(id, replies);
         }
         self.loads.rests.await_space(ticked.left_alone);

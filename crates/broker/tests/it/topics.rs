@@ -49,7 +49,7 @@ impl Driver {
         driver
     }
 
-    fn counts(&mut self, queue: EntityName) -> BusQueueCounts {
+    fn counts_of(&mut self, queue: EntityName) -> BusQueueCounts {
         let read = self.ask(Command::Bus(BusCommand::ReadQueue { queue }));
         match read.unwrap().outcome {
             Outcome::Bus(BusOutcome::Queue(view)) => view.counts,
@@ -104,9 +104,9 @@ fn copies_go_on_after_a_restart_and_each_is_made_once() {
         driver.ask(publish("two")).unwrap();
         driver.fan_out();
         for nth in 0..COUNT {
-            assert_eq!(driver.counts(subscription(nth)).active, 2, "{nth}");
+            assert_eq!(driver.counts_of(subscription(nth)).active, 2, "{nth}");
         }
-        assert_eq!(driver.counts(named("t")).active, 0);
+        assert_eq!(driver.counts_of(named("t")).active, 0);
     }
 }
 
@@ -145,7 +145,11 @@ fn a_full_disk_leaves_topics_alone() {
     driver.now = driver.now.plus_seconds(10);
     driver.fan_out();
     for nth in 0..COUNT {
-        assert_eq!(driver.counts(subscription(nth)).active, messages, "{nth}");
+        assert_eq!(
+            driver.counts_of(subscription(nth)).active,
+            messages,
+            "{nth}"
+        );
     }
-    assert!(driver.counts(orders()).active > 0);
+    assert!(driver.counts_of(orders()).active > 0);
 }
