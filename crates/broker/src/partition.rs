@@ -159,13 +159,17 @@ impl<T> Partition<T> {
         let mut batch = Batch::at(reservation.position, now);
         let room = reservation.room_bytes;
         let room_left = |batch: &Batch| room.saturating_sub(batch.builder.len_bytes() as u64);
-        self.let_rest();
+        self.let_rest(space);
         let mut journal = Writing {
             batch: &mut batch,
             log: &self.log,
-            bodies: None,
+            bodies: Some(&self.loads.bodies),
         };
-        let mut turn = Turn::new(&mut self.state, now, &mut journal);
+        let mut turn =
+            Turn::new(&mut self.state, now, &mut journal).with_format(&*self.options.format);
+        if !matches!(space, Space::Plenty { .. }) {
+            turn = turn.draining();
+        }
         let tick_budget = match space {
             Space::Plenty { .. } => self.options.tick_budget,
             // Expired messages are removed on a full disk too: nothing else would make room for them.
@@ -173,7 +177,9 @@ impl<T> Partition<T> {
             Space::None => 0,
         };
         let ticked = turn.tick(tick_budget);
-        self.loads.note_ticked(&ticked.missing, boot);
+        // What rules looked at is not part of an answer.
+        batch.pinned.clear();
+        self.note_ticked(ticked, replies);
         let room_bytes = room_left(&batch);
         self.move_bodies(now, &mut batch, space, room_bytes);
         let mut decided = Vec::new();

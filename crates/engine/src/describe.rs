@@ -2,8 +2,8 @@
 //! it.
 
 use crate::bus::{
-    COPIES_MAX, DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, RELEASED_SIZE_BYTES,
-    SESSION_ID_SIZE_BYTES_MAX, changes_size_bytes_max, released_at_once,
+    DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, RELEASED_SIZE_BYTES, at_once_size_bytes_max,
+    released_at_once,
 };
 use crate::catalogue;
 use crate::catalogue::description::{Class, EVENT_SIZE_BYTES, Touches, Writes};
@@ -14,10 +14,6 @@ use crate::state::State;
 
 /// A command as a partition sees it before it is decided.
 pub type Description<'a> = catalogue::Description<'a, Refusal>;
-
-/// The most bytes of events with the copies that one command makes, without their changes. More are refused.
-const COPIES_SIZE_BYTES_MAX: u64 =
-    COPIES_MAX as u64 * (EVENT_SIZE_BYTES + SESSION_ID_SIZE_BYTES_MAX as u64);
 
 /// The largest properties of a service.
 const PROPERTIES_SIZE_BYTES_MAX: usize = 64 * 1024;
@@ -39,9 +35,8 @@ impl Writes<'_> {
                 copies_size_bytes,
             } => {
                 let (subscriptions, changes) = state.copying(to);
-                let changes_size_bytes = changes_size_bytes_max(changes, count);
-                let copies_size_bytes = copies_size_bytes.saturating_mul(subscriptions);
-                size_bytes + copies_size_bytes.min(COPIES_SIZE_BYTES_MAX) + changes_size_bytes
+                let messages = (count, copies_size_bytes);
+                size_bytes + at_once_size_bytes_max(changes, subscriptions, messages)
             }
             Self::ToDelete(entity) => {
                 EVENT_SIZE_BYTES + DELETED_SIZE_BYTES * state.subscription_count(entity)

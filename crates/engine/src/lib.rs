@@ -51,7 +51,8 @@ pub use catalogue::{
 pub use command::Command;
 pub use describe::Description;
 pub use effect::{
-    Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, Rest, SessionOf, Standing, Was,
+    Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, NextCopy, Rest, SessionOf,
+    Standing, Was,
 };
 pub use event::{Event, Fact};
 pub use moves::{BodyToMove, Holder};

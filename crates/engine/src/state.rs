@@ -326,6 +326,12 @@ impl State {
         }
     }
 
+    /// Whether an entity is a topic of which a message waits for its copies.
+    pub fn waits_for_copies(&self, entity: Incarnation) -> bool {
+        let found = self.bus.get(&entity);
+        found.is_some_and(|it| it.topic.is_some() && it.backlog.has_ready())
+    }
+
     /// Whether an entity of that name exists.
     pub fn has_entity(&self, name: &EntityName) -> bool {
         self.catalogue.find(name).is_some()

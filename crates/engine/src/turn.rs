@@ -17,7 +17,7 @@ use kew_planted::{Seam, pass};
 pub use self::journal::Journal;
 pub use self::missing::Tries;
 pub use self::tick::Ticked;
-use crate::bus::{self, BusFact, Format, HandOut, NoFormat};
+use crate::bus::{self, BusFact, COPIES_AT_ONCE_MAX, Format, HandOut, NoFormat};
 use crate::catalogue::{self, Scope};
 use crate::command::Command;
 use crate::effect::{Effect, Effects};
@@ -43,6 +43,10 @@ pub struct Turn<'a> {
     now: Timestamp,
     journal: &'a mut dyn Journal,
     due_budget: u32,
+    /// How many copies of messages a command makes at once.
+    copies_at_once: u64,
+    /// Whether copies of messages that wait in topics have to wait longer.
+    is_draining: bool,
     /// How decisions read messages.
     format: &'a dyn Format,
     /// Whether what is due before the command was carried out.
@@ -66,6 +70,8 @@ impl<'a> Turn<'a> {
             now,
             journal,
             due_budget: DUE_BUDGET,
+            copies_at_once: COPIES_AT_ONCE_MAX as u64,
+            is_draining: false,
             format: &NoFormat,
             is_due_done: false,
             hand_out: HandOut::default(),
@@ -78,6 +84,26 @@ impl<'a> Turn<'a> {
     #[must_use]
     pub fn with_due_budget(self, due_budget: u32) -> Self {
         Self { due_budget, ..self }
+    }
+
+    /// The same turn, but a command that sends to a topic makes at most so many copies at once, and not
+    /// [`COPIES_AT_ONCE_MAX`]. Due work makes the others.
+    #[must_use]
+    pub fn with_copies_at_once(self, count: u64) -> Self {
+        Self {
+            copies_at_once: count.min(COPIES_AT_ONCE_MAX as u64),
+            ..self
+        }
+    }
+
+    /// The same turn while the disk is full: a tick leaves topics alone. Copies take room that nothing has kept free for
+    /// them, and receivers of their subscriptions make room first.
+    #[must_use]
+    pub fn draining(self) -> Self {
+        Self {
+            is_draining: true,
+            ..self
+        }
     }
 
     /// The same turn, with a format in which decisions read messages. Without it, a message that rules have

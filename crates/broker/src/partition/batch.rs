@@ -60,7 +60,7 @@ impl Batch {
 pub(super) struct Writing<'a> {
     pub(super) batch: &'a mut Batch,
     pub(super) log: &'a Log,
-    /// What was read for commands that waited. `None` for ticks, moves and the opening, which hand nothing out.
+    /// What was read for commands and ticks that waited. `None` for moves and the opening, which need no bodies.
     pub(super) bodies: Option<&'a Bodies>,
 }
 
@@ -101,6 +101,11 @@ impl Journal for Writing<'_> {
             }
             None => BodyRead::Missing,
         }
+    }
+
+    fn bytes(&mut self, body: BodyLocation) -> Option<Bytes> {
+        // What is whole was pinned.
+        self.batch.pinned.get(&body).cloned()
     }
 }
 

@@ -316,8 +316,7 @@ impl<T> Lanes<T> {
     }
 
     fn enter(&mut self, keys: Keys, missing: &Missing) -> Place {
-        let id = self.next;
-        self.next += 1;
+        let id = self.take_number();
         let mut lanes = keys.lanes.clone();
         let waits_for_writers = || keys.of_writers().any(|lane| self.is_taken(&lane));
         if keys.holds_writers_back(missing) || keys.writes && waits_for_writers() {
@@ -457,6 +456,13 @@ impl<T> Lanes<T> {
             self.look_at(*id);
         }
         waited
+    }
+
+    /// A number for what waits as commands do, and comes behind those that wait already.
+    pub(super) fn take_number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
     }
 
     /// Notes that the bodies are in memory that a command waits for.

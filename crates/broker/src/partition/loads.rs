@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kew_engine::bus::Behind;
 use kew_engine::{
     BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, PageNumber, RunId,
-    Taken, Turn,
+    Taken, Ticked, Turn,
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead, Storage};
 
@@ -18,6 +18,7 @@ use super::evacuation::Evacuation;
 use super::eviction::may_leave;
 use super::lanes::{Candidate, Lanes};
 use super::rests::Rests;
+use super::space::Space;
 use super::{Partition, Rejection, Reply, to_log};
 use crate::{Source, Target};
 
@@ -49,6 +50,8 @@ pub(super) struct Loads {
     /// The runs that due work of entities has asked for: what was read of them stays in memory until it is done.
     due: BTreeMap<Incarnation, BTreeSet<RunId>>,
     pub(super) bodies: Bodies,
+    /// The topics whose rules look at bodies, by the numbers under which these were asked for.
+    due_bodies: BTreeMap<u64, Incarnation>,
     pub(super) rests: Rests,
 }
 
@@ -155,7 +158,7 @@ impl Loads {
     }
 
     /// Asks for what a tick misses. Until it is read, the tick has let these entities rest.
-    pub(super) fn note_ticked(&mut self, missing: &Missing, now: BootTime) {
+    fn note_ticked(&mut self, missing: &Missing, now: BootTime) {
         self.ask(missing, now);
         let needs_more: BTreeSet<Incarnation> = missing.groups.iter().map(|it| it.entity).collect();
         let rests = &self.rests;
@@ -173,6 +176,43 @@ impl Loads {
 }
 
 impl<T> Partition<T> {
+    /// Asks for what a tick misses, and drops the bodies that no tick is going to need.
+    pub(super) fn note_ticked(&mut self, ticked: Ticked, replies: &mut Vec<(T, Reply)>) {
+        let now = self.now.boot;
+        self.loads.note_ticked(&ticked.missing, now);
+        let is_needless = |(_, topic): &(&u64, &Incarnation)| {
+            !self.state.waits_for_copies(**topic) || ticked.left_alone.contains(topic)
+        };
+        let asked = self.loads.due_bodies.iter();
+        let needless: Vec<u64> = asked.filter(is_needless).map(|(id, _)| *id).collect();
+        for (topic, bodies) in ticked.bodies {
+            let missing = Missing {
+                bodies,
+                ..Missing::default()
+            };
+            if self.loads.bodies.is_failing(&missing.bodies) {
+                let until = now.plus_ms(RETRY_INTERVAL_MS);
+                self.loads.rests.await_read(topic, until);
+                continue;
+            }
+            // What it holds of them stays.
+            let mut asked = self.loads.due_bodies.iter();
+            let before = asked.find(|(_, of)| **of == topic).map(|(id, _)| *id);
+            let id = before.unwrap_or_else(|| self.lanes.take_number());
+            self.loads.due_bodies.insert(id, topic);
+            self.loads.rests.await_read(topic, BootTime::NEVER);
+            let ended = self.loads.bodies.ask(id, &missing);
+            self.note_bodies(ended, replies);
+        }
+        for id in needless {
+            if let Some(topic) = self.loads.due_bodies.remove(&id) {
+                self.loads.rests.end_read(topic, &mut self.state);
+            }
+            self.release_bodies(id, replies);
+        }
+        self.loads.rests.await_space(ticked.left_alone);
+    }
+
     /// Lets a command wait until what is missing was read. It is rejected if that could not be read a moment ago.
     ///
     /// `behind` are bodies that the next commands on its queue are likely to need.
@@ -230,10 +270,20 @@ impl<T> Partition<T> {
     /// Lets commands go on whose bodies are in memory, and rejects those whose bodies cannot be read now.
     fn note_bodies(&mut self, ended: Ended, replies: &mut Vec<(T, Reply)>) {
         for id in ended.ready {
-            self.lanes.note_bodies(id);
+            match self.loads.due_bodies.get(&id) {
+                Some(topic) => self.loads.rests.end_read(*topic, &mut self.state),
+                None => self.lanes.note_bodies(id),
+            }
         }
         for id in ended.failed {
-            self.reject_unread(id, replies);
+            match self.loads.due_bodies.remove(&id) {
+                Some(topic) => {
+                    let until = self.now.boot.plus_ms(RETRY_INTERVAL_MS);
+                    self.loads.rests.put_off(topic, until);
+                    self.release_bodies(id, replies);
+                }
+                None => self.reject_unread(id, replies),
+            }
         }
     }
 
@@ -336,13 +386,16 @@ impl<T> Partition<T> {
     }
 
     /// Lets entities rest of which nothing may change, or needs a read, and others no longer.
-    pub(super) fn let_rest(&mut self) {
+    pub(super) fn let_rest(&mut self, space: Space) {
         let late = self.lanes.late_queues().into_iter();
         let late = late.flat_map(|queue| self.state.incarnations_of(queue));
         let late: BTreeSet<Incarnation> = late.collect();
         self.loads
             .rests
             .begin_turn(self.now.boot, late, &mut self.state);
+        if matches!(space, Space::Plenty { .. }) {
+            self.loads.rests.end_full(&mut self.state);
+        }
     }
 
     /// How many groups of messages were read from pages since the open.
@@ -353,6 +406,10 @@ impl<T> Partition<T> {
     /// Rejects the commands that wait for a read: nothing was done for them.
     pub fn reject_waiting(&mut self, replies: &mut Vec<(T, Reply)>) {
         self.loads.bodies.release_all();
+        // Their topics ask again.
+        for topic in std::mem::take(&mut self.loads.due_bodies).into_values() {
+            self.loads.rests.end_read(topic, &mut self.state);
+        }
         let waiting = self.lanes.drain();
         replies.extend(waiting.map(|ticket| (ticket, Err(Rejection::Stopped))));
     }

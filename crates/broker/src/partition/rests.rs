@@ -14,6 +14,8 @@ pub(super) struct Rests {
     retry_at: Option<BootTime>,
     /// A command that was tried too often needs the entity as it is.
     late: BTreeSet<Incarnation>,
+    /// Topics whose messages wait for their copies until the disk has room.
+    full: BTreeSet<Incarnation>,
 }
 
 impl Rests {
@@ -48,8 +50,28 @@ impl Rests {
 
     /// Notes that something of an entity was read.
     pub(super) fn end_read(&mut self, entity: Incarnation, state: &mut State) {
-        if self.reading.remove(&entity).is_some() && !self.late.contains(&entity) {
+        if self.reading.remove(&entity).is_some() && !self.rests(entity) {
             state.let_rest(entity, false);
+        }
+    }
+
+    fn rests(&self, entity: Incarnation) -> bool {
+        self.late.contains(&entity)
+            || self.reading.contains_key(&entity)
+            || self.full.contains(&entity)
+    }
+
+    /// Notes topics that rest until the disk has room. The tick has let them rest.
+    pub(super) fn await_space(&mut self, topics: Vec<Incarnation>) {
+        self.full.extend(topics);
+    }
+
+    /// Notes that the disk has room.
+    pub(super) fn end_full(&mut self, state: &mut State) {
+        for topic in std::mem::take(&mut self.full) {
+            if !self.rests(topic) {
+                state.let_rest(topic, false);
+            }
         }
     }
 
@@ -80,7 +102,9 @@ impl Rests {
             return;
         }
         for entity in late.symmetric_difference(&self.late) {
-            let rests = late.contains(entity) || self.reading.contains_key(entity);
+            let rests = late.contains(entity)
+                || self.reading.contains_key(entity)
+                || self.full.contains(entity);
             state.let_rest(*entity, rests);
         }
         self.late = late;

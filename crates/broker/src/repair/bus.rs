@@ -66,7 +66,7 @@ impl Reading {
             (_, Effect::SessionReleasing { queue, .. } | Effect::SessionFreed { queue, .. }) => {
                 self.first_of_queue.insert(*queue);
             }
-            (_, Effect::Passed { topic, .. }) => {
+            (_, Effect::Passed { topic, .. } | Effect::FannedOut { topic, .. }) => {
                 self.first_of_queue.insert(topic.entity);
             }
             // A message that moves to another entity than the next one was forwarded.

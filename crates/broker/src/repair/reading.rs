@@ -280,7 +280,7 @@ impl Reading {
                 self.stand_in(service, *queue, now);
             }
             // Lower numbers that were never read are no messages of the topic: their copies are elsewhere.
-            Effect::Passed { topic, .. } => {
+            Effect::Passed { topic, .. } | Effect::FannedOut { topic, .. } => {
                 self.stand_in(service, topic.entity, now);
                 self.state.make_topic(topic.entity);
                 self.without_next.remove(&topic.entity);

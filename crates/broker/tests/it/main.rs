@@ -23,6 +23,7 @@ mod repair;
 mod resident;
 mod scrub;
 mod support;
+mod topics;
 mod transactions;
 mod unread;
 mod wakes;

@@ -254,6 +254,10 @@ fn explain(cause: DeadLetterCause) -> Option<(&'static str, Option<&'static str>
             "ForwardingDestinationUnavailable",
             "The entity that the message was to be forwarded to does not accept it.",
         ),
+        DeadLetterCause::BodyDamaged => (
+            "BodyDamaged",
+            "The message cannot be read back as it was written, so the rules of the topic cannot look at it.",
+        ),
         DeadLetterCause::FilterFailed => return Some(("FilterException", None)),
         DeadLetterCause::ByReceiver => return None,
     };

@@ -330,24 +330,90 @@ async fn rules_select_and_change_what_subscriptions_get() {
     );
 }
 
-/// A batch is sent as a whole, or the sender is told to send less.
+impl Server {
+    /// Waits until each of these subscriptions has so many messages, and none more.
+    async fn has_copies(&self, names: &[String], count: u64) {
+        let copied = async {
+            for name in names {
+                while self.active(name).await < count {
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            }
+        };
+        let copied = tokio::time::timeout(std::time::Duration::from_secs(60), copied).await;
+        copied.expect("copies are made");
+        for name in names {
+            assert_eq!(self.active(name).await, count, "{name}");
+        }
+    }
+}
+
+/// What takes too many steps is stored, and copied soon after.
 #[tokio::test]
-async fn messages_that_rules_take_too_long_for_are_refused() {
-    let server = Server::with_topic(&["slow"]).await;
-    with_rule(&server, "slow", sql("color LIKE '%y%'"), None).await;
+async fn messages_that_rules_take_long_for_are_accepted_and_copied_in_order() {
+    let server = Server::with_topic(&["slow", "other"]).await;
+    with_rule(&server, "slow", sql("color NOT LIKE '%y%'"), None).await;
     let mut client = server.trusted().await;
     let sender = client.sender("events").await.unwrap();
-    let large = with_properties(&"x".repeat(20_000), 0, "x");
+    let bodies = ["1", "2", "3", "4", "5"];
+    let large = bodies.map(|body| with_properties(&"x".repeat(20_000), 0, body));
     let mut batch = BytesMut::new();
-    write_batch(&mut batch, &vec![large.clone(); 5]);
-    let refused = client.send(sender, BATCH_FORMAT, batch.freeze()).await;
-    let Some(Outcome::Rejected(Rejected { error: Some(error) })) = refused.outcome() else {
-        panic!("{refused:?}");
-    };
-    let text = error.description.as_ref().unwrap();
-    assert!(
-        text.as_str().ends_with("try again with fewer messages"),
-        "{text}"
-    );
-    assert_eq!(client.send(sender, 0, large).await, DeliveryState::ACCEPTED);
+    write_batch(&mut batch, &large);
+    let sent = client.send(sender, BATCH_FORMAT, batch.freeze()).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    for name in ["slow", "other"] {
+        server.has_copies(&[name.to_owned()], 5).await;
+        let address = format!("events/subscriptions/{name}");
+        let link = client.receiver(&address).await.unwrap();
+        client.connection.grant(link, 5);
+        for body in bodies {
+            let delivery = client.delivery().await;
+            assert_eq!(shown(&delivery).1, body);
+        }
+    }
+}
+
+/// No body stays in memory: rules look at what was read from the disk.
+#[tokio::test]
+async fn each_of_2000_subscriptions_gets_one_copy_of_each_message_in_order() {
+    let server = Server::start_forgetful(std::sync::Arc::new(kew_log::MemoryStorage::new())).await;
+    let topic = queue_named("events");
+    let options = BusQueueOptions::default();
+    let created = BusCommand::CreateTopic { topic, options };
+    server.order(created).await;
+    let mut names: Vec<String> = Vec::new();
+    let mut client = server.trusted().await;
+    let sender = client.sender("events").await.unwrap();
+    for count in [200, 2000] {
+        for nth in names.len()..count {
+            let name = nth.to_string();
+            let subscription = queue_named(&format!("events/subscriptions/{name}"));
+            server
+                .order(BusCommand::CreateSubscription {
+                    topic: queue_named("events"),
+                    subscription,
+                    options: BusQueueOptions::default(),
+                    rule: None,
+                })
+                .await;
+            names.push(name);
+        }
+        with_rule(&server, "7", sql("size > 5"), None).await;
+        let before = match count {
+            200 => 0,
+            _ => 2,
+        };
+        for (size, body) in [(9, "one"), (10, "two")] {
+            let payload = with_properties("red", size, body);
+            let sent = client.send(sender, 0, payload).await;
+            assert_eq!(sent, DeliveryState::ACCEPTED);
+        }
+        server.has_copies(&names[..200], before + 2).await;
+        server.has_copies(&names[200..], 2).await;
+    }
+    let link = client.receiver("events/subscriptions/7").await.unwrap();
+    client.connection.grant(link, 4);
+    for body in ["one", "two", "one", "two"] {
+        assert_eq!(shown(&client.delivery().await).1, body);
+    }
 }

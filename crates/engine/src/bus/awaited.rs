@@ -53,7 +53,10 @@ impl Arrival {
                 Some(Self::Session(*queue, session.clone()))
             }
             // Nobody waits for a message of a topic: those who wait for its copies learn of these.
-            Effect::Ended { .. } | Effect::RangeEnded { .. } | Effect::Passed { .. } => None,
+            Effect::Ended { .. }
+            | Effect::RangeEnded { .. }
+            | Effect::Passed { .. }
+            | Effect::FannedOut { .. } => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! bytes. Messages change through [effects](crate::effect) alone.
 
 pub(crate) mod codec;
-mod effects;
+pub(in crate::bus) mod effects;
 mod moves;
 
 use kew_filter::RuleId;

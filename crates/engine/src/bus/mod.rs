@@ -40,7 +40,7 @@ pub use command::{
     SessionChoice, TransactionPart, TransactionWork,
 };
 pub use decide::Behind;
-pub(crate) use decide::{DueSpent, DueStep, Ground, HandOut, Turn};
+pub(crate) use decide::{By, DueSpent, DueStep, Ground, HandOut, Turn};
 pub use event::BusFact;
 pub use format::{
     ACTION_SIZE_BYTES_MAX, DESCRIPTION_SIZE_BYTES_MAX, Format, Known, Made, NoFormat, Unfit,
@@ -58,18 +58,18 @@ pub use repair::StoredSessionState;
 pub use role::EntityKind;
 pub(crate) use role::Role;
 pub use room::{
-    ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, COPIES_MAX, DUE_SIZE_BYTES_MAX, ITEMS_MAX,
-    SESSION_ID_SIZE_BYTES_MAX, SUBSCRIPTIONS_MAX,
+    ANSWER_SIZE_BYTES_MAX, BODIES_SIZE_BYTES_MAX, COPIES_AT_ONCE_MAX, DUE_SIZE_BYTES_MAX,
+    ITEMS_MAX, SESSION_ID_SIZE_BYTES_MAX, SUBSCRIPTIONS_MAX,
 };
 pub(crate) use room::{
-    CopyChanges, DELETED_SIZE_BYTES, RELEASED_SIZE_BYTES, changes_size_bytes_max, released_at_once,
+    CopyChanges, DELETED_SIZE_BYTES, RELEASED_SIZE_BYTES, at_once_size_bytes_max, released_at_once,
 };
 pub use rules::{
     AddedRule, BusRuleView, CompletedRules, KnownOfRules, NewRule, OTHER_RULES_MAX,
     RULES_SIZE_BYTES_MAX, SQL_RULES_MAX,
 };
 pub(crate) use rules::{
-    BusRule, RuleChunk, put_part, put_rules, restore_rules, subscriptions_of_rules,
+    BusRule, Matched, RuleChunk, put_part, put_rules, restore_rules, subscriptions_of_rules,
     use_rule_numbers,
 };
 pub use totals::{

@@ -480,7 +480,8 @@ pub enum BusRefusal {
         /// How many are allowed.
         limit: u64,
     },
-    /// One command would make more copies of messages than allowed.
+    /// One command would make more copies of messages than allowed. Only a server of an earlier version says so: this one
+    /// stores what does not fit.
     #[error(
         "the messages at once are {copies} copies in the subscriptions of the topic, above the maximum of {limit}: \
          send fewer at once"
@@ -491,7 +492,8 @@ pub enum BusRefusal {
         /// How many are allowed.
         limit: u64,
     },
-    /// The rules of a topic would take more steps than one command may for these messages.
+    /// The rules of a topic would take more steps than one command may for these messages. Only a server of an earlier
+    /// version says so.
     #[error(
         "the rules of the topic take more than {limit} steps for the messages at once, which is the maximum: try again \
          with fewer messages"
@@ -500,7 +502,8 @@ pub enum BusRefusal {
         /// How many are allowed.
         limit: u64,
     },
-    /// The actions and failures of rules would make more bytes than one command may write for these messages.
+    /// The actions and failures of rules would make more bytes than one command may write for these messages. Only a server
+    /// of an earlier version says so.
     #[error(
         "the changes in the copies of the messages at once are above the maximum of {limit_bytes} bytes: try again with \
          fewer messages"

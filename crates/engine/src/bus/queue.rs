@@ -15,6 +15,9 @@ use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNum
 /// A queue, topic or subscription, and its two sub-queues.
 pub(crate) const ENTITIES_PER_BUS_QUEUE: usize = 3;
 
+/// How many steps of a turn it takes to take a rule out of what is compiled.
+const DROP_STEPS: u64 = 16;
+
 /// Use is recorded at most once in this part of the time after which an idle queue deletes itself.
 const USE_PART: u64 = 10;
 
@@ -183,14 +186,23 @@ impl Queue for BusQueue {
         &mut self.deadline
     }
 
-    /// When something becomes due next. A message that waits to be forwarded is due at once.
+    /// When something becomes due next. A message that waits to be forwarded, or for its copies, is due at once: the
+    /// latter does not expire.
     fn next_deadline(&self) -> Option<Timestamp> {
-        let waits = self.destination().is_some() && self.backlog.has_to_forward();
-        let forward = waits.then_some(Timestamp::ZERO);
+        let waits = match self.role {
+            Role::Topic => self.backlog.has_ready(),
+            Role::Queue
+            | Role::Subscription { .. }
+            | Role::DeadLetters { .. }
+            | Role::FailedTransfers { .. } => {
+                self.destination().is_some() && self.backlog.has_to_forward()
+            }
+        };
+        let at_once = waits.then_some(Timestamp::ZERO);
         let backlog = self.backlog.next_deadline();
         backlog
             .into_iter()
-            .chain(forward)
+            .chain(at_once)
             .chain(self.ids_deadline())
             .chain(self.idle_deadline())
             .min()
@@ -202,11 +214,18 @@ impl Queue for BusQueue {
         if self.role.topic().is_none() || !is_of_topic(effect, at) {
             self.used_at = at;
         }
+        if let Some(topic) = &mut self.topic {
+            topic.note(effect);
+        }
         if let Some(hash) = effect.id_hash()
             && let Some(window_ms) = self.options.duplicate_window_ms
         {
             self.duplicates.note(hash, window_ms, at);
         }
+    }
+
+    fn gives_copies(&self) -> bool {
+        self.role == Role::Topic
     }
 
     fn absorb(&mut self, other: &Self) {
@@ -254,8 +273,8 @@ impl Queue for BusQueue {
     fn count(&mut self, catalogue: &mut Catalogue) {
         *catalogue.copied += self.duplicates.take_copied();
         if let Some(topic) = &mut self.topic {
-            topic.drop_retired(self.backlog.table().first_ready());
-            *catalogue.copied += topic.take_copied();
+            let dropped = topic.drop_retired(self.backlog.table().first_ready());
+            *catalogue.copied += topic.take_copied() + dropped * DROP_STEPS;
         }
     }
 }
@@ -284,6 +303,7 @@ fn is_of_topic(effect: &Effect, at: Timestamp) -> bool {
         | Effect::RangeEnded { .. }
         | Effect::SessionReleasing { .. }
         | Effect::SessionFreed { .. }
-        | Effect::Passed { .. } => false,
+        | Effect::Passed { .. }
+        | Effect::FannedOut { .. } => false,
     }
 }

@@ -5,27 +5,32 @@
 
 use super::message::{Message, OVERLAYS_MAX};
 use super::{BusRefusal, RangedOption};
+use crate::catalogue::description::EVENT_SIZE_BYTES;
 
 /// The most messages, locks or numbers in one command.
 pub const ITEMS_MAX: usize = 5000;
 
-/// The most subscriptions of a topic. The service allows 2,000.
-pub const SUBSCRIPTIONS_MAX: usize = 64;
+/// The most subscriptions of a topic.
+///
+/// Source: Service Bus quotas.
+pub const SUBSCRIPTIONS_MAX: usize = 2000;
 
-/// The most copies that one command makes of the messages that it sends to a topic.
-pub const COPIES_MAX: usize = 4096;
+/// The most copies that one command makes of the messages that it sends to a topic. Due work makes those of further
+/// messages.
+pub const COPIES_AT_ONCE_MAX: usize = 4096;
 
 /// How many steps the rules of a topic take for the messages of one command: about a millisecond. A rule is begun only
-/// while there are steps left.
+/// while there are steps left. Due work compares further messages.
 pub(super) const RULE_STEPS_MAX: u32 = 50_000;
 
 /// How many steps of a turn a copy of a message takes.
 pub(super) const COPY_STEPS: u64 = 32;
 
 /// What the rules of a topic may add to copies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum CopyChanges {
     /// Nothing: no rule has an action, and none can fail.
+    #[default]
     Nothing,
     /// Descriptions of failures.
     Failures,
@@ -33,17 +38,33 @@ pub(crate) enum CopyChanges {
     Actions,
 }
 
-/// The most bytes of the copies that actions and failures make of this many messages in one command, with their changes.
-/// It is small, because room is made for it before each command; but a single message has room for the largest action, or
-/// for a failure in each subscription.
-pub(crate) fn changes_size_bytes_max(changes: CopyChanges, messages: u64) -> u64 {
-    let first = match changes {
-        CopyChanges::Nothing => return 0,
-        CopyChanges::Failures => 20 * 1024,
-        CopyChanges::Actions => 32 * 1024,
+/// The most bytes of a copy that is as the one before it in another subscription: differences of entities and of
+/// numbers, a time, and the number of a session.
+pub(super) const COPIED_SIZE_BYTES: u64 = 32;
+
+/// The most bytes of the copies of each message that are made at once, besides the first one: without changes, and with.
+const AT_ONCE_SIZE_BYTES: u64 = 4 * 1024;
+
+/// The most bytes of the copies that a command makes at once, with their changes. It is small, because room is made for it
+/// before each command, and counts in the share of the topic. Due work makes what does not fit.
+///
+/// `messages` is how many there are, and the most bytes of the first copy of each together.
+pub(crate) fn at_once_size_bytes_max(
+    changes: CopyChanges,
+    subscriptions: u64,
+    (messages, firsts_size_bytes): (u64, u64),
+) -> u64 {
+    if subscriptions == 0 {
+        return 0;
+    }
+    // Where they are few, each may be another one than the one before it.
+    let copied = AT_ONCE_SIZE_BYTES.min(subscriptions * EVENT_SIZE_BYTES);
+    let changed = match changes {
+        CopyChanges::Nothing => 0,
+        CopyChanges::Failures | CopyChanges::Actions => AT_ONCE_SIZE_BYTES,
     };
-    let all = messages.saturating_mul(4 * 1024).saturating_add(first);
-    all.min(256 * 1024)
+    let more = messages.saturating_mul(copied + changed);
+    firsts_size_bytes + more.min(256 * 1024)
 }
 
 /// How many messages or sessions one command looks at, at most: about half a millisecond.

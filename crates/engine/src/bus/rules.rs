@@ -25,7 +25,8 @@ pub(crate) use self::codec::{
 };
 pub(in crate::bus) use self::repair::default_of_both;
 pub use self::repair::{CompletedRules, KnownOfRules};
-pub(in crate::bus) use self::selected::{Evaluation, OutOfSteps, Seen, Selected};
+pub(crate) use self::selected::Matched;
+pub(in crate::bus) use self::selected::{Evaluation, Found, OutOfSteps, Seen};
 pub(crate) use self::topic::{RuleChunk, Topic};
 use super::RangedOption;
 use super::outcome::BusRefusal;
@@ -46,6 +47,10 @@ pub const RULES_SIZE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Numbers of rules are above 0 and below this one.
 pub(crate) const RULE_IDS_MAX: RuleId = 1 << RULE_ID_BITS;
+
+/// The place of the dead letter of a failure among the copies of a message in one subscription: behind those of all
+/// rules.
+pub(in crate::bus) const FAILURE: RuleId = RULE_IDS_MAX;
 
 /// The bits of a rule's number.
 const RULE_ID_BITS: u32 = 63;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::BusMessageState;
 use super::duplicates::SharedIds;
 use super::event::codec::{cause, options, put_cause, put_flags, put_options, with_flags};
+use super::event::effects::{next_copy, put_next_copy};
 use super::message::Message;
 use super::queue::BusQueue;
 use super::queues::Queues;
@@ -188,7 +189,11 @@ fn put_entity(out: &mut Vec<u8>, incarnation: Incarnation, entity: &BusQueue) {
             put_settings(out, entity);
             put_flags(out, &entity.options);
             put_varint(out, entity.topic.as_ref().map_or(0, Topic::next_rule));
-            out.push(NO_FAN_OUT);
+            let fan_out = entity.topic.as_ref().and_then(Topic::fan_out);
+            put_optional(out, fan_out, |out, (number, next)| {
+                put_varint(out, number.as_u64());
+                put_next_copy(out, next);
+            });
         }
         Role::Subscription { of } => {
             put_head(out, kind::SUBSCRIPTION, incarnation);
@@ -203,9 +208,6 @@ fn put_entity(out: &mut Vec<u8>, incarnation: Incarnation, entity: &BusQueue) {
         }
     }
 }
-
-/// No message of the topic waits for copies. Other values are for one that does.
-const NO_FAN_OUT: u8 = 0;
 
 fn put_settings(out: &mut Vec<u8>, entity: &BusQueue) {
     put_options(out, &entity.options);
@@ -246,8 +248,9 @@ fn entity(
             if let Some(rules) = &mut topic.topic {
                 rules.set_next_rule(next_rule);
             }
-            if r.u8()? != NO_FAN_OUT {
-                return Err(r.error("fan-out of a topic that is not known"));
+            let fan_out = optional(r, |r| Ok((sequence_number(r)?, next_copy(r)?)))?;
+            if let (Some(rules), Some((number, next))) = (&mut topic.topic, fan_out) {
+                rules.set_fan_out(number, next);
             }
             topic
         }

@@ -77,6 +77,11 @@ impl Journal for Log {
             false => BodyRead::Whole,
         }
     }
+
+    fn bytes(&mut self, body: BodyLocation) -> Option<Bytes> {
+        let bytes = self.bodies.get(usize::try_from(body.record).ok()?)?;
+        Some(Bytes::copy_from_slice(bytes))
+    }
 }
 
 /// A partition with a log in memory, and a clock that the test sets.
@@ -86,6 +91,8 @@ struct Partition {
     log: Log,
     /// The same with nothing in memory, unless the test changes the state by itself.
     cold: Option<Cold>,
+    /// How many copies a command makes at once.
+    copies_at_once: u64,
 }
 
 fn entity(name: &str) -> EntityName {
@@ -128,6 +135,7 @@ impl Partition {
             now: Timestamp::from_ms(1_000_000),
             log: Log::default(),
             cold: Some(Cold::new()),
+            copies_at_once: u64::MAX,
         };
         let initialize = Command::Initialize {
             secret: [42; 16],
@@ -165,11 +173,13 @@ impl Partition {
     fn decide(&mut self, command: Command, due_budget: u32) -> Result<Outcome, Refusal> {
         let before = self.log.events.len();
         let turn = Turn::new(&mut self.state, self.now, &mut self.log);
-        let mut turn = turn.with_due_budget(due_budget).with_format(&Lines);
+        let turn = turn.with_due_budget(due_budget).with_format(&Lines);
+        let mut turn = turn.with_copies_at_once(self.copies_at_once);
         assert!(turn.prepare(&command, &mut Tries::default()).is_empty());
         let decision = turn.decide(command.clone());
         if let Some(cold) = &mut self.cold {
             let (events, state) = (&self.log.events[before..], &self.state);
+            cold.copies_at_once = self.copies_at_once;
             cold.decide(self.now, command, due_budget, &decision, events, state);
         }
         decision.result
@@ -274,7 +284,8 @@ impl Partition {
     /// Returns whether more is due.
     fn tick_once(&mut self, budget: u32) -> bool {
         let before = self.log.events.len();
-        let ticked = Turn::new(&mut self.state, self.now, &mut self.log).tick(budget);
+        let turn = Turn::new(&mut self.state, self.now, &mut self.log);
+        let ticked = turn.with_format(&Lines).tick(budget);
         if let Some(cold) = &mut self.cold {
             let events = &self.log.events[before..];
             cold.tick(self.now, budget, &ticked, events, &self.state);

@@ -116,7 +116,16 @@ impl Catalogue {
         &self,
         topic: Incarnation,
     ) -> impl Iterator<Item = Incarnation> + '_ {
-        let all = self.subscriptions.range((topic, Incarnation::default())..);
+        self.subscriptions_from(topic, Incarnation::default())
+    }
+
+    /// The same, from one on.
+    pub(crate) fn subscriptions_from(
+        &self,
+        topic: Incarnation,
+        from: Incarnation,
+    ) -> impl Iterator<Item = Incarnation> + '_ {
+        let all = self.subscriptions.range((topic, from)..);
         let own = all.take_while(move |(of, _)| *of == topic);
         own.map(|(_, subscription)| *subscription)
     }

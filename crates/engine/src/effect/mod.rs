@@ -277,6 +277,23 @@ pub enum Effect {
         /// The hash of the message's id, where duplicates are detected.
         id_hash: Option<u128>,
     },
+    /// The first ready message of a topic has its copies up to this one.
+    FannedOut {
+        /// The message.
+        topic: Place,
+        /// The first copy that is not made yet.
+        next: NextCopy,
+    },
+}
+
+/// The first copy of a topic's message that is not made yet. Copies are made by subscription, oldest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NextCopy {
+    /// Its subscription. Those before it have all of theirs.
+    pub subscription: Incarnation,
+    /// The number of the rule whose action makes the copy. 0 is the copy without changes, which is the first one. A number
+    /// above those of all rules is the dead letter of a failure, which is the last one.
+    pub rule: u64,
 }
 
 /// Every message takes some, and each is moved a few times.
@@ -312,7 +329,8 @@ impl Effect {
             Self::Arrived { to: at, .. }
             | Self::Leased { at, .. }
             | Self::Ended { at, .. }
-            | Self::Passed { topic: at, .. } => at.entity,
+            | Self::Passed { topic: at, .. }
+            | Self::FannedOut { topic: at, .. } => at.entity,
         }
     }
 
@@ -325,7 +343,8 @@ impl Effect {
             | Self::Ended { .. }
             | Self::RangeEnded { .. }
             | Self::SessionReleasing { .. }
-            | Self::SessionFreed { .. } => None,
+            | Self::SessionFreed { .. }
+            | Self::FannedOut { .. } => None,
         }
     }
 
@@ -338,7 +357,8 @@ impl Effect {
             Self::RangeEnded { .. }
             | Self::SessionReleasing { .. }
             | Self::SessionFreed { .. }
-            | Self::Passed { .. } => None,
+            | Self::Passed { .. }
+            | Self::FannedOut { .. } => None,
         }
     }
 }

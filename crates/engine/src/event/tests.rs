@@ -7,7 +7,7 @@ use crate::bus::{
     EntityStatus, sent,
 };
 use crate::catalogue::{AccountQuota, AccountSecret};
-use crate::effect::{Arrival as Message, Bodies, Lease, NewBody, Rest, Standing, Was};
+use crate::effect::{Arrival as Message, Bodies, Lease, NewBody, NextCopy, Rest, Standing, Was};
 use crate::queues::MovedOf;
 use crate::storage::message;
 use crate::storage::{AccessPolicies, AccessPolicy, Metadata, PolicyTime};
@@ -475,6 +475,13 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
         topic: place(number),
         id_hash,
     };
+    let fanned_out = |number, subscription, rule| Effect::FannedOut {
+        topic: place(number),
+        next: NextCopy {
+            subscription: Incarnation::new(subscription),
+            rule,
+        },
+    };
     let ready = Standing::default();
     let expiring = Standing::ready(ms(2000));
     [
@@ -501,6 +508,11 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
         (
             vec![passed(200, None), passed(201, Some(1)), arrived(202, &plain)],
             "5201e907 07 01 03c801 1f 01 02 00000000000000000000000000000001 09 02 80200aac02",
+        ),
+        (vec![fanned_out(200, 300, 5)], "5201e907 07 02 03c801 ac02 05"),
+        (
+            vec![passed(200, None), fanned_out(201, 6, 1 << 63)],
+            "5201e907 07 01 03c801 0f 02 02 06 80808080808080808001",
         ),
         (
             vec![

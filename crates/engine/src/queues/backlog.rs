@@ -74,6 +74,8 @@ impl<P: Profile> Backlog<P> {
             Effect::SessionReleasing { session, .. } => self.profile.begin_release(session),
             Effect::SessionFreed { session, .. } => self.profile.free(session),
             Effect::Passed { topic, .. } => self.use_number(topic.number),
+            // What it changes is the topic's.
+            Effect::FannedOut { .. } => {}
         }
     }
 
@@ -109,6 +111,9 @@ impl<P: Profile> Backlog<P> {
             }
             Effect::SessionFreed { session, .. } => self.profile.has_locked(session) == Some(false),
             Effect::Passed { topic, .. } => P::PASSES_ON && topic.number == self.next(),
+            Effect::FannedOut { topic, .. } => {
+                P::PASSES_ON && self.table.first_ready() == Some(topic.number)
+            }
         }
     }
 

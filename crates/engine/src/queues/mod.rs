@@ -42,6 +42,11 @@ pub(crate) trait Queue: Share {
     /// Notes what an effect means for the queue itself.
     fn note(&mut self, _at: Timestamp, _effect: &Effect) {}
 
+    /// Whether its messages end once they have copies elsewhere.
+    fn gives_copies(&self) -> bool {
+        false
+    }
+
     /// Adds what another reading of the same history has found of the queue itself.
     fn absorb(&mut self, _other: &Self) {}
 

@@ -11,7 +11,7 @@ use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp};
 
 impl<Q: Queue> Queues<Q> {
     /// Applies effects as they fit these queues, one by one: several can concern the same message. A message does
-    /// not leave its queue for one that is not there.
+    /// not leave its queue for one that is not there. One of a topic does, because what went there was a copy.
     pub(crate) fn apply_fitting_effects(
         &mut self,
         catalogue: &mut Catalogue,
@@ -20,7 +20,9 @@ impl<Q: Queue> Queues<Q> {
     ) {
         let mut goes_nowhere = false;
         for effect in effects {
-            let stays = goes_nowhere && matches!(effect, Effect::Ended { .. });
+            let stays = goes_nowhere
+                && matches!(effect, Effect::Ended { .. })
+                && !self.get(&effect.entity()).is_some_and(Queue::gives_copies);
             goes_nowhere =
                 matches!(effect, Effect::Arrived { .. }) && !self.contains_key(&effect.entity());
             if !stays {
@@ -128,7 +130,8 @@ impl<P: Profile> Backlog<P> {
             | Effect::Arrived { .. }
             | Effect::SessionReleasing { .. }
             | Effect::SessionFreed { .. }
-            | Effect::Passed { .. } => vec![effect],
+            | Effect::Passed { .. }
+            | Effect::FannedOut { .. } => vec![effect],
         }
     }
 }

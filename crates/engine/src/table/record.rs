@@ -62,6 +62,8 @@ pub enum DeadLetterCause {
     ByReceiver,
     /// A rule of its subscription failed. A change to its properties says why.
     FilterFailed,
+    /// Its bytes are not what was written, so its topic's rules could not look at it.
+    BodyDamaged,
 }
 
 /// A message without its number, which follows from its place, and without its bytes. What few messages have

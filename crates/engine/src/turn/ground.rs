@@ -1,5 +1,7 @@
 //! What the decisions of the profiles stand on.
 
+use bytes::Bytes;
+
 use super::Turn;
 use crate::bus::{self, BusFact, Format};
 use crate::catalogue::Catalogue;
@@ -47,6 +49,10 @@ impl bus::Ground for Turn<'_> {
         self.due_budget
     }
 
+    fn copies_at_once(&self) -> u64 {
+        self.copies_at_once
+    }
+
     fn format(&self) -> &dyn Format {
         self.format
     }
@@ -73,6 +79,22 @@ impl bus::Ground for Turn<'_> {
             self.hand_out.note_damaged(body);
         }
         read
+    }
+
+    fn body_bytes(&mut self, body: BodyLocation) -> Option<Bytes> {
+        self.journal.bytes(body)
+    }
+
+    fn take_matched(&mut self, topic: Incarnation) -> Option<bus::Matched> {
+        let entity = self.state.bus.get_mut(&topic)?;
+        entity.topic.as_mut()?.take_matched()
+    }
+
+    fn keep_matched(&mut self, topic: Incarnation, matched: bus::Matched) {
+        let entity = self.state.bus.get_mut(&topic);
+        if let Some(topic) = entity.and_then(|it| it.topic.as_mut()) {
+            topic.keep_matched(matched);
+        }
     }
 
     fn hand_out(&self) -> &bus::HandOut {

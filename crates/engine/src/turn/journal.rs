@@ -1,5 +1,7 @@
 //! Where a turn records its events.
 
+use bytes::Bytes;
+
 use crate::event::Event;
 use crate::vocabulary::{BodyLocation, BodyRead, Incarnation};
 
@@ -18,6 +20,12 @@ pub trait Journal {
     /// message is removed whose bytes turn out to be damaged.
     fn body(&mut self, _body: BodyLocation) -> BodyRead {
         BodyRead::Whole
+    }
+
+    /// The bytes of a body of which [`body`](Self::body) says that they are whole. Rules look at those of messages that
+    /// their topic keeps.
+    fn bytes(&mut self, _body: BodyLocation) -> Option<Bytes> {
+        None
     }
 
     /// A bus queue has changed without an event: a look has found that nothing of a run expires yet.

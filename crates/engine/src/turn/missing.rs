@@ -6,7 +6,7 @@
 //! decision.
 
 use super::Turn;
-use crate::bus::{self, Behind, DueSpent};
+use crate::bus::{self, Behind, By, DueSpent};
 use crate::command::Command;
 use crate::moves::Holder;
 use crate::storage;
@@ -88,11 +88,20 @@ impl Turn<'_> {
 
     /// What the next due things of an entity need, as many as the budget allows.
     pub(super) fn missing_for_due(&mut self, entity: Incarnation, budget: u32) -> Missing {
-        if !self.state.may_be_cold() {
-            return Missing::default();
-        }
+        let may_be_cold = self.state.may_be_cold();
         match self.state.storage.get(&entity) {
-            None => bus::Turn::on(self).missing_for_due(entity, budget),
+            Some(_) if !may_be_cold => Missing::default(),
+            None => {
+                let mut turn = bus::Turn::on(self);
+                let mut missing = match may_be_cold {
+                    true => turn.missing_for_due(entity, budget, By::Tick),
+                    false => Missing::default(),
+                };
+                if missing.is_empty() {
+                    turn.ask_to_fan_out(entity, &mut missing);
+                }
+                missing
+            }
             Some(stored) => match stored.backlog.run_to_expire(self.now) {
                 None => Missing::default(),
                 Some(run) => storage::Turn::on(self).missing_to_expire(entity, run),

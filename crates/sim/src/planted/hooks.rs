@@ -149,7 +149,8 @@ impl Known {
             Effect::Passed { topic, .. } => self.passed = Some(topic.number),
             Effect::RangeEnded { .. }
             | Effect::SessionReleasing { .. }
-            | Effect::SessionFreed { .. } => {}
+            | Effect::SessionFreed { .. }
+            | Effect::FannedOut { .. } => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::super::backlog::{Backlog, Expiring};
 use super::super::message::Message;
+use super::super::role::Role;
 use super::super::room::{DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
 use super::super::{BusMessageState, DeadLetterCause, Release};
@@ -27,6 +28,8 @@ enum Due {
     Schedule(SequenceNumber),
     Expiry(Expiring),
     Forward(SequenceNumber),
+    /// A message of a topic waits for its copies.
+    FanOut(SequenceNumber),
     /// Ids are older than their window.
     Ids,
     /// The queue is idle.
@@ -47,6 +50,16 @@ impl Due {
     }
 }
 
+/// Who carries out what is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// A command, before it is decided. Copies of a topic's messages are not made then: they may need bodies, and a command
+    /// need not wait for them, because what it sends is stored behind them.
+    Command,
+    /// A tick.
+    Tick,
+}
+
 /// What came of a due thing.
 pub(crate) enum DueStep {
     /// It was done, and took so much of the budget.
@@ -62,17 +75,20 @@ impl Turn<'_> {
     pub(crate) fn do_due(&mut self, queue: Incarnation, budget: u32) {
         let mut left = budget;
         while left > 0
-            && let DueStep::Done(cost) = self.do_next_due(queue, left)
+            && let DueStep::Done(cost) = self.do_next_due(queue, left, By::Command)
         {
             left = left.saturating_sub(cost);
         }
     }
 
     /// Carries out one due thing, if there is one and the budget is enough for it.
-    pub(crate) fn do_next_due(&mut self, queue: Incarnation, budget: u32) -> DueStep {
-        let Some(due) = self.next_due(queue) else {
+    pub(crate) fn do_next_due(&mut self, queue: Incarnation, budget: u32, by: By) -> DueStep {
+        let Some(due) = self.next_due(queue, by) else {
             return DueStep::Nothing;
         };
+        if let Due::FanOut(number) = due {
+            return self.fan_out(queue, number, budget);
+        }
         let cost = self.cost(queue, &due);
         if cost > budget {
             return DueStep::TooLarge;
@@ -89,13 +105,14 @@ impl Turn<'_> {
             Due::Expiry(Expiring::Message { number, .. }) => self.expire(queue, number),
             Due::Expiry(Expiring::Bound { run, .. }) => self.0.raise_expiry(queue, run),
             Due::Forward(number) => self.forward_or_bury(queue, number),
+            Due::FanOut(_) => {}
             Due::Ids => self.0.forget_ids(queue),
             Due::Deletion => self.end_idle(queue),
         }
         DueStep::Done(cost + looks / LOOKS_PER_UNIT)
     }
 
-    fn next_due(&self, queue: Incarnation) -> Option<Due> {
+    fn next_due(&self, queue: Incarnation, by: By) -> Option<Due> {
         let now = self.now();
         let entity = self.queues().get(&queue)?;
         let backlog = &entity.backlog;
@@ -112,7 +129,16 @@ impl Turn<'_> {
                 | BusMessageState::Deferred => Due::Lock(number),
             });
         }
-        if let Some(expiring) = backlog.expiring(now) {
+        // A topic's ready messages do not expire: their copies do.
+        if entity.role == Role::Topic {
+            let waiting = match by {
+                By::Command => None,
+                By::Tick => backlog.table().first_ready(),
+            };
+            if let Some(number) = waiting {
+                return Some(Due::FanOut(number));
+            }
+        } else if let Some(expiring) = backlog.expiring(now) {
             return Some(Due::Expiry(expiring));
         }
         let to_forward = entity
@@ -137,7 +163,12 @@ impl Turn<'_> {
             | Due::Schedule(number)
             | Due::Expiry(Expiring::Message { number, .. })
             | Due::Forward(number) => number,
-            Due::Expiry(Expiring::Bound { .. }) | Due::Release(_) | Due::Session(_) | Due::Ids => {
+            Due::Expiry(Expiring::Bound { .. })
+            | Due::Release(_)
+            | Due::Session(_)
+            // It counts what it does.
+            | Due::FanOut(_)
+            | Due::Ids => {
                 return 1;
             }
             Due::Deletion => {
@@ -161,6 +192,7 @@ impl Turn<'_> {
             | Due::Expiry(_)
             | Due::Release(_)
             | Due::Session(_)
+            | Due::FanOut(_)
             | Due::Ids
             | Due::Deletion => 0,
         };

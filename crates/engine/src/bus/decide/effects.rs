@@ -92,7 +92,7 @@ impl Turn<'_> {
     }
 
     /// The message as it comes, ready, to another entity.
-    fn arriving(
+    pub(super) fn arriving(
         &self,
         queue: Incarnation,
         number: SequenceNumber,
@@ -106,7 +106,7 @@ impl Turn<'_> {
     }
 
     /// Adds the message at the tail of an entity, and ends it where it was.
-    fn transfer(
+    pub(super) fn transfer(
         &mut self,
         queue: Incarnation,
         number: SequenceNumber,

@@ -8,6 +8,7 @@ use kew_planted::{Bug, is_planted};
 
 use super::super::backlog::Backlog;
 use super::super::message::{self, Message};
+use super::super::role::Role;
 use super::super::room::{ITEMS_MAX, LOOKED_AT_MAX, released_at_once};
 use super::super::session::Sessions;
 use super::super::{
@@ -15,7 +16,7 @@ use super::super::{
     TransactionWork,
 };
 use super::bodies::PASSED_OVER_MAX;
-use super::{DueStep, Turn};
+use super::{By, DueStep, Turn};
 use crate::catalogue::Touches;
 use crate::queues::Walk;
 use crate::table::{Missing, Seen};
@@ -89,7 +90,8 @@ impl Turn<'_> {
                         self.do_due_here(queue, budget, spent, &mut missing);
                     } else {
                         // Due things of one queue come before those of the next one.
-                        let due = self.missing_for_due(queue, budget.saturating_sub(*spent));
+                        let left = budget.saturating_sub(*spent);
+                        let due = self.missing_for_due(queue, left, By::Command);
                         missing.groups.extend(due.groups);
                     }
                 }
@@ -121,12 +123,12 @@ impl Turn<'_> {
     ) {
         while *spent < budget {
             let left = budget - *spent;
-            let due = self.missing_for_due(queue, left);
+            let due = self.missing_for_due(queue, left, By::Command);
             if !due.is_empty() {
                 missing.groups.extend(due.groups);
                 return;
             }
-            match self.do_next_due(queue, left) {
+            match self.do_next_due(queue, left, By::Command) {
                 DueStep::Done(cost) => *spent = spent.saturating_add(cost),
                 DueStep::TooLarge | DueStep::Nothing => return,
             }
@@ -135,22 +137,29 @@ impl Turn<'_> {
 
     /// What the next due thing of an entity needs, and those of its kind that come after it, as many as the budget
     /// allows.
-    pub(crate) fn missing_for_due(&self, entity: Incarnation, budget: u32) -> Missing {
+    pub(crate) fn missing_for_due(&self, entity: Incarnation, budget: u32, by: By) -> Missing {
         let mut missing = Missing::default();
         let queue = self.queues().get(&entity);
         let Some(queue) = queue.filter(|queue| queue.backlog.table().has_cold()) else {
             return missing;
         };
         // Mostly it is there, and nobody has to look at the others.
-        self.ask_due(entity, queue, 1, &mut missing);
+        self.ask_due(entity, queue, 1, by, &mut missing);
         if !missing.is_empty() {
-            self.ask_due(entity, queue, budget as usize, &mut missing);
+            self.ask_due(entity, queue, budget as usize, by, &mut missing);
         }
         missing
     }
 
     /// Asks for what so many due things need, of the kind that comes first.
-    fn ask_due(&self, entity: Incarnation, queue: &BusQueue, count: usize, missing: &mut Missing) {
+    fn ask_due(
+        &self,
+        entity: Incarnation,
+        queue: &BusQueue,
+        count: usize,
+        by: By,
+        missing: &mut Missing,
+    ) {
         let (backlog, now) = (&queue.backlog, self.now());
         if let Some(session) = backlog.sessions.ended_lock(now) {
             let session = backlog.sessions.get(session);
@@ -165,6 +174,14 @@ impl Turn<'_> {
         if due.peek().is_some() {
             for (_, number) in due.take(count) {
                 backlog.ask(entity, *number, missing);
+            }
+            return;
+        }
+        if queue.role == Role::Topic {
+            // Its ready messages do not expire.
+            let first = backlog.table().first_ready();
+            if let Some(number) = first.filter(|_| by == By::Tick) {
+                backlog.ask(entity, number, missing);
             }
             return;
         }

@@ -4,8 +4,10 @@
 //! the remaining due things as past.
 
 mod bodies;
+mod copies;
 mod due;
 mod effects;
+mod fan_out;
 mod messages;
 mod missing;
 mod numbers;
@@ -24,12 +26,13 @@ use bytes::Bytes;
 
 pub use self::bodies::Behind;
 pub(crate) use self::bodies::HandOut;
-pub(crate) use self::due::DueStep;
+pub(crate) use self::due::{By, DueStep};
 pub(crate) use self::missing::DueSpent;
 use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::BusQueue;
 use super::queues::Queues;
+use super::rules::Matched;
 use super::{BusCommand, BusFact, BusOutcome, BusRefusal, Format};
 use crate::catalogue::{self, Catalogue, Scope};
 use crate::effect::Effect;
@@ -48,6 +51,8 @@ pub(crate) trait Ground {
     fn format(&self) -> &dyn Format;
     /// How many due things a command carries out first.
     fn due_budget(&self) -> u32;
+    /// How many copies of messages a command makes at once.
+    fn copies_at_once(&self) -> u64;
     /// Whether it has done so.
     fn is_due_done(&self) -> bool;
     /// Makes a fact part of the state and of the log.
@@ -58,6 +63,13 @@ pub(crate) trait Ground {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation;
     /// What is known of a stored body that a decision is going to hand out and remove.
     fn read_body(&mut self, body: BodyLocation) -> BodyRead;
+    /// The bytes of a stored body of which it is known that they are whole.
+    fn body_bytes(&mut self, body: BodyLocation) -> Option<Bytes>;
+    /// Takes what is known of how the rules of a topic were compared with its first ready message. It is no part of the
+    /// state.
+    fn take_matched(&mut self, topic: Incarnation) -> Option<Matched>;
+    /// Keeps that for the next step.
+    fn keep_matched(&mut self, topic: Incarnation, matched: Matched);
     /// The messages that the decision is going to hand out and remove.
     fn hand_out(&self) -> &HandOut;
     /// The same, to be changed.

@@ -1,24 +1,17 @@
-//! Messages that are sent to a topic: which copies of each there will be, and the copies.
+//! Messages that are sent to a topic: which are copied at once, and which wait in the topic's table.
 //!
-//! All copies of a message have one body. The topic keeps nothing of it but its number and its id. Where rules look at
-//! messages, all messages of a command are compared before the first copy is made ([`select`](super::select)): so all are
-//! sent, or none.
+//! Nearly always the topic keeps nothing of a message but its number and its id, because its copies are made by the command
+//! that brings it. A message that takes more than a command may take is stored, and so are all after it: due work copies
+//! them in order ([`fan_out`](super::fan_out)). All messages of a command are looked at before the first effect: so all are
+//! accepted, or none.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-
-use super::super::room::COPY_STEPS;
+use super::super::room::{COPY_STEPS, at_once_size_bytes_max};
 use super::super::rules::Topic;
-use super::super::{BusMessage, BusRefusal, COPIES_MAX, DeadLetterCause, Made, message};
+use super::super::{BusMessage, BusRefusal};
 use super::Turn;
-use super::effects::place;
-use crate::effect::{Arrival, Effect, Rest};
-use crate::table::{Record, Side};
-use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp};
-
-/// The end of the year 9999: the latest time that SDKs can read. What ends later does not end.
-const LAST: Timestamp = Timestamp::from_ms(253_402_300_799_999);
+use super::copies::{CopiesSize, Copy, Original};
+use crate::catalogue::description::EVENT_SIZE_BYTES;
+use crate::vocabulary::{Incarnation, SequenceNumber};
 
 /// A subscription that may get a copy of a message.
 #[derive(Clone, Copy, Debug)]
@@ -28,53 +21,44 @@ pub(super) struct Recipient {
     pub(super) takes_all: bool,
 }
 
-/// What a subscription gets of a message.
-#[derive(Clone, Debug)]
-pub(super) enum Copy {
-    /// The message as it was sent.
-    Plain,
-    /// The message with the changes of an action.
-    Changed(Box<Made>),
-    /// A dead letter with this change, because a rule failed.
-    Failed(Bytes),
+/// How much of a command is copied at once.
+#[derive(Debug, Default)]
+pub(super) struct AtOnce {
+    /// The copies of each message that is.
+    pub(super) copies: Vec<Vec<(Incarnation, Copy)>>,
+    /// How many there are.
+    count: u64,
+    size: CopiesSize,
+    /// What they count for in the size of their topic.
+    pub(super) size_bytes: u64,
 }
 
-impl Copy {
-    /// The changes to the properties.
-    pub(super) fn overlay(&self) -> Option<&Bytes> {
-        match self {
-            Self::Plain => None,
-            Self::Changed(made) => Some(&made.overlay),
-            Self::Failed(description) => Some(description),
+impl AtOnce {
+    /// Adds the copies of a message, if all of them fit.
+    pub(super) fn add(
+        &mut self,
+        turn: &Turn<'_>,
+        message: &BusMessage,
+        copies: Vec<(Incarnation, Copy)>,
+        size_bytes_max: u64,
+    ) -> bool {
+        let count = self.count + copies.len() as u64;
+        if count > turn.0.copies_at_once() {
+            return false;
         }
-    }
-
-    /// The session that the copy belongs to.
-    pub(super) fn session<'a>(&'a self, message: &'a BusMessage) -> Option<&'a str> {
-        match self {
-            Self::Changed(made) => match &made.session {
-                Some(changed) => changed.as_deref(),
-                None => message.session.as_deref(),
-            },
-            Self::Plain | Self::Failed(_) => message.session.as_deref(),
+        let (mut size, mut size_bytes) = (self.size.clone(), self.size_bytes);
+        for (subscription, copy) in &copies {
+            size = size.with(turn, *subscription, copy, message.session.as_deref());
+            size_bytes += message.counted_size_bytes(copy.overlay().map_or(0, |it| it.len()));
+            if size.size_bytes > size_bytes_max {
+                return false;
+            }
         }
+        size.end_message();
+        (self.count, self.size, self.size_bytes) = (count, size, size_bytes);
+        self.copies.push(copies);
+        true
     }
-
-    fn time_to_live_ms(&self, message: &BusMessage) -> Option<u64> {
-        match self {
-            Self::Changed(made) => made.time_to_live_ms.unwrap_or(message.time_to_live_ms),
-            Self::Plain | Self::Failed(_) => message.time_to_live_ms,
-        }
-    }
-}
-
-/// The copies of one message.
-#[derive(Clone, core::marker::Copy)]
-enum Copies<'a> {
-    /// A plain one for each.
-    OfAll(&'a [Recipient]),
-    /// What the rules select.
-    Selected(&'a [(Incarnation, Copy)]),
 }
 
 impl Turn<'_> {
@@ -88,71 +72,85 @@ impl Turn<'_> {
     ) -> Result<Vec<Option<SequenceNumber>>, BusRefusal> {
         let recipients = self.recipients(topic);
         let count = recipients.len() as u64;
-        let looks = self.rules_of(topic).is_some_and(Topic::looks);
-        if !looks {
-            check_copies(messages.len() as u64 * count)?;
-        }
         self.check_sendable(topic, messages, size_bytes, Some(count))?;
-        let selected = match looks {
-            false => None,
-            true => {
-                let (selected, steps) = self.select(topic, &recipients, messages);
-                self.0.note_steps(steps);
-                let selected = selected?;
-                let entity = self.bus(topic);
-                let ids = messages.iter().map(|it| it.message_id.as_deref());
-                let ids_bytes: u64 = ids.map(|id| entity.remembered_size_bytes(id)).sum();
-                selected.check_room(entity, size_bytes.saturating_add(ids_bytes))?;
-                Some(selected.copies)
-            }
-        };
+        let (at_once, steps) = self.plan(topic, &recipients, messages);
+        self.0.note_steps(steps);
+        let at_once = at_once?;
+        let entity = self.bus(topic);
+        let ids = messages.iter().map(|it| it.message_id.as_deref());
+        let ids_bytes: u64 = ids.map(|id| entity.remembered_size_bytes(id)).sum();
+        at_once.check_room(entity, size_bytes.saturating_add(ids_bytes))?;
         let mut made = 0;
         let mut numbers = Vec::with_capacity(messages.len());
-        for (index, message) in messages.iter().enumerate() {
+        for (message, copies) in messages.iter().zip(&at_once.copies) {
             let number = self.pass(topic, message);
             numbers.push(number);
-            let Some(number) = number else { continue };
-            let copies = match &selected {
-                None => Copies::OfAll(&recipients),
-                Some(selected) => Copies::Selected(selected.get(index).map_or(&[], Vec::as_slice)),
-            };
-            made += self.copy_one(topic, message, number, copies);
+            if let Some(number) = number {
+                made += self.copy_all(topic, message, number, copies);
+            }
         }
         self.0.note_steps(made * COPY_STEPS);
+        let stored = messages.get(at_once.copies.len()..).unwrap_or_default();
+        numbers.extend(self.send_checked(topic, stored.to_vec()));
         Ok(numbers)
     }
 
+    /// Which messages are copied at once, with their copies. The number is how many steps it took to find that out.
+    fn plan(
+        &self,
+        topic: Incarnation,
+        recipients: &[Recipient],
+        messages: &[BusMessage],
+    ) -> (Result<AtOnce, BusRefusal>, u64) {
+        let mut at_once = AtOnce::default();
+        let waits = self.bus_backlog(topic).table().first_ready().is_some();
+        let sessions = messages.iter().map(|it| it.session.as_deref());
+        let sessions: usize = sessions.map(|it| it.map_or(0, str::len)).sum();
+        let count = messages.len() as u64;
+        let firsts_size_bytes = count * EVENT_SIZE_BYTES + sessions as u64;
+        let subscriptions = self.catalogue().subscriptions_of(topic).count() as u64;
+        let rules = self.rules_of(topic);
+        let changes = rules.map(Topic::changes_of_copies).unwrap_or_default();
+        let size_bytes_max =
+            at_once_size_bytes_max(changes, subscriptions, (count, firsts_size_bytes));
+        if let Some(rules) = rules.filter(|it| it.looks()) {
+            return self.select(
+                topic,
+                (rules, recipients),
+                messages,
+                (waits, size_bytes_max),
+            );
+        }
+        if !waits {
+            for message in messages {
+                let copies = recipients.iter().map(|it| (it.subscription, Copy::Plain));
+                if !at_once.add(self, message, copies.collect(), size_bytes_max) {
+                    break;
+                }
+            }
+        }
+        (Ok(at_once), 0)
+    }
+
     /// Makes the copies of a message that has this number of its topic. Returns how many there are.
-    fn copy_one(
+    fn copy_all(
         &mut self,
         topic: Incarnation,
         message: &BusMessage,
         number: SequenceNumber,
-        copies: Copies<'_>,
+        copies: &[(Incarnation, Copy)],
     ) -> u64 {
-        let count = match copies {
-            Copies::OfAll(recipients) => recipients.len(),
-            Copies::Selected(copies) => copies.len(),
-        };
-        if count == 0 {
+        if copies.is_empty() {
             return 0;
         }
+        let now = self.now();
+        let expires_at = self.life_in_topic(topic, now, message.time_to_live_ms);
         let body = self.store_body(&message.body);
-        let rest = Arc::new(of_all_copies(message, number));
-        match copies {
-            Copies::OfAll(recipients) => {
-                for recipient in recipients {
-                    let to = recipient.subscription;
-                    self.copy(topic, to, message, (body, &rest), &Copy::Plain);
-                }
-            }
-            Copies::Selected(copies) => {
-                for (subscription, copy) in copies {
-                    self.copy(topic, *subscription, message, (body, &rest), copy);
-                }
-            }
+        let original = Original::new(number, now, expires_at, body, message.session.clone());
+        for (subscription, copy) in copies {
+            self.copy(topic, *subscription, &original, copy);
         }
-        count as u64
+        copies.len() as u64
     }
 
     /// The rules of a topic, as far as they are not the `$Default` of a subscription's creation.
@@ -166,9 +164,7 @@ impl Turn<'_> {
         let number = self.bus_backlog(topic).next();
         let subscriptions = self.catalogue().subscriptions_of(topic);
         let recipients = subscriptions.filter_map(|subscription| {
-            let has_default = self.bus(subscription).rule.is_some();
-            let selects_all = || rules.is_some_and(|it| it.selects_all(subscription, number));
-            let takes_all = has_default || selects_all();
+            let takes_all = self.takes_all(rules, subscription, number);
             let has_more = || rules.is_some_and(|it| it.looks() && it.has_rules_of(subscription));
             (takes_all || has_more()).then_some(Recipient {
                 subscription,
@@ -178,76 +174,15 @@ impl Turn<'_> {
         recipients.collect()
     }
 
-    /// Source: Service Bus, *Message expiration*; *Overview of dead-letter queues* (`Session id is null.`).
-    fn copy(
-        &mut self,
-        topic: Incarnation,
+    /// Whether a subscription gets a plain copy of a message, whatever that is.
+    pub(super) fn takes_all(
+        &self,
+        rules: Option<&Topic>,
         subscription: Incarnation,
-        message: &BusMessage,
-        (body, of_all): (BodyLocation, &Arc<Rest>),
-        copy: &Copy,
-    ) {
-        let now = self.now();
-        let entity = self.bus(subscription);
-        let session = copy.session(message);
-        let cause = match copy {
-            Copy::Failed(_) => Some(DeadLetterCause::FilterFailed),
-            Copy::Plain | Copy::Changed(_) => (entity.requires_session() && session.is_none())
-                .then_some(DeadLetterCause::SessionIdIsNull),
-        };
-        let lives = [self.bus(topic), entity].map(|it| it.options.default_time_to_live_ms);
-        let own_ms = copy.time_to_live_ms(message);
-        let lives_ms = lives.into_iter().chain(own_ms).min();
-        let (to, expires_at) = match cause {
-            // A dead letter does not expire.
-            Some(_) => (subscription.next(), Timestamp::NEVER),
-            None => (subscription, now.plus_ms(lives_ms.unwrap_or(u64::MAX))),
-        };
-        let expires_at = match expires_at <= LAST {
-            true => expires_at,
-            false => Timestamp::NEVER,
-        };
-        let rest = match copy.overlay() {
-            None => Arc::clone(of_all),
-            Some(overlay) => {
-                let mut rest = Rest::clone(of_all);
-                rest.session = session.map(Into::into);
-                rest.side.overlays.push(self.store_body(overlay));
-                Arc::new(rest)
-            }
-        };
-        let backlog = self.bus_backlog(to);
-        let record = Record {
-            session: session.map_or(0, |id| backlog.sessions.number_for(id)),
-            cause,
-            ..message::sent(now, expires_at, None, body)
-        };
-        let to = place(to, backlog.next());
-        let message = Arrival {
-            record,
-            rest: Some(rest),
-        };
-        self.emit_bus_effect(Effect::Arrived { to, message });
-    }
-}
-
-/// What all copies of a message have that took this number of its topic.
-fn of_all_copies(message: &BusMessage, number: SequenceNumber) -> Rest {
-    Rest {
-        side: Side {
-            first_number: Some(number),
-            ..Side::default()
-        },
-        session: message.session.clone(),
-        id_hash: None,
-    }
-}
-
-/// Refuses more copies than one command may make.
-pub(super) fn check_copies(copies: u64) -> Result<(), BusRefusal> {
-    let limit = COPIES_MAX as u64;
-    match copies > limit {
-        true => Err(BusRefusal::TooManyCopies { copies, limit }),
-        false => Ok(()),
+        number: SequenceNumber,
+    ) -> bool {
+        let default = self.bus(subscription).rule;
+        default.is_some_and(|it| it.since <= number)
+            || rules.is_some_and(|it| it.selects_all(subscription, number))
     }
 }

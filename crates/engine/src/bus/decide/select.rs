@@ -1,57 +1,17 @@
 //! Which copies of messages the rules of a topic make, before any of them is made.
 
-use std::collections::BTreeMap;
-
 use super::super::queue::BusQueue;
-use super::super::room::{PLACE_SIZE_BYTES, RULE_STEPS_MAX, changes_size_bytes_max};
-use super::super::rules::{Evaluation, OutOfSteps, Seen, Selected, Topic};
+use super::super::rules::{Evaluation, Found, OutOfSteps, Seen, Topic};
 use super::super::{BusMessage, BusRefusal, Known};
 use super::Turn;
-use super::publish::{Copy, Recipient, check_copies};
-use crate::catalogue::description::{BODY_OVERHEAD_BYTES, EVENT_SIZE_BYTES};
-use crate::table::MESSAGE_OVERHEAD_BYTES;
+use super::copies::Copy;
+use super::publish::{AtOnce, Recipient};
 use crate::vocabulary::Incarnation;
+use crate::vocabulary::token::TokenCipher;
 
 use kew_filter::RuleId;
 
-/// The copies of the messages of a command.
-#[derive(Debug, Default)]
-pub(super) struct AllCopies {
-    /// Those of each message, in the order in which they are made.
-    pub(super) copies: Vec<Vec<(Incarnation, Copy)>>,
-    /// How many there are.
-    count: u64,
-    /// The most bytes of a batch that the copies with changes take.
-    changes_size_bytes: u64,
-    /// What all copies count for in the size of their topic.
-    size_bytes: u64,
-}
-
-impl AllCopies {
-    /// Room for one plain copy in each subscription was made already.
-    fn add(
-        &mut self,
-        message: &BusMessage,
-        (subscription, is_first): (Incarnation, bool),
-        copy: Copy,
-    ) {
-        let session = copy.session(message).map_or(0, str::len);
-        let overlay = copy.overlay().map_or(0, |it| it.len() as u64);
-        if copy.overlay().is_some() {
-            let of_copy =
-                match is_first && session <= message.session.as_deref().map_or(0, str::len) {
-                    true => 0,
-                    false => EVENT_SIZE_BYTES + session as u64,
-                };
-            self.changes_size_bytes += of_copy + PLACE_SIZE_BYTES + BODY_OVERHEAD_BYTES + overlay;
-        }
-        self.size_bytes += message.body.len() as u64 + MESSAGE_OVERHEAD_BYTES + overlay;
-        self.count += 1;
-        if let Some(copies) = self.copies.last_mut() {
-            copies.push((subscription, copy));
-        }
-    }
-
+impl AtOnce {
     /// Refuses copies that the topic has no room for, given its size without them. That it has room for a plain copy in
     /// each subscription was checked before; actions may make more.
     pub(super) fn check_room(&self, topic: &BusQueue, size_bytes: u64) -> Result<(), BusRefusal> {
@@ -68,67 +28,78 @@ impl AllCopies {
 }
 
 impl Turn<'_> {
-    /// Compares messages with the rules of their topic. The number is how many steps that took, also if it is refused.
+    /// Compares messages with the rules of their topic, as many as one command may. The number is how many steps that took,
+    /// also if it is refused. If messages of the topic wait, it is only checked that these are messages.
     pub(super) fn select(
         &self,
         topic: Incarnation,
-        recipients: &[Recipient],
+        (rules, recipients): (&Topic, &[Recipient]),
         messages: &[BusMessage],
-    ) -> (Result<AllCopies, BusRefusal>, u64) {
+        (waits, size_bytes_max): (bool, u64),
+    ) -> (Result<AtOnce, BusRefusal>, u64) {
         let mut evaluation = Evaluation::new();
-        let selected = self.select_all(topic, recipients, messages, &mut evaluation);
-        (selected, evaluation.steps())
-    }
-
-    fn select_all(
-        &self,
-        topic: Incarnation,
-        recipients: &[Recipient],
-        messages: &[BusMessage],
-        evaluation: &mut Evaluation,
-    ) -> Result<AllCopies, BusRefusal> {
-        let mut all = AllCopies::default();
-        let Some(rules) = self.rules_of(topic) else {
-            return Ok(all);
-        };
-        let limit_bytes = changes_size_bytes_max(rules.changes_of_copies(), messages.len() as u64);
+        let mut at_once = AtOnce::default();
+        let mut fits = !waits;
         for (index, message) in messages.iter().enumerate() {
-            let selected = self.compare(topic, rules, message, index as u64, evaluation)?;
-            all.copies.push(Vec::new());
-            self.add_copies(&mut all, recipients, message, selected);
-            check_copies(all.count)?;
-            if all.changes_size_bytes > limit_bytes {
-                return Err(BusRefusal::CopiesTooLarge { limit_bytes });
+            let (format, known) = (self.0.format(), self.known(topic, message));
+            let Some(view) = format.view(&message.body, &[], known) else {
+                return (Err(BusRefusal::NotAMessage), evaluation.steps());
+            };
+            evaluation.note_message();
+            if !fits {
+                continue;
             }
+            let ids = |of, rule, nth| self.new_id([topic, of], index as u64, rule, nth);
+            let seen = Seen {
+                message: &*view,
+                format,
+                number: self.bus_backlog(topic).next(),
+                ids: &ids,
+            };
+            let copies = self.compare((rules, recipients), &seen, &mut evaluation);
+            fits = copies.is_ok_and(|copies| at_once.add(self, message, copies, size_bytes_max));
         }
-        Ok(all)
+        (Ok(at_once), evaluation.steps())
     }
 
-    /// What the rules of each subscription make of a message.
+    /// The copies of a message, by subscription. In one, the plain copy comes first, then those of actions in the order of
+    /// their rules, and a dead letter last.
     fn compare(
         &self,
-        topic: Incarnation,
-        rules: &Topic,
-        message: &BusMessage,
-        index: u64,
+        (rules, recipients): (&Topic, &[Recipient]),
+        seen: &Seen<'_>,
         evaluation: &mut Evaluation,
-    ) -> Result<BTreeMap<Incarnation, Selected>, BusRefusal> {
-        let format = self.0.format();
-        let known = self.known(topic, message);
-        let Some(view) = format.view(&message.body, &[], known) else {
-            return Err(BusRefusal::NotAMessage);
-        };
-        let ids = |of, rule, nth| self.new_id([topic, of], index, rule, nth);
-        let seen = Seen {
-            message: &*view,
-            format,
-            number: self.bus_backlog(topic).next(),
-            ids: &ids,
-        };
-        let selected = rules.select(&seen, evaluation);
-        selected.map_err(|OutOfSteps| BusRefusal::RulesTakeLong {
-            limit: u64::from(RULE_STEPS_MAX),
-        })
+    ) -> Result<Vec<(Incarnation, Copy)>, OutOfSteps> {
+        let mut all = rules.select(seen, evaluation)?;
+        let mut copies = Vec::new();
+        for Recipient {
+            subscription,
+            takes_all,
+        } in recipients
+        {
+            let mut found = all.remove(subscription).unwrap_or_default();
+            if *takes_all || found.is_plain {
+                copies.push((*subscription, Copy::Plain));
+            }
+            for id in std::mem::take(&mut found.actions) {
+                evaluation.check()?;
+                match rules.act(seen, id, evaluation) {
+                    Ok(made) => copies.push((*subscription, Copy::Changed(Box::new(made)))),
+                    Err(why) => found.fail(id, why),
+                }
+            }
+            let failed = self.failed(*subscription, &found);
+            copies.extend(failed.map(|copy| (*subscription, copy)));
+        }
+        Topic::note_read(seen.message, evaluation);
+        Ok(copies)
+    }
+
+    /// The dead letter that a subscription gets because a rule failed, if it wants that.
+    pub(super) fn failed(&self, subscription: Incarnation, found: &Found) -> Option<Copy> {
+        let wants = self.bus(subscription).options.dead_letters_filter_failures;
+        let (_, why) = found.failure.as_ref().filter(|_| wants)?;
+        Some(Copy::Failed(self.0.format().description(why)))
     }
 
     /// What the bytes of a message do not say when it comes into a topic. Its number there is not known yet: it may be a
@@ -173,45 +144,16 @@ impl Turn<'_> {
             rule,
             u64::from(nth),
         ];
-        let text: Vec<u8> = numbers.into_iter().flat_map(u64::to_be_bytes).collect();
-        let mut id = self.cipher().hash(&text);
-        // Version 4 and variant 1: a random uuid.
-        id = id & !(0xf << 76) | 0x4 << 76;
-        id = id & !(0x3 << 62) | 0x2 << 62;
-        id.to_be_bytes()
+        uuid_of(self.cipher(), &numbers)
     }
+}
 
-    /// Adds the copies of a message, by subscription. In one, the plain copy comes first, then those of actions in the
-    /// order of their rules, and a dead letter last.
-    fn add_copies(
-        &self,
-        all: &mut AllCopies,
-        recipients: &[Recipient],
-        message: &BusMessage,
-        mut selected: BTreeMap<Incarnation, Selected>,
-    ) {
-        for Recipient {
-            subscription,
-            takes_all,
-        } in recipients
-        {
-            let selected = selected.remove(subscription).unwrap_or_default();
-            let mut is_first = true;
-            let mut add = |copy| {
-                all.add(message, (*subscription, is_first), copy);
-                is_first = false;
-            };
-            if *takes_all || selected.is_plain {
-                add(Copy::Plain);
-            }
-            for made in selected.made {
-                add(Copy::Changed(Box::new(made)));
-            }
-            let wants = self.bus(*subscription).options.dead_letters_filter_failures;
-            if let Some((_, why)) = selected.failure.filter(|_| wants) {
-                let description = self.0.format().description(&why);
-                add(Copy::Failed(description));
-            }
-        }
-    }
+/// A random uuid that follows from numbers.
+pub(super) fn uuid_of(cipher: &TokenCipher, numbers: &[u64]) -> [u8; 16] {
+    let text: Vec<u8> = numbers.iter().flat_map(|it| it.to_be_bytes()).collect();
+    let mut id = cipher.hash(&text);
+    // Version 4 and variant 1: a random uuid.
+    id = id & !(0xf << 76) | 0x4 << 76;
+    id = id & !(0x3 << 62) | 0x2 << 62;
+    id.to_be_bytes()
 }

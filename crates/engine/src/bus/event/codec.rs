@@ -231,6 +231,7 @@ pub(crate) fn put_cause(out: &mut Vec<u8>, cause: DeadLetterCause) {
         DeadLetterCause::ByReceiver => 5,
         DeadLetterCause::DestinationUnavailable => 6,
         DeadLetterCause::FilterFailed => 7,
+        DeadLetterCause::BodyDamaged => 8,
     });
 }
 
@@ -243,6 +244,7 @@ pub(crate) fn cause(r: &mut Reader<'_>) -> Result<DeadLetterCause, DecodeError> 
         5 => DeadLetterCause::ByReceiver,
         6 => DeadLetterCause::DestinationUnavailable,
         7 => DeadLetterCause::FilterFailed,
+        8 => DeadLetterCause::BodyDamaged,
         _ => return Err(r.error("cause of a dead letter that is not known")),
     })
 }

@@ -4,10 +4,11 @@ mod copied;
 mod decode;
 
 pub(super) use self::copied::left_out_size_bytes;
+pub(in crate::bus) use self::decode::next_copy;
 pub(super) use self::decode::{arrived, effects, session, what_it_was};
 use super::codec::put_cause;
 use crate::bus::BusMessageState;
-use crate::effect::{Arrival, Effect, NewBody, SessionOf, Standing, Was};
+use crate::effect::{Arrival, Effect, NewBody, NextCopy, SessionOf, Standing, Was};
 use crate::table::Record;
 use crate::vocabulary::codec::{if_some, if_that, put_str, put_varint};
 use crate::vocabulary::elements::put_location;
@@ -31,6 +32,7 @@ mod kind {
 /// The second byte of an effect on a topic.
 mod of_topic {
     pub(super) const PASSED: u8 = 1;
+    pub(super) const FANNED_OUT: u8 = 2;
 }
 
 /// The other bits of the first byte.
@@ -98,7 +100,8 @@ fn arrived_message(effect: &Effect) -> Option<&Arrival> {
         | Effect::RangeEnded { .. }
         | Effect::SessionReleasing { .. }
         | Effect::SessionFreed { .. }
-        | Effect::Passed { .. } => None,
+        | Effect::Passed { .. }
+        | Effect::FannedOut { .. } => None,
     }
 }
 
@@ -181,7 +184,19 @@ fn put_effect(
                 out.extend(hash.to_be_bytes());
             }
         }
+        Effect::FannedOut { topic, next } => {
+            let same = same_entity_flag(*topic, *before, flag::SAME_ENTITY);
+            out.extend([kind::OF_TOPIC | same, of_topic::FANNED_OUT]);
+            put_place(out, *topic, before);
+            put_next_copy(out, *next);
+        }
     }
+}
+
+/// Writes which copy of a topic's message is the next one.
+pub(in crate::bus) fn put_next_copy(out: &mut Vec<u8>, next: NextCopy) {
+    put_varint(out, next.subscription.as_u64());
+    put_varint(out, next.rule);
 }
 
 /// Writes the effect that a message arrived.

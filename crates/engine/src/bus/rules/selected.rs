@@ -1,10 +1,9 @@
 //! What the rules of a topic make of a message.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use kew_filter::{Matches, Message, RuleId, changes_of_copy};
 
-use super::compiled::Compiled;
 use super::{BusRule, Topic};
 use crate::bus::format::{Format, Made};
 use crate::bus::room::{CopyChanges, RULE_STEPS_MAX};
@@ -29,42 +28,88 @@ pub(in crate::bus) struct Seen<'a> {
     pub(in crate::bus) ids: &'a dyn Fn(Incarnation, RuleId, u32) -> [u8; 16],
 }
 
-/// What the rules of one subscription make of a message.
+/// What the rules of one subscription make of a message: a copy without changes, one for each rule with an action, and a
+/// dead letter if a rule failed.
 #[derive(Debug, Default)]
-pub(in crate::bus) struct Selected {
+pub(in crate::bus) struct Found {
     /// Whether a rule without an action selects it.
     pub(in crate::bus) is_plain: bool,
-    /// What the actions of the others make, in the order of the rules' numbers.
-    pub(in crate::bus) made: Vec<Made>,
-    /// The first rule that failed, and why.
+    /// The rules whose actions are still to be carried out, in the order of their numbers.
+    pub(in crate::bus) actions: VecDeque<RuleId>,
+    /// The first rule that failed so far, and why.
     pub(in crate::bus) failure: Option<(RuleId, String)>,
 }
 
-impl Selected {
-    fn fail(&mut self, id: RuleId, why: impl ToString) {
+impl Found {
+    pub(in crate::bus) fn fail(&mut self, id: RuleId, why: impl ToString) {
         if self.failure.as_ref().is_none_or(|(first, _)| id < *first) {
             self.failure = Some((id, why.to_string()));
         }
     }
 }
 
-/// An evaluation of the rules of a topic on the messages of one command.
+/// How far the rules of a topic were compared with a message.
+///
+/// It names rules by their numbers, and rules hold for ranges of the topic's numbers. So it stays right when rules
+/// change: one that was added since does not hold for the message, and one that was removed stays as long as the message
+/// needs it.
+#[derive(Debug, Default)]
+pub(crate) struct Matched {
+    number: SequenceNumber,
+    matches: Matches,
+    has_begun: bool,
+    /// What was found, once all filters are done.
+    found: Option<BTreeMap<Incarnation, Found>>,
+}
+
+impl Matched {
+    /// Nothing yet, of the message with this number of the topic.
+    pub(in crate::bus) fn of(number: SequenceNumber) -> Self {
+        Self {
+            number,
+            ..Self::default()
+        }
+    }
+
+    /// The number of the message.
+    pub(in crate::bus) fn number(&self) -> SequenceNumber {
+        self.number
+    }
+
+    /// What was found for a subscription.
+    pub(in crate::bus) fn found(&mut self, subscription: Incarnation) -> Option<&mut Found> {
+        self.found.as_mut()?.get_mut(&subscription)
+    }
+
+    /// All that was found. It begins again for another message.
+    fn take_found(&mut self) -> BTreeMap<Incarnation, Found> {
+        self.has_begun = false;
+        self.found.take().unwrap_or_default()
+    }
+}
+
+/// The steps that an evaluation of rules takes, and may take.
 #[derive(Debug)]
 pub(in crate::bus) struct Evaluation {
-    matches: Matches,
+    matched: Matched,
     steps_left: u32,
     steps: u64,
 }
 
-/// More steps than one command may take.
+/// More steps than there are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::bus) struct OutOfSteps;
 
 impl Evaluation {
+    /// Of the messages of one command.
     pub(in crate::bus) fn new() -> Self {
+        Self::with_steps(RULE_STEPS_MAX)
+    }
+
+    pub(in crate::bus) fn with_steps(steps_left: u32) -> Self {
         Self {
-            matches: Matches::default(),
-            steps_left: RULE_STEPS_MAX,
+            matched: Matched::default(),
+            steps_left,
             steps: 0,
         }
     }
@@ -74,13 +119,18 @@ impl Evaluation {
         self.steps
     }
 
-    fn spend(&mut self, steps: u32) {
+    /// Counts a message that is read.
+    pub(in crate::bus) fn note_message(&mut self) {
+        self.steps += MESSAGE_STEPS;
+    }
+
+    pub(in crate::bus) fn spend(&mut self, steps: u32) {
         self.steps += u64::from(steps);
         self.steps_left = self.steps_left.saturating_sub(steps);
     }
 
     /// Fails if nothing may be begun any more.
-    fn check(&self) -> Result<(), OutOfSteps> {
+    pub(in crate::bus) fn check(&self) -> Result<(), OutOfSteps> {
         match self.steps_left {
             0 => Err(OutOfSteps),
             _ => Ok(()),
@@ -118,96 +168,115 @@ impl Topic {
         (rule.since <= number && !is_retired).then_some(rule)
     }
 
-    /// Compares a message with the rules. Rules that select all messages are left out unless they have an action.
+    /// Compares a message with the rules, all at once. Rules that select all messages are left out unless they have an
+    /// action.
     ///
     /// A rule whose filter or action is begun is finished, whatever it takes. So each message can be compared alone.
     pub(in crate::bus) fn select(
         &self,
         seen: &Seen<'_>,
         evaluation: &mut Evaluation,
-    ) -> Result<BTreeMap<Incarnation, Selected>, OutOfSteps> {
-        let mut selected: BTreeMap<Incarnation, Selected> = BTreeMap::new();
-        evaluation.steps += MESSAGE_STEPS;
-        evaluation.check()?;
-        for id in &self.compiled.broken {
-            evaluation.check()?;
-            evaluation.spend(kew_filter::limits::RULE_STEPS);
-            if let Some(rule) = self.holds(*id, seen.number) {
-                let selected = selected.entry(rule.subscription).or_default();
-                selected.fail(*id, "the rule cannot be read by this version of the server");
-            }
-        }
-        self.evaluate(seen, evaluation, &mut selected)?;
-        Ok(selected)
+    ) -> Result<BTreeMap<Incarnation, Found>, OutOfSteps> {
+        let mut matched = std::mem::take(&mut evaluation.matched);
+        matched.number = seen.number;
+        self.compare(seen, &mut matched, evaluation)?;
+        let found = matched.take_found();
+        evaluation.matched = matched;
+        Ok(found)
     }
 
-    fn evaluate(
-        &self,
-        seen: &Seen<'_>,
-        evaluation: &mut Evaluation,
-        selected: &mut BTreeMap<Incarnation, Selected>,
-    ) -> Result<(), OutOfSteps> {
-        let Compiled {
-            filters, actions, ..
-        } = &*self.compiled;
-        let message = seen.message;
+    /// Counts what it took to read a message. It counts for the messages after that, or a message with very many
+    /// properties could never be compared.
+    pub(in crate::bus) fn note_read(message: &dyn Message, evaluation: &mut Evaluation) {
         let mut properties = 0u32;
         message.visit_user(&mut |_, _| properties = properties.saturating_add(1));
-        let ids = |id: RuleId, nth: u32| {
-            let of = self.rules.get(id).map(|rule| rule.subscription);
-            (seen.ids)(of.unwrap_or_default(), id, nth)
-        };
-        filters.begin(message, &mut evaluation.matches);
-        let steps = filters.go_on(
-            message,
-            &ids,
-            evaluation.steps_left,
-            &mut evaluation.matches,
-        );
-        evaluation.spend(steps);
-        if !evaluation.matches.is_done() {
-            return Err(OutOfSteps);
-        }
-        for (id, error) in evaluation.matches.failed() {
-            if let Some(rule) = self.holds(*id, seen.number) {
-                selected
-                    .entry(rule.subscription)
-                    .or_default()
-                    .fail(*id, error);
-            }
-        }
-        // The evaluation of actions needs the rest of it.
-        let matches = std::mem::take(&mut evaluation.matches);
-        for id in matches.matching() {
-            let Some(rule) = self.holds(*id, seen.number) else {
-                continue;
-            };
-            let selected = selected.entry(rule.subscription).or_default();
-            let Some(action) = actions.get(id) else {
-                selected.is_plain = true;
-                continue;
-            };
-            evaluation.check()?;
-            let ids = |nth| ids(*id, nth);
-            let (changes, steps) = changes_of_copy(&rule.name, action, message, &ids);
-            evaluation.spend(steps);
-            match changes {
-                Ok(changes) => match seen.format.made_by(&changes) {
-                    Ok(made) => {
-                        // So that many changes are refused before they fill the memory.
-                        let bytes = u32::try_from(made.overlay.len()).unwrap_or(u32::MAX);
-                        evaluation.spend(bytes / 64);
-                        selected.made.push(made);
-                    }
-                    Err(unfit) => selected.fail(*id, unfit),
-                },
-                Err(error) => selected.fail(*id, error),
-            }
-        }
-        evaluation.matches = matches;
-        // They count for the messages after this one, or a message with very many could never be compared.
         let further = properties.saturating_sub(PROPERTIES_READ);
         evaluation.spend(further.saturating_mul(PROPERTY_STEPS));
+    }
+
+    /// Compares a message with the filters of the rules, or goes on with that.
+    pub(in crate::bus) fn compare(
+        &self,
+        seen: &Seen<'_>,
+        matched: &mut Matched,
+        evaluation: &mut Evaluation,
+    ) -> Result<(), OutOfSteps> {
+        if matched.found.is_some() {
+            return Ok(());
+        }
+        evaluation.check()?;
+        let filters = &self.compiled.filters;
+        if !matched.has_begun {
+            filters.begin(seen.message, &mut matched.matches);
+            matched.has_begun = true;
+        }
+        let ids = |id: RuleId, nth: u32| self.new_id(seen, id, nth);
+        let (steps_left, matches) = (evaluation.steps_left, &mut matched.matches);
+        let steps = filters.go_on(seen.message, &ids, steps_left, matches);
+        evaluation.spend(steps);
+        if !matched.matches.is_done() {
+            return Err(OutOfSteps);
+        }
+        matched.found = Some(self.found(seen.number, &matched.matches, evaluation));
         Ok(())
+    }
+
+    /// What was found, by subscription.
+    fn found(
+        &self,
+        number: SequenceNumber,
+        matches: &Matches,
+        evaluation: &mut Evaluation,
+    ) -> BTreeMap<Incarnation, Found> {
+        let mut found: BTreeMap<Incarnation, Found> = BTreeMap::new();
+        for id in &self.compiled.broken {
+            evaluation.spend(kew_filter::limits::RULE_STEPS);
+            if let Some(rule) = self.holds(*id, number) {
+                let found = found.entry(rule.subscription).or_default();
+                found.fail(*id, "the rule cannot be read by this version of the server");
+            }
+        }
+        for (id, error) in matches.failed() {
+            if let Some(rule) = self.holds(*id, number) {
+                found.entry(rule.subscription).or_default().fail(*id, error);
+            }
+        }
+        for id in matches.matching() {
+            if let Some(rule) = self.holds(*id, number) {
+                let found = found.entry(rule.subscription).or_default();
+                match self.compiled.actions.contains_key(id) {
+                    true => found.actions.push_back(*id),
+                    false => found.is_plain = true,
+                }
+            }
+        }
+        found
+    }
+
+    /// Carries out the action of a rule that selects a message. The error is why that fails.
+    pub(in crate::bus) fn act(
+        &self,
+        seen: &Seen<'_>,
+        id: RuleId,
+        evaluation: &mut Evaluation,
+    ) -> Result<Made, String> {
+        let (Some(rule), Some(action)) = (self.rules.get(id), self.compiled.actions.get(&id))
+        else {
+            return Err("the rule is gone".to_owned());
+        };
+        let ids = |nth| self.new_id(seen, id, nth);
+        let (changes, steps) = changes_of_copy(&rule.name, action, seen.message, &ids);
+        evaluation.spend(steps);
+        let made = seen.format.made_by(&changes.map_err(|it| it.to_string())?);
+        let made = made.map_err(|unfit| unfit.to_string())?;
+        // So that many changes end a step before they fill the memory.
+        let bytes = u32::try_from(made.overlay.len()).unwrap_or(u32::MAX);
+        evaluation.spend(bytes / 64);
+        Ok(made)
+    }
+
+    fn new_id(&self, seen: &Seen<'_>, id: RuleId, nth: u32) -> [u8; 16] {
+        let of = self.rules.get(id).map(|rule| rule.subscription);
+        (seen.ids)(of.unwrap_or_default(), id, nth)
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use kew_filter::RuleId;
 
 use super::compiled::Compiled;
-use super::{BusRule, DEFAULT_RULE_KEY, Listed, RULE_IDS_MAX, RuleKind, key_of};
+use super::{BusRule, DEFAULT_RULE_KEY, Listed, Matched, RULE_IDS_MAX, RuleKind, key_of};
+use crate::effect::{Effect, NextCopy};
 use crate::shared::{Chunk, SharedMap};
 use crate::table::RunLength;
 use crate::vocabulary::{Hint, Incarnation, SequenceNumber};
@@ -20,6 +21,10 @@ pub(crate) struct Topic {
     /// The number of its next rule. Numbers are never used twice.
     pub(super) next_rule: RuleId,
     pub(super) rules: SharedMap<Arc<BusRule>>,
+    /// The message that has a part of its copies, and the next one of them. It is the first ready one.
+    fan_out: Option<(SequenceNumber, NextCopy)>,
+    /// How far the rules were compared with the first ready message.
+    matched: Hint<Option<Matched>>,
     // These follow from the rules.
     /// The rules in force, by subscription and by name in lower case.
     pub(super) names: BTreeMap<(Incarnation, Box<str>), RuleId>,
@@ -38,6 +43,8 @@ impl Topic {
         Self {
             next_rule: 1,
             rules: SharedMap::new(length.as_u64()),
+            fan_out: None,
+            matched: Hint::default(),
             names: BTreeMap::new(),
             retired: BTreeSet::new(),
             sql: BTreeSet::new(),
@@ -53,7 +60,43 @@ impl Topic {
             again.add(Arc::clone(rule));
         }
         again.set_next_rule(self.next_rule);
+        again.fan_out = self.fan_out;
         again
+    }
+
+    /// Notes what an effect on the topic means for the copies of its messages.
+    pub(in crate::bus) fn note(&mut self, effect: &Effect) {
+        match effect {
+            Effect::FannedOut { topic, next } => self.set_fan_out(topic.number, *next),
+            Effect::Ended { at, .. } => {
+                self.fan_out = self.fan_out.filter(|(number, _)| *number != at.number);
+            }
+            Effect::Arrived { .. }
+            | Effect::Leased { .. }
+            | Effect::RangeEnded { .. }
+            | Effect::SessionReleasing { .. }
+            | Effect::SessionFreed { .. }
+            | Effect::Passed { .. } => {}
+        }
+    }
+
+    /// The message that has a part of its copies, and the next one of them.
+    pub(in crate::bus) fn fan_out(&self) -> Option<(SequenceNumber, NextCopy)> {
+        self.fan_out
+    }
+
+    pub(in crate::bus) fn set_fan_out(&mut self, number: SequenceNumber, next: NextCopy) {
+        self.fan_out = Some((number, next));
+    }
+
+    /// How far the rules were compared with a message. Nobody else has it then.
+    pub(crate) fn take_matched(&mut self) -> Option<Matched> {
+        self.matched.take()
+    }
+
+    /// Keeps that for the next step.
+    pub(crate) fn keep_matched(&mut self, matched: Matched) {
+        *self.matched = Some(matched);
     }
 
     /// The number of its next rule.
@@ -125,13 +168,17 @@ impl Topic {
     }
 
     /// Drops the retired rules that no message needs. `first` is the first message of the topic that waits for copies.
-    pub(in crate::bus) fn drop_retired(&mut self, first: Option<SequenceNumber>) {
+    /// Returns how many.
+    pub(in crate::bus) fn drop_retired(&mut self, first: Option<SequenceNumber>) -> u64 {
+        let mut count = 0;
         while let Some((until, id)) = self.retired.first().copied()
             && first.is_none_or(|first| until <= first)
         {
             self.retired.pop_first();
             self.remove(id);
+            count += 1;
         }
+        count
     }
 
     /// Forgets the rules of a subscription that is gone. Returns how many of them were in force.

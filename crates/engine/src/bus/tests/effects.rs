@@ -157,6 +157,11 @@ fn with_stale_was(effect: &Effect) -> Vec<Effect> {
         | Effect::RangeEnded { .. }
         | Effect::SessionReleasing { .. }
         | Effect::SessionFreed { .. } => Vec::new(),
+        Effect::FannedOut { topic, next } => {
+            let number = topic.number.next();
+            let topic = Place { number, ..*topic };
+            vec![Effect::FannedOut { topic, next: *next }]
+        }
         Effect::Passed { topic, id_hash } => {
             let number = topic.number.next();
             let topic = Place { number, ..*topic };

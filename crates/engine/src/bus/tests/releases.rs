@@ -135,6 +135,7 @@ fn check(end: End, deliveries: u32) {
             now: p.now,
             log: std::mem::take(&mut log),
             cold: None,
+            copies_at_once: u64::MAX,
         };
         cut.state = cut.replayed();
         cut.check_end(lock, deliveries);

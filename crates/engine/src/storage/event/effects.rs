@@ -97,7 +97,10 @@ fn put_effect(out: &mut Vec<u8>, now: Timestamp, effect: &Effect, before: &mut B
             start(out, kind::RANGE_ENDED, from, before);
             put_varint(out, until.as_u64());
         }
-        Effect::SessionReleasing { .. } | Effect::SessionFreed { .. } | Effect::Passed { .. } => {
+        Effect::SessionReleasing { .. }
+        | Effect::SessionFreed { .. }
+        | Effect::Passed { .. }
+        | Effect::FannedOut { .. } => {
             unreachable!("a storage queue has no sessions and is no topic: no such effect is exact")
         }
     }

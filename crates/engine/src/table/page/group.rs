@@ -173,7 +173,7 @@ fn slots(r: &mut Reader<'_>, count: usize) -> Result<Vec<usize>, DecodeError> {
     slots.map_err(|_| r.error("slot out of range"))
 }
 
-/// A message's state, cause and encoding: three bits, three bits, and one.
+/// A message's state, cause and encoding: three bits, three bits, and one. Behind them is the fourth bit of the cause.
 fn tags(record: &Record) -> u8 {
     let state = match record.state {
         MessageState::Ready => 0,
@@ -191,12 +191,13 @@ fn tags(record: &Record) -> u8 {
         Some(DeadLetterCause::DestinationUnavailable) => 5,
         Some(DeadLetterCause::ByReceiver) => 6,
         Some(DeadLetterCause::FilterFailed) => 7,
+        Some(DeadLetterCause::BodyDamaged) => 8,
     };
     let encoding = match record.encoding {
         BodyEncoding::Text => 0,
         BodyEncoding::Raw => 1,
     };
-    state | cause << 3 | encoding << 6
+    state | (cause & 7) << 3 | encoding << 6 | (cause >> 3) << 7
 }
 
 fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEncoding)> {
@@ -208,7 +209,7 @@ fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEnc
         4 => MessageState::Deferred,
         _ => return None,
     };
-    let cause = match tags >> 3 & 7 {
+    let cause = match tags >> 3 & 7 | (tags >> 7 & 1) << 3 {
         0 => None,
         1 => Some(DeadLetterCause::MaxDeliveryCountExceeded),
         2 => Some(DeadLetterCause::Expired),
@@ -217,13 +218,16 @@ fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEnc
         5 => Some(DeadLetterCause::DestinationUnavailable),
         6 => Some(DeadLetterCause::ByReceiver),
         7 => Some(DeadLetterCause::FilterFailed),
+        8 => Some(DeadLetterCause::BodyDamaged),
         _ => return None,
     };
-    let encoding = match tags >> 6 {
+    let encoding = match tags >> 6 & 1 {
         0 => BodyEncoding::Text,
-        1 => BodyEncoding::Raw,
-        _ => return None,
+        _ => BodyEncoding::Raw,
     };
+    if tags > u32::from(u8::MAX) {
+        return None;
+    }
     Some((state, cause, encoding))
 }
 
@@ -471,6 +475,6 @@ mod tests {
             assert_eq!(u32::from(tags(&record)), expected);
             count += 1;
         }
-        assert_eq!(count, 5 * 8 * 2);
+        assert_eq!(count, 5 * 9 * 2);
     }
 }

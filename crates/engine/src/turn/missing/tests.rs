@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
+
 use super::*;
 use crate::bus::BusFact;
 use crate::effect::Effect;
@@ -25,21 +27,23 @@ const SMALL: u64 = 64;
 
 #[derive(Default)]
 struct Log {
-    bodies: u64,
+    bodies: Vec<Vec<u8>>,
     events: Vec<Event>,
     /// What a batch would take, with a tag, a length and a checksum for each.
     size_bytes: u64,
     /// The bodies that were read for the command.
     read: BTreeSet<BodyLocation>,
     damaged: BTreeSet<BodyLocation>,
+    /// Whether each body is read when it is asked for, as by a tick.
+    reads_all: bool,
 }
 
 impl Journal for Log {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
-        self.bodies += 1;
+        self.bodies.push(body.to_vec());
         self.size_bytes += body.len() as u64 + 10;
         BodyLocation {
-            record: self.bodies - 1,
+            record: self.bodies.len() as u64 - 1,
             offset: 0,
             length: u32::try_from(body.len()).unwrap(),
         }
@@ -53,11 +57,16 @@ impl Journal for Log {
     }
 
     fn body(&mut self, body: BodyLocation) -> BodyRead {
-        match self.read.contains(&body) {
+        match self.reads_all || self.read.contains(&body) {
             false => BodyRead::Missing,
             true if self.damaged.contains(&body) => BodyRead::Damaged,
             true => BodyRead::Whole,
         }
+    }
+
+    fn bytes(&mut self, body: BodyLocation) -> Option<Bytes> {
+        let bytes = self.bodies.get(usize::try_from(body.record).ok()?)?;
+        Some(Bytes::copy_from_slice(bytes))
     }
 }
 
@@ -70,6 +79,8 @@ pub(crate) struct Cold {
     pages: PageMap,
     /// How many commands and ticks there were.
     steps: u64,
+    /// How many copies a command makes at once.
+    pub(crate) copies_at_once: u64,
 }
 
 impl Cold {
@@ -80,6 +91,7 @@ impl Cold {
             applying: State::new(),
             pages: PageMap::default(),
             steps: 0,
+            copies_at_once: u64::MAX,
         }
     }
 
@@ -105,6 +117,7 @@ impl Cold {
             let turn = Turn::new(&mut self.deciding, now, &mut self.log);
             let mut turn = turn
                 .with_due_budget(due_budget)
+                .with_copies_at_once(self.copies_at_once)
                 .with_format(&bus::tests::Lines);
             let missing = turn.prepare(&command, &mut tries);
             if missing.is_empty() {
@@ -153,13 +166,16 @@ impl Cold {
         hot: &State,
     ) {
         self.seal();
-        let mut turn = Turn::new(&mut self.deciding, now, &mut self.log);
+        self.log.reads_all = true;
+        let turn = Turn::new(&mut self.deciding, now, &mut self.log);
+        let mut turn = turn.with_format(&bus::tests::Lines);
         let pages = &self.pages;
         let ticked = turn.tick_reading(budget, &mut |state, missing| {
             assert!(!missing.is_empty());
             pages.read_missing(state, missing);
             true
         });
+        self.log.reads_all = false;
         assert_eq!(&ticked, expected);
         self.compare(events, hot);
     }

@@ -705,7 +705,9 @@ fn causes() -> Vec<DeadLetterCause> {
             DeadLetterCause::SessionIdIsNull => DeadLetterCause::DestinationUnavailable,
             DeadLetterCause::DestinationUnavailable => DeadLetterCause::ByReceiver,
             // A line of its own has the later ones.
-            DeadLetterCause::ByReceiver | DeadLetterCause::FilterFailed => return None,
+            DeadLetterCause::ByReceiver
+            | DeadLetterCause::FilterFailed
+            | DeadLetterCause::BodyDamaged => return None,
         })
     })
 }

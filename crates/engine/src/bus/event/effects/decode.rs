@@ -2,9 +2,10 @@
 
 use super::{arrived_message, copied, flag, kind, of_topic, rare, was};
 use crate::bus::event::codec::cause;
+use crate::bus::rules::FAILURE;
 use crate::bus::{BusMessageState, message};
 use crate::effect::{
-    Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, Rest, Standing, Was,
+    Arrival, Bodies, BusSession, Effect, Effects, Lease, NewBody, NextCopy, Rest, Standing, Was,
 };
 use crate::table::{Record, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
@@ -71,15 +72,30 @@ fn effect_on_topic(
     flags: u8,
     before: &mut Before,
 ) -> Result<Effect, DecodeError> {
-    if r.u8()? != of_topic::PASSED {
+    let code = r.u8()?;
+    let has_id = flags & flag::ID_HASH != 0;
+    if code != of_topic::PASSED && (code != of_topic::FANNED_OUT || has_id) {
         return Err(r.error("effect on a topic that is not known"));
     }
     let topic = place(r, flags & flag::SAME_ENTITY != 0, before)?;
-    let id_hash = match flags & flag::ID_HASH {
-        0 => None,
-        _ => Some(u128::from_be_bytes(r.array()?)),
+    if code == of_topic::FANNED_OUT {
+        let next = next_copy(r)?;
+        return Ok(Effect::FannedOut { topic, next });
+    }
+    let id_hash = match has_id {
+        false => None,
+        true => Some(u128::from_be_bytes(r.array()?)),
     };
     Ok(Effect::Passed { topic, id_hash })
+}
+
+/// Reads which copy of a topic's message is the next one.
+pub(in crate::bus) fn next_copy(r: &mut Reader<'_>) -> Result<NextCopy, DecodeError> {
+    let (subscription, rule) = (incarnation(r)?, r.varint()?);
+    if rule > FAILURE {
+        return Err(r.error("number of a rule that is out of range"));
+    }
+    Ok(NextCopy { subscription, rule })
 }
 
 fn message_effect(

@@ -4,6 +4,7 @@ mod budgets;
 mod bytes;
 mod copies;
 mod damaged;
+mod fan_out;
 mod limits;
 mod random;
 mod selects;

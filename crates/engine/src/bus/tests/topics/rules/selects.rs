@@ -292,6 +292,8 @@ proptest! {
         for (step, meanwhile) in steps {
             model.step(&mut p, &step);
             snapshots.pass(&mut p.state, meanwhile);
+            // Some copies are not made at once.
+            p.tick();
             model.check(&mut p);
             p.state.check_live_bytes();
         }
