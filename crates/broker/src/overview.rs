@@ -1,7 +1,7 @@
 //! Counts of the partition for metrics: read a slice at a time, and put together.
 
 use kew_engine::{
-    BusQueueOverview, EntityName, Incarnation, Overview, QueueOverview, Resident, Timestamp,
+    BusQueueOverview, EntityName, Flow, Incarnation, Overview, QueueOverview, Resident, Timestamp,
 };
 use kew_log::LogSpace;
 use tokio::sync::oneshot;
@@ -81,6 +81,9 @@ pub(crate) trait Counted {
 
     fn sum(&self) -> Self::Sum;
 
+    /// What came and was completed.
+    fn flow(&self) -> Flow;
+
     fn plus(one: Self::Sum, other: Self::Sum) -> Self::Sum;
 }
 
@@ -120,6 +123,10 @@ impl Counted for QueueOverview {
             total: self.total,
             oldest_at: self.oldest_at,
         }
+    }
+
+    fn flow(&self) -> Flow {
+        self.flow
     }
 
     fn plus(one: Sum, other: Sum) -> Sum {
@@ -176,6 +183,10 @@ impl Counted for BusQueueOverview {
             sessions_locked: self.sessions_locked,
             oldest_at: self.oldest_at,
         }
+    }
+
+    fn flow(&self) -> Flow {
+        self.flow
     }
 
     fn plus(mut one: BusSum, other: BusSum) -> BusSum {
@@ -237,6 +248,15 @@ impl<Q: Counted> Queues<Q> {
             (&*name.account, &*name.name, queue.sum())
         });
         largest.chain(self.others.map(|others| ("", OTHER, others)))
+    }
+
+    /// Account, name, and what came and was completed, of each named queue. Sums of the others would go back when a queue
+    /// gets a name, or is deleted, and a counter must not.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = (&str, &str, Flow)> {
+        self.largest.iter().map(|queue| {
+            let name = queue.name();
+            (&*name.account, &*name.name, queue.flow())
+        })
     }
 }
 

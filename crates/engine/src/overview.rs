@@ -4,6 +4,7 @@
 //! steps. A reader continues where the last slice ended, and commands are served in between.
 
 use crate::bus::BusQueue;
+use crate::queues::Flow;
 use crate::state::State;
 use crate::vocabulary::{EntityName, Incarnation, Timestamp};
 
@@ -18,6 +19,8 @@ pub struct QueueOverview {
     pub total: u64,
     /// When the oldest one was sent.
     pub oldest_at: Option<Timestamp>,
+    /// Messages that came and were deleted since the partition was opened.
+    pub flow: Flow,
 }
 
 /// The messages of a bus queue or subscription, and of its sub-queues, at one time. Each message is in one of the counts.
@@ -43,6 +46,9 @@ pub struct BusQueueOverview {
     pub sessions_locked: u64,
     /// When the oldest message was enqueued. Scheduled messages and sub-queues do not count.
     pub oldest_at: Option<Timestamp>,
+    /// Messages that came and were completed since the partition was opened. Scheduled messages come when they become
+    /// active, and sub-queues do not count.
+    pub flow: Flow,
 }
 
 /// One slice of the queues.
@@ -115,6 +121,7 @@ impl State {
             hidden: entity.backlog.hidden_count(),
             total: entity.backlog.count(),
             oldest_at: entity.backlog.table().first_enqueued_at(),
+            flow: *entity.flow,
         });
         true
     }
@@ -154,6 +161,7 @@ impl State {
             size_bytes: queue.size_bytes(now) + size(dead) + size(failed),
             sessions_locked: backlog.sessions.locked_count(),
             oldest_at: backlog.oldest_at(),
+            flow: *queue.flow,
         });
         true
     }

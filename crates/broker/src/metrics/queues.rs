@@ -6,7 +6,23 @@ use kew_engine::Timestamp;
 use kew_metrics::{Family, Unit};
 
 use super::{label, none};
-use crate::overview::{BUS_STATES, Picture, Status};
+use crate::overview::{BUS_STATES, Counted, Picture, Queues, Status};
+
+/// Counters of what came into each queue and was completed.
+fn flow_families<Q: Counted>(
+    [arrived, completed]: [Family; 2],
+    queues: Option<&Queues<Q>>,
+    account: &'static str,
+) -> [Family; 2] {
+    let flows = queues.into_iter().flat_map(Queues::flows);
+    flows.fold([arrived, completed], |[arrived, completed], (of, queue, flow)| {
+        let of = || [label(account, of), label("queue", queue)].concat();
+        [
+            arrived.count(of(), flow.arrived),
+            completed.count(of(), flow.completed),
+        ]
+    })
+}
 
 fn age_seconds(status: &Status, at: Timestamp) -> f64 {
     let age_ms = status.now.as_ms().saturating_sub(at.as_ms());
@@ -48,7 +64,20 @@ pub(super) fn queue_families(read: Option<&Picture>) -> Vec<Family> {
             }
         }
     }
-    vec![queues, messages, by_queue, oldest]
+    let flows = [
+        Family::counter(
+            "kew_queue_messages_arrived",
+            Unit::None,
+            "Messages that came into a queue; not for (other)",
+        ),
+        Family::counter(
+            "kew_queue_messages_completed",
+            Unit::None,
+            "Messages deleted from a queue, without expired and cleared ones; not for (other)",
+        ),
+    ];
+    let flows = flow_families(flows, read.map(|read| &read.queues), "account");
+    [vec![queues, messages, by_queue, oldest], flows.into()].concat()
 }
 
 pub(super) fn bus_queue_families(read: Option<&Picture>) -> Vec<Family> {
@@ -97,5 +126,19 @@ pub(super) fn bus_queue_families(read: Option<&Picture>) -> Vec<Family> {
             }
         }
     }
-    vec![queues, messages, by_queue, sizes, sessions, oldest]
+    let flows = [
+        Family::counter(
+            "kew_bus_queue_messages_arrived",
+            Unit::None,
+            "Messages that came into a queue of Service Bus, scheduled ones when they became active; not for (other)",
+        ),
+        Family::counter(
+            "kew_bus_queue_messages_completed",
+            Unit::None,
+            "Messages that left a queue of Service Bus, without expired ones and cancelled schedules; not for (other)",
+        ),
+    ];
+    let flows = flow_families(flows, read.map(|read| &read.bus_queues), "namespace");
+    let states = vec![queues, messages, by_queue, sizes, sessions, oldest];
+    [states, flows.into()].concat()
 }

@@ -59,6 +59,9 @@ async fn counters_match_the_operations() {
     assert_eq!((jobs("visible"), jobs("invisible")), (Some(1.0), Some(1.0)));
     let all = |state| value(&page, "kew_messages", &[("state", state)]);
     assert_eq!((all("visible"), all("invisible")), (Some(1.0), Some(1.0)));
+    let count = |name| value(&page, name, &[("account", "acct"), ("queue", "jobs")]);
+    assert_eq!(count("kew_queue_messages_arrived_total"), Some(3.0));
+    assert_eq!(count("kew_queue_messages_completed_total"), Some(1.0));
     assert_eq!(value(&page, "kew_queues", &[]), Some(1.0));
     assert_eq!(
         value(&page, "kew_partition_state", &[("state", "ready")]),
@@ -336,5 +339,11 @@ async fn queues_of_service_bus_are_counted_by_themselves() {
     let size = value(&page, "kew_bus_queue_size_bytes", &other);
     assert_eq!(size, Some(4.0 * 129.0));
     assert!(value(&page, "kew_bus_queue_oldest_message_age_seconds", &other).is_some());
+    // Counters must not go back, and the sums of others would.
+    let many = [("namespace", "ns"), ("queue", "many")];
+    let arrived = "kew_bus_queue_messages_arrived_total";
+    assert_eq!(value(&page, arrived, &many), Some(5.0));
+    assert_eq!(page["kew_bus_queue_messages_arrived"].samples.len(), 1);
+    assert_eq!(page["kew_bus_queue_messages_completed"].samples.len(), 1);
     broker.stop();
 }

@@ -397,6 +397,8 @@ fn every_metric_is_documented_and_everything_documented_is_shown() {
             "kew_amqp_refusals_total",
             "kew_backup_age_seconds",
             "kew_bus_queue_messages",
+            "kew_bus_queue_messages_arrived_total",
+            "kew_bus_queue_messages_completed_total",
             "kew_bus_queue_oldest_message_age_seconds",
             "kew_bus_queue_sessions_locked",
             "kew_bus_queue_size_bytes",
