@@ -10,7 +10,7 @@ use super::error::{ConfigError, Document, Place};
 use super::raw::{self, At};
 use super::values;
 use super::zone::Zone;
-use super::{Config, Group, Process, Source};
+use super::{Config, Group, PageUrl, Process, Source};
 
 const DAY: Duration = Duration::from_hours(24);
 /// Instances of a group at most.
@@ -314,10 +314,15 @@ impl Checker<'_> {
 
     fn source(self, at: &At<raw::Source>) -> Checked<Source> {
         let raw = at.get_ref();
-        let use_queue = "observe a queue, such as one that the subscription forwards to";
-        self.planned("topic", raw.topic.as_ref(), use_queue)?;
-        self.planned("subscription", raw.subscription.as_ref(), use_queue)?;
-        self.planned("metrics", raw.metrics.as_ref(), "leave it out")?;
+        if let Some(key) = raw.topic.as_ref().or(raw.subscription.as_ref()) {
+            let what = "a subscription is a queue with its whole name: write queue = \"TOPIC/subscriptions/NAME\"";
+            return Err(self.error(key, what));
+        }
+        let page = |at: &At<String>| {
+            let url = PageUrl::parse(at.get_ref());
+            url.map_err(|what| self.error(at, format!("metrics: {what}")))
+        };
+        let metrics = raw.metrics.as_ref().map(page).transpose()?;
         let Some(queue) = &raw.queue else {
             return Err(self.error(at, "the source has no queue: write its name as queue"));
         };
@@ -338,6 +343,7 @@ impl Checker<'_> {
             name: queue.get_ref().clone(),
             queue: queue.get_ref().clone(),
             connection_env: raw.connection_env.get_ref().clone(),
+            metrics,
             ca_cert,
             place: self.place(&raw.connection_env),
         })

@@ -61,10 +61,10 @@ pub(super) struct Source {
     pub(super) queue: Option<At<String>>,
     pub(super) connection_env: At<String>,
     pub(super) ca_cert: Option<At<String>>,
-    // Planned.
-    pub(super) topic: Option<At<String>>,
-    pub(super) subscription: Option<At<String>>,
-    pub(super) metrics: Option<At<Value>>,
+    pub(super) metrics: Option<At<String>>,
+    // Refused, with what to write instead.
+    pub(super) topic: Option<At<Value>>,
+    pub(super) subscription: Option<At<Value>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -15,6 +15,8 @@ use crate::support::group;
 #[derive(Default)]
 struct World {
     backlog: Option<u64>,
+    /// Whether a message comes and is completed each second, and the source counts that.
+    is_counted: bool,
     is_throttled: bool,
     code: &'static str,
     is_countable: bool,
@@ -38,7 +40,8 @@ impl Sources for Script {
         let reading = world.backlog.map(|backlog| Reading {
             backlog,
             oldest: (backlog > 0).then_some(Duration::from_secs(1)),
-            ..Reading::default()
+            arrived: world.is_counted.then_some(at.as_secs()),
+            completed: world.is_counted.then_some(at.as_secs()),
         });
         vec![Seen {
             name: "jobs".to_owned(),
@@ -204,6 +207,19 @@ async fn a_backlog_starts_instances_and_an_empty_queue_stops_them() {
             .any(|it| it.starts_with("stop instances until there are 0: ")),
         "{notes:#?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_counters_several_instances_stop_at_once() {
+    for (is_counted, expected) in [(true, &[2][..]), (false, &[5, 4, 3, 2][..])] {
+        let agent = Running::start(Some(1), 6);
+        agent.change(|world| world.is_counted = is_counted);
+        agent.pass(155).await;
+        let asked = agent.asked();
+        // Without them, one stops in each cool-down.
+        assert!(asked.starts_with(expected), "{is_counted}: {asked:?}");
+        assert!(!is_counted || asked == expected, "{asked:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

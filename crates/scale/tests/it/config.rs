@@ -31,6 +31,7 @@ connection_env = "ONE"
 queue = "in"
 connection_env = "TWO"
 ca_cert = "/etc/ca.pem"
+metrics = "http://[::1]:9464"
 
 [[group.source]]
 queue = "other"
@@ -79,6 +80,12 @@ fn every_setting_is_read() {
     assert_eq!(group.every, Duration::from_secs(5));
     let names: Vec<_> = group.sources.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["in (ONE)", "in (TWO)", "other"]);
+    let pages = group
+        .sources
+        .iter()
+        .map(|it| it.metrics.as_ref().map(ToString::to_string));
+    let page = Some("http://[::1]:9464/metrics".to_owned());
+    assert_eq!(pages.collect::<Vec<_>>(), [None, page, None]);
     let process = group.process;
     assert_eq!(process.command, ["worker", "--tasks", "{tasks}"]);
     assert_eq!(process.state_directory, PathBuf::from("/var/lib/x"));
@@ -153,9 +160,12 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (group("announcements = { connection_env = 'X' }"), "3:17: announcements is not built yet: leave it out".into()),
         (group("processors = 1"), "3:14: processors is not built yet: leave it out".into()),
         (group("metrics = 'http://x'"), "3:11: metrics is not built yet: leave it out".into()),
-        (source("metrics = 'http://x'"), "7:11: metrics is not built yet: leave it out".into()),
-        (source("topic = 't'"), "7:9: topic is not built yet: observe a queue".into()),
-        (source("subscription = 's'"), "7:16: subscription is not built yet: observe a queue".into()),
+        (source("metrics = 'x'"), "7:11: metrics: \"x\" is no URL of a metrics page: write http://HOST:PORT/metrics".into()),
+        (source("metrics = 'https://x/metrics'"), "7:11: metrics: \"https://x/metrics\" is no URL".into()),
+        (source("metrics = 'http://a@x/'"), "7:11: metrics: \"http://a@x/\" is no URL".into()),
+        (source("metrics = 1"), "7:11: invalid type: integer `1`, expected a string".into()),
+        (source("topic = 't'"), "7:9: a subscription is a queue with its whole name: write queue = \"TOPIC/subscriptions/NAME\"".into()),
+        (source("subscription = 's'"), "7:16: a subscription is a queue with its whole name".into()),
         (with("", "", "").replace("queue = 'in'\n", ""), "4:1: the source has no queue: write its name as queue".into()),
         (with("", "", "").replace("'in'", "''"), "5:9: queue is empty: write a name".into()),
         (with("", "", "").replace("connection_env = 'ONE'\n", ""), "4:1: missing field `connection_env`".into()),

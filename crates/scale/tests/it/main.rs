@@ -7,6 +7,7 @@ mod config;
 #[path = "../../../worker/tests/it/kew.rs"]
 mod kew;
 mod observe;
+mod page;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;
 #[cfg(target_os = "linux")]
