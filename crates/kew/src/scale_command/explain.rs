@@ -14,7 +14,7 @@ pub(super) fn explain(file: &Path) -> Result<()> {
         let mut is_whole = true;
         for group in &config.groups {
             let target = Survey::new(group).map_err(|error| in_group(group, error))?;
-            let agent = Agent::new(group, sources(group)?, target);
+            let agent = Agent::new(group, sources(group, false)?, target);
             let mut agent = agent.with_context(|| format!("the group {:?}", group.name))?;
             let look = agent.look(|| group.zone.week_now()).await;
             is_whole &= look.uncounted.is_none();

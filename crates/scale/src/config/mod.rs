@@ -43,6 +43,8 @@ pub struct Group {
     pub zone: Zone,
     /// What it observes, at least one.
     pub sources: Vec<Source>,
+    /// The agent's own queue, in which announcements of work come, if it is to listen to them.
+    pub announcements: Option<Source>,
     /// What it acts on.
     pub process: Process,
 }

@@ -1,5 +1,6 @@
 //! What queues report, through the public interfaces of the services, or on the metrics page of a Kew server.
 
+mod announced;
 mod bus;
 mod page;
 mod storage;
@@ -11,9 +12,11 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use kew_client::{BusClient, BusOptions, Dial, QueueAccount, QueueClient, QueueOptions, Retry};
 use kew_scaling::Reading;
+use kew_worker::BusAnnouncements;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{ConfigError, Connection, Group, Source, Variable};
+use announced::Announced;
 use bus::BusQueue;
 use page::{Families, Named, Page};
 use storage::StorageQueue;
@@ -26,6 +29,11 @@ const READ_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 pub trait Sources: Send {
     /// Reads all sources, each within a bounded time.
     fn read(&mut self) -> impl Future<Output = Vec<Seen>> + Send;
+
+    /// Waits until work is announced for one of them. To drop the future must lose nothing. Default: for ever.
+    fn announced(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 }
 
 /// What a source reported.
@@ -81,6 +89,8 @@ pub struct ClientSources {
     sources: Vec<Observed>,
     /// The metrics pages, each once.
     pages: Vec<Page>,
+    /// What is announced, if somebody listens.
+    announced: Option<Announced>,
     timeout: Duration,
 }
 
@@ -145,8 +155,34 @@ impl ClientSources {
         Ok(Self {
             sources,
             pages,
+            announced: None,
             timeout,
         })
+    }
+
+    /// Listens to the announcements of the group, if its file says so. Only one agent of a group may: an announcement
+    /// has one receiver. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// If the connection string is missing, wrong or not one of Service Bus.
+    pub fn hear(
+        &mut self,
+        group: &Group,
+        variable: Variable<'_>,
+        connecting: &Connecting,
+    ) -> Result<(), ConfigError> {
+        let Some(source) = &group.announcements else {
+            return Ok(());
+        };
+        let connection = source.connection(variable)?;
+        let Queue::Bus(queue) = Queue::open(source, connection, connecting, self.timeout)? else {
+            return Err(source.not_of_bus());
+        };
+        let hears = BusAnnouncements::new(queue.client, Some(queue.admin), &queue.name);
+        let queues = group.sources.iter().map(|it| it.queue.clone());
+        self.announced = Some(Announced::new(hears, queues.collect()));
+        Ok(())
     }
 }
 
@@ -173,6 +209,13 @@ impl Sources for ClientSources {
             }
         });
         join_all(all).await
+    }
+
+    async fn announced(&mut self) {
+        match &mut self.announced {
+            Some(announced) => announced.heard().await,
+            None => std::future::pending().await,
+        }
     }
 }
 

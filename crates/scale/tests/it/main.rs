@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;
+mod announced;
 mod config;
 #[path = "../../../worker/tests/it/kew.rs"]
 mod kew;
