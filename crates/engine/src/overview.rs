@@ -1,9 +1,9 @@
-//! Counts for metrics: how many messages each queue has, and how old they are.
+//! Counts for metrics: how many messages each queue has, how old they are, and what became of those of topics.
 //!
 //! Reading them has no effect that a command could notice, emits no event and takes a bounded number of
 //! steps. A reader continues where the last slice ended, and commands are served in between.
 
-use crate::bus::BusQueue;
+use crate::bus::{BusQueue, TopicTally};
 use crate::queues::Flow;
 use crate::state::State;
 use crate::vocabulary::{EntityName, Incarnation, Timestamp};
@@ -51,6 +51,21 @@ pub struct BusQueueOverview {
     pub flow: Flow,
 }
 
+/// A topic at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicOverview {
+    /// Its name.
+    pub name: EntityName,
+    /// What became of its messages since the partition was opened.
+    pub tally: TopicTally,
+    /// Messages that wait for their copies.
+    pub pending: u64,
+    /// When the oldest of them was sent.
+    pub oldest_at: Option<Timestamp>,
+    /// The rules in force of its subscriptions.
+    pub rules: u64,
+}
+
 /// One slice of the queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overview {
@@ -58,6 +73,8 @@ pub struct Overview {
     pub queues: Vec<QueueOverview>,
     /// Queues and subscriptions of Service Bus, in the order of creation.
     pub bus_queues: Vec<BusQueueOverview>,
+    /// Topics of Service Bus, in the order of creation.
+    pub topics: Vec<TopicOverview>,
     /// The queue before which, or in the middle of which, the steps ran out; `None` at the end.
     pub next: Option<Incarnation>,
 }
@@ -136,12 +153,12 @@ impl State {
         let Some(queue) = self.bus.get_mut(&incarnation) else {
             return true;
         };
-        // A topic has no messages of its own.
-        if !queue.role.is_received_from() {
-            return true;
-        }
         if !queue.backlog.pass_scheduled(steps) {
             return false;
+        }
+        if !queue.role.is_received_from() {
+            self.read_topic(incarnation, steps, overview);
+            return true;
         }
         let entities = incarnation.with_sub_queues();
         let [Some(queue), dead, failed] = entities.map(|entity| self.bus.get(&entity)) else {
@@ -164,6 +181,29 @@ impl State {
             flow: *queue.flow,
         });
         true
+    }
+
+    /// Each subscription takes a step, too.
+    fn read_topic(&self, incarnation: Incarnation, steps: &mut u32, overview: &mut Overview) {
+        let topic = self.bus.get(&incarnation);
+        let Some((topic, rules)) = topic.and_then(|it| Some((it, it.topic.as_ref()?))) else {
+            return;
+        };
+        let subscriptions = self.catalogue.subscriptions_of(incarnation);
+        let mut defaults = 0;
+        for subscription in subscriptions {
+            *steps = steps.saturating_sub(1);
+            let found = self.bus.get(&subscription);
+            defaults += u64::from(found.is_some_and(|it| it.rule.is_some()));
+        }
+        let backlog = &topic.backlog;
+        overview.topics.push(TopicOverview {
+            name: topic.name.clone(),
+            tally: *rules.tally,
+            pending: backlog.ready_count(),
+            oldest_at: backlog.oldest_at(),
+            rules: rules.in_force_count() as u64 + defaults,
+        });
     }
 
     /// How many messages of storage queues ticks of this state have removed because they had expired.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kew_engine::Timestamp;
+use kew_engine::{Flow, Timestamp};
 use kew_metrics::{Family, Unit};
 
 use super::{label, none};
@@ -10,21 +10,21 @@ use crate::overview::{BUS_STATES, Counted, Picture, Queues, Status};
 
 /// Counters of what came into each queue and was completed.
 fn flow_families<Q: Counted>(
-    [arrived, completed]: [Family; 2],
+    [mut arrived, mut completed]: [Family; 2],
     queues: Option<&Queues<Q>>,
     account: &'static str,
+    flow: impl Fn(&Q) -> Flow,
 ) -> [Family; 2] {
-    let flows = queues.into_iter().flat_map(Queues::flows);
-    flows.fold([arrived, completed], |[arrived, completed], (of, queue, flow)| {
-        let of = || [label(account, of), label("queue", queue)].concat();
-        [
-            arrived.count(of(), flow.arrived),
-            completed.count(of(), flow.completed),
-        ]
-    })
+    for queue in queues.map(Queues::largest).unwrap_or_default() {
+        let (name, flow) = (queue.name(), flow(queue));
+        let of = || [label(account, &name.account), label("queue", &name.name)].concat();
+        arrived = arrived.count(of(), flow.arrived);
+        completed = completed.count(of(), flow.completed);
+    }
+    [arrived, completed]
 }
 
-fn age_seconds(status: &Status, at: Timestamp) -> f64 {
+pub(super) fn age_seconds(status: &Status, at: Timestamp) -> f64 {
     let age_ms = status.now.as_ms().saturating_sub(at.as_ms());
     Duration::from_millis(age_ms).as_secs_f64()
 }
@@ -76,7 +76,9 @@ pub(super) fn queue_families(read: Option<&Picture>) -> Vec<Family> {
             "Messages deleted from a queue, without expired and cleared ones; not for (other)",
         ),
     ];
-    let flows = flow_families(flows, read.map(|read| &read.queues), "account");
+    let flows = flow_families(flows, read.map(|read| &read.queues), "account", |it| {
+        it.flow
+    });
     [vec![queues, messages, by_queue, oldest], flows.into()].concat()
 }
 
@@ -138,7 +140,12 @@ pub(super) fn bus_queue_families(read: Option<&Picture>) -> Vec<Family> {
             "Messages that left a queue of Service Bus, without expired ones and cancelled schedules; not for (other)",
         ),
     ];
-    let flows = flow_families(flows, read.map(|read| &read.bus_queues), "namespace");
+    let flows = flow_families(
+        flows,
+        read.map(|read| &read.bus_queues),
+        "namespace",
+        |it| it.flow,
+    );
     let states = vec![queues, messages, by_queue, sizes, sessions, oldest];
     [states, flows.into()].concat()
 }

@@ -14,6 +14,7 @@ mod codec;
 mod compiled;
 mod repair;
 mod selected;
+mod tally;
 mod topic;
 
 use kew_filter::{Definition, FilterDefinition, RuleId};
@@ -26,6 +27,7 @@ pub(crate) use self::codec::{
 pub(in crate::bus) use self::repair::default_of_both;
 pub use self::repair::{CompletedRules, KnownOfRules};
 pub(in crate::bus) use self::selected::{Evaluation, OutOfSteps, Seen, Selected};
+pub use self::tally::TopicTally;
 pub(crate) use self::topic::{RuleChunk, Topic};
 use super::RangedOption;
 use super::outcome::BusRefusal;

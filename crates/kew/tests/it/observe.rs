@@ -402,6 +402,14 @@ fn every_metric_is_documented_and_everything_documented_is_shown() {
             "kew_bus_queue_oldest_message_age_seconds",
             "kew_bus_queue_sessions_locked",
             "kew_bus_queue_size_bytes",
+            "kew_bus_topic_copies_total",
+            "kew_bus_topic_filter_failures_total",
+            "kew_bus_topic_filter_steps_total",
+            "kew_bus_topic_pending",
+            "kew_bus_topic_pending_age_seconds",
+            "kew_bus_topic_published_total",
+            "kew_bus_topic_rules",
+            "kew_bus_topic_unmatched_total",
             "kew_log_snapshot_age_seconds",
             "kew_log_snapshot_size_bytes"
         ]

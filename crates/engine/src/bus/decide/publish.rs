@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::super::room::COPY_STEPS;
-use super::super::rules::Topic;
+use super::super::rules::{Topic, TopicTally};
 use super::super::{BusMessage, BusRefusal, COPIES_MAX, DeadLetterCause, Made, message};
 use super::Turn;
 use super::effects::place;
@@ -93,12 +93,21 @@ impl Turn<'_> {
             check_copies(messages.len() as u64 * count)?;
         }
         self.check_sendable(topic, messages, size_bytes, Some(count))?;
+        let mut tally = TopicTally::default();
         let selected = match looks {
             false => None,
             true => {
                 let (selected, steps) = self.select(topic, &recipients, messages);
                 self.0.note_steps(steps);
-                let selected = selected?;
+                tally.filter_steps = steps;
+                let selected = match selected {
+                    Ok(selected) => selected,
+                    Err(refusal) => {
+                        self.0.tally_topic(topic, &tally);
+                        return Err(refusal);
+                    }
+                };
+                tally.filter_failures = selected.failures;
                 let entity = self.bus(topic);
                 let ids = messages.iter().map(|it| it.message_id.as_deref());
                 let ids_bytes: u64 = ids.map(|id| entity.remembered_size_bytes(id)).sum();
@@ -106,7 +115,6 @@ impl Turn<'_> {
                 Some(selected.copies)
             }
         };
-        let mut made = 0;
         let mut numbers = Vec::with_capacity(messages.len());
         for (index, message) in messages.iter().enumerate() {
             let number = self.pass(topic, message);
@@ -116,9 +124,13 @@ impl Turn<'_> {
                 None => Copies::OfAll(&recipients),
                 Some(selected) => Copies::Selected(selected.get(index).map_or(&[], Vec::as_slice)),
             };
-            made += self.copy_one(topic, message, number, copies);
+            let made = self.copy_one(topic, message, number, copies);
+            tally.published += 1;
+            tally.copies += made;
+            tally.unmatched += u64::from(made == 0);
         }
-        self.0.note_steps(made * COPY_STEPS);
+        self.0.note_steps(tally.copies * COPY_STEPS);
+        self.0.tally_topic(topic, &tally);
         Ok(numbers)
     }
 

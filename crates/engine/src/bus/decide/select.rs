@@ -25,6 +25,8 @@ pub(super) struct AllCopies {
     changes_size_bytes: u64,
     /// What all copies count for in the size of their topic.
     size_bytes: u64,
+    /// How often rules of a subscription failed on a message.
+    pub(super) failures: u64,
 }
 
 impl AllCopies {
@@ -196,6 +198,7 @@ impl Turn<'_> {
         } in recipients
         {
             let selected = selected.remove(subscription).unwrap_or_default();
+            all.failures += u64::from(selected.failure.is_some());
             let mut is_first = true;
             let mut add = |copy| {
                 all.add(message, (*subscription, is_first), copy);

@@ -7,6 +7,7 @@ mod damaged;
 mod limits;
 mod random;
 mod selects;
+mod tally;
 mod waiting;
 
 use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
