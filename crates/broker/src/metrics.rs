@@ -2,6 +2,7 @@
 
 mod queues;
 mod scrub;
+mod topics;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,6 +13,7 @@ use kew_metrics::{Counter, Family, HighWater, Histogram, Scale, Unit};
 
 use self::queues::{bus_queue_families, queue_families};
 use self::scrub::scrub_families;
+use self::topics::topic_families;
 use crate::Broker;
 use crate::overview::Status;
 
@@ -151,6 +153,7 @@ impl Broker {
         families.extend(scrub_families(scrub.as_ref()));
         families.extend(queue_families(read.as_ref()));
         families.extend(bus_queue_families(read.as_ref()));
+        families.extend(topic_families(read.as_ref()));
         families
     }
 }

@@ -2,6 +2,7 @@
 
 use kew_engine::{
     BusQueueOverview, EntityName, Incarnation, Overview, QueueOverview, Resident, Timestamp,
+    TopicOverview,
 };
 use kew_log::LogSpace;
 use tokio::sync::oneshot;
@@ -76,7 +77,8 @@ pub(crate) trait Counted {
 
     fn name(&self) -> &EntityName;
 
-    /// The number of its messages. The queues with the most messages have values of their own.
+    /// The number of its messages. The queues with the most messages have values of their own, and the topics to which
+    /// the most were sent.
     fn message_count(&self) -> u64;
 
     fn sum(&self) -> Self::Sum;
@@ -191,7 +193,43 @@ impl Counted for BusQueueOverview {
     }
 }
 
-/// All queues of a protocol: the largest by name, the others added up.
+/// The counts of one or several topics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TopicSum {
+    pub(crate) pending: u64,
+    pub(crate) oldest_at: Option<Timestamp>,
+    pub(crate) rules: u64,
+}
+
+impl Counted for TopicOverview {
+    type Sum = TopicSum;
+
+    fn name(&self) -> &EntityName {
+        &self.name
+    }
+
+    fn message_count(&self) -> u64 {
+        self.tally.published
+    }
+
+    fn sum(&self) -> TopicSum {
+        TopicSum {
+            pending: self.pending,
+            oldest_at: self.oldest_at,
+            rules: self.rules,
+        }
+    }
+
+    fn plus(one: TopicSum, other: TopicSum) -> TopicSum {
+        TopicSum {
+            pending: one.pending + other.pending,
+            oldest_at: older(one.oldest_at, other.oldest_at),
+            rules: one.rules + other.rules,
+        }
+    }
+}
+
+/// All queues of a protocol, or all topics: the largest by name, the others added up.
 #[derive(Debug)]
 pub(crate) struct Queues<Q: Counted> {
     pub(crate) count: u64,
@@ -238,6 +276,11 @@ impl<Q: Counted> Queues<Q> {
         });
         largest.chain(self.others.map(|others| ("", OTHER, others)))
     }
+
+    /// The named queues. Counters have no sum of the others: it would go back when a queue gets a name, or is deleted.
+    pub(crate) fn largest(&self) -> &[Q] {
+        &self.largest
+    }
 }
 
 /// The counts of the whole partition.
@@ -247,6 +290,7 @@ pub(crate) struct Picture {
     pub(crate) status: Status,
     pub(crate) queues: Queues<QueueOverview>,
     pub(crate) bus_queues: Queues<BusQueueOverview>,
+    pub(crate) topics: Queues<TopicOverview>,
 }
 
 impl Broker {
@@ -256,6 +300,7 @@ impl Broker {
         // Readers take turns. Otherwise each would get the others' slices.
         let _alone = self.reading.lock().await;
         let (mut queues, mut bus_queues) = (Queues::new(), Queues::new());
+        let mut topics = Queues::new();
         let mut from = None;
         loop {
             let (answer, slice) = oneshot::channel();
@@ -263,12 +308,14 @@ impl Broker {
             let Slice { overview, status } = slice.await.ok()?;
             queues.add(overview.queues, named_max);
             bus_queues.add(overview.bus_queues, named_max);
+            topics.add(overview.topics, named_max);
             from = overview.next;
             if from.is_none() {
                 return Some(Picture {
                     status,
                     queues,
                     bus_queues,
+                    topics,
                 });
             }
         }

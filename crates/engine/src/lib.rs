@@ -57,8 +57,8 @@ pub use effect::{
 pub use event::{Event, Fact};
 pub use moves::{BodyToMove, Holder};
 pub use outcome::{Outcome, Refusal};
-pub use overview::{BusQueueOverview, Overview, QueueOverview};
-pub use queues::{Moved, MovedOf};
+pub use overview::{BusQueueOverview, Overview, QueueOverview, TopicOverview};
+pub use queues::{Flow, Moved, MovedOf};
 pub use repair::{Skip, StoredMessage};
 pub use shared::Waste;
 pub use snapshot::{

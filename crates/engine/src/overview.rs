@@ -1,9 +1,10 @@
-//! Counts for metrics: how many messages each queue has, and how old they are.
+//! Counts for metrics: how many messages each queue has, how old they are, and what became of those of topics.
 //!
 //! Reading them has no effect that a command could notice, emits no event and takes a bounded number of
 //! steps. A reader continues where the last slice ended, and commands are served in between.
 
-use crate::bus::BusQueue;
+use crate::bus::{BusQueue, TopicTally};
+use crate::queues::Flow;
 use crate::state::State;
 use crate::vocabulary::{EntityName, Incarnation, Timestamp};
 
@@ -18,6 +19,8 @@ pub struct QueueOverview {
     pub total: u64,
     /// When the oldest one was sent.
     pub oldest_at: Option<Timestamp>,
+    /// Messages that came and were deleted since the partition was opened.
+    pub flow: Flow,
 }
 
 /// The messages of a bus queue or subscription, and of its sub-queues, at one time. Each message is in one of the counts.
@@ -43,6 +46,24 @@ pub struct BusQueueOverview {
     pub sessions_locked: u64,
     /// When the oldest message was enqueued. Scheduled messages and sub-queues do not count.
     pub oldest_at: Option<Timestamp>,
+    /// Messages that came and were completed since the partition was opened. Scheduled messages come when they become
+    /// active, and sub-queues do not count.
+    pub flow: Flow,
+}
+
+/// A topic at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicOverview {
+    /// Its name.
+    pub name: EntityName,
+    /// What became of its messages since the partition was opened.
+    pub tally: TopicTally,
+    /// Messages that wait for their copies.
+    pub pending: u64,
+    /// When the oldest of them was sent.
+    pub oldest_at: Option<Timestamp>,
+    /// The rules in force of its subscriptions.
+    pub rules: u64,
 }
 
 /// One slice of the queues.
@@ -52,6 +73,8 @@ pub struct Overview {
     pub queues: Vec<QueueOverview>,
     /// Queues and subscriptions of Service Bus, in the order of creation.
     pub bus_queues: Vec<BusQueueOverview>,
+    /// Topics of Service Bus, in the order of creation.
+    pub topics: Vec<TopicOverview>,
     /// The queue before which, or in the middle of which, the steps ran out; `None` at the end.
     pub next: Option<Incarnation>,
 }
@@ -115,6 +138,7 @@ impl State {
             hidden: entity.backlog.hidden_count(),
             total: entity.backlog.count(),
             oldest_at: entity.backlog.table().first_enqueued_at(),
+            flow: *entity.flow,
         });
         true
     }
@@ -129,12 +153,12 @@ impl State {
         let Some(queue) = self.bus.get_mut(&incarnation) else {
             return true;
         };
-        // A topic has no messages of its own.
-        if !queue.role.is_received_from() {
-            return true;
-        }
         if !queue.backlog.pass_scheduled(steps) {
             return false;
+        }
+        if !queue.role.is_received_from() {
+            self.read_topic(incarnation, steps, overview);
+            return true;
         }
         let entities = incarnation.with_sub_queues();
         let [Some(queue), dead, failed] = entities.map(|entity| self.bus.get(&entity)) else {
@@ -154,8 +178,32 @@ impl State {
             size_bytes: queue.size_bytes(now) + size(dead) + size(failed),
             sessions_locked: backlog.sessions.locked_count(),
             oldest_at: backlog.oldest_at(),
+            flow: *queue.flow,
         });
         true
+    }
+
+    /// Each subscription takes a step, too.
+    fn read_topic(&self, incarnation: Incarnation, steps: &mut u32, overview: &mut Overview) {
+        let topic = self.bus.get(&incarnation);
+        let Some((topic, rules)) = topic.and_then(|it| Some((it, it.topic.as_ref()?))) else {
+            return;
+        };
+        let subscriptions = self.catalogue.subscriptions_of(incarnation);
+        let mut defaults = 0;
+        for subscription in subscriptions {
+            *steps = steps.saturating_sub(1);
+            let found = self.bus.get(&subscription);
+            defaults += u64::from(found.is_some_and(|it| it.rule.is_some()));
+        }
+        let backlog = &topic.backlog;
+        overview.topics.push(TopicOverview {
+            name: topic.name.clone(),
+            tally: *rules.tally,
+            pending: backlog.ready_count(),
+            oldest_at: backlog.oldest_at(),
+            rules: rules.in_force_count() as u64 + defaults,
+        });
     }
 
     /// How many messages of storage queues ticks of this state have removed because they had expired.

@@ -126,6 +126,11 @@ impl State {
         }
     }
 
+    /// Begins to count for metrics what comes into queues and leaves them.
+    pub fn begin_tallies(&mut self) {
+        *self.catalogue.tallies = true;
+    }
+
     fn remove_account(&mut self, account: &Arc<str>) {
         self.storage.delete_all_of(&mut self.catalogue, account);
         self.catalogue.remove_account(account);

@@ -32,10 +32,16 @@ fn refused(error: ConfigError) -> SettingsError {
     SettingsError::new(error.to_string())
 }
 
-fn sources(group: &Group) -> Result<ClientSources> {
+/// The sources of a group. The agent alone hears its announcements: each has one receiver.
+fn sources(group: &Group, hears: bool) -> Result<ClientSources> {
     let variable = |name: &str| std::env::var_os(name);
-    let opened = ClientSources::open(group, &variable, &Connecting::default());
-    Ok(opened.map_err(refused)?)
+    let connecting = Connecting::default();
+    let mut opened = ClientSources::open(group, &variable, &connecting).map_err(refused)?;
+    if hears {
+        let heard = opened.hear(group, &variable, &connecting);
+        heard.map_err(refused)?;
+    }
+    Ok(opened)
 }
 
 fn runtime() -> Result<Runtime> {

@@ -7,11 +7,14 @@ use std::time::Duration;
 use kew_scaling::{
     Action, Decision, Law, Moment, Observation, Reason, SettingsError, Source, TimeOfWeek,
 };
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::act::{ActError, Happened, Target};
 use crate::config::Group;
 use crate::observe::{ReadError, Seen, Sources};
+
+/// However much is announced, looks are no more frequent than this.
+const ANNOUNCED_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What the agent has logged last for a group.
 #[derive(Debug)]
@@ -93,20 +96,30 @@ impl<S: Sources, T: Target> Agent<S, T> {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stop = std::pin::pin!(stop);
+        let mut looked_at = None;
         loop {
-            tokio::select! {
+            let quiet_until = looked_at.map(|at: Instant| at + ANNOUNCED_LOOK_EVERY);
+            let announced = async {
+                if let Some(at) = quiet_until {
+                    sleep_until(at).await;
+                }
+                self.sources.announced().await;
+            };
+            let is_announced = tokio::select! {
                 biased;
                 () = &mut stop => return,
                 happened = self.target.changed() => {
                     happened.into_iter().map(Note::Happened).for_each(&mut tell);
                     continue;
                 }
-                _ = ticks.tick() => {}
-            }
+                _ = ticks.tick() => false,
+                () = announced => true,
+            };
+            looked_at = Some(Instant::now());
             let look = tokio::select! {
                 biased;
                 () = &mut stop => return,
-                look = self.look(&week) => look,
+                look = self.look_after(is_announced, &week) => look,
             };
             self.act(look, &mut tell);
         }
@@ -114,6 +127,11 @@ impl<S: Sources, T: Target> Agent<S, T> {
 
     /// Reads everything once, and decides. Changes nothing.
     pub async fn look(&mut self, week: impl Fn() -> TimeOfWeek + Send) -> Look {
+        self.look_after(false, week).await
+    }
+
+    /// The same, perhaps because work was announced.
+    async fn look_after(&mut self, announced: bool, week: impl Fn() -> TimeOfWeek + Send) -> Look {
         let sources = self.sources.read().await;
         let counted = self.target.instances();
         let (instances, uncounted) = match counted {
@@ -128,7 +146,7 @@ impl<S: Sources, T: Target> Agent<S, T> {
         let observation = Observation {
             sources: observed.collect(),
             instances,
-            announced: false,
+            announced,
             is_throttled: sources.iter().any(is_throttled),
         };
         let now = Moment {

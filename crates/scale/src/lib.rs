@@ -2,14 +2,14 @@
 //! stops them.
 //!
 //! - [`Config`] is its file.
-//! - [`Sources`] are what it observes: [`ClientSources`] are queues of Queue Storage and Service Bus, through their public
-//!   protocols.
+//! - [`Sources`] are what it observes: [`ClientSources`] are queues of Queue Storage, and queues and subscriptions of
+//!   Service Bus, through their public protocols or the metrics page of a Kew server.
 //! - [`Target`] is what it acts on: [`ProcessTarget`] starts processes on this machine, and finds them again.
 //! - [`Agent`] is the loop. The control law of `kew-scaling` decides.
 //! - [`Simulation`] draws what the law does with a load.
 //!
-//! It knows the protocols, and nothing of Kew's server. It keeps no state that matters: what runs is read from the system,
-//! and what cannot be read changes nothing.
+//! It knows the protocols and the metrics page, and nothing else of Kew's server. It keeps no state that matters: what
+//! runs is read from the system, and what cannot be read changes nothing.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -24,7 +24,9 @@ mod simulate;
 
 pub use act::{ActError, Happened, Named, ProcessTarget, Stopped, Survey, Target};
 pub use agent::{Agent, Look, Note};
-pub use config::{Config, ConfigError, Connection, Group, Process, Source, Variable, Zone};
+pub use config::{
+    Config, ConfigError, Connection, Group, PageUrl, Process, Source, Variable, Zone,
+};
 pub use log::log;
 pub use observe::{ClientSources, Connecting, ReadError, Seen, Sources};
 pub use simulate::{LoadError, SimulateError, Simulation, load};

@@ -2,13 +2,29 @@
 
 use std::time::Duration;
 
-use kew_engine::Timestamp;
+use kew_engine::{Flow, Timestamp};
 use kew_metrics::{Family, Unit};
 
 use super::{label, none};
-use crate::overview::{BUS_STATES, Picture, Status};
+use crate::overview::{BUS_STATES, Counted, Picture, Queues, Status};
 
-fn age_seconds(status: &Status, at: Timestamp) -> f64 {
+/// Counters of what came into each queue and was completed.
+fn flow_families<Q: Counted>(
+    [mut arrived, mut completed]: [Family; 2],
+    queues: Option<&Queues<Q>>,
+    account: &'static str,
+    flow: impl Fn(&Q) -> Flow,
+) -> [Family; 2] {
+    for queue in queues.map(Queues::largest).unwrap_or_default() {
+        let (name, flow) = (queue.name(), flow(queue));
+        let of = || [label(account, &name.account), label("queue", &name.name)].concat();
+        arrived = arrived.count(of(), flow.arrived);
+        completed = completed.count(of(), flow.completed);
+    }
+    [arrived, completed]
+}
+
+pub(super) fn age_seconds(status: &Status, at: Timestamp) -> f64 {
     let age_ms = status.now.as_ms().saturating_sub(at.as_ms());
     Duration::from_millis(age_ms).as_secs_f64()
 }
@@ -48,7 +64,22 @@ pub(super) fn queue_families(read: Option<&Picture>) -> Vec<Family> {
             }
         }
     }
-    vec![queues, messages, by_queue, oldest]
+    let flows = [
+        Family::counter(
+            "kew_queue_messages_arrived",
+            Unit::None,
+            "Messages that came into a queue; not for (other)",
+        ),
+        Family::counter(
+            "kew_queue_messages_completed",
+            Unit::None,
+            "Messages deleted from a queue, without expired and cleared ones; not for (other)",
+        ),
+    ];
+    let flows = flow_families(flows, read.map(|read| &read.queues), "account", |it| {
+        it.flow
+    });
+    [vec![queues, messages, by_queue, oldest], flows.into()].concat()
 }
 
 pub(super) fn bus_queue_families(read: Option<&Picture>) -> Vec<Family> {
@@ -97,5 +128,24 @@ pub(super) fn bus_queue_families(read: Option<&Picture>) -> Vec<Family> {
             }
         }
     }
-    vec![queues, messages, by_queue, sizes, sessions, oldest]
+    let flows = [
+        Family::counter(
+            "kew_bus_queue_messages_arrived",
+            Unit::None,
+            "Messages that came into a queue of Service Bus, scheduled ones when they became active; not for (other)",
+        ),
+        Family::counter(
+            "kew_bus_queue_messages_completed",
+            Unit::None,
+            "Messages that left a queue of Service Bus, without expired ones and cancelled schedules; not for (other)",
+        ),
+    ];
+    let flows = flow_families(
+        flows,
+        read.map(|read| &read.bus_queues),
+        "namespace",
+        |it| it.flow,
+    );
+    let states = vec![queues, messages, by_queue, sizes, sessions, oldest];
+    [states, flows.into()].concat()
 }

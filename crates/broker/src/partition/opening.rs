@@ -101,6 +101,7 @@ impl<T> Partition<T> {
             is_awaited: |_| true,
             stopped: false,
         };
+        partition.state.begin_tallies();
         for file in &recovery.damaged_files {
             partition.avoid_file(file);
         }

@@ -59,6 +59,9 @@ async fn counters_match_the_operations() {
     assert_eq!((jobs("visible"), jobs("invisible")), (Some(1.0), Some(1.0)));
     let all = |state| value(&page, "kew_messages", &[("state", state)]);
     assert_eq!((all("visible"), all("invisible")), (Some(1.0), Some(1.0)));
+    let count = |name| value(&page, name, &[("account", "acct"), ("queue", "jobs")]);
+    assert_eq!(count("kew_queue_messages_arrived_total"), Some(3.0));
+    assert_eq!(count("kew_queue_messages_completed_total"), Some(1.0));
     assert_eq!(value(&page, "kew_queues", &[]), Some(1.0));
     assert_eq!(
         value(&page, "kew_partition_state", &[("state", "ready")]),
@@ -305,6 +308,57 @@ fn bus_send(name: &str, count: usize) -> Command {
 }
 
 #[tokio::test]
+async fn topics_are_counted_and_their_subscriptions_are_queues() {
+    let broker = Broker::start_in_memory().unwrap();
+    for (name, subscriptions) in [("few", 0), ("many", 2)] {
+        let create = on_bus(name, |topic| BusCommand::CreateTopic {
+            topic,
+            options: BusQueueOptions::default(),
+        });
+        broker.submit(create).await.unwrap();
+        for number in 0..subscriptions {
+            let subscription = format!("{name}/subscriptions/s{number}");
+            let create = on_bus(name, |topic| BusCommand::CreateSubscription {
+                subscription: EntityName {
+                    name: subscription.into(),
+                    ..topic.clone()
+                },
+                topic,
+                options: BusQueueOptions::default(),
+                rule: None,
+            });
+            broker.submit(create).await.unwrap();
+        }
+    }
+    broker.submit(bus_send("few", 1)).await.unwrap();
+    broker.submit(bus_send("many", 3)).await.unwrap();
+    let page = metrics(&broker, 1).await;
+    let of = |name, namespace, topic| {
+        let labels = [("namespace", namespace), ("topic", topic)];
+        value(&page, &format!("kew_bus_topic_{name}"), &labels)
+    };
+    assert_eq!(value(&page, "kew_bus_topics", &[]), Some(2.0));
+    assert_eq!(of("published_total", "ns", "many"), Some(3.0));
+    assert_eq!(of("copies_total", "ns", "many"), Some(6.0));
+    assert_eq!(of("unmatched_total", "ns", "many"), Some(0.0));
+    assert_eq!(of("filter_failures_total", "ns", "many"), Some(0.0));
+    assert_eq!(of("pending", "ns", "many"), Some(0.0));
+    assert_eq!(of("pending_age_seconds", "ns", "many"), None);
+    assert_eq!(of("rules", "ns", "many"), Some(2.0));
+    // The limit of names holds, and counters have no sum of the others.
+    assert_eq!(of("rules", "", "(other)"), Some(0.0));
+    assert_eq!(page["kew_bus_topic_published"].samples.len(), 1);
+    let page = metrics(&broker, 10).await;
+    let arrived = |queue| {
+        let labels = [("namespace", "ns"), ("queue", queue)];
+        value(&page, "kew_bus_queue_messages_arrived_total", &labels)
+    };
+    assert_eq!(arrived("many/subscriptions/s1"), Some(3.0));
+    assert_eq!(arrived("many"), None);
+    broker.stop();
+}
+
+#[tokio::test]
 async fn queues_of_service_bus_are_counted_by_themselves() {
     let broker = Broker::start_in_memory().unwrap();
     for (name, count) in [("few", 1), ("many", 5), ("some", 3)] {
@@ -336,5 +390,11 @@ async fn queues_of_service_bus_are_counted_by_themselves() {
     let size = value(&page, "kew_bus_queue_size_bytes", &other);
     assert_eq!(size, Some(4.0 * 129.0));
     assert!(value(&page, "kew_bus_queue_oldest_message_age_seconds", &other).is_some());
+    // Counters must not go back, and the sums of others would.
+    let many = [("namespace", "ns"), ("queue", "many")];
+    let arrived = "kew_bus_queue_messages_arrived_total";
+    assert_eq!(value(&page, arrived, &many), Some(5.0));
+    assert_eq!(page["kew_bus_queue_messages_arrived"].samples.len(), 1);
+    assert_eq!(page["kew_bus_queue_messages_completed"].samples.len(), 1);
     broker.stop();
 }

@@ -111,15 +111,15 @@ pub(super) struct SubscriptionProperties {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     pub(super) name: String,
-    pub(super) properties: RuleProperties,
+    pub(crate) properties: RuleProperties,
 }
 
 /// A filter of the named type, and an action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-pub(super) struct RuleProperties {
+pub(crate) struct RuleProperties {
     pub(super) filter_type: FilterType,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) correlation_filter: Option<Correlation>,
@@ -130,21 +130,21 @@ pub(super) struct RuleProperties {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum FilterType {
+pub(crate) enum FilterType {
     Correlation,
     Sql,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields)]
-pub(super) struct Sql {
+pub(crate) struct Sql {
     pub(super) sql_expression: String,
 }
 
 /// System properties by name, and `Properties` with the application's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Correlation {
+pub(crate) struct Correlation {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) properties: BTreeMap<String, serde_json::Value>,
     #[serde(flatten)]

@@ -5,4 +5,4 @@ pub(crate) mod duration;
 pub(crate) mod export;
 pub(crate) mod file;
 pub(crate) mod import;
-mod rule;
+pub(crate) mod rule;

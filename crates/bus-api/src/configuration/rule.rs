@@ -132,7 +132,7 @@ fn value_of(json: &serde_json::Value) -> Option<OwnedValue> {
 }
 
 /// A rule as the file has it, or what of it the file cannot have.
-pub(super) fn exported(name: &str, definition: &Definition) -> Result<Rule, &'static str> {
+pub(crate) fn exported(name: &str, definition: &Definition) -> Result<Rule, &'static str> {
     let filter = definition.filter();
     let (filter_type, correlation_filter, sql_filter) = match filter {
         FilterDefinition::True => (FilterType::Sql, None, Some(written(TRUE))),

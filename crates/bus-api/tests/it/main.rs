@@ -25,6 +25,7 @@ mod names;
 #[path = "../../../http-front/tests/it/nginx.rs"]
 mod nginx;
 mod operator;
+mod operator_topics;
 mod oversized;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;

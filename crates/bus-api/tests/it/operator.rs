@@ -12,7 +12,7 @@ use crate::client::{Client, Server, message, token};
 use crate::rest::{Answer, ask};
 
 /// A successful request, and its JSON.
-async fn get(server: &Server, method: &str, path: &str, body: &Json) -> Json {
+pub(crate) async fn get(server: &Server, method: &str, path: &str, body: &Json) -> Json {
     let body = match body {
         Json::Null => String::new(),
         body => body.to_string(),
@@ -22,7 +22,7 @@ async fn get(server: &Server, method: &str, path: &str, body: &Json) -> Json {
     answer.json()
 }
 
-async fn refused(server: &Server, method: &str, path: &str, body: &str) -> Answer {
+pub(crate) async fn refused(server: &Server, method: &str, path: &str, body: &str) -> Answer {
     let answer = ask(server, method, &format!("$kew/v1/{path}"), &[], body).await;
     assert!(answer.status >= 400, "{path}: {answer:?}");
     answer

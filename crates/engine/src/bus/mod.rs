@@ -66,7 +66,7 @@ pub(crate) use room::{
 };
 pub use rules::{
     AddedRule, BusRuleView, CompletedRules, KnownOfRules, NewRule, OTHER_RULES_MAX,
-    RULES_SIZE_BYTES_MAX, SQL_RULES_MAX,
+    RULES_SIZE_BYTES_MAX, SQL_RULES_MAX, TopicTally,
 };
 pub(crate) use rules::{
     BusRule, Matched, RuleChunk, put_part, put_rules, restore_rules, subscriptions_of_rules,

@@ -7,8 +7,8 @@ use super::message::Message;
 use super::role::Role;
 use super::rules::{DefaultRule, Topic, default_of_both};
 use crate::catalogue::{Catalogue, Deadline};
-use crate::effect::Effect;
-use crate::queues::Queue;
+use crate::effect::{Effect, Was};
+use crate::queues::{Flow, Queue};
 use crate::table::{Entry, MessageState, RunLength};
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
@@ -39,6 +39,8 @@ pub(crate) struct BusQueue {
     pub(crate) rule: Option<DefaultRule>,
     /// Its place among the deadlines of the catalogue.
     pub(crate) deadline: Hint<Deadline>,
+    /// What came and was completed, for metrics.
+    pub(crate) flow: Hint<Flow>,
 }
 
 impl BusQueue {
@@ -63,6 +65,7 @@ impl BusQueue {
             topic,
             rule: None,
             deadline: Hint::default(),
+            flow: Hint::default(),
         }
     }
 
@@ -228,6 +231,26 @@ impl Queue for BusQueue {
         self.role == Role::Topic
     }
 
+    /// A scheduled message comes when it becomes active: until then it is not there for receivers.
+    fn tally(&mut self, at: Timestamp, effect: &Effect) {
+        let is_scheduled = |state| state == MessageState::Scheduled;
+        match effect {
+            Effect::Arrived { message, .. } => {
+                self.flow.arrived += u64::from(!is_scheduled(message.record.state));
+            }
+            Effect::Ended { was, .. } => {
+                let is_handled = !is_scheduled(was.standing.state) && !has_expired(was, at);
+                self.flow.completed += u64::from(is_handled);
+            }
+            Effect::Leased { .. }
+            | Effect::RangeEnded { .. }
+            | Effect::SessionReleasing { .. }
+            | Effect::SessionFreed { .. }
+            | Effect::Passed { .. }
+            | Effect::FannedOut { .. } => {}
+        }
+    }
+
     fn absorb(&mut self, other: &Self) {
         self.duplicates.absorb(&other.duplicates);
         if let (Some(own), Some(theirs)) = (&mut self.topic, &other.topic) {
@@ -294,11 +317,7 @@ pub(crate) fn sub_queue_names(queue: &EntityName) -> [EntityName; 2] {
 fn is_of_topic(effect: &Effect, at: Timestamp) -> bool {
     match effect {
         Effect::Arrived { .. } => true,
-        // Only a ready message expires, and nobody takes one that has expired.
-        Effect::Ended { was, .. } => {
-            let standing = was.standing;
-            standing.state == MessageState::Ready && standing.until.has_passed(at)
-        }
+        Effect::Ended { was, .. } => has_expired(was, at),
         Effect::Leased { .. }
         | Effect::RangeEnded { .. }
         | Effect::SessionReleasing { .. }
@@ -306,4 +325,9 @@ fn is_of_topic(effect: &Effect, at: Timestamp) -> bool {
         | Effect::Passed { .. }
         | Effect::FannedOut { .. } => false,
     }
+}
+
+/// Whether a message ended because its time to live did. Only a ready one expires, and nobody takes one that has.
+fn has_expired(was: &Was, at: Timestamp) -> bool {
+    was.standing.state == MessageState::Ready && was.standing.until.has_passed(at)
 }

@@ -14,6 +14,7 @@ mod codec;
 mod compiled;
 mod repair;
 mod selected;
+mod tally;
 mod topic;
 
 use kew_filter::{Definition, FilterDefinition, RuleId};
@@ -27,6 +28,7 @@ pub(in crate::bus) use self::repair::default_of_both;
 pub use self::repair::{CompletedRules, KnownOfRules};
 pub(crate) use self::selected::Matched;
 pub(in crate::bus) use self::selected::{Evaluation, Found, OutOfSteps, Seen};
+pub use self::tally::TopicTally;
 pub(crate) use self::topic::{RuleChunk, Topic};
 use super::RangedOption;
 use super::outcome::BusRefusal;

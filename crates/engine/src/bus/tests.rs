@@ -4,6 +4,7 @@
 mod cold;
 mod damaged;
 mod effects;
+mod flow;
 mod forwarding;
 mod lines;
 mod messages;

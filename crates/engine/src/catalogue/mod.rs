@@ -62,6 +62,8 @@ pub(crate) struct Catalogue {
     pub(crate) healed_runs: Hint<u64>,
     /// What has left the queues and takes long to free. No part of the state.
     pub(crate) waste: Hint<Waste>,
+    /// Whether queues count for metrics what comes and leaves. They do not during a replay.
+    pub(crate) tallies: Hint<bool>,
 }
 
 impl Catalogue {
@@ -83,6 +85,7 @@ impl Catalogue {
             copied: Hint::default(),
             healed_runs: Hint::default(),
             waste: Hint::default(),
+            tallies: Hint::default(),
         }
     }
 

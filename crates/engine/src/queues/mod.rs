@@ -2,6 +2,7 @@
 //! snapshot and a repair do with them. [`Profile`] is what is different.
 
 mod backlog;
+mod flow;
 mod missing;
 mod moves;
 mod profile;
@@ -11,6 +12,7 @@ pub(crate) mod snapshot;
 use std::ops::{Deref, DerefMut};
 
 pub(crate) use self::backlog::Backlog;
+pub use self::flow::Flow;
 pub(crate) use self::missing::Walk;
 pub use self::moves::{Moved, MovedOf};
 pub(crate) use self::profile::Profile;
@@ -46,6 +48,9 @@ pub(crate) trait Queue: Share {
     fn gives_copies(&self) -> bool {
         false
     }
+
+    /// Counts in its [`Flow`] what an effect lets come and leave.
+    fn tally(&mut self, at: Timestamp, effect: &Effect);
 
     /// Adds what another reading of the same history has found of the queue itself.
     fn absorb(&mut self, _other: &Self) {}
@@ -113,6 +118,9 @@ impl<Q: Queue> Queues<Q> {
                 && effect.entity() == incarnation
             {
                 queue.note(at, effect);
+                if *catalogue.tallies {
+                    queue.tally(at, effect);
+                }
                 queue.backlog_mut().apply(effect, &mut catalogue.live);
                 rest = later;
             }

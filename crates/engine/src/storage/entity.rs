@@ -1,7 +1,8 @@
 //! An entity: a queue, with its name and its messages.
 
 use crate::catalogue::{Catalogue, Deadline};
-use crate::queues::Queue;
+use crate::effect::Effect;
+use crate::queues::{Flow, Queue};
 use crate::storage::backlog::{Backlog, Stored};
 use crate::storage::{AccessPolicies, Metadata};
 use crate::table::RunLength;
@@ -18,6 +19,8 @@ pub(crate) struct Entity {
     pub(crate) deadline: Hint<Deadline>,
     /// The bytes of messages that its account's usage counts for it.
     pub(crate) counted_bytes: u64,
+    /// What came and was deleted, for metrics.
+    pub(crate) flow: Hint<Flow>,
 }
 
 impl Entity {
@@ -35,6 +38,7 @@ impl Entity {
             backlog: Backlog::of(Stored, length, SequenceNumber::FIRST),
             deadline: Hint::default(),
             counted_bytes: 0,
+            flow: Hint::default(),
         }
     }
 }
@@ -60,6 +64,20 @@ impl Queue for Entity {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         self.backlog.next_expiry()
+    }
+
+    /// A whole range ends when a queue is cleared or its messages have expired: nobody has handled them.
+    fn tally(&mut self, _: Timestamp, effect: &Effect) {
+        match effect {
+            Effect::Arrived { .. } => self.flow.arrived += 1,
+            Effect::Ended { .. } => self.flow.completed += 1,
+            Effect::Leased { .. }
+            | Effect::RangeEnded { .. }
+            | Effect::SessionReleasing { .. }
+            | Effect::SessionFreed { .. }
+            | Effect::Passed { .. }
+            | Effect::FannedOut { .. } => {}
+        }
     }
 
     fn join(&mut self, catalogue: &mut Catalogue, _: Incarnation) {

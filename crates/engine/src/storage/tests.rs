@@ -3,6 +3,7 @@
 mod accounts;
 mod cold;
 mod effects;
+mod flow;
 
 use bytes::Bytes;
 use proptest::prelude::*;

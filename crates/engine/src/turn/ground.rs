@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::Turn;
-use crate::bus::{self, BusFact, Format};
+use crate::bus::{self, BusFact, Format, TopicTally};
 use crate::catalogue::Catalogue;
 use crate::effect::Effect;
 use crate::event::Fact;
@@ -113,6 +113,13 @@ impl bus::Ground for Turn<'_> {
 
     fn note_steps(&mut self, count: u64) {
         *self.state.catalogue.copied += count;
+    }
+
+    fn tally_topic(&mut self, topic: Incarnation, tally: &TopicTally) {
+        let entity = self.state.bus.get_physical(&topic);
+        if let Some(topic) = entity.and_then(|it| it.topic.as_mut()) {
+            topic.tally.add(tally);
+        }
     }
 
     fn forget_ids(&mut self, queue: Incarnation) {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Turn;
 use crate::bus::{self, By, DueStep};
 use crate::catalogue::LOOKS_PER_UNIT;
+use crate::effect::Effect;
 use crate::event::Fact;
 use crate::state::State;
 use crate::storage::{ENDED_COUNT_MAX, StorageFact};
@@ -129,8 +130,14 @@ impl Turn<'_> {
         let is_more_left = expired.effects.len() == ENDED_COUNT_MAX;
         if expired.count > 0 {
             let effects = expired.effects;
+            let is_completed = |effect: &&Effect| matches!(effect, Effect::Ended { .. });
+            let completed = effects.iter().filter(is_completed).count() as u64;
             self.emit(Fact::Storage(StorageFact::Messages { effects }));
             self.state.expired.add(expired.count);
+            // An effect does not say why a message ends.
+            if let Some(stored) = self.state.storage.get_physical(&queue) {
+                stored.flow.completed = stored.flow.completed.saturating_sub(completed);
+            }
         }
         if !is_more_left {
             let (storage, catalogue) = (&mut self.state.storage, &mut self.state.catalogue);

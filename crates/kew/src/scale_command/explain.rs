@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use kew_scale::{Agent, Look, Seen, Survey};
-use kew_scaling::Reading;
 
 use super::{in_group, read, runtime, sources};
 use crate::cli::print_line;
@@ -15,7 +14,7 @@ pub(super) fn explain(file: &Path) -> Result<()> {
         let mut is_whole = true;
         for group in &config.groups {
             let target = Survey::new(group).map_err(|error| in_group(group, error))?;
-            let agent = Agent::new(group, sources(group)?, target);
+            let agent = Agent::new(group, sources(group, false)?, target);
             let mut agent = agent.with_context(|| format!("the group {:?}", group.name))?;
             let look = agent.look(|| group.zone.week_now()).await;
             is_whole &= look.uncounted.is_none();
@@ -50,14 +49,15 @@ fn source(seen: &Seen) -> String {
     let name = &seen.name;
     match &seen.reading {
         Err(error) => format!("{name}: cannot be read: {}", error.text),
-        Ok(Reading {
-            backlog,
-            oldest: Some(oldest),
-            ..
-        }) => format!(
-            "{name}: {backlog} messages, the oldest is {} s old",
-            oldest.as_secs()
-        ),
-        Ok(Reading { backlog, .. }) => format!("{name}: {backlog} messages"),
+        Ok(reading) => {
+            let age = reading.oldest.map(|it| it.as_secs());
+            let age = age.map(|it| format!(", the oldest is {it} s old"));
+            let counted = reading.arrived.zip(reading.completed);
+            let counted = counted.map(|(arrived, completed)| {
+                format!(", {arrived} arrived and {completed} completed since the server started")
+            });
+            let parts = [age, counted].into_iter().flatten().collect::<String>();
+            format!("{name}: {} messages{parts}", reading.backlog)
+        }
     }
 }

@@ -20,12 +20,12 @@ pub(super) fn run(args: &ScaleRunArgs) -> Result<()> {
     runtime.block_on(async {
         match args.dry_run {
             true => {
-                serve(&config.groups, |group| {
+                serve(&config.groups, false, |group| {
                     Ok((Survey::new(group)?, Vec::new()))
                 })
                 .await
             }
-            false => serve(&config.groups, ProcessTarget::open).await,
+            false => serve(&config.groups, true, ProcessTarget::open).await,
         }
     })
 }
@@ -33,12 +33,13 @@ pub(super) fn run(args: &ScaleRunArgs) -> Result<()> {
 /// Runs all groups. None acts before all could be opened.
 async fn serve<T: Target + 'static>(
     groups: &[Group],
+    hears: bool,
     open: impl Fn(&Group) -> Result<(T, Vec<kew_scale::Happened>), kew_scale::ActError>,
 ) -> Result<()> {
     let mut stop = Stop::new()?;
     let mut agents = Vec::new();
     for group in groups {
-        let sources = sources(group)?;
+        let sources = sources(group, hears)?;
         let (target, found) = open(group).map_err(|error| in_group(group, error))?;
         for happened in found {
             log(&group.name, &Note::Happened(happened));

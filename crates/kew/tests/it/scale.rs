@@ -304,6 +304,29 @@ fn the_reasons_are_explained_in_words() {
 }
 
 #[test]
+fn a_metrics_page_tells_what_came_and_was_completed() {
+    let yard = Yard::new(SETTINGS);
+    let (_, endpoint) = yard
+        .connection
+        .split_once("QueueEndpoint=http://")
+        .expect("it is plain");
+    let address = endpoint.split('/').next().expect("an address");
+    let text = std::fs::read_to_string(yard.file()).expect("readable");
+    let source = "connection_env = 'STORAGE'\n";
+    let text = text.replace(source, &format!("{source}metrics = 'http://{address}'\n"));
+    std::fs::write(yard.file(), text).expect("writable");
+    yard.put(2);
+    let done = yard.scale("explain");
+    assert_eq!(done.code, 0, "{done:?}");
+    let expected = ", 2 arrived and 0 completed since the server started";
+    let line = done
+        .text()
+        .lines()
+        .find(|it| it.starts_with("  jobs: 2 messages, the oldest is "));
+    assert!(line.is_some_and(|it| it.ends_with(expected)), "{done:?}");
+}
+
+#[test]
 fn a_wrong_file_is_refused_with_its_line() {
     let yard = Yard::new("maximum = 'many'");
     for name in ["run", "stop", "explain"] {

@@ -10,7 +10,7 @@ use super::error::{ConfigError, Document, Place};
 use super::raw::{self, At};
 use super::values;
 use super::zone::Zone;
-use super::{Config, Group, Process, Source};
+use super::{Config, Group, PageUrl, Process, Source};
 
 const DAY: Duration = Duration::from_hours(24);
 /// Instances of a group at most.
@@ -128,7 +128,6 @@ impl Checker<'_> {
         let name = raw.name.get_ref().clone();
         values::group_name(&name).map_err(|what| self.error(&raw.name, what))?;
         let leave_out = "leave it out";
-        self.planned("announcements", raw.announcements.as_ref(), leave_out)?;
         self.planned("metrics", raw.metrics.as_ref(), leave_out)?;
         self.planned("processors", raw.processors.as_ref(), leave_out)?;
         let (law, zone) = self.law(&at, &raw)?;
@@ -144,6 +143,9 @@ impl Checker<'_> {
             return Err(self.document.error(&at, what));
         }
         let sources = self.sources(&raw.source)?;
+        let announcements = raw.announcements.as_ref();
+        let announcements = announcements.map(|it| self.announcements(it.get_ref(), &name));
+        let announcements = announcements.transpose()?;
         let process = self.process(&raw.target)?;
         Ok(Group {
             name,
@@ -151,6 +153,7 @@ impl Checker<'_> {
             every,
             zone,
             sources,
+            announcements,
             process,
         })
     }
@@ -314,32 +317,67 @@ impl Checker<'_> {
 
     fn source(self, at: &At<raw::Source>) -> Checked<Source> {
         let raw = at.get_ref();
-        let use_queue = "observe a queue, such as one that the subscription forwards to";
-        self.planned("topic", raw.topic.as_ref(), use_queue)?;
-        self.planned("subscription", raw.subscription.as_ref(), use_queue)?;
-        self.planned("metrics", raw.metrics.as_ref(), "leave it out")?;
+        if let Some(key) = raw.topic.as_ref().or(raw.subscription.as_ref()) {
+            let what = "a subscription is a queue with its whole name: write queue = \"TOPIC/subscriptions/NAME\"";
+            return Err(self.error(key, what));
+        }
+        let page = |at: &At<String>| {
+            let url = PageUrl::parse(at.get_ref());
+            url.map_err(|what| self.error(at, format!("metrics: {what}")))
+        };
+        let metrics = raw.metrics.as_ref().map(page).transpose()?;
         let Some(queue) = &raw.queue else {
             return Err(self.error(at, "the source has no queue: write its name as queue"));
         };
         for (key, value) in [("queue", queue), ("connection_env", &raw.connection_env)] {
-            if value.get_ref().trim().is_empty() {
-                return Err(self.error(value, format!("{key} is empty: write a name")));
-            }
+            self.not_empty(key, value)?;
         }
-        if !values::is_variable_name(raw.connection_env.get_ref()) {
+        let at = self.connection(&raw.connection_env, raw.ca_cert.as_ref())?;
+        let queue = queue.get_ref().clone();
+        Ok(Source {
+            name: queue.clone(),
+            queue,
+            metrics,
+            ..at
+        })
+    }
+
+    fn not_empty(self, key: &str, value: &At<String>) -> Checked<()> {
+        match value.get_ref().trim().is_empty() {
+            true => Err(self.error(value, format!("{key} is empty: write a name"))),
+            false => Ok(()),
+        }
+    }
+
+    /// A source without a name.
+    fn connection(self, variable: &At<String>, ca_cert: Option<&At<String>>) -> Checked<Source> {
+        if !values::is_variable_name(variable.get_ref()) {
             // Not shown: it may be a connection string, which has a key.
             let what = "connection_env is the name of an environment variable, such as \"KEW_STORAGE\", and not the \
                         connection string: write letters, digits and \"_\"";
-            return Err(self.error(&raw.connection_env, what));
+            return Err(self.error(variable, what));
         }
-        let ca_cert = raw.ca_cert.as_ref();
         let ca_cert = ca_cert.map(|it| (self.place(it), PathBuf::from(it.get_ref())));
         Ok(Source {
-            name: queue.get_ref().clone(),
-            queue: queue.get_ref().clone(),
-            connection_env: raw.connection_env.get_ref().clone(),
+            name: String::new(),
+            queue: String::new(),
+            connection_env: variable.get_ref().clone(),
+            metrics: None,
             ca_cert,
-            place: self.place(&raw.connection_env),
+            place: self.place(variable),
+        })
+    }
+
+    /// The agent's own queue of announcements. Its name is the same after a restart: what was announced meanwhile waits.
+    fn announcements(self, raw: &raw::Announcements, group: &str) -> Checked<Source> {
+        self.not_empty("connection_env", &raw.connection_env)?;
+        self.not_empty("prefix", &raw.prefix)?;
+        let at = self.connection(&raw.connection_env, raw.ca_cert.as_ref())?;
+        let queue = format!("{}scale-{group}", raw.prefix.get_ref());
+        Ok(Source {
+            name: queue.clone(),
+            queue,
+            ..at
         })
     }
 

@@ -52,6 +52,14 @@ impl Source {
         ))
     }
 
+    /// An error for a connection string of another service.
+    pub(crate) fn not_of_bus(&self) -> ConfigError {
+        let name = &self.connection_env;
+        self.place.error(format!(
+            "the environment variable {name} has no connection string of Service Bus, which announcements need"
+        ))
+    }
+
     /// Certificate authorities to trust beside those of the system, in PEM.
     ///
     /// # Errors

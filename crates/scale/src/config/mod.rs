@@ -6,6 +6,7 @@
 mod check;
 mod connection;
 mod error;
+mod page_url;
 mod raw;
 mod values;
 mod zone;
@@ -19,6 +20,7 @@ use error::{Document, Place};
 
 pub use connection::{Connection, Variable};
 pub use error::ConfigError;
+pub use page_url::PageUrl;
 pub use zone::Zone;
 
 /// A file that was read and checked.
@@ -41,6 +43,8 @@ pub struct Group {
     pub zone: Zone,
     /// What it observes, at least one.
     pub sources: Vec<Source>,
+    /// The agent's own queue, in which announcements of work come, if it is to listen to them.
+    pub announcements: Option<Source>,
     /// What it acts on.
     pub process: Process,
 }
@@ -50,10 +54,12 @@ pub struct Group {
 pub struct Source {
     /// Its name in the log and in reasons, unique in its group.
     pub name: String,
-    /// Its name at the service.
+    /// Its name at the service: of a queue, or of a subscription as `TOPIC/subscriptions/NAME`.
     pub queue: String,
     /// The environment variable with the connection string.
     pub connection_env: String,
+    /// The metrics page of the Kew server that has the queue, if it is to be read there.
+    pub metrics: Option<PageUrl>,
     /// A file with certificate authorities to trust beside those of the system.
     ca_cert: Option<(Place, PathBuf)>,
     place: Place,

@@ -33,8 +33,8 @@ pub(super) struct Group {
     #[serde(default)]
     pub(super) source: Vec<At<Source>>,
     pub(super) target: At<Target>,
+    pub(super) announcements: Option<At<Announcements>>,
     // Planned.
-    pub(super) announcements: Option<At<Value>>,
     pub(super) metrics: Option<At<Value>>,
     pub(super) processors: Option<At<Value>>,
 }
@@ -61,10 +61,18 @@ pub(super) struct Source {
     pub(super) queue: Option<At<String>>,
     pub(super) connection_env: At<String>,
     pub(super) ca_cert: Option<At<String>>,
-    // Planned.
-    pub(super) topic: Option<At<String>>,
-    pub(super) subscription: Option<At<String>>,
-    pub(super) metrics: Option<At<Value>>,
+    pub(super) metrics: Option<At<String>>,
+    // Refused, with what to write instead.
+    pub(super) topic: Option<At<Value>>,
+    pub(super) subscription: Option<At<Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Announcements {
+    pub(super) connection_env: At<String>,
+    pub(super) prefix: At<String>,
+    pub(super) ca_cert: Option<At<String>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,7 +1,8 @@
-//! A queue of Service Bus.
+//! A queue or subscription of Service Bus.
 
 use kew_client::{
-    AdminOptions, BusAdmin, BusClient, BusNamespace, BusOptions, Error, MessageState,
+    AdminOptions, BusAdmin, BusClient, BusNamespace, BusOptions, EntityDescription, Error,
+    MessageState,
 };
 use kew_scaling::Reading;
 
@@ -33,8 +34,12 @@ pub(super) fn admin_of(namespace: BusNamespace, options: &BusOptions) -> Result<
 impl BusQueue {
     /// One request for an empty queue, and two for others. Scheduled messages and dead letters do not count.
     pub(super) async fn read(&self) -> Result<Reading, ReadError> {
-        let state = self.admin.queue(&self.name).await?.state;
-        let backlog = state.active_count.ok_or_else(|| {
+        let entity = self.admin.entity(&self.name).await?;
+        if let EntityDescription::Topic(_) = entity {
+            let what = "it is a topic: name one of its subscriptions, as TOPIC/subscriptions/NAME";
+            return Err(ReadError::of_answer(what));
+        }
+        let backlog = entity.state().active_count.ok_or_else(|| {
             ReadError::of_answer("the service does not say how many messages are active")
         })?;
         let peeked = match backlog {

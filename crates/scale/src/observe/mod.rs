@@ -1,6 +1,8 @@
-//! What queues report, through the public interfaces of the services.
+//! What queues report, through the public interfaces of the services, or on the metrics page of a Kew server.
 
+mod announced;
 mod bus;
+mod page;
 mod storage;
 
 use std::future::Future;
@@ -8,12 +10,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
-use kew_client::{BusClient, BusOptions, Dial, QueueClient, QueueOptions, Retry};
+use kew_client::{BusClient, BusOptions, Dial, QueueAccount, QueueClient, QueueOptions, Retry};
 use kew_scaling::Reading;
-use tokio::time::timeout;
+use kew_worker::BusAnnouncements;
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::{ConfigError, Connection, Group, Source, Variable};
+use announced::Announced;
 use bus::BusQueue;
+use page::{Families, Named, Page};
 use storage::StorageQueue;
 
 /// A source has this time to answer, or the time between two looks if that is longer.
@@ -24,6 +29,11 @@ const READ_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 pub trait Sources: Send {
     /// Reads all sources, each within a bounded time.
     fn read(&mut self) -> impl Future<Output = Vec<Seen>> + Send;
+
+    /// Waits until work is announced for one of them. To drop the future must lose nothing. Default: for ever.
+    fn announced(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
 }
 
 /// What a source reported.
@@ -76,8 +86,20 @@ impl From<kew_client::Error> for ReadError {
 /// The queues of a group, at their services.
 #[derive(Debug)]
 pub struct ClientSources {
-    sources: Vec<(String, Queue)>,
+    sources: Vec<Observed>,
+    /// The metrics pages, each once.
+    pages: Vec<Page>,
+    /// What is announced, if somebody listens.
+    announced: Option<Announced>,
     timeout: Duration,
+}
+
+#[derive(Debug)]
+struct Observed {
+    name: String,
+    queue: Queue,
+    /// The index of the metrics page that shows the queue, and its name there.
+    page: Option<(usize, Named)>,
 }
 
 #[derive(Debug)]
@@ -111,39 +133,136 @@ impl ClientSources {
         connecting: &Connecting,
     ) -> Result<Self, ConfigError> {
         let timeout = group.every.clamp(READ_TIMEOUT_MIN, READ_TIMEOUT_MAX);
-        let sources = group.sources.iter().map(|source| {
-            let queue = Queue::open(source, variable, connecting, timeout)?;
-            Ok((source.name.clone(), queue))
-        });
+        let mut pages: Vec<Page> = Vec::new();
+        let mut sources = Vec::new();
+        for source in &group.sources {
+            let connection = source.connection(variable)?;
+            let page = source.metrics.as_ref().map(|url| {
+                let index = pages.iter().position(|it| it.url == *url);
+                let index = index.unwrap_or_else(|| {
+                    let (url, dial) = (url.clone(), connecting.dial.clone());
+                    pages.push(Page { url, dial });
+                    pages.len() - 1
+                });
+                (index, named(&connection, &source.queue))
+            });
+            sources.push(Observed {
+                name: source.name.clone(),
+                queue: Queue::open(source, connection, connecting, timeout)?,
+                page,
+            });
+        }
         Ok(Self {
-            sources: sources.collect::<Result<_, _>>()?,
+            sources,
+            pages,
+            announced: None,
             timeout,
         })
+    }
+
+    /// Listens to the announcements of the group, if its file says so. Only one agent of a group may: an announcement
+    /// has one receiver. Nothing is connected yet.
+    ///
+    /// # Errors
+    ///
+    /// If the connection string is missing, wrong or not one of Service Bus.
+    pub fn hear(
+        &mut self,
+        group: &Group,
+        variable: Variable<'_>,
+        connecting: &Connecting,
+    ) -> Result<(), ConfigError> {
+        let Some(source) = &group.announcements else {
+            return Ok(());
+        };
+        let connection = source.connection(variable)?;
+        let Queue::Bus(queue) = Queue::open(source, connection, connecting, self.timeout)? else {
+            return Err(source.not_of_bus());
+        };
+        let hears = BusAnnouncements::new(queue.client, Some(queue.admin), &queue.name);
+        let queues = group.sources.iter().map(|it| it.queue.clone());
+        self.announced = Some(Announced::new(hears, queues.collect()));
+        Ok(())
     }
 }
 
 impl Sources for ClientSources {
     async fn read(&mut self) -> Vec<Seen> {
         let limit = self.timeout;
-        let all = self.sources.iter().map(|(name, queue)| async move {
-            let reading = match timeout(limit, queue.read()).await {
-                Ok(reading) => reading,
-                Err(_) => Err(ReadError::of_answer(format!(
-                    "there was no answer within {} s",
-                    limit.as_secs()
-                ))),
-            };
-            let name = name.clone();
-            Seen { name, reading }
+        let end = Instant::now() + limit;
+        let late = || {
+            let seconds = limit.as_secs();
+            ReadError::of_answer(format!("there was no answer within {seconds} s"))
+        };
+        let pages = self.pages.iter();
+        let pages = pages.map(|page| async {
+            timeout_at(end, page.read())
+                .await
+                .unwrap_or_else(|_| Err(late()))
+        });
+        let pages = join_all(pages).await;
+        let all = self.sources.iter().map(|source| async {
+            let reading = timeout_at(end, source.read(&pages)).await;
+            Seen {
+                name: source.name.clone(),
+                reading: reading.unwrap_or_else(|_| Err(late())),
+            }
         });
         join_all(all).await
     }
+
+    async fn announced(&mut self) {
+        match &mut self.announced {
+            Some(announced) => announced.heard().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Observed {
+    /// Reads the metrics page, or asks the service if there is none or it does not name the queue. A page that cannot be
+    /// read is an error: without its counters, another number of instances would seem right.
+    async fn read(&self, pages: &[Result<Families, ReadError>]) -> Result<Reading, ReadError> {
+        let page = self.page.as_ref();
+        let page = page.and_then(|(index, named)| Some((pages.get(*index)?, named)));
+        if let Some((page, named)) = page {
+            let page = page.as_ref().map_err(Clone::clone)?;
+            if let Some(reading) = named.on(page)? {
+                return Ok(reading);
+            }
+        }
+        self.queue.read().await
+    }
+}
+
+/// How Kew names a queue on its metrics page.
+fn named(connection: &Connection, queue: &str) -> Named {
+    match connection {
+        Connection::Storage(account) => Named::Storage {
+            account: account_name(account),
+            queue: queue.to_owned(),
+        },
+        Connection::Bus(_) => Named::Bus(queue.to_owned()),
+    }
+}
+
+/// The account is in the path of the endpoint, or the first label of its host.
+fn account_name(account: &QueueAccount) -> String {
+    let url = account.endpoint().url();
+    let rest = url.split_once("://").map_or(&*url, |(_, rest)| rest);
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let name = if path.is_empty() {
+        host.split('.').next().unwrap_or_default()
+    } else {
+        path
+    };
+    name.to_owned()
 }
 
 impl Queue {
     fn open(
         source: &Source,
-        variable: Variable<'_>,
+        connection: Connection,
         connecting: &Connecting,
         timeout: Duration,
     ) -> Result<Self, ConfigError> {
@@ -155,7 +274,7 @@ impl Queue {
             retries: 1,
             ..Retry::default()
         };
-        match source.connection(variable)? {
+        match connection {
             Connection::Storage(account) => {
                 let options = QueueOptions {
                     timeout,

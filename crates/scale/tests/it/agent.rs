@@ -15,6 +15,10 @@ use crate::support::group;
 #[derive(Default)]
 struct World {
     backlog: Option<u64>,
+    /// Whether a message comes and is completed each second, and the source counts that.
+    is_counted: bool,
+    /// Whether work is announced without an end.
+    is_announced: bool,
     is_throttled: bool,
     code: &'static str,
     is_countable: bool,
@@ -38,7 +42,8 @@ impl Sources for Script {
         let reading = world.backlog.map(|backlog| Reading {
             backlog,
             oldest: (backlog > 0).then_some(Duration::from_secs(1)),
-            ..Reading::default()
+            arrived: world.is_counted.then_some(at.as_secs()),
+            completed: world.is_counted.then_some(at.as_secs()),
         });
         vec![Seen {
             name: "jobs".to_owned(),
@@ -48,6 +53,18 @@ impl Sources for Script {
                 is_throttled: world.is_throttled,
             }),
         }]
+    }
+
+    async fn announced(&mut self) {
+        while !self.is_announced() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Script {
+    fn is_announced(&self) -> bool {
+        self.0.lock().unwrap().is_announced
     }
 }
 
@@ -204,6 +221,35 @@ async fn a_backlog_starts_instances_and_an_empty_queue_stops_them() {
             .any(|it| it.starts_with("stop instances until there are 0: ")),
         "{notes:#?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn announced_work_causes_a_look_at_once_and_no_more_than_one_a_second() {
+    let settings = format!("{SETTINGS}\nevery = '1h'");
+    let week = TimeOfWeek::new(Day::Monday, 12, 0);
+    let agent = Running::start_with(&settings, Some(0), 0, week);
+    agent.pass(5).await;
+    assert_eq!(agent.asked(), NOTHING);
+    agent.change(|world| world.is_announced = true);
+    agent.pass(1).await;
+    // The queue was still empty when it looked.
+    assert_eq!(agent.asked(), [1]);
+    agent.pass(19).await;
+    let looks = agent.world.lock().unwrap().looks.len();
+    assert!((20..=22).contains(&looks), "{looks} looks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_counters_several_instances_stop_at_once() {
+    for (is_counted, expected) in [(true, &[2][..]), (false, &[5, 4, 3, 2][..])] {
+        let agent = Running::start(Some(1), 6);
+        agent.change(|world| world.is_counted = is_counted);
+        agent.pass(155).await;
+        let asked = agent.asked();
+        // Without them, one stops in each cool-down.
+        assert!(asked.starts_with(expected), "{is_counted}: {asked:?}");
+        assert!(!is_counted || asked == expected, "{asked:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

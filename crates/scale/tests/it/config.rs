@@ -22,6 +22,7 @@ tasks_max = 4
 rate_per_task = 2
 time_zone = "UTC"
 peaks = [{ days = ["mon", "friday"], from = "22:00", until = "06:30", instances = 12 }]
+announcements = { connection_env = "THREE", prefix = "wakeup-" }
 
 [[group.source]]
 queue = "in"
@@ -31,6 +32,7 @@ connection_env = "ONE"
 queue = "in"
 connection_env = "TWO"
 ca_cert = "/etc/ca.pem"
+metrics = "http://[::1]:9464"
 
 [[group.source]]
 queue = "other"
@@ -79,6 +81,15 @@ fn every_setting_is_read() {
     assert_eq!(group.every, Duration::from_secs(5));
     let names: Vec<_> = group.sources.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["in (ONE)", "in (TWO)", "other"]);
+    let pages = group
+        .sources
+        .iter()
+        .map(|it| it.metrics.as_ref().map(ToString::to_string));
+    let page = Some("http://[::1]:9464/metrics".to_owned());
+    assert_eq!(pages.collect::<Vec<_>>(), [None, page, None]);
+    let announced = group.announcements.unwrap();
+    let announced = (announced.queue.as_str(), announced.connection_env.as_str());
+    assert_eq!(announced, ("wakeup-scale-billing", "THREE"));
     let process = group.process;
     assert_eq!(process.command, ["worker", "--tasks", "{tasks}"]);
     assert_eq!(process.state_directory, PathBuf::from("/var/lib/x"));
@@ -150,12 +161,17 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (group("peaks = [{ days = ['mon'], from = '8:00', until = '09:00', instances = 1 }]"), "3:35: from: \"8:00\" is no time of a day: write hour and minute, 00:00 to 24:00".into()),
         (group("peaks = [{ days = ['mon'], from = '08:00', until = '08:00', instances = 1 }]"), "3:10: the peak of Monday 08:00 to Monday 08:00 ends when it begins".into()),
         (group("peaks = [{ days = ['mon'], from = '08:00', until = '09:00', instances = 21 }]"), "3:10: the peak of Monday 08:00 to Monday 09:00 needs 21 instances, above the maximum of 20".into()),
-        (group("announcements = { connection_env = 'X' }"), "3:17: announcements is not built yet: leave it out".into()),
+        (group("announcements = { connection_env = 'X' }"), "3:17: missing field `prefix`".into()),
+        (group("announcements = { connection_env = 'X', prefix = '' }"), "3:50: prefix is empty: write a name".into()),
+        (group("announcements = { connection_env = 'A B', prefix = 'p' }"), "3:36: connection_env is the name of an environment variable".into()),
         (group("processors = 1"), "3:14: processors is not built yet: leave it out".into()),
         (group("metrics = 'http://x'"), "3:11: metrics is not built yet: leave it out".into()),
-        (source("metrics = 'http://x'"), "7:11: metrics is not built yet: leave it out".into()),
-        (source("topic = 't'"), "7:9: topic is not built yet: observe a queue".into()),
-        (source("subscription = 's'"), "7:16: subscription is not built yet: observe a queue".into()),
+        (source("metrics = 'x'"), "7:11: metrics: \"x\" is no URL of a metrics page: write http://HOST:PORT/metrics".into()),
+        (source("metrics = 'https://x/metrics'"), "7:11: metrics: \"https://x/metrics\" is no URL".into()),
+        (source("metrics = 'http://a@x/'"), "7:11: metrics: \"http://a@x/\" is no URL".into()),
+        (source("metrics = 1"), "7:11: invalid type: integer `1`, expected a string".into()),
+        (source("topic = 't'"), "7:9: a subscription is a queue with its whole name: write queue = \"TOPIC/subscriptions/NAME\"".into()),
+        (source("subscription = 's'"), "7:16: a subscription is a queue with its whole name".into()),
         (with("", "", "").replace("queue = 'in'\n", ""), "4:1: the source has no queue: write its name as queue".into()),
         (with("", "", "").replace("'in'", "''"), "5:9: queue is empty: write a name".into()),
         (with("", "", "").replace("connection_env = 'ONE'\n", ""), "4:1: missing field `connection_env`".into()),

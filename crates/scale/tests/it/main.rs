@@ -3,10 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;
+mod announced;
 mod config;
 #[path = "../../../worker/tests/it/kew.rs"]
 mod kew;
 mod observe;
+mod page;
 #[path = "../../../queue-api/tests/it/panics.rs"]
 mod panics;
 #[cfg(target_os = "linux")]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use kew_client::{Message, QueueSettings};
+use kew_client::{Message, QueueSettings, SubscriptionSettings, TopicSettings};
 use kew_scale::{ClientSources, Config, Connecting, Seen, Sources as _};
 
 use crate::kew::Kew;
@@ -102,4 +102,35 @@ async fn a_source_that_cannot_be_read_does_not_hide_the_others() {
         assert!(error.text.contains(named), "{error:?}");
         assert!(!error.is_throttled);
     }
+}
+
+#[tokio::test]
+async fn a_subscription_is_a_source_and_a_topic_is_none() {
+    let kew = Kew::start().await;
+    let admin = kew.admin();
+    admin
+        .create_topic("t", &TopicSettings::default())
+        .await
+        .unwrap();
+    let settings = SubscriptionSettings::default();
+    let created = admin.create_subscription("t", "s", &settings).await;
+    created.unwrap();
+    let sender = kew.bus_client().sender("t").await.unwrap();
+    for _ in 0..3 {
+        sender.send(&Message::new("x")).await.unwrap();
+    }
+    let seen = sources(&kew, &[("t/subscriptions/s", "BUS"), ("t", "BUS")])
+        .read()
+        .await;
+    assert_eq!(seen[0].name, "t/subscriptions/s");
+    let reading = seen[0].reading.as_ref().unwrap();
+    assert_eq!(reading.backlog, 3);
+    assert!(reading.oldest.is_some());
+    let error = seen[1].reading.as_ref().unwrap_err();
+    assert!(
+        error
+            .text
+            .contains("it is a topic: name one of its subscriptions"),
+        "{error:?}"
+    );
 }

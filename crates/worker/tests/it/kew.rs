@@ -34,7 +34,7 @@ const QUICK: Retry = Retry {
 };
 
 pub(crate) struct Kew {
-    broker: Broker,
+    pub(crate) broker: Broker,
     queues: QueueApi,
     bus: BusApi,
 }

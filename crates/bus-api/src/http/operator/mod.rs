@@ -11,6 +11,7 @@ mod pages;
 mod parameters;
 mod purge;
 mod resubmit;
+mod topics;
 mod view;
 
 use std::sync::Arc;
@@ -51,7 +52,9 @@ pub(super) async fn answer(service: &HttpService, call: &Call) -> Result<Answer,
     let (resource, entity) = resource_of(&call.head.path);
     // Before anything is read or done.
     let room = match resource.as_str() {
-        "queues" | "messages" | "groups" => AnswerRoom::of_page(service).await?,
+        "queues" | "topics" | "rules" | "messages" | "groups" => {
+            AnswerRoom::of_page(service).await?
+        }
         "message" => AnswerRoom::of(service, MESSAGE_SIZE_BYTES).await?,
         _ => AnswerRoom::of(service, SMALL_SIZE_BYTES).await?,
     };
@@ -69,6 +72,9 @@ async fn carry_out(
     match (method, resource) {
         (&Method::GET, "queues") if entity.is_empty() => list(&service.shared, call).await,
         (&Method::GET, "queues") => show(&service.shared, &entity_of(entity)?).await,
+        (&Method::GET, "topics") if entity.is_empty() => topics::list(&service.shared, call).await,
+        (&Method::GET, "topics") => topics::show(&service.shared, call, &entity_of(entity)?).await,
+        (&Method::GET, "rules") => topics::rules(&service.shared, call, &entity_of(entity)?).await,
         (&Method::GET, "messages") => {
             messages::list(&service.shared, call, &entity_of(entity)?).await
         }
@@ -109,7 +115,8 @@ async fn carry_out(
         }
         (
             _,
-            "queues" | "messages" | "groups" | "message" | "lock" | "purge" | "resubmit" | "jobs",
+            "queues" | "topics" | "rules" | "messages" | "groups" | "message" | "lock" | "purge"
+            | "resubmit" | "jobs",
         ) => {
             let text = format!("{method} is not allowed here");
             Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, text))

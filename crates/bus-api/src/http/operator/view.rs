@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use kew_amqp::codec::{Uuid, Value};
 use kew_bus_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON};
 use kew_engine::Timestamp;
-use kew_engine::bus::{BusMessageState, BusQueueView, EntityStatus, PeekedBusMessage};
+use kew_engine::bus::{BusMessageState, BusQueueView, EntityKind, EntityStatus, PeekedBusMessage};
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -24,6 +24,9 @@ pub(super) struct QueueView {
     scheduled_messages: u64,
     dead_letters: u64,
     failed_transfers: u64,
+    /// How many a topic has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscriptions: Option<u64>,
     size_bytes: u64,
     size_bytes_max: u64,
     message_size_bytes_max: u64,
@@ -67,6 +70,7 @@ impl QueueView {
             scheduled_messages: counts.scheduled,
             dead_letters: counts.dead_letters,
             failed_transfers: counts.failed_transfers,
+            subscriptions: (view.kind == EntityKind::Topic).then_some(counts.subscriptions),
             size_bytes: counts.size_bytes,
             size_bytes_max: options.size_bytes_max,
             message_size_bytes_max: options.message_size_bytes_max,

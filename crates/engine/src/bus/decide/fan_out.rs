@@ -12,7 +12,9 @@ use kew_filter::RuleId;
 
 use super::super::message::Message;
 use super::super::room::{COPY_STEPS, DUE_SIZE_BYTES_MAX, MOVED_SIZE_BYTES};
-use super::super::rules::{Evaluation, FAILURE, Found, Matched, OutOfSteps, Seen, Topic};
+use super::super::rules::{
+    Evaluation, FAILURE, Found, Matched, OutOfSteps, Seen, Topic, TopicTally,
+};
 use super::super::{DeadLetterCause, Known};
 use super::copies::{CopiesSize, Copy, Original};
 use super::effects::place;
@@ -43,6 +45,8 @@ const AHEAD_SIZE_BYTES: u64 = 128 * 1024;
 struct Step {
     copies: Vec<(Incarnation, Copy)>,
     size: CopiesSize,
+    /// For how many subscriptions a rule failed.
+    failures: u64,
     count_max: u64,
     size_bytes_max: u64,
 }
@@ -57,6 +61,7 @@ impl Step {
         Self {
             copies: Vec::new(),
             size: CopiesSize::default(),
+            failures: 0,
             count_max: STEP_COPIES_MAX.min(budget * COPIES_PER_UNIT),
             size_bytes_max: size_bytes_max.saturating_sub(STEP_SIZE_BYTES),
         }
@@ -328,9 +333,13 @@ impl Turn<'_> {
             }
             found.actions.pop_front();
         }
-        let failed = self.failed(subscription, found)?;
-        let left = step.add(self, original, subscription, failed);
-        left.err().and_then(|Full| at(FAILURE))
+        if let Some(failed) = self.failed(subscription, found)
+            && step.add(self, original, subscription, failed).is_err()
+        {
+            return at(FAILURE);
+        }
+        step.failures += u64::from(found.failure.is_some());
+        None
     }
 
     /// Makes the copies of a step, and notes which one is the next. After the last one, the message ends.
@@ -338,6 +347,15 @@ impl Turn<'_> {
         let (topic, number) = (waiting.topic, waiting.number);
         let copies = chosen.step.copies.len() as u64;
         self.0.note_steps(chosen.steps + copies * COPY_STEPS);
+        let is_first = self.next_copy(topic, number) == NextCopy::default();
+        let tally = TopicTally {
+            copies,
+            unmatched: u64::from(is_first && chosen.next.is_none() && copies == 0),
+            filter_failures: chosen.step.failures,
+            filter_steps: chosen.steps,
+            ..TopicTally::default()
+        };
+        self.0.tally_topic(topic, &tally);
         if let Some(matched) = chosen.matched {
             self.0.keep_matched(topic, matched);
         }

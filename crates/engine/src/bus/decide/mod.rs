@@ -32,7 +32,7 @@ use super::backlog::Backlog;
 use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
 use super::queue::BusQueue;
 use super::queues::Queues;
-use super::rules::Matched;
+use super::rules::{Matched, TopicTally};
 use super::{BusCommand, BusFact, BusOutcome, BusRefusal, Format};
 use crate::catalogue::{self, Catalogue, Scope};
 use crate::effect::Effect;
@@ -78,6 +78,8 @@ pub(crate) trait Ground {
     fn raise_expiry(&mut self, queue: Incarnation, run: u64);
     /// Counts work that no description tells, such as copies of messages: a turn that has done much ends early.
     fn note_steps(&mut self, count: u64);
+    /// Counts for metrics what became of messages of a topic.
+    fn tally_topic(&mut self, topic: Incarnation, tally: &TopicTally);
     /// Forgets some ids of a queue that are older than its window. No event says so.
     fn forget_ids(&mut self, queue: Incarnation);
 }

@@ -6,7 +6,7 @@
 //! accepted, or none.
 
 use super::super::room::{COPY_STEPS, at_once_size_bytes_max};
-use super::super::rules::Topic;
+use super::super::rules::{Topic, TopicTally};
 use super::super::{BusMessage, BusRefusal};
 use super::Turn;
 use super::copies::{CopiesSize, Copy, Original};
@@ -31,6 +31,8 @@ pub(super) struct AtOnce {
     size: CopiesSize,
     /// What they count for in the size of their topic.
     pub(super) size_bytes: u64,
+    /// How often rules of a subscription failed on a message.
+    failures: u64,
 }
 
 impl AtOnce {
@@ -39,7 +41,7 @@ impl AtOnce {
         &mut self,
         turn: &Turn<'_>,
         message: &BusMessage,
-        copies: Vec<(Incarnation, Copy)>,
+        (copies, failures): (Vec<(Incarnation, Copy)>, u64),
         size_bytes_max: u64,
     ) -> bool {
         let count = self.count + copies.len() as u64;
@@ -57,6 +59,7 @@ impl AtOnce {
         size.end_message();
         (self.count, self.size, self.size_bytes) = (count, size, size_bytes);
         self.copies.push(copies);
+        self.failures += failures;
         true
     }
 }
@@ -75,23 +78,36 @@ impl Turn<'_> {
         self.check_sendable(topic, messages, size_bytes, Some(count))?;
         let (at_once, steps) = self.plan(topic, &recipients, messages);
         self.0.note_steps(steps);
-        let at_once = at_once?;
+        let mut tally = TopicTally {
+            filter_steps: steps,
+            ..TopicTally::default()
+        };
+        let at_once = match at_once {
+            Ok(at_once) => at_once,
+            Err(refusal) => {
+                self.0.tally_topic(topic, &tally);
+                return Err(refusal);
+            }
+        };
+        tally.filter_failures = at_once.failures;
         let entity = self.bus(topic);
         let ids = messages.iter().map(|it| it.message_id.as_deref());
         let ids_bytes: u64 = ids.map(|id| entity.remembered_size_bytes(id)).sum();
         at_once.check_room(entity, size_bytes.saturating_add(ids_bytes))?;
-        let mut made = 0;
         let mut numbers = Vec::with_capacity(messages.len());
         for (message, copies) in messages.iter().zip(&at_once.copies) {
             let number = self.pass(topic, message);
             numbers.push(number);
-            if let Some(number) = number {
-                made += self.copy_all(topic, message, number, copies);
-            }
+            let Some(number) = number else { continue };
+            let made = self.copy_all(topic, message, number, copies);
+            tally.copies += made;
+            tally.unmatched += u64::from(made == 0);
         }
-        self.0.note_steps(made * COPY_STEPS);
+        self.0.note_steps(tally.copies * COPY_STEPS);
         let stored = messages.get(at_once.copies.len()..).unwrap_or_default();
         numbers.extend(self.send_checked(topic, stored.to_vec()));
+        tally.published = numbers.iter().flatten().count() as u64;
+        self.0.tally_topic(topic, &tally);
         Ok(numbers)
     }
 
@@ -124,7 +140,8 @@ impl Turn<'_> {
         if !waits {
             for message in messages {
                 let copies = recipients.iter().map(|it| (it.subscription, Copy::Plain));
-                if !at_once.add(self, message, copies.collect(), size_bytes_max) {
+                let copies = copies.collect();
+                if !at_once.add(self, message, (copies, 0), size_bytes_max) {
                     break;
                 }
             }

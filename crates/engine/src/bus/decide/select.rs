@@ -62,16 +62,16 @@ impl Turn<'_> {
         (Ok(at_once), evaluation.steps())
     }
 
-    /// The copies of a message, by subscription. In one, the plain copy comes first, then those of actions in the order of
-    /// their rules, and a dead letter last.
+    /// The copies of a message, by subscription, and for how many of these a rule failed. In one, the plain copy comes first,
+    /// then those of actions in the order of their rules, and a dead letter last.
     fn compare(
         &self,
         (rules, recipients): (&Topic, &[Recipient]),
         seen: &Seen<'_>,
         evaluation: &mut Evaluation,
-    ) -> Result<Vec<(Incarnation, Copy)>, OutOfSteps> {
+    ) -> Result<(Vec<(Incarnation, Copy)>, u64), OutOfSteps> {
         let mut all = rules.select(seen, evaluation)?;
-        let mut copies = Vec::new();
+        let (mut copies, mut failures) = (Vec::new(), 0);
         for Recipient {
             subscription,
             takes_all,
@@ -88,11 +88,12 @@ impl Turn<'_> {
                     Err(why) => found.fail(id, why),
                 }
             }
+            failures += u64::from(found.failure.is_some());
             let failed = self.failed(*subscription, &found);
             copies.extend(failed.map(|copy| (*subscription, copy)));
         }
         Topic::note_read(seen.message, evaluation);
-        Ok(copies)
+        Ok((copies, failures))
     }
 
     /// The dead letter that a subscription gets because a rule failed, if it wants that.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use kew_filter::RuleId;
 
 use super::compiled::Compiled;
-use super::{BusRule, DEFAULT_RULE_KEY, Listed, Matched, RULE_IDS_MAX, RuleKind, key_of};
+use super::{
+    BusRule, DEFAULT_RULE_KEY, Listed, Matched, RULE_IDS_MAX, RuleKind, TopicTally, key_of,
+};
 use crate::effect::{Effect, NextCopy};
 use crate::shared::{Chunk, SharedMap};
 use crate::table::RunLength;
@@ -35,6 +37,8 @@ pub(crate) struct Topic {
     /// An upper bound of the bytes of all rules in a snapshot.
     pub(super) size_bytes: u64,
     pub(super) compiled: Hint<Compiled>,
+    /// What became of its messages, for metrics.
+    pub(crate) tally: Hint<TopicTally>,
 }
 
 impl Topic {
@@ -50,6 +54,7 @@ impl Topic {
             sql: BTreeSet::new(),
             size_bytes: 0,
             compiled: Hint::default(),
+            tally: Hint::default(),
         }
     }
 
@@ -266,6 +271,11 @@ impl Topic {
             RuleKind::Sql => self.sql.len(),
             RuleKind::Other => self.names.len() - self.sql.len(),
         }
+    }
+
+    /// How many rules are in force, without those `$Default` that subscriptions are created with.
+    pub(crate) fn in_force_count(&self) -> usize {
+        self.names.len()
     }
 
     /// How many rules are retired and wait.

@@ -57,6 +57,8 @@ fn recount(state: &State, now: Timestamp) -> Vec<BusQueueOverview> {
             size_bytes: sizes.iter().sum::<u64>() + 128 * ids.count() as u64,
             sessions_locked: locked.count() as u64,
             oldest_at: oldest.map(|message| message.enqueued_at),
+            // Messages that are gone are not there to be counted: see `flow.rs`.
+            flow: *queue.flow,
         }
     });
     recounted.collect()

@@ -8,6 +8,7 @@ mod fan_out;
 mod limits;
 mod random;
 mod selects;
+mod tally;
 mod waiting;
 
 use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
