@@ -38,7 +38,7 @@ fn create_named(name: &str) -> Command {
 /// Damages both copies of each page of a run, and no others: those of the queue and of its directory come first.
 fn damage_runs(storage: &FaultyStorage) -> usize {
     let names = storage.files().into_iter().map(|(name, _)| name);
-    let newest = names.filter_map(|name| Some(name.strip_prefix("snapshot-")?.parse().ok()?));
+    let newest = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
     let newest = newest.map(kew_log::LogPosition::new).max().unwrap();
     let table = read_table(storage, newest).unwrap().table;
     let places = table.pages().iter().map(|page| page.place);

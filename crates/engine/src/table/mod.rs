@@ -45,9 +45,9 @@ pub use self::length::RunLength;
 pub use self::missing::{Group, Missing, RunId};
 pub(crate) use self::page::Paged as PagedMessage;
 pub(crate) use self::page::directory::{
-    DIRECTORY_VERSION, Numbered as NumberedMessage, PageHead, PagedRun, directory, put_directory,
-    run_of_page, run_page, without_directory,
+    DIRECTORY_VERSION, PageHead, directory, put_directory, run_of_page, run_page,
 };
+pub(crate) use self::page::paged_run::{Numbered as NumberedMessage, PagedRun, without_directory};
 pub(crate) use self::paged::RecordsAt;
 pub(crate) use self::record::Leased;
 pub(crate) use self::record::size_bytes;
