@@ -173,7 +173,7 @@ impl<T> Partition<T> {
             Space::None => 0,
         };
         let ticked = turn.tick(tick_budget);
-        self.loads.note_ticked(&ticked.missing, boot);
+        self.loads.note_ticked(&ticked.missing, &self.state, now);
         let room_bytes = room_left(&batch);
         self.move_bodies(now, &mut batch, space, room_bytes);
         let mut decided = Vec::new();
@@ -247,7 +247,7 @@ impl<T> Partition<T> {
             } = candidate;
             let decision = turn.decide(command);
             if let Some(id) = left {
-                self.release_bodies(id, replies);
+                self.release(id, replies);
             }
             steps_left = steps_left.saturating_sub(self.state.take_copied());
             if let Some(taking) = taking {

@@ -21,6 +21,7 @@ mod pages;
 mod partition;
 mod repair;
 mod resident;
+mod resident_bus;
 mod scrub;
 mod support;
 mod transactions;

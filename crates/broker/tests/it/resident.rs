@@ -20,7 +20,7 @@ fn size_bytes(records: u64) -> u64 {
     resident.size_bytes()
 }
 
-fn limited(records_max: Option<u64>) -> PartitionOptions {
+pub(crate) fn limited(records_max: Option<u64>) -> PartitionOptions {
     PartitionOptions {
         log: LogOptions {
             segment_size_first_bytes: 1 << 20,
@@ -81,12 +81,12 @@ fn received(reply: Reply) -> (Vec<ReceivedMessage>, Vec<String>) {
     (messages, bodies.collect())
 }
 
-fn records(driver: &Driver) -> u64 {
+pub(crate) fn records(driver: &Driver) -> u64 {
     driver.partition.state().resident().records
 }
 
 /// More turns without commands than an eviction takes.
-fn rest(driver: &mut Driver) {
+pub(crate) fn rest(driver: &mut Driver) {
     for _ in 0..20 {
         driver.rest();
     }

@@ -92,7 +92,7 @@ impl<Q: Queue> Queues<Q> {
     }
 
     /// Adds a run of a directory page to a queue that is being restored, with the page of the run if it has one. Returns
-    /// whether it is as the directory says.
+    /// whether it is as the directory and the page say.
     ///
     /// What a run counts for follows from its messages, whatever the directory says: then a start heals it, and the next
     /// snapshot writes the directory anew.
@@ -108,22 +108,29 @@ impl<Q: Queue> Queues<Q> {
         let is_same_unit = live.unit() == head.unit;
         let (page, records) = page.unzip();
         let mut messages = run.messages(head.length, records.unwrap_or_default());
+        let mut changed = Vec::new();
         let is_new = backlog.restore(live, |profile| {
             let next = messages.next()?;
             // After wrong effects, a message may have outlived its session.
             Ok::<_, &str>(next.map(|(number, record, side)| {
                 let session = Some(record.session).filter(|it| profile.has_session(*it));
                 let session = session.unwrap_or_default();
+                if session != record.session {
+                    changed.push(number);
+                }
                 (number, Record { session, ..record }, side)
             }))
         })?;
         if !is_new {
             return Err("message twice, or above its queue's next sequence number");
         }
-        let is_as_told = backlog.table_mut().keep_page(run, page, is_same_unit);
+        let table = backlog.table_mut();
+        let is_as_told = table.keep_page(run, page, is_same_unit);
+        // Their page has them as they were: it is not to come back from there.
+        table.note_changed(&changed);
         *catalogue.healed_runs += u64::from(!is_as_told);
         queue.settle(catalogue, head.entity);
-        Ok(is_as_told)
+        Ok(is_as_told && changed.is_empty())
     }
 
     /// Whether these are runs of one directory page, and the first ones of theirs in their queue.

@@ -81,6 +81,16 @@ impl Table {
         is_as_told
     }
 
+    /// Notes that messages of a restored run are not as its page has them.
+    pub(crate) fn note_changed(&mut self, numbers: &[SequenceNumber]) {
+        for number in numbers {
+            if let Some(run) = self.run_mut(self.length.run_of(number.as_u64())) {
+                let slot = run.slot(*number);
+                run.note_changed(slot);
+            }
+        }
+    }
+
     /// Whether these are runs of one directory page, and the first ones of theirs.
     pub(crate) fn is_new_directory(&self, runs: &[PagedRun]) -> bool {
         let (first, last) = (runs.first(), runs.last());

@@ -61,7 +61,7 @@ impl Turn<'_> {
                     if read(self.state, &needed) {
                         continue;
                     }
-                    missing.groups.extend(needed.groups);
+                    missing.add_messages(needed);
                     self.state.let_rest(entity, true);
                     // To look takes time too.
                     left -= u32::from(in_a_row == 0);

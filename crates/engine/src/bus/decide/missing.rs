@@ -90,7 +90,7 @@ impl Turn<'_> {
                     } else {
                         // Due things of one queue come before those of the next one.
                         let due = self.missing_for_due(queue, budget.saturating_sub(*spent));
-                        missing.groups.extend(due.groups);
+                        missing.add_messages(due);
                     }
                 }
             }
@@ -123,7 +123,7 @@ impl Turn<'_> {
             let left = budget - *spent;
             let due = self.missing_for_due(queue, left);
             if !due.is_empty() {
-                missing.groups.extend(due.groups);
+                missing.add_messages(due);
                 return;
             }
             match self.do_next_due(queue, left) {
@@ -350,7 +350,11 @@ impl Turn<'_> {
     ) {
         let (backlog, now) = (&queue.backlog, self.now());
         let ready = backlog.ready_seen(session, now);
-        Walk::for_count(count).ask(backlog, entity, ready, missing, |(_, entry)| {
+        let walk = match session {
+            0 => Walk::for_count(count),
+            _ => Walk::for_count(count).scattered(),
+        };
+        walk.ask(backlog, entity, ready, missing, |(_, entry)| {
             entry.map(|entry| !entry.record.expires_at.has_passed(now))
         });
     }
@@ -375,6 +379,10 @@ impl Turn<'_> {
             Some(None) => return,
             Some(Some((number, _))) => Some(number),
             None => None,
+        };
+        let walk = match session {
+            Some(_) => walk.scattered(),
+            None => walk,
         };
         // The decision looks at the one at which it ends.
         let messages = backlog.walk_seen(session, range.from);

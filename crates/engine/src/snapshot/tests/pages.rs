@@ -125,6 +125,7 @@ impl Store {
 
 mod cold;
 mod golden;
+mod hand;
 mod healed;
 mod ids;
 mod units;
