@@ -1,11 +1,12 @@
 //! Everything works while next to nothing of the messages is in memory: each operation reads what it needs from pages.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kew_amqp::Delivery;
 use kew_amqp::codec::{Array, Map, Uuid, Value, write_list};
 use kew_amqp::message::Message;
 use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
+use kew_amqp::{Delivery, LinkId};
 use kew_engine::bus::{
     BusCommand, BusMessage, BusQueueCounts, BusQueueOptions, Purge, ReceiveMode,
 };
@@ -23,6 +24,8 @@ const NODE: &str = "cold/$management";
 struct Cold {
     server: Server,
     client: Client,
+    /// The links that receive, by address.
+    links: BTreeMap<String, LinkId>,
 }
 
 impl Cold {
@@ -42,7 +45,12 @@ impl Cold {
         let messages = (0..COUNT).map(message).collect();
         server.order(BusCommand::Send { queue, messages }).await;
         let client = server.trusted().await;
-        Self { server, client }
+        let links = BTreeMap::new();
+        Self {
+            server,
+            client,
+            links,
+        }
     }
 
     async fn counts(&self) -> BusQueueCounts {
@@ -87,7 +95,11 @@ impl Cold {
     }
 
     async fn receive(&mut self, address: &str, count: u32) -> Vec<Delivery> {
-        let link = self.client.receiver(address).await.unwrap();
+        let link = match self.links.get(address) {
+            Some(link) => *link,
+            None => self.client.receiver(address).await.unwrap(),
+        };
+        self.links.insert(address.to_owned(), link);
         self.client.connection.grant(link, count);
         let mut deliveries = Vec::new();
         for _ in 0..count {
