@@ -5,6 +5,7 @@
 //! - [`Sources`] are what it observes: [`ClientSources`] are queues of Queue Storage and Service Bus, through their public
 //!   protocols.
 //! - [`Target`] is what it acts on: [`ProcessTarget`] starts processes on this machine, and finds them again.
+//!   [`CommandTarget`] and [`HttpTarget`] tell a number to what runs the instances. `kew-cluster` has targets in Kubernetes.
 //! - [`Agent`] is the loop. The control law of `kew-scaling` decides.
 //! - [`Simulation`] draws what the law does with a load.
 //!
@@ -22,9 +23,15 @@ mod log;
 mod observe;
 mod simulate;
 
-pub use act::{ActError, Happened, Named, ProcessTarget, Stopped, Survey, Target};
+pub use act::{
+    ActError, Ages, CommandTarget, CountOnly, Happened, HttpTarget, Named, ProcessTarget, Stopped,
+    Survey, Target,
+};
 pub use agent::{Agent, Look, Note};
-pub use config::{Config, ConfigError, Connection, Group, Process, Source, Variable, Zone};
+pub use config::{
+    Command, Config, ConfigError, Connection, Group, Http, Keda, Place, Process, Source,
+    TargetConfig, Template, Variable, Workload, Zone,
+};
 pub use log::log;
 pub use observe::{ClientSources, Connecting, ReadError, Seen, Sources};
 pub use simulate::{LoadError, SimulateError, Simulation, load};

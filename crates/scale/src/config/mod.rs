@@ -1,4 +1,4 @@
-//! The configuration file: groups of instances, what they serve, and what starts them.
+//! The configuration file: groups of instances, what they serve, and the target that starts them.
 //!
 //! It is TOML. Unknown keys are errors, and so is everything that is planned and not built: nothing is accepted and
 //! ignored. Each error names the file, the line and the column, the value, and what was expected.
@@ -7,6 +7,7 @@ mod check;
 mod connection;
 mod error;
 mod raw;
+mod target;
 mod values;
 mod zone;
 
@@ -15,10 +16,11 @@ use std::time::Duration;
 
 use kew_scaling::Settings;
 
-use error::{Document, Place};
+use error::Document;
 
 pub use connection::{Connection, Variable};
-pub use error::ConfigError;
+pub use error::{ConfigError, Place};
+pub use target::{Command, Http, Keda, Process, TargetConfig, Template, Workload};
 pub use zone::Zone;
 
 /// A file that was read and checked.
@@ -42,7 +44,9 @@ pub struct Group {
     /// What it observes, at least one.
     pub sources: Vec<Source>,
     /// What it acts on.
-    pub process: Process,
+    pub target: TargetConfig,
+    /// The target's place in the file.
+    pub target_place: Place,
 }
 
 /// A queue to observe.
@@ -57,17 +61,6 @@ pub struct Source {
     /// A file with certificate authorities to trust beside those of the system.
     ca_cert: Option<(Place, PathBuf)>,
     place: Place,
-}
-
-/// A program on this machine.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Process {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// Where the agent keeps which instances it has started.
-    pub state_directory: PathBuf,
-    /// From SIGTERM to SIGKILL.
-    pub stop_within: Duration,
 }
 
 impl Config {

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;
+mod command;
 mod config;
+mod http;
 #[path = "../../../worker/tests/it/kew.rs"]
 mod kew;
 mod observe;
