@@ -11,6 +11,7 @@
 //! - [`BusClient`] speaks to Service Bus over AMQP: it sends, receives, settles, and recovers.
 //! - [`Transaction`] has sends and settlements take effect together.
 //! - [`BusAdmin`] manages queues, topics, subscriptions and rules of Service Bus, by ATOM over HTTP and HTTPS.
+//! - [`Route`] makes connections to other services, with the same trust.
 //! - [`enum@ErrorKind`] says of each error what can be done about it.
 //!
 //! No type of this crate prints a key, a signature or a token.
@@ -60,5 +61,5 @@ pub use queue::{
 pub use retry::Retry;
 pub use secret::Secret;
 pub use sign::{HttpRequest, QueueSas, SasError, SasRule, SharedKey};
-pub use transport::{Dial, DialFuture, Stream};
+pub use transport::{Dial, DialFuture, Route, Stream};
 pub use uuid::uuid_of;

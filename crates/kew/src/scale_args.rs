@@ -19,7 +19,8 @@ pub(crate) enum ScaleCommand {
     Run(ScaleRunArgs),
     /// Stop all instances of the file's groups. The agent must not run.
     ///
-    /// Each instance gets SIGTERM, and SIGKILL after stop_within. The command waits until all have ended.
+    /// Each process gets SIGTERM, and SIGKILL after stop_within. The command waits until all have ended. Of other
+    /// targets, the number of instances is set to 0.
     Stop(ScaleFileArgs),
     /// Look at the queues and instances once, and say in words what an agent that starts now would do, and why.
     ///

@@ -1,9 +1,11 @@
 //! `kew scale`: the scaling agent.
 
+mod cluster;
 mod explain;
 mod run;
 mod simulate;
 mod stop;
+mod target;
 
 use std::path::Path;
 

@@ -30,8 +30,10 @@ pub enum Note {
     },
     /// A source can be read again.
     Readable(String),
-    /// The instances cannot be counted.
+    /// The instances cannot be counted any more, or for another reason.
     Uncounted(ActError),
+    /// The instances can be counted again.
+    Counted,
     /// Something happened to instances.
     Happened(Happened),
 }
@@ -54,6 +56,7 @@ pub struct Agent<S, T> {
 struct Told {
     decision: Option<(Action, Vec<Discriminant<Reason>>)>,
     unreadable: Vec<(String, ReadError)>,
+    uncounted: Option<String>,
 }
 
 /// What one look has found.
@@ -121,7 +124,8 @@ impl<S: Sources, T: Target> Agent<S, T> {
                 () = &mut stop => return,
                 look = self.look_after(is_announced, &week) => look,
             };
-            self.act(look, &mut tell);
+            // What was begun is finished: it takes a bounded time.
+            self.act(look, &mut tell).await;
         }
     }
 
@@ -133,7 +137,7 @@ impl<S: Sources, T: Target> Agent<S, T> {
     /// The same, perhaps because work was announced.
     async fn look_after(&mut self, announced: bool, week: impl Fn() -> TimeOfWeek + Send) -> Look {
         let sources = self.sources.read().await;
-        let counted = self.target.instances();
+        let counted = self.target.instances().await;
         let (instances, uncounted) = match counted {
             Ok(instances) => (Some(instances), None),
             Err(error) => (None, Some(error)),
@@ -162,15 +166,19 @@ impl<S: Sources, T: Target> Agent<S, T> {
         }
     }
 
-    fn act(&mut self, look: Look, tell: &mut impl FnMut(Note)) {
+    async fn act(&mut self, look: Look, tell: &mut (impl FnMut(Note) + Send)) {
         self.told.sources(&look.sources, tell);
-        let action = look.decision.action;
-        look.uncounted.map(Note::Uncounted).map(&mut *tell);
+        let (action, instances) = (look.decision.action, look.decision.instances);
+        self.told.uncounted(look.uncounted, tell);
         self.told.decision(look.decision, tell);
         match action {
-            Action::Hold => {}
+            Action::Hold => {
+                if let Some(count) = instances {
+                    self.target.hold(count);
+                }
+            }
             Action::Start(count) | Action::Stop(count) => {
-                let happened = self.target.set(count);
+                let happened = self.target.set(count).await;
                 happened.into_iter().map(Note::Happened).for_each(tell);
             }
         }
@@ -196,6 +204,16 @@ impl Told {
             }
         }
         self.unreadable = unreadable;
+    }
+
+    fn uncounted(&mut self, error: Option<ActError>, tell: &mut impl FnMut(Note)) {
+        let now = error.as_ref().map(ToString::to_string);
+        let before = std::mem::replace(&mut self.uncounted, now);
+        match error {
+            Some(error) if before != self.uncounted => tell(Note::Uncounted(error)),
+            None if before.is_some() => tell(Note::Counted),
+            Some(_) | None => {}
+        }
     }
 
     /// Numbers in reasons change with each look. Which reasons there are does not.

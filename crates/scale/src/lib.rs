@@ -5,6 +5,7 @@
 //! - [`Sources`] are what it observes: [`ClientSources`] are queues of Queue Storage, and queues and subscriptions of
 //!   Service Bus, through their public protocols or the metrics page of a Kew server.
 //! - [`Target`] is what it acts on: [`ProcessTarget`] starts processes on this machine, and finds them again.
+//!   [`CommandTarget`] and [`HttpTarget`] tell a number to what runs the instances. `kew-cluster` has targets in Kubernetes.
 //! - [`Agent`] is the loop. The control law of `kew-scaling` decides.
 //! - [`Simulation`] draws what the law does with a load.
 //!
@@ -22,10 +23,14 @@ mod log;
 mod observe;
 mod simulate;
 
-pub use act::{ActError, Happened, Named, ProcessTarget, Stopped, Survey, Target};
+pub use act::{
+    ActError, Ages, CommandTarget, CountOnly, Happened, HttpTarget, Named, ProcessTarget, Stopped,
+    Survey, Target,
+};
 pub use agent::{Agent, Look, Note};
 pub use config::{
-    Config, ConfigError, Connection, Group, PageUrl, Process, Source, Variable, Zone,
+    Command, Config, ConfigError, Connection, Group, Http, Keda, PageUrl, Place, Process, Source,
+    TargetConfig, Template, Variable, Workload, Zone,
 };
 pub use log::log;
 pub use observe::{ClientSources, Connecting, ReadError, Seen, Sources};

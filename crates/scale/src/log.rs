@@ -14,10 +14,13 @@ pub fn log(group: &str, note: &Note) {
         Note::Uncounted(error) => {
             tracing::warn!(group, "the instances cannot be counted: {error}");
         }
+        Note::Counted => tracing::info!(group, "the instances can be counted again"),
         Note::Happened(happened) => match happened {
             Happened::Found(_)
             | Happened::Started(_)
             | Happened::Stopping(_)
+            | Happened::Set(_)
+            | Happened::Told(_)
             | Happened::Ended {
                 was_stopped: true, ..
             } => tracing::info!(group, "{happened}"),

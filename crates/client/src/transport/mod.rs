@@ -42,7 +42,7 @@ impl Dial for Tcp {
 }
 
 /// The way to one host and port.
-pub(crate) struct Route {
+pub struct Route {
     /// Without brackets.
     host: String,
     port: u16,
@@ -52,8 +52,13 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Fails if TLS cannot be set up.
-    pub(crate) fn new(
+    /// A way with TLS or without, on which a connection takes at most `within`. `extra_roots_pem` has certificate
+    /// authorities to trust beside those of the system.
+    ///
+    /// # Errors
+    ///
+    /// If TLS cannot be set up.
+    pub fn new(
         host: &str,
         port: u16,
         is_tls: bool,
@@ -79,6 +84,15 @@ impl Route {
             dial: dial.unwrap_or_else(|| Arc::new(Tcp)),
             within,
         })
+    }
+
+    /// Connects, in time.
+    ///
+    /// # Errors
+    ///
+    /// If the host cannot be reached, or is not trusted.
+    pub async fn open(&self) -> Result<Box<dyn Stream>, Error> {
+        self.connect(|stream| std::future::ready(Ok(stream))).await
     }
 
     pub(crate) fn host(&self) -> &str {
@@ -127,6 +141,16 @@ impl Route {
                 Err(Error::later(text))
             }
         }
+    }
+}
+
+impl std::fmt::Debug for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Route")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("is_tls", &self.is_tls())
+            .finish_non_exhaustive()
     }
 }
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use kew_scale::{Agent, Look, Seen, Survey};
+use kew_scale::{Agent, Look, Seen};
 
-use super::{in_group, read, runtime, sources};
+use super::{read, runtime, sources, target};
 use crate::cli::print_line;
 
 pub(super) fn explain(file: &Path) -> Result<()> {
@@ -13,8 +13,8 @@ pub(super) fn explain(file: &Path) -> Result<()> {
     runtime()?.block_on(async {
         let mut is_whole = true;
         for group in &config.groups {
-            let target = Survey::new(group).map_err(|error| in_group(group, error))?;
-            let agent = Agent::new(group, sources(group, false)?, target);
+            let (counting, _) = target::counting(group).await?;
+            let agent = Agent::new(group, sources(group, false)?, counting);
             let mut agent = agent.with_context(|| format!("the group {:?}", group.name))?;
             let look = agent.look(|| group.zone.week_now()).await;
             is_whole &= look.uncounted.is_none();

@@ -1,12 +1,12 @@
 //! `kew scale run`: the agent, one task for each group.
 
 use anyhow::{Context as _, Result, anyhow};
-use kew_scale::{Agent, Group, Note, ProcessTarget, Sources, Survey, Target, log};
+use kew_scale::{Agent, ClientSources, Group, Note, Target, log};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{in_group, read, runtime, sources};
+use super::{read, runtime, sources, target};
 use crate::open_files;
 use crate::scale_args::ScaleRunArgs;
 use crate::settings::observing::LogFormat;
@@ -18,36 +18,32 @@ pub(super) fn run(args: &ScaleRunArgs) -> Result<()> {
     open_files::raise();
     let runtime = runtime()?;
     runtime.block_on(async {
-        match args.dry_run {
-            true => {
-                serve(&config.groups, false, |group| {
-                    Ok((Survey::new(group)?, Vec::new()))
-                })
-                .await
-            }
-            false => serve(&config.groups, true, ProcessTarget::open).await,
+        // All are opened before any of them acts.
+        let mut stop = Stop::new()?;
+        let mut agents = Vec::new();
+        for group in &config.groups {
+            agents.push((group.clone(), open(group, args.dry_run).await?));
         }
+        serve(agents, &mut stop).await
     })
 }
 
-/// Runs all groups. None acts before all could be opened.
-async fn serve<T: Target + 'static>(
-    groups: &[Group],
-    hears: bool,
-    open: impl Fn(&Group) -> Result<(T, Vec<kew_scale::Happened>), kew_scale::ActError>,
-) -> Result<()> {
-    let mut stop = Stop::new()?;
-    let mut agents = Vec::new();
-    for group in groups {
-        let sources = sources(group, hears)?;
-        let (target, found) = open(group).map_err(|error| in_group(group, error))?;
-        for happened in found {
-            log(&group.name, &Note::Happened(happened));
-        }
-        let agent = Agent::new(group, sources, target);
-        let agent = agent.with_context(|| format!("the group {:?}", group.name))?;
-        agents.push((group.clone(), agent));
+type OpenAgent = Agent<ClientSources, Box<dyn Target>>;
+
+async fn open(group: &Group, is_dry: bool) -> Result<OpenAgent> {
+    let sources = sources(group, !is_dry)?;
+    let (target, found) = match is_dry {
+        true => target::counting(group).await?,
+        false => target::acting(group).await?,
+    };
+    for happened in found {
+        log(&group.name, &Note::Happened(happened));
     }
+    let agent = Agent::new(group, sources, target);
+    agent.with_context(|| format!("the group {:?}", group.name))
+}
+
+async fn serve(agents: Vec<(Group, OpenAgent)>, stop: &mut Stop) -> Result<()> {
     let (stopping, stopped) = watch::channel(());
     let mut running = JoinSet::new();
     for (group, agent) in agents {
@@ -70,11 +66,7 @@ async fn serve<T: Target + 'static>(
     Ok(())
 }
 
-async fn one<S: Sources, T: Target>(
-    group: Group,
-    mut agent: Agent<S, T>,
-    mut stopped: watch::Receiver<()>,
-) {
+async fn one(group: Group, mut agent: OpenAgent, mut stopped: watch::Receiver<()>) {
     let zone = group.zone.clone();
     let week = move || zone.week_now();
     let stopped = async move {

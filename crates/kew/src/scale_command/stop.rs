@@ -3,34 +3,35 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use kew_scale::{Happened, ProcessTarget, Stopped};
+use kew_scale::{Group, Happened, ProcessTarget, Stopped, Target, TargetConfig};
 use tokio::task::JoinSet;
 
-use super::{in_group, read, runtime};
+use super::{in_group, read, refused, runtime, target};
 use crate::cli::{print_error, print_line};
 use crate::open_files;
+
+/// What runs the instances of a group.
+enum Runner {
+    Agent(Box<ProcessTarget>),
+    Elsewhere(Box<dyn Target>),
+}
 
 /// Locks every state directory first, so that no agent starts instances again.
 pub(super) fn stop(file: &Path) -> Result<()> {
     let config = read(file)?;
     open_files::raise();
     runtime()?.block_on(async {
-        let mut targets = Vec::new();
+        let mut runners = Vec::new();
         for group in &config.groups {
-            let (target, _) = ProcessTarget::open(group).map_err(|error| in_group(group, error))?;
-            targets.push((group, target));
+            runners.push((group.name.clone(), runner(group).await?));
         }
         // Side by side: none waits for the instances of another group.
         let mut stopping = JoinSet::new();
-        for (group, mut target) in targets {
-            let name = group.name.clone();
+        for (name, mut runner) in runners {
             stopping.spawn(async move {
-                let stopped = target.stop_all(tell).await;
-                let count = stopped.ended;
-                let plural = if count == 1 { "" } else { "s" };
-                print_line(&format!("{name}: {count} instance{plural} stopped"));
+                let stopped = stop_one(&name, &mut runner).await;
                 // No agent starts instances before all are stopped.
-                (name, stopped, target)
+                (name, stopped, runner)
             });
         }
         let mut groups = Vec::new();
@@ -43,6 +44,53 @@ pub(super) fn stop(file: &Path) -> Result<()> {
                 .map(|(name, stopped, _)| (name.as_str(), stopped)),
         )
     })
+}
+
+async fn runner(group: &Group) -> Result<Runner> {
+    match &group.target {
+        TargetConfig::Process(process) => {
+            let opened = ProcessTarget::open(group, process);
+            let (target, _) = opened.map_err(|error| in_group(group, error))?;
+            Ok(Runner::Agent(Box::new(target)))
+        }
+        TargetConfig::Command(_) | TargetConfig::Http(_) | TargetConfig::Kubernetes(_) => {
+            let (target, _) = target::acting(group).await?;
+            Ok(Runner::Elsewhere(target))
+        }
+        TargetConfig::Keda(keda) => {
+            let what = "KEDA runs these instances, and kew scale stop stops nothing of this file: pause the \
+                        ScaledObject with the annotation autoscaling.keda.sh/paused-replicas: \"0\"";
+            Err(refused(keda.place.error(what)).into())
+        }
+    }
+}
+
+async fn stop_one(name: &str, runner: &mut Runner) -> Stopped {
+    match runner {
+        Runner::Agent(target) => {
+            let stopped = target.stop_all(tell).await;
+            let count = stopped.ended;
+            let plural = if count == 1 { "" } else { "s" };
+            print_line(&format!("{name}: {count} instance{plural} stopped"));
+            stopped
+        }
+        Runner::Elsewhere(target) => {
+            let happened = match target.instances().await {
+                Ok(_) => target.set(0).await,
+                Err(error) => vec![Happened::Failed(error)],
+            };
+            let is_failure = |it: &Happened| matches!(it, Happened::Failed(_));
+            let has_failed = happened.iter().any(is_failure);
+            if !has_failed {
+                print_line(&format!("{name}: the number of instances was set to 0"));
+            }
+            happened.into_iter().for_each(tell);
+            Stopped {
+                has_failed,
+                ..Stopped::default()
+            }
+        }
+    }
 }
 
 /// Success only if all instances were stopped, and nothing failed on the way.
@@ -58,7 +106,7 @@ fn result<'a>(groups: impl Iterator<Item = (&'a str, &'a Stopped)>) -> Result<()
         bail!("these still run: {}", left.join(", "));
     }
     if has_failed {
-        bail!("all instances stopped, but something failed: see the lines above");
+        bail!("something failed: see the lines above");
     }
     Ok(())
 }
@@ -73,6 +121,8 @@ fn tell(happened: Happened) {
         | Happened::Stopping(_)
         | Happened::Ended { .. }
         | Happened::Delayed(_)
+        | Happened::Set(_)
+        | Happened::Told(_)
         | Happened::Full => {}
     }
 }

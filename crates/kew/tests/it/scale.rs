@@ -1,5 +1,7 @@
 //! `kew scale` with real queues and real processes. The workers sleep: what matters is which of them run.
 
+mod targets;
+
 use std::collections::BTreeSet;
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};

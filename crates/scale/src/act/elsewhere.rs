@@ -2,10 +2,11 @@
 
 use std::convert::Infallible;
 
+use async_trait::async_trait;
 use kew_scaling::Instances;
 
 use super::{ActError, Happened, Stopped, Target};
-use crate::config::Group;
+use crate::config::{Group, Process};
 
 /// There is none on this system.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ impl ProcessTarget {
     /// # Errors
     ///
     /// Always.
-    pub fn open(_: &Group) -> Result<(Self, Vec<Happened>), ActError> {
+    pub fn open(_: &Group, _: &Process) -> Result<(Self, Vec<Happened>), ActError> {
         Err(ActError::NotLinux)
     }
 
@@ -43,17 +44,18 @@ impl Survey {
     /// # Errors
     ///
     /// Always.
-    pub fn new(_: &Group) -> Result<Self, ActError> {
+    pub fn new(_: &Group, _: &Process) -> Result<Self, ActError> {
         Err(ActError::NotLinux)
     }
 }
 
+#[async_trait]
 impl Target for ProcessTarget {
-    fn instances(&mut self) -> Result<Instances, ActError> {
+    async fn instances(&mut self) -> Result<Instances, ActError> {
         match self.0 {}
     }
 
-    fn set(&mut self, _: u32) -> Vec<Happened> {
+    async fn set(&mut self, _: u32) -> Vec<Happened> {
         match self.0 {}
     }
 
@@ -62,12 +64,13 @@ impl Target for ProcessTarget {
     }
 }
 
+#[async_trait]
 impl Target for Survey {
-    fn instances(&mut self) -> Result<Instances, ActError> {
+    async fn instances(&mut self) -> Result<Instances, ActError> {
         match self.0 {}
     }
 
-    fn set(&mut self, _: u32) -> Vec<Happened> {
+    async fn set(&mut self, _: u32) -> Vec<Happened> {
         match self.0 {}
     }
 

@@ -1,8 +1,13 @@
 //! Starting and stopping instances.
 //!
 //! [`ProcessTarget`] starts a program on this machine, finds its instances again after the agent was killed, and stops
-//! them. [`Survey`] only counts them, for dry runs.
+//! them. [`Survey`] only counts them, for dry runs. With [`CommandTarget`] and [`HttpTarget`], something else runs the
+//! instances: the agent asks it for their number, and tells it another one. [`CountOnly`] asks only.
 
+mod ages;
+mod command;
+mod http;
+mod number;
 #[cfg(target_os = "linux")]
 mod pace;
 #[cfg(target_os = "linux")]
@@ -14,30 +19,76 @@ mod process;
 mod state;
 
 use std::fmt;
-use std::future::Future;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use kew_scaling::Instances;
 use thiserror::Error;
 
+pub use ages::Ages;
+pub use command::CommandTarget;
+pub use http::HttpTarget;
 pub use process::{ProcessTarget, Survey};
 
+use crate::config::Place;
+
 /// What the agent acts on.
+#[async_trait]
 pub trait Target: Send {
-    /// The instances that run and were not told to stop.
+    /// The instances that run and were not told to stop, within a bounded time.
     ///
     /// # Errors
     ///
     /// If they cannot be counted.
-    fn instances(&mut self) -> Result<Instances, ActError>;
+    async fn instances(&mut self) -> Result<Instances, ActError>;
 
-    /// Starts or stops instances until `count` run, as far as that can be done now: the next look asks again.
-    fn set(&mut self, count: u32) -> Vec<Happened>;
+    /// Starts or stops instances until `count` run, as far as that can be done now: the next look asks again. It takes a
+    /// bounded time.
+    async fn set(&mut self, count: u32) -> Vec<Happened>;
+
+    /// Takes notice that the number is right as it is.
+    fn hold(&mut self, _count: u32) {}
 
     /// Waits until something happens to an instance, and does what that needs. To drop the future loses nothing.
-    fn changed(&mut self) -> impl Future<Output = Vec<Happened>> + Send;
+    async fn changed(&mut self) -> Vec<Happened> {
+        std::future::pending().await
+    }
+}
+
+#[async_trait]
+impl<T: Target + ?Sized> Target for Box<T> {
+    async fn instances(&mut self) -> Result<Instances, ActError> {
+        self.as_mut().instances().await
+    }
+
+    async fn set(&mut self, count: u32) -> Vec<Happened> {
+        self.as_mut().set(count).await
+    }
+
+    fn hold(&mut self, count: u32) {
+        self.as_mut().hold(count);
+    }
+
+    async fn changed(&mut self) -> Vec<Happened> {
+        self.as_mut().changed().await
+    }
+}
+
+/// Counts with another target, and changes nothing: for dry runs.
+#[derive(Debug)]
+pub struct CountOnly<T>(pub T);
+
+#[async_trait]
+impl<T: Target> Target for CountOnly<T> {
+    async fn instances(&mut self) -> Result<Instances, ActError> {
+        self.0.instances().await
+    }
+
+    async fn set(&mut self, _: u32) -> Vec<Happened> {
+        Vec::new()
+    }
 }
 
 /// An instance, as the log names it.
@@ -79,6 +130,10 @@ pub enum Happened {
     Delayed(Duration),
     /// Instances that still stop keep their places, so no other one starts.
     Full,
+    /// Something else that runs the instances has a new number of them.
+    Set(u32),
+    /// KEDA gets another number of instances when it asks.
+    Told(u32),
     /// Something failed. The next look tries again.
     Failed(ActError),
 }
@@ -119,6 +174,8 @@ impl fmt::Display for Happened {
                 f,
                 "instances that still stop keep their places: no other one starts before they have ended"
             ),
+            Self::Set(count) => write!(f, "the number of instances was set to {count}"),
+            Self::Told(count) => write!(f, "KEDA is told a new number of instances: {count}"),
             Self::Failed(error) => write!(f, "{error}"),
         }
     }
@@ -183,9 +240,19 @@ pub enum ActError {
     /// Processes are found and watched with what only Linux has.
     #[error("the target process needs Linux: it finds instances again through /proc and pidfds")]
     NotLinux,
+    /// What counts or changes the instances failed, in one line, with the place in the file.
+    #[error("{0}")]
+    Elsewhere(String),
 }
 
 impl ActError {
+    /// An error of what counts or changes instances. Its text becomes one line.
+    #[must_use]
+    pub fn elsewhere(place: &Place, what: impl fmt::Display) -> Self {
+        let text = format!("{place}: {what}");
+        Self::Elsewhere(text.split_whitespace().collect::<Vec<_>>().join(" "))
+    }
+
     pub(crate) fn file(what: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
         let path = path.to_owned();
         Self::File { what, path, source }

@@ -1,7 +1,7 @@
 //! From what is written to what is meant.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kew_scaling::{Goal, Law, Peak, Settings, SettingsError, TimeOfWeek};
@@ -10,7 +10,7 @@ use super::error::{ConfigError, Document, Place};
 use super::raw::{self, At};
 use super::values;
 use super::zone::Zone;
-use super::{Config, Group, PageUrl, Process, Source};
+use super::{Config, Group, PageUrl, Source};
 
 const DAY: Duration = Duration::from_hours(24);
 /// Instances of a group at most.
@@ -19,9 +19,8 @@ const MAXIMUM_MAX: u32 = 1_000;
 const TASKS_MAX: u32 = 10_000;
 
 const EVERY_DEFAULT: Duration = Duration::from_secs(10);
-const STOP_WITHIN_DEFAULT: Duration = Duration::from_secs(30);
 
-type Checked<T> = Result<T, ConfigError>;
+pub(super) type Checked<T> = Result<T, ConfigError>;
 
 pub(super) fn config(document: Document<'_>, raw: raw::File) -> Checked<Config> {
     if raw.group.is_empty() {
@@ -53,10 +52,9 @@ fn check_apart(
         let what = format!("there are two groups of the name {:?}", group.name);
         return Err(document.error(name, what));
     }
-    let directory = &group.process.state_directory;
-    if *directory == other.process.state_directory {
+    if let Some(same) = group.target.shared_with(&other.target) {
         let what = format!(
-            "state_directory is {directory:?}, as of the group {:?}: each group needs its own",
+            "{same}, as of the group {:?}: each group needs its own",
             other.name
         );
         return Err(document.error(target, what));
@@ -77,28 +75,28 @@ fn check_apart(
 }
 
 #[derive(Clone, Copy)]
-struct Checker<'a> {
+pub(super) struct Checker<'a> {
     document: Document<'a>,
 }
 
 impl Checker<'_> {
-    fn error<T>(self, at: &At<T>, what: impl std::fmt::Display) -> ConfigError {
+    pub(super) fn error<T>(self, at: &At<T>, what: impl std::fmt::Display) -> ConfigError {
         self.document.error(&at.span(), what)
     }
 
-    fn place<T>(self, at: &At<T>) -> Place {
+    pub(super) fn place<T>(self, at: &At<T>) -> Place {
         Place::new(self.document, &at.span())
     }
 
     /// Refuses what is planned.
-    fn planned<T>(self, key: &str, value: Option<&At<T>>, instead: &str) -> Checked<()> {
+    pub(super) fn planned<T>(self, key: &str, value: Option<&At<T>>, instead: &str) -> Checked<()> {
         match value {
             None => Ok(()),
             Some(at) => Err(self.error(at, format!("{key} is not built yet: {instead}"))),
         }
     }
 
-    fn duration(
+    pub(super) fn duration(
         self,
         key: &str,
         value: Option<&At<String>>,
@@ -146,7 +144,7 @@ impl Checker<'_> {
         let announcements = raw.announcements.as_ref();
         let announcements = announcements.map(|it| self.announcements(it.get_ref(), &name));
         let announcements = announcements.transpose()?;
-        let process = self.process(&raw.target)?;
+        let target = self.target(&raw.target)?;
         Ok(Group {
             name,
             law,
@@ -154,7 +152,8 @@ impl Checker<'_> {
             zone,
             sources,
             announcements,
-            process,
+            target,
+            target_place: self.place(&raw.target),
         })
     }
 
@@ -378,50 +377,6 @@ impl Checker<'_> {
             name: queue.clone(),
             queue,
             ..at
-        })
-    }
-
-    fn process(self, at: &At<raw::Target>) -> Checked<Process> {
-        let raw = at.get_ref();
-        let use_process = "use [group.target.process]";
-        self.planned("the target command", raw.command.as_ref(), use_process)?;
-        self.planned("the target http", raw.http.as_ref(), use_process)?;
-        self.planned(
-            "the target kubernetes",
-            raw.kubernetes.as_ref(),
-            use_process,
-        )?;
-        self.planned("the target keda", raw.keda.as_ref(), use_process)?;
-        let Some(process) = &raw.process else {
-            let what = "the target is empty: write [group.target.process]";
-            return Err(self.error(at, what));
-        };
-        let process = process.get_ref();
-        let command = process.command.get_ref().iter();
-        let command: Vec<String> = command.map(|it| it.get_ref().clone()).collect();
-        if command.first().is_none_or(String::is_empty) {
-            let what = "command is empty: write the program and its arguments";
-            return Err(self.error(&process.command, what));
-        }
-        for part in process.command.get_ref() {
-            if part.get_ref().contains('\0') {
-                return Err(self.error(part, "command has a zero byte, which no argument can have"));
-            }
-        }
-        let directory = &process.state_directory;
-        if !Path::new(directory.get_ref()).is_absolute() {
-            let what = format!(
-                "state_directory is {:?}: write an absolute path",
-                directory.get_ref()
-            );
-            return Err(self.error(directory, what));
-        }
-        let bounds = (Duration::ZERO, Duration::from_hours(1));
-        let stop_within = process.stop_within.as_ref();
-        Ok(Process {
-            command,
-            state_directory: directory.get_ref().into(),
-            stop_within: self.duration("stop_within", stop_within, STOP_WITHIN_DEFAULT, bounds)?,
         })
     }
 }

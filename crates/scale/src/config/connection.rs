@@ -1,10 +1,11 @@
 //! Connection strings, which come from the environment.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use kew_client::{BusNamespace, ConnectionString, QueueAccount};
 
-use super::{ConfigError, Source};
+use super::{ConfigError, Http, Place, Source};
 
 /// Reads an environment variable.
 pub type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -66,15 +67,30 @@ impl Source {
     ///
     /// If the file cannot be read.
     pub fn extra_roots_pem(&self) -> Result<Option<Vec<u8>>, ConfigError> {
-        let Some((place, path)) = &self.ca_cert else {
-            return Ok(None);
-        };
-        let read = std::fs::read(path);
-        let read = read.map_err(|error| {
-            place.error(format!(
-                "ca_cert is {path:?}, which cannot be read: {error}"
-            ))
-        })?;
-        Ok(Some(read))
+        read_roots(self.ca_cert.as_ref())
     }
+}
+
+impl Http {
+    /// Certificate authorities to trust beside those of the system, in PEM.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn extra_roots_pem(&self) -> Result<Option<Vec<u8>>, ConfigError> {
+        read_roots(self.ca_cert.as_ref())
+    }
+}
+
+fn read_roots(file: Option<&(Place, PathBuf)>) -> Result<Option<Vec<u8>>, ConfigError> {
+    let Some((place, path)) = file else {
+        return Ok(None);
+    };
+    let read = std::fs::read(path);
+    let read = read.map_err(|error| {
+        place.error(format!(
+            "ca_cert is {path:?}, which cannot be read: {error}"
+        ))
+    })?;
+    Ok(Some(read))
 }

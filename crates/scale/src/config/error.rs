@@ -41,7 +41,13 @@ impl Document<'_> {
 
 /// A place in a file, as its errors name it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Place(String);
+pub struct Place(String);
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 impl Place {
     pub(super) fn new(document: Document<'_>, at: &Range<usize>) -> Self {
@@ -52,7 +58,9 @@ impl Place {
         Self(format!("{}:{line}:{column}", document.path.display()))
     }
 
-    pub(super) fn error(&self, what: impl std::fmt::Display) -> ConfigError {
+    /// An error of what the file says there.
+    #[must_use]
+    pub fn error(&self, what: impl std::fmt::Display) -> ConfigError {
         ConfigError(format!("{}: {what}", self.0))
     }
 }

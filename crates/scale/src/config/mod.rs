@@ -1,4 +1,4 @@
-//! The configuration file: groups of instances, what they serve, and what starts them.
+//! The configuration file: groups of instances, what they serve, and the target that starts them.
 //!
 //! It is TOML. Unknown keys are errors, and so is everything that is planned and not built: nothing is accepted and
 //! ignored. Each error names the file, the line and the column, the value, and what was expected.
@@ -8,6 +8,7 @@ mod connection;
 mod error;
 mod page_url;
 mod raw;
+mod target;
 mod values;
 mod zone;
 
@@ -16,11 +17,12 @@ use std::time::Duration;
 
 use kew_scaling::Settings;
 
-use error::{Document, Place};
+use error::Document;
 
 pub use connection::{Connection, Variable};
-pub use error::ConfigError;
+pub use error::{ConfigError, Place};
 pub use page_url::PageUrl;
+pub use target::{Command, Http, Keda, Process, TargetConfig, Template, Workload};
 pub use zone::Zone;
 
 /// A file that was read and checked.
@@ -46,7 +48,9 @@ pub struct Group {
     /// The agent's own queue, in which announcements of work come, if it is to listen to them.
     pub announcements: Option<Source>,
     /// What it acts on.
-    pub process: Process,
+    pub target: TargetConfig,
+    /// The target's place in the file.
+    pub target_place: Place,
 }
 
 /// A queue to observe.
@@ -63,17 +67,6 @@ pub struct Source {
     /// A file with certificate authorities to trust beside those of the system.
     ca_cert: Option<(Place, PathBuf)>,
     place: Place,
-}
-
-/// A program on this machine.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Process {
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// Where the agent keeps which instances it has started.
-    pub state_directory: PathBuf,
-    /// From SIGTERM to SIGKILL.
-    pub stop_within: Duration,
 }
 
 impl Config {

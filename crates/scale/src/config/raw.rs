@@ -79,11 +79,10 @@ pub(super) struct Announcements {
 #[serde(deny_unknown_fields)]
 pub(super) struct Target {
     pub(super) process: Option<At<Process>>,
-    // Planned.
-    pub(super) command: Option<At<Value>>,
-    pub(super) http: Option<At<Value>>,
-    pub(super) kubernetes: Option<At<Value>>,
-    pub(super) keda: Option<At<Value>>,
+    pub(super) command: Option<At<Command>>,
+    pub(super) http: Option<At<Http>>,
+    pub(super) kubernetes: Option<At<Workload>>,
+    pub(super) keda: Option<At<Keda>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -92,4 +91,44 @@ pub(super) struct Process {
     pub(super) command: At<Vec<At<String>>>,
     pub(super) state_directory: At<String>,
     pub(super) stop_within: Option<At<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Command {
+    pub(super) count: At<Vec<At<String>>>,
+    pub(super) set: At<Vec<At<String>>>,
+    pub(super) timeout: Option<At<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Http {
+    pub(super) url: At<String>,
+    pub(super) number: Option<At<String>>,
+    pub(super) set_url: Option<At<String>>,
+    pub(super) body: Option<At<String>>,
+    pub(super) content_type: Option<At<String>>,
+    pub(super) token_env: Option<At<String>>,
+    pub(super) ca_cert: Option<At<String>>,
+    pub(super) timeout: Option<At<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Workload {
+    pub(super) name: At<String>,
+    pub(super) namespace: Option<At<String>>,
+    pub(super) api: Option<At<String>>,
+    pub(super) resource: Option<At<String>>,
+    pub(super) kubeconfig: Option<At<String>>,
+    pub(super) context: Option<At<String>>,
+    pub(super) timeout: Option<At<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Keda {
+    pub(super) listen: At<String>,
+    pub(super) workload: At<Workload>,
 }

@@ -99,6 +99,23 @@ pub(super) fn group_name(text: &str) -> Result<(), String> {
     }
 }
 
+/// A name in Kubernetes: it is part of a path.
+pub(super) fn kubernetes_name(text: &str) -> Result<(), String> {
+    let is_part =
+        |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || matches!(it, '-' | '.');
+    let ends = |it: char| it.is_ascii_alphanumeric();
+    match text.chars().all(is_part)
+        && text.starts_with(ends)
+        && text.ends_with(ends)
+        && text.len() <= 253
+    {
+        true => Ok(()),
+        false => Err(format!(
+            "{text:?} is no name in Kubernetes: write small letters, digits, hyphens and dots"
+        )),
+    }
+}
+
 /// Whether an environment variable can have this name in a shell.
 pub(super) fn is_variable_name(text: &str) -> bool {
     let is_part = |it: char| it.is_ascii_alphanumeric() || it == '_';

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use kew_scale::{ActError, Agent, Happened, Note, ReadError, Seen, Sources, Target};
 use kew_scaling::{Day, Instances, Reading, TimeOfWeek};
 use tokio::time::{Instant, sleep};
@@ -68,8 +69,9 @@ impl Script {
     }
 }
 
+#[async_trait]
 impl Target for Script {
-    fn instances(&mut self) -> Result<Instances, ActError> {
+    async fn instances(&mut self) -> Result<Instances, ActError> {
         let world = self.0.lock().unwrap();
         match world.is_countable {
             true => Ok(Instances {
@@ -80,7 +82,7 @@ impl Target for Script {
         }
     }
 
-    fn set(&mut self, count: u32) -> Vec<Happened> {
+    async fn set(&mut self, count: u32) -> Vec<Happened> {
         let mut world = self.0.lock().unwrap();
         world.running = count;
         world.asked.push(count);
@@ -143,6 +145,7 @@ impl Running {
                     Note::Unreadable { source, error } => format!("{source}: {error}"),
                     Note::Readable(source) => format!("{source} can be read again"),
                     Note::Uncounted(error) => format!("uncounted: {error}"),
+                    Note::Counted => "counted again".to_owned(),
                     Note::Happened(happened) => happened.to_string(),
                 };
                 told.lock().unwrap().push(text);
@@ -297,9 +300,11 @@ async fn instances_that_cannot_be_counted_are_left_alone() {
     assert_eq!(agent.asked(), NOTHING);
     let notes = agent.notes();
     assert!(notes[0].starts_with("uncounted: "), "{notes:#?}");
+    assert_eq!(notes.len(), 2, "each once: {notes:#?}");
     agent.change(|world| world.is_countable = true);
     agent.pass(10).await;
     assert_eq!(agent.asked(), [20]);
+    assert_eq!(agent.notes()[0], "counted again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use kew_scale::{ActError, Happened};
 use kew_scale::{Agent, ClientSources, Config, Connecting, Group, Sources as _, Target};
 use kew_scaling::{Day, Instances, TimeOfWeek};
@@ -107,15 +108,16 @@ fn announcements_need_a_service_bus() {
 /// Instances that are only counted.
 struct Counting(mpsc::Sender<u32>, u32);
 
+#[async_trait]
 impl Target for Counting {
-    fn instances(&mut self) -> Result<Instances, ActError> {
+    async fn instances(&mut self) -> Result<Instances, ActError> {
         Ok(Instances {
             ready: self.1,
             ..Instances::default()
         })
     }
 
-    fn set(&mut self, count: u32) -> Vec<Happened> {
+    async fn set(&mut self, count: u32) -> Vec<Happened> {
         self.1 = count;
         self.0.try_send(count).unwrap();
         Vec::new()

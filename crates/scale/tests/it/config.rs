@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kew_scale::{ClientSources, Config, Connecting, Connection, Group};
+use kew_scale::{ClientSources, Config, Connecting, Connection, Group, Process, TargetConfig};
 use kew_scaling::{Day, Goal, Peak, Settings, TimeOfWeek};
 
 const WHOLE: &str = r#"
@@ -87,10 +87,10 @@ fn every_setting_is_read() {
         .map(|it| it.metrics.as_ref().map(ToString::to_string));
     let page = Some("http://[::1]:9464/metrics".to_owned());
     assert_eq!(pages.collect::<Vec<_>>(), [None, page, None]);
-    let announced = group.announcements.unwrap();
+    let announced = group.announcements.as_ref().unwrap();
     let announced = (announced.queue.as_str(), announced.connection_env.as_str());
     assert_eq!(announced, ("wakeup-scale-billing", "THREE"));
-    let process = group.process;
+    let process = process(&group);
     assert_eq!(process.command, ["worker", "--tasks", "{tasks}"]);
     assert_eq!(process.state_directory, PathBuf::from("/var/lib/x"));
     assert_eq!(process.stop_within, Duration::from_mins(1));
@@ -105,12 +105,131 @@ fn with(group: &str, source: &str, target: &str) -> String {
     )
 }
 
+/// The same with another target.
+fn with_target(key: &str, lines: &str) -> String {
+    let text = with("", "", "");
+    let (before, _) = text.split_once("[group.target.process]").unwrap();
+    match key {
+        "" => format!("{before}[group.target]\n"),
+        key => format!("{before}[group.target.{key}]\n{lines}\n"),
+    }
+}
+
+fn process(group: &Group) -> &Process {
+    match &group.target {
+        TargetConfig::Process(process) => process,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn other_targets_are_read() {
+    let command = "count = ['c', 'x']\nset = ['s']\ntimeout = '3s'";
+    let TargetConfig::Command(command) = only(&with_target("command", command)).target else {
+        panic!("another target");
+    };
+    assert_eq!(
+        (command.count, command.set),
+        (vec!["c".into(), "x".into()], vec!["s".into()])
+    );
+    assert_eq!(command.timeout, Duration::from_secs(3));
+    let TargetConfig::Http(http) = only(&with_target("http", "url = 'http://h/n'")).target else {
+        panic!("another target");
+    };
+    assert_eq!(http.set_url.with(7), "http://h/n");
+    assert_eq!(http.body.with(7), "7");
+    assert_eq!(
+        (http.content_type.as_str(), http.number),
+        ("application/json", None)
+    );
+    assert_eq!(http.timeout, Duration::from_secs(10));
+    let http =
+        "url = 'https://h/n?x=1'\nset_url = 'https://h/{instances}'\nbody = '{\"a\": {instances}}'";
+    let TargetConfig::Http(http) = only(&with_target("http", http)).target else {
+        panic!("another target");
+    };
+    assert_eq!(
+        (http.set_url.with(7), http.body.with(7)),
+        ("https://h/7".into(), "{\"a\": 7}".into())
+    );
+    let TargetConfig::Kubernetes(found) = only(&with_target("kubernetes", "name = 'w'")).target
+    else {
+        panic!("another target");
+    };
+    assert_eq!(
+        (found.api, found.resource.as_str()),
+        (("apps".into(), "v1".into()), "deployments")
+    );
+    assert_eq!(
+        (found.namespace, found.kubeconfig, found.context),
+        (None, None, None)
+    );
+    let keda = "listen = '[::1]:9090'\nworkload = { name = 'w', namespace = 'n', api = 'a.b/v2', resource = 'r' }";
+    let TargetConfig::Keda(found) = only(&with_target("keda", keda)).target else {
+        panic!("another target");
+    };
+    assert_eq!(found.listen.to_string(), "[::1]:9090");
+    assert_eq!(
+        (found.workload.api, found.workload.resource.as_str()),
+        (("a.b".into(), "v2".into()), "r")
+    );
+}
+
+/// Two agents of one target would undo what the other does.
+#[test]
+fn two_groups_do_not_share_a_target() {
+    let both = |one: (&str, &str), two: (&str, &str)| {
+        let other = with_target(two.0, two.1)
+            .replace("'a'", "'b'")
+            .replace("'in'", "'out'");
+        parse(&(with_target(one.0, one.1) + &other)).err()
+    };
+    let command = ("command", "count = ['c']\nset = ['s']");
+    let http = ("http", "url = 'http://h/n'");
+    let workload = ("kubernetes", "name = 'w'");
+    let keda = (
+        "keda",
+        "listen = '127.0.0.1:9090'\nworkload = { name = 'w' }",
+    );
+    let ended = "as of the group \"a\": each group needs its own";
+    for (one, two, expected) in [
+        (command, command, "set is [\"s\"], "),
+        (http, http, "set_url and body are the same, "),
+        (workload, workload, "the workload is \"w\", "),
+        (workload, keda, "the workload is \"w\", "),
+        (
+            keda,
+            (
+                "keda",
+                "listen = '127.0.0.1:9090'\nworkload = { name = 'x' }",
+            ),
+            "listen is 127.0.0.1:9090, ",
+        ),
+    ] {
+        let error = both(one, two).expect("an error");
+        assert!(
+            error.contains(expected) && error.ends_with(ended),
+            "{error}"
+        );
+    }
+    for two in [
+        ("command", "count = ['c']\nset = ['s', 'b']"),
+        ("http", "url = 'http://h/n'\nbody = '{\"b\": {instances}}'"),
+        ("kubernetes", "name = 'x'"),
+        ("kubernetes", "name = 'w'\nnamespace = 'n'"),
+    ] {
+        for one in [command, http, workload] {
+            assert_eq!(both(one, two), None, "{one:?} {two:?}");
+        }
+    }
+}
+
 #[test]
 fn what_is_left_out_has_its_default() {
     let group = only(&with("", "", ""));
     assert_eq!(group.law, Settings::default());
     assert_eq!(group.every, Duration::from_secs(10));
-    assert_eq!(group.process.stop_within, Duration::from_secs(30));
+    assert_eq!(process(&group).stop_within, Duration::from_secs(30));
 }
 
 #[test]
@@ -124,13 +243,11 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         let other = other.replace("'/s'", &format!("'{directory}'"));
         with("", "", "") + &other
     };
-    let not_built =
-        |key: &str| format!("the target {key} is not built yet: use [group.target.process]");
-    let with_target = |key: &str| {
-        let text = with("", "", "").replace("[group.target.process]", "[group.target.x]");
-        let (before, _) = text.split_once("[group.target.x]").unwrap();
-        format!("{before}[group.target.{key}]\n")
-    };
+    let number = "body = '{instances}'";
+    let http = |line: &str| with_target("http", &format!("url = 'http://h/n'\n{line}"));
+    let http_at = |url: &str| with_target("http", &format!("url = '{url}'"));
+    let kubernetes = |line: &str| with_target("kubernetes", &format!("name = 'w'\n{line}"));
+    let keda = "listen = '127.0.0.1:9090'\nworkload = { name = 'w' }";
     for (text, expected) in [
         ("".into(), "1:1: there is no group: write one as [[group]]".into()),
         ("group = 1\n".into(), "1:9: invalid type: integer `1`, expected a sequence".into()),
@@ -183,10 +300,36 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (with("", "", "").replace("['worker']", "['']"), "9:11: command is empty".into()),
         (with("", "", "").replace("['worker']", "['a', \"\\u0000\"]"), "9:17: command has a zero byte".into()),
         (with("", "", "").replace("[group.target.process]", "[group.target.porcess]"), "8:15: unknown field `porcess`, expected one of".into()),
-        (with_target("command"), format!("8:1: {}", not_built("command"))),
-        (with_target("http"), format!("8:1: {}", not_built("http"))),
-        (with_target("kubernetes"), format!("8:1: {}", not_built("kubernetes"))),
-        (with_target("keda"), format!("8:1: {}", not_built("keda"))),
+        (with_target("command", "count = ['c']"), "8:1: missing field `set`".into()),
+        (with_target("command", "count = []\nset = ['s']"), "9:9: count is empty: write the program and its arguments".into()),
+        (with_target("command", "count = ['c']\nset = ['']"), "10:7: set is empty".into()),
+        (with_target("command", "count = ['c']\nset = ['s', \"\\u0000\"]"), "10:13: set has a zero byte".into()),
+        (with_target("command", "count = ['c']\nset = ['s']\ntimeout = '6m'"), "11:11: timeout: \"6m\" is above the maximum of 5m".into()),
+        (with_target("command", "count = ['c']\nset = ['s']\nshell = true"), "11:1: unknown field `shell`".into()),
+        (with_target("http", number), "8:1: missing field `url`".into()),
+        (http_at("ftp://h/n"), "9:7: url is \"ftp://h/n\": write an address such as \"http://127.0.0.1:8080/instances\"".into()),
+        (http_at("http:///n"), "9:7: url is \"http:///n\": write".into()),
+        (http_at("http://h/a b"), "9:7: url is \"http://h/a b\": write".into()),
+        (http_at("http://h/n#f"), "9:7: url is".into()),
+        (http_at("http://u:secret@h/n"), "9:7: url has a user: leave it out, and set token_env".into()),
+        (http("set_url = 'h'"), "10:11: set_url is \"h\": write an address".into()),
+        (http("body = '{count}'"), "10:8: neither body nor set_url has {instances}: write it where the number goes".into()),
+        (http("number = 'spec.replicas'"), "10:10: number is \"spec.replicas\": write a JSON pointer, such as \"/spec/replicas\"".into()),
+        (http("content_type = \"a\\nb\""), "10:16: content_type has characters that a header cannot have".into()),
+        (http("token_env = 'to-ken'"), "10:13: token_env is the name of an environment variable, such as \"SCALE_TOKEN\", and not the token".into()),
+        (http("timeout = '50ms'"), "10:11: timeout: \"50ms\" is below the minimum of 100ms".into()),
+        (with_target("kubernetes", "namespace = 'n'"), "8:1: missing field `name`".into()),
+        (kubernetes("namespace = 'a/b'"), "10:13: namespace: \"a/b\" is no name in Kubernetes: write small letters, digits, hyphens and dots".into()),
+        (kubernetes("resource = 'Deployment'"), "10:12: resource: \"Deployment\" is no name in Kubernetes".into()),
+        (kubernetes("api = 'apps'"), "10:7: api is \"apps\": write group and version, such as \"apps/v1\"".into()),
+        (kubernetes("replicas = 3"), "10:1: unknown field `replicas`".into()),
+        (with_target("kubernetes", "name = '../x'"), "9:8: name: \"../x\" is no name in Kubernetes".into()),
+        (with_target("keda", "workload = { name = 'w' }"), "8:1: missing field `listen`".into()),
+        (with_target("keda", "listen = '127.0.0.1:9090'"), "8:1: missing field `workload`".into()),
+        (with_target("keda", &keda.replace("127.0.0.1:9090", "localhost:9090")), "9:10: listen is \"localhost:9090\": write an IP address and a port, such as \"0.0.0.0:9090\"".into()),
+        (with_target("keda", &keda.replace("'w'", "'W'")), "10:21: name: \"W\" is no name in Kubernetes".into()),
+        (target("[group.target.keda]\nlisten = '127.0.0.1:9090'\nworkload = { name = 'w' }"), "8:8: the group has two targets: write one, and a group of its own for the other".into()),
+        (with_target("", ""), "8:1: the target is empty: write one of [group.target.process], [group.target.command], ".into()),
         ("[[group]]\nname = 'a'\n[group.target.process]\ncommand = ['w']\nstate_directory = '/s'\n".into(), "1:1: the group \"a\" has no source: write one as [[group.source]]".into()),
         (second("a", "x", "/x"), "13:8: there are two groups of the name \"a\"".into()),
         (second("b", "x", "/s"), "state_directory is \"/s\", as of the group \"a\": each group needs its own".into()),
@@ -249,4 +392,27 @@ fn connection_strings_come_from_the_environment_and_are_not_shown() {
     let error = opened.unwrap_err().to_string();
     let expected = "scale.toml:7:11: ca_cert is \"/absent.pem\", which cannot be read: ";
     assert!(error.starts_with(expected), "{error}");
+}
+
+/// Each example of a target in docs/scale.md.
+#[test]
+fn the_targets_of_the_page_are_accepted() {
+    let page = include_str!("../../../../docs/scale.md");
+    let blocks = page.split("```toml\n").skip(1);
+    let blocks = blocks.filter_map(|it| it.split("```").next());
+    let targets = blocks.filter(|it| it.starts_with("[group.target."));
+    let mut found = Vec::new();
+    for target in targets {
+        let text = with("", "", "");
+        let (before, _) = text.split_once("[group.target.process]").unwrap();
+        let group = only(&format!("{before}{target}"));
+        found.push(match group.target {
+            TargetConfig::Process(_) => "process",
+            TargetConfig::Command(_) => "command",
+            TargetConfig::Http(_) => "http",
+            TargetConfig::Kubernetes(_) => "kubernetes",
+            TargetConfig::Keda(_) => "keda",
+        });
+    }
+    assert_eq!(found, ["command", "http", "kubernetes", "keda"]);
 }

@@ -4,7 +4,9 @@
 
 mod agent;
 mod announced;
+mod command;
 mod config;
+mod http;
 #[path = "../../../worker/tests/it/kew.rs"]
 mod kew;
 mod observe;

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use kew_scale::{ActError, Group, Happened, ProcessTarget, Survey, Target as _};
+use kew_scale::{
+    ActError, Group, Happened, Process, ProcessTarget, Survey, Target as _, TargetConfig,
+};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -13,6 +15,21 @@ use crate::support::group;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SLEEP: &str = "['sleep', '1000']";
+
+fn process(group: &Group) -> &Process {
+    match &group.target {
+        TargetConfig::Process(process) => process,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn open(group: &Group) -> Result<(ProcessTarget, Vec<Happened>), ActError> {
+    ProcessTarget::open(group, process(group))
+}
+
+fn survey(group: &Group) -> Survey {
+    Survey::new(group, process(group)).unwrap()
+}
 
 /// A state directory whose instances end with the test.
 struct Place(TempDir);
@@ -100,12 +117,12 @@ fn environment_of(pid: i32) -> Vec<u8> {
 #[tokio::test]
 async fn instances_start_and_the_newest_stop_first() {
     let place = Place::new();
-    let (mut target, found) = ProcessTarget::open(&place.group("", SLEEP)).unwrap();
+    let (mut target, found) = open(&place.group("", SLEEP)).unwrap();
     assert!(found.is_empty());
-    let pids = started(&target.set(4));
+    let pids = started(&target.set(4).await);
     assert_eq!(pids.len(), 4);
     assert_eq!(place.pids(), pids.iter().copied().collect());
-    let count = target.instances().unwrap();
+    let count = target.instances().await.unwrap();
     assert_eq!((count.ready, count.starting), (0, 4));
     // Each has its token.
     for (name, text) in place.files() {
@@ -115,15 +132,15 @@ async fn instances_start_and_the_newest_stop_first() {
         let mut windows = environment.windows(variable.len());
         assert!(windows.any(|it| it == variable.as_bytes()));
     }
-    let stopped = started(&target.set(1));
+    let stopped = started(&target.set(1).await);
     assert_eq!(stopped, [pids[3], pids[2], pids[1]]);
-    let count = target.instances().unwrap();
+    let count = target.instances().await.unwrap();
     assert_eq!(count.starting, 1, "those that stop do not count");
     while target.running() > 1 {
         timeout(PATIENCE, target.changed()).await.unwrap();
     }
     assert_eq!(place.pids(), [pids[0]].into());
-    target.set(0);
+    target.set(0).await;
     let told = end_all(&mut target).await;
     assert!(told[0].contains("has ended: signal: 15"), "{told:?}");
     assert!(place.files().is_empty());
@@ -133,23 +150,23 @@ async fn instances_start_and_the_newest_stop_first() {
 async fn the_next_agent_finds_what_the_one_before_has_started() {
     let place = Place::new();
     let group = place.group("start_delay = '0s'", SLEEP);
-    let (mut target, _) = ProcessTarget::open(&group).unwrap();
-    let pids = started(&target.set(3));
+    let (mut target, _) = open(&group).unwrap();
+    let pids = started(&target.set(3).await);
     // Nobody else may start any.
-    let error = ProcessTarget::open(&group).unwrap_err();
+    let error = open(&group).unwrap_err();
     assert!(matches!(error, ActError::InUse { .. }), "{error}");
-    let mut survey = Survey::new(&group).unwrap();
-    assert_eq!(survey.instances().unwrap().ready, 3);
+    let mut survey = survey(&group);
+    assert_eq!(survey.instances().await.unwrap().ready, 3);
     drop(target);
-    let (mut target, found) = ProcessTarget::open(&group).unwrap();
+    let (mut target, found) = open(&group).unwrap();
     assert_eq!(started(&found), pids);
-    assert_eq!(target.instances().unwrap().ready, 3);
+    assert_eq!(target.instances().await.unwrap().ready, 3);
     // They go on in their order.
-    let more = started(&target.set(4));
-    assert_eq!(started(&target.set(2)), [more[0], pids[2]]);
-    target.set(0);
+    let more = started(&target.set(4).await);
+    assert_eq!(started(&target.set(2).await), [more[0], pids[2]]);
+    target.set(0).await;
     end_all(&mut target).await;
-    assert_eq!(survey.instances().unwrap().ready, 0);
+    assert_eq!(survey.instances().await.unwrap().ready, 0);
 }
 
 /// The agent was killed between the start and the second write.
@@ -161,8 +178,8 @@ async fn a_process_without_a_number_is_found_by_its_token() {
         "",
         "['sh', '-c', 'sleep 1000 & trap \"kill $!; exit\" TERM; wait']",
     );
-    let (mut target, _) = ProcessTarget::open(&group).unwrap();
-    let pids = started(&target.set(2));
+    let (mut target, _) = open(&group).unwrap();
+    let pids = started(&target.set(2).await);
     drop(target);
     for (name, text) in place.files() {
         let lines = text
@@ -171,15 +188,12 @@ async fn a_process_without_a_number_is_found_by_its_token() {
         let text = lines.map(|it| format!("{it}\n")).collect::<String>();
         fs::write(place.path().join(name), text).unwrap();
     }
-    assert_eq!(
-        Survey::new(&group).unwrap().instances().unwrap().starting,
-        2
-    );
-    let (mut target, found) = ProcessTarget::open(&group).unwrap();
+    assert_eq!(survey(&group).instances().await.unwrap().starting, 2);
+    let (mut target, found) = open(&group).unwrap();
     // It is the program itself, and not what that has started.
     assert_eq!(started(&found), pids);
     assert_eq!(place.pids(), pids.into_iter().collect());
-    target.set(0);
+    target.set(0).await;
     end_all(&mut target).await;
 }
 
@@ -189,8 +203,8 @@ async fn a_process_without_a_number_is_found_by_its_token() {
 async fn other_processes_are_never_taken_for_instances() {
     let place = Place::new();
     let group = place.group("", SLEEP);
-    let (mut target, _) = ProcessTarget::open(&group).unwrap();
-    let pid = started(&target.set(1))[0];
+    let (mut target, _) = open(&group).unwrap();
+    let pid = started(&target.set(1).await)[0];
     drop(target);
     let (name, text) = place.files().pop().unwrap();
     let path = place.path().join(name);
@@ -207,11 +221,8 @@ async fn other_processes_are_never_taken_for_instances() {
         text.replace(&line("pid="), &format!("pid={}", i32::MAX)),
     ] {
         fs::write(&path, changed).unwrap();
-        assert_eq!(
-            Survey::new(&group).unwrap().instances().unwrap().starting,
-            0
-        );
-        let (target, found) = ProcessTarget::open(&group).unwrap();
+        assert_eq!(survey(&group).instances().await.unwrap().starting, 0);
+        let (target, found) = open(&group).unwrap();
         assert!(found.is_empty(), "{found:?}");
         assert_eq!(target.running(), 0);
         assert!(place.files().is_empty());
@@ -222,18 +233,18 @@ async fn other_processes_are_never_taken_for_instances() {
         format!("number=9\n{boot}\n{since}\nend\n"),
     )
     .unwrap();
-    let (mut target, found) = ProcessTarget::open(&group).unwrap();
+    let (mut target, found) = open(&group).unwrap();
     assert!(found.is_empty());
     assert!(place.files().is_empty());
     // None of them was touched.
     fs::write(&path, &text).unwrap();
     assert!(Path::new(&format!("/proc/{pid}")).exists());
     // Numbers go on behind all that were seen.
-    let Happened::Started(named) = target.set(1).pop().unwrap() else {
+    let Happened::Started(named) = target.set(1).await.pop().unwrap() else {
         panic!("none was started");
     };
     assert_eq!(named.number, 10);
-    target.set(0);
+    target.set(0).await;
     end_all(&mut target).await;
     // The child of this test is still a child of this test.
     fs::write(&path, &text).unwrap();
@@ -248,16 +259,19 @@ async fn an_instance_that_ignores_sigterm_is_killed() {
         ready.display()
     );
     let mut group = place.group("", &command);
-    group.process.stop_within = Duration::from_millis(50);
-    let (mut target, _) = ProcessTarget::open(&group).unwrap();
-    let pid = started(&target.set(1))[0];
+    let TargetConfig::Process(process) = &mut group.target else {
+        panic!("{:?}", group.target);
+    };
+    process.stop_within = Duration::from_millis(50);
+    let (mut target, _) = open(&group).unwrap();
+    let pid = started(&target.set(1).await)[0];
     let trapped = async {
         while !ready.exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     timeout(PATIENCE, trapped).await.unwrap();
-    target.set(0);
+    target.set(0).await;
     let told = end_all(&mut target).await;
     assert_eq!(
         told[0],
@@ -274,16 +288,16 @@ async fn instances_that_still_stop_keep_their_places() {
         "['sh', '-c', \"trap '' TERM; touch {}; while :; do sleep 0.05; done\"]",
         ready.display()
     );
-    let (mut target, _) = ProcessTarget::open(&place.group("maximum = 2", &command)).unwrap();
-    assert_eq!(started(&target.set(1)).len(), 1);
+    let (mut target, _) = open(&place.group("maximum = 2", &command)).unwrap();
+    assert_eq!(started(&target.set(1).await).len(), 1);
     let trapped = async {
         while !ready.exists() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     timeout(PATIENCE, trapped).await.unwrap();
-    target.set(0);
-    let happened = target.set(2);
+    target.set(0).await;
+    let happened = target.set(2).await;
     assert_eq!(happened.len(), 2, "{happened:?}");
     assert!(matches!(happened[0], Happened::Started(_)));
     assert!(matches!(happened[1], Happened::Full));
@@ -294,8 +308,8 @@ async fn instances_that_still_stop_keep_their_places() {
 #[tokio::test(start_paused = true)]
 async fn a_program_that_ends_at_once_is_not_started_again_at_once() {
     let place = Place::new();
-    let (mut target, _) = ProcessTarget::open(&place.group("", "['sh', '-c', 'exit 3']")).unwrap();
-    assert_eq!(started(&target.set(3)).len(), 3);
+    let (mut target, _) = open(&place.group("", "['sh', '-c', 'exit 3']")).unwrap();
+    assert_eq!(started(&target.set(3).await).len(), 3);
     // Without a limit of time, because a clock that stands still would go to its end at once.
     let mut told = Vec::new();
     while target.running() > 0 {
@@ -309,11 +323,11 @@ async fn a_program_that_ends_at_once_is_not_started_again_at_once() {
     let delays = told.iter().filter(|it| it.contains("none starts for 1 s"));
     assert_eq!(delays.count(), 1, "{told:?}");
     tokio::time::advance(Duration::from_millis(999)).await;
-    let again = target.set(3);
+    let again = target.set(3).await;
     assert!(again.is_empty(), "{again:?}");
     assert!(place.files().is_empty());
     tokio::time::advance(Duration::from_millis(1)).await;
-    assert_eq!(started(&target.set(1)).len(), 1);
+    assert_eq!(started(&target.set(1).await).len(), 1);
     while target.running() > 0 {
         target.changed().await;
     }
@@ -322,8 +336,8 @@ async fn a_program_that_ends_at_once_is_not_started_again_at_once() {
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
     let place = Place::new();
-    let (mut target, _) = ProcessTarget::open(&place.group("", "['/absent/worker']")).unwrap();
-    let happened = target.set(3);
+    let (mut target, _) = open(&place.group("", "['/absent/worker']")).unwrap();
+    let happened = target.set(3).await;
     let told: Vec<_> = happened.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(
@@ -331,7 +345,7 @@ async fn a_program_that_is_not_there_is_named() {
         "{told:?}"
     );
     assert!(place.files().is_empty());
-    assert_eq!(target.instances().unwrap().starting, 0);
+    assert_eq!(target.instances().await.unwrap().starting, 0);
 }
 
 #[tokio::test]
@@ -339,8 +353,8 @@ async fn the_maximum_of_tasks_reaches_the_program() {
     let place = Place::new();
     let out = place.0.path().join("out");
     let command = format!("['sh', '-c', 'echo $0 > {}', 'n={{tasks}}']", out.display());
-    let (mut target, _) = ProcessTarget::open(&place.group("tasks_max = 5", &command)).unwrap();
-    target.set(1);
+    let (mut target, _) = open(&place.group("tasks_max = 5", &command)).unwrap();
+    target.set(1).await;
     end_all(&mut target).await;
     assert_eq!(fs::read_to_string(out).unwrap(), "n=5\n");
 }

@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::{FutureExt as _, select_all};
 use kew_scaling::Instances;
 use rustix::process::Signal;
@@ -22,7 +23,7 @@ pub use survey::Survey;
 use super::pace::Pace;
 use super::state::{Record, StateDirectory, records};
 use super::{ActError, Happened, Stopped, Target};
-use crate::config::Group;
+use crate::config::{Group, Process};
 
 /// How long after SIGKILL a process may take to end. One in the middle of an operation of the system ends after it.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -50,14 +51,13 @@ impl ProcessTarget {
     /// # Errors
     ///
     /// If another agent uses the directory, or what runs cannot be found out.
-    pub fn open(group: &Group) -> Result<(Self, Vec<Happened>), ActError> {
-        let mut target = Self::locked(group)?;
+    pub fn open(group: &Group, process: &Process) -> Result<(Self, Vec<Happened>), ActError> {
+        let mut target = Self::locked(group, process)?;
         let found = target.adopt()?;
         Ok((target, found))
     }
 
-    fn locked(group: &Group) -> Result<Self, ActError> {
-        let process = &group.process;
+    fn locked(group: &Group, process: &Process) -> Result<Self, ActError> {
         let tasks = group.law.tasks_max.to_string();
         let command = process.command.iter();
         Ok(Self {
@@ -131,13 +131,15 @@ impl ProcessTarget {
                     | Happened::Stopping(_)
                     | Happened::Killed(_)
                     | Happened::Delayed(_)
+                    | Happened::Set(_)
+                    | Happened::Told(_)
                     | Happened::Full => {}
                 }
                 tell(happened);
             }
         };
         let until = Instant::now() + self.stop_within + KILL_PATIENCE;
-        take(self.set(0));
+        take(self.change(0));
         // Those that got no signal are not waited for.
         while self.instances.iter().any(Instance::is_stopping) {
             tokio::select! {
@@ -147,6 +149,16 @@ impl ProcessTarget {
         }
         stopped.left = self.instances.iter().map(Instance::named).collect();
         stopped
+    }
+
+    fn change(&mut self, count: u32) -> Vec<Happened> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let running = self.instances.iter().filter(|it| !it.is_stopping());
+        let running = running.count();
+        match count.checked_sub(running) {
+            Some(missing) => self.start_some(missing),
+            None => self.stop_some(running - count),
+        }
     }
 
     fn take_number(&mut self) -> u64 {
@@ -299,8 +311,9 @@ impl ProcessTarget {
     }
 }
 
+#[async_trait]
 impl Target for ProcessTarget {
-    fn instances(&mut self) -> Result<Instances, ActError> {
+    async fn instances(&mut self) -> Result<Instances, ActError> {
         // A failure was told when it happened first.
         let _ = self.note_missing();
         let now = Instant::now();
@@ -316,14 +329,8 @@ impl Target for ProcessTarget {
         Ok(found)
     }
 
-    fn set(&mut self, count: u32) -> Vec<Happened> {
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        let running = self.instances.iter().filter(|it| !it.is_stopping());
-        let running = running.count();
-        match count.checked_sub(running) {
-            Some(missing) => self.start_some(missing),
-            None => self.stop_some(running - count),
-        }
+    async fn set(&mut self, count: u32) -> Vec<Happened> {
+        self.change(count)
     }
 
     async fn changed(&mut self) -> Vec<Happened> {

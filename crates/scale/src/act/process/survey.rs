@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use kew_scaling::Instances;
 
 use super::{proc, process_of};
 use crate::act::state::records;
 use crate::act::{ActError, Happened, Target};
-use crate::config::Group;
+use crate::config::{Group, Process};
 
 /// The instances of a state directory, read again each time. It starts and stops none.
 #[derive(Debug)]
@@ -24,17 +25,18 @@ impl Survey {
     /// # Errors
     ///
     /// If the system does not say which run of it this is.
-    pub fn new(group: &Group) -> Result<Self, ActError> {
+    pub fn new(group: &Group, process: &Process) -> Result<Self, ActError> {
         Ok(Self {
-            directory: group.process.state_directory.clone(),
+            directory: process.state_directory.clone(),
             start_delay: group.law.start_delay,
             boot: proc::boot_id()?,
         })
     }
 }
 
+#[async_trait]
 impl Target for Survey {
-    fn instances(&mut self) -> Result<Instances, ActError> {
+    async fn instances(&mut self) -> Result<Instances, ActError> {
         let mut found = Instances::default();
         for record in records(&self.directory, &self.boot)? {
             let Some(process) = process_of(&record, &self.boot)? else {
@@ -52,11 +54,7 @@ impl Target for Survey {
         Ok(found)
     }
 
-    fn set(&mut self, _: u32) -> Vec<Happened> {
+    async fn set(&mut self, _: u32) -> Vec<Happened> {
         Vec::new()
-    }
-
-    async fn changed(&mut self) -> Vec<Happened> {
-        std::future::pending().await
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, TargetConfig};
 
 fn target(place: &TempDir) -> ProcessTarget {
     let text = format!(
@@ -15,7 +15,11 @@ fn target(place: &TempDir) -> ProcessTarget {
         place.path().join("state")
     );
     let config = Config::parse(Path::new("scale.toml"), &text).unwrap();
-    ProcessTarget::locked(&config.groups[0]).unwrap()
+    let group = &config.groups[0];
+    let TargetConfig::Process(process) = &group.target else {
+        panic!("{:?}", group.target);
+    };
+    ProcessTarget::locked(group, process).unwrap()
 }
 
 /// An instance that gets no signals. It has not ended while the returned descriptor is open.
@@ -38,7 +42,7 @@ async fn an_instance_that_gets_no_signal_does_not_keep_others_from_stopping() {
     let started = target.start().unwrap();
     assert_eq!(started.len(), 1, "{started:?}");
     let _open = deaf(&mut target);
-    let happened = target.set(1);
+    let happened = target.set(1).await;
     assert!(matches!(happened[0], Happened::Failed(_)), "{happened:?}");
     assert!(matches!(happened[1], Happened::Stopping(_)), "{happened:?}");
     assert_eq!(happened.len(), 2, "{happened:?}");
@@ -115,7 +119,7 @@ async fn a_process_that_could_not_be_noted_is_noted_later() {
     assert_eq!(noted(), None);
     std::fs::remove_dir(&obstacle).unwrap();
     let boot = target.boot.clone();
-    assert_eq!(target.instances().unwrap().starting, 1);
+    assert_eq!(target.instances().await.unwrap().starting, 1);
     let records = records(&directory, &boot).unwrap();
     assert_eq!(records[0].process.as_ref().map(|it| it.pid), Some(pid));
     child.kill().unwrap();

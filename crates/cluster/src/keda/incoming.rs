@@ -1,0 +1,98 @@
+//! Connections of KEDA, of which only so many are open at a time.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+
+/// Connections at the same time. KEDA's operator has one.
+const CONNECTIONS_MAX: usize = 64;
+/// From an error of the listener, such as too many open files, to the next try.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A connection, and its place among those that are open.
+pub(super) struct Connection {
+    stream: TcpStream,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Accepts connections while the stream is used. The next one waits until there is a place for it.
+pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = Result<Connection, io::Error>> {
+    let (accepted, connections) = mpsc::channel(1);
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    tokio::spawn(async move {
+        loop {
+            let next = async {
+                let place = places
+                    .clone()
+                    .acquire_owned()
+                    .await
+                    .map_err(io::Error::other)?;
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok::<_, io::Error>(Connection {
+                    stream,
+                    _place: place,
+                })
+            };
+            let next = tokio::select! {
+                next = next => next,
+                () = accepted.closed() => return,
+            };
+            match next {
+                Ok(connection) => {
+                    if accepted.send(Ok(connection)).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!("a connection of KEDA was not accepted: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    });
+    ReceiverStream::new(connections)
+}
+
+impl Connected for Connection {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
