@@ -159,16 +159,21 @@ impl<F: Format> Archive<F> {
 
     /// Whether all of a package is in one file.
     pub async fn is_complete(&self, package: u32) -> Result<bool, ArchiveError> {
-        match self.store.head(&Self::package_name(package)).await {
-            Ok(_) => Ok(true),
-            Err(Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.complete_at_ms(package).await?.is_some())
     }
 
     /// The charges of a complete package.
     pub async fn package(&self, package: u32) -> Result<Option<Vec<Charge>>, ArchiveError> {
         self.read(&Self::package_name(package)).await
+    }
+
+    /// When a package was complete, in milliseconds since 1970 by the clock of the store.
+    pub async fn complete_at_ms(&self, package: u32) -> Result<Option<i64>, ArchiveError> {
+        match self.store.head(&Self::package_name(package)).await {
+            Ok(found) => Ok(Some(found.last_modified.timestamp_millis())),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The numbers of all complete packages.

@@ -27,6 +27,8 @@ pub struct Findings {
     pub cents: u64,
     /// What those of each tariff cost, with their count.
     pub tariffs: BTreeMap<u8, (u64, u64)>,
+    /// Milliseconds from the submission of each complete package until its file, in ascending order.
+    pub latencies_ms: Vec<u64>,
     /// What is wrong, at most twenty of it.
     pub faults: Vec<String>,
     /// How much is wrong.
@@ -42,6 +44,13 @@ impl Findings {
     /// Nothing is missing.
     pub fn is_complete(&self) -> bool {
         self.complete == self.packages
+    }
+
+    /// The latency of so many percent of the packages.
+    pub fn latency_ms(&self, percent: usize) -> u64 {
+        let last = self.latencies_ms.len().saturating_sub(1);
+        let at = last * percent.min(100) / 100;
+        self.latencies_ms.get(at).copied().unwrap_or_default()
     }
 
     fn fault(&mut self, text: String) {
@@ -119,7 +128,14 @@ pub async fn check<F: Format>(
             findings.complete += 1;
             findings.compare(entry.order, &found);
         }
+        if let Some(at_ms) = archive.complete_at_ms(entry.order.number).await? {
+            let at_ms = u64::try_from(at_ms).unwrap_or_default();
+            findings
+                .latencies_ms
+                .push(at_ms.saturating_sub(entry.begun_ms));
+        }
     }
+    findings.latencies_ms.sort_unstable();
     Ok(findings)
 }
 
@@ -146,6 +162,17 @@ mod tests {
         };
         findings.compare(ORDER, &charges);
         findings
+    }
+
+    #[test]
+    fn latencies_of_packages() {
+        let findings = Findings {
+            latencies_ms: (1..=101).collect(),
+            ..Findings::default()
+        };
+        let found = [0, 50, 99, 100].map(|it| findings.latency_ms(it));
+        assert_eq!(found, [1, 51, 100, 101]);
+        assert_eq!(Findings::default().latency_ms(50), 0);
     }
 
     #[test]

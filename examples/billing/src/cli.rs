@@ -294,6 +294,10 @@ fn print_findings(findings: &Findings) {
             "tariff={tariff} transactions={count} cents={cents}"
         ));
     }
+    let [median, most] = [50, 100].map(|it| findings.latency_ms(it));
+    print_line(&format!(
+        "package_latency_ms_p50={median} package_latency_ms_max={most}"
+    ));
     for fault in &findings.faults {
         print_line(fault);
     }

@@ -195,10 +195,9 @@ impl Bench {
         idle: Duration,
         change: impl FnOnce(Jobs) -> Jobs,
     ) -> Result<Row> {
-        let (queue, (listener, mut begins)) = (
-            "measured-idle",
-            self.waiting("measured-idle", change).await?,
-        );
+        let queue = "measured-idle";
+        self.fresh(queue).await?;
+        let (listener, mut begins) = self.waiting(queue, change);
         listener.start(tasks)?;
         let row = self.wait(name, idle).await?;
         let latency = self.latency(queue, &mut begins, false).await?;
@@ -215,8 +214,8 @@ impl Bench {
         let (client, admin) = (bus.client.clone(), Some(bus.admin.clone()));
         let source = self.source(queue);
         let push = TopicAnnouncements::new(client, admin, TOPIC, "measured", source.name());
-        let waiting = self.waiting(queue, |it| it.push(push)).await?;
-        let (listener, mut begins) = waiting;
+        self.fresh(queue).await?;
+        let (listener, mut begins) = self.waiting(queue, |it| it.push(push));
         listener.start(MANY)?;
         let row = self.wait("4. with push none is left", idle).await?;
         let latency = self.latency(queue, &mut begins, true).await?;
@@ -227,15 +226,15 @@ impl Bench {
         })
     }
 
-    async fn waiting(
+    /// A listener, and what tells when it got a message.
+    fn waiting(
         &self,
         queue: &str,
         change: impl FnOnce(Jobs) -> Jobs,
-    ) -> Result<(
+    ) -> (
         Listener<Transaction, QueueSource>,
         mpsc::UnboundedReceiver<Instant>,
-    )> {
-        self.fresh(queue).await?;
+    ) {
         let (begun, begins) = mpsc::unbounded_channel();
         let codec = Json::<Transaction>::new();
         let builder = Listener::builder(self.source(queue), codec)
@@ -244,7 +243,7 @@ impl Bench {
                 async { Ok(()) }
             }))
             .tasks_max(MANY);
-        Ok((change(builder).build(), begins))
+        (change(builder).build(), begins)
     }
 
     /// Counts while nothing happens, after the listeners have settled.
@@ -285,12 +284,12 @@ impl Bench {
     async fn instances(&self, idle: Duration) -> Result<Row> {
         let queue = "measured-idle";
         let mut listeners = Vec::new();
-        let mut heard = Vec::new();
+        self.fresh(queue).await?;
         for _ in 0..INSTANCES {
-            let (listener, begins) = self.waiting(queue, |it| it).await?;
+            // No message comes.
+            let (listener, _) = self.waiting(queue, |it| it);
             listener.start(1)?;
             listeners.push(listener);
-            heard.push(begins);
         }
         let name = "baseline: 5 instances with 1 task each";
         let row = self.wait(name, idle).await?;

@@ -80,7 +80,7 @@ impl Fleet {
     }
 
     async fn start_agent(&self) -> Program {
-        self.plan.agent(&self.services, 2, 4).await.unwrap()
+        self.plan.agent(&self.services, 3, 8).await.unwrap()
     }
 
     /// The connections of the test itself.

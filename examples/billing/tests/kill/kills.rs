@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use kew_billing::archive::Lines;
+use kew_billing::archive::{Archive, Lines};
 use kew_billing::check::{Findings, check};
 use kew_billing::journal::Journal;
 use kew_billing::place::{Place, QUEUES};
@@ -13,7 +13,13 @@ use tokio::time::{sleep, timeout};
 use crate::fleet::{Fleet, VICTIMS};
 
 const TRANSACTIONS: u64 = 6_000;
-const KILLS: u64 = 10;
+const KILLS: u64 = 15;
+
+/// Work items of a package.
+const PARTS: u64 = 20;
+
+/// How long a kill waits for work under way.
+const WORK_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the rest may take after the last kill, for each 100,000 transactions begun.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -54,8 +60,9 @@ async fn findings(place: &Place) -> Findings {
 
 /// Submits so many transactions, after those that a customer had begun that died after that time.
 async fn submit(fleet: &Fleet, transactions: u64, dies_after: Option<Duration>) {
-    let package_size = (transactions / 12).max(1).to_string();
-    let part_size = (transactions / 120).clamp(1, 1_000).to_string();
+    let package_size = (transactions / 12).clamp(PARTS, 10_000);
+    let part_size = package_size.div_ceil(PARTS).to_string();
+    let package_size = package_size.to_string();
     let sizes = ["--package-size", &package_size, "--part-size", &part_size];
     let count = transactions.to_string();
     let submit = || {
@@ -70,6 +77,25 @@ async fn submit(fleet: &Fleet, transactions: u64, dies_after: Option<Duration>) 
     }
     let status = submit().status().await.unwrap();
     assert!(status.success(), "{status}");
+}
+
+/// How many parts are in files.
+async fn parts(archive: &Archive<Lines>) -> u64 {
+    let complete = archive.packages().await.unwrap().len();
+    let waiting = archive.waiting_parts().await.unwrap();
+    u64::try_from(complete).unwrap() * PARTS + u64::try_from(waiting).unwrap()
+}
+
+/// Waits until so many more parts are in files, so that a kill hits work.
+async fn more_parts(archive: &Archive<Lines>, count: u64) {
+    let goal = parts(archive).await + count;
+    let more = async {
+        while parts(archive).await < goal {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    // All may be done, or the programs that died are not back yet.
+    let _ = timeout(WORK_WITHIN, more).await;
 }
 
 async fn queues_get_empty(place: &Place) {
@@ -108,19 +134,26 @@ async fn every_transaction_is_charged_once_despite_kills() {
     submit(&fleet, transactions, Some(dies_after)).await;
     let archive = place.archive::<Lines>().unwrap();
     let submitted = || Journal::of(&place.data).read().unwrap().len();
-    let (mut done, began) = (Vec::new(), Instant::now());
+    let (mut done, began): (Vec<&str>, _) = (Vec::new(), Instant::now());
     while u64::try_from(done.len()).unwrap() < kills {
-        sleep(Duration::from_millis(100 + chance.below(300))).await;
-        // Kills are to hit work.
         if archive.packages().await.unwrap().len() == submitted() {
             submit(&fleet, transactions / 4, None).await;
         }
-        // Each kind as often as the others.
-        let victim = VICTIMS[done.len() % VICTIMS.len()];
+        more_parts(&archive, 1 + chance.below(8)).await;
+        // Each kind as often as the others, and in any order.
+        let round = done.len() / VICTIMS.len() * VICTIMS.len();
+        let mut left: Vec<&str> = VICTIMS.to_vec();
+        left.retain(|it| !done[round..].contains(it));
+        let place = usize::try_from(chance.below(u64::try_from(left.len()).unwrap())).unwrap();
         let choice = u32::try_from(chance.below(1_000)).unwrap();
-        // The agent starts a worker while there is work. Without work there is nothing to kill.
-        if fleet.kill(victim, choice).await || began.elapsed() > PATIENCE {
-            done.push(victim);
+        // The agent starts a worker while there is work. Without one there is nothing to kill.
+        if fleet.kill(left[place], choice).await || began.elapsed() > PATIENCE {
+            let (at, parts) = (began.elapsed(), parts(&archive).await);
+            show(&format!(
+                "killed {} after {at:.1?} and {parts} parts",
+                left[place]
+            ));
+            done.push(left[place]);
         }
     }
     let hundreds = u32::try_from(transactions / 100_000 + 1).unwrap();
