@@ -68,9 +68,10 @@ impl fmt::Display for Row {
             0 => ("a month of 22 idle hours a day", "-".to_owned()),
             _ => ("a million transactions", format!("{rate:.0}/s")),
         };
+        let digits = if dollars < 0.1 { 4 } else { 2 };
         write!(
             f,
-            "| {name} | {requests} in {seconds:.1} s | ${dollars:.2} for {unit} | {latency} | {rate} |"
+            "| {name} | {requests} in {seconds:.1} s | ${dollars:.digits$} for {unit} | {latency} | {rate} |"
         )
     }
 }
