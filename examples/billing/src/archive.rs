@@ -52,7 +52,7 @@ impl Format for Lines {
 
     fn decode(bytes: Bytes) -> Result<Vec<Charge>, FormatError> {
         let lines = bytes.split(|it| *it == b'\n').filter(|it| !it.is_empty());
-        let read = lines.map(|it| serde_json::from_slice(it));
+        let read = lines.map(serde_json::from_slice);
         let read: Result<Vec<Charge>, _> = read.collect();
         read.map_err(|error| FormatError(error.into()))
     }
