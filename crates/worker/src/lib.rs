@@ -49,7 +49,8 @@ pub use policy::{
 };
 pub use push::{
     Announce, Announcement, Announcements, BusAnnouncements, BusAnnouncer, Heard,
-    LocalAnnouncements, LocalPush, create_push_queue,
+    LocalAnnouncements, LocalPush, TopicAnnouncements, TopicAnnouncer, create_push_queue,
+    create_push_topic,
 };
 pub use send::{
     AnnounceWhen, BusTarget, LeaseHint, QueueTarget, SendError, Sender, Sharded, Target,

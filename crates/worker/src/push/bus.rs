@@ -1,7 +1,7 @@
 //! Push across processes: one queue of Service Bus for each listener.
 //!
 //! A queue hands each message to one receiver, so each listener has a queue of its own, and the announcer sends to
-//! all queues below a prefix. (A topic would do the same in the service.)
+//! all queues below a prefix. `topic` does the same in the service.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,15 +12,9 @@ use futures_util::stream::FuturesUnordered;
 use kew_client::{BusAdmin, BusClient, DeletingReceiver, Message, QueueSettings, ReceiverOptions};
 use tokio::time::{Instant, timeout};
 
+use super::message::{AUTO_DELETE, SEND_MAX, TIME_TO_LIVE, message_of};
 use super::{Announce, Announcement, Announcements, Heard};
 use crate::error::SourceError;
-
-/// A queue that no client has used for so long is deleted: the shortest time that the service accepts.
-const AUTO_DELETE: Duration = Duration::from_mins(5);
-
-/// How long an announcement waits for its listener: longer than [`AUTO_DELETE`], so that the queue of a listener that
-/// does not receive is either deleted by the service or shows it.
-const TIME_TO_LIVE: Duration = Duration::from_mins(10);
 
 /// For how long the announcer trusts its list of queues.
 const LIST_KEPT: Duration = Duration::from_secs(30);
@@ -37,9 +31,6 @@ const IN_FLIGHT_MAX: usize = 64;
 
 /// Queues that are announced to. Others are not, and a warning is logged.
 const QUEUES_MAX: usize = 1_000;
-
-/// How long one queue may take, so that a slow one holds up nothing.
-const SEND_MAX: Duration = Duration::from_secs(10);
 
 /// Creates the queue of a listener if it does not exist. The service deletes it five minutes after its last use.
 ///
@@ -213,14 +204,7 @@ impl BusAnnouncer {
 impl Announce for BusAnnouncer {
     /// Sends to all queues side by side. If one fails, the others have it, and the list is read again next time.
     async fn announce(&self, announcement: &Announcement) -> Result<(), SourceError> {
-        // Its types cannot fail: strings and a number.
-        let body = serde_json::to_vec(announcement).unwrap_or_default();
-        let message = Message {
-            subject: Some("work detected".to_owned()),
-            content_type: Some("application/json".to_owned()),
-            time_to_live: Some(TIME_TO_LIVE),
-            ..Message::new(body)
-        };
+        let message = message_of(announcement);
         // Without a new list those that are known are told all the same.
         let mut result = self.refresh().await;
         let queues = self.known().queues.clone();
@@ -277,12 +261,7 @@ impl Announcements for BusAnnouncements {
     }
 
     async fn next(&mut self) -> Result<Heard, SourceError> {
-        let not_ready = || SourceError::refused("the announcements are not ready");
-        let receiver = self.receiver.as_mut().ok_or_else(not_ready)?;
-        let received = receiver.receive().await?;
-        // One that cannot be read is of another program.
-        let read = serde_json::from_slice(&received.body()).ok();
-        Ok(read.map_or(Heard::Missed, Heard::Work))
+        super::message::next(self.receiver.as_mut()).await
     }
 
     fn unknown_for(&self) -> Duration {

@@ -6,6 +6,8 @@
 
 mod bus;
 mod local;
+mod message;
+mod topic;
 
 use std::fmt;
 use std::future::Future;
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::bus::{BusAnnouncements, BusAnnouncer, create_push_queue};
 pub use self::local::{LocalAnnouncements, LocalPush};
+pub use self::topic::{TopicAnnouncements, TopicAnnouncer, create_push_topic};
 use crate::delivery::Boxed;
 use crate::error::SourceError;
 use crate::source::SourceName;

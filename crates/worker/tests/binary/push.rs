@@ -1,4 +1,4 @@
-//! Push over queues of Service Bus between processes.
+//! Push over Service Bus between processes: over a queue for each listener, and over one topic.
 
 use std::io::Read as _;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use kew_client::{
 };
 use kew_worker::{
     Announce as _, Announcement, BusAnnouncements, BusAnnouncer, Listener, QueueSource,
-    QueueTarget, Sender, Stop, Target as _, Text, handler_fn,
+    QueueTarget, Sender, Source as _, Stop, Target as _, Text, TopicAnnouncements, TopicAnnouncer,
+    create_push_topic, handler_fn,
 };
 use tokio::time::sleep;
 
@@ -18,6 +19,9 @@ use crate::processes::{Process, kew, this_program, until};
 const STORAGE: &str = "KEW_WORKER_TEST_STORAGE";
 const BUS: &str = "KEW_WORKER_TEST_BUS";
 const OWN_QUEUE: &str = "KEW_WORKER_TEST_OWN_QUEUE";
+const OWN_SUBSCRIPTION: &str = "KEW_WORKER_TEST_OWN_SUBSCRIPTION";
+
+const TOPIC: &str = "wakeup";
 
 const ACCOUNT: &str = "devstoreaccount1";
 
@@ -37,16 +41,32 @@ fn bus(text: &str) -> (BusClient, BusAdmin) {
 #[tokio::test]
 #[expect(clippy::print_stdout, reason = "the test that started it reads this")]
 async fn listener_process() {
-    let Ok(own_queue) = std::env::var(OWN_QUEUE) else {
+    let own_queue = std::env::var(OWN_QUEUE);
+    let own_subscription = std::env::var(OWN_SUBSCRIPTION);
+    if own_queue.is_err() && own_subscription.is_err() {
         return;
-    };
+    }
     let client = storage(&std::env::var(STORAGE).unwrap());
     let (bus, admin) = bus(&std::env::var(BUS).unwrap());
-    let listener = Listener::builder(QueueSource::new(client, ACCOUNT, "jobs"), Text)
+    let source = QueueSource::new(client, ACCOUNT, "jobs");
+    let name = source.name().clone();
+    let builder = Listener::builder(source, Text)
         .subscribe(handler_fn(|_| async { Ok(()) }))
-        .push(BusAnnouncements::new(bus, Some(admin), &own_queue))
-        .recheck(None)
-        .build();
+        .recheck(None);
+    let builder = match (own_queue, own_subscription) {
+        (Ok(queue), _) => builder.push(BusAnnouncements::new(bus, Some(admin), &queue)),
+        (Err(_), own) => {
+            let own = own.unwrap();
+            builder.push(TopicAnnouncements::new(
+                bus,
+                Some(admin),
+                TOPIC,
+                &own,
+                &name,
+            ))
+        }
+    };
+    let listener = builder.build();
     listener.start(1).unwrap();
     let mut input_ends = tokio::task::spawn_blocking(|| {
         let mut input = Vec::new();
@@ -94,9 +114,13 @@ impl Office {
 
     /// Starts a listener, and waits until it hears and has stopped polling.
     async fn listener(&self, own_queue: &str) -> Process {
+        self.process((OWN_QUEUE, own_queue)).await
+    }
+
+    async fn process(&self, own: (&str, &str)) -> Process {
         let storage = self.kew.fact("KEW_QUEUE_CONNECTION_STRING").unwrap();
         let bus = self.kew.fact("KEW_BUS_CONNECTION_STRING").unwrap();
-        let settings = [(STORAGE, &*storage), (BUS, &*bus), (OWN_QUEUE, own_queue)];
+        let settings = [(STORAGE, &*storage), (BUS, &*bus), own];
         let process = this_program("push::listener_process", &settings);
         until("it does not poll", async || {
             process.count("empty_polls") > 0 && process.count("tasks") == 0
@@ -169,5 +193,55 @@ async fn every_process_is_offered_each_announcement_and_a_dead_one_leaves_nothin
     }
     for queue in ["wakeup-1", "wakeup-2"] {
         assert!(!office.admin.queue_exists(queue).await.unwrap(), "{queue}");
+    }
+}
+
+#[tokio::test]
+async fn one_send_to_a_topic_wakes_every_process_also_after_one_died() {
+    let office = Office::open().await;
+    let (bus, admin) = bus(&office.kew.fact("KEW_BUS_CONNECTION_STRING").unwrap());
+    create_push_topic(&admin, TOPIC).await.unwrap();
+    let announcer = TopicAnnouncer::new(bus, TOPIC);
+    let work = async || {
+        office.sender.send(&"x".to_owned()).await.unwrap();
+        let announcement = Announcement::new(office.sender.target().name(), "office");
+        announcer.announce(&announcement).await.unwrap();
+    };
+    let mut first = office.process((OWN_SUBSCRIPTION, "worker-1")).await;
+    let second = office.process((OWN_SUBSCRIPTION, "worker-2")).await;
+    for count in 1..=5 {
+        work().await;
+        until("both are offered it", async || {
+            [&first, &second].map(|it| it.count("announcements")) == [count; 2]
+        })
+        .await;
+        until("one handled it", async || {
+            first.count("completed") + second.count("completed") == count
+        })
+        .await;
+    }
+    first.kill();
+    let done_before = second.count("completed");
+    for count in 1..=3 {
+        work().await;
+        until("the other one handled it", async || {
+            second.count("completed") == done_before + count
+        })
+        .await;
+    }
+    // Announcements wait for the dead one, which comes back under its name and is offered them.
+    let again = office.process((OWN_SUBSCRIPTION, "worker-1")).await;
+    until("it is offered what waited", async || {
+        again.count("announcements") == 3
+    })
+    .await;
+    for process in [again, second] {
+        process.stop().await;
+    }
+    for name in ["worker-1", "worker-2"] {
+        assert!(
+            !admin.subscription_exists(TOPIC, name).await.unwrap(),
+            "{name}"
+        );
     }
 }

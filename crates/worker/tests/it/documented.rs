@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use kew_client::{BusAdmin, BusClient, QueueClient};
 use kew_worker::{
-    Announcement, BackOff, BusAnnouncements, BusSource, BusTarget, ByDepth, Delivery, Envelopes,
-    Failure, Handler, IdleBackOff, Incoming, Json, Lease, LeaseHint, Listener, LostLeases, Meta,
-    QueueLease, QueueSource, QueueTarget, Sender, SourceError, StartError, Stop, StopReport,
-    handler_fn,
+    Announcement, BackOff, BusSource, BusTarget, ByDepth, Delivery, Envelopes, Failure, Handler,
+    IdleBackOff, Incoming, Json, Lease, LeaseHint, Listener, LostLeases, Meta, QueueLease,
+    QueueSource, QueueTarget, Sender, Source as _, SourceError, StartError, Stop, StopReport,
+    TopicAnnouncements, handler_fn,
 };
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -109,7 +109,7 @@ async fn pushed(
     let source = QueueSource::new(queues, "myaccount", "orders");
     let books = Books(Arc::default());
     // begin: push
-    let push = BusAnnouncements::new(client, Some(admin), "wakeup-worker-7");
+    let push = TopicAnnouncements::new(client, Some(admin), "wakeup", "worker-7", source.name());
     let listener = Listener::builder(source, Json::<Order>::new())
         .subscribe(books)
         .push(push)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kew_broker::{Broker, BrokerOptions};
 use kew_bus_api::{BusApi, BusApiOptions, Origin as BusOrigin, import, read_config};
+use kew_bus_message::AmqpFormat;
 use kew_client::{
     AdminOptions, BusAdmin, BusClient, BusNamespace, BusOptions, Dial, DialFuture, QueueAccount,
     QueueClient, QueueOptions, Retry, Stream,
@@ -44,7 +45,9 @@ impl Kew {
     pub(crate) async fn start() -> Arc<Self> {
         fail_on_panics_of_the_server();
         let storage = Arc::new(MemoryStorage::new());
-        let (broker, _) = Broker::start(storage, BrokerOptions::default()).unwrap();
+        let mut options = BrokerOptions::default();
+        options.partition.format = Arc::new(AmqpFormat);
+        let (broker, _) = Broker::start(storage, options).unwrap();
         let bus = BusApi::open(broker.clone(), BusApiOptions::default()).await;
         import(&broker, read_config(BUS_QUEUES).unwrap())
             .await

@@ -21,6 +21,7 @@ mod panics;
 #[expect(dead_code, reason = "tests of the client need more of it")]
 #[path = "../../../client/tests/it/peer.rs"]
 mod peer;
+mod push_topics;
 mod pushed;
 mod refused;
 mod returns;

@@ -1,0 +1,8 @@
+//! The program `billing-controller`, with files of Parquet.
+
+use kew_billing_parquet::Parquet;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    kew_billing::cli::controller::<Parquet>().await
+}

@@ -1,0 +1,398 @@
+//! The command line of each program. The kind of file is a parameter, so that builds can choose it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use crate::archive::Format;
+use crate::check::{Findings, check};
+use crate::journal::Journal;
+use crate::place::{Place, Settings};
+use crate::program::{print_line, start_log, stop_requested, until_done};
+use crate::start::{Plan, Program, Services, find_kew};
+use crate::{controller, initiator, measure, page, submit, worker};
+
+/// Splits packages into work items. Start as many as you need.
+#[derive(Parser)]
+struct InitiatorArgs {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Charges the transactions of work items. The scaling agent starts as many as are needed.
+#[derive(Parser)]
+struct WorkerArgs {
+    /// Items at most that are handled at once.
+    #[arg(long, env = "BILLING_TASKS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
+    tasks: u32,
+    /// Milliseconds that an item takes beside its computation, as a call of another service would.
+    #[arg(long, env = "BILLING_PAUSE_MS", default_value_t = 0)]
+    pause_ms: u64,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Collects results and keeps them as files. Start as many as you need.
+#[derive(Parser)]
+struct ControllerArgs {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// Connects, and waits until the queues are there.
+async fn ready(settings: &Settings) -> Result<Option<Place>> {
+    let place = settings.place()?;
+    let ensure = || place.ensure();
+    tokio::select! {
+        stopped = stop_requested() => { stopped?; Ok(None) }
+        () = until_done("create the queues", ensure) => Ok(Some(place.clone())),
+    }
+}
+
+/// The program `billing-initiator`.
+pub async fn initiator() -> Result<()> {
+    let InitiatorArgs { settings } = InitiatorArgs::parse();
+    start_log();
+    match ready(&settings).await? {
+        Some(place) => initiator::serve(&place).await,
+        None => Ok(()),
+    }
+}
+
+/// The program `billing-worker`.
+pub async fn worker() -> Result<()> {
+    let args = WorkerArgs::parse();
+    start_log();
+    let pause = Duration::from_millis(args.pause_ms);
+    match ready(&args.settings).await? {
+        Some(place) => worker::serve(&place, args.tasks, pause).await,
+        None => Ok(()),
+    }
+}
+
+/// The program `billing-controller`.
+pub async fn controller<F: Format>() -> Result<()> {
+    let ControllerArgs { settings } = ControllerArgs::parse();
+    start_log();
+    match ready(&settings).await? {
+        Some(place) => controller::serve::<F>(&place).await,
+        None => Ok(()),
+    }
+}
+
+/// Submits packages, checks their charges, and runs everything.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start Kew, all programs, the scaling agent and the page, submit transactions, check and report.
+    Run(RunArgs),
+    /// Submit packages of transactions.
+    Submit(SubmitArgs),
+    /// Wait until all submitted transactions are in files, compare each with what was submitted, and report.
+    Check(CheckArgs),
+    /// Serve a page that shows how far the work is.
+    Page(PageArgs),
+    /// Measure what saves requests, and what push costs, with a Kew of its own.
+    Measure(MeasureArgs),
+}
+
+#[derive(Args)]
+struct Amount {
+    /// Transactions in all.
+    #[arg(long, default_value_t = 1_000_000)]
+    transactions: u64,
+    /// Transactions of each package.
+    #[arg(long, default_value_t = 50_000)]
+    package_size: u32,
+    /// Transactions of each work item.
+    #[arg(long, default_value_t = 1_000)]
+    part_size: u32,
+    /// What the transactions are made of.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Amount {
+    fn plan(&self) -> submit::Plan {
+        submit::Plan {
+            transactions: self.transactions,
+            package_size: self.package_size,
+            part_size: self.part_size,
+            seed: self.seed,
+        }
+    }
+}
+
+#[derive(Args)]
+struct SubmitArgs {
+    #[command(flatten)]
+    amount: Amount,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Args)]
+struct CheckArgs {
+    /// Seconds to wait for packages that are not complete yet.
+    #[arg(long, default_value_t = 600)]
+    wait: u64,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Args)]
+struct PageArgs {
+    /// Address of the page.
+    #[arg(long, env = "BILLING_LISTEN", default_value = "127.0.0.1:8081")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Args)]
+struct RunArgs {
+    #[command(flatten)]
+    amount: Amount,
+    /// Folder for all data. It is created if it does not exist.
+    #[arg(long, env = "BILLING_DATA", default_value = "billing-data")]
+    data: PathBuf,
+    /// Address of the page.
+    #[arg(long, env = "BILLING_LISTEN", default_value = "127.0.0.1:8081")]
+    listen: SocketAddr,
+    /// Worker instances at most.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20))]
+    instances: u32,
+    /// Items at most that a worker handles at once.
+    #[arg(long, default_value_t = 8)]
+    tasks: u32,
+    /// Milliseconds that an item takes beside its computation.
+    #[arg(long, default_value_t = 100)]
+    pause_ms: u64,
+    /// Seconds that a program may have a message.
+    #[arg(long, default_value_t = 20)]
+    timeout_s: u32,
+    /// Seconds to wait for the last package.
+    #[arg(long, default_value_t = 1_800)]
+    wait: u64,
+    /// Go on until Ctrl-C after the report, so that you can look at the page and submit more.
+    #[arg(long)]
+    stay: bool,
+}
+
+#[derive(Args)]
+struct MeasureArgs {
+    /// Folder for its data.
+    #[arg(long, env = "BILLING_DATA", default_value = "billing-measured")]
+    data: PathBuf,
+    /// Transactions of the measurements under load.
+    #[arg(long, default_value_t = 10_000)]
+    transactions: u32,
+    /// Seconds of each measurement of idle programs.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+}
+
+/// The program `billing`.
+pub async fn billing<F: Format>() -> Result<()> {
+    let Arguments { command } = Arguments::parse();
+    start_log();
+    match command {
+        Command::Run(args) => run::<F>(&args).await,
+        Command::Submit(args) => {
+            let place = args.settings.place()?;
+            until_done("create the queues", || place.ensure()).await;
+            let count = submit::submit(&place, args.amount.plan()).await?;
+            print_line(&format!("submitted={count}"));
+            Ok(())
+        }
+        Command::Check(args) => {
+            let place = args.settings.place()?;
+            report::<F>(&place, Duration::from_secs(args.wait)).await
+        }
+        Command::Page(args) => {
+            let place = args.settings.place()?;
+            let archive = place.archive::<F>()?;
+            let listener = bind(args.listen).await?;
+            print_line(&format!("BILLING_PAGE=http://{}", listener.local_addr()?));
+            tokio::select! {
+                stopped = stop_requested() => Ok(stopped?),
+                served = page::serve(place, archive, listener) => served,
+            }
+        }
+        Command::Measure(args) => {
+            let plan = plan_of(&args.data, 20, 0)?;
+            let options = measure::Options {
+                transactions: args.transactions,
+                idle: Duration::from_secs(args.seconds),
+            };
+            measure::measure(&plan, options).await
+        }
+    }
+}
+
+async fn bind(listen: SocketAddr) -> Result<TcpListener> {
+    let listener = TcpListener::bind(listen).await;
+    listener.with_context(|| {
+        format!("cannot listen on {listen}: free it, or choose another address with BILLING_LISTEN")
+    })
+}
+
+fn plan_of(data: &std::path::Path, timeout_s: u32, pause_ms: u64) -> Result<Plan> {
+    let programs = std::env::current_exe()?;
+    let programs = programs.parent().context("programs are in a folder")?;
+    std::fs::create_dir_all(data)?;
+    let anywhere = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    Ok(Plan {
+        kew: find_kew(programs)?,
+        programs: programs.to_owned(),
+        data: data.canonicalize()?,
+        listen: [anywhere; 2],
+        timeout_s,
+        pause_ms,
+        log: None,
+    })
+}
+
+/// Waits until all packages are complete, compares them, and prints what was found.
+async fn report<F: Format>(place: &Place, wait: Duration) -> Result<()> {
+    let (journal, archive) = (Journal::of(&place.data), place.archive::<F>()?);
+    let began = Instant::now();
+    let findings = loop {
+        let submitted = journal.read()?;
+        let complete = archive.packages().await?.len();
+        if complete >= submitted.len() || began.elapsed() > wait {
+            break check(&archive, &submitted).await?;
+        }
+        sleep(Duration::from_millis(100)).await;
+    };
+    print_findings(&findings);
+    let poisoned = poisoned(place).await?;
+    match findings.is_good() && poisoned == 0 {
+        true => {
+            print_line("every submitted transaction is charged exactly once");
+            Ok(())
+        }
+        false => bail!("the files are not as submitted; {poisoned} messages moved aside"),
+    }
+}
+
+fn print_findings(findings: &Findings) {
+    print_line(&findings.to_string());
+    for (tariff, (count, cents)) in &findings.tariffs {
+        print_line(&format!(
+            "tariff={tariff} transactions={count} cents={cents}"
+        ));
+    }
+    let [median, most] = [50, 100].map(|it| findings.latency_ms(it));
+    print_line(&format!(
+        "package_latency_ms_p50={median} package_latency_ms_max={most}"
+    ));
+    for fault in &findings.faults {
+        print_line(fault);
+    }
+}
+
+/// Messages that no program could handle.
+async fn poisoned(place: &Place) -> Result<u64> {
+    let mut count = 0;
+    for queue in crate::place::QUEUES {
+        let read = place
+            .queues
+            .queue_properties(&format!("{queue}-poison"))
+            .await;
+        match read {
+            Ok(found) => count += found.approximate_message_count,
+            Err(error) if error.status() == Some(404) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(count)
+}
+
+/// Starts everything, and stops it at the end, whatever happened in between.
+async fn run<F: Format>(args: &RunArgs) -> Result<()> {
+    let plan = plan_of(&args.data, args.timeout_s, args.pause_ms)?;
+    let (kew, services) = plan.kew().await?;
+    print_line("Kew runs");
+    let address = kew.fact("KEW_QUEUE_LISTEN")?.parse()?;
+    let mut running = vec![kew];
+    let done = {
+        let mut stop = pin!(stop_requested());
+        tokio::select! {
+            stopped = &mut stop => stopped.map_err(Into::into),
+            ran = all::<F>(&plan, args, &services, address, &mut running) => ran,
+        }
+    };
+    // In reverse: Kew last. The agent leaves its workers running.
+    while let Some(program) = running.pop() {
+        let name = program.name().to_owned();
+        let status = program.stop().await?;
+        print_line(&format!("{name} stopped: {status}"));
+        if name == "agent" {
+            plan.stop_workers(&services).await?;
+        }
+    }
+    done
+}
+
+async fn all<F: Format>(
+    plan: &Plan,
+    args: &RunArgs,
+    services: &Services,
+    kew: SocketAddr,
+    running: &mut Vec<Program>,
+) -> Result<()> {
+    let settings = Settings {
+        data: plan.data.clone(),
+        storage: services.storage.clone(),
+        bus: Some(services.bus.clone()),
+        timeout_s: plan.timeout_s,
+    };
+    let place = settings.place()?;
+    place.ensure().await?;
+    running.push(plan.start("billing-controller", services).await?);
+    running.push(plan.start("billing-initiator", services).await?);
+    running.push(plan.agent(services, args.instances, args.tasks).await?);
+    let listener = bind(args.listen).await?;
+    print_line(&format!("the page is at http://{}", listener.local_addr()?));
+    let shown = tokio::spawn(page::serve(place.clone(), place.archive::<F>()?, listener));
+    let (before, began) = (measure::requests(kew).await?, Instant::now());
+    let submitted = submit::submit(&place, args.amount.plan()).await?;
+    print_line(&format!(
+        "submitted {submitted} packages in {:.1?}",
+        began.elapsed()
+    ));
+    report::<F>(&place, Duration::from_secs(args.wait)).await?;
+    summary(
+        args,
+        began.elapsed(),
+        measure::requests(kew).await? - before,
+    );
+    if args.stay {
+        print_line("Ctrl-C stops everything");
+        std::future::pending::<()>().await;
+    }
+    shown.abort();
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+fn summary(args: &RunArgs, took: Duration, requests: u64) {
+    let (count, seconds) = (args.amount.transactions as f64, took.as_secs_f64());
+    let dollars = requests as f64 * 0.01 / 10_000.0;
+    print_line(&format!(
+        "seconds={seconds:.1} transactions_a_second={:.0} storage_requests={requests} dollars={dollars:.4}",
+        count / seconds
+    ));
+}

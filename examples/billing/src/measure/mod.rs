@@ -1,0 +1,103 @@
+//! Measures what saves requests of Queue Storage, one saving after the other, and what push costs.
+//!
+//! Requests are those that Kew answered. Each measurement is a row: without the saving, and with it.
+
+mod counting;
+mod push;
+mod requests;
+mod savings;
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Result;
+
+pub use self::requests::requests;
+use crate::program::print_line;
+use crate::start::{Plan, Program};
+
+/// Dollars for a request: $0.01 for 10,000.
+const PRICE: f64 = 0.01 / 10_000.0;
+
+/// The idle seconds of a month in the document: 22 hours of each of 30 days.
+const IDLE_SECONDS_OF_A_MONTH: f64 = 22.0 * 3_600.0 * 30.0;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Transactions of the measurements under load.
+    pub transactions: u32,
+    /// Length of each measurement of idle programs.
+    pub idle: Duration,
+}
+
+/// What a measurement found.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    name: String,
+    /// Requests to Queue Storage.
+    requests: u64,
+    /// How long it took.
+    took: Duration,
+    /// Transactions that were handled, if any.
+    transactions: u64,
+    /// From the put of a message until a handler has it.
+    latency: Option<Duration>,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, requests) = (&self.name, self.requests);
+        let seconds = self.took.as_secs_f64();
+        let latency = self
+            .latency
+            .map_or("-".to_owned(), |it| format!("{it:.0?}"));
+        // Counts are far below 2^53.
+        #[expect(clippy::cast_precision_loss, reason = "counts of requests are small")]
+        let (dollars, rate) = match self.transactions {
+            0 => {
+                let a_second = requests as f64 / seconds;
+                (a_second * IDLE_SECONDS_OF_A_MONTH * PRICE, 0.0)
+            }
+            count => (
+                requests as f64 / count as f64 * 1e6 * PRICE,
+                count as f64 / seconds,
+            ),
+        };
+        let (unit, rate) = match self.transactions {
+            0 => ("a month of 22 idle hours a day", "-".to_owned()),
+            _ => ("a million transactions", format!("{rate:.0}/s")),
+        };
+        let digits = if dollars < 0.1 { 4 } else { 2 };
+        write!(
+            f,
+            "| {name} | {requests} in {seconds:.1} s | ${dollars:.digits$} for {unit} | {latency} | {rate} |"
+        )
+    }
+}
+
+fn show(row: &Row) {
+    print_line(&row.to_string());
+}
+
+/// Measures everything against a Kew of its own, and prints a table.
+pub async fn measure(plan: &Plan, options: Options) -> Result<()> {
+    let (kew, services) = plan.kew().await?;
+    let measured = run(plan, &kew, &services, options).await;
+    kew.stop().await?;
+    measured
+}
+
+async fn run(
+    plan: &Plan,
+    kew: &Program,
+    services: &crate::start::Services,
+    options: Options,
+) -> Result<()> {
+    let address = kew.fact("KEW_QUEUE_LISTEN")?.parse()?;
+    print_line("| what | requests of Queue Storage | dollars | latency | throughput |");
+    print_line("| --- | --- | --- | --- | --- |");
+    savings::measure(plan, services, address, options).await?;
+    print_line("");
+    push::measure(services, options).await
+}

@@ -1,0 +1,175 @@
+//! The kill loop: a customer submits, programs die, and afterwards every transaction is charged exactly once.
+//!
+//! `KEW_BILLING_TRANSACTIONS` and `KEW_BILLING_KILLS` make it larger, and `KEW_SEED` repeats a run's choices.
+
+use std::time::{Duration, Instant};
+
+use kew_billing::archive::{Archive, Lines};
+use kew_billing::check::{Findings, check};
+use kew_billing::journal::Journal;
+use kew_billing::place::{Place, QUEUES};
+use tokio::time::{sleep, timeout};
+
+use crate::fleet::{Fleet, VICTIMS};
+
+const TRANSACTIONS: u64 = 6_000;
+const KILLS: u64 = 15;
+
+/// Work items of a package.
+const PARTS: u64 = 20;
+
+/// How long a kill waits for work under way.
+const WORK_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long the rest may take after the last kill, for each 100,000 transactions begun.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    let Ok(value) = std::env::var(name) else {
+        return default;
+    };
+    let read = value.parse();
+    read.unwrap_or_else(|_| panic!("{name} is not a number: {value}"))
+}
+
+/// Prints a line of the report, which is shown if the test fails or with --show-output.
+#[expect(
+    clippy::print_stdout,
+    reason = "a test reports where its harness captures it"
+)]
+fn show(text: &str) {
+    println!("{text}");
+}
+
+/// Choices that a seed repeats.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = self.0.wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+async fn findings(place: &Place) -> Findings {
+    let archive = place.archive::<Lines>().unwrap();
+    let submitted = Journal::of(&place.data).read().unwrap();
+    check(&archive, &submitted).await.unwrap()
+}
+
+/// Submits so many transactions, after those that a customer had begun that died after that time.
+async fn submit(fleet: &Fleet, transactions: u64, dies_after: Option<Duration>) {
+    let package_size = (transactions / 12).clamp(PARTS, 10_000);
+    let part_size = package_size.div_ceil(PARTS).to_string();
+    let package_size = package_size.to_string();
+    let sizes = ["--package-size", &package_size, "--part-size", &part_size];
+    let count = transactions.to_string();
+    let submit = || {
+        let arguments = [&["submit", "--transactions", &count], &sizes[..]].concat();
+        fleet.customer(&arguments)
+    };
+    if let Some(dies_after) = dies_after {
+        let mut dying = submit().spawn().unwrap();
+        let ended = timeout(dies_after, dying.wait()).await.is_ok();
+        dying.kill().await.unwrap();
+        show(&format!("the customer died in its work: {}", !ended));
+    }
+    let status = submit().status().await.unwrap();
+    assert!(status.success(), "{status}");
+}
+
+/// How many parts are in files.
+async fn parts(archive: &Archive<Lines>) -> u64 {
+    let complete = archive.packages().await.unwrap().len();
+    let waiting = archive.waiting_parts().await.unwrap();
+    u64::try_from(complete).unwrap() * PARTS + u64::try_from(waiting).unwrap()
+}
+
+/// Waits until so many more parts are in files, so that a kill hits work.
+async fn more_parts(archive: &Archive<Lines>, count: u64) {
+    let goal = parts(archive).await + count;
+    let more = async {
+        while parts(archive).await < goal {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    // All may be done, or the programs that died are not back yet.
+    let _ = timeout(WORK_WITHIN, more).await;
+}
+
+async fn queues_get_empty(place: &Place) {
+    let empty = async {
+        for queue in QUEUES {
+            while place
+                .queues
+                .queue_properties(queue)
+                .await
+                .map_or(1, |it| it.approximate_message_count)
+                > 0
+            {
+                sleep(Duration::from_millis(100)).await;
+            }
+            let poison = format!("{queue}-poison");
+            let poison = place.queues.queue_properties(&poison).await.unwrap_err();
+            assert_eq!(poison.code(), Some("QueueNotFound"), "{queue}");
+        }
+    };
+    timeout(PATIENCE, empty)
+        .await
+        .expect("the queues get empty");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_transaction_is_charged_once_despite_kills() {
+    let transactions = from_environment("KEW_BILLING_TRANSACTIONS", TRANSACTIONS);
+    let kills = from_environment("KEW_BILLING_KILLS", KILLS);
+    let seed = from_environment("KEW_SEED", u64::from(kew_billing::program::chance()));
+    show(&format!("billing: KEW_SEED={seed}"));
+    let mut chance = Chance(seed);
+    let folder = tempfile::tempdir().unwrap();
+    let mut fleet = Fleet::start(folder.path()).await;
+    let place = fleet.place();
+    let dies_after = Duration::from_millis(20 + chance.below(200));
+    submit(&fleet, transactions, Some(dies_after)).await;
+    let archive = place.archive::<Lines>().unwrap();
+    let submitted = || Journal::of(&place.data).read().unwrap().len();
+    let (mut done, began): (Vec<&str>, _) = (Vec::new(), Instant::now());
+    while u64::try_from(done.len()).unwrap() < kills {
+        if archive.packages().await.unwrap().len() == submitted() {
+            submit(&fleet, transactions / 4, None).await;
+        }
+        more_parts(&archive, 1 + chance.below(8)).await;
+        // Each kind as often as the others, and in any order.
+        let round = done.len() / VICTIMS.len() * VICTIMS.len();
+        let mut left: Vec<&str> = VICTIMS.to_vec();
+        left.retain(|it| !done[round..].contains(it));
+        let place = usize::try_from(chance.below(u64::try_from(left.len()).unwrap())).unwrap();
+        let choice = u32::try_from(chance.below(1_000)).unwrap();
+        // The agent starts a worker while there is work. Without one there is nothing to kill.
+        if fleet.kill(left[place], choice).await || began.elapsed() > PATIENCE {
+            let (at, parts) = (began.elapsed(), parts(&archive).await);
+            show(&format!(
+                "killed {} after {at:.1?} and {parts} parts",
+                left[place]
+            ));
+            done.push(left[place]);
+        }
+    }
+    let hundreds = u32::try_from(transactions / 100_000 + 1).unwrap();
+    let complete = async {
+        while archive.packages().await.unwrap().len() < submitted() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    // The findings say what is missing.
+    let _ = timeout(PATIENCE * hundreds, complete).await;
+    let found = findings(&place).await;
+    let seconds = began.elapsed().as_secs();
+    show(&format!("billing_kills={kills} seconds={seconds} {found}"));
+    assert!(found.is_good(), "{found:?}");
+    assert!(found.transactions >= transactions);
+    queues_get_empty(&place).await;
+    assert_eq!(archive.waiting_parts().await.unwrap(), 0);
+    fleet.stop().await;
+}
