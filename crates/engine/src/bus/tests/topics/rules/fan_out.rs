@@ -199,6 +199,9 @@ fn of_kind(kind: u8) -> NewRule {
     }
 }
 
+/// The kind of a subscription's rule, and its copies: the text of each, and the rule that has changed it.
+type Modelled = (u8, Vec<(String, Option<String>)>);
+
 /// The copy that a subscription gets of a message: the rule that changes it, if one does.
 fn expected(kind: u8, color: &str) -> Option<Option<String>> {
     match (kind, color) {
@@ -217,7 +220,7 @@ proptest! {
     ) {
         let mut p = Partition::with_topic(BusQueueOptions::default());
         p.copies_at_once = copies_at_once;
-        let mut model: BTreeMap<usize, (u8, Vec<(String, Option<String>)>)> = BTreeMap::new();
+        let mut model: BTreeMap<usize, Modelled> = BTreeMap::new();
         let mut count = 0;
         for step in steps {
             match step {
