@@ -196,7 +196,8 @@ impl Cold {
         if !self.steps.is_multiple_of(2) {
             self.pages.write(&self.deciding);
         }
-        if self.steps.is_multiple_of(5) {
+        // A comparison with rules takes the ticks that it takes only if it does not begin again.
+        if self.steps.is_multiple_of(5) && !self.deciding.is_comparing() {
             self.deciding = self.pages.restarted(&mut self.deciding, 0);
         }
         let before = records_at(&self.deciding);
