@@ -145,4 +145,17 @@ impl ExternalScaler for Scaler {
         let metric_values = vec![value];
         Ok(Response::new(GetMetricsResponse { metric_values }))
     }
+
+    type StreamMetricSpecStream =
+        Pin<Box<dyn Stream<Item = Result<GetMetricSpecResponse, Status>> + Send + 'static>>;
+
+    /// It is optional: KEDA asks for the specification as before if a scaler does not have it.
+    async fn stream_metric_spec(
+        &self,
+        _: Request<ScaledObjectRef>,
+    ) -> Result<Response<Self::StreamMetricSpecStream>, Status> {
+        Err(Status::unimplemented(
+            "the specification never changes: use GetMetricSpec",
+        ))
+    }
 }

@@ -275,3 +275,13 @@ async fn the_port_is_free_when_the_target_has_ended() {
     };
     timeout(PATIENCE, free).await.expect("a free port");
 }
+
+/// KEDA then goes on with its questions.
+#[tokio::test]
+async fn a_stream_of_specifications_is_not_implemented() {
+    let mut scaler = Scaler::start(2).await;
+    scaler.target.hold(2);
+    let refused = scaler.client.stream_metric_spec(object()).await;
+    assert_eq!(refused.unwrap_err().code(), Code::Unimplemented);
+    assert_eq!(scaler.metric().await.unwrap(), (2, 2.0));
+}
