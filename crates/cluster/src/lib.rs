@@ -1,7 +1,7 @@
 //! Targets of the scaling agent in a Kubernetes cluster.
 //!
-//! - [`KubernetesTarget`] counts and changes the replicas of a workload through its scale sub-resource.
-//! - [`KedaTarget`] counts them in the same way, and leaves the change to KEDA: it serves KEDA's external scaler.
+//! - `KubernetesTarget` counts and changes the replicas of a workload through its scale sub-resource.
+//! - `KedaTarget` counts them in the same way, and leaves the change to KEDA: it serves KEDA's external scaler.
 //!
 //! It knows the API of Kubernetes and the interface of KEDA, and nothing of queues. The crate is empty without its
 //! feature `cluster`: `docs/scale.md` says why.
