@@ -14,6 +14,7 @@ mod lost;
 mod pages;
 mod storage;
 mod topics;
+mod waiting;
 
 use kew_planted::{Bug, Hook};
 
