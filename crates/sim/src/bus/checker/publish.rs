@@ -363,6 +363,33 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_comes_later_but_before_that_of_a_later_message() {
+        let mut checker = Checker {
+            copies_at_once: Some(1),
+            ..checker()
+        };
+        let messages = [message(1), message(2)];
+        checker
+            .published(topic(), &messages, &[number(1), number(2)], Timestamp::ZERO)
+            .unwrap();
+        let [first, second] = existing();
+        is_empty(&mut checker, first).unwrap();
+        is_empty(&mut checker, second).unwrap();
+        checker.pass_time(Timestamp::from_ms(1));
+        let mut later = checker.clone();
+        is_shown(&mut checker, first, 1).unwrap();
+        is_shown(&mut checker, second, 1).unwrap();
+        // Nothing is known of the first message, and one copy of the second one is there.
+        is_empty(&mut later, second).unwrap();
+        let owner = Owner {
+            message: topics::number_in(first, 2),
+            is_scheduled: false,
+        };
+        let lost = later.learn_number(at(first), 5, owner).unwrap_err();
+        assert_eq!(lost.promise, ORDER_OF_COPIES);
+    }
+
+    #[test]
     fn half_a_publish_is_noticed() {
         let mut checker = checker();
         checker.perhaps_published(topic(), &[message(1)], Span::at(Timestamp::ZERO));
