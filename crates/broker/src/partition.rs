@@ -232,6 +232,7 @@ impl<T> Partition<T> {
             };
             let mut turn = Turn::new(&mut self.state, now, &mut journal)
                 .with_due_budget(space.due_budget())
+                .with_copies_at_once(self.options.copies_at_once)
                 .with_format(&*self.options.format);
             if !self.lanes.is_empty() && self.lanes.hold_back(source, &candidate) {
                 let missing = turn.look_ahead(&candidate.command);

@@ -142,6 +142,7 @@ pub(crate) fn named(queue: usize, part: Part) -> EntityName {
         Part::Queue => "",
         Part::DeadLetters => DEAD_LETTERS,
         Part::FailedTransfers => FAILED_TRANSFERS,
+        Part::Topic => unreachable!("no command names it"),
     };
     EntityName {
         service: Service::ServiceBus,

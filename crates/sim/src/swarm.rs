@@ -157,7 +157,14 @@ impl Swarm {
         }
     }
 
+    /// How many copies of messages a command makes at once, if that is not what is usual.
+    pub(crate) fn copies_at_once(&self) -> Option<u64> {
+        let topics = self.bus.as_ref().and_then(|bus| bus.topics.as_ref());
+        topics.and_then(|topics| topics.copies_at_once)
+    }
+
     pub(crate) fn partition_options(&self) -> PartitionOptions {
+        let usual = PartitionOptions::default();
         let kib = |without: u64, with: u64| 1024 * if self.bus.is_some() { with } else { without };
         PartitionOptions {
             log: LogOptions {
@@ -175,6 +182,7 @@ impl Swarm {
             snapshot_after_effects: self.snapshot_after_effects,
             tick_budget: 4,
             due_budget: self.due_budget,
+            copies_at_once: self.copies_at_once().unwrap_or(usual.copies_at_once),
             run_length: self.run_length,
             gather_steps: self.gather_steps,
             // Planted bugs and faults concern the thread of the simulation.

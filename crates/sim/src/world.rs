@@ -186,10 +186,10 @@ impl World {
             recycled_segments: 0,
             was_out_of_space: false,
             checker: Checker::new(),
-            bus: swarm.bus.clone().map(|swarm| Bus {
-                swarm,
+            bus: swarm.bus.clone().map(|of_bus| Bus {
+                swarm: of_bus,
                 workload: bus::workload::Workload::new(seed),
-                checker: bus::checker::Checker::default(),
+                checker: bus::checker::Checker::new(swarm.copies_at_once()),
             }),
             trace: Trace::new(keep_trace),
             report: Report::default(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kew_engine::bus::{Format, NoFormat};
+use kew_engine::bus::{COPIES_AT_ONCE_MAX, Format, NoFormat};
 use kew_engine::{DUE_BUDGET, RunLength};
 use kew_log::LogOptions;
 
@@ -22,6 +22,8 @@ pub struct PartitionOptions {
     pub tick_budget: u32,
     /// How many due events of a bus queue a command on it carries out first.
     pub due_budget: u32,
+    /// How many copies of messages a command that sends to a topic makes at once. Ticks make the others.
+    pub copies_at_once: u64,
     /// How many sequence numbers share a run in a partition that is new. An old one keeps its own length.
     pub run_length: RunLength,
     /// How much of a snapshot is gathered at once, in steps of 20 ns.
@@ -44,6 +46,7 @@ impl Default for PartitionOptions {
             snapshot_after_effects: 40_000,
             tick_budget: 256,
             due_budget: DUE_BUDGET,
+            copies_at_once: COPIES_AT_ONCE_MAX as u64,
             run_length: RunLength::DEFAULT,
             gather_steps: 25_000,
             replays_beside: true,

@@ -37,6 +37,7 @@ impl Sizes {
             snapshot_after_effects: u64::MAX,
             tick_budget: 4,
             due_budget: 64,
+            copies_at_once: PartitionOptions::default().copies_at_once,
             run_length: RunLength::TINY,
             gather_steps: 1,
             replays_beside: true,

@@ -39,6 +39,7 @@ pub(crate) fn options() -> PartitionOptions {
         snapshot_after_effects: u64::MAX,
         tick_budget: 16,
         due_budget: 64,
+        copies_at_once: PartitionOptions::default().copies_at_once,
         run_length: RunLength::TINY,
         gather_steps: 1,
         replays_beside: true,

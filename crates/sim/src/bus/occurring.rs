@@ -67,7 +67,7 @@ pub const MUST_OCCUR: [&str; 62] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 17] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 19] = [
     "a command waited for bodies",
     "a copy was shown that was sent without an answer",
     "a copy without a session became a dead letter",
@@ -82,6 +82,8 @@ pub const MUST_OCCUR_WITH_TOPICS: [&str; 17] = [
     "a topic dropped a duplicate",
     "a topic without subscriptions accepted messages",
     "an action changed a copy",
+    "copies were made of what may have waited",
+    "messages waited in a topic",
     "subscriptions were listed",
     "the next session was accepted",
     "the order of copies was seen",

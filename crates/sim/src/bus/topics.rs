@@ -10,8 +10,8 @@ use crate::random::Stream;
 
 /// How many topics there are at most.
 const TOPICS: usize = 2;
-/// How many subscriptions a topic has at most.
-const SUBSCRIPTIONS: usize = 4;
+/// How many subscriptions a topic has at most: more than a tick copies into when nearly all of its budget is used up.
+const SUBSCRIPTIONS: usize = 6;
 /// A topic and its subscriptions.
 const FAMILY: usize = 1 + SUBSCRIPTIONS;
 /// Messages have lower numbers in their bodies.
@@ -127,11 +127,14 @@ pub(crate) struct TopicSwarm {
     pub(crate) delete_per_mille: u32,
     /// How often the rule of a subscription is replaced instead of another command.
     pub(crate) rule_per_mille: u32,
+    /// How many copies a command makes at once, if that is not what is usual. Of the others, the messages wait.
+    pub(crate) copies_at_once: Option<u64>,
 }
 
 impl TopicSwarm {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut r = Stream::new(seed, "topic swarm");
+        let mut waiting = Stream::new(seed, "copies at once");
         let topics: Vec<_> = (0..1 + r.index(TOPICS)).map(topic).collect();
         let mut subscriptions = Vec::new();
         for topic in &topics {
@@ -144,6 +147,7 @@ impl TopicSwarm {
             share_per_mille: [600, 900][r.index(2)],
             delete_per_mille: [0, 4, 20][r.index(3)],
             rule_per_mille: [0, 10, 40][r.index(3)],
+            copies_at_once: [Some(0), Some(1), Some(3), None][waiting.index(4)],
         }
     }
 

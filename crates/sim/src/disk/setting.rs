@@ -146,6 +146,7 @@ impl Setting {
             resident_bytes: None,
             scrub_bytes_per_second: 1,
             format: Arc::new(Numbered),
+            ..PartitionOptions::default()
         }
     }
 

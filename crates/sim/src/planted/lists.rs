@@ -2,7 +2,9 @@
 
 use kew_planted::Bug;
 
-use super::{Planted, bus, directories, disk, door, history, lost, pages, storage, topics};
+use super::{
+    Planted, bus, directories, disk, door, history, lost, pages, storage, topics, waiting,
+};
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
 const PAGES_NOT_SYNCED: Planted = Planted::seams("PagesNotSynced", disk::pages_not_synced);
@@ -175,7 +177,7 @@ pub const OF_BUS: [Planted; 45] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 16] = [
+pub const OF_TOPICS: [Planted; 22] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
@@ -198,4 +200,10 @@ pub const OF_TOPICS: [Planted; 16] = [
     Planted::seams("TopicMovedToAnother", topics::moved_to_another),
     Planted::seams("TopicIdsNotLogged", topics::ids_not_logged),
     Planted::seams("TopicNumberNotLogged", topics::number_not_logged),
+    Planted::seams("TopicCursorNotMoved", waiting::cursor_not_moved),
+    Planted::seams("TopicCursorNotLogged", waiting::cursor_not_logged),
+    Planted::seams("TopicCursorTooEarly", waiting::cursor_too_early),
+    Planted::seams("TopicCursorTooFar", waiting::cursor_too_far),
+    Planted::seams("TopicNewRuleTooEarly", waiting::new_rule_too_early),
+    Planted::seams("TopicWaitingPassed", waiting::waiting_passed),
 ];

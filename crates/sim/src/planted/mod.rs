@@ -15,6 +15,7 @@ mod lost;
 mod pages;
 mod storage;
 mod topics;
+mod waiting;
 
 use kew_planted::{Bug, Hook};
 

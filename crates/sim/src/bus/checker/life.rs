@@ -11,12 +11,14 @@ use kew_engine::{Timestamp, Token};
 /// Source: Service Bus, *Moving messages to the dead-letter queue*.
 const HOPS_MAX: u8 = 4;
 
-/// One of the three entities of a queue.
+/// One of the three entities of a queue, or where its messages come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
     Queue,
     DeadLetters,
     FailedTransfers,
+    /// The topic of a subscription, where a message waits that is to be copied into that.
+    Topic,
 }
 
 /// A queue, by its number, or one of its sub-queues.
@@ -70,8 +72,14 @@ impl Span {
 pub(crate) enum Stage {
     Ready,
     Locked(Lock),
-    Scheduled { due: Timestamp },
+    Scheduled {
+        due: Timestamp,
+    },
     Deferred,
+    /// Only in [`Part::Topic`]: a copy of it is made at any time since then.
+    Waiting {
+        since: Timestamp,
+    },
 }
 
 /// The lock of a message.
@@ -251,7 +259,7 @@ impl Life {
     pub(crate) fn buried(&self, cause: DeadLetterCause) -> Self {
         let part = match self.entity.part {
             Part::Queue => Part::DeadLetters,
-            Part::DeadLetters | Part::FailedTransfers => Part::FailedTransfers,
+            Part::DeadLetters | Part::FailedTransfers | Part::Topic => Part::FailedTransfers,
         };
         Self {
             entity: Entity {
@@ -277,6 +285,28 @@ impl Life {
             failures: 0,
             hops: self.hops + 1,
             ..self.clone()
+        }
+    }
+
+    /// Its copy comes into the subscription now, or came since then.
+    fn copied(&self, since: Timestamp, now: Timestamp, options: &BusQueueOptions) -> Self {
+        let lives_ms = options.default_time_to_live_ms;
+        let in_topic = self.expires;
+        let life = Self {
+            entity: Entity {
+                part: Part::Queue,
+                ..self.entity
+            },
+            stage: Stage::Ready,
+            expires: Span::new(
+                in_topic.from.min(since.plus_ms(lives_ms)),
+                in_topic.to.min(now.plus_ms(lives_ms)),
+            ),
+            ..self.clone()
+        };
+        match self.session() {
+            None if options.requires_session => life.buried(DeadLetterCause::SessionIdIsNull),
+            _ => life,
         }
     }
 
@@ -350,6 +380,11 @@ impl Life {
                     }
                 }
             }
+            Stage::Waiting { since } => {
+                let copies = around.options(queue);
+                let copies = copies.map(|options| Fate::Here(self.copied(since, now, options)));
+                next.extend(copies);
+            }
             Stage::Scheduled { .. } | Stage::Deferred => {}
         }
         next
@@ -380,6 +415,6 @@ pub(crate) fn destination(options: &BusQueueOptions, part: Part) -> Option<&str>
     match part {
         Part::Queue => options.forward_to.as_deref(),
         Part::DeadLetters => options.forward_dead_letters_to.as_deref(),
-        Part::FailedTransfers => None,
+        Part::FailedTransfers | Part::Topic => None,
     }
 }

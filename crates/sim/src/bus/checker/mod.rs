@@ -23,6 +23,7 @@
 //! | | a transaction is done as a whole, or it is refused with a reason and has changed nothing | `transact`, [`works`] |
 //! | | a message that is sent again is in its old place or in its new one | `resubmit` |
 //! | topics | each subscription gets one copy of each message that its topic accepted and its rule selects, with the changes of its rule, and they come in that order | `publish` |
+//! | | what waits in its topic is copied later, all of a message before any of the next one, and by the rules of its number | `waiting` |
 //! | | a topic takes its subscriptions with it | `queues` |
 //! | operators | the messages that they removed are deleted and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
@@ -44,6 +45,7 @@ mod shown;
 mod time;
 mod transact;
 mod unknown;
+mod waiting;
 mod works;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +96,8 @@ pub(crate) struct Checker {
     last_message: u64,
     /// The messages that were sent to topics, in the order of the decisions.
     published: BTreeMap<u64, u64>,
+    /// How many copies a command makes at once. `None` if that is enough for all.
+    copies_at_once: Option<u64>,
     pub(crate) operations: u64,
     pub(crate) unknown: u64,
     /// How often each rare thing happened.
@@ -115,6 +119,14 @@ struct Answered<'a> {
 }
 
 impl Checker {
+    /// A checker of a world in which a command makes so many copies of messages at once.
+    pub(crate) fn new(copies_at_once: Option<u64>) -> Self {
+        Self {
+            copies_at_once,
+            ..Self::default()
+        }
+    }
+
     /// Looks at the next operation of the history.
     pub(crate) fn check(&mut self, operation: &Operation) -> Result<(), Violation> {
         let Command::Bus(command) = &operation.command else {
@@ -338,7 +350,10 @@ impl Checker {
                 NUMBERS,
                 "{number} of {entity:?} is {known:?}, and {owner:?}"
             ),
-            _ => self.check_order_of_copies(entity, number, owner.message),
+            _ => {
+                self.check_order_of_copies(entity, number, owner.message)?;
+                self.earlier_are_copied(entity.queue, owner.message)
+            }
         }
     }
 

@@ -41,11 +41,17 @@ impl Checker {
         let least = self.sure_copies(topic.queue);
         self.check_room_was_there(topic.queue, (least * size_of_all(bodies), 0))?;
         self.note_published(copies);
+        let mut at_once = self.at_once(topic.queue);
         for (message, number) in messages.iter().zip(numbers) {
             let id = message.message_id.as_deref();
             self.check_duplicate(topic, id, number.is_none(), at)?;
+            let copies = self.copies_most(topic.queue, message);
+            let may_wait = at_once.as_mut().is_some_and(|it| it.may_wait(copies));
             match number {
-                Some(number) => self.one_published(topic, message, number.as_u64(), at)?,
+                Some(number) => {
+                    let known = (message, Some(number.as_u64()));
+                    self.one_published(topic, known, at, may_wait)?;
+                }
                 None => self.one_dropped(topic, message),
             }
         }
@@ -66,20 +72,23 @@ impl Checker {
     fn one_published(
         &mut self,
         topic: Entity,
-        message: &BusMessage,
-        first_number: u64,
+        known: (&BusMessage, Option<u64>),
         at: Timestamp,
+        may_wait: bool,
     ) -> Result<(), Violation> {
+        let (message, first_number) = known;
         let number = self.note_order(message);
         let owner = Owner {
             message: number,
             is_scheduled: false,
         };
-        self.is_given(topic, first_number, owner)?;
-        let known = (message, Some(first_number));
+        self.is_given(topic, first_number.unwrap_or_default(), owner)?;
+        if may_wait {
+            self.may_be_stored(topic.queue, message);
+        }
         for subscription in topics::subscriptions_of(topic.queue) {
             if let Some((mut copy, is_perhaps_absent)) =
-                self.copy(topic, subscription, known, Span::at(at))
+                self.copy((topic, subscription), known, Span::at(at), may_wait)
             {
                 if is_perhaps_absent {
                     copy.may_be(Fate::NeverSent);
@@ -113,8 +122,14 @@ impl Checker {
     pub(super) fn perhaps_published(&mut self, topic: Entity, messages: &[BusMessage], when: Span) {
         let work = self.works.begin(None);
         let detects = (self.queues.of(topic)).any(|it| it.duplicate_window_ms.is_some());
+        let mut at_once = self.at_once(topic.queue);
         for message in messages {
+            let copies = self.copies_most(topic.queue, message);
+            let may_wait = at_once.as_mut().is_some_and(|it| it.may_wait(copies));
             let number = self.note_order(message);
+            if may_wait {
+                self.may_be_stored(topic.queue, message);
+            }
             let id = message.message_id.as_ref().filter(|_| detects);
             if let Some(id) = id {
                 let ids = &mut self.queues.get(topic.queue).ids;
@@ -123,7 +138,7 @@ impl Checker {
             }
             for subscription in topics::subscriptions_of(topic.queue) {
                 if let Some((copy, is_perhaps_absent)) =
-                    self.copy(topic, subscription, (message, None), when)
+                    self.copy((topic, subscription), (message, None), when, may_wait)
                 {
                     let number = topics::number_in(subscription, number);
                     let copy = copy.sent_by(work, is_perhaps_absent || id.is_some());
@@ -145,15 +160,15 @@ impl Checker {
 
     /// A copy of a message, which has that first number if it is known, if it was made then, and whether it may not have
     /// been: its subscription may not have existed, or its rule not have selected the message. `None` if there cannot be
-    /// a copy.
+    /// a copy. If the message may wait, its copy comes then or later.
     ///
     /// A message expires after the shortest of three times: its own, that of the topic and that of the subscription.
     fn copy(
         &mut self,
-        topic: Entity,
-        subscription: usize,
+        (topic, subscription): (Entity, usize),
         (message, first_number): (&BusMessage, Option<u64>),
         sent: Span,
+        may_wait: bool,
     ) -> Option<(Message, bool)> {
         let lives_ms: Vec<u64> = self
             .queues
@@ -184,8 +199,9 @@ impl Checker {
         let mut copy = Message::default();
         for lives_ms in lives_ms {
             let own_ms = message.time_to_live_ms.unwrap_or(u64::MAX);
+            let in_topic_ms = own_ms.min(lives_ms);
             let message = BusMessage {
-                time_to_live_ms: Some(own_ms.min(lives_ms)),
+                time_to_live_ms: Some(in_topic_ms),
                 ..message.clone()
             };
             let attempted = self.attempt(entity, &message, sent);
@@ -198,6 +214,10 @@ impl Checker {
                 of_rules.iter().map(changed).collect::<Vec<_>>()
             });
             for life in lives.collect::<Vec<_>>() {
+                if may_wait {
+                    let waiting = life.clone().before(sent, sent.plus_ms(in_topic_ms));
+                    copy.may_be(Fate::Here(waiting));
+                }
                 copy.may_be(Fate::Here(match life.session() {
                     None if wants_session => life.buried(DeadLetterCause::SessionIdIsNull),
                     _ => life,
@@ -340,6 +360,33 @@ mod tests {
         is_shown(&mut checker, first, 1).unwrap();
         let copied = is_shown(&mut checker, first, 2).unwrap_err();
         assert_eq!(copied.promise, NO_RESURRECTION);
+    }
+
+    #[test]
+    fn a_copy_comes_later_but_before_that_of_a_later_message() {
+        let mut checker = Checker {
+            copies_at_once: Some(1),
+            ..checker()
+        };
+        let messages = [message(1), message(2)];
+        checker
+            .published(topic(), &messages, &[number(1), number(2)], Timestamp::ZERO)
+            .unwrap();
+        let [first, second] = existing();
+        is_empty(&mut checker, first).unwrap();
+        is_empty(&mut checker, second).unwrap();
+        checker.pass_time(Timestamp::from_ms(1));
+        let mut later = checker.clone();
+        is_shown(&mut checker, first, 1).unwrap();
+        is_shown(&mut checker, second, 1).unwrap();
+        // Nothing is known of the first message, and one copy of the second one is there.
+        is_empty(&mut later, second).unwrap();
+        let owner = Owner {
+            message: topics::number_in(first, 2),
+            is_scheduled: false,
+        };
+        let lost = later.learn_number(at(first), 5, owner).unwrap_err();
+        assert_eq!(lost.promise, ORDER_OF_COPIES);
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Checker {
                     Stage::Scheduled { .. } => taken[0] = true,
                     Stage::Deferred => taken[1] = true,
                     Stage::Locked(_) => taken[2] = true,
-                    Stage::Ready => {}
+                    Stage::Ready | Stage::Waiting { .. } => {}
                 }
             }
             message.follow(|fate| match fate.life().filter(is_taken) {

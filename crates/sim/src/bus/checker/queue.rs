@@ -123,6 +123,8 @@ pub(crate) struct Queue {
     pub(crate) sessions: BTreeMap<Box<str>, Session>,
     pub(crate) numbers: BTreeMap<(Part, u64), Owner>,
     pub(crate) last_number: u64,
+    /// The sizes of messages that may wait in a topic, by their places among all that were published.
+    pub(crate) stored: BTreeMap<u64, u64>,
 }
 
 impl Default for Queue {
@@ -136,6 +138,7 @@ impl Default for Queue {
             sessions: BTreeMap::new(),
             numbers: BTreeMap::new(),
             last_number: 0,
+            stored: BTreeMap::new(),
         }
     }
 }

@@ -178,6 +178,15 @@ impl Checker {
         self.check_counts(entity, view)
     }
 
+    /// The counts of a view are possible, and tell what waits.
+    fn check_counts(&mut self, entity: Entity, view: &BusQueueView) -> Result<(), Violation> {
+        self.check_bounds(entity, view)?;
+        match topics::kind(entity.queue) {
+            Kind::Topic => self.learn_waiting(entity.queue, view),
+            Kind::Queue | Kind::Subscription { .. } => Ok(()),
+        }
+    }
+
     /// The incarnations of one name follow one another. Sub-queues follow directly after their
     /// queue.
     fn learn_incarnation(
@@ -212,7 +221,7 @@ impl Checker {
         Ok(())
     }
 
-    fn check_counts(&self, entity: Entity, view: &BusQueueView) -> Result<(), Violation> {
+    fn check_bounds(&self, entity: Entity, view: &BusQueueView) -> Result<(), Violation> {
         let BusQueueCounts {
             active,
             ready,
@@ -231,7 +240,11 @@ impl Checker {
         let here = |wants: bool| {
             self.bounds(move |life| u64::from(life.entity == entity && is_scheduled(life) == wants))
         };
-        let mut fits = ready <= active && here(false).has(active) && here(true).has(scheduled);
+        let here_now = match topics::kind(entity.queue) {
+            Kind::Topic => self.stored(entity.queue).0,
+            Kind::Queue | Kind::Subscription { .. } => here(false),
+        };
+        let mut fits = ready <= active && here_now.has(active) && here(true).has(scheduled);
         if is_whole {
             fits &= part(Part::DeadLetters).has(dead_letters)
                 && part(Part::FailedTransfers).has(failed_transfers)
@@ -245,7 +258,7 @@ impl Checker {
             return violated!(
                 COUNTS,
                 "{entity:?} has {:?} active, {:?} scheduled, {:?} dead, {:?} failed, {size_bytes:?}: {:?}",
-                here(false),
+                here_now,
                 here(true),
                 part(Part::DeadLetters),
                 part(Part::FailedTransfers),
@@ -298,12 +311,12 @@ impl Checker {
 
     fn own_size_bytes(&self, queue: usize) -> Bounds {
         let mut sum = self.bounds(|life| {
-            if life.entity.queue == queue {
-                life.size_bytes()
-            } else {
-                0
+            match life.entity.queue == queue && life.entity.part != Part::Topic {
+                true => life.size_bytes(),
+                false => 0,
             }
         });
+        sum.most += self.stored(queue).1.most;
         let sessions = self.queues.0.get(queue).map(|queue| &queue.sessions);
         for (id, session) in sessions.into_iter().flatten() {
             let sizes = session.states.iter();

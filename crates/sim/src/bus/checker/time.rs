@@ -46,7 +46,7 @@ impl Checker {
                     Stage::Locked(lock) => lock.until.has_passed(now),
                     Stage::Scheduled { due } => due.has_passed(now),
                     Stage::Ready => life.expires.has_passed(now),
-                    Stage::Deferred => false,
+                    Stage::Deferred | Stage::Waiting { .. } => false,
                 }
         };
         let all = self.messages.values();
@@ -59,7 +59,7 @@ impl Checker {
                         }
                         Stage::Scheduled { due } => due.has_passed(now),
                         Stage::Ready => life.expires.may_have_passed(now),
-                        Stage::Deferred => false,
+                        Stage::Deferred | Stage::Waiting { .. } => false,
                     }
             })
         });
