@@ -22,7 +22,6 @@ mod partition;
 mod passed_over;
 mod repair;
 mod resident;
-mod resident_bus;
 mod scrub;
 mod support;
 mod topics;

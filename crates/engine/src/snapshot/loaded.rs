@@ -15,6 +15,10 @@ impl GroupToRead {
         if (head.entity, run) != (self.group.entity, self.group.run) {
             return Err(error("page of another run"));
         }
-        Ok(self.clone().only_wanted(head.length, messages))
+        Ok(GroupRead {
+            group: self.group,
+            page: self.page,
+            messages,
+        })
     }
 }

@@ -144,7 +144,6 @@ impl Store {
 
 mod cold;
 mod golden;
-mod hand;
 mod healed;
 mod ids;
 mod passed_over;

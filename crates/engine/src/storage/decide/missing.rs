@@ -54,8 +54,7 @@ impl Turn<'_> {
         let shown = backlog.timed().iter();
         let shown = shown.take_while(|(due_at, _)| due_at.has_passed(now));
         let shown = shown.filter_map(|(_, number)| backlog.table().seen(*number));
-        let walk = Walk::for_count(count).scattered();
-        walk.ask(backlog, entity, shown, missing, is_there);
+        Walk::for_count(count).ask(backlog, entity, shown, missing, is_there);
     }
 
     fn ask_named(&self, queue: &EntityName, message: Token, missing: &mut Missing) {
