@@ -4,7 +4,6 @@
 
 pub(crate) mod directory;
 pub(super) mod group;
-pub(crate) mod paged_run;
 
 use super::record::{Record, Side};
 
