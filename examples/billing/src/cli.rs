@@ -192,8 +192,8 @@ struct RunArgs {
 
 #[derive(Args)]
 struct MeasureArgs {
-    /// Folder for its data.
-    #[arg(long, env = "BILLING_DATA", default_value = "billing-measured")]
+    /// Folder for its data: a new one, or that of an earlier measurement.
+    #[arg(long, default_value = "billing-measured")]
     data: PathBuf,
     /// Transactions of the measurements under load.
     #[arg(long, default_value_t = 10_000)]

@@ -7,10 +7,11 @@ mod push;
 mod requests;
 mod savings;
 
-use std::fmt;
+use std::path::Path;
 use std::time::Duration;
+use std::{fmt, fs};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, bail};
 
 pub use self::requests::requests;
 use crate::program::print_line;
@@ -80,8 +81,27 @@ fn show(row: &Row) {
     print_line(&row.to_string());
 }
 
+/// In a folder of measurements.
+const MARK: &str = "measured";
+
+/// Refuses a folder with other data: measurements delete what waits in their queues.
+fn claim(data: &Path) -> Result<()> {
+    fs::create_dir_all(data).with_context(|| format!("cannot create {}", data.display()))?;
+    let mark = data.join(MARK);
+    let mut found =
+        fs::read_dir(data).with_context(|| format!("cannot read {}", data.display()))?;
+    if found.next().is_some() && !mark.exists() {
+        bail!(
+            "{} has other data, which a measurement would delete: name another folder with --data",
+            data.display()
+        );
+    }
+    fs::write(&mark, "").with_context(|| format!("cannot write {}", mark.display()))
+}
+
 /// Measures everything against a Kew of its own, and prints a table.
 pub async fn measure(plan: &Plan, options: Options) -> Result<()> {
+    claim(&plan.data)?;
     let (kew, services) = plan.kew().await?;
     let measured = run(plan, &kew, &services, options).await;
     kew.stop().await?;
@@ -100,4 +120,27 @@ async fn run(
     savings::measure(plan, services, address, options).await?;
     print_line("");
     push::measure(services, options).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_with_other_data_is_not_touched() {
+        let place = tempfile::tempdir().unwrap();
+        let new = place.path().join("new");
+        claim(&new).unwrap();
+        fs::write(new.join("scale.toml"), "").unwrap();
+        claim(&new).unwrap();
+        let other = place.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("journal"), "1").unwrap();
+        let refused = claim(&other).unwrap_err().to_string();
+        assert!(
+            refused.ends_with("name another folder with --data"),
+            "{refused}"
+        );
+        assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
+    }
 }
