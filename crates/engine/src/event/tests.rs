@@ -22,11 +22,7 @@ const QUEUE: u64 = 3;
 const NOW: Timestamp = Timestamp::from_ms(1000);
 
 fn body_location() -> BodyLocation {
-    BodyLocation {
-        record: 4096,
-        offset: 10,
-        length: 300,
-    }
+    BodyLocation::new(4096, 10, 300)
 }
 
 /// One event of every kind, with its bytes. The bytes are the format: they never change.
@@ -370,7 +366,7 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
     let ms = Timestamp::from_ms;
     let standing = |state, until| Standing { state, until };
     let body = body_location();
-    let overlay = |record| BodyLocation { record, ..body };
+    let overlay = |record| body.at_record(record);
     let session = Some(BusSession {
         number: 7,
         id: "s".into(),
@@ -524,16 +520,8 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
 }
 
 fn moved(record: u64, offset: u32, length: u32, to: u32) -> BodyMove {
-    let from = BodyLocation {
-        record,
-        offset,
-        length,
-    };
-    let to = BodyLocation {
-        record: 8192,
-        offset: to,
-        length,
-    };
+    let from = BodyLocation::new(record, offset, length);
+    let to = BodyLocation::new(8192, to, length);
     BodyMove { from, to }
 }
 

@@ -52,7 +52,7 @@ pub(crate) trait Queue: Share {
     fn depart(&self, _catalogue: &mut Catalogue, _queue: Incarnation) {}
 
     /// Counts what has changed.
-    fn count(&mut self, _catalogue: &mut Catalogue) {}
+    fn count(&mut self, _catalogue: &mut Catalogue, _queue: Incarnation) {}
 
     /// Keeps the catalogue in step after a change.
     fn settle(&mut self, catalogue: &mut Catalogue, queue: Incarnation) {
@@ -61,7 +61,7 @@ pub(crate) trait Queue: Share {
         let deadline = self.next_deadline();
         let deadlines = &mut catalogue.deadlines;
         deadlines.note(queue, self.deadline(), deadline);
-        self.count(catalogue);
+        self.count(catalogue, queue);
     }
 }
 

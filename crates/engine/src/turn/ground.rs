@@ -89,6 +89,10 @@ impl bus::Ground for Turn<'_> {
         self.journal.looked(queue);
     }
 
+    fn keep_largest_family(&mut self, topic: Incarnation) {
+        self.state.catalogue.keep_largest_family(topic);
+    }
+
     fn note_steps(&mut self, count: u64) {
         *self.state.catalogue.copied += count;
     }

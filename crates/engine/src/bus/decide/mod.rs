@@ -64,6 +64,8 @@ pub(crate) trait Ground {
     fn hand_out_mut(&mut self) -> &mut HandOut;
     /// Corrects the bound of when a run's messages expire. It is no part of the state.
     fn raise_expiry(&mut self, queue: Incarnation, run: u64);
+    /// Finds the largest family of a topic, if it is not known. It is no part of the state.
+    fn keep_largest_family(&mut self, topic: Incarnation);
     /// Counts work that no description tells, such as copies of messages: a turn that has done much ends early.
     fn note_steps(&mut self, count: u64);
     /// Forgets some ids of a queue that are older than its window. No event says so.

@@ -1,6 +1,6 @@
 //! Messages that are sent to a topic: which copies of each there will be, and the copies.
 //!
-//! All copies of a message have one body. The topic keeps nothing of it but its number and its id. Where rules look at
+//! All copies of a message have one body, which one of them counts. The topic keeps nothing of it but its number and its id. Where rules look at
 //! messages, all messages of a command are compared before the first copy is made ([`select`](super::select)): so all are
 //! sent, or none.
 
@@ -15,7 +15,7 @@ use super::Turn;
 use super::effects::place;
 use crate::effect::{Arrival, Effect, Rest};
 use crate::table::{Record, Side};
-use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, Hold, Incarnation, SequenceNumber, Timestamp};
 
 /// The end of the year 9999: the latest time that SDKs can read. What ends later does not end.
 const LAST: Timestamp = Timestamp::from_ms(253_402_300_799_999);
@@ -26,6 +26,27 @@ pub(super) struct Recipient {
     pub(super) subscription: Incarnation,
     /// Whether it gets a plain copy of each message.
     pub(super) takes_all: bool,
+    /// How many messages it had before.
+    backlog: u64,
+}
+
+/// The holds of the copies of one message, given who gets them. The one that counts the body is the first copy of the
+/// subscription with the most messages, and of the oldest one of equals: it is likely to be the last to end.
+fn holds<'a>(
+    recipients: impl ExactSizeIterator<Item = &'a Recipient>,
+) -> impl Iterator<Item = Hold> {
+    let count = recipients.len();
+    let mut longest = (0, 0);
+    for (index, recipient) in recipients.enumerate() {
+        if recipient.backlog > longest.1 {
+            longest = (index, recipient.backlog);
+        }
+    }
+    (0..count).map(move |index| match index == longest.0 {
+        true if count == 1 => Hold::Alone,
+        true => Hold::Lends,
+        false => Hold::Borrows,
+    })
 }
 
 /// What a subscription gets of a message.
@@ -74,17 +95,16 @@ enum Copies<'a> {
     /// A plain one for each.
     OfAll(&'a [Recipient]),
     /// What the rules select.
-    Selected(&'a [(Incarnation, Copy)]),
+    Selected(&'a [(Recipient, Copy)]),
 }
 
 impl Turn<'_> {
     /// Sends all messages to a topic, or none, and returns their numbers in the topic. A duplicate is dropped, and has
-    /// none. `size_bytes` is the size of the topic before.
+    /// none.
     pub(super) fn publish(
         &mut self,
         topic: Incarnation,
         messages: &[BusMessage],
-        size_bytes: u64,
     ) -> Result<Vec<Option<SequenceNumber>>, BusRefusal> {
         let recipients = self.recipients(topic);
         let count = recipients.len() as u64;
@@ -92,18 +112,13 @@ impl Turn<'_> {
         if !looks {
             check_copies(messages.len() as u64 * count)?;
         }
-        self.check_sendable(topic, messages, size_bytes, Some(count))?;
+        self.check_publishable(topic, messages)?;
         let selected = match looks {
             false => None,
             true => {
                 let (selected, steps) = self.select(topic, &recipients, messages);
                 self.0.note_steps(steps);
-                let selected = selected?;
-                let entity = self.bus(topic);
-                let ids = messages.iter().map(|it| it.message_id.as_deref());
-                let ids_bytes: u64 = ids.map(|id| entity.remembered_size_bytes(id)).sum();
-                selected.check_room(entity, size_bytes.saturating_add(ids_bytes))?;
-                Some(selected.copies)
+                Some(selected?.copies)
             }
         };
         let mut made = 0;
@@ -120,6 +135,24 @@ impl Turn<'_> {
         }
         self.0.note_steps(made * COPY_STEPS);
         Ok(numbers)
+    }
+
+    /// Why a topic does not accept these messages. It does not depend on rules: no message was compared yet.
+    fn check_publishable(
+        &mut self,
+        topic: Incarnation,
+        messages: &[BusMessage],
+    ) -> Result<(), BusRefusal> {
+        let at_most = self.size_bytes_at_most(topic);
+        match self.check_sendable(topic, messages, at_most) {
+            // The largest subscription may have become smaller.
+            Err(BusRefusal::QuotaExceeded { .. }) => {
+                self.0.keep_largest_family(topic);
+                let size_bytes = self.size_bytes(topic);
+                self.check_sendable(topic, messages, size_bytes).map(drop)
+            }
+            checked => checked.map(drop),
+        }
     }
 
     /// Makes the copies of a message that has this number of its topic. Returns how many there are.
@@ -141,14 +174,18 @@ impl Turn<'_> {
         let rest = Arc::new(of_all_copies(message, number));
         match copies {
             Copies::OfAll(recipients) => {
-                for recipient in recipients {
+                let holds = holds(recipients.iter());
+                for (recipient, hold) in recipients.iter().zip(holds) {
                     let to = recipient.subscription;
+                    let body = body.with(hold);
                     self.copy(topic, to, message, (body, &rest), &Copy::Plain);
                 }
             }
             Copies::Selected(copies) => {
-                for (subscription, copy) in copies {
-                    self.copy(topic, *subscription, message, (body, &rest), copy);
+                let holds = holds(copies.iter().map(|(recipient, _)| recipient));
+                for ((recipient, copy), hold) in copies.iter().zip(holds) {
+                    let to = recipient.subscription;
+                    self.copy(topic, to, message, (body.with(hold), &rest), copy);
                 }
             }
         }
@@ -166,13 +203,15 @@ impl Turn<'_> {
         let number = self.bus_backlog(topic).next();
         let subscriptions = self.catalogue().subscriptions_of(topic);
         let recipients = subscriptions.filter_map(|subscription| {
-            let has_default = self.bus(subscription).rule.is_some();
+            let entity = self.bus(subscription);
+            let has_default = entity.rule.is_some();
             let selects_all = || rules.is_some_and(|it| it.selects_all(subscription, number));
             let takes_all = has_default || selects_all();
             let has_more = || rules.is_some_and(|it| it.looks() && it.has_rules_of(subscription));
             (takes_all || has_more()).then_some(Recipient {
                 subscription,
                 takes_all,
+                backlog: entity.backlog.count(),
             })
         });
         recipients.collect()

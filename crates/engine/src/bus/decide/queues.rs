@@ -161,13 +161,28 @@ impl Turn<'_> {
     }
 
     /// The size of a queue with its sub-queues, and of a topic with its subscriptions.
+    ///
+    /// A body that several subscriptions have counts once in the size of their topic. If the message that counts it ends
+    /// first, the sum does not have it any more. So a topic is at least as large as its largest subscription.
+    ///
+    /// Source: Service Bus quotas, *Queue or topic size*.
     pub(super) fn size_bytes(&self, queue: Incarnation) -> u64 {
-        let subscriptions = self.catalogue().subscriptions_of(queue);
-        let all = std::iter::once(queue).chain(subscriptions);
-        all.flat_map(Incarnation::with_sub_queues)
-            .filter_map(|entity| self.queues().get(&entity))
-            .map(|entity| entity.size_bytes(self.now()))
-            .sum()
+        let largest = self.catalogue().largest_family_bytes(queue);
+        self.charged_bytes(queue).max(largest)
+    }
+
+    /// A bound of that, without a look at all subscriptions.
+    pub(super) fn size_bytes_at_most(&self, queue: Incarnation) -> u64 {
+        let largest = self.catalogue().families.largest_at_most(queue);
+        self.charged_bytes(queue).max(largest)
+    }
+
+    /// What a queue counts for, with its sub-queues and, if it is a topic, with the charges of its subscriptions.
+    fn charged_bytes(&self, queue: Incarnation) -> u64 {
+        let own = queue.with_sub_queues().into_iter();
+        let own = own.filter_map(|entity| self.queues().get(&entity));
+        let own: u64 = own.map(|entity| entity.size_bytes(self.now())).sum();
+        own.saturating_add(self.catalogue().families.charge_bytes(queue))
     }
 
     /// Queues in the order of their names.

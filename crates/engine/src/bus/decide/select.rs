@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::super::queue::BusQueue;
 use super::super::room::{PLACE_SIZE_BYTES, RULE_STEPS_MAX, changes_size_bytes_max};
 use super::super::rules::{Evaluation, OutOfSteps, Seen, Selected, Topic};
 use super::super::{BusMessage, BusRefusal, Known};
 use super::Turn;
 use super::publish::{Copy, Recipient, check_copies};
 use crate::catalogue::description::{BODY_OVERHEAD_BYTES, EVENT_SIZE_BYTES};
-use crate::table::MESSAGE_OVERHEAD_BYTES;
 use crate::vocabulary::Incarnation;
 
 use kew_filter::RuleId;
@@ -18,23 +16,16 @@ use kew_filter::RuleId;
 #[derive(Debug, Default)]
 pub(super) struct AllCopies {
     /// Those of each message, in the order in which they are made.
-    pub(super) copies: Vec<Vec<(Incarnation, Copy)>>,
+    pub(super) copies: Vec<Vec<(Recipient, Copy)>>,
     /// How many there are.
     count: u64,
     /// The most bytes of a batch that the copies with changes take.
     changes_size_bytes: u64,
-    /// What all copies count for in the size of their topic.
-    size_bytes: u64,
 }
 
 impl AllCopies {
     /// Room for one plain copy in each subscription was made already.
-    fn add(
-        &mut self,
-        message: &BusMessage,
-        (subscription, is_first): (Incarnation, bool),
-        copy: Copy,
-    ) {
+    fn add(&mut self, message: &BusMessage, (recipient, is_first): (Recipient, bool), copy: Copy) {
         let session = copy.session(message).map_or(0, str::len);
         let overlay = copy.overlay().map_or(0, |it| it.len() as u64);
         if copy.overlay().is_some() {
@@ -45,24 +36,9 @@ impl AllCopies {
                 };
             self.changes_size_bytes += of_copy + PLACE_SIZE_BYTES + BODY_OVERHEAD_BYTES + overlay;
         }
-        self.size_bytes += message.body.len() as u64 + MESSAGE_OVERHEAD_BYTES + overlay;
         self.count += 1;
         if let Some(copies) = self.copies.last_mut() {
-            copies.push((subscription, copy));
-        }
-    }
-
-    /// Refuses copies that the topic has no room for, given its size without them. That it has room for a plain copy in
-    /// each subscription was checked before; actions may make more.
-    pub(super) fn check_room(&self, topic: &BusQueue, size_bytes: u64) -> Result<(), BusRefusal> {
-        let size_bytes = size_bytes.saturating_add(self.size_bytes);
-        let limit_bytes = topic.options.size_bytes_max;
-        match size_bytes > limit_bytes {
-            true => Err(BusRefusal::QuotaExceeded {
-                size_bytes,
-                limit_bytes,
-            }),
-            false => Ok(()),
+            copies.push((recipient, copy));
         }
     }
 }
@@ -190,15 +166,16 @@ impl Turn<'_> {
         message: &BusMessage,
         mut selected: BTreeMap<Incarnation, Selected>,
     ) {
-        for Recipient {
-            subscription,
-            takes_all,
-        } in recipients
-        {
+        for recipient in recipients {
+            let Recipient {
+                subscription,
+                takes_all,
+                ..
+            } = recipient;
             let selected = selected.remove(subscription).unwrap_or_default();
             let mut is_first = true;
             let mut add = |copy| {
-                all.add(message, (*subscription, is_first), copy);
+                all.add(message, (*recipient, is_first), copy);
                 is_first = false;
             };
             if *takes_all || selected.is_plain {

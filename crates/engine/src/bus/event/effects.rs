@@ -303,7 +303,7 @@ fn put_bodies(out: &mut Vec<u8>, sent: BodyLocation, overlays: &[BodyLocation]) 
     let mut before = sent.record;
     for overlay in overlays {
         let record = overlay.record.wrapping_sub(before);
-        put_location(out, BodyLocation { record, ..*overlay });
+        put_location(out, overlay.at_record(record));
         before = overlay.record;
     }
 }

@@ -38,11 +38,7 @@ impl Journal for Log {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         self.bodies += 1;
         self.size_bytes += body.len() as u64 + 10;
-        BodyLocation {
-            record: self.bodies - 1,
-            offset: 0,
-            length: u32::try_from(body.len()).unwrap(),
-        }
+        BodyLocation::new(self.bodies - 1, 0, u32::try_from(body.len()).unwrap())
     }
 
     fn record(&mut self, event: &Event) {

@@ -10,7 +10,7 @@ use crate::table::{Record, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::elements::{incarnation, location, sequence_number};
 use crate::vocabulary::place::{Before, place, time_from};
-use crate::vocabulary::{BodyLocation, LeaseGeneration, Place, Timestamp};
+use crate::vocabulary::{LeaseGeneration, Place, Timestamp};
 
 /// Reads effects of an event at `at`, up to its end.
 pub(in crate::bus::event) fn effects(
@@ -277,10 +277,7 @@ fn bodies(r: &mut Reader<'_>, has_overlays: bool) -> Result<Bodies, DecodeError>
     for _ in 0..count {
         let overlay = location(r)?;
         before = before.wrapping_add(overlay.record);
-        overlays.push(BodyLocation {
-            record: before,
-            ..overlay
-        });
+        overlays.push(overlay.at_record(before));
     }
     Ok(Bodies { sent, overlays })
 }
