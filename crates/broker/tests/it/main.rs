@@ -22,7 +22,6 @@ mod partition;
 mod repair;
 mod resident;
 mod scrub;
-mod shared_bodies;
 mod support;
 mod transactions;
 mod unread;

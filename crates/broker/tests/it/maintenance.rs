@@ -14,16 +14,16 @@ const SEGMENT_BYTES: u64 = 64 * 1024;
 /// More turns than an idle partition needs for what these tests leave behind.
 const TURNS_MAX: usize = 400;
 
-pub(crate) fn space(driver: &Driver) -> LogSpace {
+fn space(driver: &Driver) -> LogSpace {
     driver.partition.log().space()
 }
 
-pub(crate) fn bytes_max(driver: &Driver) -> u64 {
+fn bytes_max(driver: &Driver) -> u64 {
     driver.partition.state().live_bytes() * 14 / 10 + 4 * SEGMENT_BYTES
 }
 
 /// Lets an idle partition do what it wants to do, within a minute. Returns the number of turns until it wants nothing.
-pub(crate) fn settle(driver: &mut Driver) -> usize {
+fn settle(driver: &mut Driver) -> usize {
     let until = driver.now.plus_seconds(60);
     for turns in 0..TURNS_MAX {
         let Some(at) = next_wake(&driver.partition).filter(|at| *at <= until) else {
