@@ -70,7 +70,8 @@ pub(super) struct Evacuation {
     victim: Option<Victim>,
     /// Segments with a body that cannot be read.
     unreadable: BTreeSet<LogPosition>,
-    /// Segments of which no search is begun before a time: records that it needs could not be read.
+    /// Segments of which no search is begun before a time: records that it needs could not be read, or a full disk does
+    /// not take what it would move.
     put_off: BTreeMap<LogPosition, PutOff>,
     /// The segments in which moved bodies were written.
     moved: BTreeMap<LogPosition, Moved>,
@@ -97,7 +98,7 @@ pub(super) struct Evacuation {
     unread_count: u64,
 }
 
-/// How long a segment rests whose messages cannot be read.
+/// How long a segment rests whose messages cannot be read or moved.
 #[derive(Clone, Copy, Debug)]
 struct PutOff {
     until: BootTime,
@@ -186,7 +187,7 @@ impl Evacuation {
         all.filter(|until| !until.has_passed(now)).min()
     }
 
-    /// Lets a segment rest whose messages cannot be read: twice as long as the last time.
+    /// Lets a segment rest whose messages cannot be read or moved: twice as long as the last time.
     fn let_rest(&mut self, first: LogPosition, now: BootTime) {
         let before = self.put_off.get(&first);
         let pause_ms = before.map_or(UNREAD_PAUSE_MS, |it| 2 * it.pause_ms);

@@ -151,6 +151,12 @@ impl<T> Partition<T> {
             return;
         };
         if !space.takes_moves(needed, &self.log) {
+            // Bodies that others counted are larger than their segment looks. Another one is emptied meanwhile.
+            if let Some(victim) = &evacuation.victim
+                && space.never_takes(needed)
+            {
+                evacuation.let_rest(victim.first, boot);
+            }
             evacuation.give_up();
             return;
         }
