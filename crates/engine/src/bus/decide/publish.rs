@@ -1,8 +1,8 @@
 //! Messages that are sent to a topic: which copies of each there will be, and the copies.
 //!
-//! All copies of a message have one body, which one of them counts. The topic keeps nothing of it but its number and its id. Where rules look at
-//! messages, all messages of a command are compared before the first copy is made ([`select`](super::select)): so all are
-//! sent, or none.
+//! All copies of a message have one body, which one of them counts. The topic keeps nothing of it but its number and its
+//! id. Where rules look at messages, all messages of a command are compared before the first copy is made
+//! ([`select`](super::select)): so all are sent, or none.
 
 use std::sync::Arc;
 
