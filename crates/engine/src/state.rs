@@ -331,6 +331,11 @@ impl State {
         }
     }
 
+    /// Whether an entity is a topic.
+    pub(crate) fn is_topic(&self, entity: Incarnation) -> bool {
+        self.bus.get(&entity).is_some_and(|it| it.topic.is_some())
+    }
+
     /// Whether an entity is a topic of which a message waits for its copies.
     pub fn waits_for_copies(&self, entity: Incarnation) -> bool {
         let found = self.bus.get(&entity);

@@ -62,7 +62,8 @@ impl Turn<'_> {
         while left > 0
             && let Some(entity) = self.next_entity()
         {
-            if self.is_draining && self.state.waits_for_copies(entity) {
+            // Copies, and the end of a topic with all its subscriptions, take more room than there is.
+            if self.is_draining && self.state.is_topic(entity) {
                 ticked.left_alone.push(entity);
                 self.state.let_rest(entity, true);
                 left -= 1;

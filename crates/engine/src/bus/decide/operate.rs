@@ -114,6 +114,12 @@ impl Turn<'_> {
             return Err(locked(&message));
         }
         if mode != ReceiveMode::ReceiveAndDelete {
+            // A topic's message waits for its copies: behind a lock, those of later ones would come first.
+            if !entity.role.is_received_from() {
+                return Err(BusRefusal::NotReceivable {
+                    queue: entity.name.name.clone(),
+                });
+            }
             if message.state == BusMessageState::Scheduled {
                 return Err(BusRefusal::MessageScheduled {
                     sequence_number: number.as_u64(),

@@ -5,6 +5,7 @@
 //! them in order ([`fan_out`](super::fan_out)). All messages of a command are looked at before the first effect: so all are
 //! accepted, or none.
 
+use super::super::queue::ENTITIES_PER_BUS_QUEUE;
 use super::super::room::{COPY_STEPS, at_once_size_bytes_max};
 use super::super::rules::{Topic, TopicTally};
 use super::super::{BusMessage, BusRefusal};
@@ -75,6 +76,9 @@ impl Turn<'_> {
     ) -> Result<Vec<Option<SequenceNumber>>, BusRefusal> {
         let recipients = self.recipients(topic);
         let count = recipients.len() as u64;
+        // Each subscription was looked at: for its size, and for what it takes.
+        let subscriptions = self.catalogue().subscriptions_of(topic).count() as u64;
+        (self.0).note_steps(subscriptions * ENTITIES_PER_BUS_QUEUE as u64);
         self.check_sendable(topic, messages, size_bytes, Some(count))?;
         let (at_once, steps) = self.plan(topic, &recipients, messages);
         self.0.note_steps(steps);

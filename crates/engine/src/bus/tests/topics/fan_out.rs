@@ -216,3 +216,26 @@ fn a_turn_that_drains_leaves_topics_alone() {
     p.tick();
     assert_eq!(p.texts_in("a"), ["x"]);
 }
+
+/// Behind a lock, copies of later messages would come first.
+#[test]
+fn an_operator_locks_no_message_that_waits_for_its_copies() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a"]);
+    p.copies_at_once = 0;
+    p.publish(vec![text("x"), text("y")]).unwrap();
+    let take = |mode| BusCommand::TakeMessage {
+        queue: topic(),
+        number: SequenceNumber::FIRST,
+        mode,
+    };
+    let refused = p.ask(take(ReceiveMode::PeekLock));
+    let queue = topic().name;
+    assert_eq!(refused, Err(BusRefusal::NotReceivable { queue }));
+    // Taken for good, it has no copies.
+    p.ask(take(ReceiveMode::ReceiveAndDelete)).unwrap();
+    p.tick();
+    let received = p.receive_from(&subscription("a"), None);
+    assert_eq!(p.texts(&received), ["y"]);
+    p.check_whole();
+}

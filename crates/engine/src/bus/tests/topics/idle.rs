@@ -216,3 +216,27 @@ fn the_end_of_a_topic_with_many_subscriptions_waits_for_room() {
     assert_eq!(p.state.bus.len(), 0);
     p.check_whole();
 }
+
+/// A full disk has no room for the end of a topic with many subscriptions. Other due work goes on.
+#[test]
+fn a_turn_that_drains_leaves_the_end_of_a_topic_for_later() {
+    let mut p = Partition::with_topic(idle());
+    p.cold = None;
+    for at in 0..400 {
+        let name = format!("s{at}");
+        p.subscribe(&name, BusQueueOptions::default()).unwrap();
+    }
+    p.create(&jobs(), idle()).unwrap();
+    p.pass_ms(IDLE_MS);
+    let of = p.state.catalogue.find(&topic()).unwrap();
+    let ticked = Turn::new(&mut p.state, p.now, &mut p.log)
+        .draining()
+        .tick(16);
+    assert_eq!((ticked.more_is_due, ticked.left_alone), (false, vec![of]));
+    assert!(!p.state.has_entity(&jobs()));
+    assert!(p.has_topic());
+    p.state.let_rest(of, false);
+    // A tick of the usual budget has room for the largest topic.
+    Turn::new(&mut p.state, p.now, &mut p.log).tick(256);
+    assert_eq!(p.state.bus.len(), 0);
+}
