@@ -121,19 +121,29 @@ impl<F: Format> Archive<F> {
 
     /// Takes in the charges of a part, once however often it comes. Returns whether they completed the package.
     pub async fn collect(&self, charged: &Charged) -> Result<bool, ArchiveError> {
+        let package = charged.part.package;
+        if self.is_complete(package).await? {
+            self.remove_parts(package).await?;
+            return Ok(false);
+        }
+        self.keep(charged).await
+    }
+
+    /// Keeps a part of a package that was not complete a moment ago.
+    async fn keep(&self, charged: &Charged) -> Result<bool, ArchiveError> {
         let Part {
             package,
             index,
             count,
         } = charged.part;
-        if self.is_complete(package).await? {
-            self.remove_parts(package).await?;
-            return Ok(false);
-        }
         let bytes = F::encode(&charged.charges)?;
         let name = Self::part_name(package, index);
         self.store.put(&name, bytes.into()).await?;
         if self.parts(package).await?.len() < usize::try_from(count).unwrap_or(usize::MAX) {
+            // It may be one that came twice, and the others went into the package meanwhile.
+            if self.is_complete(package).await? {
+                self.remove_parts(package).await?;
+            }
             return Ok(false);
         }
         self.complete(package, count).await
@@ -292,6 +302,17 @@ mod tests {
         assert!(!archive.collect(&results[2]).await.unwrap());
         assert_eq!(archive.waiting_parts().await.unwrap(), 0);
         assert_eq!(archive.package(7).await.unwrap(), Some(charges));
+    }
+
+    #[tokio::test]
+    async fn a_part_that_comes_while_its_package_is_completed_does_not_stay() {
+        let (archive, _) = archive();
+        let (results, _) = results(7);
+        for result in &results {
+            archive.collect(result).await.unwrap();
+        }
+        assert!(!archive.keep(&results[0]).await.unwrap());
+        assert_eq!(archive.waiting_parts().await.unwrap(), 0);
     }
 
     #[tokio::test]

@@ -68,7 +68,7 @@ impl Journal {
             std::fs::read_to_string(&self.0).with_context(|| format!("cannot read {path}"))?;
         for line in text.split_inclusive('\n').filter(|it| it.ends_with('\n')) {
             let read = serde_json::from_str(line);
-            match read.with_context(|| format!("{path} has a line that is none: {line}"))? {
+            match read.with_context(|| format!("{path} has a line that cannot be read: {line}"))? {
                 Line::Begins(order, begun_ms) => {
                     let entry = Entry {
                         order,
