@@ -22,6 +22,7 @@ mod partition;
 mod repair;
 mod resident;
 mod scrub;
+mod shared_bodies;
 mod support;
 mod topics;
 mod transactions;

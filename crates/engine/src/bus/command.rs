@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use super::{BusQueueOptions, NewRule};
 use crate::catalogue::ReceiveMode;
-use crate::table::MESSAGE_OVERHEAD_BYTES;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
 
 /// A request that concerns bus queues.
@@ -374,13 +373,6 @@ pub struct BusMessage {
     pub time_to_live_ms: Option<u64>,
     /// When it can be received. A time in the past means at once.
     pub scheduled_at: Option<Timestamp>,
-}
-
-impl BusMessage {
-    /// What it counts for in the size of an entity, with changes of so many bytes.
-    pub(crate) fn counted_size_bytes(&self, changes: usize) -> u64 {
-        (self.body.len() + changes) as u64 + MESSAGE_OVERHEAD_BYTES
-    }
 }
 
 /// Deferred messages to take.

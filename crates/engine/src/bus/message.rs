@@ -51,9 +51,9 @@ pub(crate) const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
 pub(crate) const LOCATION_SIZE_BYTES_MAX: u64 = 15;
 
 /// The most bytes of a message in a snapshot, without its overlays: two numbers (2^35 messages), three
-/// times, generation and delivery count (2^21 each), state, cause, hops, session, the location of its body,
-/// and the number of overlays.
-const SNAPSHOT_SIZE_BYTES_MAX: u64 = 45 + LOCATION_SIZE_BYTES_MAX;
+/// times, generation and delivery count (2^21 each), state, cause, hops, session, the location of its body
+/// with one byte more for its hold, and the number of overlays.
+const SNAPSHOT_SIZE_BYTES_MAX: u64 = 46 + LOCATION_SIZE_BYTES_MAX;
 
 /// The most bytes that go with the name of the queue that dead-lettered the message: its number, and a
 /// length.

@@ -8,7 +8,7 @@
 use super::Turn;
 use crate::bus::{self, Behind, By, DueSpent};
 use crate::command::Command;
-use crate::moves::Holder;
+use crate::moves::{Holder, Source};
 use crate::storage;
 use crate::table::Missing;
 use crate::vocabulary::Incarnation;
@@ -73,6 +73,9 @@ impl Turn<'_> {
                     if let Holder::Message(at) = &body.holder {
                         self.state.storage.ask(*at, &mut missing);
                         self.state.bus.ask(*at, &mut missing);
+                    }
+                    if let Source::SameAs(moved) = &body.source {
+                        self.state.bus.ask(moved.holder, &mut missing);
                     }
                 }
                 missing

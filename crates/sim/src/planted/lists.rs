@@ -169,7 +169,7 @@ pub const OF_BUS: [Planted; 43] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 22] = [
+pub const OF_TOPICS: [Planted; 26] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
@@ -188,6 +188,13 @@ pub const OF_TOPICS: [Planted; 22] = [
         history::topic_of_subscription_forgotten,
     ),
     Planted::seams("TopicEndCountsTwice", topics::end_counts_twice),
+    Planted::seams(
+        "TopicBorrowerCountsNothing",
+        history::borrowed_segment_retired,
+    ),
+    Planted::seams("TopicHoldLostByMove", topics::hold_lost_by_move),
+    Planted::seams("TopicBorrowedNotLowered", topics::borrowed_not_lowered),
+    Planted::seams("TopicNamedPlaceNotChecked", topics::named_place_not_checked),
     Planted::seams("TopicMoveOfCopyNotLogged", topics::move_of_copy_not_logged),
     Planted::seams("TopicMovedToAnother", topics::moved_to_another),
     Planted::seams("TopicIdsNotLogged", topics::ids_not_logged),

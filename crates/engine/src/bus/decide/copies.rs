@@ -11,7 +11,7 @@ use super::effects::place;
 use crate::catalogue::description::{BODY_OVERHEAD_BYTES, EVENT_SIZE_BYTES};
 use crate::effect::{Arrival, Effect, Rest};
 use crate::table::{Record, Side};
-use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, Hold, Incarnation, SequenceNumber, Timestamp};
 
 /// The end of the year 9999: the latest time that SDKs can read. What ends later does not end.
 const LAST: Timestamp = Timestamp::from_ms(253_402_300_799_999);
@@ -171,7 +171,7 @@ impl Turn<'_> {
         topic: Incarnation,
         subscription: Incarnation,
         original: &Original,
-        copy: &Copy,
+        (copy, hold): (&Copy, Hold),
     ) -> bool {
         let now = self.now();
         let session = copy.session(original.session());
@@ -206,7 +206,7 @@ impl Turn<'_> {
         let record = Record {
             session: session.map_or(0, |id| backlog.sessions.number_for(id)),
             cause,
-            ..message::sent(now, expires_at, None, original.body)
+            ..message::sent(now, expires_at, None, original.body.with(hold))
         };
         let to = place(to, backlog.next());
         let message = Arrival {

@@ -6,6 +6,8 @@
 //!
 //! The rules that count are those that hold for the number of the message. That they were compared with it is kept in
 //! memory alone: without that, the comparison begins again, and comes to the same.
+//!
+//! The first copy counts the body, and the others borrow it. The record in the topic counts it, too, until it ends.
 
 use bytes::Bytes;
 use kew_filter::RuleId;
@@ -13,7 +15,7 @@ use kew_filter::RuleId;
 use super::super::message::Message;
 use super::super::room::{COPY_STEPS, DUE_SIZE_BYTES_MAX, MOVED_SIZE_BYTES};
 use super::super::rules::{
-    Evaluation, FAILURE, Found, Matched, OutOfSteps, Seen, Topic, TopicTally,
+    Evaluation, FAILURE, FanOut, Found, Matched, OutOfSteps, Seen, Topic, TopicTally,
 };
 use super::super::{DeadLetterCause, Known};
 use super::copies::{CopiesSize, Copy, Original};
@@ -22,7 +24,7 @@ use super::select::uuid_of;
 use super::{DueStep, Turn};
 use crate::effect::{Effect, NextCopy};
 use crate::table::Missing;
-use crate::vocabulary::{BodyRead, Incarnation, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyRead, Hold, Incarnation, SequenceNumber, Timestamp};
 
 /// The most copies that one step makes.
 const STEP_COPIES_MAX: u64 = 64;
@@ -366,9 +368,16 @@ impl Turn<'_> {
                 false => DueStep::TooLarge,
             };
         }
-        let mut is_dead = false;
+        let (mut is_dead, mut lent) = (false, self.has_lent(topic, number));
+        let is_single = copies == 1 && chosen.next.is_none();
         for (subscription, copy) in chosen.step.copies {
-            is_dead = self.copy(topic, subscription, waiting.original, &copy);
+            let hold = match lent {
+                true => Hold::Borrows,
+                false if is_single => Hold::Alone,
+                false => Hold::Lends,
+            };
+            lent = true;
+            is_dead = self.copy(topic, subscription, waiting.original, (&copy, hold));
         }
         let at = place(topic, number);
         let end = NextCopy {
@@ -376,12 +385,19 @@ impl Turn<'_> {
             rule: FAILURE,
         };
         match chosen.next {
-            Some(next) => self.emit_bus_effect(Effect::FannedOut { topic: at, next }),
+            Some(next) => self.emit_bus_effect(Effect::FannedOut {
+                topic: at,
+                next,
+                lent,
+            }),
             None => {
                 // Behind a dead letter, the end of the message alone would look as if that had moved.
                 if is_dead {
-                    let next = end;
-                    self.emit_bus_effect(Effect::FannedOut { topic: at, next });
+                    self.emit_bus_effect(Effect::FannedOut {
+                        topic: at,
+                        next: end,
+                        lent,
+                    });
                 }
                 self.remove(topic, number);
             }
@@ -402,9 +418,18 @@ impl Turn<'_> {
 
     /// The first copy of a message that is not made yet.
     fn next_copy(&self, topic: Incarnation, number: SequenceNumber) -> NextCopy {
+        self.fan_out_of(topic, number).next
+    }
+
+    /// Whether one of its copies counts its body, in the place where the topic has it.
+    fn has_lent(&self, topic: Incarnation, number: SequenceNumber) -> bool {
+        self.fan_out_of(topic, number).lent
+    }
+
+    fn fan_out_of(&self, topic: Incarnation, number: SequenceNumber) -> FanOut {
         let fan_out = self.rules_of(topic).and_then(Topic::fan_out);
-        let own = fan_out.filter(|(of, _)| *of == number);
-        own.map_or(NextCopy::default(), |(_, next)| next)
+        let own = fan_out.filter(|it| it.number == number);
+        own.unwrap_or(FanOut::of(number))
     }
 
     fn original(&self, topic: Incarnation, message: &Message<'_>) -> Original {

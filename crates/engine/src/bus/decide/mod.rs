@@ -76,6 +76,9 @@ pub(crate) trait Ground {
     fn hand_out_mut(&mut self) -> &mut HandOut;
     /// Corrects the bound of when a run's messages expire. It is no part of the state.
     fn raise_expiry(&mut self, queue: Incarnation, run: u64);
+    /// Finds the largest family of a topic, if it is not known. It is no part of the state. Returns how many families were
+    /// looked at.
+    fn keep_largest_family(&mut self, topic: Incarnation) -> u64;
     /// Counts work that no description tells, such as copies of messages: a turn that has done much ends early.
     fn note_steps(&mut self, count: u64);
     /// Counts for metrics what became of messages of a topic.

@@ -99,7 +99,7 @@ impl Turn<'_> {
             TransactionWork::Send(messages) => {
                 self.check_is_no_topic(queue, NotSupported::Transaction)
                     .map_err(PartRefusal::Refused)?;
-                let with_these = self.check_sendable(queue, messages, size_bytes, None);
+                let with_these = self.check_sendable(queue, messages, size_bytes);
                 size_bytes = with_these.map_err(PartRefusal::Refused)?;
             }
             TransactionWork::Settle(lock, disposition) => {

@@ -16,7 +16,7 @@ use crate::checker::{Violation, violated};
 /// The size of a message besides its bytes, in its queue's size.
 const OVERHEAD_SIZE_BYTES: u64 = 128;
 /// The size of a change to a message's properties.
-pub(super) const CHANGE_SIZE_BYTES: u64 = size_of::<u64>() as u64;
+const CHANGE_SIZE_BYTES: u64 = size_of::<u64>() as u64;
 /// The size of a remembered id.
 const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 
@@ -298,21 +298,26 @@ impl Checker {
     }
 
     /// The size of a queue with its sub-queues, session states and remembered ids, and of a topic with its
-    /// subscriptions.
+    /// subscriptions. A copy may count nothing for its body, because another one counts or has counted it. But a topic is
+    /// at least as large as each of its subscriptions.
     fn size_bytes(&self, queue: usize) -> Bounds {
-        let mut sum = self.own_size_bytes(queue);
+        let mut sum = self.own_size_bytes(queue, Life::size_bytes);
+        let mut largest = 0;
         for subscription in topics::subscriptions_of(queue) {
-            let own = self.own_size_bytes(subscription);
-            sum.least += own.least;
+            let own = self.own_size_bytes(subscription, Life::size_bytes);
+            let borrowed = |life: &Life| life.size_bytes() - life.content.body.len() as u64;
+            sum.least += self.own_size_bytes(subscription, borrowed).least;
             sum.most += own.most;
+            largest = largest.max(own.least);
         }
+        sum.least = sum.least.max(largest);
         sum
     }
 
-    fn own_size_bytes(&self, queue: usize) -> Bounds {
+    fn own_size_bytes(&self, queue: usize, of: impl Fn(&Life) -> u64) -> Bounds {
         let mut sum = self.bounds(|life| {
             match life.entity.queue == queue && life.entity.part != Part::Topic {
-                true => life.size_bytes(),
+                true => of(life),
                 false => 0,
             }
         });
