@@ -40,8 +40,8 @@ pub(crate) struct ServicesArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// Only this queue with its dead letters, this topic with its subscriptions, or this subscription with the definition of
-    /// its topic (TOPIC/subscriptions/NAME); repeat it for several
+    /// Only this queue with its dead letters, this topic with its subscriptions, or this subscription with the
+    /// definition of its topic (TOPIC/subscriptions/NAME); repeat it for several
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Vec<String>,
     /// Write to this file, which must not exist yet [default: standard output]

@@ -1,5 +1,5 @@
-//! The lines of an export of a whole namespace or account: definitions of entities, rules, states of sessions, messages, and
-//! the line that ends it.
+//! The lines of an export of a whole namespace or account: definitions of entities, rules, states of sessions,
+//! messages, and the line that ends it.
 
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value as Json;

@@ -1,8 +1,8 @@
 //! The one portable form of messages: a JSON object on a line, with all properties of a message of either service.
 //!
 //! `docs/message-format.md` describes it. This module reads and writes records, and knows no file and no connection;
-//! `bus` turns records into messages of AMQP and back, `queue` into texts of Queue Storage. `line` has the other lines of an
-//! export, with what they say in `definition` and `rule`.
+//! `bus` turns records into messages of AMQP and back, `queue` into texts of Queue Storage. `line` has the other lines
+//! of an export, with what they say in `definition` and `rule`.
 //!
 //! Invariants: a message that was exported and is imported has the same properties and the same body, with the types of
 //! all values, except for the rare parts that the document lists. A record of a newer version is refused. So is a member that is not known: to leave it out would lose

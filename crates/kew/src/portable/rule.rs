@@ -1,7 +1,7 @@
 //! What a rule of a subscription does, as a line has it.
 //!
-//! Values of parameters and of application properties are typed values as in messages, with two types more: `timespan_ticks`
-//! for spans of time, and `xml` for what the service has and no typed value keeps.
+//! Values of parameters and of application properties are typed values as in messages, with two types more:
+//! `timespan_ticks` for spans of time, and `xml` for what the service has and no typed value keeps.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};

@@ -4,8 +4,8 @@ use kew_client::Entity;
 
 use crate::portable::{Line, Service};
 
-/// Whether a line belongs to an entity that is wanted: a queue, a topic with its subscriptions, or one subscription, which
-/// has the definition of its topic with it. Without names all are.
+/// Whether a line belongs to an entity that is wanted: a queue, a topic with its subscriptions, or one subscription,
+/// which has the definition of its topic with it. Without names all are.
 pub(super) fn is_wanted(line: &Line, wanted: &[String]) -> bool {
     let is = |name: &str| wanted.iter().any(|it| it.eq_ignore_ascii_case(name));
     let of = |topic: &str, name: &str| is(topic) || is(&format!("{topic}/subscriptions/{name}"));

@@ -144,7 +144,8 @@ impl<'a> Current<'a> {
         })
     }
 
-    /// What is there of a message. A queue that forwards has nothing of what it got, and a topic keeps only what is scheduled.
+    /// What is there of a message. A queue that forwards has nothing of what it got, and a topic keeps only what is
+    /// scheduled.
     pub(super) fn find(&mut self, record: &Record) -> Result<Found, Failure> {
         let Some(existing) = &mut self.existing else {
             return Ok(Found::Nothing);

@@ -1,5 +1,5 @@
-//! The definition of a queue as the service has it, and as a line of an export; and what those of other entities share with
-//! it.
+//! The definition of a queue as the service has it, and as a line of an export; and what those of other entities share
+//! with it.
 
 use std::time::Duration;
 

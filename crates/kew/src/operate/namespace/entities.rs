@@ -1,7 +1,9 @@
-//! The entities of an import: queues, topics, and subscriptions with their rules. They are created, or found and compared.
+//! The entities of an import: queues, topics, and subscriptions with their rules. They are created, or found and
+//! compared.
 //!
-//! Some settings come at the end (`Entities::finish`). The rules of a subscription are exactly those of the lines: it begins
-//! with a rule that selects nothing, which goes when the others are there. So a repeated import knows that it has to go on.
+//! Some settings come at the end (`Entities::finish`). The rules of a subscription are exactly those of the lines: it
+//! begins with a rule that selects nothing, which goes when the others are there. So a repeated import knows that it
+//! has to go on.
 
 use std::collections::BTreeMap;
 

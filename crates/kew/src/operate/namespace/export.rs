@@ -1,5 +1,5 @@
-//! The lines of a namespace: definitions (`define`), and then for each queue and subscription the states of its sessions and
-//! its messages, and for each topic the messages that are scheduled there.
+//! The lines of a namespace: definitions (`define`), and then for each queue and subscription the states of its
+//! sessions and its messages, and for each topic the messages that are scheduled there.
 
 use kew_client::{MessageState, ReceiverOptions, SessionChoice};
 

@@ -1,8 +1,8 @@
 //! The lines of a namespace, sent to a namespace. Repeating it sends nothing twice: what is there is compared with the
 //! lines first (`existing`).
 //!
-//! An entity gets its status and what it forwards to at the end: before, it would not take messages, or would pass them on
-//! (`entities`). `current` sends messages to one queue or topic.
+//! An entity gets its status and what it forwards to at the end: before, it would not take messages, or would pass them
+//! on (`entities`). `current` sends messages to one queue or topic.
 
 use std::ops::RangeInclusive;
 use std::time::SystemTime;

@@ -1,6 +1,7 @@
 //! The part of `kew export` and `kew import` that speaks to Service Bus.
 //!
-//! Both use the public protocols alone: they list entities and browse messages, create entities, send, receive and settle.
+//! Both use the public protocols alone: they list entities and browse messages, create entities, send, receive and
+//! settle.
 
 mod current;
 mod define;

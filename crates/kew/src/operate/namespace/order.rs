@@ -33,8 +33,8 @@ impl NamespaceCheck {
 }
 
 /// The messages of a queue are together, and those of a place in it: an import receives the dead letters and the
-/// deferred ones, and would receive others before them. The rules of a subscription follow its line: an import has to know
-/// when they are all there.
+/// deferred ones, and would receive others before them. The rules of a subscription follow its line: an import has to
+/// know when they are all there.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     last: Option<(String, Place)>,

@@ -9,8 +9,8 @@ use crate::portable::{DefinedRule, RuleConditions, RuleFilter, RuleSql};
 /// What services write as the version of SQL. A line does not.
 const COMPATIBILITY_LEVEL: u32 = 20;
 
-/// The rule of a subscription that an import has not finished. It selects nothing, and is removed once all rules are there:
-/// so a killed import is told from a subscription that others have made.
+/// The rule of a subscription that an import has not finished. It selects nothing, and is removed once all rules are
+/// there: so a killed import is told from a subscription that others have made.
 pub(super) const UNFINISHED: &str = "kew-import-unfinished";
 
 /// The filter and the action of a line.
