@@ -186,6 +186,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::portable::Rule;
 
     fn topic() -> TopicSettings {
         TopicSettings {
@@ -211,16 +212,56 @@ mod tests {
         }
     }
 
+    /// Every member, so that none is forgotten on the way.
     #[test]
     fn definitions_come_back() {
-        let definition = definition_of_topic(&topic(), true);
-        let again = definition_of_topic(&settings_of_topic(&definition).unwrap(), true);
-        assert_eq!(again, definition);
+        let flag = Some(true);
+        let topic = TopicDefinition {
+            status: Some("Disabled".into()),
+            size_bytes_max: Some(MEGABYTE),
+            message_size_bytes_max: Some(KILOBYTE),
+            detects_duplicates: flag,
+            duplicate_window_ms: Some(1),
+            default_time_to_live_ms: Some(2),
+            filters_before_publishing: flag,
+            auto_delete_on_idle_ms: Some(3),
+            user_metadata: Some("m".into()),
+            enable_batched_operations: flag,
+            support_ordering: flag,
+            enable_partitioning: flag,
+            enable_subscription_partitioning: flag,
+            enable_express: flag,
+            authorization_rules: vec![Rule {
+                name: "r".into(),
+                rights: vec!["Send".into()],
+                primary_key: Some("k".into()),
+                secondary_key: None,
+            }],
+        };
+        let settings = settings_of_topic(&topic).unwrap();
+        assert_eq!(definition_of_topic(&settings, true), topic);
+        let without = definition_of_topic(&settings, false);
+        assert_eq!(without.authorization_rules[0].primary_key, None);
+        let subscription = SubscriptionDefinition {
+            status: Some("Disabled".into()),
+            requires_session: flag,
+            lock_duration_ms: Some(1),
+            max_delivery_count: Some(2),
+            default_time_to_live_ms: Some(3),
+            dead_letters_expired: flag,
+            dead_letters_filter_failures: flag,
+            auto_delete_on_idle_ms: Some(4),
+            forward_to: Some("a".into()),
+            forward_dead_letters_to: Some("b".into()),
+            user_metadata: Some("m".into()),
+            enable_batched_operations: flag,
+        };
+        let settings = settings_of_subscription(&subscription).unwrap();
+        assert_eq!(definition_of_subscription(&settings), subscription);
+        // What never ends, and an empty text, are left out.
+        let definition = definition_of_topic(&self::topic(), true);
         assert_eq!(definition.default_time_to_live_ms, None);
-        assert_eq!(definition.duplicate_window_ms, Some(60_000));
-        let definition = definition_of_subscription(&subscription());
-        let again = settings_of_subscription(&definition).unwrap();
-        assert_eq!(definition_of_subscription(&again), definition);
+        let definition = definition_of_subscription(&self::subscription());
         assert_eq!(definition.forward_dead_letters_to, None);
     }
 
