@@ -377,6 +377,11 @@ pub struct BusMessage {
 }
 
 impl BusMessage {
+    /// Whether it becomes active after this time.
+    pub(crate) fn is_scheduled(&self, now: Timestamp) -> bool {
+        self.scheduled_at.is_some_and(|at| !at.has_passed(now))
+    }
+
     /// What it counts for in the size of an entity, with changes of so many bytes.
     pub(crate) fn counted_size_bytes(&self, changes: usize) -> u64 {
         (self.body.len() + changes) as u64 + MESSAGE_OVERHEAD_BYTES

@@ -3,6 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::BusMessageState;
 use super::backlog::Kept;
 use crate::effect::{Arrival, BusSession, Effect, Lease, NewBody, Rest, Standing};
@@ -45,7 +47,13 @@ pub(crate) const OVERLAYS_MAX: usize = 32;
 
 /// The most bytes of all changes to a message's properties together: as much as the sender may give it. A
 /// settlement that would add more is refused.
-pub(crate) const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
+const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Whether a message with these changes has room for one more.
+pub(crate) fn takes_overlay(overlays: &[BodyLocation], overlay: &Bytes) -> bool {
+    let size_bytes = overlays.iter().map(|it| u64::from(it.length)).sum::<u64>();
+    overlays.len() < OVERLAYS_MAX && size_bytes + overlay.len() as u64 <= OVERLAYS_SIZE_BYTES_MAX
+}
 
 /// The most bytes of a location in a snapshot: a position below 2^49, an offset, a length.
 pub(crate) const LOCATION_SIZE_BYTES_MAX: u64 = 15;

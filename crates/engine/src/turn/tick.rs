@@ -19,8 +19,9 @@ pub struct Ticked {
     pub more_is_due: bool,
     /// What other due things need first.
     pub missing: Missing,
-    /// The bodies that rules of topics are going to look at, by topic. They are to stay in memory until a later tick asks for
-    /// others, or none of the topic's messages waits.
+    /// The bodies that due work is going to look at, by entity: for the rules of a topic, or for the ids of messages that
+    /// are forwarded to one. They are to stay in memory until a later tick asks for others, or none of the entity's messages
+    /// [waits to go on](State::passes_on).
     pub bodies: BTreeMap<Incarnation, BTreeSet<BodyLocation>>,
     /// Topics whose messages were left alone because the turn is [draining](Turn::draining).
     pub left_alone: Vec<Incarnation>,

@@ -3,6 +3,7 @@
 
 use super::super::backlog::{Backlog, Expiring};
 use super::super::message::Message;
+use super::super::queue::BusQueue;
 use super::super::role::Role;
 use super::super::room::{DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
@@ -10,12 +11,15 @@ use super::super::{BusMessageState, DeadLetterCause, Release};
 use super::Turn;
 use crate::catalogue::LOOKS_PER_UNIT;
 use crate::effect::Effect;
-use crate::vocabulary::{BodyLocation, EntityName, Incarnation, SequenceNumber};
+use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber};
 
 /// How often a message is forwarded. The next time it becomes a dead letter.
 ///
 /// Source: Service Bus, *Moving messages to the dead-letter queue* (four hops).
 const HOPS_MAX: u8 = 4;
+
+/// The most bytes that the hash of an id takes in an effect.
+const ID_HASH_SIZE_BYTES: u64 = 17;
 
 /// A due thing of a bus queue.
 enum Due {
@@ -104,7 +108,7 @@ impl Turn<'_> {
             Due::Schedule(number) => self.activate(queue, number),
             Due::Expiry(Expiring::Message { number, .. }) => self.expire(queue, number),
             Due::Expiry(Expiring::Bound { run, .. }) => self.0.raise_expiry(queue, run),
-            Due::Forward(number) => self.forward_or_bury(queue, number),
+            Due::Forward(number) => return self.forward_or_bury(queue, number, cost),
             Due::FanOut(_) => {}
             Due::Ids => self.0.forget_ids(queue),
             Due::Deletion => self.end_idle(queue),
@@ -141,10 +145,9 @@ impl Turn<'_> {
         } else if let Some(expiring) = backlog.expiring(now) {
             return Some(Due::Expiry(expiring));
         }
-        let to_forward = entity
-            .destination()
-            .and_then(|_| backlog.next_to_forward(now));
-        if let Some(number) = to_forward {
+        if self.forwards(entity, by)
+            && let Some(number) = backlog.next_to_forward(now)
+        {
             return Some(Due::Forward(number));
         }
         let deadline = entity.ids_deadline();
@@ -184,10 +187,11 @@ impl Turn<'_> {
         // A dead letter that is forwarded tells from which queue it comes.
         let entity = self.bus(queue);
         let is_dead = entity.role.dead_letters_of().is_some();
-        let source_bytes = match due {
-            Due::Forward(_) if is_dead => entity.name.name.len() as u64,
-            Due::Forward(_)
-            | Due::Lock(_)
+        let source = is_dead.then_some(entity.name.name.len() as u64);
+        let id_hash = self.reads_to_forward(entity).then_some(ID_HASH_SIZE_BYTES);
+        let more_bytes = match due {
+            Due::Forward(_) => source.unwrap_or(0) + id_hash.unwrap_or(0),
+            Due::Lock(_)
             | Due::Schedule(_)
             | Due::Expiry(_)
             | Due::Release(_)
@@ -196,7 +200,7 @@ impl Turn<'_> {
             | Due::Ids
             | Due::Deletion => 0,
         };
-        let size_bytes = self.failed_size_bytes_max(queue, &message) + source_bytes;
+        let size_bytes = self.failed_size_bytes_max(queue, &message) + more_bytes;
         if size_bytes <= DUE_SIZE_BYTES_MAX {
             1
         } else {
@@ -244,49 +248,52 @@ impl Turn<'_> {
         }
     }
 
-    /// Forwards a message of an entity that forwards.
-    fn forward_or_bury(&mut self, queue: Incarnation, number: SequenceNumber) {
-        match self.destination_of(queue, number) {
-            Ok(to) => self.forward(queue, number, to),
-            Err(cause) => self.bury(queue, number, cause, None),
-        }
-    }
-
-    fn destination_of(
+    /// Where a message is forwarded to, or the reason why it cannot go there.
+    pub(super) fn destination_of(
         &self,
         queue: Incarnation,
         number: SequenceNumber,
     ) -> Result<Incarnation, DeadLetterCause> {
         let entity = self.bus(queue);
-        let (Some(name), Some(message)) = (entity.destination(), entity.backlog.get(number)) else {
+        let Some(message) = entity.backlog.get(number) else {
             return Err(DeadLetterCause::DestinationUnavailable);
         };
         if message.hops >= HOPS_MAX {
             return Err(DeadLetterCause::MaxTransferHopCountExceeded);
         }
-        let destination = EntityName {
-            name: name.into(),
-            ..entity.name.clone()
-        };
-        self.room_at(&destination, queue, &message)
+        self.room_at(self.destination(entity), queue, &message)
     }
 
     /// The destination, or the reason why it does not accept the message.
     fn room_at(
         &self,
-        destination: &EntityName,
+        destination: Option<(Incarnation, &BusQueue)>,
         from: Incarnation,
         message: &Message<'_>,
     ) -> Result<Incarnation, DeadLetterCause> {
-        let to = self.catalogue().find(destination);
-        let entity = to.and_then(|to| self.queues().get(&to));
-        let (Some(to), Some(entity)) = (to, entity) else {
+        let Some((to, entity)) = destination else {
             return Err(DeadLetterCause::DestinationUnavailable);
         };
-        // A message that is forwarded to its own queue frees the room it takes.
-        let fits = self.first_of(from) == to
-            || self.size_bytes(to).saturating_add(message.size_bytes())
-                <= entity.options.size_bytes_max;
+        let own_bytes = message.size_bytes();
+        // All copies of a message count when its topic accepts it.
+        let (copies, id_bytes) = match entity.role {
+            Role::Topic => {
+                let recipients = self.recipients(to).len() as u64;
+                (recipients.max(1), entity.remembered_size_bytes(Some("")))
+            }
+            Role::Queue
+            | Role::Subscription { .. }
+            | Role::DeadLetters { .. }
+            | Role::FailedTransfers { .. } => (1, 0),
+        };
+        // A message that is forwarded to its own queue or topic frees the room it takes.
+        let freed_bytes = match self.charged(from) == to {
+            true => own_bytes,
+            false => 0,
+        };
+        let more_bytes = own_bytes.saturating_mul(copies) + id_bytes - freed_bytes;
+        let fits = more_bytes == 0
+            || self.size_bytes(to).saturating_add(more_bytes) <= entity.options.size_bytes_max;
         let is_open = entity.role.accepts_forwards() && entity.options.status.allows_send();
         if !is_open || !fits {
             return Err(DeadLetterCause::DestinationUnavailable);

@@ -4,7 +4,7 @@ use super::super::message::{self, Message};
 use super::super::room::{AnswerRoom, LOOKED_AT_MAX, TakenRoom};
 use super::super::{
     BatchDeleted, BusMessage, BusMessageState, BusOutcome, BusRefusal, EntityKind, ITEMS_MAX,
-    NotSupported, PeekedBusMessage,
+    PeekedBusMessage,
 };
 use super::effects::place;
 use super::{Answer, Turn};
@@ -95,20 +95,12 @@ impl Turn<'_> {
             }
             let id_bytes = entity.remembered_size_bytes(message.message_id.as_deref());
             let each_bytes = own_bytes + MESSAGE_OVERHEAD_BYTES;
+            // A scheduled message takes its place in the topic, also if nobody gets a copy.
+            let at_least = u64::from(message.is_scheduled(self.now()));
+            let count = recipients.map_or(1, |count| count.max(at_least));
             // A topic remembers the id, and none of its subscriptions does.
-            let all_bytes = each_bytes * recipients.unwrap_or(1) + id_bytes;
+            let all_bytes = each_bytes * count + id_bytes;
             size_bytes = size_bytes.saturating_add(all_bytes);
-            if recipients.is_some()
-                && message
-                    .scheduled_at
-                    .is_some_and(|at| !at.has_passed(self.now()))
-            {
-                let what = NotSupported::ScheduledMessage;
-                return Err(BusRefusal::NotSupportedYet {
-                    queue: name(),
-                    what,
-                });
-            }
         }
         let limit_bytes = entity.options.size_bytes_max;
         if size_bytes > limit_bytes {

@@ -8,6 +8,7 @@ mod copies;
 mod due;
 mod effects;
 mod fan_out;
+mod forwarded;
 mod messages;
 mod missing;
 mod numbers;
@@ -29,7 +30,7 @@ pub(crate) use self::bodies::HandOut;
 pub(crate) use self::due::{By, DueStep};
 pub(crate) use self::missing::DueSpent;
 use super::backlog::Backlog;
-use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
+use super::message::{Message, takes_overlay};
 use super::queue::BusQueue;
 use super::queues::Queues;
 use super::rules::{Matched, TopicTally};
@@ -424,8 +425,6 @@ impl<'a> Turn<'a> {
 
 impl Message<'_> {
     fn takes_overlay(&self, overlay: &Bytes) -> bool {
-        let overlays = self.overlays().iter().map(|it| u64::from(it.length));
-        let size_bytes = overlays.sum::<u64>() + overlay.len() as u64;
-        self.overlays().len() < OVERLAYS_MAX && size_bytes <= OVERLAYS_SIZE_BYTES_MAX
+        takes_overlay(self.overlays(), overlay)
     }
 }

@@ -1,5 +1,8 @@
 //! Messages that are sent to a topic: which are copied at once, and which wait in the topic's table.
 //!
+//! A scheduled message is stored in any case. When its time comes, it takes a new number of the topic, as in a queue, and
+//! waits for its copies behind the others.
+//!
 //! Nearly always the topic keeps nothing of a message but its number and its id, because its copies are made by the command
 //! that brings it. A message that takes more than a command may take is stored, and so are all after it: due work copies
 //! them in order ([`fan_out`](super::fan_out)). All messages of a command are looked at before the first effect: so all are
@@ -22,11 +25,20 @@ pub(super) struct Recipient {
     pub(super) takes_all: bool,
 }
 
-/// How much of a command is copied at once.
+/// What a command does with a message that does not wait for its copies.
+#[derive(Debug)]
+enum Planned {
+    /// It makes these.
+    Copies(Vec<(Incarnation, Copy)>),
+    /// It stores the message until its time. Then the rules in force decide, and not those of now.
+    Scheduled,
+}
+
+/// How much of a command is done at once.
 #[derive(Debug, Default)]
 pub(super) struct AtOnce {
-    /// The copies of each message that is.
-    pub(super) copies: Vec<Vec<(Incarnation, Copy)>>,
+    /// What is done with each message of it.
+    planned: Vec<Planned>,
     /// How many there are.
     count: u64,
     size: CopiesSize,
@@ -59,9 +71,15 @@ impl AtOnce {
         }
         size.end_message();
         (self.count, self.size, self.size_bytes) = (count, size, size_bytes);
-        self.copies.push(copies);
+        self.planned.push(Planned::Copies(copies));
         self.failures += failures;
         true
+    }
+
+    /// Adds a message that becomes active later.
+    pub(super) fn schedule(&mut self, message: &BusMessage) {
+        self.size_bytes += message.counted_size_bytes(0);
+        self.planned.push(Planned::Scheduled);
     }
 }
 
@@ -99,7 +117,11 @@ impl Turn<'_> {
         let ids_bytes: u64 = ids.map(|id| entity.remembered_size_bytes(id)).sum();
         at_once.check_room(entity, size_bytes.saturating_add(ids_bytes))?;
         let mut numbers = Vec::with_capacity(messages.len());
-        for (message, copies) in messages.iter().zip(&at_once.copies) {
+        for (message, planned) in messages.iter().zip(&at_once.planned) {
+            let Planned::Copies(copies) = planned else {
+                numbers.extend(self.send_checked(topic, vec![message.clone()]));
+                continue;
+            };
             let number = self.pass(topic, message);
             numbers.push(number);
             let Some(number) = number else { continue };
@@ -108,7 +130,7 @@ impl Turn<'_> {
             tally.unmatched += u64::from(made == 0);
         }
         self.0.note_steps(tally.copies * COPY_STEPS);
-        let stored = messages.get(at_once.copies.len()..).unwrap_or_default();
+        let stored = messages.get(at_once.planned.len()..).unwrap_or_default();
         numbers.extend(self.send_checked(topic, stored.to_vec()));
         tally.published = numbers.iter().flatten().count() as u64;
         self.0.tally_topic(topic, &tally);
@@ -143,6 +165,10 @@ impl Turn<'_> {
         }
         if !waits {
             for message in messages {
+                if message.is_scheduled(self.now()) {
+                    at_once.schedule(message);
+                    continue;
+                }
                 let copies = recipients.iter().map(|it| (it.subscription, Copy::Plain));
                 let copies = copies.collect();
                 if !at_once.add(self, message, (copies, 0), size_bytes_max) {
@@ -180,7 +206,7 @@ impl Turn<'_> {
     }
 
     /// The subscriptions that may get something of what is sent now, in the order of their incarnations.
-    fn recipients(&self, topic: Incarnation) -> Vec<Recipient> {
+    pub(super) fn recipients(&self, topic: Incarnation) -> Vec<Recipient> {
         let rules = self.rules_of(topic).filter(|rules| rules.has_rules());
         let number = self.bus_backlog(topic).next();
         let subscriptions = self.catalogue().subscriptions_of(topic);

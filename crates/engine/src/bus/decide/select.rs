@@ -49,6 +49,10 @@ impl Turn<'_> {
             if !fits {
                 continue;
             }
+            if message.is_scheduled(self.now()) {
+                at_once.schedule(message);
+                continue;
+            }
             let ids = |of, rule, nth| self.new_id([topic, of], index as u64, rule, nth);
             let seen = Seen {
                 message: &*view,
