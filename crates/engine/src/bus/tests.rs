@@ -194,6 +194,13 @@ impl Partition {
         }
     }
 
+    /// The state with nothing in memory has all of its records on pages next.
+    fn leave_memory(&mut self) {
+        if let Some(cold) = &mut self.cold {
+            cold.leave_memory();
+        }
+    }
+
     fn create(
         &mut self,
         queue: &EntityName,

@@ -22,7 +22,7 @@ const HOPS_MAX: u8 = 4;
 const ID_HASH_SIZE_BYTES: u64 = 17;
 
 /// A due thing of a bus queue.
-enum Due {
+pub(super) enum Due {
     /// A lock has ended: the delivery has failed.
     Lock(SequenceNumber),
     /// A message is locked in a session that is being released.
@@ -116,7 +116,8 @@ impl Turn<'_> {
         DueStep::Done(cost + looks / LOOKS_PER_UNIT)
     }
 
-    fn next_due(&self, queue: Incarnation, by: By) -> Option<Due> {
+    /// What is due next. It reads the records that [`Turn::missing_for_due`] asks for, and no others.
+    pub(super) fn next_due(&self, queue: Incarnation, by: By) -> Option<Due> {
         let now = self.now();
         let entity = self.queues().get(&queue)?;
         let backlog = &entity.backlog;

@@ -9,8 +9,8 @@ use kew_filter::SystemProperty;
 
 use super::super::queue::{BusQueue, ENTITIES_PER_BUS_QUEUE};
 use super::super::role::Role;
-use super::super::rules::Topic;
 use super::super::{DeadLetterCause, Known};
+use super::due::Due;
 use super::numbers::Duplicate;
 use super::{By, DueStep, Turn};
 use crate::catalogue::LOOKS_PER_UNIT;
@@ -85,21 +85,32 @@ impl Turn<'_> {
     }
 
     /// Asks for the bodies that the next due thing of an entity is going to look at, and for those behind it. The records
-    /// are in memory.
+    /// that tell what is next are in memory, and others may not be.
     pub(crate) fn ask_for_due_bodies(&mut self, entity: Incarnation, missing: &mut Missing) {
         let Some(queue) = self.queues().get(&entity) else {
             return;
         };
-        let backlog = &queue.backlog;
-        // What waits in a topic does not expire.
-        let (first, now) = if queue.topic.as_ref().is_some_and(Topic::looks) {
-            (backlog.table().first_ready(), Timestamp::ZERO)
-        } else if self.reads_to_forward(queue) {
-            (backlog.next_to_forward(self.now()), self.now())
-        } else {
-            return;
+        let may_look = match &queue.topic {
+            Some(topic) => topic.looks(),
+            None => self.reads_to_forward(queue),
         };
-        let entry = first.and_then(|number| backlog.table().get(number));
+        // What is due before that needs no bodies.
+        let (first, now) = match may_look.then(|| self.next_due(entity, By::Tick)).flatten() {
+            // What waits in a topic does not expire.
+            Some(Due::FanOut(number)) => (number, Timestamp::ZERO),
+            Some(Due::Forward(number)) => (number, self.now()),
+            Some(
+                Due::Lock(_)
+                | Due::Release(_)
+                | Due::Session(_)
+                | Due::Schedule(_)
+                | Due::Expiry(_)
+                | Due::Ids
+                | Due::Deletion,
+            )
+            | None => return,
+        };
+        let entry = self.bus_backlog(entity).table().get(first);
         let Some(own) = entry.map(|entry| entry.bodies().collect::<Vec<_>>()) else {
             return;
         };
@@ -115,7 +126,7 @@ impl Turn<'_> {
         let ready = self.bus_backlog(entity).ready_seen(0, now);
         let ready = ready.map_while(|(_, entry)| entry);
         for entry in ready.take(AHEAD_COUNT) {
-            if Some(entry.number) == first {
+            if entry.number == first {
                 continue;
             }
             let size_bytes: u64 = entry.bodies().map(|body| length(&body)).sum();

@@ -196,6 +196,16 @@ impl Cold {
         if !self.steps.is_multiple_of(2) {
             self.pages.write(&self.deciding);
         }
+        self.evict();
+    }
+
+    /// Takes everything out of memory, in states of any size.
+    pub(crate) fn leave_memory(&mut self) {
+        self.pages.write(&self.deciding);
+        self.evict();
+    }
+
+    fn evict(&mut self) {
         let before = records_at(&self.deciding);
         self.deciding.evict_if(|_, _, _| true);
         assert_eq!(records_at(&self.deciding), before);

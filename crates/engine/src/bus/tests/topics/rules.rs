@@ -11,6 +11,7 @@ mod random;
 mod schedules;
 mod selects;
 mod tally;
+mod unread;
 mod waiting;
 
 use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
