@@ -249,7 +249,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Where a message is forwarded to, or the reason why it cannot go there.
+    /// Where a message is forwarded to, or the reason why it cannot go there, whatever room there is.
     pub(super) fn destination_of(
         &self,
         queue: Incarnation,
@@ -262,19 +262,27 @@ impl Turn<'_> {
         if message.hops >= HOPS_MAX {
             return Err(DeadLetterCause::MaxTransferHopCountExceeded);
         }
-        self.room_at(self.destination(entity), queue, &message)
+        match self.destination(entity) {
+            Some((to, entity))
+                if entity.role.accepts_forwards() && entity.options.status.allows_send() =>
+            {
+                Ok(to)
+            }
+            Some(_) | None => Err(DeadLetterCause::DestinationUnavailable),
+        }
     }
 
-    /// The destination, or the reason why it does not accept the message.
-    fn room_at(
+    /// The reason why a destination does not accept a message, if there is one. It looks at all entities of a topic.
+    pub(super) fn check_room_at(
         &self,
-        destination: Option<(Incarnation, &BusQueue)>,
+        to: Incarnation,
         from: Incarnation,
-        message: &Message<'_>,
+        number: SequenceNumber,
     ) -> Result<Incarnation, DeadLetterCause> {
-        let Some((to, entity)) = destination else {
+        let Some(message) = self.bus_backlog(from).get(number) else {
             return Err(DeadLetterCause::DestinationUnavailable);
         };
+        let entity = self.bus(to);
         let own_bytes = message.size_bytes();
         // All copies of a message count when its topic accepts it.
         let (copies, id_bytes) = match entity.role {
@@ -295,8 +303,7 @@ impl Turn<'_> {
         let more_bytes = own_bytes.saturating_mul(copies) + id_bytes - freed_bytes;
         let fits = more_bytes == 0
             || self.size_bytes(to).saturating_add(more_bytes) <= entity.options.size_bytes_max;
-        let is_open = entity.role.accepts_forwards() && entity.options.status.allows_send();
-        if !is_open || !fits {
+        if !fits {
             return Err(DeadLetterCause::DestinationUnavailable);
         }
         if entity.requires_session() && message.session == 0 {

@@ -170,7 +170,11 @@ impl Turn<'_> {
         number: SequenceNumber,
         cost: u32,
     ) -> DueStep {
-        let to = match self.destination_of(queue, number) {
+        let to = self.destination_of(queue, number);
+        let looks = to.map_or(0, |to| self.looks_for_room(to));
+        self.0.note_steps(looks);
+        let cost = cost.saturating_add(units_of(looks, u64::from(LOOKS_PER_UNIT)));
+        let to = match to.and_then(|to| self.check_room_at(to, queue, number)) {
             Ok(to) => to,
             Err(cause) => {
                 self.bury(queue, number, cause, None);
@@ -187,12 +191,14 @@ impl Turn<'_> {
             Err(Kept::Unread(Unread::Missing)) => return DueStep::Nothing,
             Err(Kept::Unread(Unread::InBatch)) => return DueStep::TooLarge,
         }
-        // The size of a topic is that of its subscriptions, and each may get a copy.
+        DueStep::Done(cost)
+    }
+
+    /// How many entities are looked at to find out whether there is room for a message: the size of a topic is that of its
+    /// subscriptions, and each may get a copy.
+    fn looks_for_room(&self, to: Incarnation) -> u64 {
         let subscriptions = self.catalogue().subscriptions_of(to).count();
-        let looks = (subscriptions * (ENTITIES_PER_BUS_QUEUE + 1)) as u64;
-        self.0.note_steps(looks);
-        let looks = u32::try_from(looks).unwrap_or(u32::MAX);
-        DueStep::Done(cost + looks / LOOKS_PER_UNIT)
+        (subscriptions * (ENTITIES_PER_BUS_QUEUE + 1)) as u64
     }
 
     /// The hash of a message's id, if the entity that it comes to is going to remember it.
@@ -211,6 +217,11 @@ impl Turn<'_> {
         let id = id.as_ref().and_then(|id| id.as_text());
         Ok(self.id_hash(to, id)?)
     }
+}
+
+/// How many units of the due budget some work takes.
+fn units_of(count: u64, per_unit: u64) -> u32 {
+    u32::try_from(count / per_unit).unwrap_or(u32::MAX)
 }
 
 /// Whether the ids of messages that are forwarded to an entity are looked up.

@@ -359,3 +359,43 @@ fn a_destination_has_to_be_there() {
     }
     p.create(&jobs(), forwards_to("t")).unwrap();
 }
+
+/// To find out that a topic is full takes as long as to find out that it is not.
+#[test]
+fn what_a_full_topic_refuses_takes_of_the_budget() {
+    let mut p = Partition::new();
+    p.create_topic(BusQueueOptions {
+        size_bytes_max: 1,
+        ..BusQueueOptions::default()
+    })
+    .unwrap();
+    let names: Vec<_> = (0..64).map(|nth| nth.to_string()).collect();
+    let names: Vec<_> = names.iter().map(|it| &**it).collect();
+    p.subscribe_all(&names);
+    p.create(&jobs(), BusQueueOptions::default()).unwrap();
+    p.ask(BusCommand::Send {
+        queue: jobs(),
+        messages: vec![text("x"); 8],
+    })
+    .unwrap();
+    let options = forwards_to("t");
+    let queue = jobs();
+    p.ask(BusCommand::UpdateQueue { queue, options }).unwrap();
+    p.state.take_copied();
+    // 256 looks are four units more.
+    p.tick_once(10);
+    assert_eq!(p.letters("jobs/$deadletterqueue"), vec![("x".to_owned(), UNAVAILABLE); 2]);
+    assert!(p.state.take_copied() >= 2 * 256);
+    let status = EntityStatus::SendDisabled;
+    let options = BusQueueOptions {
+        status,
+        ..BusQueueOptions::default()
+    };
+    let queue = topic();
+    p.ask(BusCommand::UpdateQueue { queue, options }).unwrap();
+    p.state.take_copied();
+    // Nobody asks how much room a disabled topic has.
+    p.tick_once(6);
+    assert_eq!(p.letters("jobs/$deadletterqueue").len(), 8);
+    p.check_whole();
+}
