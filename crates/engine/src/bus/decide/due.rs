@@ -181,10 +181,6 @@ impl Turn<'_> {
                 return u32::try_from(size_bytes.div_ceil(DUE_SIZE_BYTES_MAX)).unwrap_or(u32::MAX);
             }
         };
-        let backlog = self.bus_backlog(queue);
-        let Some(message) = backlog.get(*number) else {
-            return 1;
-        };
         // A dead letter that is forwarded tells from which queue it comes.
         let entity = self.bus(queue);
         let is_dead = entity.role.dead_letters_of().is_some();
@@ -201,11 +197,22 @@ impl Turn<'_> {
             | Due::Ids
             | Due::Deletion => 0,
         };
-        let size_bytes = self.failed_size_bytes_max(queue, &message) + more_bytes;
-        if size_bytes <= DUE_SIZE_BYTES_MAX {
-            1
-        } else {
-            2
+        self.cost_of_move(queue, *number, more_bytes)
+    }
+
+    /// How much of the budget a message takes that may move, with so many bytes more.
+    pub(super) fn cost_of_move(
+        &self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        more_bytes: u64,
+    ) -> u32 {
+        let Some(message) = self.bus_backlog(queue).get(number) else {
+            return 1;
+        };
+        match self.failed_size_bytes_max(queue, &message) + more_bytes {
+            ..=DUE_SIZE_BYTES_MAX => 1,
+            _ => 2,
         }
     }
 

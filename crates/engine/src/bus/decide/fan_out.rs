@@ -159,10 +159,7 @@ impl Turn<'_> {
             read.and_then(|read| self.choose_seen(&waiting, known, &read, matched, budget));
         match chosen {
             Some(chosen) => self.make(&waiting, chosen),
-            None => {
-                self.bury_damaged(topic, number);
-                DueStep::Done(1)
-            }
+            None => self.bury_damaged(topic, number, budget),
         }
     }
 
@@ -364,15 +361,24 @@ impl Turn<'_> {
         cost
     }
 
-    /// Moves a message that rules cannot look at to the entity of the topic's failed transfers.
-    fn bury_damaged(&mut self, topic: Incarnation, number: SequenceNumber) {
+    /// Moves a message that rules cannot look at to the entity of the topic's failed transfers, if the budget is enough.
+    fn bury_damaged(
+        &mut self,
+        topic: Incarnation,
+        number: SequenceNumber,
+        budget: u32,
+    ) -> DueStep {
+        let cost = self.cost_of_move(topic, number, 0);
+        if cost > budget {
+            return DueStep::TooLarge;
+        }
         let [_, _, to] = topic.with_sub_queues();
-        let Some(mut message) = self.arriving(topic, number, to) else {
-            return;
-        };
-        message.record.expires_at = Timestamp::NEVER;
-        message.record.cause = Some(DeadLetterCause::BodyDamaged);
-        self.transfer(topic, number, to, message);
+        if let Some(mut message) = self.arriving(topic, number, to) {
+            message.record.expires_at = Timestamp::NEVER;
+            message.record.cause = Some(DeadLetterCause::BodyDamaged);
+            self.transfer(topic, number, to, message);
+        }
+        DueStep::Done(cost)
     }
 
     /// The first copy of a message that is not made yet.

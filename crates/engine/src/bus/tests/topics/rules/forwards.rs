@@ -399,3 +399,48 @@ fn what_a_full_topic_refuses_takes_of_the_budget() {
     assert_eq!(p.letters("jobs/$deadletterqueue").len(), 8);
     p.check_whole();
 }
+
+/// Each takes two units of the budget, wherever it moves.
+#[test]
+fn a_damaged_message_with_many_changes_takes_as_much_as_any_that_moves() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a"]);
+    p.set_rule("a", rule("$Default", correlation("red")))
+        .unwrap();
+    p.create(
+        &jobs(),
+        BusQueueOptions {
+            max_delivery_count: 100,
+            ..dead_letters_to("t")
+        },
+    )
+    .unwrap();
+    let session = "s".repeat(500);
+    p.send(of_session("1", &session)).unwrap();
+    p.send(of_session("2", &session)).unwrap();
+    for message in p.peeked(jobs()) {
+        p.log.damaged.insert(message.body);
+        if let Some(cold) = &mut p.cold {
+            cold.damage(message.body);
+        }
+    }
+    for _ in 0..31 {
+        for lock in locks(&p.receive()) {
+            let overlay = Some(Bytes::from_static(b"+a=1\n"));
+            p.settle(lock, Disposition::Abandon { overlay });
+        }
+    }
+    p.bury_in(&jobs(), "+b=2\n");
+    let of_topic = p.topic_incarnation();
+    p.change(|state| state.let_rest(of_topic, true));
+    p.tick_once(4);
+    assert_eq!(p.view(&topic()).counts.active, 2);
+    p.change(|state| state.let_rest(of_topic, false));
+    for count in 1..=2 {
+        p.tick_once(2);
+        let failed = p.letters("t/$transfer/$deadletterqueue");
+        assert_eq!(failed.len(), count);
+        assert_eq!(failed[0].1, Some(DeadLetterCause::BodyDamaged));
+    }
+    p.check_rules();
+}
