@@ -9,8 +9,10 @@ use kew_filter::SystemProperty;
 
 use super::super::queue::{BusQueue, ENTITIES_PER_BUS_QUEUE};
 use super::super::role::Role;
+use super::super::rules::{Evaluation, Topic};
 use super::super::{DeadLetterCause, Known};
 use super::due::Due;
+use super::fan_out::STEPS_PER_UNIT;
 use super::numbers::Duplicate;
 use super::{By, DueStep, Turn};
 use crate::catalogue::LOOKS_PER_UNIT;
@@ -181,7 +183,8 @@ impl Turn<'_> {
                 return DueStep::Done(cost);
             }
         };
-        match self.id_in(to, queue, number) {
+        let mut reading = Evaluation::new();
+        match self.id_in(to, queue, number, &mut reading) {
             Ok(id_hash) => self.forward(queue, number, to, id_hash),
             // A duplicate is dropped, as if it had been sent there.
             Err(Kept::Duplicate) => self.remove(queue, number),
@@ -191,7 +194,8 @@ impl Turn<'_> {
             Err(Kept::Unread(Unread::Missing)) => return DueStep::Nothing,
             Err(Kept::Unread(Unread::InBatch)) => return DueStep::TooLarge,
         }
-        DueStep::Done(cost)
+        self.0.note_steps(reading.steps());
+        DueStep::Done(cost.saturating_add(units_of(reading.steps(), STEPS_PER_UNIT)))
     }
 
     /// How many entities are looked at to find out whether there is room for a message: the size of a topic is that of its
@@ -201,18 +205,23 @@ impl Turn<'_> {
         (subscriptions * (ENTITIES_PER_BUS_QUEUE + 1)) as u64
     }
 
-    /// The hash of a message's id, if the entity that it comes to is going to remember it.
+    /// The hash of a message's id, if the entity that it comes to is going to remember it. To read it takes steps.
     fn id_in(
         &mut self,
         to: Incarnation,
         queue: Incarnation,
         number: SequenceNumber,
+        reading: &mut Evaluation,
     ) -> Result<Option<u128>, Kept> {
         if !looks_up(self.bus(to)) {
             return Ok(None);
         }
         let Read { body, overlays } = self.read_message(queue, number)?;
         let view = self.0.format().view(&body, &overlays, Known::default());
+        reading.note_message();
+        if let Some(view) = &view {
+            Topic::note_read(&**view, reading);
+        }
         let id = view.as_ref().map(|it| it.system(SystemProperty::MessageId));
         let id = id.as_ref().and_then(|id| id.as_text());
         Ok(self.id_hash(to, id)?)

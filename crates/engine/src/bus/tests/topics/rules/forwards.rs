@@ -444,3 +444,20 @@ fn a_damaged_message_with_many_changes_takes_as_much_as_any_that_moves() {
     }
     p.check_rules();
 }
+
+/// A message with many properties takes long to read, also for its id alone.
+#[test]
+fn to_read_an_id_takes_of_the_budget() {
+    let mut p = Partition::with_forwards(detects(), &["a"]);
+    let many: String = (0..1_016).map(|_| "p=\n").collect();
+    for _ in 0..4 {
+        p.send(text(&many)).unwrap();
+    }
+    p.state.take_copied();
+    // 4,000 steps of each are 20 units, and the message itself is one.
+    p.tick_once(42);
+    assert_eq!(p.counts().active, 2);
+    assert!(p.state.take_copied() >= 2 * 4_000);
+    p.settle_down();
+    assert_eq!(p.copies_in("a").len(), 4);
+}
