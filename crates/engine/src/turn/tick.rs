@@ -41,7 +41,7 @@ impl Turn<'_> {
     /// Decisions do not wait for a tick: a deadline at or before `now` has passed in any case. A tick frees
     /// memory that no command needs any more.
     ///
-    /// Entities with due things are served in turn, 16 things each. Which entity is next is not part of the state:
+    /// Entities with due things are served in turn, 16 things each, or one that goes to a topic. Which entity is next is not part of the state:
     /// events say what was done, and a replay does it in their order.
     ///
     /// An entity whose next due thing needs what is not in memory rests, and the others go on: see
@@ -88,6 +88,10 @@ impl Turn<'_> {
                 }
                 match self.do_one(entity, left) {
                     DueStep::Done(cost) => left = left.saturating_sub(cost),
+                    DueStep::Last(cost) => {
+                        left = left.saturating_sub(cost);
+                        break;
+                    }
                     DueStep::Nothing => {
                         left -= u32::from(in_a_row == 0);
                         break;

@@ -7,7 +7,7 @@ use super::super::queue::BusQueue;
 use super::super::role::Role;
 use super::super::room::{DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
-use super::super::{BusMessageState, DeadLetterCause, Release};
+use super::super::{BusCommand, BusMessageState, DeadLetterCause, Release};
 use super::Turn;
 use crate::catalogue::LOOKS_PER_UNIT;
 use crate::effect::Effect;
@@ -58,16 +58,36 @@ impl Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     /// A command, before it is decided. Copies of a topic's messages are not made then: they may need bodies, and a command
-    /// need not wait for them, because what it sends is stored behind them.
+    /// need not wait for them, because what it sends is stored behind them. While a topic has messages that wait for
+    /// their copies, none is forwarded to it: commands would do that faster than ticks make copies.
     Command,
+    /// A command that deletes an entity or changes its settings. What it forwards goes on before that.
+    Change,
     /// A tick.
     Tick,
+}
+
+impl By {
+    /// How a command carries out what is due before it.
+    pub(super) fn of(command: &BusCommand) -> Self {
+        let changes = matches!(
+            command,
+            BusCommand::DeleteQueue { .. } | BusCommand::UpdateQueue { .. }
+        );
+        match changes {
+            true => Self::Change,
+            false => Self::Command,
+        }
+    }
 }
 
 /// What came of a due thing.
 pub(crate) enum DueStep {
     /// It was done, and took so much of the budget.
     Done(u32),
+    /// The same, and others come before the entity's next one: a topic makes copies of what was forwarded to it before
+    /// it gets more.
+    Last(u32),
     /// It takes more than the budget.
     TooLarge,
     /// Nothing was due.
@@ -76,10 +96,10 @@ pub(crate) enum DueStep {
 
 impl Turn<'_> {
     /// Turns due things of an entity into effects and facts, within a budget.
-    pub(crate) fn do_due(&mut self, queue: Incarnation, budget: u32) {
+    pub(crate) fn do_due(&mut self, queue: Incarnation, budget: u32, by: By) {
         let mut left = budget;
         while left > 0
-            && let DueStep::Done(cost) = self.do_next_due(queue, left, By::Command)
+            && let DueStep::Done(cost) | DueStep::Last(cost) = self.do_next_due(queue, left, by)
         {
             left = left.saturating_sub(cost);
         }
@@ -137,7 +157,7 @@ impl Turn<'_> {
         // A topic's ready messages do not expire: their copies do.
         if entity.role == Role::Topic {
             let waiting = match by {
-                By::Command => None,
+                By::Command | By::Change => None,
                 By::Tick => backlog.table().first_ready(),
             };
             if let Some(number) = waiting {

@@ -2,7 +2,7 @@
 //!
 //! What a message has goes with it: the place of its body, changes to its properties, and how often it was forwarded. A
 //! topic that detects duplicates looks its id up. The id is in the bytes, so a tick reads these first. A command forwards
-//! nothing to such a topic before it: it would have to wait.
+//! nothing to such a topic before it: it would have to wait. To other topics, it forwards what does not have to wait there.
 
 use bytes::Bytes;
 use kew_filter::SystemProperty;
@@ -73,11 +73,12 @@ impl Turn<'_> {
 
     /// Whether due work forwards the messages of an entity now.
     pub(super) fn forwards(&self, from: &BusQueue, by: By) -> bool {
-        from.destination().is_some()
-            && match by {
-                By::Tick => true,
-                By::Command => !self.reads_to_forward(from),
-            }
+        let is_left = |to: &BusQueue| match by {
+            By::Tick => false,
+            By::Change => looks_up(to),
+            By::Command => looks_up(to) || to.role == Role::Topic && to.backlog.has_ready(),
+        };
+        from.destination().is_some() && !self.destination(from).is_some_and(|(_, to)| is_left(to))
     }
 
     /// Whether an entity forwards to a topic that looks ids up.
@@ -195,7 +196,11 @@ impl Turn<'_> {
             Err(Kept::Unread(Unread::InBatch)) => return DueStep::TooLarge,
         }
         self.0.note_steps(reading.steps());
-        DueStep::Done(cost.saturating_add(units_of(reading.steps(), STEPS_PER_UNIT)))
+        let cost = cost.saturating_add(units_of(reading.steps(), STEPS_PER_UNIT));
+        match self.bus(to).role == Role::Topic {
+            true => DueStep::Last(cost),
+            false => DueStep::Done(cost),
+        }
     }
 
     /// How many entities are looked at to find out whether there is room for a message: the size of a topic is that of its

@@ -98,6 +98,7 @@ impl<'a> Turn<'a> {
     }
 
     pub(crate) fn decide(&mut self, command: BusCommand) -> Decision {
+        let by = By::of(&command);
         match command {
             BusCommand::CreateQueue { queue, options } => self.create_bus_queue(queue, options),
             BusCommand::CreateTopic { topic, options } => self.create_topic(topic, options),
@@ -108,10 +109,10 @@ impl<'a> Turn<'a> {
                 rule,
             } => self.create_subscription(&topic, subscription, options, rule),
             BusCommand::UpdateQueue { queue, options } => {
-                self.with_bus(&queue, |turn, queue| turn.update_bus_queue(queue, options))
+                self.with_bus_by(by, &queue, |turn, queue| turn.update_bus_queue(queue, options))
             }
             BusCommand::DeleteQueue { queue } => {
-                self.with_bus(&queue, |turn, queue| turn.delete_bus_queue(queue))
+                self.with_bus_by(by, &queue, |turn, queue| turn.delete_bus_queue(queue))
             }
             BusCommand::ReadQueue { queue } => self.with_bus(&queue, |turn, queue| {
                 Ok(BusOutcome::Queue(turn.view(queue)))
@@ -274,10 +275,19 @@ impl<'a> Turn<'a> {
         name: &EntityName,
         decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
     ) -> Decision {
+        self.with_bus_by(By::Command, name, decide)
+    }
+
+    fn with_bus_by(
+        &mut self,
+        by: By,
+        name: &EntityName,
+        decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
+    ) -> Decision {
         if let Some(queue) = self.catalogue().find(name)
             && !self.0.is_due_done()
         {
-            self.do_due(queue, self.due_budget());
+            self.do_due(queue, self.due_budget(), by);
         }
         self.with_found(name, decide)
     }

@@ -7,7 +7,7 @@ use super::super::rules::{
     RULES_SIZE_BYTES_MAX, RuleKind, Topic, is_default,
 };
 use super::super::{BusFact, BusOutcome, BusRefusal};
-use super::{Answer, Decision, Turn};
+use super::{Answer, By, Decision, Turn};
 use crate::vocabulary::{EntityName, Incarnation};
 
 /// The most bytes of rules in one answer, unless the first one alone has more.
@@ -146,7 +146,7 @@ impl Turn<'_> {
             let budget = self.due_budget_for(2);
             for name in [topic, subscription] {
                 if let Some(entity) = self.catalogue().find(name) {
-                    self.do_due(entity, budget);
+                    self.do_due(entity, budget, By::Command);
                 }
             }
         }

@@ -461,3 +461,50 @@ fn to_read_an_id_takes_of_the_budget() {
     p.settle_down();
     assert_eq!(p.copies_in("a").len(), 4);
 }
+
+/// However many sources a topic has, it makes copies as fast as messages come.
+#[test]
+fn what_is_forwarded_waits_in_its_queue_while_the_topic_makes_copies() {
+    let mut p = Partition::with_forwards(BusQueueOptions::default(), &["a"]);
+    p.create(&entity("more"), forwards_to("t")).unwrap();
+    let more = || BusCommand::Send {
+        queue: entity("more"),
+        messages: vec![text("m"); 10],
+    };
+    for _ in 0..10 {
+        p.send(text("j")).unwrap();
+    }
+    p.ask(more()).unwrap();
+    // The command behind it has forwarded the first one.
+    assert_eq!(p.view(&topic()).counts.active, 1);
+    assert_eq!(p.counts().active, 9);
+    let mut copied = 0;
+    while p.tick_once(4) {
+        assert!(p.view(&topic()).counts.active <= 4);
+        let copies = p.view(&subscription("a")).counts.active;
+        assert!(copied < copies);
+        copied = copies;
+    }
+    assert_eq!(p.view(&subscription("a")).counts.active, 20);
+    p.check_rules();
+}
+
+/// What is accepted goes where it was going to go, although it does not have to wait for a tick to be told so.
+#[test]
+fn a_queue_forwards_what_it_has_before_it_is_changed_or_deleted() {
+    let update = BusCommand::UpdateQueue {
+        queue: jobs(),
+        options: BusQueueOptions::default(),
+    };
+    for change in [BusCommand::DeleteQueue { queue: jobs() }, update] {
+        let mut p = Partition::with_forwards(BusQueueOptions::default(), &["a"]);
+        for _ in 0..3 {
+            p.send(text("x")).unwrap();
+        }
+        assert_eq!(p.counts().active, 2);
+        p.ask(change).unwrap();
+        p.tick();
+        assert_eq!(p.copies_in("a").len(), 3);
+        p.check_rules();
+    }
+}
