@@ -3,7 +3,6 @@
 
 use super::super::backlog::{Backlog, Expiring};
 use super::super::message::Message;
-use super::super::queue::BusQueue;
 use super::super::role::Role;
 use super::super::room::{DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
@@ -18,9 +17,6 @@ use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber};
 /// Source: Service Bus, *Moving messages to the dead-letter queue* (four hops).
 const HOPS_MAX: u8 = 4;
 
-/// The most bytes that the hash of an id takes in an effect.
-const ID_HASH_SIZE_BYTES: u64 = 17;
-
 /// A due thing of a bus queue.
 pub(super) enum Due {
     /// A lock has ended: the delivery has failed.
@@ -31,7 +27,8 @@ pub(super) enum Due {
     Session(u32),
     Schedule(SequenceNumber),
     Expiry(Expiring),
-    Forward(SequenceNumber),
+    /// A message goes on to an entity, or cannot for this reason.
+    Forward(SequenceNumber, Result<Incarnation, DeadLetterCause>),
     /// A message of a topic waits for its copies.
     FanOut(SequenceNumber),
     /// Ids are older than their window.
@@ -128,7 +125,7 @@ impl Turn<'_> {
             Due::Schedule(number) => self.activate(queue, number),
             Due::Expiry(Expiring::Message { number, .. }) => self.expire(queue, number),
             Due::Expiry(Expiring::Bound { run, .. }) => self.0.raise_expiry(queue, run),
-            Due::Forward(number) => return self.forward_or_bury(queue, number, cost),
+            Due::Forward(number, to) => return self.forward_or_bury(queue, (number, to), cost),
             Due::FanOut(_) => {}
             Due::Ids => self.0.forget_ids(queue),
             Due::Deletion => self.end_idle(queue),
@@ -166,10 +163,12 @@ impl Turn<'_> {
         } else if let Some(expiring) = backlog.expiring(now) {
             return Some(Due::Expiry(expiring));
         }
-        if self.forwards(entity, by)
+        if entity.destination().is_some()
+            && backlog.has_to_forward()
+            && let Some(to) = self.forwards(entity, by)
             && let Some(number) = backlog.next_to_forward(now)
         {
-            return Some(Due::Forward(number));
+            return Some(Due::Forward(number, to));
         }
         let deadline = entity.ids_deadline();
         if deadline.is_some_and(|deadline| deadline.has_passed(now)) {
@@ -186,7 +185,7 @@ impl Turn<'_> {
             Due::Lock(number)
             | Due::Schedule(number)
             | Due::Expiry(Expiring::Message { number, .. })
-            | Due::Forward(number) => number,
+            | Due::Forward(number, _) => number,
             Due::Expiry(Expiring::Bound { .. })
             | Due::Release(_)
             | Due::Session(_)
@@ -201,13 +200,8 @@ impl Turn<'_> {
                 return u32::try_from(size_bytes.div_ceil(DUE_SIZE_BYTES_MAX)).unwrap_or(u32::MAX);
             }
         };
-        // A dead letter that is forwarded tells from which queue it comes.
-        let entity = self.bus(queue);
-        let is_dead = entity.role.dead_letters_of().is_some();
-        let source = is_dead.then_some(entity.name.name.len() as u64);
-        let id_hash = self.reads_to_forward(entity).then_some(ID_HASH_SIZE_BYTES);
         let more_bytes = match due {
-            Due::Forward(_) => source.unwrap_or(0) + id_hash.unwrap_or(0),
+            Due::Forward(_, to) => self.forwarded_size_bytes_max(queue, *to),
             Due::Lock(_)
             | Due::Schedule(_)
             | Due::Expiry(_)
@@ -276,26 +270,23 @@ impl Turn<'_> {
         }
     }
 
-    /// Where a message is forwarded to, or the reason why it cannot go there, whatever room there is.
-    pub(super) fn destination_of(
+    /// The reason why a message is not forwarded there, whatever room there is.
+    pub(super) fn check_is_open(
         &self,
-        queue: Incarnation,
+        to: Result<Incarnation, DeadLetterCause>,
+        from: Incarnation,
         number: SequenceNumber,
     ) -> Result<Incarnation, DeadLetterCause> {
-        let entity = self.bus(queue);
-        let Some(message) = entity.backlog.get(number) else {
+        let Some(message) = self.bus_backlog(from).get(number) else {
             return Err(DeadLetterCause::DestinationUnavailable);
         };
         if message.hops >= HOPS_MAX {
             return Err(DeadLetterCause::MaxTransferHopCountExceeded);
         }
-        match self.destination(entity) {
-            Some((to, entity))
-                if entity.role.accepts_forwards() && entity.options.status.allows_send() =>
-            {
-                Ok(to)
-            }
-            Some(_) | None => Err(DeadLetterCause::DestinationUnavailable),
+        let entity = self.bus(to?);
+        match entity.role.accepts_forwards() && entity.options.status.allows_send() {
+            true => to,
+            false => Err(DeadLetterCause::DestinationUnavailable),
         }
     }
 

@@ -26,6 +26,9 @@ use crate::vocabulary::{
 const AHEAD_COUNT: usize = 64;
 const AHEAD_SIZE_BYTES: u64 = 128 * 1024;
 
+/// The most bytes that the hash of an id takes in an effect.
+const ID_HASH_SIZE_BYTES: u64 = 17;
+
 /// The bytes of a message, and of the changes to its properties, oldest first.
 pub(super) struct Read {
     pub(super) body: Bytes,
@@ -61,30 +64,46 @@ impl From<Duplicate> for Kept {
 }
 
 impl Turn<'_> {
-    /// Where an entity forwards its messages, if that is there.
-    pub(super) fn destination(&self, from: &BusQueue) -> Option<(Incarnation, &BusQueue)> {
+    /// Where due work forwards the messages of an entity now, or why they cannot go there. `None` if they stay.
+    pub(super) fn forwards(
+        &self,
+        from: &BusQueue,
+        by: By,
+    ) -> Option<Result<Incarnation, DeadLetterCause>> {
         let name = EntityName {
             name: from.destination()?.into(),
             ..from.name.clone()
         };
-        let to = self.catalogue().find(&name)?;
-        Some((to, self.queues().get(&to)?))
-    }
-
-    /// Whether due work forwards the messages of an entity now.
-    pub(super) fn forwards(&self, from: &BusQueue, by: By) -> bool {
-        let is_left = |to: &BusQueue| match by {
-            By::Tick => false,
-            By::Change => looks_up(to),
-            By::Command => looks_up(to) || to.role == Role::Topic && to.backlog.has_ready(),
+        let found = self.catalogue().find(&name);
+        let Some((to, entity)) = found.and_then(|to| Some((to, self.queues().get(&to)?))) else {
+            return Some(Err(DeadLetterCause::DestinationUnavailable));
         };
-        from.destination().is_some() && !self.destination(from).is_some_and(|(_, to)| is_left(to))
+        let stays = match by {
+            By::Tick => false,
+            By::Change => looks_up(entity),
+            By::Command => {
+                looks_up(entity) || entity.role == Role::Topic && entity.backlog.has_ready()
+            }
+        };
+        (!stays).then_some(Ok(to))
     }
 
-    /// Whether an entity forwards to a topic that looks ids up.
-    pub(super) fn reads_to_forward(&self, from: &BusQueue) -> bool {
-        let to = self.destination(from);
-        to.is_some_and(|(_, to)| looks_up(to))
+    /// The most bytes that a message gets when it is forwarded.
+    pub(super) fn forwarded_size_bytes_max(
+        &self,
+        from: Incarnation,
+        to: Result<Incarnation, DeadLetterCause>,
+    ) -> u64 {
+        let entity = self.bus(from);
+        // A dead letter that is forwarded tells from which queue it comes.
+        let source = match entity.role.dead_letters_of() {
+            Some(_) => entity.name.name.len() as u64,
+            None => 0,
+        };
+        match to.is_ok_and(|to| looks_up(self.bus(to))) {
+            true => source + ID_HASH_SIZE_BYTES,
+            false => source,
+        }
     }
 
     /// Asks for the bodies that the next due thing of an entity is going to look at, and for those behind it. The records
@@ -95,15 +114,16 @@ impl Turn<'_> {
         };
         let may_look = match &queue.topic {
             Some(topic) => topic.looks(),
-            None => self.reads_to_forward(queue),
+            None => queue.destination().is_some(),
         };
         // What is due before that needs no bodies.
         let (first, now) = match may_look.then(|| self.next_due(entity, By::Tick)).flatten() {
             // What waits in a topic does not expire.
             Some(Due::FanOut(number)) => (number, Timestamp::ZERO),
-            Some(Due::Forward(number)) => (number, self.now()),
+            Some(Due::Forward(number, Ok(to))) if looks_up(self.bus(to)) => (number, self.now()),
             Some(
-                Due::Lock(_)
+                Due::Forward(..)
+                | Due::Lock(_)
                 | Due::Release(_)
                 | Due::Session(_)
                 | Due::Schedule(_)
@@ -170,10 +190,10 @@ impl Turn<'_> {
     pub(super) fn forward_or_bury(
         &mut self,
         queue: Incarnation,
-        number: SequenceNumber,
+        (number, to): (SequenceNumber, Result<Incarnation, DeadLetterCause>),
         cost: u32,
     ) -> DueStep {
-        let to = self.destination_of(queue, number);
+        let to = self.check_is_open(to, queue, number);
         let looks = to.map_or(0, |to| self.looks_for_room(to));
         self.0.note_steps(looks);
         let cost = cost.saturating_add(units_of(looks, u64::from(LOOKS_PER_UNIT)));

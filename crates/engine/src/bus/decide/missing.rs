@@ -192,7 +192,7 @@ impl Turn<'_> {
             });
             return;
         }
-        if self.forwards(queue, by) {
+        if self.forwards(queue, by).is_some() {
             self.ask_ready(entity, queue, 0, count, missing);
             // Messages without a session come first.
             if missing.is_empty()
