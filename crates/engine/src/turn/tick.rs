@@ -52,12 +52,23 @@ impl Turn<'_> {
 
     /// The same, but what is missing is read at once.
     pub(crate) fn tick_reading(&mut self, budget: u32, read: Read<'_>) -> Ticked {
-        let ticked = self.do_all_due(budget, read);
+        let mut in_batch = Vec::new();
+        let mut ticked = self.do_all_due(budget, read, &mut in_batch);
+        ticked.more_is_due |= !in_batch.is_empty();
+        for entity in in_batch {
+            self.state.let_rest(entity, false);
+        }
         self.record_effects();
         ticked
     }
 
-    fn do_all_due(&mut self, budget: u32, read: Read<'_>) -> Ticked {
+    /// `in_batch` gets the entities that rest until the end of the tick, because they need what it has written.
+    fn do_all_due(
+        &mut self,
+        budget: u32,
+        read: Read<'_>,
+        in_batch: &mut Vec<Incarnation>,
+    ) -> Ticked {
         let mut left = budget;
         let mut ticked = Ticked::default();
         while left > 0
@@ -93,6 +104,12 @@ impl Turn<'_> {
                         break;
                     }
                     DueStep::Nothing => {
+                        left -= u32::from(in_a_row == 0);
+                        break;
+                    }
+                    DueStep::InBatch => {
+                        in_batch.push(entity);
+                        self.state.let_rest(entity, true);
                         left -= u32::from(in_a_row == 0);
                         break;
                     }

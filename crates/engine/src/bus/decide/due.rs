@@ -87,6 +87,8 @@ pub(crate) enum DueStep {
     Last(u32),
     /// It takes more than the budget.
     TooLarge,
+    /// It looks at what was written in this batch. The next tick finds it in the log.
+    InBatch,
     /// Nothing was due.
     Nothing,
 }

@@ -150,7 +150,7 @@ impl Turn<'_> {
             Ok(read) => Some(read),
             Err(Unread::Damaged) => None,
             Err(Unread::Missing) => return DueStep::Nothing,
-            Err(Unread::InBatch) => return DueStep::TooLarge,
+            Err(Unread::InBatch) => return DueStep::InBatch,
         };
         let kept = self.0.take_matched(topic);
         let kept = kept.filter(|matched| matched.number() == number);

@@ -213,7 +213,7 @@ impl Turn<'_> {
                 self.bury(queue, number, DeadLetterCause::BodyDamaged, None);
             }
             Err(Kept::Unread(Unread::Missing)) => return DueStep::Nothing,
-            Err(Kept::Unread(Unread::InBatch)) => return DueStep::TooLarge,
+            Err(Kept::Unread(Unread::InBatch)) => return DueStep::InBatch,
         }
         self.0.note_steps(reading.steps());
         let cost = cost.saturating_add(units_of(reading.steps(), STEPS_PER_UNIT));

@@ -130,7 +130,7 @@ impl Turn<'_> {
             }
             match self.do_next_due(queue, left, by) {
                 DueStep::Done(cost) | DueStep::Last(cost) => *spent = spent.saturating_add(cost),
-                DueStep::TooLarge | DueStep::Nothing => return,
+                DueStep::TooLarge | DueStep::InBatch | DueStep::Nothing => return,
             }
         }
     }

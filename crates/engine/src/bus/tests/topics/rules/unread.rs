@@ -70,3 +70,90 @@ fn what_expires_first_does_not_need_what_is_forwarded_after_it() {
     assert_eq!(p.counts().active, 0);
     p.check_rules();
 }
+
+impl Partition {
+    /// A topic whose only copies get changes by an action, and go on to another topic that looks ids up: `next`, with the
+    /// subscription `end`.
+    fn changes_and_forwards() -> Self {
+        let mut p = Self::with_topic(BusQueueOptions::default());
+        p.ask(BusCommand::CreateTopic {
+            topic: entity("next"),
+            options: detects(),
+        })
+        .unwrap();
+        p.ask(BusCommand::CreateSubscription {
+            topic: entity("next"),
+            subscription: end(),
+            options: BusQueueOptions::default(),
+            rule: None,
+        })
+        .unwrap();
+        let options = BusQueueOptions {
+            forward_to: Some("next".into()),
+            ..BusQueueOptions::default()
+        };
+        p.subscribe("s", options).unwrap();
+        p.set_rule("s", with_action("$Default", "SET x = 1"))
+            .unwrap();
+        // The copies are made by ticks.
+        p.copies_at_once = 0;
+        p
+    }
+}
+
+fn end() -> EntityName {
+    entity("next/subscriptions/end")
+}
+
+/// What a tick has just written is not in the log yet. The message whose changes that are goes on with the next one, and
+/// is neither damaged nor lost.
+#[test]
+fn what_a_tick_has_written_is_read_by_the_next_one() {
+    for budget in [2, 3, 7, 256] {
+        let mut p = Partition::changes_and_forwards();
+        for nth in [1, 2, 1, 3] {
+            p.publish(vec![named(nth)]).unwrap();
+        }
+        let mut ticks = 1;
+        while p.tick_once(budget) {
+            p.check_rules();
+            ticks += 1;
+            assert!(ticks < 50);
+        }
+        assert!(ticks > 1);
+        let texts = p.shown(end());
+        let texts: Vec<_> = texts.iter().map(|(text, _)| &**text).collect();
+        let expected = ["sys.MessageId=1", "sys.MessageId=2", "sys.MessageId=3"];
+        assert_eq!(texts, expected);
+        assert_eq!(p.view(&subscription("s")).counts.dead_letters, 0);
+    }
+}
+
+#[test]
+fn what_a_tick_has_written_holds_nobody_else_back() {
+    let mut p = Partition::changes_and_forwards();
+    let names = ["1", "2", "3"].map(entity);
+    for name in &names {
+        p.create(name, BusQueueOptions::default()).unwrap();
+        let message = BusMessage {
+            time_to_live_ms: Some(1_000),
+            ..text("x")
+        };
+        let (queue, messages) = (name.clone(), vec![message; 40]);
+        p.ask(BusCommand::Send { queue, messages }).unwrap();
+    }
+    p.pass_ms(1_000);
+    p.publish(vec![named(1)]).unwrap();
+    assert!(p.tick_once(256));
+    let left = |p: &Partition, name: &EntityName| {
+        let entity = p.state.catalogue.find(name).unwrap();
+        p.state.bus[&entity].backlog.count()
+    };
+    for name in &names {
+        assert_eq!(left(&p, name), 0);
+    }
+    assert_eq!(left(&p, &subscription("s")), 1);
+    p.tick();
+    assert_eq!(left(&p, &end()), 1);
+    p.check_rules();
+}
