@@ -96,6 +96,15 @@ impl<'a> Message<'a> {
         self.0.bodies()
     }
 
+    /// What it takes along to other places, beside its record.
+    pub(crate) fn side(&self) -> Side {
+        Side {
+            first_number: Some(self.first_number()),
+            source: self.source().cloned(),
+            overlays: self.overlays().to_vec(),
+        }
+    }
+
     /// What the message counts for in its queue's size.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.0.size_bytes()
@@ -177,13 +186,8 @@ impl<'a> Message<'a> {
             ..*self.0.record
         };
         record.stand(BusMessageState::Ready, self.expires_at);
-        let side = Side {
-            first_number: Some(self.first_number()),
-            source: self.source().cloned(),
-            overlays: self.overlays().to_vec(),
-        };
         let rest = Rest {
-            side,
+            side: self.side(),
             ..Rest::default()
         };
         Arrival::new(record, session, rest)

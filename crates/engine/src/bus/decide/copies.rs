@@ -24,8 +24,8 @@ pub(super) enum Copy {
     Plain,
     /// The message with the changes of an action.
     Changed(Box<Made>),
-    /// A dead letter with this change, because a rule failed. Without bytes, there is no change.
-    Failed(Bytes),
+    /// A dead letter because a rule failed, with a change that says why if there is room for one.
+    Failed(Option<Bytes>),
 }
 
 impl Copy {
@@ -34,7 +34,7 @@ impl Copy {
         match self {
             Self::Plain => None,
             Self::Changed(made) => Some(&made.overlay),
-            Self::Failed(description) => Some(description).filter(|it| !it.is_empty()),
+            Self::Failed(description) => description.as_ref(),
         }
     }
 
@@ -98,13 +98,8 @@ impl Original {
 
     /// A message that waits in its topic. One that was forwarded there keeps what it has.
     pub(super) fn waiting(message: &Message<'_>, session: Option<Box<str>>) -> Self {
-        let side = Side {
-            first_number: Some(message.first_number()),
-            source: message.source().cloned(),
-            overlays: message.overlays().to_vec(),
-        };
         let rest = Rest {
-            side,
+            side: message.side(),
             session: session.clone(),
             id_hash: None,
         };
@@ -136,7 +131,7 @@ impl Original {
     /// The dead letter of a failure, without a description if there is no room for it.
     pub(super) fn fitting(&self, failed: Copy) -> Copy {
         match failed.overlay() {
-            Some(overlay) if !self.takes(overlay) => Copy::Failed(Bytes::new()),
+            Some(overlay) if !self.takes(overlay) => Copy::Failed(None),
             Some(_) | None => failed,
         }
     }
