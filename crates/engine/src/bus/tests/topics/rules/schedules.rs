@@ -84,6 +84,25 @@ fn a_change_of_rules_comes_after_messages_that_are_due() {
     p.check_rules();
 }
 
+/// It does not matter whether a tick came in between.
+#[test]
+fn a_subscription_gets_nothing_that_became_active_before_it_was_created() {
+    for ticks in [false, true] {
+        let mut p = Partition::with_topic(BusQueueOptions::default());
+        p.subscribe_all(&["a"]);
+        p.schedule("x");
+        p.pass_ms(LATER_MS);
+        if ticks {
+            p.tick();
+        }
+        p.subscribe_all(&["late"]);
+        p.tick();
+        assert_eq!(p.texts_of("a"), ["x"]);
+        assert!(p.texts_of("late").is_empty());
+        p.check_rules();
+    }
+}
+
 #[test]
 fn a_message_that_becomes_active_has_a_new_number_and_a_new_life() {
     let mut p = Partition::with_topic(BusQueueOptions {
