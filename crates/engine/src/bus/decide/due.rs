@@ -17,6 +17,9 @@ use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber};
 /// Source: Service Bus, *Moving messages to the dead-letter queue* (four hops).
 const HOPS_MAX: u8 = 4;
 
+/// How many steps of rules, or of reading a message, take a unit of the budget.
+pub(super) const STEPS_PER_UNIT: u64 = 200;
+
 /// A due thing of a bus queue.
 pub(super) enum Due {
     /// A lock has ended: the delivery has failed.

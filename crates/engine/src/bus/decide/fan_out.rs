@@ -16,6 +16,7 @@ use super::super::rules::{
 };
 use super::super::{DeadLetterCause, Known};
 use super::copies::{CopiesSize, Copy, Original};
+use super::due::STEPS_PER_UNIT;
 use super::effects::place;
 use super::forwarded::{Read, Unread};
 use super::select::uuid_of;
@@ -28,9 +29,6 @@ const STEP_COPIES_MAX: u64 = 64;
 
 /// How many copies take a unit of the due budget.
 const COPIES_PER_UNIT: u64 = 4;
-
-/// How many steps of rules, or of reading a message, take one.
-pub(super) const STEPS_PER_UNIT: u64 = 200;
 
 /// The most bytes of the effects of a step besides its copies: where the next one is, and the end of the message without
 /// the places of its changes.
