@@ -273,7 +273,10 @@ fn a_source_changes_while_its_bodies_are_read() {
             driver.partition.complete(outcome, &mut replies).unwrap();
         }
         driver.pass_all_on();
-        assert!(replies.iter().all(|(_, reply)| reply.is_ok()), "{replies:?}");
+        assert!(
+            replies.iter().all(|(_, reply)| reply.is_ok()),
+            "{replies:?}"
+        );
         assert!(!driver.partition.is_due_work_waiting());
         let state = driver.partition.state();
         let own = state.incarnations_of(&orders());

@@ -360,12 +360,7 @@ impl Turn<'_> {
     }
 
     /// Moves a message that rules cannot look at to the entity of the topic's failed transfers, if the budget is enough.
-    fn bury_damaged(
-        &mut self,
-        topic: Incarnation,
-        number: SequenceNumber,
-        budget: u32,
-    ) -> DueStep {
+    fn bury_damaged(&mut self, topic: Incarnation, number: SequenceNumber, budget: u32) -> DueStep {
         let cost = self.cost_of_move(topic, number, 0);
         if cost > budget {
             return DueStep::TooLarge;

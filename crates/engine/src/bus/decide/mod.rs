@@ -109,7 +109,9 @@ impl<'a> Turn<'a> {
                 rule,
             } => self.create_subscription(&topic, subscription, options, rule),
             BusCommand::UpdateQueue { queue, options } => {
-                self.with_bus_by(by, &queue, |turn, queue| turn.update_bus_queue(queue, options))
+                self.with_bus_by(by, &queue, |turn, queue| {
+                    turn.update_bus_queue(queue, options)
+                })
             }
             BusCommand::DeleteQueue { queue } => {
                 self.with_bus_by(by, &queue, |turn, queue| turn.delete_bus_queue(queue))

@@ -384,7 +384,10 @@ fn what_a_full_topic_refuses_takes_of_the_budget() {
     p.state.take_copied();
     // 256 looks are four units more.
     p.tick_once(10);
-    assert_eq!(p.letters("jobs/$deadletterqueue"), vec![("x".to_owned(), UNAVAILABLE); 2]);
+    assert_eq!(
+        p.letters("jobs/$deadletterqueue"),
+        vec![("x".to_owned(), UNAVAILABLE); 2]
+    );
     assert!(p.state.take_copied() >= 2 * 256);
     let status = EntityStatus::SendDisabled;
     let options = BusQueueOptions {

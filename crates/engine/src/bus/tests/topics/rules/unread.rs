@@ -15,8 +15,8 @@ fn detects() -> BusQueueOptions {
 
 fn named(id: usize) -> BusMessage {
     BusMessage {
-        message_id: Some(format!("{id}").into()),
-        ..text(&format!("sys.MessageId={id}"))
+        message_id: Some(format!("no. {id}").into()),
+        ..text(&format!("sys.MessageId=no. {id}"))
     }
 }
 
@@ -123,7 +123,7 @@ fn what_a_tick_has_written_is_read_by_the_next_one() {
         assert!(ticks > 1);
         let texts = p.shown(end());
         let texts: Vec<_> = texts.iter().map(|(text, _)| &**text).collect();
-        let expected = ["sys.MessageId=1", "sys.MessageId=2", "sys.MessageId=3"];
+        let expected = [1, 2, 3].map(|nth| format!("sys.MessageId=no. {nth}"));
         assert_eq!(texts, expected);
         assert_eq!(p.view(&subscription("s")).counts.dead_letters, 0);
     }
