@@ -41,8 +41,8 @@ impl Turn<'_> {
     /// Decisions do not wait for a tick: a deadline at or before `now` has passed in any case. A tick frees
     /// memory that no command needs any more.
     ///
-    /// Entities with due things are served in turn, 16 things each, or one that goes to a topic. Which entity is next is not part of the state:
-    /// events say what was done, and a replay does it in their order.
+    /// Entities with due things are served in turn, 16 things each, or one that goes to a topic. Which entity is next is
+    /// not part of the state: events say what was done, and a replay does it in their order.
     ///
     /// An entity whose next due thing needs what is not in memory rests, and the others go on: see
     /// [`State::let_rest`]. Who has read it ends the rest.
