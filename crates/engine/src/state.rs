@@ -357,10 +357,13 @@ impl State {
         self.bus.get(&entity).is_some_and(|it| it.topic.is_some())
     }
 
-    /// Whether an entity is a topic of which a message waits for its copies.
-    pub fn waits_for_copies(&self, entity: Incarnation) -> bool {
+    /// Whether a message of an entity waits to go on: in a topic for its copies, elsewhere to be forwarded.
+    pub fn passes_on(&self, entity: Incarnation) -> bool {
         let found = self.bus.get(&entity);
-        found.is_some_and(|it| it.topic.is_some() && it.backlog.has_ready())
+        found.is_some_and(|it| match it.topic {
+            Some(_) => it.backlog.has_ready(),
+            None => it.destination().is_some() && it.backlog.has_to_forward(),
+        })
     }
 
     /// Whether an entity of that name exists.

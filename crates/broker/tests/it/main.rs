@@ -14,6 +14,7 @@ mod due;
 mod fairness;
 mod first_format;
 mod first_version;
+mod forwards;
 mod maintenance;
 mod metrics;
 mod opening;

@@ -294,7 +294,7 @@ fn explain(cause: DeadLetterCause) -> Option<(&'static str, Option<&'static str>
         ),
         DeadLetterCause::BodyDamaged => (
             "BodyDamaged",
-            "The message cannot be read back as it was written, so the rules of the topic cannot look at it.",
+            "The message cannot be read back as it was written, so a topic cannot look at it.",
         ),
         DeadLetterCause::FilterFailed => return Some(("FilterException", None)),
         DeadLetterCause::ByReceiver => return None,

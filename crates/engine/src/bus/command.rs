@@ -375,6 +375,13 @@ pub struct BusMessage {
     pub scheduled_at: Option<Timestamp>,
 }
 
+impl BusMessage {
+    /// Whether it becomes active after this time.
+    pub(crate) fn is_scheduled(&self, now: Timestamp) -> bool {
+        self.scheduled_at.is_some_and(|at| !at.has_passed(now))
+    }
+}
+
 /// Deferred messages to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeferredRead {

@@ -101,7 +101,7 @@ impl Turn<'_> {
                     false => Missing::default(),
                 };
                 if missing.is_empty() {
-                    turn.ask_to_fan_out(entity, &mut missing);
+                    turn.ask_for_due_bodies(entity, &mut missing);
                 }
                 missing
             }

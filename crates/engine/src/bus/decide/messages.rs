@@ -5,7 +5,7 @@ use super::super::role::Role;
 use super::super::room::{AnswerRoom, LOOKED_AT_MAX, TakenRoom};
 use super::super::{
     BatchDeleted, BusMessage, BusMessageState, BusOutcome, BusRefusal, EntityKind, ITEMS_MAX,
-    NotSupported, PeekedBusMessage,
+    PeekedBusMessage,
 };
 use super::effects::place;
 use super::{Answer, Turn};
@@ -104,17 +104,6 @@ impl Turn<'_> {
             }
             let id_bytes = entity.remembered_size_bytes(message.message_id.as_deref());
             size_bytes = size_bytes.saturating_add(own_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes);
-            if entity.role == Role::Topic
-                && message
-                    .scheduled_at
-                    .is_some_and(|at| !at.has_passed(self.now()))
-            {
-                let what = NotSupported::ScheduledMessage;
-                return Err(BusRefusal::NotSupportedYet {
-                    queue: name(),
-                    what,
-                });
-            }
         }
         let limit_bytes = entity.options.size_bytes_max;
         if size_bytes > limit_bytes {

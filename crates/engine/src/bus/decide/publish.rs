@@ -1,5 +1,8 @@
 //! Messages that are sent to a topic: which are copied at once, and which wait in the topic's table.
 //!
+//! A scheduled message is stored in any case. When its time comes, it takes a new number of the topic, as in a queue, and
+//! waits for its copies behind the others.
+//!
 //! Nearly always the topic keeps nothing of a message but its number and its id, because its copies are made by the command
 //! that brings it. A message that takes more than a command may take is stored, and so are all after it: due work copies
 //! them in order ([`fan_out`](super::fan_out)). All messages of a command are looked at before the first effect: so all are
@@ -42,11 +45,20 @@ fn holds(copies: &[(Recipient, Copy)]) -> impl Iterator<Item = Hold> {
     })
 }
 
-/// How much of a command is copied at once.
+/// What a command does with a message that does not wait for its copies.
+#[derive(Debug)]
+enum Planned {
+    /// It makes these.
+    Copies(Vec<(Recipient, Copy)>),
+    /// It stores the message until its time. Then the rules in force decide, and not those of now.
+    Scheduled,
+}
+
+/// How much of a command is done at once.
 #[derive(Debug, Default)]
 pub(super) struct AtOnce {
-    /// The copies of each message that is.
-    pub(super) copies: Vec<Vec<(Recipient, Copy)>>,
+    /// What is done with each message of it.
+    planned: Vec<Planned>,
     /// How many there are.
     count: u64,
     size: CopiesSize,
@@ -77,9 +89,14 @@ impl AtOnce {
         }
         size.end_message();
         (self.count, self.size) = (count, size);
-        self.copies.push(copies);
+        self.planned.push(Planned::Copies(copies));
         self.failures += failures;
         true
+    }
+
+    /// Adds a message that becomes active later.
+    pub(super) fn schedule(&mut self) {
+        self.planned.push(Planned::Scheduled);
     }
 }
 
@@ -111,7 +128,11 @@ impl Turn<'_> {
         };
         tally.filter_failures = at_once.failures;
         let mut numbers = Vec::with_capacity(messages.len());
-        for (message, copies) in messages.iter().zip(&at_once.copies) {
+        for (message, planned) in messages.iter().zip(&at_once.planned) {
+            let Planned::Copies(copies) = planned else {
+                numbers.extend(self.send_checked(topic, vec![message.clone()]));
+                continue;
+            };
             let number = self.pass(topic, message);
             numbers.push(number);
             let Some(number) = number else { continue };
@@ -120,7 +141,7 @@ impl Turn<'_> {
             tally.unmatched += u64::from(made == 0);
         }
         self.0.note_steps(tally.copies * COPY_STEPS);
-        let stored = messages.get(at_once.copies.len()..).unwrap_or_default();
+        let stored = messages.get(at_once.planned.len()..).unwrap_or_default();
         numbers.extend(self.send_checked(topic, stored.to_vec()));
         tally.published = numbers.iter().flatten().count() as u64;
         self.0.tally_topic(topic, &tally);
@@ -175,6 +196,10 @@ impl Turn<'_> {
         }
         if !waits {
             for message in messages {
+                if message.is_scheduled(self.now()) {
+                    at_once.schedule();
+                    continue;
+                }
                 let copies = recipients.iter().map(|it| (*it, Copy::Plain)).collect();
                 if !at_once.add(self, message, (copies, 0), size_bytes_max) {
                     break;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::super::role::Role;
 use super::super::{
     BusFact, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, BusRefusal, EntityKind,
-    NotSupported,
 };
 use super::topics::check_topic;
 use super::{Answer, Decision, Turn};
@@ -62,14 +61,10 @@ impl Turn<'_> {
             };
             let found = self.catalogue().find(&target);
             let entity = found.and_then(|found| self.queues().get(&found));
-            let role = entity.map(|entity| entity.role);
-            if let Some(found) = found.filter(|_| role.is_some_and(|it| it.accepts_sends())) {
-                self.check_is_no_topic(found, NotSupported::ForwardToTopic)?;
-            }
-            let is_queue = role.is_some_and(|role| role.accepts_forwards());
+            let is_there = entity.is_some_and(|entity| entity.role.accepts_forwards());
             // A queue that is being created may name itself as its destination.
             let is_itself = kind == EntityKind::Queue && target == *name;
-            if !is_queue && !is_itself {
+            if !is_there && !is_itself {
                 return Err(BusRefusal::DestinationNotFound {
                     queue: destination.clone(),
                 });

@@ -32,6 +32,10 @@ impl Turn<'_> {
             if !fits {
                 continue;
             }
+            if message.is_scheduled(self.now()) {
+                at_once.schedule();
+                continue;
+            }
             let ids = |of, rule, nth| self.new_id([topic, of], index as u64, rule, nth);
             let seen = Seen {
                 message: &*view,
@@ -80,7 +84,7 @@ impl Turn<'_> {
     pub(super) fn failed(&self, subscription: Incarnation, found: &Found) -> Option<Copy> {
         let wants = self.bus(subscription).options.dead_letters_filter_failures;
         let (_, why) = found.failure.as_ref().filter(|_| wants)?;
-        Some(Copy::Failed(self.0.format().description(why)))
+        Some(Copy::Failed(Some(self.0.format().description(why))))
     }
 
     /// What the bytes of a message do not say when it comes into a topic. Its number there is not known yet: it may be a

@@ -388,14 +388,6 @@ fn what_belongs_to_later_steps_is_refused() {
     p.create(&jobs(), never.clone()).unwrap();
     let events = p.log.events.len();
 
-    let later = BusMessage {
-        scheduled_at: Some(p.now.plus_ms(1000)),
-        ..text("later")
-    };
-    let refused = p.publish(vec![text("now"), later]);
-    let what = NotSupported::ScheduledMessage;
-    assert_eq!(refused, Err(not_supported(topic(), what)));
-
     let refused = p.ask(BusCommand::Transact {
         parts: vec![TransactionPart {
             queue: topic(),
@@ -411,15 +403,6 @@ fn what_belongs_to_later_steps_is_refused() {
         why,
     };
     assert_eq!(refused, Err(rolled_back));
-
-    let forwards = BusQueueOptions {
-        forward_to: Some("t".into()),
-        ..never.clone()
-    };
-    let what = not_supported(topic(), NotSupported::ForwardToTopic);
-    let refused = p.create(&entity("forwards"), forwards.clone());
-    assert_eq!(refused, Err(what.clone()));
-    assert_eq!(p.subscribe("forwards", forwards), Err(what));
 
     let refused = p.ask(BusCommand::Resubmit {
         queue: dead_of("a"),

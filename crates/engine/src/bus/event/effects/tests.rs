@@ -131,6 +131,8 @@ fn the_largest_due_thing_has_room() {
             source: Some("q".repeat(260).into()),
             overlays: bodies.overlays,
         },
+        // A topic remembers it.
+        id_hash: Some(u128::MAX),
         ..Rest::default()
     };
     let arrived = Effect::Arrived {
