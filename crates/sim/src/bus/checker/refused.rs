@@ -96,7 +96,9 @@ impl Checker {
             (BusCommand::Send { queue, messages }, BusRefusal::QuotaExceeded { .. }) => {
                 let bodies = messages.iter().map(|message| &message.body);
                 let queue = entity(queue).queue;
-                let copies = self.copies_of_each(queue).most;
+                // A scheduled message takes its place in a topic, also if nobody gets a copy.
+                let at_least = messages.iter().any(|it| it.scheduled_at.is_some());
+                let copies = self.copies_of_each(queue).most.max(at_least.into());
                 // Each copy may have the changes of an action.
                 let changes = match topics::kind(queue) {
                     Kind::Topic => messages.len() as u64 * CHANGE_SIZE_BYTES,
