@@ -6,7 +6,7 @@ use kew_amqp::codec::{
     Array, Encode as _, Map, Symbol, Timestamp, Value, write_described, write_list, write_map,
 };
 use kew_amqp::message::{BATCH_FORMAT, Message, write_application_properties, write_batch};
-use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
+use kew_amqp::performative::DeliveryState;
 use kew_engine::bus::{BusCommand, BusQueueOptions, NewRule};
 use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
 

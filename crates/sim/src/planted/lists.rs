@@ -2,7 +2,7 @@
 
 use kew_planted::Bug;
 
-use super::{Planted, bus, disk, door, history, lost, pages, storage, topics, waiting};
+use super::{Planted, bus, disk, door, history, lost, pages, scheduled, storage, topics, waiting};
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
 const PAGES_NOT_SYNCED: Planted = Planted::seams("PagesNotSynced", disk::pages_not_synced);
@@ -169,7 +169,7 @@ pub const OF_BUS: [Planted; 43] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 26] = [
+pub const OF_TOPICS: [Planted; 29] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
@@ -205,4 +205,7 @@ pub const OF_TOPICS: [Planted; 26] = [
     Planted::seams("TopicCursorTooFar", waiting::cursor_too_far),
     Planted::seams("TopicNewRuleTooEarly", waiting::new_rule_too_early),
     Planted::seams("TopicWaitingPassed", waiting::waiting_passed),
+    Planted::seams("TopicRulesOfTheSend", scheduled::rules_of_the_send),
+    Planted::seams("TopicCancelIgnored", scheduled::cancel_ignored),
+    Planted::seams("TopicActivationNotLogged", scheduled::activation_not_logged),
 ];

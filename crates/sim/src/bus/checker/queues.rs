@@ -244,7 +244,11 @@ impl Checker {
             Kind::Topic => self.stored(entity.queue).0,
             Kind::Queue | Kind::Subscription { .. } => here(false),
         };
-        let mut fits = ready <= active && here_now.has(active) && here(true).has(scheduled);
+        let scheduled_now = match topics::kind(entity.queue) {
+            Kind::Topic if is_whole => self.scheduled_in(entity.queue).0,
+            Kind::Topic | Kind::Queue | Kind::Subscription { .. } => here(true),
+        };
+        let mut fits = ready <= active && here_now.has(active) && scheduled_now.has(scheduled);
         if is_whole {
             fits &= part(Part::DeadLetters).has(dead_letters)
                 && part(Part::FailedTransfers).has(failed_transfers)
@@ -259,7 +263,7 @@ impl Checker {
                 COUNTS,
                 "{entity:?} has {:?} active, {:?} scheduled, {:?} dead, {:?} failed, {size_bytes:?}: {:?}",
                 here_now,
-                here(true),
+                scheduled_now,
                 part(Part::DeadLetters),
                 part(Part::FailedTransfers),
                 view.counts
@@ -322,6 +326,9 @@ impl Checker {
             }
         });
         sum.most += self.stored(queue).1.most;
+        let (_, scheduled) = self.scheduled_in(queue);
+        sum.least += scheduled.least;
+        sum.most += scheduled.most;
         let sessions = self.queues.0.get(queue).map(|queue| &queue.sessions);
         for (id, session) in sessions.into_iter().flatten() {
             let sizes = session.states.iter();

@@ -96,7 +96,7 @@ impl Checker {
             (BusCommand::Send { queue, messages }, BusRefusal::QuotaExceeded { .. }) => {
                 let bodies = messages.iter().map(|message| &message.body);
                 let queue = entity(queue).queue;
-                // Whatever copies there are, with whatever changes: a message counts once.
+                // Whatever copies there are, with whatever changes: a message counts once, also one that is scheduled.
                 self.is_full(queue, size_of_all(bodies))
             }
             (BusCommand::Send { queue, messages }, BusRefusal::SessionRequired)
