@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::archive::Format;
 use crate::check::{Findings, check};
 use crate::journal::Journal;
-use crate::place::{Place, Settings};
+use crate::place::{INLINE_BYTES, Place, Settings};
 use crate::program::{print_line, start_log, stop_requested, until_done};
 use crate::start::{Plan, Program, Services, find_kew};
 use crate::{controller, initiator, measure, page, submit, worker};
@@ -222,7 +222,7 @@ pub async fn billing<F: Format>() -> Result<()> {
         }
         Command::Page(args) => {
             let place = args.settings.place()?;
-            let archive = place.archive::<F>()?;
+            let archive = place.archive::<F>().await?;
             let listener = bind(args.listen).await?;
             print_line(&format!("BILLING_PAGE=http://{}", listener.local_addr()?));
             tokio::select! {
@@ -260,13 +260,14 @@ fn plan_of(data: &std::path::Path, timeout_s: u32, pause_ms: u64) -> Result<Plan
         listen: [anywhere; 2],
         timeout_s,
         pause_ms,
+        inline_bytes: INLINE_BYTES,
         log: None,
     })
 }
 
 /// Waits until all packages are complete, compares them, and prints what was found.
 async fn report<F: Format>(place: &Place, wait: Duration) -> Result<()> {
-    let (journal, archive) = (Journal::of(&place.data), place.archive::<F>()?);
+    let (journal, archive) = (Journal::of(&place.data), place.archive::<F>().await?);
     let began = Instant::now();
     let findings = loop {
         let submitted = journal.read()?;
@@ -358,6 +359,7 @@ async fn all<F: Format>(
         storage: services.storage.clone(),
         bus: Some(services.bus.clone()),
         timeout_s: plan.timeout_s,
+        inline_bytes: plan.inline_bytes,
     };
     let place = settings.place()?;
     place.ensure().await?;
@@ -366,7 +368,11 @@ async fn all<F: Format>(
     running.push(plan.agent(services, args.instances, args.tasks).await?);
     let listener = bind(args.listen).await?;
     print_line(&format!("the page is at http://{}", listener.local_addr()?));
-    let shown = tokio::spawn(page::serve(place.clone(), place.archive::<F>()?, listener));
+    let shown = tokio::spawn(page::serve(
+        place.clone(),
+        place.archive::<F>().await?,
+        listener,
+    ));
     let (before, began) = (measure::requests(kew).await?, Instant::now());
     let submitted = submit::submit(&place, args.amount.plan()).await?;
     print_line(&format!(

@@ -81,9 +81,12 @@ impl Program {
         self.child.wait().await
     }
 
-    /// Kills it, as a crash would, and waits for its end.
-    pub async fn kill(mut self) -> io::Result<()> {
-        self.child.kill().await
+    /// Kills it, as a crash would, and waits for its end. It must not have ended by itself.
+    pub async fn kill(mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("{} has ended by itself: {status}", self.name);
+        }
+        Ok(self.child.kill().await?)
     }
 
     /// Asks it to stop, and waits for its end.
@@ -114,6 +117,8 @@ pub struct Plan {
     pub timeout_s: u32,
     /// Milliseconds that an item takes beside its computation.
     pub pause_ms: u64,
+    /// Bytes after compression that a message has itself.
+    pub inline_bytes: usize,
     /// What all programs log. `None`: what the environment says.
     pub log: Option<&'static str>,
 }
@@ -158,6 +163,7 @@ impl Plan {
         command.env("BILLING_DATA", &self.data);
         command.env("BILLING_TIMEOUT_S", self.timeout_s.to_string());
         command.env("BILLING_PAUSE_MS", self.pause_ms.to_string());
+        command.env("BILLING_INLINE_BYTES", self.inline_bytes.to_string());
         if let Some(log) = self.log {
             command.env("RUST_LOG", log);
         }
