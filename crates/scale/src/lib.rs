@@ -29,8 +29,8 @@ pub use act::{
 };
 pub use agent::{Agent, Look, Note};
 pub use config::{
-    Command, Config, ConfigError, Connection, Group, Http, Keda, PageUrl, Place, Process, Source,
-    TargetConfig, Template, Variable, Workload, Zone,
+    Announcements, Command, Config, ConfigError, Connection, Group, Http, Keda, PageUrl, Place,
+    Process, Source, TargetConfig, Template, Variable, Workload, Zone, is_loopback,
 };
 pub use log::log;
 pub use observe::{ClientSources, Connecting, ReadError, Seen, Sources};

@@ -10,13 +10,16 @@ use super::error::{ConfigError, Document, Place};
 use super::raw::{self, At};
 use super::values;
 use super::zone::Zone;
-use super::{Config, Group, PageUrl, Source};
+use super::{Announcements, Config, Group, PageUrl, Source};
 
 const DAY: Duration = Duration::from_hours(24);
 /// Instances of a group at most.
 const MAXIMUM_MAX: u32 = 1_000;
 /// Tasks of an instance at most.
 const TASKS_MAX: u32 = 10_000;
+
+/// The name of a subscription has so many characters at most.
+const SUBSCRIPTION_MAX: usize = 50;
 
 const EVERY_DEFAULT: Duration = Duration::from_secs(10);
 
@@ -142,7 +145,7 @@ impl Checker<'_> {
         }
         let sources = self.sources(&raw.source)?;
         let announcements = raw.announcements.as_ref();
-        let announcements = announcements.map(|it| self.announcements(it.get_ref(), &name));
+        let announcements = announcements.map(|it| self.announcements(it, &raw.name));
         let announcements = announcements.transpose()?;
         let target = self.target(&raw.target)?;
         Ok(Group {
@@ -367,16 +370,45 @@ impl Checker<'_> {
         })
     }
 
-    /// The agent's own queue of announcements. Its name is the same after a restart: what was announced meanwhile waits.
-    fn announcements(self, raw: &raw::Announcements, group: &str) -> Checked<Source> {
+    /// The agent's own queue or subscription of announcements. Its name is the same after a restart: what was announced
+    /// meanwhile waits.
+    fn announcements(
+        self,
+        at: &At<raw::Announcements>,
+        group: &At<String>,
+    ) -> Checked<Announcements> {
+        let raw = at.get_ref();
         self.not_empty("connection_env", &raw.connection_env)?;
-        self.not_empty("prefix", &raw.prefix)?;
-        let at = self.connection(&raw.connection_env, raw.ca_cert.as_ref())?;
-        let queue = format!("{}scale-{group}", raw.prefix.get_ref());
-        Ok(Source {
+        let own = format!("scale-{}", group.get_ref());
+        let (queue, topic) = match (&raw.prefix, &raw.topic) {
+            (Some(prefix), None) => {
+                self.not_empty("prefix", prefix)?;
+                (format!("{}{own}", prefix.get_ref()), None)
+            }
+            (None, Some(topic)) => {
+                self.not_empty("topic", topic)?;
+                if own.len() > SUBSCRIPTION_MAX {
+                    let most = SUBSCRIPTION_MAX - "scale-".len();
+                    let what = format!(
+                        "the name {:?} is too long for a subscription of announcements: write at most {most} characters",
+                        group.get_ref()
+                    );
+                    return Err(self.error(group, what));
+                }
+                (own, Some(topic.get_ref().clone()))
+            }
+            (Some(_), Some(_)) | (None, None) => {
+                let what =
+                    "announcements come over a topic or over queues: write one of topic and prefix";
+                return Err(self.error(at, what));
+            }
+        };
+        let connection = self.connection(&raw.connection_env, raw.ca_cert.as_ref())?;
+        let own = Source {
             name: queue.clone(),
             queue,
-            ..at
-        })
+            ..connection
+        };
+        Ok(Announcements { own, topic })
     }
 }

@@ -22,7 +22,7 @@ use error::Document;
 pub use connection::{Connection, Variable};
 pub use error::{ConfigError, Place};
 pub use page_url::PageUrl;
-pub use target::{Command, Http, Keda, Process, TargetConfig, Template, Workload};
+pub use target::{Command, Http, Keda, Process, TargetConfig, Template, Workload, is_loopback};
 pub use zone::Zone;
 
 /// A file that was read and checked.
@@ -45,12 +45,21 @@ pub struct Group {
     pub zone: Zone,
     /// What it observes, at least one.
     pub sources: Vec<Source>,
-    /// The agent's own queue, in which announcements of work come, if it is to listen to them.
-    pub announcements: Option<Source>,
+    /// Where it hears announcements of work, if it is to listen to them.
+    pub announcements: Option<Announcements>,
     /// What it acts on.
     pub target: TargetConfig,
     /// The target's place in the file.
     pub target_place: Place,
+}
+
+/// Where announcements of work come.
+#[derive(Clone, Debug)]
+pub struct Announcements {
+    /// The agent's own queue, or its own subscription.
+    pub own: Source,
+    /// The topic of the subscription.
+    pub topic: Option<String>,
 }
 
 /// A queue to observe.

@@ -71,7 +71,8 @@ pub(super) struct Source {
 #[serde(deny_unknown_fields)]
 pub(super) struct Announcements {
     pub(super) connection_env: At<String>,
-    pub(super) prefix: At<String>,
+    pub(super) prefix: Option<At<String>>,
+    pub(super) topic: Option<At<String>>,
     pub(super) ca_cert: Option<At<String>>,
 }
 

@@ -12,7 +12,8 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use kew_client::{BusClient, BusOptions, Dial, QueueAccount, QueueClient, QueueOptions, Retry};
 use kew_scaling::Reading;
-use kew_worker::BusAnnouncements;
+use kew_worker::{BusAnnouncements, TopicAnnouncements};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{ConfigError, Connection, Group, Source, Variable};
@@ -94,6 +95,9 @@ pub struct ClientSources {
     timeout: Duration,
 }
 
+/// A page, as soon as it was read for one of its queues.
+type ReadPage = OnceCell<Result<Families, ReadError>>;
+
 #[derive(Debug)]
 struct Observed {
     name: String,
@@ -172,16 +176,29 @@ impl ClientSources {
         variable: Variable<'_>,
         connecting: &Connecting,
     ) -> Result<(), ConfigError> {
-        let Some(source) = &group.announcements else {
+        let Some(announcements) = &group.announcements else {
             return Ok(());
         };
+        let source = &announcements.own;
         let connection = source.connection(variable)?;
         let Queue::Bus(queue) = Queue::open(source, connection, connecting, self.timeout)? else {
             return Err(source.not_of_bus());
         };
-        let hears = BusAnnouncements::new(queue.client, Some(queue.admin), &queue.name);
+        let BusQueue {
+            client,
+            admin,
+            name,
+        } = queue;
         let queues = group.sources.iter().map(|it| it.queue.clone());
-        self.announced = Some(Announced::new(hears, queues.collect()));
+        let queues: Vec<String> = queues.collect();
+        let admin = Some(admin);
+        self.announced = Some(match &announcements.topic {
+            Some(topic) => Announced::new(
+                TopicAnnouncements::for_queues(client, admin, topic, &name, &queues),
+                queues,
+            ),
+            None => Announced::new(BusAnnouncements::new(client, admin, &name), queues),
+        });
         Ok(())
     }
 }
@@ -194,13 +211,8 @@ impl Sources for ClientSources {
             let seconds = limit.as_secs();
             ReadError::of_answer(format!("there was no answer within {seconds} s"))
         };
-        let pages = self.pages.iter();
-        let pages = pages.map(|page| async {
-            timeout_at(end, page.read())
-                .await
-                .unwrap_or_else(|_| Err(late()))
-        });
-        let pages = join_all(pages).await;
+        // A page is read once for all of its queues. Sources without a page do not wait for it.
+        let pages: Vec<_> = self.pages.iter().map(|it| (it, OnceCell::new())).collect();
         let all = self.sources.iter().map(|source| async {
             let reading = timeout_at(end, source.read(&pages)).await;
             Seen {
@@ -222,12 +234,14 @@ impl Sources for ClientSources {
 impl Observed {
     /// Reads the metrics page, or asks the service if there is none or it does not name the queue. A page that cannot be
     /// read is an error: without its counters, another number of instances would seem right.
-    async fn read(&self, pages: &[Result<Families, ReadError>]) -> Result<Reading, ReadError> {
+    async fn read(&self, pages: &[(&Page, ReadPage)]) -> Result<Reading, ReadError> {
         let page = self.page.as_ref();
         let page = page.and_then(|(index, named)| Some((pages.get(*index)?, named)));
         if let Some((page, named)) = page {
-            let page = page.as_ref().map_err(Clone::clone)?;
-            if let Some(reading) = named.on(page)? {
+            let (page, read) = page;
+            let read = read.get_or_init(|| page.read()).await;
+            let families = read.as_ref().map_err(Clone::clone)?;
+            if let Some(reading) = named.on(families)? {
                 return Ok(reading);
             }
         }
