@@ -231,7 +231,7 @@ pub async fn billing<F: Format>() -> Result<()> {
             }
         }
         Command::Measure(args) => {
-            let plan = plan_of(&args.data, 20, 0)?;
+            let plan = plan_of(&args.data, 20, 0, 2)?;
             let options = measure::Options {
                 transactions: args.transactions,
                 idle: Duration::from_secs(args.seconds),
@@ -248,7 +248,12 @@ async fn bind(listen: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-fn plan_of(data: &std::path::Path, timeout_s: u32, pause_ms: u64) -> Result<Plan> {
+fn plan_of(
+    data: &std::path::Path,
+    timeout_s: u32,
+    pause_ms: u64,
+    look_every_s: u32,
+) -> Result<Plan> {
     let programs = std::env::current_exe()?;
     let programs = programs.parent().context("programs are in a folder")?;
     std::fs::create_dir_all(data)?;
@@ -260,6 +265,7 @@ fn plan_of(data: &std::path::Path, timeout_s: u32, pause_ms: u64) -> Result<Plan
         listen: [anywhere; 2],
         timeout_s,
         pause_ms,
+        look_every_s,
         inline_bytes: INLINE_BYTES,
         log: None,
     })
@@ -323,7 +329,7 @@ async fn poisoned(place: &Place) -> Result<u64> {
 
 /// Starts everything, and stops it at the end, whatever happened in between.
 async fn run<F: Format>(args: &RunArgs) -> Result<()> {
-    let plan = plan_of(&args.data, args.timeout_s, args.pause_ms)?;
+    let plan = plan_of(&args.data, args.timeout_s, args.pause_ms, 10)?;
     let (kew, services) = plan.kew().await?;
     print_line("Kew runs");
     let address = kew.fact("KEW_QUEUE_LISTEN")?.parse()?;

@@ -67,6 +67,8 @@ impl Fleet {
             timeout_s: 2,
             // So that most kills hit work.
             pause_ms: 200,
+            // Nothing announces that a worker was killed.
+            look_every_s: 2,
             // Packages, items and results are objects, which must be there for as long as their messages.
             inline_bytes: 64,
             // Failing requests are the purpose of the test.
