@@ -22,10 +22,11 @@ pub(crate) enum ScaleCommand {
     /// Each process gets SIGTERM, and SIGKILL after stop_within. The command waits until all have ended. Of other
     /// targets, the number of instances is set to 0.
     Stop(ScaleFileArgs),
-    /// Look at the queues and instances once, and say in words what an agent that starts now would do, and why.
+    /// Ask the running agent what it has seen and done, and why. Without one, look at the queues and instances once.
     ///
-    /// It changes nothing, and may run beside the agent. It has looked only once, so it knows no rates, and never stops
-    /// instances for a smaller load. Exit code 1 means that something could not be read.
+    /// It changes nothing. The agent answers with its last look and its last 40 decisions and events. If none runs, the
+    /// command says what an agent that starts now would do: it has looked only once, so it knows no rates, and never
+    /// stops instances for a smaller load. Exit code 1 means that something could not be read.
     Explain(ScaleFileArgs),
     /// Run the control law with the file's settings over a load in a simulator, and draw what happens.
     ///

@@ -1,5 +1,6 @@
 //! The loop: it looks, decides, and acts.
 
+use std::fmt;
 use std::future::Future;
 use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::act::{ActError, Happened, Target};
 use crate::config::Group;
+use crate::memory::Memory;
 use crate::observe::{ReadError, Seen, Sources};
 
 /// However much is announced, looks are no more frequent than this.
@@ -38,6 +40,19 @@ pub enum Note {
     Happened(Happened),
 }
 
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decided(decision) => write!(f, "{decision}"),
+            Self::Unreadable { source, error } => write!(f, "{source} cannot be read: {error}"),
+            Self::Readable(source) => write!(f, "{source} can be read again"),
+            Self::Uncounted(error) => write!(f, "the instances cannot be counted: {error}"),
+            Self::Counted => write!(f, "the instances can be counted again"),
+            Self::Happened(happened) => write!(f, "{happened}"),
+        }
+    }
+}
+
 /// The agent of one group.
 ///
 /// It keeps nothing that matters: what runs is read from the system, and rates are measured again.
@@ -49,6 +64,7 @@ pub struct Agent<S, T> {
     target: T,
     began: Instant,
     told: Told,
+    memory: Memory,
 }
 
 /// What was told last, so that nothing is told twice.
@@ -86,19 +102,31 @@ impl<S: Sources, T: Target> Agent<S, T> {
             target,
             began: Instant::now(),
             told: Told::default(),
+            memory: Memory::new(),
         })
+    }
+
+    /// What it remembers, for those who ask.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        self.memory.clone()
     }
 
     /// Looks and acts until `stop` resolves. Instances run on then.
     pub async fn run(
         &mut self,
         week: impl Fn() -> TimeOfWeek + Send + Sync,
-        mut tell: impl FnMut(Note) + Send,
+        mut log: impl FnMut(Note) + Send,
         stop: impl Future<Output = ()> + Send,
     ) {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stop = std::pin::pin!(stop);
+        let memory = self.memory();
+        let mut tell = |note: Note| {
+            memory.noted(note.to_string());
+            log(note);
+        };
         let mut looked_at = None;
         loop {
             let quiet_until = looked_at.map(|at: Instant| at + ANNOUNCED_LOOK_EVERY);
@@ -124,6 +152,7 @@ impl<S: Sources, T: Target> Agent<S, T> {
                 () = &mut stop => return,
                 look = self.look_after(is_announced, &week) => look,
             };
+            self.memory.looked(look.lines(), look.is_whole());
             // What was begun is finished: it takes a bounded time.
             self.act(look, &mut tell).await;
         }
@@ -182,6 +211,30 @@ impl<S: Sources, T: Target> Agent<S, T> {
                 happened.into_iter().map(Note::Happened).for_each(tell);
             }
         }
+    }
+}
+
+impl Look {
+    /// Whether everything could be read.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.uncounted.is_none() && self.sources.iter().all(|it| it.reading.is_ok())
+    }
+
+    /// What was seen, and what follows, in words.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.sources.iter().map(ToString::to_string).collect();
+        lines.push(match (&self.uncounted, self.observation.instances) {
+            (Some(error), _) => format!("the instances cannot be counted: {error}"),
+            (None, Some(found)) => format!(
+                "instances: {} ready, {} starting",
+                found.ready, found.starting
+            ),
+            (None, None) => "the instances cannot be counted".to_owned(),
+        });
+        lines.push(self.decision.to_string());
+        lines
     }
 }
 

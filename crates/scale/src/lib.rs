@@ -6,7 +6,7 @@
 //!   Service Bus, through their public protocols or the metrics page of a Kew server.
 //! - [`Target`] is what it acts on: [`ProcessTarget`] starts processes on this machine, and finds them again.
 //!   [`CommandTarget`] and [`HttpTarget`] tell a number to what runs the instances. `kew-cluster` has targets in Kubernetes.
-//! - [`Agent`] is the loop. The control law of `kew-scaling` decides.
+//! - [`Agent`] is the loop. The control law of `kew-scaling` decides. [`Socket`] tells an operator what it remembers.
 //! - [`Simulation`] draws what the law does with a load.
 //!
 //! It knows the protocols and the metrics page, and nothing else of Kew's server. It keeps no state that matters: what
@@ -20,8 +20,11 @@ mod config;
 #[cfg(test)]
 mod layers;
 mod log;
+mod memory;
 mod observe;
 mod simulate;
+#[cfg(unix)]
+mod socket;
 
 pub use act::{
     ActError, Ages, CommandTarget, CountOnly, Happened, HttpTarget, Named, ProcessTarget, Stopped,
@@ -33,5 +36,8 @@ pub use config::{
     Process, Source, TargetConfig, Template, Variable, Workload, Zone, is_loopback,
 };
 pub use log::log;
+pub use memory::{Memory, Told};
 pub use observe::{ClientSources, Connecting, ReadError, Seen, Sources};
 pub use simulate::{LoadError, SimulateError, Simulation, load};
+#[cfg(unix)]
+pub use socket::{Socket, ask};

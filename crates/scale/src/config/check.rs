@@ -1,7 +1,7 @@
 //! From what is written to what is meant.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kew_scaling::{Goal, Law, Peak, Settings, SettingsError, TimeOfWeek};
@@ -10,13 +10,16 @@ use super::error::{ConfigError, Document, Place};
 use super::raw::{self, At};
 use super::values;
 use super::zone::Zone;
-use super::{Announcements, Config, Group, PageUrl, Source};
+use super::{Announcements, Config, Group, PageUrl, Source, TargetConfig};
 
 const DAY: Duration = Duration::from_hours(24);
 /// Instances of a group at most.
 const MAXIMUM_MAX: u32 = 1_000;
 /// Tasks of an instance at most.
 const TASKS_MAX: u32 = 10_000;
+
+/// The path of a local socket has so many bytes at most on Linux, with a few to spare for its first name.
+const SOCKET_PATH_MAX: usize = 100;
 
 /// The name of a subscription has so many characters at most.
 const SUBSCRIPTION_MAX: usize = 50;
@@ -61,6 +64,13 @@ fn check_apart(
             other.name
         );
         return Err(document.error(target, what));
+    }
+    if group.socket.is_some() && group.socket == other.socket {
+        let what = format!(
+            "socket is that of the group {:?}: each group needs its own",
+            other.name
+        );
+        return Err(document.error(name, what));
     }
     for (source, at) in group.sources.iter().zip(sources) {
         let is_same = |it: &&Source| {
@@ -155,9 +165,37 @@ impl Checker<'_> {
             zone,
             sources,
             announcements,
+            socket: self.socket(raw.socket.as_ref(), &target)?,
             target,
             target_place: self.place(&raw.target),
         })
+    }
+
+    /// Where the agent answers operators: in the state directory, unless the file says another place.
+    fn socket(self, raw: Option<&At<String>>, target: &TargetConfig) -> Checked<Option<PathBuf>> {
+        let fits = |it: &Path| it.as_os_str().len() <= SOCKET_PATH_MAX;
+        let Some(at) = raw else {
+            let TargetConfig::Process(process) = target else {
+                return Ok(None);
+            };
+            let path = process.state_directory.join("agent.sock");
+            return Ok(Some(path).filter(|it| fits(it)));
+        };
+        let path = PathBuf::from(at.get_ref());
+        if !path.is_absolute() || path.file_name().is_none() {
+            let what = format!(
+                "socket is {path:?}: write an absolute path, such as \"/run/kew-scale.sock\""
+            );
+            return Err(self.error(at, what));
+        }
+        if !fits(&path) || at.get_ref().contains('\0') {
+            let what = format!(
+                "socket has {} characters: the system allows {SOCKET_PATH_MAX}",
+                at.get_ref().len()
+            );
+            return Err(self.error(at, what));
+        }
+        Ok(Some(path))
     }
 
     fn law(self, at: &Range<usize>, raw: &raw::Group) -> Checked<(Settings, Zone)> {

@@ -47,6 +47,8 @@ pub struct Group {
     pub sources: Vec<Source>,
     /// Where it hears announcements of work, if it is to listen to them.
     pub announcements: Option<Announcements>,
+    /// Where the running agent answers operators, if it does.
+    pub socket: Option<PathBuf>,
     /// What it acts on.
     pub target: TargetConfig,
     /// The target's place in the file.

@@ -34,6 +34,7 @@ pub(super) struct Group {
     pub(super) source: Vec<At<Source>>,
     pub(super) target: At<Target>,
     pub(super) announcements: Option<At<Announcements>>,
+    pub(super) socket: Option<At<String>>,
     // Planned.
     pub(super) metrics: Option<At<Value>>,
     pub(super) processors: Option<At<Value>>,

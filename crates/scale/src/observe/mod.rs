@@ -5,6 +5,7 @@ mod bus;
 mod page;
 mod storage;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -44,6 +45,27 @@ pub struct Seen {
     pub name: String,
     /// What it reported, or why it could not be read.
     pub reading: Result<Reading, ReadError>,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        let reading = match &self.reading {
+            Ok(reading) => reading,
+            Err(error) => return write!(f, "{name}: cannot be read: {}", error.text),
+        };
+        write!(f, "{name}: {} messages", reading.backlog)?;
+        if let Some(age) = reading.oldest {
+            write!(f, ", the oldest is {} s old", age.as_secs())?;
+        }
+        if let Some((arrived, completed)) = reading.arrived.zip(reading.completed) {
+            write!(
+                f,
+                ", {arrived} arrived and {completed} completed since the server started"
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Why a source could not be read.
@@ -119,8 +141,8 @@ pub struct Connecting {
     pub dial: Option<Arc<dyn Dial>>,
 }
 
-impl std::fmt::Debug for Connecting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connecting").finish_non_exhaustive()
     }
 }

@@ -285,6 +285,8 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (group("announcements = { connection_env = 'X', topic = 't' }").replace("'a'", &format!("'{}'", "n".repeat(45))), "is too long for a subscription of announcements: write at most 44 characters".into()),
         (group("announcements = { connection_env = 'X', prefix = '' }"), "3:50: prefix is empty: write a name".into()),
         (group("announcements = { connection_env = 'A B', prefix = 'p' }"), "3:36: connection_env is the name of an environment variable".into()),
+        (group("socket = 'a.sock'"), "3:10: socket is \"a.sock\": write an absolute path, such as \"/run/kew-scale.sock\"".into()),
+        (group(&format!("socket = '/{}'", "s".repeat(100))), "3:10: socket has 101 characters: the system allows 100".into()),
         (group("processors = 1"), "3:14: processors is not built yet: leave it out".into()),
         (group("metrics = 'http://x'"), "3:11: metrics is not built yet: leave it out".into()),
         (source("metrics = 'x'"), "7:11: metrics: \"x\" is no URL of a metrics page: write http://HOST:PORT/metrics".into()),
