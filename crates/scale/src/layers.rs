@@ -10,7 +10,7 @@ const LAYERS: Layers<'_> = Layers {
         &["config"],
         &["observe", "act", "simulate", "memory"],
         &["agent"],
-        &["log", "socket"],
+        &["log", "socket", "record"],
     ],
     free: &["tests"],
 };

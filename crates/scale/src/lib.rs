@@ -7,7 +7,7 @@
 //! - [`Target`] is what it acts on: [`ProcessTarget`] starts processes on this machine, and finds them again.
 //!   [`CommandTarget`] and [`HttpTarget`] tell a number to what runs the instances. `kew-cluster` has targets in Kubernetes.
 //! - [`Agent`] is the loop. The control law of `kew-scaling` decides. [`Socket`] tells an operator what it remembers.
-//! - [`Simulation`] draws what the law does with a load.
+//! - [`Simulation`] draws what the law does with a load. [`Recorder`] writes the load of sources down for it.
 //!
 //! It knows the protocols and the metrics page, and nothing else of Kew's server. It keeps no state that matters: what
 //! runs is read from the system, and what cannot be read changes nothing.
@@ -22,6 +22,7 @@ mod layers;
 mod log;
 mod memory;
 mod observe;
+mod record;
 mod simulate;
 #[cfg(unix)]
 mod socket;
@@ -38,6 +39,7 @@ pub use config::{
 pub use log::log;
 pub use memory::{Memory, Told};
 pub use observe::{ClientSources, Connecting, ReadError, Seen, Sources};
+pub use record::{Recorded, Recorder};
 pub use simulate::{LoadError, SimulateError, Simulation, load};
 #[cfg(unix)]
 pub use socket::{Socket, ask};

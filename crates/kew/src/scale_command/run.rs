@@ -105,13 +105,13 @@ fn names(group: &Group) -> String {
 }
 
 /// The signals that end the agent. Their handlers are installed before anything starts.
-struct Stop {
+pub(super) struct Stop {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
 
 impl Stop {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let take = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
             terminate: take(SignalKind::terminate())?,
@@ -119,7 +119,7 @@ impl Stop {
         })
     }
 
-    async fn asked(&mut self) {
+    pub(super) async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
