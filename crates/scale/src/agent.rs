@@ -6,14 +6,15 @@ use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use kew_scaling::{
-    Action, Decision, Law, Moment, Observation, Reason, SettingsError, Source, TimeOfWeek,
+    Action, Decision, Instances, Law, Moment, Observation, Reason, SettingsError, Source,
+    TimeOfWeek,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::act::{ActError, Happened, Target};
 use crate::config::Group;
 use crate::memory::Memory;
-use crate::observe::{ReadError, Seen, Sources};
+use crate::observe::{ReadError, Seen, Sources, Workers};
 
 /// However much is announced, looks are no more frequent than this.
 const ANNOUNCED_LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -80,6 +81,8 @@ struct Told {
 pub struct Look {
     /// What each source reported.
     pub sources: Vec<Seen>,
+    /// What the metrics pages of instances say, if they are read.
+    pub workers: Option<Workers>,
     /// What the law has seen.
     pub observation: Observation,
     /// Why the instances could not be counted.
@@ -166,9 +169,10 @@ impl<S: Sources, T: Target> Agent<S, T> {
     /// The same, perhaps because work was announced.
     async fn look_after(&mut self, announced: bool, week: impl Fn() -> TimeOfWeek + Send) -> Look {
         let sources = self.sources.read().await;
+        let workers = self.sources.workers();
         let counted = self.target.instances().await;
         let (instances, uncounted) = match counted {
-            Ok(instances) => (Some(instances), None),
+            Ok(instances) => (Some(with_pages(instances, workers)), None),
             Err(error) => (None, Some(error)),
         };
         let is_throttled = |it: &Seen| matches!(&it.reading, Err(error) if error.is_throttled);
@@ -189,6 +193,7 @@ impl<S: Sources, T: Target> Agent<S, T> {
         let decision = self.law.decide(now, &observation);
         Look {
             sources,
+            workers,
             observation,
             uncounted,
             decision,
@@ -227,15 +232,45 @@ impl Look {
         let mut lines: Vec<String> = self.sources.iter().map(ToString::to_string).collect();
         lines.push(match (&self.uncounted, self.observation.instances) {
             (Some(error), _) => format!("the instances cannot be counted: {error}"),
-            (None, Some(found)) => format!(
-                "instances: {} ready, {} starting",
-                found.ready, found.starting
-            ),
+            (None, Some(found)) => instances(&found),
             (None, None) => "the instances cannot be counted".to_owned(),
         });
+        if let Some(workers) = self.workers.filter(|it| it.silent > 0) {
+            lines.push(format!(
+                "metrics pages of instances: {} answered, {} did not, so nothing is known of what they completed",
+                workers.answered, workers.silent
+            ));
+        }
         lines.push(self.decision.to_string());
         lines
     }
+}
+
+/// Instances with what they say of themselves.
+fn with_pages(counted: Instances, pages: Option<Workers>) -> Instances {
+    let pages = pages.unwrap_or_default();
+    Instances {
+        tasks: counted.tasks.or(pages.tasks),
+        handling: counted.handling.or(pages.handling),
+        ..counted
+    }
+}
+
+fn instances(found: &Instances) -> String {
+    let mut text = format!(
+        "instances: {} ready, {} starting",
+        found.ready, found.starting
+    );
+    if let Some(tasks) = found.tasks {
+        text.push_str(&format!(", {tasks} tasks each"));
+    }
+    if let Some(handling) = found.handling {
+        text.push_str(&format!(", {} ms for a message", handling.as_millis()));
+    }
+    if let Some(share) = found.cpu {
+        text.push_str(&format!(", processors used to {:.0} %", share * 100.0));
+    }
+    text
 }
 
 impl Told {

@@ -101,14 +101,6 @@ impl Checker<'_> {
         Place::new(self.document, &at.span())
     }
 
-    /// Refuses what is planned.
-    pub(super) fn planned<T>(self, key: &str, value: Option<&At<T>>, instead: &str) -> Checked<()> {
-        match value {
-            None => Ok(()),
-            Some(at) => Err(self.error(at, format!("{key} is not built yet: {instead}"))),
-        }
-    }
-
     pub(super) fn duration(
         self,
         key: &str,
@@ -138,9 +130,6 @@ impl Checker<'_> {
         let (at, raw) = (raw.span(), raw.into_inner());
         let name = raw.name.get_ref().clone();
         values::group_name(&name).map_err(|what| self.error(&raw.name, what))?;
-        let leave_out = "leave it out";
-        self.planned("metrics", raw.metrics.as_ref(), leave_out)?;
-        self.planned("processors", raw.processors.as_ref(), leave_out)?;
         let (law, zone) = self.law(&at, &raw)?;
         let seconds = Duration::from_secs;
         let every = self.duration(
@@ -154,6 +143,7 @@ impl Checker<'_> {
             return Err(self.document.error(&at, what));
         }
         let sources = self.sources(&raw.source)?;
+        let metrics = raw.metrics.iter().map(|at| self.page(at));
         let announcements = raw.announcements.as_ref();
         let announcements = announcements.map(|it| self.announcements(it, &raw.name));
         let announcements = announcements.transpose()?;
@@ -164,6 +154,7 @@ impl Checker<'_> {
             every,
             zone,
             sources,
+            metrics: metrics.collect::<Checked<_>>()?,
             announcements,
             socket: self.socket(raw.socket.as_ref(), &target)?,
             target,
@@ -361,11 +352,7 @@ impl Checker<'_> {
             let what = "a subscription is a queue with its whole name: write queue = \"TOPIC/subscriptions/NAME\"";
             return Err(self.error(key, what));
         }
-        let page = |at: &At<String>| {
-            let url = PageUrl::parse(at.get_ref());
-            url.map_err(|what| self.error(at, format!("metrics: {what}")))
-        };
-        let metrics = raw.metrics.as_ref().map(page).transpose()?;
+        let metrics = raw.metrics.as_ref().map(|at| self.page(at)).transpose()?;
         let Some(queue) = &raw.queue else {
             return Err(self.error(at, "the source has no queue: write its name as queue"));
         };
@@ -380,6 +367,11 @@ impl Checker<'_> {
             metrics,
             ..at
         })
+    }
+
+    fn page(self, at: &At<String>) -> Checked<PageUrl> {
+        let url = PageUrl::parse(at.get_ref());
+        url.map_err(|what| self.error(at, format!("metrics: {what}")))
     }
 
     fn not_empty(self, key: &str, value: &At<String>) -> Checked<()> {

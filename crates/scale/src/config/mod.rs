@@ -45,6 +45,8 @@ pub struct Group {
     pub zone: Zone,
     /// What it observes, at least one.
     pub sources: Vec<Source>,
+    /// The metrics pages of the instances: each address of each host is one.
+    pub metrics: Vec<PageUrl>,
     /// Where it hears announcements of work, if it is to listen to them.
     pub announcements: Option<Announcements>,
     /// Where the running agent answers operators, if it does.

@@ -35,9 +35,8 @@ pub(super) struct Group {
     pub(super) target: At<Target>,
     pub(super) announcements: Option<At<Announcements>>,
     pub(super) socket: Option<At<String>>,
-    // Planned.
-    pub(super) metrics: Option<At<Value>>,
-    pub(super) processors: Option<At<Value>>,
+    #[serde(default)]
+    pub(super) metrics: Vec<At<String>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -4,6 +4,7 @@ mod announced;
 mod bus;
 mod page;
 mod storage;
+mod workers;
 
 use std::fmt;
 use std::future::Future;
@@ -22,6 +23,7 @@ use announced::Announced;
 use bus::BusQueue;
 use page::{Families, Named, Page};
 use storage::StorageQueue;
+use workers::WorkerPages;
 
 /// A source has this time to answer, or the time between two looks if that is longer.
 const READ_TIMEOUT_MIN: Duration = Duration::from_secs(5);
@@ -32,10 +34,28 @@ pub trait Sources: Send {
     /// Reads all sources, each within a bounded time.
     fn read(&mut self) -> impl Future<Output = Vec<Seen>> + Send;
 
+    /// What the instances said of themselves at the last reading, if they are asked.
+    fn workers(&self) -> Option<Workers> {
+        None
+    }
+
     /// Waits until work is announced for one of them. To drop the future must lose nothing. Default: for ever.
     fn announced(&mut self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
+}
+
+/// What the metrics pages of instances say.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Workers {
+    /// Instances that have answered.
+    pub answered: u32,
+    /// Instances that have not, and names that lead to none.
+    pub silent: usize,
+    /// Tasks of an instance, on average.
+    pub tasks: Option<u32>,
+    /// How long a message has taken since the reading before, on average.
+    pub handling: Option<Duration>,
 }
 
 /// What a source reported.
@@ -112,6 +132,8 @@ pub struct ClientSources {
     sources: Vec<Observed>,
     /// The metrics pages, each once.
     pages: Vec<Page>,
+    /// The metrics pages of the instances, if they have any.
+    workers: Option<WorkerPages>,
     /// What is announced, if somebody listens.
     announced: Option<Announced>,
     timeout: Duration,
@@ -123,6 +145,7 @@ type ReadPage = OnceCell<Result<Families, ReadError>>;
 #[derive(Debug)]
 struct Observed {
     name: String,
+    queue_name: String,
     queue: Queue,
     /// The index of the metrics page that shows the queue, and its name there.
     page: Option<(usize, Named)>,
@@ -174,6 +197,7 @@ impl ClientSources {
             });
             sources.push(Observed {
                 name: source.name.clone(),
+                queue_name: source.queue.clone(),
                 queue: Queue::open(source, connection, connecting, timeout)?,
                 page,
             });
@@ -181,6 +205,8 @@ impl ClientSources {
         Ok(Self {
             sources,
             pages,
+            workers: (!group.metrics.is_empty())
+                .then(|| WorkerPages::new(&group.metrics, connecting.dial.clone())),
             announced: None,
             timeout,
         })
@@ -227,6 +253,12 @@ impl ClientSources {
 
 impl Sources for ClientSources {
     async fn read(&mut self) -> Vec<Seen> {
+        let Self {
+            sources,
+            pages,
+            workers,
+            ..
+        } = self;
         let limit = self.timeout;
         let end = Instant::now() + limit;
         let late = || {
@@ -234,15 +266,29 @@ impl Sources for ClientSources {
             ReadError::of_answer(format!("there was no answer within {seconds} s"))
         };
         // A page is read once for all of its queues. Sources without a page do not wait for it.
-        let pages: Vec<_> = self.pages.iter().map(|it| (it, OnceCell::new())).collect();
-        let all = self.sources.iter().map(|source| async {
+        let pages: Vec<_> = pages.iter().map(|it| (it, OnceCell::new())).collect();
+        let all = sources.iter().map(|source| async {
             let reading = timeout_at(end, source.read(&pages)).await;
             Seen {
                 name: source.name.clone(),
                 reading: reading.unwrap_or_else(|_| Err(late())),
             }
         });
-        join_all(all).await
+        let asked = async {
+            if let Some(workers) = workers.as_mut() {
+                workers.read(end).await;
+            }
+        };
+        let (mut all, ()) = tokio::join!(join_all(all), asked);
+        if let Some(workers) = workers {
+            let queues = sources.iter().map(|it| it.queue_name.as_str());
+            workers.complete(queues.zip(&mut all));
+        }
+        all
+    }
+
+    fn workers(&self) -> Option<Workers> {
+        self.workers.as_ref().map(|it| it.last)
     }
 
     async fn announced(&mut self) {

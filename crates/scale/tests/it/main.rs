@@ -18,3 +18,4 @@ mod processes;
 mod silent;
 mod simulate;
 mod support;
+mod workers;
