@@ -15,10 +15,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::kew::Kew;
+use crate::support::variable;
 
-const STORAGE: &str = "UseDevelopmentStorage=true";
-const BUS: &str = "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;\
-     SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;";
 const QUEUES: &str = "prefix = 'wakeup-'";
 const TOPIC: &str = "topic = 'wakeup'";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,14 +42,6 @@ fn sources(kew: &Arc<Kew>, over: &str) -> ClientSources {
     let mut sources = ClientSources::open(&group, &variable, &connecting).unwrap();
     sources.hear(&group, &variable, &connecting).unwrap();
     sources
-}
-
-fn variable(name: &str) -> Option<std::ffi::OsString> {
-    match name {
-        "STORAGE" => Some(STORAGE.into()),
-        "BUS" => Some(BUS.into()),
-        _ => None,
-    }
 }
 
 fn work(queue: &str) -> Announcement {

@@ -1,15 +1,12 @@
 //! Servers that accept connections and never answer.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kew_client::{Dial, DialFuture, Stream};
-use kew_scale::{ClientSources, Config, Connecting, Sources as _};
+use kew_scale::{ClientSources, Sources as _};
 
-const STORAGE: &str = "UseDevelopmentStorage=true";
-const BUS: &str = "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;\
-     SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;";
+use crate::support::{open, source};
 
 /// The port of the metrics page.
 const PORT: u16 = 9464;
@@ -33,41 +30,25 @@ impl Silent {
 }
 
 /// Sources of these queues. Some have the page.
-fn open(silent: &Arc<Silent>, queues: &[(&str, &str, bool)]) -> ClientSources {
-    let sources = queues.iter().map(|(queue, variable, has_page)| {
-        let page = if *has_page {
-            format!("metrics = 'http://localhost:{PORT}'\n")
-        } else {
-            String::new()
-        };
-        format!("[[group.source]]\nqueue = '{queue}'\nconnection_env = '{variable}'\n{page}")
+fn sources(silent: &Arc<Silent>, queues: &[(&str, &str, bool)]) -> ClientSources {
+    let page = format!("metrics = 'http://localhost:{PORT}'");
+    let sources = queues.iter().map(|(queue, at, has_page)| {
+        let page = if *has_page { page.as_str() } else { "" };
+        source(queue, at, page)
     });
-    let text = format!(
-        "[[group]]\nname = 'jobs'\n{}[group.target.process]\ncommand = ['x']\nstate_directory = '/x'\n",
-        sources.collect::<String>()
-    );
-    let config = Config::parse(Path::new("scale.toml"), &text).unwrap();
-    let variable = |name: &str| match name {
-        "STORAGE" => Some(STORAGE.into()),
-        "BUS" => Some(BUS.into()),
-        _ => None,
-    };
-    let connecting = Connecting {
-        dial: Some(silent.clone()),
-    };
-    ClientSources::open(&config.groups[0], &variable, &connecting).unwrap()
+    open("", &sources.collect::<String>(), silent.clone())
 }
 
 /// The answer of a server that accepts connections and says nothing never comes.
 #[tokio::test(start_paused = true)]
 async fn a_silent_service_cannot_be_read() {
     let silent = Arc::<Silent>::default();
-    let sources = [
+    let queues = [
         ("jobs", "STORAGE", true),
         ("jobs2", "STORAGE", false),
         ("orders", "BUS", false),
     ];
-    let mut sources = open(&silent, &sources);
+    let mut sources = sources(&silent, &queues);
     let began = tokio::time::Instant::now();
     for seen in sources.read().await {
         let error = seen.reading.unwrap_err();
@@ -85,7 +66,7 @@ async fn a_silent_service_cannot_be_read() {
 async fn a_silent_page_holds_up_no_source_without_it() {
     let silent = Arc::<Silent>::default();
     let queues = [("jobs", "STORAGE", true), ("jobs2", "STORAGE", false)];
-    let mut sources = open(&silent, &queues);
+    let mut sources = sources(&silent, &queues);
     let both = async {
         while silent.ports().len() < 2 {
             tokio::task::yield_now().await;

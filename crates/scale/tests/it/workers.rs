@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kew_client::{Dial, DialFuture, Stream};
-use kew_scale::{ClientSources, Config, Connecting, Sources as _, Workers};
+use kew_scale::{ClientSources, Sources as _, Workers};
 use kew_worker::{Listener, QueueSource, Stop, Text, handler_fn, metrics_page};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::kew::Kew;
+use crate::support::{open, source};
 
-const STORAGE: &str = "UseDevelopmentStorage=true";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The port of pages. Others are those of Kew in memory.
@@ -60,15 +59,8 @@ impl World {
 
     /// The queue without counters, and two instances.
     fn sources(self: &Arc<Self>) -> ClientSources {
-        let text = "[[group]]\nname = 'jobs'\nmetrics = ['http://w1:9100', 'http://w2:9100/metrics']\n\
-             [[group.source]]\nqueue = 'jobs'\nconnection_env = 'STORAGE'\n\
-             [group.target.process]\ncommand = ['x']\nstate_directory = '/x'\n";
-        let config = Config::parse(Path::new("scale.toml"), text).unwrap();
-        let connecting = Connecting {
-            dial: Some(self.clone()),
-        };
-        let variable = |_: &str| Some(STORAGE.into());
-        ClientSources::open(&config.groups[0], &variable, &connecting).unwrap()
+        let pages = "metrics = ['http://w1:9100', 'http://w2:9100/metrics']";
+        open(pages, &source("jobs", "STORAGE", ""), self.clone())
     }
 }
 
