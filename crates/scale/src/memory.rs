@@ -89,13 +89,13 @@ impl Memory {
             let runs = seconds(now - it.began);
             match &it.last {
                 None => add(&format!(
-                    "the agent runs since {runs}, and has not looked yet"
+                    "the agent has run for {runs}, and has not looked yet"
                 )),
                 Some(last) => {
                     let ago = seconds(now - last.at);
                     let looks = it.looks;
                     add(&format!(
-                        "the agent runs since {runs}; look {looks} was {ago} ago"
+                        "the agent has run for {runs}; look {looks} was {ago} ago"
                     ));
                     last.lines.iter().for_each(|it| add(it));
                 }

@@ -329,7 +329,7 @@ fn the_running_agent_explains_what_it_did() {
     assert_eq!(done.code, 0, "{done:?}");
     assert!(
         done.text()
-            .starts_with("group jobs\n  the agent runs since "),
+            .starts_with("group jobs\n  the agent has run for "),
         "{done:?}"
     );
     for pid in workers {

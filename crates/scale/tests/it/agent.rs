@@ -367,13 +367,13 @@ async fn a_running_agent_says_what_it_did_and_why() {
     assert!(ask(&path).await.is_err(), "nobody listens any more");
     let agent = Running::start(Some(0), 0);
     let told = agent.memory.tell("jobs");
-    let first = "group jobs\n  the agent runs since 0 s, and has not looked yet\n";
+    let first = "group jobs\n  the agent has run for 0 s, and has not looked yet\n";
     assert_eq!((told.is_whole, told.text.as_str()), (false, first));
     agent.pass(5).await;
     agent.change(|world| world.backlog = Some(300));
     agent.pass(10).await;
     let told = asked(&agent, &path).await;
-    let expected = "group jobs\n  the agent runs since 15 s; look 2 was 5 s ago\n  jobs: 300 messages, the oldest is 1 s old\n  \
+    let expected = "group jobs\n  the agent has run for 15 s; look 2 was 5 s ago\n  jobs: 300 messages, the oldest is 1 s old\n  \
                     instances: 0 ready, 0 starting\n  start instances until there are 10: ";
     assert!(
         told.is_whole && told.text.starts_with(expected),
