@@ -83,10 +83,11 @@ impl ScaleResource {
 
     /// Changes how many there should be, unless somebody has changed the workload since it was read.
     pub(crate) async fn write(&self, count: u32, read: &Replicas) -> Result<Replicas, String> {
-        let mut patch = json!({ "spec": { "replicas": count } });
-        if let Some(version) = &read.version {
-            patch["metadata"] = json!({ "resourceVersion": version });
-        }
+        let spec = json!({ "replicas": count });
+        let patch = match &read.version {
+            Some(version) => json!({ "metadata": { "resourceVersion": version }, "spec": spec }),
+            None => json!({ "spec": spec }),
+        };
         let params = PatchParams::default();
         let request =
             self.path
