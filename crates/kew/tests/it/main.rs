@@ -59,4 +59,5 @@ mod start_errors;
 mod tls;
 mod transfer;
 mod transfer_topics;
+mod transfer_twice;
 mod verdict;

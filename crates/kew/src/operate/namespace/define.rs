@@ -135,7 +135,10 @@ impl<'a, 'w> Definitions<'a, 'w> {
     }
 
     fn topic_with_all(&mut self, topic: TopicDescription) -> Result<(), Failure> {
-        self.topic(&topic)?;
+        // Pages can shift while they are read, and a command can name a topic twice.
+        if !self.topic(&topic)? {
+            return Ok(());
+        }
         self.listed.push(Listed {
             name: topic.name.clone(),
             kind: Kind::Topic,
@@ -155,14 +158,16 @@ impl<'a, 'w> Definitions<'a, 'w> {
         Ok(())
     }
 
-    fn topic(&mut self, topic: &TopicDescription) -> Result<(), Failure> {
+    /// Writes the definition of a topic, unless that was done. Whether it was not.
+    fn topic(&mut self, topic: &TopicDescription) -> Result<bool, Failure> {
         if !self.is_new(&topic.name) {
-            return Ok(());
+            return Ok(false);
         }
         note_unknown(&topic.name, &topic.settings.unknown);
         let definition = definition_of_topic(&topic.settings, self.with_keys);
         let line = DefinedTopic::new(&topic.name, definition);
-        (self.write)(Line::Topic(Box::new(line)))
+        (self.write)(Line::Topic(Box::new(line)))?;
+        Ok(true)
     }
 
     fn subscription(&mut self, topic: &str, it: SubscriptionDescription) -> Result<(), Failure> {
