@@ -502,8 +502,8 @@ fn an_unfinished_subscription_is_completed_and_not_exported() {
         "{imported}"
     );
     let exported = export(&server, &["--definitions-only"]);
-    assert_eq!(names(&exported, "rule"), ["rule-0", "Rule-1", "rule-2"]);
-    let second = exported.iter().find(|it| it["rule"] == "Rule-1");
+    assert_eq!(names(&exported, "rule"), ["rule-0", "rule-1", "rule-2"]);
+    let second = exported.iter().find(|it| it["rule"] == "rule-1");
     let filter = &second.expect("it is there")["filter"];
     assert_eq!(
         filter,

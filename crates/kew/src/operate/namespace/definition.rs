@@ -361,9 +361,9 @@ mod tests {
             requires_session: Some(false),
             ..definition_of(&full(), true)
         };
-        assert_eq!(
-            differences(&now, &other, Owner::Import),
-            ["requires_session", "user_metadata"]
-        );
+        let of_import = differences(&now, &other, Owner::Import);
+        assert_eq!(of_import, ["requires_session"]);
+        let of_others = differences(&full(), &other, Owner::Other);
+        assert_eq!(of_others, ["requires_session", "user_metadata"]);
     }
 }
