@@ -80,6 +80,10 @@ pub(crate) struct ImportArgs {
     /// file has sent are left out, and a queue with other messages is refused
     #[arg(long)]
     pub(crate) append: bool,
+    /// Finish queues, topics and subscriptions of Service Bus although the last line is not the end of an export. Without
+    /// this flag, they stay open, because lines may be missing, and the whole file continues with them
+    #[arg(long)]
+    pub(crate) allow_partial: bool,
     #[command(flatten)]
     pub(crate) services: ServicesArgs,
 }

@@ -205,18 +205,18 @@ fn conditions(filter: &CorrelationFilter) -> Vec<(String, Json)> {
             Some((format!("{SYSTEM}{}", property.name()), text.into()))
         });
     let user = filter.properties.iter();
-    let user = user.map(|(name, value)| (name.clone(), json_of(value)));
+    let user = user.map(|(name, value)| (name.clone(), flag_of(value)));
     system.chain(user).collect()
 }
 
 fn pairs(values: &[(String, FilterValue)]) -> Json {
     let values = values.iter();
-    let values = values.map(|(name, value)| (name.clone(), json_of(value)));
+    let values = values.map(|(name, value)| (name.clone(), flag_of(value)));
     Json::Object(values.collect())
 }
 
-/// A value with its type, as flags take it.
-fn json_of(value: &FilterValue) -> Json {
+/// A value with its type, as flags take it. That of lines is `rule_values::json_of`, which loses nothing.
+fn flag_of(value: &FilterValue) -> Json {
     match of_service(value) {
         Some(value) => shown(value.as_value()),
         None => match value.kind_and_text() {

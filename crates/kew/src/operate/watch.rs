@@ -46,9 +46,12 @@ pub(super) fn watch(it: &mut Session, args: &WatchArgs) -> Result<(), Failure> {
     }
     let end = end_signal()?;
     let mut past = Past::default();
-    let mut looks = 0;
+    let (mut looks, mut is_slow) = (0, false);
     loop {
-        match look(&it.doors, args, &mut past) {
+        let begun = Instant::now();
+        let seen = look(&it.doors, args, &mut past);
+        is_slow = is_slow || note_slow(begun.elapsed(), args.interval);
+        match seen {
             Ok(rows) => show(&rows, args.interval, &mut it.output)?,
             // If a server restarts, watching continues. If it never answered, the command ends.
             Err(failure) if looks > 0 && failure.is_temporary() => note(&failure.message()),
@@ -64,6 +67,19 @@ pub(super) fn watch(it: &mut Session, args: &WatchArgs) -> Result<(), Failure> {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
+}
+
+/// Many topics need many requests. Says so if a look takes longer than the time between two.
+fn note_slow(took: Duration, interval: Duration) -> bool {
+    let is_slow = took > interval;
+    if is_slow {
+        note(&format!(
+            "a look took {:.1} s, longer than the interval of {:.1} s: name some queues, or use --prefix",
+            took.as_secs_f64(),
+            interval.as_secs_f64()
+        ));
+    }
+    is_slow
 }
 
 fn look(doors: &Doors, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, Failure> {
@@ -148,6 +164,13 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_is_slow_if_it_takes_longer_than_the_interval() {
+        let ms = Duration::from_millis;
+        assert!(note_slow(ms(101), ms(100)));
+        assert!(!note_slow(ms(100), ms(100)));
+    }
 
     #[test]
     fn topics_whose_subscriptions_cannot_match_are_not_asked() {

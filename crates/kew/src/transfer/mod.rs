@@ -165,10 +165,12 @@ impl Count {
         Ok(())
     }
 
-    fn finish(&self) {
+    /// Whether the last line ends an export.
+    fn finish(&self) -> bool {
         if !self.is_ended {
             note("the last line is not the end of an export: the file may not be whole");
         }
+        self.is_ended
     }
 }
 
@@ -235,8 +237,8 @@ fn read_import(args: &ImportArgs, output: &mut Output) -> Result<(), Failure> {
         let report = &import.report;
         meter.show(|| format!("line {number}: {} messages sent", report.messages_sent));
     }
-    count.finish();
-    let finished = import.finish();
+    let is_whole = count.finish() || args.allow_partial;
+    let finished = import.finish(is_whole);
     finished.map_err(|failure| import.stopped(failure))?;
     if output.json {
         return Ok(output.object(&import.report)?);
@@ -283,9 +285,9 @@ impl Import<'_> {
         namespace.take(number, line, report)
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self, is_whole: bool) -> Result<(), Failure> {
         match &mut self.namespace {
-            Some(namespace) => namespace.finish(&mut self.report),
+            Some(namespace) => namespace.finish(is_whole, &mut self.report),
             None => Ok(()),
         }
     }
@@ -305,7 +307,7 @@ impl Import<'_> {
         let sent = self.report.messages_sent;
         failure.after(format!(
             "{sent} messages were sent before; repeat the same command to continue: it sends no message again that \
-             has arrived"
+             has arrived in a queue"
         ))
     }
 }

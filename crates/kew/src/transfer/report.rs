@@ -80,6 +80,8 @@ pub(crate) struct Report {
     pub(crate) rules_created: u64,
     pub(crate) rules_already_there: u64,
     pub(crate) session_states: u64,
+    /// Of entities that are closed, as their lines say.
+    pub(crate) session_states_already_there: u64,
     pub(crate) messages_sent: u64,
     /// Of those that were sent.
     pub(crate) dead_letters: u64,
@@ -130,7 +132,10 @@ impl Report {
                 self.scheduled,
                 self.messages_already_there
             ),
-            format!("session states: {} set", self.session_states),
+            format!(
+                "session states: {} set, {} already there",
+                self.session_states, self.session_states_already_there
+            ),
         ]);
         if self.messages_missing > 0 {
             lines.push(format!(

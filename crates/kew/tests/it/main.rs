@@ -58,5 +58,7 @@ mod soak;
 mod start_errors;
 mod tls;
 mod transfer;
+mod transfer_finish;
 mod transfer_topics;
+mod transfer_twice;
 mod verdict;

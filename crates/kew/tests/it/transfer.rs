@@ -92,6 +92,17 @@ pub(crate) fn write(directory: &Path, lines: &[Value]) -> PathBuf {
     path
 }
 
+/// Lines with the one that ends an export.
+pub(crate) fn ended(lines: &[Value]) -> Vec<Value> {
+    let count = |member: &str| lines.iter().filter(|it| it.get(member).is_some()).count();
+    let end = json!({
+        "definitions": count("definition") + count("rule"), "session_states": count("session_state"),
+        "messages": count("body"),
+    });
+    let end = json!({"version": 1, "end": end});
+    lines.iter().cloned().chain([end]).collect()
+}
+
 /// A message of a queue of Service Bus, as a line.
 pub(crate) fn line(queue: &str, id: &str, others: &Value) -> Value {
     let mut line = json!({
@@ -103,7 +114,7 @@ pub(crate) fn line(queue: &str, id: &str, others: &Value) -> Value {
     line
 }
 
-fn defined(queue: &str, definition: &Value) -> Value {
+pub(crate) fn defined(queue: &str, definition: &Value) -> Value {
     json!({"version": 1, "service": "service-bus", "queue": queue, "definition": definition})
 }
 
@@ -569,7 +580,7 @@ fn a_queue_with_other_messages_is_refused_unless_they_are_added() {
     assert!(
         refused
             .err
-            .contains("keeps its own settings: user_metadata"),
+            .contains("keeps its own settings: lock_duration_ms, user_metadata"),
         "{refused:?}"
     );
     assert!(

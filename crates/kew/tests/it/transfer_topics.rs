@@ -1,6 +1,6 @@
 //! `kew export` and `kew import` of topics: a round trip, repeats after a kill, and what is left out.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use kew_client::{
@@ -14,8 +14,11 @@ use crate::bus_load::Door;
 use crate::load::{self, Random};
 use crate::server::Server;
 use crate::transfer::{
-    AT_ONCE, admin, comparables, export, fact, kew, kew_of, line, ok, report, start, write,
+    AT_ONCE, admin, comparables, ended, export, fact, kew, kew_of, line, ok, report, start, write,
 };
+
+/// The mark of what an import has not finished.
+pub(crate) const UNFINISHED: &str = "kew-import-unfinished";
 
 const TALKS: &str = "news/subscriptions/talks";
 
@@ -190,7 +193,7 @@ fn without_messages(lines: &[Value]) -> Vec<Value> {
     lines.iter().filter(is_kept).cloned().collect()
 }
 
-fn names(lines: &[Value], member: &str) -> Vec<String> {
+pub(crate) fn names(lines: &[Value], member: &str) -> Vec<String> {
     let names = lines.iter().filter_map(|line| line[member].as_str());
     names.map(str::to_owned).collect()
 }
@@ -300,8 +303,16 @@ fn check_rules(server: &Server) {
                     let sorted = |filter: &CorrelationFilter| {
                         let mut filter = filter.clone();
                         filter.properties.sort_by(|a, b| a.0.cmp(&b.0));
-                        // The service writes times in its own way.
-                        filter.properties.retain(|(name, _)| name != "from");
+                        // The client reads a time as one, however it is written.
+                        for (_, value) in filter.properties.iter_mut().filter(|it| it.0 == "from") {
+                            let time = UNIX_EPOCH + Duration::from_millis(1_769_860_800_500);
+                            let text = other("dateTime", "2026-01-31T12:00:00.5Z");
+                            assert!(
+                                [&text, &FilterValue::Time(time)].contains(&&*value),
+                                "{value:?}"
+                            );
+                            *value = text;
+                        }
                         filter
                     };
                     assert_eq!(sorted(found), sorted(wanted));
@@ -366,7 +377,7 @@ fn parts_of_a_namespace_are_selected() {
 }
 
 /// A subscription with so many rules, all after one topic.
-fn many_rules(count: u64) -> Vec<Value> {
+pub(crate) fn many_rules(count: u64) -> Vec<Value> {
     let names = json!({"version": 1, "service": "service-bus", "topic": "news"});
     let with = |members: Value| {
         let mut line = names.clone();
@@ -390,29 +401,48 @@ fn many_rules(count: u64) -> Vec<Value> {
     lines
 }
 
+/// How many rules there are, and whether a subscription has the mark of an import.
+async fn progress(admin: &BusAdmin) -> (usize, bool) {
+    let (mut count, mut is_marked) = (0, false);
+    for name in ["a", "b", "c"] {
+        if let Ok(found) = admin.subscription("news", name).await {
+            is_marked |= found.settings.user_metadata.as_deref() == Some(UNFINISHED);
+            let page = admin.rules("news", name, 0).await.expect("read");
+            count += page.items.len();
+        }
+    }
+    (count, is_marked)
+}
+
 #[test]
 fn a_killed_import_has_exactly_the_rules_of_its_lines_when_it_is_repeated() {
     let mut random = Random::new(load::seed());
     let place = tempfile::tempdir().expect("a temporary directory");
     let server = start(&place.path().join("data"));
     let lines = many_rules(60);
-    let file = write(place.path(), &lines);
+    let file = write(place.path(), &ended(&lines));
     let import = ["import", "--json", "--file", file.to_str().expect("UTF-8")];
-    let mut begun = false;
-    for round in 0..8 {
+    let admin = admin(&server);
+    let mut interrupted = 0;
+    for least in [1, 20, 55, 70, 110, 140, 170] {
+        let least = least + usize::try_from(random.below(12)).expect("it is small");
         let mut child = kew_of(&server, &import)
             .spawn()
             .expect("kew was built with this test");
         drop(child.stdin.take());
-        std::thread::sleep(Duration::from_millis(8 + random.below(30 + 20 * round)));
+        while child.try_wait().expect("our own child").is_none()
+            && load::run(progress(&admin)).0 < least
+        {}
         child.kill().expect("our own child");
         let output = child.wait_with_output().expect("our own child");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(matches!(output.status.code(), None | Some(0)), "{text}");
         assert!(!text.contains("keeps its own"), "{text}");
-        begun |= output.status.code().is_none();
+        let (count, is_marked) = load::run(progress(&admin));
+        let is_between = output.status.code().is_none() && is_marked && count > 0;
+        interrupted += usize::from(is_between);
     }
-    assert!(begun, "no import was killed");
+    assert!(interrupted > 0, "no import was killed between two rules");
     let done = report(&server, &file, &[]);
     let rules = ["rules_created", "rules_already_there"];
     let rules = rules.iter().filter_map(|it| done[it].as_u64());
@@ -443,7 +473,7 @@ fn an_unfinished_subscription_is_completed_and_not_exported() {
     ok(&server, &["bus", "topic", "create", "news"]);
     let name = "news/subscriptions/a";
     let create = ["bus", "subscription", "create", name, "--false"];
-    let mark = ["--rule-name", "kew-import-unfinished"];
+    let mark = ["--rule-name", UNFINISHED, "--user-metadata", UNFINISHED];
     ok(&server, &[&create[..], &mark].concat());
     let rule = ["bus", "rule", "add", name, "rule-0", "--correlation"];
     ok(&server, &[&rule[..], &[r#"n={"long":0}"#]].concat());
@@ -452,19 +482,33 @@ fn an_unfinished_subscription_is_completed_and_not_exported() {
     assert!(
         refused
             .err
-            .contains("an import has not finished this subscription"),
+            .contains("the subscription news/subscriptions/a was not exported as it will be: an import has not"),
         "{refused:?}"
     );
     assert!(!refused.text().contains("\"end\""), "{refused:?}");
-    let file = write(place.path(), &many_rules(2)[..4]);
+    assert!(!refused.text().contains("\"rule\""), "{refused:?}");
+    // The lines had another rule, and another content of one, when they were imported before.
+    let other = ["bus", "rule", "add", name];
+    ok(
+        &server,
+        &[&other[..], &["Rule-1", "--correlation", "n=8"]].concat(),
+    );
+    ok(&server, &[&other[..], &["rule-9", "--true"]].concat());
+    let file = write(place.path(), &ended(&many_rules(3)[..5]));
     let imported = report(&server, &file, &[]);
     assert_eq!(
         (&imported["rules_created"], &imported["rules_already_there"]),
-        (&json!(1), &json!(1)),
+        (&json!(1), &json!(2)),
         "{imported}"
     );
     let exported = export(&server, &["--definitions-only"]);
-    assert_eq!(names(&exported, "rule"), ["rule-0", "rule-1"]);
+    assert_eq!(names(&exported, "rule"), ["rule-0", "rule-1", "rule-2"]);
+    let second = exported.iter().find(|it| it["rule"] == "rule-1");
+    let filter = &second.expect("it is there")["filter"];
+    assert_eq!(
+        filter,
+        &json!({"correlation": {"properties": {"n": {"long": 1}}}})
+    );
     server.terminate();
 }
 
@@ -488,7 +532,7 @@ fn messages_of_a_topic_are_published_when_their_time_has_passed() {
         &json!({}),
     ));
     lines.push(line("news", "passed", &passed));
-    let file = write(place.path(), &lines);
+    let file = write(place.path(), &ended(&lines));
     let imported = report(&server, &file, &[]);
     assert_eq!(imported["messages_sent"], 1, "{imported}");
     assert_eq!(
@@ -498,6 +542,14 @@ fn messages_of_a_topic_are_published_when_their_time_has_passed() {
     let peek = ["bus", "peek", "news/subscriptions/a", "--json"];
     let peeked = ok(&server, &peek).json();
     assert_eq!(peeked[0]["message_id"], "passed", "{peeked}");
+    // Nothing tells whether it was published before, and a note says so.
+    let again = ok(
+        &server,
+        &["import", "--file", file.to_str().expect("UTF-8")],
+    );
+    let told =
+        "the topic news was there before, and 1 messages whose time has passed were published";
+    assert!(again.err.contains(told), "{again:?}");
     server.terminate();
 }
 
@@ -513,14 +565,14 @@ fn what_is_there_otherwise_stays_and_is_told() {
     let mut lines = many_rules(2);
     lines[0]["definition"]["default_time_to_live_ms"] = json!(1000);
     lines[1]["definition"]["lock_duration_ms"] = json!(9000);
-    let file = write(place.path(), &lines);
+    let file = write(place.path(), &ended(&lines));
     let imported = ok(
         &server,
         &["import", "--file", file.to_str().expect("UTF-8")],
     );
     for told in [
-        "the topic news exists, and keeps its own settings: default_time_to_live_ms",
-        "the subscription news/subscriptions/a exists, and keeps its own settings: lock_duration_ms",
+        "the topic news exists, and keeps its own settings: default_time_to_live_ms, status",
+        "the subscription news/subscriptions/a exists, and keeps its own settings: lock_duration_ms, status",
         "the subscription news/subscriptions/a exists, and keeps its own rules, which differ: rule-0, rule-1, $Default",
     ] {
         assert!(imported.err.contains(told), "{told}: {imported:?}");
@@ -535,6 +587,14 @@ fn what_is_there_otherwise_stays_and_is_told() {
     let rules = ok(&server, &["bus", "rule", "list", "news/subscriptions/a"]);
     assert!(rules.text().contains("$Default"), "{rules:?}");
     assert!(!rules.text().contains("rule-1"), "{rules:?}");
+    load::run(async {
+        let admin = admin(&server);
+        let topic = admin.topic("news").await.expect("read").settings;
+        let subscription = admin.subscription("news", "a").await;
+        let status = subscription.expect("read").settings.status;
+        assert_eq!(topic.status, Some(EntityStatus::Active));
+        assert_eq!(status, Some(EntityStatus::Active));
+    });
 
     // Wrong lines are named before anything is sent.
     lines[3]["filter"] = json!({"sql": {"text": "a = @b", "parameters": {"@b": 7}}});

@@ -1,5 +1,6 @@
 //! The entity that an import sends messages to: a queue, or a topic for the messages that are scheduled there.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant, SystemTime};
 
 use kew_client::{EntityDescription, QueueSettings, TopicSettings};
@@ -7,6 +8,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::Place;
+use super::entities::{Entities, Use};
 use super::existing::{Existing, Found};
 use super::restore::Restorer;
 use crate::operate::Doors;
@@ -23,6 +25,9 @@ const RESTORE_COUNT_MAX: usize = 50;
 /// The longest lock of a queue.
 const LOCK_MAX: Duration = Duration::from_mins(5);
 
+/// What services answer if an operation is none of this kind of entity, or they do not have it.
+const UNSUPPORTED: [&str; 2] = ["amqp:not-allowed", "amqp:not-implemented"];
+
 /// How often to look whether locks have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -34,13 +39,18 @@ pub(super) enum Destination<'a> {
 }
 
 impl<'a> Destination<'a> {
-    pub(super) fn open(doors: &'a Doors, name: &str, append: bool) -> Result<Self, Failure> {
+    pub(super) fn open(
+        doors: &'a Doors,
+        name: &str,
+        append: bool,
+        entities: &Entities<'_>,
+    ) -> Result<Self, Failure> {
         let current = match entity_named(doors, name)? {
             Some(EntityDescription::Queue(queue)) => {
                 Current::of_queue(doors, name, &queue.settings, append)
             }
             Some(EntityDescription::Topic(topic)) => {
-                Current::of_topic(doors, name, &topic.settings, append)
+                Current::of_topic(doors, name, &topic.settings, append, entities)
             }
             Some(EntityDescription::Subscription(_)) => {
                 return Ok(Self::Subscription(name.to_owned()));
@@ -54,7 +64,7 @@ impl<'a> Destination<'a> {
                 });
             }
         };
-        Ok(Self::Filled(Box::new(current?)))
+        Ok(Self::Filled(Box::new(current)))
     }
 
     pub(super) fn name(&self) -> &str {
@@ -85,10 +95,15 @@ pub(super) struct Current<'a> {
     lock_duration: Duration,
     forwards_to: Option<String>,
     is_topic: bool,
+    /// An import has sent everything to this topic, and closed it.
+    is_complete: bool,
+    /// Messages whose time has passed, sent to a topic that this import has not created.
+    published_count: u64,
     pub(super) place: Place,
     /// `None`: what is there does not matter.
     existing: Option<Existing<'a>>,
-    pub(super) bundle: Bundle<'a>,
+    /// `None`: nothing was sent so far. An entity to which nothing is missing may be closed.
+    bundle: Option<Bundle<'a>>,
     /// Those of the bundle, if they are to be settled.
     records: Vec<Record>,
     /// Those that an earlier import has sent and not settled.
@@ -97,19 +112,14 @@ pub(super) struct Current<'a> {
 }
 
 impl<'a> Current<'a> {
-    fn of_queue(
-        doors: &'a Doors,
-        name: &str,
-        settings: &QueueSettings,
-        append: bool,
-    ) -> Result<Self, Failure> {
-        Ok(Self {
+    fn of_queue(doors: &'a Doors, name: &str, settings: &QueueSettings, append: bool) -> Self {
+        Self {
             has_sessions: settings.requires_session == Some(true),
             detects_duplicates: settings.requires_duplicate_detection == Some(true),
             lock_duration: settings.lock_duration.unwrap_or(LOCK_MAX),
             forwards_to: settings.forward_to.clone().filter(|to| !to.is_empty()),
-            ..Self::new(doors, name, append)?
-        })
+            ..Self::new(doors, name, append)
+        }
     }
 
     fn of_topic(
@@ -117,17 +127,18 @@ impl<'a> Current<'a> {
         name: &str,
         settings: &TopicSettings,
         append: bool,
-    ) -> Result<Self, Failure> {
-        Ok(Self {
+        entities: &Entities<'_>,
+    ) -> Self {
+        Self {
             detects_duplicates: settings.requires_duplicate_detection == Some(true),
             is_topic: true,
-            ..Self::new(doors, name, append)?
-        })
+            is_complete: entities.is_complete(name, Use::Send),
+            ..Self::new(doors, name, append || entities.is_new_topic(name))
+        }
     }
 
-    fn new(doors: &'a Doors, name: &str, append: bool) -> Result<Self, Failure> {
-        let sender = doors.over_amqp(doors.bus.sender(name))?;
-        Ok(Self {
+    fn new(doors: &'a Doors, name: &str, append: bool) -> Self {
+        Self {
             doors,
             name: name.to_owned(),
             has_sessions: false,
@@ -135,13 +146,15 @@ impl<'a> Current<'a> {
             lock_duration: LOCK_MAX,
             forwards_to: None,
             is_topic: false,
+            is_complete: false,
+            published_count: 0,
             place: Place::FailedTransfer,
             existing: (!append).then(|| Existing::new(doors, name)),
-            bundle: Bundle::new(doors, sender),
+            bundle: None,
             records: Vec::new(),
             unsettled: Vec::new(),
             restorer: Restorer::new(doors, name),
-        })
+        }
     }
 
     /// What is there of a message. A queue that forwards has nothing of what it got, and a topic keeps only what is
@@ -150,8 +163,25 @@ impl<'a> Current<'a> {
         let Some(existing) = &mut self.existing else {
             return Ok(Found::Nothing);
         };
-        if self.is_topic && !record.is_scheduled(SystemTime::now()) {
-            return Ok(Found::Nothing);
+        if self.is_topic {
+            let has_passed = !record.is_scheduled(SystemTime::now());
+            return match existing.find_schedule(record, has_passed) {
+                Ok(Found::Nothing) if has_passed && self.is_complete => Ok(Found::Everything),
+                Ok(Found::Nothing) if has_passed => {
+                    self.published_count += 1;
+                    Ok(Found::Nothing)
+                }
+                Err(failure) if is_unsupported(&failure) => Err(Failure::Refused {
+                    message: format!(
+                        "the service does not show what is scheduled in the topic {}, so nothing tells whether it was \
+                         imported before; use --append to send it: {}",
+                        self.name,
+                        failure.message()
+                    ),
+                    code: None,
+                }),
+                found => found,
+            };
         }
         let found = existing.find(self.place, record)?;
         match (&self.forwards_to, found) {
@@ -183,18 +213,45 @@ impl<'a> Current<'a> {
         }
         let content = Content::of(&record).map_err(Failure::Usage)?;
         let is_full = is_settled && self.records.len() >= RESTORE_COUNT_MAX;
-        if is_full || !self.bundle.may_take(&content) {
+        if is_full || !self.bundle()?.may_take(&content) {
             self.flush(report)?;
         }
-        if let Some(content) = self.bundle.add(line, content) {
+        if let Some(content) = self.bundle()?.add(line, content) {
             self.flush(report)?;
-            let left = self.bundle.add(line, content);
+            let left = self.bundle()?.add(line, content);
             assert!(left.is_none(), "an empty bundle takes any message");
         }
         if is_settled {
             self.records.push(with_reasons);
         }
         Ok(())
+    }
+
+    fn bundle(&mut self) -> Result<&mut Bundle<'a>, Failure> {
+        if self.bundle.is_none() {
+            let sender = self.doors.over_amqp(self.doors.bus.sender(&self.name))?;
+            self.bundle = Some(Bundle::new(self.doors, sender));
+        }
+        Ok(self.bundle.as_mut().expect("it was made just now"))
+    }
+
+    /// The lines that wait to be sent.
+    pub(super) fn lines(&self) -> Option<RangeInclusive<u64>> {
+        self.bundle.as_ref().and_then(Bundle::lines)
+    }
+
+    /// No more lines come. A repeat may have published messages a second time.
+    pub(super) fn end(&mut self, report: &mut Report) -> Result<(), Failure> {
+        self.flush(report)?;
+        match std::mem::take(&mut self.published_count) {
+            0 => {}
+            count => note(&format!(
+                "the topic {} was there before, and {count} messages whose time has passed were published: if an \
+                 earlier import has sent them, they came twice",
+                self.name
+            )),
+        }
+        self.restorer.close()
     }
 
     pub(super) fn flush(&mut self, report: &mut Report) -> Result<(), Failure> {
@@ -212,8 +269,10 @@ impl<'a> Current<'a> {
             };
             self.restore(together, report)?;
         }
-        report.messages_sent += self.bundle.count();
-        self.bundle.send()?;
+        if let Some(bundle) = &mut self.bundle {
+            report.messages_sent += bundle.count();
+            bundle.send()?;
+        }
         let records = std::mem::take(&mut self.records);
         self.restore(records, report)
     }
@@ -233,6 +292,15 @@ impl<'a> Current<'a> {
             }),
             false => Ok(()),
         }
+    }
+}
+
+fn is_unsupported(failure: &Failure) -> bool {
+    match failure {
+        Failure::Bus(error) => UNSUPPORTED
+            .iter()
+            .any(|code| error.code.as_deref() == Some(code)),
+        _ => false,
     }
 }
 

@@ -9,11 +9,13 @@ use kew_client::{
 
 use super::definition::definition_of;
 use super::export::Write;
-use super::rule::{UNFINISHED, content_of};
+use super::mark::{Owner, UNFINISHED};
+use super::rule::content_of;
 use super::topic_definition::{definition_of_subscription, definition_of_topic};
 use crate::operate::Doors;
 use crate::operate::entity::{Kind, entity_named};
 use crate::operate::failing::not_found;
+use crate::operate::rules::all_rules;
 use crate::operate::topics::has_no_topics;
 use crate::portable::{Defined, DefinedRule, DefinedSubscription, DefinedTopic, Line};
 use crate::queue_command::{Failure, note};
@@ -121,6 +123,8 @@ impl<'a, 'w> Definitions<'a, 'w> {
             return Ok(());
         }
         note_unknown(&queue.name, &queue.settings.unknown);
+        let owner = Owner::of(&queue.settings.user_metadata);
+        self.count_unfinished(Kind::Queue, &queue.name, owner);
         let definition = definition_of(&queue.settings, self.with_keys);
         let line = Defined::of_bus(&queue.name, definition);
         (self.write)(Line::BusQueue(Box::new(line)))?;
@@ -135,7 +139,10 @@ impl<'a, 'w> Definitions<'a, 'w> {
     }
 
     fn topic_with_all(&mut self, topic: TopicDescription) -> Result<(), Failure> {
-        self.topic(&topic)?;
+        // Pages can shift while they are read, and a command can name a topic twice.
+        if !self.topic(&topic)? {
+            return Ok(());
+        }
         self.listed.push(Listed {
             name: topic.name.clone(),
             kind: Kind::Topic,
@@ -155,14 +162,18 @@ impl<'a, 'w> Definitions<'a, 'w> {
         Ok(())
     }
 
-    fn topic(&mut self, topic: &TopicDescription) -> Result<(), Failure> {
+    /// Writes the definition of a topic, unless that was done. Whether it was not.
+    fn topic(&mut self, topic: &TopicDescription) -> Result<bool, Failure> {
         if !self.is_new(&topic.name) {
-            return Ok(());
+            return Ok(false);
         }
         note_unknown(&topic.name, &topic.settings.unknown);
+        let owner = Owner::of(&topic.settings.user_metadata);
+        self.count_unfinished(Kind::Topic, &topic.name, owner);
         let definition = definition_of_topic(&topic.settings, self.with_keys);
         let line = DefinedTopic::new(&topic.name, definition);
-        (self.write)(Line::Topic(Box::new(line)))
+        (self.write)(Line::Topic(Box::new(line)))?;
+        Ok(true)
     }
 
     fn subscription(&mut self, topic: &str, it: SubscriptionDescription) -> Result<(), Failure> {
@@ -178,14 +189,16 @@ impl<'a, 'w> Definitions<'a, 'w> {
         let definition = definition_of_subscription(&it.settings);
         let line = DefinedSubscription::new((topic, &name.name), definition);
         (self.write)(Line::Subscription(Box::new(line)))?;
-        let mut skip = Some(0);
-        while let Some(first) = skip {
-            let page = self.doors.admin.rules(topic, &name.name, first);
-            let page = self.doors.over_http(page)?;
-            page.items
-                .iter()
-                .try_for_each(|rule| self.rule(&name, rule))?;
-            skip = page.next;
+        let rules = all_rules(self.doors, &name)?;
+        let is_mark = |rule: &RuleDescription| rule.name.eq_ignore_ascii_case(UNFINISHED);
+        let owner = match rules.iter().any(is_mark) {
+            true => Owner::Import,
+            false => Owner::of(&it.settings.user_metadata),
+        };
+        self.count_unfinished(Kind::Subscription, &shown, owner);
+        // Rules of an unfinished subscription would look like all of them.
+        if owner == Owner::Other {
+            rules.iter().try_for_each(|rule| self.rule(&name, rule))?;
         }
         self.listed.push(Listed {
             name: shown,
@@ -197,12 +210,20 @@ impl<'a, 'w> Definitions<'a, 'w> {
         Ok(())
     }
 
+    /// Counts an entity that an import has not finished.
+    fn count_unfinished(&mut self, kind: Kind, name: &str, owner: Owner) {
+        if owner == Owner::Import {
+            self.unread += 1;
+            let kind = kind.word();
+            note(&format!(
+                "the {kind} {name} was not exported as it will be: an import has not finished it, so repeat the import \
+                 first"
+            ));
+        }
+    }
+
     fn rule(&mut self, of: &SubscriptionName, rule: &RuleDescription) -> Result<(), Failure> {
-        let content = match rule.name.eq_ignore_ascii_case(UNFINISHED) {
-            true => Err("an import has not finished this subscription: repeat it first".to_owned()),
-            false => content_of(&rule.settings),
-        };
-        match content {
+        match content_of(&rule.settings) {
             Ok(content) => {
                 let names = (of.topic.as_str(), of.name.as_str());
                 let line = DefinedRule::new(names, &rule.name, content);

@@ -7,6 +7,7 @@ use kew_client::{EntityStatus, QueueRule, QueueSettings, Right, Secret, UnknownE
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
+use super::mark::{Owner, mark, metadata_of_line, without_mark};
 use crate::operate::settings::{ms, unless_empty, unless_forever};
 use crate::portable::{BusDefinition, Rule};
 
@@ -29,7 +30,7 @@ pub(super) fn definition_of(settings: &QueueSettings, with_keys: bool) -> BusDef
         auto_delete_on_idle_ms: unless_forever(settings.auto_delete_on_idle),
         forward_to: unless_empty(settings.forward_to.clone()),
         forward_dead_letters_to: unless_empty(settings.forward_dead_letters_to.clone()),
-        user_metadata: unless_empty(settings.user_metadata.clone()),
+        user_metadata: without_mark(&settings.user_metadata),
         enable_batched_operations: settings.enable_batched_operations,
         support_ordering: settings.support_ordering,
         enable_partitioning: settings.enable_partitioning,
@@ -91,7 +92,7 @@ pub(super) fn settings_of(it: &BusDefinition) -> Result<QueueSettings, String> {
         authorization_rules: read_rules(&it.authorization_rules)?,
         status: status(&it.status, known)?,
         forward_to: it.forward_to.clone(),
-        user_metadata: it.user_metadata.clone(),
+        user_metadata: metadata_of_line(&it.user_metadata)?,
         support_ordering: it.support_ordering,
         auto_delete_on_idle: span(it.auto_delete_on_idle_ms),
         enable_partitioning: it.enable_partitioning,
@@ -177,6 +178,7 @@ pub(super) fn while_it_is_filled(settings: &QueueSettings) -> QueueSettings {
         status: Some(EntityStatus::Active),
         forward_to: None,
         forward_dead_letters_to: None,
+        user_metadata: mark(),
         lock_duration: settings.lock_duration.map(|it| it.min(LOCK_WHILE_FILLED)),
         max_delivery_count: settings
             .max_delivery_count
@@ -185,47 +187,75 @@ pub(super) fn while_it_is_filled(settings: &QueueSettings) -> QueueSettings {
     }
 }
 
-/// The entity that one forwards to: an empty text for none.
+/// A name or metadata: an empty text for none.
 pub(super) fn target(to: &Option<String>) -> String {
     to.clone().unwrap_or_default()
 }
 
-/// Gives a queue the settings that it could not have while it was filled. `None`: it has them.
-pub(super) fn completed(now: &QueueSettings, wanted: &QueueSettings) -> Option<QueueSettings> {
-    let last = QueueSettings {
+/// What a queue gets at the end: the settings that it could not have while it was filled.
+pub(super) fn completed(now: &QueueSettings, wanted: &QueueSettings) -> QueueSettings {
+    QueueSettings {
         status: Some(wanted.status.clone().unwrap_or(EntityStatus::Active)),
         forward_to: Some(target(&wanted.forward_to)),
         forward_dead_letters_to: Some(target(&wanted.forward_dead_letters_to)),
+        user_metadata: Some(target(&wanted.user_metadata)),
         lock_duration: wanted.lock_duration.or(now.lock_duration),
         max_delivery_count: wanted.max_delivery_count.or(now.max_delivery_count),
         // Without this element the rules stay.
         authorization_rules: None,
         ..now.clone()
-    };
-    let late = |it: &QueueSettings| {
-        (
-            it.status.clone(),
-            target(&it.forward_to),
-            target(&it.forward_dead_letters_to),
-            it.lock_duration,
-            it.max_delivery_count,
-        )
-    };
-    (late(now) != late(&last)).then_some(last)
+    }
 }
 
-/// The names of settings that a definition has and the queue has otherwise, without those that come last.
-pub(super) fn differences(now: &QueueSettings, wanted: &BusDefinition) -> Vec<String> {
+/// The names of settings that a definition has and the queue has otherwise. A queue of the import gets some of them at
+/// the end: they are left out.
+pub(super) fn differences(
+    now: &QueueSettings,
+    wanted: &BusDefinition,
+    owner: Owner,
+) -> Vec<String> {
     let wanted = BusDefinition {
-        status: None,
-        forward_to: None,
-        forward_dead_letters_to: None,
-        lock_duration_ms: None,
-        max_delivery_count: None,
         authorization_rules: Vec::new(),
         ..wanted.clone()
     };
-    others(&definition_of(now, false), &wanted)
+    let now = definition_of(now, false);
+    match owner {
+        Owner::Other => with_targets(
+            others(&now, &wanted),
+            [
+                ("forward_to", &now.forward_to, &wanted.forward_to),
+                (
+                    "forward_dead_letters_to",
+                    &now.forward_dead_letters_to,
+                    &wanted.forward_dead_letters_to,
+                ),
+            ],
+        ),
+        Owner::Import => others(
+            &now,
+            &BusDefinition {
+                status: None,
+                forward_to: None,
+                forward_dead_letters_to: None,
+                user_metadata: None,
+                lock_duration_ms: None,
+                max_delivery_count: None,
+                ..wanted
+            },
+        ),
+    }
+}
+
+/// Adds the names of targets that an entity has and a line does not: a line without one means that there is none.
+pub(super) fn with_targets(
+    mut names: Vec<String>,
+    targets: [(&str, &Option<String>, &Option<String>); 2],
+) -> Vec<String> {
+    let more = targets
+        .into_iter()
+        .filter(|(_, now, wanted)| now.is_some() && wanted.is_none());
+    names.extend(more.map(|(name, _, _)| name.to_owned()));
+    names
 }
 
 /// The names of members that a definition has and another has otherwise.
@@ -308,7 +338,7 @@ mod tests {
             (Some(EntityStatus::Active), None)
         );
         let now = while_it_is_filled(&full());
-        let last = completed(&now, &full()).unwrap();
+        let last = completed(&now, &full());
         assert_eq!(last.forward_to.as_deref(), Some("other"));
         assert_eq!(last.status, Some(EntityStatus::SendDisabled));
         let long = QueueSettings {
@@ -317,18 +347,23 @@ mod tests {
         };
         let first = while_it_is_filled(&long);
         assert_eq!(first.lock_duration, Some(LOCK_WHILE_FILLED));
-        let last = completed(&first, &long).unwrap();
+        let last = completed(&first, &long);
         assert_eq!(last.lock_duration, long.lock_duration);
-        assert!(completed(&full(), &full()).is_none());
-        assert!(differences(&now, &definition_of(&full(), true)).is_empty());
+        assert_eq!(Owner::of(&now.user_metadata), Owner::Import);
+        assert_eq!(last.user_metadata.as_deref(), Some(""));
+        let wanted = definition_of(&full(), true);
+        assert!(differences(&now, &wanted, Owner::Import).is_empty());
+        assert!(differences(&full(), &wanted, Owner::Other).is_empty());
+        let late = differences(&now, &wanted, Owner::Other);
+        assert_eq!(late, ["forward_to", "status"]);
         let other = BusDefinition {
             user_metadata: Some("other".into()),
             requires_session: Some(false),
             ..definition_of(&full(), true)
         };
-        assert_eq!(
-            differences(&now, &other),
-            ["requires_session", "user_metadata"]
-        );
+        let of_import = differences(&now, &other, Owner::Import);
+        assert_eq!(of_import, ["requires_session"]);
+        let of_others = differences(&full(), &other, Owner::Other);
+        assert_eq!(of_others, ["requires_session", "user_metadata"]);
     }
 }

@@ -1,66 +1,74 @@
 //! The entities of an import: queues, topics, and subscriptions with their rules. They are created, or found and
 //! compared.
 //!
-//! Some settings come at the end (`Entities::finish`). The rules of a subscription are exactly those of the lines: it
-//! begins with a rule that selects nothing, which goes when the others are there. So a repeated import knows that it
-//! has to go on.
+//! What the import creates has a mark until it is finished (`mark`), and gets some settings at the end (`finish`). So
+//! a repeated import knows that it has to continue with an entity. All others keep their settings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kew_client::{
-    Filter, NewRule, QueueSettings, RuleSettings, SubscriptionSettings, TopicSettings,
-};
+use kew_client::{EntityStatus, SubscriptionSettings};
 
-use super::definition::{completed, differences, settings_of, while_it_is_filled};
-use super::rule::{UNFINISHED, content_of, settings_of_rule};
+use super::definition::{differences, settings_of, while_it_is_filled};
+use super::finish::Unfinished;
+use super::mark::{Owner, first_rule};
+use super::ruled::Ruled;
 use super::topic_definition::{
-    completed_subscription, completed_topic, settings_of_subscription, settings_of_topic,
-    subscription_differences, subscription_while_filled, topic_differences, topic_while_filled,
+    settings_of_subscription, settings_of_topic, subscription_differences,
+    subscription_while_filled, topic_differences, topic_while_filled,
 };
 use crate::operate::Doors;
-use crate::operate::entity::done;
-use crate::operate::rules::all_rules;
+use crate::operate::entity::{Kind, done};
 use crate::portable::{BusDefinition, DefinedRule, DefinedSubscription, DefinedTopic, Rule};
 use crate::queue_command::{Failure, note};
 use crate::queue_values::SubscriptionName;
 use crate::transfer::{Lost, Report};
 
-/// How many names a note has.
-const NAMES_MAX: usize = 10;
-
-/// The status of HTTP that says that an entity or a rule of that name is there.
+/// The status of HTTP that says that an entity of that name is there.
 const IS_THERE: u16 = 409;
 
 /// What an import has defined.
 pub(super) struct Entities<'a> {
     doors: &'a Doors,
-    /// What they get at the end.
-    queues: BTreeMap<String, QueueSettings>,
-    topics: BTreeMap<String, TopicSettings>,
-    /// By topic and name.
-    subscriptions: BTreeMap<(String, String), SubscriptionSettings>,
+    unfinished: Unfinished<'a>,
+    /// Topics that this import has created, by their names in lower case.
+    new_topics: BTreeSet<String>,
+    /// Entities that were there and belong to others, by their names in lower case.
+    others: BTreeMap<String, Status>,
     /// The subscription whose rules come now.
-    open: Option<Ruled>,
+    open: Option<(Ruled<'a>, SubscriptionSettings)>,
 }
 
-/// A subscription whose rules come now.
-struct Ruled {
-    name: SubscriptionName,
-    /// An import has created it, this one or one before.
-    is_unfinished: bool,
-    /// Rules that were there and no line has had so far, by their names in lower case.
-    existing: BTreeMap<String, (String, RuleSettings)>,
-    /// Rules that are not as the lines say.
-    different: Vec<String>,
+/// The status of an entity that was there.
+struct Status {
+    now: EntityStatus,
+    /// Of its line.
+    wanted: EntityStatus,
+}
+
+/// What an entity can be closed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Send,
+    Receive,
+}
+
+impl Use {
+    fn is_closed(self, status: &EntityStatus) -> bool {
+        let closed = match self {
+            Self::Send => EntityStatus::SendDisabled,
+            Self::Receive => EntityStatus::ReceiveDisabled,
+        };
+        *status == EntityStatus::Disabled || *status == closed
+    }
 }
 
 impl<'a> Entities<'a> {
     pub(super) fn new(doors: &'a Doors) -> Self {
         Self {
             doors,
-            queues: BTreeMap::new(),
-            topics: BTreeMap::new(),
-            subscriptions: BTreeMap::new(),
+            unfinished: Unfinished::new(doors),
+            new_topics: BTreeSet::new(),
+            others: BTreeMap::new(),
             open: None,
         }
     }
@@ -81,9 +89,14 @@ impl<'a> Entities<'a> {
         } else {
             report.queues_already_there += 1;
             let now = doors.over_http(doors.admin.queue(name))?.settings;
-            note_settings("queue", name, &differences(&now, definition));
+            let owner = Owner::of(&now.user_metadata);
+            note_settings(Kind::Queue, name, &differences(&now, definition, owner));
+            if owner == Owner::Other {
+                self.found(name, now.status, settings.status);
+                return Ok(());
+            }
         }
-        self.queues.insert(name.to_owned(), settings);
+        self.unfinished.queues.push((name.to_owned(), settings));
         Ok(())
     }
 
@@ -94,14 +107,20 @@ impl<'a> Entities<'a> {
         let created = doors.over_http(doors.admin.create_topic(&it.topic, &first));
         if done(created.map(drop), true, IS_THERE)? {
             report.topics_created += 1;
+            self.new_topics.insert(it.topic.to_lowercase());
             count_keys(&it.definition.authorization_rules, report);
         } else {
             report.topics_already_there += 1;
             let now = doors.over_http(doors.admin.topic(&it.topic))?.settings;
-            let others = topic_differences(&now, &it.definition);
-            note_settings("topic", &it.topic, &others);
+            let owner = Owner::of(&now.user_metadata);
+            let others = topic_differences(&now, &it.definition, owner);
+            note_settings(Kind::Topic, &it.topic, &others);
+            if owner == Owner::Other {
+                self.found(&it.topic, now.status, settings.status);
+                return Ok(());
+            }
         }
-        self.topics.insert(it.topic.clone(), settings);
+        self.unfinished.topics.push((it.topic.clone(), settings));
         Ok(())
     }
 
@@ -118,121 +137,93 @@ impl<'a> Entities<'a> {
             name: it.subscription.clone(),
         };
         let first = SubscriptionSettings {
-            default_rule: Some(unfinished()),
+            default_rule: Some(first_rule()),
             ..subscription_while_filled(&settings)
         };
         let create = doors
             .admin
             .create_subscription(&name.topic, &name.name, &first);
         let created = doors.over_http(create).map(drop);
-        let mut open = Ruled {
-            name: name.clone(),
-            is_unfinished: done(created, true, IS_THERE)?,
-            existing: BTreeMap::new(),
-            different: Vec::new(),
-        };
-        if open.is_unfinished {
+        let ruled = if done(created, true, IS_THERE)? {
             report.subscriptions_created += 1;
+            Ruled::created(doors, name)
         } else {
             report.subscriptions_already_there += 1;
             let read = doors.admin.subscription(&name.topic, &name.name);
             let now = doors.over_http(read)?.settings;
-            let others = subscription_differences(&now, &it.definition);
-            note_settings("subscription", &name.to_string(), &others);
-            let rules = all_rules(doors, &name)?.into_iter();
-            let rules = rules.map(|it| (it.name.to_ascii_lowercase(), (it.name, it.settings)));
-            open.existing = rules.collect();
-            open.is_unfinished = open.existing.remove(UNFINISHED).is_some();
-        }
-        self.open = Some(open);
-        self.subscriptions.insert((name.topic, name.name), settings);
+            let owner = Owner::of(&now.user_metadata);
+            let others = subscription_differences(&now, &it.definition, owner);
+            note_settings(Kind::Subscription, &name.to_string(), &others);
+            if owner == Owner::Other {
+                self.found(&name.to_string(), now.status, settings.status.clone());
+            }
+            Ruled::found(doors, name, owner)?
+        };
+        self.open = Some((ruled, settings));
         Ok(())
     }
 
     /// Adds a rule to the subscription before it, or compares it.
     pub(super) fn rule(&mut self, it: &DefinedRule, report: &mut Report) -> Result<(), Failure> {
-        let settings = settings_of_rule(it).map_err(Failure::Usage)?;
-        let Some(open) = &mut self.open else {
+        let Some((open, _)) = &mut self.open else {
             let what = "the line of its subscription is not before it";
             return Err(Failure::Usage(what.into()));
         };
-        match open.existing.remove(&it.rule.to_ascii_lowercase()) {
-            Some((_, found)) => {
-                report.rules_already_there += 1;
-                let (found, wanted) = (content_of(&found), content_of(&settings));
-                if found.is_err() || found != wanted {
-                    open.different.push(it.rule.clone());
-                }
-            }
-            None if open.is_unfinished => {
-                let SubscriptionName { topic, name } = &open.name;
-                let admin = &self.doors.admin;
-                let create = admin.create_rule(topic, name, &it.rule, &settings);
-                self.doors.over_http(create)?;
-                report.rules_created += 1;
-            }
-            None => open.different.push(it.rule.clone()),
-        }
-        Ok(())
+        let topic = self.others.get(&it.topic.to_lowercase());
+        open.add(it, report).map_err(|failure| match topic {
+            Some(topic) if !failure.is_temporary() && topic.now != EntityStatus::Active => failure
+                .after(format!(
+                    "the topic {} was there, and is {}: kew bus topic update --status active opens it",
+                    it.topic,
+                    topic.now.as_str()
+                )),
+            Some(_) | None => failure,
+        })
     }
 
     /// No more rules of the last subscription come.
-    pub(super) fn end_rules(&mut self) -> Result<(), Failure> {
-        let Some(mut open) = self.open.take() else {
-            return Ok(());
+    pub(super) fn end_rules(&mut self) {
+        let Some((ruled, settings)) = self.open.take() else {
+            return;
         };
-        if open.is_unfinished {
-            let SubscriptionName { topic, name } = &open.name;
-            let remove = self.doors.admin.delete_rule(topic, name, UNFINISHED);
-            self.doors.over_http(remove)?;
+        ruled.end();
+        if ruled.is_own() {
+            self.unfinished.subscriptions.push((ruled, settings));
         }
-        let others = open.existing.into_values().map(|(name, _)| name);
-        open.different.extend(others);
-        if !open.different.is_empty() {
-            note(&format!(
-                "the subscription {} exists, and keeps its own rules, which differ: {}",
-                open.name,
-                some(&open.different)
-            ));
-        }
-        Ok(())
+    }
+
+    /// An entity that was there and stays as it is. Lines need not have a status.
+    fn found(&mut self, name: &str, now: Option<EntityStatus>, wanted: Option<EntityStatus>) {
+        let now = now.unwrap_or(EntityStatus::Active);
+        let wanted = wanted.unwrap_or(EntityStatus::Active);
+        self.others
+            .insert(name.to_lowercase(), Status { now, wanted });
+    }
+
+    /// Whether this import has created a topic. Then nothing is scheduled there.
+    pub(super) fn is_new_topic(&self, name: &str) -> bool {
+        self.new_topics.contains(&name.to_lowercase())
+    }
+
+    /// Whether an entity is closed as its line says. An import closes an entity when all lines have been taken, so
+    /// nothing is missing there.
+    pub(super) fn is_complete(&self, name: &str, closed_for: Use) -> bool {
+        let status = self.others.get(&name.to_lowercase());
+        status.is_some_and(|it| it.now == it.wanted && closed_for.is_closed(&it.now))
     }
 
     /// Gives entities the settings that they could not have while they were filled.
     pub(super) fn finish(&mut self) -> Result<(), Failure> {
-        let doors = self.doors;
-        for (name, wanted) in std::mem::take(&mut self.queues) {
-            let now = doors.over_http(doors.admin.queue(&name))?.settings;
-            if let Some(settings) = completed(&now, &wanted) {
-                doors.over_http(doors.admin.update_queue(&name, &settings))?;
-            }
-        }
-        for ((topic, name), wanted) in std::mem::take(&mut self.subscriptions) {
-            let read = doors.admin.subscription(&topic, &name);
-            let now = doors.over_http(read)?.settings;
-            if let Some(settings) = completed_subscription(&now, &wanted) {
-                let update = doors.admin.update_subscription(&topic, &name, &settings);
-                doors.over_http(update)?;
-            }
-        }
-        for (name, wanted) in std::mem::take(&mut self.topics) {
-            let now = doors.over_http(doors.admin.topic(&name))?.settings;
-            if let Some(settings) = completed_topic(&now, &wanted) {
-                doors.over_http(doors.admin.update_topic(&name, &settings))?;
-            }
-        }
-        Ok(())
+        self.take_unfinished().finish()
     }
-}
 
-/// The rule that a subscription begins with.
-fn unfinished() -> NewRule {
-    NewRule {
-        name: UNFINISHED.to_owned(),
-        settings: RuleSettings {
-            filter: Filter::False,
-            ..RuleSettings::default()
-        },
+    /// Does not, because lines may be missing.
+    pub(super) fn leave(&mut self) -> Result<(), Failure> {
+        self.take_unfinished().leave()
+    }
+
+    fn take_unfinished(&mut self) -> Unfinished<'a> {
+        std::mem::replace(&mut self.unfinished, Unfinished::new(self.doors))
     }
 }
 
@@ -242,21 +233,12 @@ fn count_keys(rules: &[Rule], report: &mut Report) {
     without.for_each(|_| report.lost(Lost::Key));
 }
 
-fn note_settings(kind: &str, name: &str, others: &[String]) {
+fn note_settings(kind: Kind, name: &str, others: &[String]) {
     if !others.is_empty() {
-        let others = others.join(", ");
+        let (kind, others) = (kind.word(), others.join(", "));
         note(&format!(
             "the {kind} {name} exists, and keeps its own settings: {others}"
         ));
-    }
-}
-
-/// The first of many names.
-fn some(names: &[String]) -> String {
-    let first: Vec<&str> = names.iter().take(NAMES_MAX).map(String::as_str).collect();
-    match names.len().saturating_sub(NAMES_MAX) {
-        0 => first.join(", "),
-        more => format!("{} and {more} more", first.join(", ")),
     }
 }
 
@@ -265,9 +247,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_has_some_names() {
-        let names = |count: usize| (0..count).map(|it| it.to_string()).collect::<Vec<_>>();
-        assert_eq!(some(&names(2)), "0, 1");
-        assert!(some(&names(12)).ends_with("8, 9 and 2 more"));
+    fn a_status_closes_an_entity_for_some_uses() {
+        for (status, send, receive) in [
+            (EntityStatus::Active, false, false),
+            (EntityStatus::SendDisabled, true, false),
+            (EntityStatus::ReceiveDisabled, false, true),
+            (EntityStatus::Disabled, true, true),
+        ] {
+            assert_eq!(Use::Send.is_closed(&status), send, "{status:?}");
+            assert_eq!(Use::Receive.is_closed(&status), receive, "{status:?}");
+        }
     }
 }

@@ -120,15 +120,31 @@ impl<'a> Existing<'a> {
     }
 }
 
+impl Existing<'_> {
+    /// What is there of a message that is scheduled in a topic. If its time has passed, it may have been there when the
+    /// topic was browsed, and need not be.
+    pub(super) fn find_schedule(
+        &mut self,
+        wanted: &Record,
+        has_passed: bool,
+    ) -> Result<Found, Failure> {
+        if has_passed {
+            let next = compare(&mut self.rest, Place::Rest, wanted)?;
+            if next.is_none_or(|(_, is_copy)| !is_copy) {
+                return Ok(Found::Nothing);
+            }
+        }
+        self.find(Place::Rest, wanted)
+    }
+}
+
 /// Takes the next message if there is one, which must be the wanted one.
 fn take_copy(browse: &mut Browse<'_>, place: Place, wanted: &Record) -> Result<bool, Failure> {
     let entity = browse.entity().to_owned();
-    let Some(next) = browse.front()? else {
+    let Some((number, is_copy)) = compare(browse, place, wanted)? else {
         return Ok(false);
     };
-    let found = record(&entity, next)?;
-    if !as_settled(place, &found).is_copy_of(&as_settled(place, wanted)) {
-        let number = next.sequence_number().unwrap_or_default();
+    if !is_copy {
         return Err(Failure::Refused {
             message: format!(
                 "message {number} of {entity} is not the one of this line: kew import fills a queue that is empty, or \
@@ -139,6 +155,22 @@ fn take_copy(browse: &mut Browse<'_>, place: Place, wanted: &Record) -> Result<b
     }
     browse.next()?;
     Ok(true)
+}
+
+/// The number of the next message, and whether it is the wanted one.
+fn compare(
+    browse: &mut Browse<'_>,
+    place: Place,
+    wanted: &Record,
+) -> Result<Option<(i64, bool)>, Failure> {
+    let entity = browse.entity().to_owned();
+    let Some(next) = browse.front()? else {
+        return Ok(None);
+    };
+    let number = next.sequence_number().unwrap_or_default();
+    let found = record(&entity, next)?;
+    let is_copy = as_settled(place, &found).is_copy_of(&as_settled(place, wanted));
+    Ok(Some((number, is_copy)))
 }
 
 /// The message as it was before it was settled.

@@ -16,9 +16,6 @@ use crate::transfer_args::ExportArgs;
 /// Where lines go.
 pub(super) type Write<'a> = dyn FnMut(Line) -> Result<(), Failure> + 'a;
 
-/// What services answer if an operation is none of this kind of entity, or they do not have it.
-const UNSUPPORTED: [&str; 2] = ["amqp:not-allowed", "amqp:not-implemented"];
-
 /// Writes the lines of all entities, or of those that are named. Returns how many things could not be read, of which
 /// notes tell.
 pub(crate) fn export_namespace(
@@ -59,8 +56,9 @@ fn schedules(doors: &Doors, topic: &Listed, write: &mut Write<'_>) -> Result<u64
     let (mut unread, mut waiting) = (0, 0_u64);
     loop {
         let message = match browse.next() {
-            Err(failure) if is_unsupported(&failure) => return Ok(not_shown(topic, &failure)),
-            message => message?,
+            Err(failure) if failure.is_temporary() => return Err(failure),
+            Err(failure) => return Ok(unread + waiting + not_shown(topic, &failure)),
+            Ok(message) => message,
         };
         let Some(message) = message else {
             break;
@@ -87,15 +85,6 @@ fn schedules(doors: &Doors, topic: &Listed, write: &mut Write<'_>) -> Result<u64
     Ok(unread + waiting)
 }
 
-fn is_unsupported(failure: &Failure) -> bool {
-    match failure {
-        Failure::Bus(error) => UNSUPPORTED
-            .iter()
-            .any(|code| error.code.as_deref() == Some(code)),
-        _ => false,
-    }
-}
-
 /// How many things of a topic whose messages are not shown are left out.
 fn not_shown(topic: &Listed, failure: &Failure) -> u64 {
     if topic.scheduled_count == Some(0) {
@@ -114,7 +103,17 @@ fn states(doors: &Doors, queue: &str, write: &mut Write<'_>) -> Result<u64, Fail
     let mut unread = 0;
     let mut skip = Some(0);
     while let Some(first) = skip {
-        let (ids, next) = doors.over_amqp(doors.bus.sessions(queue, first))?;
+        let (ids, next) = match doors.over_amqp(doors.bus.sessions(queue, first)) {
+            Err(failure) if failure.is_temporary() => return Err(failure),
+            Err(failure) => {
+                let what = failure.message();
+                note(&format!(
+                    "the states of sessions of {queue} were not exported: {what}"
+                ));
+                return Ok(unread + 1);
+            }
+            Ok(page) => page,
+        };
         for id in &ids {
             match state(doors, queue, id) {
                 Ok(Some(state)) => {
@@ -153,7 +152,17 @@ fn messages(
 ) -> Result<u64, Failure> {
     let mut browse = Browse::new(doors, queue, place);
     let mut unread = 0;
-    while let Some(message) = browse.next()? {
+    loop {
+        let message = match browse.next() {
+            Err(failure) if failure.is_temporary() => return Err(failure),
+            Err(failure) => {
+                let (entity, what) = (browse.entity(), failure.message());
+                note(&format!("messages of {entity} were not exported: {what}"));
+                return Ok(unread + 1);
+            }
+            Ok(None) => return Ok(unread),
+            Ok(Some(message)) => message,
+        };
         match record(browse.entity(), &message) {
             Ok(record) => write(Line::Message(Box::new(record)))?,
             Err(failure) => {
@@ -162,5 +171,4 @@ fn messages(
             }
         }
     }
-    Ok(unread)
 }

@@ -1,8 +1,8 @@
-//! The lines of a namespace, sent to a namespace. Repeating it sends nothing twice: what is there is compared with the
-//! lines first (`existing`).
+//! The lines of a namespace, sent to a namespace. Repeating it sends nothing twice to queues: what is there is compared
+//! with the lines first (`existing`). Messages of topics leave them when their time has come, and can be sent twice.
 //!
 //! An entity gets its status and what it forwards to at the end: before, it would not take messages, or would pass them
-//! on (`entities`). `current` sends messages to one queue or topic.
+//! on (`finish`). `current` sends messages to one queue or topic.
 
 use std::ops::RangeInclusive;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use kew_client::SessionChoice;
 
 use super::current::Destination;
-use super::entities::Entities;
+use super::entities::{Entities, Use};
 use super::existing::Found;
 use super::order::Order;
 use super::{Namespace, Place};
@@ -52,7 +52,7 @@ impl<'a> NamespaceImport<'a> {
     ) -> Result<(), Failure> {
         self.order.entity(&line).map_err(Failure::Usage)?;
         if !matches!(line, Line::Rule(_)) {
-            self.entities.end_rules()?;
+            self.entities.end_rules();
         }
         match line {
             Line::BusQueue(it) => self.entities.queue(&it.queue, &it.definition, report),
@@ -68,6 +68,10 @@ impl<'a> NamespaceImport<'a> {
     /// Sets the state of a session.
     fn session_state(&mut self, state: &SessionState, report: &mut Report) -> Result<(), Failure> {
         let bytes = state.state().map_err(Failure::Usage)?;
+        if self.entities.is_complete(&state.queue, Use::Receive) {
+            report.session_states_already_there += 1;
+            return Ok(());
+        }
         let doors = self.doors;
         let choice = SessionChoice::named(&state.session_id);
         let options = kew_client::ReceiverOptions { prefetch: 0 };
@@ -91,7 +95,8 @@ impl<'a> NamespaceImport<'a> {
         let is_current = self.current.as_ref().is_some_and(|it| it.name() == name);
         if !is_current {
             self.flush(report)?;
-            self.current = Some(Destination::open(self.doors, &name, self.append)?);
+            let opened = Destination::open(self.doors, &name, self.append, &self.entities)?;
+            self.current = Some(opened);
         }
         let destination = self.current.as_mut().expect("it was opened just now");
         if let Some(lost) = destination.refuses(place) {
@@ -127,10 +132,7 @@ impl<'a> NamespaceImport<'a> {
     /// Sends what waits. An error is one of these lines.
     fn flush(&mut self, report: &mut Report) -> Result<(), Failure> {
         match &mut self.current {
-            Some(Destination::Filled(current)) => {
-                current.flush(report)?;
-                current.restorer.close()
-            }
+            Some(Destination::Filled(current)) => current.end(report),
             Some(Destination::Subscription(_)) | None => Ok(()),
         }
     }
@@ -138,16 +140,19 @@ impl<'a> NamespaceImport<'a> {
     /// The lines that wait to be sent.
     pub(crate) fn lines(&self) -> Option<RangeInclusive<u64>> {
         match &self.current {
-            Some(Destination::Filled(current)) => current.bundle.lines(),
+            Some(Destination::Filled(current)) => current.lines(),
             Some(Destination::Subscription(_)) | None => None,
         }
     }
 
-    /// Gives entities the settings that they could not have while they were filled.
-    pub(crate) fn finish(&mut self, report: &mut Report) -> Result<(), Failure> {
-        self.entities.end_rules()?;
+    /// Gives entities the settings that they could not have while they were filled, unless lines may be missing.
+    pub(crate) fn finish(&mut self, is_whole: bool, report: &mut Report) -> Result<(), Failure> {
+        self.entities.end_rules();
         self.flush(report)?;
-        self.entities.finish()
+        match is_whole {
+            true => self.entities.finish(),
+            false => self.entities.leave(),
+        }
     }
 }
 

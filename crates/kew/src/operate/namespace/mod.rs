@@ -9,10 +9,13 @@ mod definition;
 mod entities;
 mod existing;
 mod export;
+mod finish;
 mod import;
+mod mark;
 mod order;
 mod restore;
 mod rule;
+mod ruled;
 mod topic_definition;
 
 pub(crate) use export::export_namespace;

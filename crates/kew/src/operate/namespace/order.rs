@@ -1,6 +1,6 @@
 //! What lines of a namespace must be like before anything is sent: their content, and their order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::definition::settings_of;
 use super::rule::settings_of_rule;
@@ -34,13 +34,16 @@ impl NamespaceCheck {
 
 /// The messages of a queue are together, and those of a place in it: an import receives the dead letters and the
 /// deferred ones, and would receive others before them. The rules of a subscription follow its line: an import has to
-/// know when they are all there.
+/// know when they are all there. An entity and a rule are defined once.
 #[derive(Debug, Default)]
 pub(super) struct Order {
     last: Option<(String, Place)>,
     done: BTreeSet<String>,
     /// The topic and the subscription whose rules may come.
     ruled: Option<(String, String)>,
+    /// The names of rules of this subscription, and of all entities, by their names in lower case.
+    rules: BTreeMap<String, String>,
+    entities: BTreeMap<String, String>,
 }
 
 impl Order {
@@ -48,15 +51,33 @@ impl Order {
     pub(super) fn entity(&mut self, line: &Line) -> Result<(), String> {
         let names = |topic: &str, name: &str| (topic.to_lowercase(), name.to_lowercase());
         match line {
-            Line::Subscription(it) => self.ruled = Some(names(&it.topic, &it.subscription)),
-            Line::Rule(it) if self.ruled == Some(names(&it.topic, &it.subscription)) => {}
+            Line::Subscription(it) => {
+                let ruled = names(&it.topic, &it.subscription);
+                let path = format!("{}/subscriptions/{}", it.topic, it.subscription);
+                once(&mut self.entities, "entity", &path)?;
+                self.ruled = Some(ruled);
+                self.rules.clear();
+            }
+            Line::Rule(it) if self.ruled == Some(names(&it.topic, &it.subscription)) => {
+                once(&mut self.rules, "rule", &it.rule)?;
+            }
             Line::Rule(it) => {
                 return Err(format!(
                     "the rule {} does not follow the line of its subscription, or another rule of it",
                     it.rule
                 ));
             }
-            _ => self.ruled = None,
+            Line::BusQueue(it) => {
+                self.ruled = None;
+                once(&mut self.entities, "entity", &it.queue)?;
+            }
+            Line::Topic(it) => {
+                self.ruled = None;
+                once(&mut self.entities, "entity", &it.topic)?;
+            }
+            Line::StorageQueue(_) | Line::SessionState(_) | Line::Message(_) | Line::End(_) => {
+                self.ruled = None;
+            }
         }
         Ok(())
     }
@@ -86,6 +107,17 @@ impl Order {
         }
         self.last = Some((name, place));
         Ok((queue, place))
+    }
+}
+
+/// Refuses a name that was there, in any case.
+fn once(seen: &mut BTreeMap<String, String>, kind: &str, name: &str) -> Result<(), String> {
+    match seen.insert(name.to_lowercase(), name.to_owned()) {
+        None => Ok(()),
+        Some(before) if before == name => Err(format!("the {kind} {name} is defined twice")),
+        Some(before) => Err(format!(
+            "the {kind} {name} is defined twice: {before} is the same name"
+        )),
     }
 }
 
@@ -129,8 +161,12 @@ mod tests {
         let rule = r#""subscription": "S", "rule": "r", "filter": "true""#;
         let other = r#""subscription": "x", "rule": "r", "filter": "true""#;
         let wrong = r#""subscription": "s", "rule": "r", "filter": {"sql": {"text": "a", "parameters": {"@a": 7}}}"#;
+        let second = r#""subscription": "s", "rule": "r2", "filter": "true""#;
+        let same = r#""subscription": "s", "rule": "R", "filter": "true""#;
+        let another = r#""subscription": "s2", "definition": {}"#;
+        let of_another = r#""subscription": "s2", "rule": "r", "filter": "true""#;
         assert_eq!(
-            check(&[topic, subscription, rule, rule, subscription]),
+            check(&[topic, subscription, rule, second, another, of_another]),
             Ok(())
         );
         for (lines, named) in [
@@ -138,6 +174,15 @@ mod tests {
             (&[subscription, other], "the rule r does not follow"),
             (&[subscription, topic, rule], "the rule r does not follow"),
             (&[subscription, wrong], "parameter @a"),
+            (&[topic, topic], "the entity t is defined twice"),
+            (
+                &[subscription, rule, second, same],
+                "the rule R is defined twice: r is the same name",
+            ),
+            (
+                &[subscription, another, subscription],
+                "the entity t/subscriptions/s is defined twice",
+            ),
         ] {
             let error = check(lines).unwrap_err();
             assert!(error.contains(named), "{lines:?}: {error}");

@@ -3,15 +3,12 @@
 use kew_client::{CorrelationFilter, Filter, FilterValue, RuleSettings, Sql};
 use serde_json::{Map, Value as Json};
 
+use super::mark::UNFINISHED;
 use crate::operate::rule_values::{json_of, of_json};
 use crate::portable::{DefinedRule, RuleConditions, RuleFilter, RuleSql};
 
 /// What services write as the version of SQL. A line does not.
 const COMPATIBILITY_LEVEL: u32 = 20;
-
-/// The rule of a subscription that an import has not finished. It selects nothing, and is removed once all rules are
-/// there: so a killed import is told from a subscription that others have made.
-pub(super) const UNFINISHED: &str = "kew-import-unfinished";
 
 /// The filter and the action of a line.
 pub(super) type Content = (RuleFilter, Option<RuleSql>);

@@ -3,8 +3,10 @@
 use kew_client::{EntityStatus, SubscriptionSettings, TopicSettings};
 
 use super::definition::{
-    KILOBYTE, MEGABYTE, bytes, others, read_rules, rules_of, size, span, status, target, word_of,
+    KILOBYTE, MEGABYTE, bytes, others, read_rules, rules_of, size, span, status, target,
+    with_targets, word_of,
 };
+use super::mark::{Owner, mark, metadata_of_line, without_mark};
 use crate::operate::settings::{ms, unless_empty, unless_forever};
 use crate::portable::{SubscriptionDefinition, TopicDefinition};
 
@@ -19,7 +21,7 @@ pub(super) fn definition_of_topic(it: &TopicSettings, with_keys: bool) -> TopicD
         default_time_to_live_ms: unless_forever(it.default_time_to_live),
         filters_before_publishing: it.filters_before_publishing,
         auto_delete_on_idle_ms: unless_forever(it.auto_delete_on_idle),
-        user_metadata: unless_empty(it.user_metadata.clone()),
+        user_metadata: without_mark(&it.user_metadata),
         enable_batched_operations: it.enable_batched_operations,
         support_ordering: it.support_ordering,
         enable_partitioning: it.enable_partitioning,
@@ -45,7 +47,7 @@ pub(super) fn settings_of_topic(it: &TopicDefinition) -> Result<TopicSettings, S
         filters_before_publishing: it.filters_before_publishing,
         authorization_rules: read_rules(&it.authorization_rules)?,
         status: status(&it.status, known)?,
-        user_metadata: it.user_metadata.clone(),
+        user_metadata: metadata_of_line(&it.user_metadata)?,
         support_ordering: it.support_ordering,
         auto_delete_on_idle: span(it.auto_delete_on_idle_ms),
         enable_partitioning: it.enable_partitioning,
@@ -64,31 +66,36 @@ pub(super) fn settings_of_topic(it: &TopicDefinition) -> Result<TopicSettings, S
 pub(super) fn topic_while_filled(settings: &TopicSettings) -> TopicSettings {
     TopicSettings {
         status: Some(EntityStatus::Active),
+        user_metadata: mark(),
         ..settings.clone()
     }
 }
 
-/// Gives a topic the status that it could not have before. `None`: it has it.
-pub(super) fn completed_topic(
-    now: &TopicSettings,
-    wanted: &TopicSettings,
-) -> Option<TopicSettings> {
-    let status = wanted.status.clone().unwrap_or(EntityStatus::Active);
-    (now.status.as_ref() != Some(&status)).then(|| TopicSettings {
-        status: Some(status),
+/// What a topic gets at the end: the settings that it could not have before.
+pub(super) fn completed_topic(now: &TopicSettings, wanted: &TopicSettings) -> TopicSettings {
+    TopicSettings {
+        status: Some(wanted.status.clone().unwrap_or(EntityStatus::Active)),
+        user_metadata: Some(target(&wanted.user_metadata)),
         // Without this element the rules stay.
         authorization_rules: None,
         ..now.clone()
-    })
+    }
 }
 
-/// The names of settings that a definition has and the topic has otherwise, without its status.
-pub(super) fn topic_differences(now: &TopicSettings, wanted: &TopicDefinition) -> Vec<String> {
-    let wanted = TopicDefinition {
-        status: None,
+/// The names of settings that a definition has and the topic has otherwise: see `differences`.
+pub(super) fn topic_differences(
+    now: &TopicSettings,
+    wanted: &TopicDefinition,
+    owner: Owner,
+) -> Vec<String> {
+    let mut wanted = TopicDefinition {
         authorization_rules: Vec::new(),
         ..wanted.clone()
     };
+    if owner == Owner::Import {
+        wanted.status = None;
+        wanted.user_metadata = None;
+    }
     others(&definition_of_topic(now, false), &wanted)
 }
 
@@ -105,7 +112,7 @@ pub(super) fn definition_of_subscription(it: &SubscriptionSettings) -> Subscript
         auto_delete_on_idle_ms: unless_forever(it.auto_delete_on_idle),
         forward_to: unless_empty(it.forward_to.clone()),
         forward_dead_letters_to: unless_empty(it.forward_dead_letters_to.clone()),
-        user_metadata: unless_empty(it.user_metadata.clone()),
+        user_metadata: without_mark(&it.user_metadata),
         enable_batched_operations: it.enable_batched_operations,
     }
 }
@@ -129,7 +136,7 @@ pub(super) fn settings_of_subscription(
         enable_batched_operations: it.enable_batched_operations,
         status: status(&it.status, known)?,
         forward_to: it.forward_to.clone(),
-        user_metadata: it.user_metadata.clone(),
+        user_metadata: metadata_of_line(&it.user_metadata)?,
         forward_dead_letters_to: it.forward_dead_letters_to.clone(),
         auto_delete_on_idle: span(it.auto_delete_on_idle_ms),
         ..SubscriptionSettings::default()
@@ -142,43 +149,55 @@ pub(super) fn subscription_while_filled(settings: &SubscriptionSettings) -> Subs
         status: Some(EntityStatus::Active),
         forward_to: None,
         forward_dead_letters_to: None,
+        user_metadata: mark(),
         ..settings.clone()
     }
 }
 
-/// Gives a subscription the settings that it could not have before. `None`: it has them.
+/// What a subscription gets at the end: the settings that it could not have before.
 pub(super) fn completed_subscription(
     now: &SubscriptionSettings,
     wanted: &SubscriptionSettings,
-) -> Option<SubscriptionSettings> {
-    let last = SubscriptionSettings {
+) -> SubscriptionSettings {
+    SubscriptionSettings {
         status: Some(wanted.status.clone().unwrap_or(EntityStatus::Active)),
         forward_to: Some(target(&wanted.forward_to)),
         forward_dead_letters_to: Some(target(&wanted.forward_dead_letters_to)),
+        user_metadata: Some(target(&wanted.user_metadata)),
         ..now.clone()
-    };
-    let late = |it: &SubscriptionSettings| {
-        (
-            it.status.clone(),
-            target(&it.forward_to),
-            target(&it.forward_dead_letters_to),
-        )
-    };
-    (late(now) != late(&last)).then_some(last)
+    }
 }
 
-/// The names of settings that a definition has and the subscription has otherwise, without those that come last.
+/// The names of settings that a definition has and the subscription has otherwise: see `differences`.
 pub(super) fn subscription_differences(
     now: &SubscriptionSettings,
     wanted: &SubscriptionDefinition,
+    owner: Owner,
 ) -> Vec<String> {
-    let wanted = SubscriptionDefinition {
-        status: None,
-        forward_to: None,
-        forward_dead_letters_to: None,
-        ..wanted.clone()
-    };
-    others(&definition_of_subscription(now), &wanted)
+    let now = definition_of_subscription(now);
+    match owner {
+        Owner::Other => with_targets(
+            others(&now, wanted),
+            [
+                ("forward_to", &now.forward_to, &wanted.forward_to),
+                (
+                    "forward_dead_letters_to",
+                    &now.forward_dead_letters_to,
+                    &wanted.forward_dead_letters_to,
+                ),
+            ],
+        ),
+        Owner::Import => others(
+            &now,
+            &SubscriptionDefinition {
+                status: None,
+                forward_to: None,
+                forward_dead_letters_to: None,
+                user_metadata: None,
+                ..wanted.clone()
+            },
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -297,26 +316,38 @@ mod tests {
     fn what_would_be_in_the_way_comes_last() {
         let now = topic_while_filled(&topic());
         assert_eq!(now.status, Some(EntityStatus::Active));
-        let last = completed_topic(&now, &topic()).unwrap();
+        let last = completed_topic(&now, &topic());
         assert_eq!(last.status, Some(EntityStatus::SendDisabled));
-        assert!(completed_topic(&topic(), &topic()).is_none());
-        assert!(topic_differences(&now, &definition_of_topic(&topic(), true)).is_empty());
+        assert_eq!(
+            (now.user_metadata.clone(), last.user_metadata.as_deref()),
+            (mark(), Some("m"))
+        );
+        let wanted = definition_of_topic(&topic(), true);
+        assert!(topic_differences(&now, &wanted, Owner::Import).is_empty());
+        assert_eq!(
+            topic_differences(&now, &wanted, Owner::Other),
+            ["status", "user_metadata"]
+        );
 
         let now = subscription_while_filled(&subscription());
         assert_eq!(
             (&now.status, &now.forward_to),
             (&Some(EntityStatus::Active), &None)
         );
-        let last = completed_subscription(&now, &subscription()).unwrap();
+        let last = completed_subscription(&now, &subscription());
         assert_eq!(last.forward_to.as_deref(), Some("other"));
         assert_eq!(last.status, Some(EntityStatus::ReceiveDisabled));
-        assert!(completed_subscription(&subscription(), &subscription()).is_none());
+        let other = definition_of_subscription(&now);
+        assert_eq!(
+            subscription_differences(&subscription(), &other, Owner::Other),
+            ["status", "forward_to"]
+        );
         let wanted = SubscriptionDefinition {
             max_delivery_count: Some(7),
             ..definition_of_subscription(&subscription())
         };
         assert_eq!(
-            subscription_differences(&now, &wanted),
+            subscription_differences(&now, &wanted, Owner::Import),
             ["max_delivery_count"]
         );
     }
