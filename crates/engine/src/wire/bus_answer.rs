@@ -150,8 +150,14 @@ fn other_view(r: &mut Received<'_>) -> Result<BusQueueView, DecodeError> {
         3 => (EntityKind::Subscription, true),
         _ => return Err(r.error("kind of an entity that is not known")),
     };
-    view.options = with_flags(view.options, r)?;
+    let options = with_flags(view.options.clone(), r)?;
     view.counts.subscriptions = r.varint()?;
+    // In a list, it may be beside topics. It has nothing of what these have.
+    let is_more_than_a_queue = options != view.options || view.counts.subscriptions > 0;
+    if view.kind == EntityKind::Queue && is_more_than_a_queue {
+        return Err(r.error("a queue with what only topics have"));
+    }
+    view.options = options;
     Ok(view)
 }
 

@@ -6,6 +6,7 @@ use std::fmt::{Debug, Write as _};
 use proptest::prelude::*;
 
 use super::*;
+use crate::bus::{BusOutcome, EntityKind};
 
 /// All examples, each with its kind.
 fn values() -> Vec<Value> {
@@ -51,6 +52,29 @@ fn the_bytes_are_those_of_version_1() {
     let differs = text.lines().zip(golden.lines()).find(|(is, was)| is != was);
     assert_eq!(differs, None);
     assert!(text == golden, "all lines are:\n{text}");
+}
+
+/// Its bytes would be lost when it is encoded again.
+#[test]
+fn a_queue_has_nothing_of_a_topic() {
+    let views = examples::outcomes().into_iter().filter(|outcome| {
+        matches!(outcome, Outcome::Bus(BusOutcome::Queue(view)) if view.kind == EntityKind::Topic)
+    });
+    let mut count = 0;
+    for outcome in views {
+        let mut bytes = encoded(&Value::Outcome(outcome)).to_vec();
+        // The last bytes are the kind, flags, and the number of subscriptions.
+        let kind = bytes.len() - 3;
+        assert_eq!(bytes[kind], 1);
+        bytes[kind] = 0;
+        let error = Frame::decode(&bytes.into()).unwrap_err();
+        assert!(
+            format!("{error:?}").contains("a queue with what only topics have"),
+            "{error:?}"
+        );
+        count += 1;
+    }
+    assert!(count > 0);
 }
 
 #[test]
