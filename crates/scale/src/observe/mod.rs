@@ -2,6 +2,7 @@
 
 mod announced;
 mod bus;
+mod counted;
 mod page;
 mod storage;
 mod workers;
@@ -145,7 +146,6 @@ type ReadPage = OnceCell<Result<Families, ReadError>>;
 #[derive(Debug)]
 struct Observed {
     name: String,
-    queue_name: String,
     queue: Queue,
     /// The index of the metrics page that shows the queue, and its name there.
     page: Option<(usize, Named)>,
@@ -183,9 +183,10 @@ impl ClientSources {
     ) -> Result<Self, ConfigError> {
         let timeout = group.every.clamp(READ_TIMEOUT_MIN, READ_TIMEOUT_MAX);
         let mut pages: Vec<Page> = Vec::new();
-        let mut sources = Vec::new();
+        let (mut sources, mut queues) = (Vec::new(), Vec::new());
         for source in &group.sources {
             let connection = source.connection(variable)?;
+            queues.push(named(&connection, &source.queue).key());
             let page = source.metrics.as_ref().map(|url| {
                 let index = pages.iter().position(|it| it.url == *url);
                 let index = index.unwrap_or_else(|| {
@@ -197,7 +198,6 @@ impl ClientSources {
             });
             sources.push(Observed {
                 name: source.name.clone(),
-                queue_name: source.queue.clone(),
                 queue: Queue::open(source, connection, connecting, timeout)?,
                 page,
             });
@@ -206,7 +206,7 @@ impl ClientSources {
             sources,
             pages,
             workers: (!group.metrics.is_empty())
-                .then(|| WorkerPages::new(&group.metrics, connecting.dial.clone())),
+                .then(|| WorkerPages::new(&group.metrics, queues, connecting.dial.clone())),
             announced: None,
             timeout,
         })
@@ -281,8 +281,7 @@ impl Sources for ClientSources {
         };
         let (mut all, ()) = tokio::join!(join_all(all), asked);
         if let Some(workers) = workers {
-            let queues = sources.iter().map(|it| it.queue_name.as_str());
-            workers.complete(queues.zip(&mut all));
+            workers.complete(all.iter_mut());
         }
         all
     }

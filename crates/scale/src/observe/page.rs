@@ -19,6 +19,7 @@ use kew_scaling::Reading;
 use tokio::net::TcpStream;
 
 use super::ReadError;
+use super::counted::Key;
 use crate::config::PageUrl;
 
 /// A page with 10,000 named queues has about half of it.
@@ -138,6 +139,14 @@ impl Failed {
 }
 
 impl Named {
+    /// How instances name the queue. They may have no name of the namespace.
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Self::Storage { account, queue } => Key::new(account, queue),
+            Self::Bus(queue) => Key::new("", queue),
+        }
+    }
+
     /// What the page says of the queue. `None` if it does not name the queue.
     pub(super) fn on(&self, page: &Families) -> Result<Option<Reading>, ReadError> {
         let prefix = self.prefix();

@@ -14,7 +14,8 @@ use kew_client::Dial;
 use tokio::net::lookup_host;
 use tokio::time::{Instant, timeout_at};
 
-use super::page::{Families, Page, whole};
+use super::counted::{Counted, Counts, Key, between, counted};
+use super::page::{Page, whole};
 use super::{Seen, Workers};
 use crate::config::PageUrl;
 
@@ -26,11 +27,13 @@ const REMEMBERED_MAX: usize = 10_000;
 /// The pages of a group's instances.
 pub(super) struct WorkerPages {
     urls: Vec<PageUrl>,
+    /// The queues of the sources, in their order.
+    queues: Vec<Key>,
     dial: Option<Arc<dyn Dial>>,
     /// What each instance has counted.
     before: BTreeMap<String, Counted>,
     /// What all of them have completed of each queue, while the agent looked.
-    completed: BTreeMap<String, u64>,
+    completed: BTreeMap<Key, u64>,
     /// What the last look has found.
     pub(super) last: Workers,
 }
@@ -41,20 +44,11 @@ impl std::fmt::Debug for WorkerPages {
     }
 }
 
-/// What the page of an instance says.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Counted {
-    /// Messages completed, by the queue in small letters.
-    completed: BTreeMap<String, u64>,
-    /// Messages handled, and the seconds that they took together.
-    handled: (f64, f64),
-    tasks: f64,
-}
-
 impl WorkerPages {
-    pub(super) fn new(urls: &[PageUrl], dial: Option<Arc<dyn Dial>>) -> Self {
+    pub(super) fn new(urls: &[PageUrl], queues: Vec<Key>, dial: Option<Arc<dyn Dial>>) -> Self {
         Self {
             urls: urls.to_vec(),
+            queues,
             dial,
             before: BTreeMap::new(),
             completed: BTreeMap::new(),
@@ -75,9 +69,9 @@ impl WorkerPages {
         for (name, families) in pages {
             match families {
                 Some(families) => {
-                    let counted = Counted::of(&families);
-                    let before = self.before.insert(name.clone(), counted.clone());
-                    looked.add(&counted, before.as_ref());
+                    let now = counted(&families);
+                    looked.add(&between(self.before.get(name), &now));
+                    self.before.insert(name.clone(), now);
                 }
                 None => looked.silent += 1,
             }
@@ -86,26 +80,41 @@ impl WorkerPages {
             let is_there = |name: &str| instances.iter().any(|it| it.0 == name);
             self.before.retain(|name, _| is_there(name));
         }
-        for (queue, count) in looked.completed.clone() {
-            let all = self.completed.entry(queue).or_default();
-            *all = all.saturating_add(count);
+        for (key, counts) in &looked.counts {
+            let all = self.completed.entry(key.clone()).or_default();
+            *all = all.saturating_add(counts.completed);
         }
-        self.last = looked.workers(unknown);
+        self.last = looked.workers(unknown, |key| self.is_of_group(key));
     }
 
-    /// Completions of sources that do not count them, if all pages were read.
-    pub(super) fn complete<'a>(&self, seen: impl Iterator<Item = (&'a str, &'a mut Seen)>) {
+    /// Completions of sources that do not count them, if all pages were read. Sources are those of the group, in order.
+    pub(super) fn complete<'a>(&self, seen: impl Iterator<Item = &'a mut Seen>) {
         if self.last.silent > 0 {
             return;
         }
-        for (queue, source) in seen {
-            let counted = self.completed.get(&queue.to_ascii_lowercase()).copied();
+        for (queue, source) in self.queues.iter().zip(seen) {
+            let counted = self.named(queue).and_then(|it| self.completed.get(it));
             if let Ok(reading) = &mut source.reading
                 && reading.completed.is_none()
             {
-                reading.completed = counted;
+                reading.completed = counted.copied();
             }
         }
+    }
+
+    /// How instances name a queue: by its account; or by another name, if that leaves no doubt.
+    fn named(&self, queue: &Key) -> Option<&Key> {
+        if let Some((own, _)) = self.completed.get_key_value(queue) {
+            return Some(own);
+        }
+        let mut like = self.completed.keys().filter(|it| it.is_like(queue));
+        let first = like.next()?;
+        let sources = self.queues.iter().filter(|it| it.is_like(queue));
+        (like.next().is_none() && sources.count() == 1).then_some(first)
+    }
+
+    fn is_of_group(&self, key: &Key) -> bool {
+        self.queues.iter().any(|it| self.named(it) == Some(key))
     }
 
     /// Each instance with its name and its page, and how many names lead nowhere.
@@ -139,33 +148,27 @@ impl WorkerPages {
 struct Looked {
     answered: u32,
     silent: usize,
-    tasks: f64,
-    handled: (f64, f64),
-    completed: BTreeMap<String, u64>,
+    counts: Counted,
 }
 
 impl Looked {
-    fn add(&mut self, counted: &Counted, before: Option<&Counted>) {
+    fn add(&mut self, more: &Counted) {
         self.answered += 1;
-        self.tasks += counted.tasks;
-        for (queue, now) in &counted.completed {
-            // It may have been there for long, without being seen.
-            let then = before.map_or(*now, |it| it.completed.get(queue).copied().unwrap_or(0));
-            // Of an instance that begins again, all counts.
-            let more = now.checked_sub(then).unwrap_or(*now);
-            *self.completed.entry(queue.clone()).or_default() += more;
-        }
-        if let Some(before) = before.filter(|it| it.handled.0 <= counted.handled.0) {
-            self.handled.0 += counted.handled.0 - before.handled.0;
-            self.handled.1 += counted.handled.1 - before.handled.1;
+        for (key, counts) in more {
+            self.counts.entry(key.clone()).or_default().add(counts);
         }
     }
 
-    fn workers(&self, unknown: usize) -> Workers {
+    /// What instances say of the queues of the group.
+    fn workers(&self, unknown: usize, is_of_group: impl Fn(&Key) -> bool) -> Workers {
+        let mut all = Counts::default();
+        for (_, counts) in self.counts.iter().filter(|it| is_of_group(it.0)) {
+            all.add(counts);
+        }
         let mean = |all: f64, of: f64| (of > 0.0).then_some(all / of);
-        let handling = mean(self.handled.1, self.handled.0);
+        let handling = mean(all.handled.1, all.handled.0);
         let handling = handling.and_then(|it| Duration::try_from_secs_f64(it).ok());
-        let tasks = mean(self.tasks, f64::from(self.answered)).map(f64::ceil);
+        let tasks = mean(all.tasks, f64::from(self.answered)).map(f64::ceil);
         let tasks = tasks.and_then(whole).and_then(|it| u32::try_from(it).ok());
         Workers {
             answered: self.answered,
@@ -174,31 +177,5 @@ impl Looked {
             tasks: tasks.filter(|it| *it > 0),
             handling: handling.filter(|it| !it.is_zero()),
         }
-    }
-}
-
-impl Counted {
-    fn of(page: &Families) -> Self {
-        let mut counted = Self::default();
-        let samples = |family: &str| page.get(family).map_or(&[][..], |it| &it.samples);
-        for (_, labels, value) in samples("kew_worker_completed") {
-            let queue = labels.get("queue").map_or("", String::as_str);
-            let count = counted
-                .completed
-                .entry(queue.to_ascii_lowercase())
-                .or_default();
-            *count = count.saturating_add(whole(*value).unwrap_or(0));
-        }
-        for (_, _, value) in samples("kew_worker_active_tasks") {
-            counted.tasks += value;
-        }
-        for (name, _, value) in samples("kew_worker_handling_seconds") {
-            match name.as_str() {
-                "kew_worker_handling_seconds_count" => counted.handled.0 += value,
-                "kew_worker_handling_seconds_sum" => counted.handled.1 += value,
-                _ => {}
-            }
-        }
-        counted
     }
 }

@@ -81,6 +81,93 @@ fn page(completed: u32, tasks: u32) -> String {
     )
 }
 
+/// The page of an instance with several listeners: the account and the queue of each, what it has completed, of 1 s
+/// each, and its tasks.
+fn page_of(listeners: &[(&str, &str, u32, u32)]) -> String {
+    let mut page = String::new();
+    let mut family = |name: &str, kind: &str, lines: &dyn Fn(&str, u32, u32) -> String| {
+        page += &format!("# HELP {name} H.\n# TYPE {name} {kind}\n");
+        for (account, queue, completed, tasks) in listeners {
+            let labels = format!("account=\"{account}\",queue=\"{queue}\"");
+            page += &lines(&labels, *completed, *tasks);
+        }
+    };
+    family(
+        "kew_worker_completed_total",
+        "counter",
+        &|labels, completed, _| format!("kew_worker_completed_total{{{labels}}} {completed}\n"),
+    );
+    family("kew_worker_active_tasks", "gauge", &|labels, _, tasks| {
+        format!("kew_worker_active_tasks{{{labels}}} {tasks}\n")
+    });
+    let name = "kew_worker_handling_seconds";
+    family(name, "histogram", &|labels, completed, _| {
+        format!(
+            "{name}_bucket{{{labels},le=\"+Inf\"}} {completed}\n{name}_sum{{{labels}}} {completed}\n{name}_count{{{labels}}} {completed}\n"
+        )
+    });
+    page
+}
+
+#[tokio::test]
+async fn other_queues_and_accounts_of_a_page_do_not_count() {
+    let world = World::new().await;
+    let pages = "metrics = ['http://w1:9100']";
+    let mut sources = open(pages, &source("jobs", "STORAGE", ""), world.clone());
+    let own = "DevStoreAccount1";
+    // Programs name the account as they like. If that leaves no doubt, it is the queue.
+    world.set(
+        "w1",
+        page_of(&[("mine", "jobs", 10, 4), ("mine", "other", 70, 8)]),
+    );
+    assert_eq!(look(&mut sources).await.0, Some(0));
+    world.set(
+        "w1",
+        page_of(&[("mine", "jobs", 12, 4), ("mine", "other", 90, 8)]),
+    );
+    let (completed, workers) = look(&mut sources).await;
+    let handling = Some(Duration::from_secs(1));
+    assert_eq!(
+        (completed, workers.tasks, workers.handling),
+        (Some(2), Some(4), handling)
+    );
+    // Of two, that with the account's own name is.
+    let both = |ours, others| page_of(&[("other", "jobs", others, 8), (own, "jobs", ours, 2)]);
+    let mut sources = open(pages, &source("jobs", "STORAGE", ""), world.clone());
+    world.set("w1", both(10, 1000));
+    assert_eq!(look(&mut sources).await.0, Some(0));
+    world.set("w1", both(13, 2000));
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!((completed, workers.tasks), (Some(3), Some(2)));
+    // Without one of that name, it could be either.
+    let mut sources = open(pages, &source("jobs", "STORAGE", ""), world.clone());
+    world.set("w1", page_of(&[("a", "jobs", 10, 4), ("b", "jobs", 10, 4)]));
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!((completed, workers.tasks), (None, None));
+}
+
+#[tokio::test]
+async fn queues_of_one_name_do_not_share_their_completions() {
+    let world = World::new().await;
+    // The same queue at both services.
+    let jobs = source("jobs", "STORAGE", "") + &source("jobs", "BUS", "");
+    let mut sources = open("metrics = ['http://w1:9100']", &jobs, world.clone());
+    let mut completed = async |page: String| {
+        world.set("w1", page);
+        let seen = sources.read().await;
+        let completed = |it: &kew_scale::Seen| it.reading.as_ref().unwrap().completed;
+        seen.iter().map(completed).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        completed(page_of(&[("x", "jobs", 10, 4)])).await,
+        [None, None]
+    );
+    let named = |count| page_of(&[("devstoreaccount1", "jobs", count, 4)]);
+    completed(named(10)).await;
+    // The instance has counted it from its beginning.
+    assert_eq!(completed(named(15)).await, [Some(15), None]);
+}
+
 /// Completions of the queue, and what the instances say.
 async fn look(sources: &mut ClientSources) -> (Option<u64>, Workers) {
     let seen = sources.read().await;
