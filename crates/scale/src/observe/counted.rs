@@ -28,7 +28,7 @@ impl Key {
 /// What was counted of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counts {
-    /// Messages that were completed.
+    /// Messages that were completed or moved to another queue.
     pub(super) completed: u64,
     /// Messages handled, and the seconds that they took together.
     pub(super) handled: (f64, f64),
@@ -43,6 +43,7 @@ pub(super) fn counted(page: &Families) -> Counted {
     let mut counted = Counted::new();
     let families = [
         "kew_worker_completed",
+        "kew_worker_buried",
         "kew_worker_active_tasks",
         "kew_worker_handling_seconds",
     ];

@@ -52,7 +52,7 @@ pub(super) enum Named {
 impl Page {
     /// Reads the page. The caller bounds the time.
     pub(super) async fn read(&self) -> Result<Families, ReadError> {
-        let families = self.families().await?;
+        let families = self.families(PAGE_SIZE_MAX).await?;
         let answered = families.get("kew_partition_answered");
         let answered = answered.and_then(|it| it.samples.first());
         match answered {
@@ -62,9 +62,12 @@ impl Page {
         }
     }
 
-    /// Reads what any page has. The caller bounds the time.
-    pub(super) async fn families(&self) -> Result<Families, ReadError> {
-        let text = self.fetch().await.map_err(|what| self.refused(&what))?;
+    /// Reads what any page of this size has. The caller bounds the time.
+    pub(super) async fn families(&self, size_max: usize) -> Result<Families, ReadError> {
+        let text = self
+            .fetch(size_max)
+            .await
+            .map_err(|what| self.refused(&what))?;
         let families = kew_metrics::read(&text);
         families.map_err(|what| self.refused(&Failed::of(format!("it is no metrics page: {what}"))))
     }
@@ -88,7 +91,7 @@ impl Page {
         }
     }
 
-    async fn fetch(&self) -> Result<String, Failed> {
+    async fn fetch(&self, size_max: usize) -> Result<String, Failed> {
         let stream = self.connect().await.map_err(Failed::of)?;
         let connected = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = connected.map_err(Failed::of)?;
@@ -106,7 +109,7 @@ impl Page {
                     status: Some(status.as_u16()),
                 });
             }
-            let body = Limited::new(answer.into_body(), PAGE_SIZE_MAX).collect();
+            let body = Limited::new(answer.into_body(), size_max).collect();
             let body = body.await.map_err(Failed::of)?.to_bytes();
             String::from_utf8(body.into()).map_err(Failed::of)
         };

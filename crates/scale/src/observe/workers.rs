@@ -5,31 +5,30 @@
 //! what it completes from now on counts: it may have run for long. If one page cannot be read, completions are not known
 //! at that look, because fewer of them would look like a smaller load.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use kew_client::Dial;
-use tokio::net::lookup_host;
-use tokio::time::{Instant, timeout_at};
+use futures_util::stream::{self, StreamExt as _};
+use tokio::time::Instant;
 
-use super::counted::{Counted, Counts, Key, between, counted};
-use super::page::{Page, whole};
+use super::counted::{Counted, Counts, Key, between};
+use super::instances::{Answer, Hosts, Instance};
+use super::page::whole;
 use super::{Seen, Workers};
-use crate::config::PageUrl;
 
 /// As many instances are asked at most.
 const INSTANCES_MAX: usize = 1_000;
+/// As many pages are read at the same time.
+const AT_ONCE_MAX: usize = 32;
 /// As many are remembered: an instance that is away for a look must not count again.
 const REMEMBERED_MAX: usize = 10_000;
 
 /// The pages of a group's instances.
+#[derive(Debug)]
 pub(super) struct WorkerPages {
-    urls: Vec<PageUrl>,
+    hosts: Hosts,
     /// The queues of the sources, in their order.
     queues: Vec<Key>,
-    dial: Option<Arc<dyn Dial>>,
     /// What each instance has counted.
     before: BTreeMap<String, Counted>,
     /// What all of them have completed of each queue, while the agent looked.
@@ -38,18 +37,11 @@ pub(super) struct WorkerPages {
     pub(super) last: Workers,
 }
 
-impl std::fmt::Debug for WorkerPages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("WorkerPages").field(&self.urls).finish()
-    }
-}
-
 impl WorkerPages {
-    pub(super) fn new(urls: &[PageUrl], queues: Vec<Key>, dial: Option<Arc<dyn Dial>>) -> Self {
+    pub(super) fn new(hosts: Hosts, queues: Vec<Key>) -> Self {
         Self {
-            urls: urls.to_vec(),
+            hosts,
             queues,
-            dial,
             before: BTreeMap::new(),
             completed: BTreeMap::new(),
             last: Workers::default(),
@@ -58,33 +50,37 @@ impl WorkerPages {
 
     /// Reads the pages of all instances until `end`.
     pub(super) async fn read(&mut self, end: Instant) {
-        let found = timeout_at(end, self.instances()).await;
-        let (instances, unknown) = found.unwrap_or_else(|_| (Vec::new(), self.urls.len()));
-        let pages = instances.iter().map(|(name, page)| async move {
-            let read = timeout_at(end, page.families()).await;
-            (name, read.ok().and_then(Result::ok))
-        });
-        let pages = join_all(pages).await;
+        let (mut instances, errors) = self.hosts.find(end).await;
         let mut looked = Looked::default();
-        for (name, families) in pages {
-            match families {
-                Some(families) => {
-                    let now = counted(&families);
-                    looked.add(&between(self.before.get(name), &now));
-                    self.before.insert(name.clone(), now);
+        errors.into_iter().for_each(|it| looked.fail(it));
+        for left_out in instances.drain(INSTANCES_MAX.min(instances.len())..) {
+            looked.fail(format!(
+                "above the limit of {INSTANCES_MAX} instances: {}",
+                left_out.name
+            ));
+        }
+        let there: BTreeSet<String> = instances.iter().map(|it| it.name.clone()).collect();
+        let pages = instances.into_iter().map(|it: Instance| it.read(end));
+        let pages = stream::iter(pages).buffered(AT_ONCE_MAX);
+        let mut answers: Vec<Answer> = pages.collect().await;
+        self.hosts.of_one_family(&mut answers);
+        for (instance, answer) in answers {
+            match answer {
+                Ok(now) => {
+                    looked.add(&between(self.before.get(&instance.name), &now));
+                    self.before.insert(instance.name, now);
                 }
-                None => looked.silent += 1,
+                Err(error) => looked.fail(error),
             }
         }
         if self.before.len() > REMEMBERED_MAX {
-            let is_there = |name: &str| instances.iter().any(|it| it.0 == name);
-            self.before.retain(|name, _| is_there(name));
+            self.before.retain(|name, _| there.contains(name));
         }
         for (key, counts) in &looked.counts {
             let all = self.completed.entry(key.clone()).or_default();
             *all = all.saturating_add(counts.completed);
         }
-        self.last = looked.workers(unknown, |key| self.is_of_group(key));
+        self.last = looked.workers(|key| self.is_of_group(key));
     }
 
     /// Completions of sources that do not count them, if all pages were read. Sources are those of the group, in order.
@@ -116,31 +112,6 @@ impl WorkerPages {
     fn is_of_group(&self, key: &Key) -> bool {
         self.queues.iter().any(|it| self.named(it) == Some(key))
     }
-
-    /// Each instance with its name and its page, and how many names lead nowhere.
-    async fn instances(&self) -> (Vec<(String, Page)>, usize) {
-        let mut instances = Vec::new();
-        let mut unknown = 0;
-        for url in &self.urls {
-            let hosts = match &self.dial {
-                Some(_) => vec![url.host.clone()],
-                None => match lookup_host((&*url.host, url.port)).await {
-                    Ok(found) => found.map(|it| it.ip().to_string()).collect(),
-                    Err(_) => Vec::new(),
-                },
-            };
-            unknown += usize::from(hosts.is_empty());
-            for host in hosts {
-                let name = format!("{host} {url}");
-                let mut url = url.clone();
-                url.host = host;
-                let dial = self.dial.clone();
-                instances.push((name, Page { url, dial }));
-            }
-        }
-        instances.truncate(INSTANCES_MAX);
-        (instances, unknown)
-    }
 }
 
 /// What one look adds up.
@@ -148,10 +119,16 @@ impl WorkerPages {
 struct Looked {
     answered: u32,
     silent: usize,
+    error: Option<String>,
     counts: Counted,
 }
 
 impl Looked {
+    fn fail(&mut self, error: String) {
+        self.silent += 1;
+        self.error.get_or_insert(error);
+    }
+
     fn add(&mut self, more: &Counted) {
         self.answered += 1;
         for (key, counts) in more {
@@ -160,7 +137,7 @@ impl Looked {
     }
 
     /// What instances say of the queues of the group.
-    fn workers(&self, unknown: usize, is_of_group: impl Fn(&Key) -> bool) -> Workers {
+    fn workers(self, is_of_group: impl Fn(&Key) -> bool) -> Workers {
         let mut all = Counts::default();
         for (_, counts) in self.counts.iter().filter(|it| is_of_group(it.0)) {
             all.add(counts);
@@ -172,7 +149,8 @@ impl Looked {
         let tasks = tasks.and_then(whole).and_then(|it| u32::try_from(it).ok());
         Workers {
             answered: self.answered,
-            silent: self.silent + unknown,
+            silent: self.silent,
+            error: self.error,
             // Those that are idle have ended their tasks, and start them again.
             tasks: tasks.filter(|it| *it > 0),
             handling: handling.filter(|it| !it.is_zero()),
