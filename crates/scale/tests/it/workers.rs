@@ -379,3 +379,19 @@ async fn huge_counters_are_no_failure() {
         assert_eq!(look(&mut sources).await.0, Some(expected));
     }
 }
+
+#[tokio::test]
+async fn messages_that_are_moved_away_are_completed() {
+    let world = World::new().await;
+    let mut sources = world.sources();
+    world.set("w1", page(0, 8));
+    let buried = |count: u32| {
+        let name = "kew_worker_buried_total";
+        let head = format!("# HELP {name} B.\n# TYPE {name} counter\n");
+        page(10, 8) + &head + &format!("{name}{{account=\"a\",queue=\"jobs\"}} {count}\n")
+    };
+    world.set("w2", buried(2));
+    assert_eq!(look(&mut sources).await.0, Some(0));
+    world.set("w2", buried(5));
+    assert_eq!(look(&mut sources).await.0, Some(3));
+}
