@@ -122,7 +122,7 @@ async fn may_replace(path: &Path) -> io::Result<()> {
     }
     match ask(path).await {
         Ok(_) => Ok(()),
-        // Whoever listened has ended.
+        // The program that listened has ended.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
         Err(_) => refused("another program listens there"),
     }

@@ -419,7 +419,7 @@ async fn a_running_agent_says_what_it_did_and_why() {
     assert!(!path.exists(), "it is removed with its agent");
 }
 
-/// What instances say, of whom so many answered.
+/// What instances say, of which so many answered.
 fn workers(answered: u32, error: Option<&str>) -> Workers {
     Workers {
         answered,
