@@ -42,11 +42,15 @@ impl Resolve for System {
 
 /// The pages that the file names.
 pub(super) struct Hosts {
-    urls: Vec<PageUrl>,
-    /// Whether the addresses of each are of IPv6, as soon as one has answered.
-    families: Vec<Option<bool>>,
+    hosts: Vec<Host>,
     dial: Option<Arc<dyn Dial>>,
     resolve: Option<Arc<dyn Resolve>>,
+}
+
+struct Host {
+    url: PageUrl,
+    /// Whether the addresses that are asked are of IPv6, as soon as one has answered.
+    family: Option<bool>,
 }
 
 /// One address.
@@ -64,7 +68,8 @@ pub(super) type Answer = (Instance, Result<Counted, String>);
 
 impl std::fmt::Debug for Hosts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Hosts").field(&self.urls).finish()
+        let urls = self.hosts.iter().map(|it| &it.url);
+        f.debug_list().entries(urls).finish()
     }
 }
 
@@ -77,8 +82,11 @@ impl Hosts {
         // With other connections than TCP, hosts are no names of the system.
         let system = || -> Arc<dyn Resolve> { Arc::new(System) };
         Self {
-            urls: urls.to_vec(),
-            families: vec![None; urls.len()],
+            hosts: urls
+                .iter()
+                .cloned()
+                .map(|url| Host { url, family: None })
+                .collect(),
             resolve: resolve.or_else(|| dial.is_none().then(system)),
             dial,
         }
@@ -87,12 +95,12 @@ impl Hosts {
     /// Each instance once, and why hosts lead to none.
     pub(super) async fn find(&self, end: Instant) -> (Vec<Instance>, Vec<String>) {
         let end = soon(end);
-        let found = join_all(self.urls.iter().map(|url| self.addresses(url, end))).await;
+        let found = join_all(self.hosts.iter().map(|it| self.addresses(&it.url, end))).await;
         let (mut instances, mut errors) = (Vec::new(), Vec::new());
         let mut names = BTreeSet::new();
-        for (host, found) in found.into_iter().enumerate() {
+        for ((index, host), found) in self.hosts.iter().enumerate().zip(found) {
             match found {
-                Ok(found) => instances.extend(self.of_host(host, found)),
+                Ok(found) => instances.extend(self.of_host(index, host, found)),
                 Err(error) => errors.push(error),
             }
         }
@@ -117,20 +125,21 @@ impl Hosts {
     }
 
     /// The instances of a host: those of the family that has answered, if there are any.
-    fn of_host(&self, host: usize, found: Vec<Option<IpAddr>>) -> Vec<Instance> {
+    fn of_host(&self, index: usize, host: &Host, found: Vec<Option<IpAddr>>) -> Vec<Instance> {
         let is_v6 = |it: &Option<IpAddr>| it.map(|it| it.is_ipv6());
-        let kept =
-            self.families[host].filter(|kept| found.iter().any(|it| is_v6(it) == Some(*kept)));
+        let kept = host
+            .family
+            .filter(|kept| found.iter().any(|it| is_v6(it) == Some(*kept)));
         let found = found.into_iter();
         let found = found.filter(|it| kept.is_none_or(|kept| is_v6(it) == Some(kept)));
         let instance = |address: Option<IpAddr>| {
-            let mut url = self.urls[host].clone();
+            let mut url = host.url.clone();
             if let Some(address) = address {
                 url.host = address.to_string();
             }
             Instance {
                 name: format!("{} {}{}", url.host, url.port, url.path),
-                host,
+                host: index,
                 is_v6: is_v6(&address),
                 page: Page {
                     url,
@@ -143,15 +152,15 @@ impl Hosts {
 
     /// Leaves out the same instances at their addresses of the other family.
     pub(super) fn of_one_family(&mut self, answers: &mut Vec<Answer>) {
-        for host in 0..self.urls.len() {
-            let mut of_host = answers.iter().filter(|it| it.0.host == host);
+        for (index, host) in self.hosts.iter_mut().enumerate() {
+            let mut of_host = answers.iter().filter(|it| it.0.host == index);
             let first = of_host.clone().next();
             let answered = of_host.find(|it| it.1.is_ok());
             if let Some((instance, _)) = answered {
-                self.families[host] = instance.is_v6;
+                host.family = instance.is_v6;
             }
             if let Some(family) = answered.or(first).map(|it| it.0.is_v6) {
-                answers.retain(|it| it.0.host != host || it.0.is_v6 == family);
+                answers.retain(|it| it.0.host != index || it.0.is_v6 == family);
             }
         }
     }
