@@ -37,6 +37,10 @@ pub enum Note {
     Uncounted(ActError),
     /// The instances can be counted again.
     Counted,
+    /// The metrics page of an instance cannot be read.
+    SilentPage(String),
+    /// All metrics pages of instances can be read again.
+    NoSilentPage,
     /// Something happened to instances.
     Happened(Happened),
 }
@@ -49,6 +53,8 @@ impl fmt::Display for Note {
             Self::Readable(source) => write!(f, "{source} can be read again"),
             Self::Uncounted(error) => write!(f, "the instances cannot be counted: {error}"),
             Self::Counted => write!(f, "the instances can be counted again"),
+            Self::SilentPage(error) => write!(f, "an instance cannot be read: {error}"),
+            Self::NoSilentPage => write!(f, "all instances can be read again"),
             Self::Happened(happened) => write!(f, "{happened}"),
         }
     }
@@ -74,6 +80,7 @@ struct Told {
     decision: Option<(Action, Vec<Discriminant<Reason>>)>,
     unreadable: Vec<(String, ReadError)>,
     uncounted: Option<String>,
+    has_silent_page: bool,
 }
 
 /// What one look has found.
@@ -168,11 +175,17 @@ impl<S: Sources, T: Target> Agent<S, T> {
 
     /// The same, perhaps because work was announced.
     async fn look_after(&mut self, announced: bool, week: impl Fn() -> TimeOfWeek + Send) -> Look {
-        let sources = self.sources.read().await;
+        let mut sources = self.sources.read().await;
         let workers = self.sources.workers();
         let counted = self.target.instances().await;
+        let ready = counted.as_ref().ok().map(|it| it.ready);
+        if workers.as_ref().is_some_and(|it| !it.are_all_of(ready)) {
+            sources
+                .iter_mut()
+                .for_each(Seen::forget_completions_of_instances);
+        }
         let (instances, uncounted) = match counted {
-            Ok(instances) => (Some(with_pages(instances, workers)), None),
+            Ok(instances) => (Some(with_pages(instances, workers.as_ref())), None),
             Err(error) => (None, Some(error)),
         };
         let is_throttled = |it: &Seen| matches!(&it.reading, Err(error) if error.is_throttled);
@@ -202,6 +215,7 @@ impl<S: Sources, T: Target> Agent<S, T> {
 
     async fn act(&mut self, look: Look, tell: &mut (impl FnMut(Note) + Send)) {
         self.told.sources(&look.sources, tell);
+        self.told.pages(look.workers.and_then(|it| it.error), tell);
         let (action, instances) = (look.decision.action, look.decision.instances);
         self.told.uncounted(look.uncounted, tell);
         self.told.decision(look.decision, tell);
@@ -223,7 +237,25 @@ impl Look {
     /// Whether everything could be read.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.uncounted.is_none() && self.sources.iter().all(|it| it.reading.is_ok())
+        let is_silent = self.workers.as_ref().is_some_and(|it| it.silent > 0);
+        let are_read = self.sources.iter().all(|it| it.reading.is_ok());
+        self.uncounted.is_none() && are_read && !is_silent
+    }
+
+    /// Why nothing is known of what instances completed.
+    fn unknown_completions(&self) -> Option<String> {
+        let workers = self.workers.as_ref()?;
+        let ready = self.observation.instances.map(|it| it.ready);
+        let (answered, silent) = (workers.answered, workers.silent);
+        let why = match (&workers.error, ready) {
+            (Some(error), _) => format!("{silent} did not: {error}"),
+            (None, Some(ready)) if answered < ready => format!("{ready} instances are ready"),
+            (None, _) => return None,
+        };
+        let unknown = "nothing is known of what they completed";
+        Some(format!(
+            "metrics pages of instances: {unknown}, because {answered} answered, and {why}"
+        ))
     }
 
     /// What was seen, and what follows, in words.
@@ -235,20 +267,15 @@ impl Look {
             (None, Some(found)) => instances(&found),
             (None, None) => "the instances cannot be counted".to_owned(),
         });
-        if let Some(workers) = self.workers.filter(|it| it.silent > 0) {
-            lines.push(format!(
-                "metrics pages of instances: {} answered, {} did not, so nothing is known of what they completed",
-                workers.answered, workers.silent
-            ));
-        }
+        lines.extend(self.unknown_completions());
         lines.push(self.decision.to_string());
         lines
     }
 }
 
 /// Instances with what they say of themselves.
-fn with_pages(counted: Instances, pages: Option<Workers>) -> Instances {
-    let pages = pages.unwrap_or_default();
+fn with_pages(counted: Instances, pages: Option<&Workers>) -> Instances {
+    let pages = pages.cloned().unwrap_or_default();
     Instances {
         tasks: counted.tasks.or(pages.tasks),
         handling: counted.handling.or(pages.handling),
@@ -292,6 +319,16 @@ impl Told {
             }
         }
         self.unreadable = unreadable;
+    }
+
+    /// Another error is no news: the first one can be of any of them.
+    fn pages(&mut self, error: Option<String>, tell: &mut impl FnMut(Note)) {
+        let had = std::mem::replace(&mut self.has_silent_page, error.is_some());
+        match error {
+            Some(error) if !had => tell(Note::SilentPage(error)),
+            None if had => tell(Note::NoSilentPage),
+            Some(_) | None => {}
+        }
     }
 
     fn uncounted(&mut self, error: Option<ActError>, tell: &mut impl FnMut(Note)) {

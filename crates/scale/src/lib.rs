@@ -38,7 +38,7 @@ pub use config::{
 };
 pub use log::log;
 pub use memory::{Memory, Told};
-pub use observe::{ClientSources, Connecting, ReadError, Seen, Sources, Workers};
+pub use observe::{ClientSources, Connecting, ReadError, Resolve, Seen, Sources, Workers};
 pub use record::{Recorded, Recorder};
 pub use simulate::{LoadError, SimulateError, Simulation, load};
 #[cfg(unix)]

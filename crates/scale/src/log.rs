@@ -6,10 +6,10 @@ use crate::agent::Note;
 /// Writes a line.
 pub fn log(group: &str, note: &Note) {
     match note {
-        Note::Decided(_) | Note::Counted => tracing::info!(group, "{note}"),
+        Note::Decided(_) | Note::Counted | Note::NoSilentPage => tracing::info!(group, "{note}"),
         Note::Unreadable { source, .. } => tracing::warn!(group, source, "{note}"),
         Note::Readable(source) => tracing::info!(group, source, "{note}"),
-        Note::Uncounted(_) => tracing::warn!(group, "{note}"),
+        Note::Uncounted(_) | Note::SilentPage(_) => tracing::warn!(group, "{note}"),
         Note::Happened(happened) => match happened {
             Happened::Found(_)
             | Happened::Started(_)

@@ -1,6 +1,7 @@
 //! `kew scale record`: the arrivals of a group's sources as a load, which a simulation replays.
 //!
 //! Sources count what has arrived in all, so no message is missed between two looks, nor while a source cannot be read.
+//! What arrived between the last look and a restart of the server is missed.
 //! Messages between two looks are spread evenly over the seconds between them.
 
 use std::collections::BTreeMap;
@@ -30,6 +31,8 @@ pub struct Recorded {
     pub lines: String,
     /// Sources that can be read, and count no arrivals.
     pub uncounted: Vec<String>,
+    /// Sources whose counter has begun again: what they counted before that, since the last look, is not known.
+    pub restarted: Vec<String>,
     /// Sources that cannot be read, and why.
     pub unreadable: Vec<(String, String)>,
 }
@@ -47,6 +50,12 @@ impl Recorder {
         self.messages
     }
 
+    /// Whether this source has counted arrivals at any look.
+    #[must_use]
+    pub fn has_counted(&self, source: &str) -> bool {
+        self.counted.contains_key(source)
+    }
+
     /// Takes a look at this second, counted from Monday, 00:00. Seconds rise.
     pub fn see(&mut self, second: u32, seen: &[Seen]) -> Recorded {
         let mut recorded = Recorded::default();
@@ -56,7 +65,13 @@ impl Recorder {
                 Err(error) => recorded.unreadable.push((name, error.text.clone())),
                 Ok(reading) => match reading.arrived {
                     None => recorded.uncounted.push(name),
-                    Some(arrived) => self.count(name, second, arrived),
+                    Some(arrived) => {
+                        let before = self.counted.get(&name);
+                        if before.is_some_and(|(_, before)| arrived < *before) {
+                            recorded.restarted.push(name.clone());
+                        }
+                        self.count(name, second, arrived);
+                    }
                 },
             }
         }
@@ -157,7 +172,10 @@ mod tests {
         assert_eq!(see(110, 5007), "");
         assert_eq!(see(111, 5008), "110,1\n");
         // The server has started again.
-        assert_eq!(see(113, 4), "111,2\n112,2\n");
+        let recorded = recorder.see(113, &[seen("a", Some(4))]);
+        assert_eq!(recorded.lines, "111,2\n112,2\n");
+        assert_eq!(recorded.restarted, ["a"]);
+        let mut see = |second, arrived| recorder.see(second, &[seen("a", Some(arrived))]).lines;
         assert_eq!(see(120, 4), "");
         assert_eq!(recorder.finish(), "120,0\n");
         assert_eq!(recorder.messages(), 12);
@@ -175,6 +193,7 @@ mod tests {
         assert_eq!(recorded.lines, "0,11\n1,11\n2,10\n3,10\n");
         let recorded = recorder.see(5, &[seen("a", Some(2)), seen("b", None)]);
         assert_eq!(recorded.uncounted, ["b"]);
+        assert!(recorder.has_counted("b") && !recorder.has_counted("c"));
         assert_eq!(recorder.finish(), "5,0\n");
     }
 }

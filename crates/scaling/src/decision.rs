@@ -114,7 +114,7 @@ pub enum Reason {
     Throttled,
     /// Arrivals are not known, so one instance after another is stopped.
     ArrivalsUnknown,
-    /// The processors of the instances are busy, so they get no more tasks.
+    /// The processors of the instances are busy. The law then gives them no more tasks.
     CpuBusy(f64),
 }
 
@@ -255,7 +255,7 @@ impl fmt::Display for Reason {
             ),
             Self::CpuBusy(share) => write!(
                 f,
-                "the processors of the instances are busy to {:.0} %, so they get no more tasks",
+                "the processors of the instances are busy to {:.0} %",
                 share * 100.0
             ),
         }

@@ -44,6 +44,13 @@ pub(crate) struct Flow {
 impl Flow {
     /// Adds what the source reported at `at`.
     pub(crate) fn add(&mut self, at: Duration, reading: Reading) {
+        // A source counts itself, or others count for it: both begin at other numbers.
+        let is_same =
+            |(_, last): &(Duration, Reading)| last.arrived.is_some() == reading.arrived.is_some();
+        self.last = self.last.filter(is_same);
+        if self.last.is_none() {
+            self.samples.clear();
+        }
         self.completed = self.last.and_then(|(then, last)| {
             let more = reading.completed?.checked_sub(last.completed?)?;
             Some((more, at.saturating_sub(then)))
@@ -198,6 +205,42 @@ mod tests {
         assert_eq!(flow.arrivals(), Some(10.0));
         assert_eq!(flow.completed(), Some((80, Duration::from_secs(10))));
         assert!(flow.is_busy());
+    }
+
+    #[test]
+    fn counters_of_different_origins_are_not_compared() {
+        // A busy server names the queue on its page, then not, then again. Meanwhile its instances count.
+        let page = |arrived, backlog| Reading {
+            backlog,
+            arrived: Some(arrived),
+            completed: Some(arrived - backlog),
+            ..Reading::default()
+        };
+        let instances = |completed, backlog| Reading {
+            backlog,
+            completed: Some(completed),
+            ..Reading::default()
+        };
+        let readings = [
+            (0, page(1_000_000, 0)),
+            (10, page(1_000_000, 0)),
+            (20, instances(40, 0)),
+            (30, instances(60, 10)),
+            (40, page(1_000_100, 30)),
+            (50, page(1_000_150, 0)),
+        ];
+        let flow = |count: usize| flow(readings[..count].iter().copied());
+        // Nothing is known from one report.
+        for changed in [3, 5] {
+            assert_eq!(flow(changed).arrivals(), None);
+            assert_eq!(flow(changed).lasting_arrivals(), None);
+            assert_eq!(flow(changed).completed(), None);
+        }
+        assert_eq!(flow(4).arrivals(), Some(3.0));
+        assert_eq!(flow(6).arrivals(), Some(5.0));
+        let seconds = Duration::from_secs(10);
+        assert_eq!(flow(4).completed(), Some((20, seconds)));
+        assert_eq!(flow(6).completed(), Some((80, seconds)));
     }
 
     #[test]

@@ -201,8 +201,11 @@ impl<F: Format> Archive<F> {
         for index in 0..count {
             match self.read(&Self::part_name(package, index)).await? {
                 Some(mut part) => charges.append(&mut part),
-                // Another controller has done it meanwhile.
-                None if self.is_complete(package).await? => return Ok(false),
+                // Another controller has done it meanwhile. It may not have seen all parts that are here now.
+                None if self.is_complete(package).await? => {
+                    self.remove_parts(package).await?;
+                    return Ok(false);
+                }
                 None => return Err(ArchiveError::Vanished { package, index }),
             }
         }
@@ -401,6 +404,44 @@ mod tests {
         }
         assert!(!archive.keep(&results[0]).await.unwrap());
         assert_eq!(archive.waiting_parts().await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_comes_while_the_others_are_removed_does_not_stay() {
+        let (archive, store) = archive().await;
+        let (results, charges) = results(7);
+        for result in &results[..2] {
+            archive.keep(result).await.unwrap();
+        }
+        // Another controller has written the package, has listed its parts, and has removed the first one.
+        let bytes = Lines::encode(&charges).unwrap();
+        store
+            .put(&Archive::<Lines>::package_name(7), bytes.into())
+            .await
+            .unwrap();
+        store
+            .put(&Archive::<Lines>::part_name(7, 2), Bytes::new().into())
+            .await
+            .unwrap();
+        store
+            .delete(&Archive::<Lines>::part_name(7, 0))
+            .await
+            .unwrap();
+        // The first part comes again, so that all are there. Before they are read, the others are removed.
+        let bytes = Lines::encode(&results[0].charges).unwrap();
+        store
+            .put(&Archive::<Lines>::part_name(7, 0), bytes.into())
+            .await
+            .unwrap();
+        for index in [1, 2] {
+            store
+                .delete(&Archive::<Lines>::part_name(7, index))
+                .await
+                .unwrap();
+        }
+        assert!(!archive.complete(7, 3).await.unwrap());
+        assert_eq!(archive.waiting_parts().await.unwrap(), 0);
+        assert_eq!(archive.package(7).await.unwrap(), Some(charges));
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! `kew scale explain`: what the running agent has seen and done, and why; or one look, in words.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -14,12 +15,18 @@ pub(super) fn explain(file: &Path) -> Result<()> {
         let mut is_whole = true;
         for group in &config.groups {
             let told = match &group.socket {
-                None => look(group, None).await?,
+                None => look(group, "the group has no socket to ask an agent at").await?,
                 Some(socket) => match ask(socket).await {
                     Ok(told) => told,
                     Err(error) => {
-                        let why = format!("no agent answers at {}: {error}", socket.display());
-                        look(group, Some(&why)).await?
+                        let socket = socket.display();
+                        let why = match error.kind() {
+                            ErrorKind::PermissionDenied => {
+                                format!("the agent at {socket} belongs to another user")
+                            }
+                            _ => format!("no agent answers at {socket}: {error}"),
+                        };
+                        look(group, &why).await?
                     }
                 },
             };
@@ -33,8 +40,8 @@ pub(super) fn explain(file: &Path) -> Result<()> {
     })
 }
 
-/// A look of this command itself, because no agent was asked, or for this reason.
-async fn look(group: &Group, why: Option<&str>) -> Result<Told> {
+/// A look of this command itself, for this reason.
+async fn look(group: &Group, why: &str) -> Result<Told> {
     let (counting, _) = target::counting(group).await?;
     let agent = Agent::new(group, sources(group, false)?, counting);
     let mut agent = agent.with_context(|| format!("the group {:?}", group.name))?;
@@ -43,9 +50,7 @@ async fn look(group: &Group, why: Option<&str>) -> Result<Told> {
     for line in look.lines() {
         text.push_str(&format!("  {line}\n"));
     }
-    if let Some(why) = why {
-        text.push_str(&format!("  this is a look of its own: {why}\n"));
-    }
+    text.push_str(&format!("  this is a look of its own: {why}\n"));
     Ok(Told {
         is_whole: look.is_whole(),
         text,

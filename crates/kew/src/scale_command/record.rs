@@ -1,12 +1,13 @@
 //! `kew scale record`: the observed load as a file for `kew scale simulate`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use kew_scale::{Group, Recorder, Sources as _};
+use kew_scale::{Group, Recorded, Recorder, Sources as _};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::run::Stop;
@@ -20,16 +21,19 @@ const TIME_MAX: Duration = Duration::from_hours(7 * 24);
 pub(super) fn record(args: &ScaleRecordArgs) -> Result<()> {
     let config = read(&args.file)?;
     let group = one_group(&config, args.group.as_deref())?;
-    let path = &args.out;
-    let file = File::create_new(path);
-    let mut file = file.with_context(|| format!("cannot create {}", path.display()))?;
-    let messages = runtime()?.block_on(one(group, args, &mut file))?;
-    print_line(&format!("{}: {messages} messages", path.display()));
+    let messages = runtime()?.block_on(one(group, args))?;
+    print_line(&format!("{}: {messages} messages", args.out.display()));
     Ok(())
 }
 
+/// Creates the file, which must not be there.
+fn create(path: &Path) -> Result<File> {
+    let file = File::create_new(path);
+    file.with_context(|| format!("cannot create {}", path.display()))
+}
+
 /// Looks until it is told to stop, the time is over, or the week is.
-async fn one(group: &Group, args: &ScaleRecordArgs, file: &mut File) -> Result<u64> {
+async fn one(group: &Group, args: &ScaleRecordArgs) -> Result<u64> {
     let mut stop = Stop::new()?;
     let mut sources = sources(group, false)?;
     let mut recorder = Recorder::default();
@@ -37,7 +41,8 @@ async fn one(group: &Group, args: &ScaleRecordArgs, file: &mut File) -> Result<u
     let end = began + args.time.unwrap_or(TIME_MAX).min(TIME_MAX);
     let mut looks = interval(group.every);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut is_first = true;
+    let mut file = None;
+    let mut told = Told::default();
     loop {
         let is_last = tokio::select! {
             biased;
@@ -52,27 +57,68 @@ async fn one(group: &Group, args: &ScaleRecordArgs, file: &mut File) -> Result<u
             break;
         }
         let recorded = recorder.see(second, &seen);
-        if let (Some(source), true) = (recorded.uncounted.first(), is_first) {
+        let mut uncounted = recorded.uncounted.iter();
+        if let Some(source) = uncounted.find(|it| !recorder.has_counted(it)) {
             bail!(
                 "{source} does not count arrivals: set its metrics to the metrics page of its Kew server"
             );
         }
-        if std::mem::take(&mut is_first) {
+        if file.is_none()
+            && group
+                .sources
+                .iter()
+                .any(|it| recorder.has_counted(&it.name))
+        {
+            file = Some(create(&args.out)?);
             print_line(&format!("recording to {}", args.out.display()));
         }
-        write(file, &recorded.lines, &args.out)?;
-        for (source, why) in &recorded.unreadable {
-            print_error(&anyhow!("{source} cannot be read: {why}"));
+        if let Some(file) = &mut file {
+            write(file, &recorded.lines, &args.out)?;
         }
-        for source in &recorded.uncounted {
-            print_error(&anyhow!("{source} does not count arrivals any more"));
-        }
+        told.tell(&recorded);
         if is_last {
             break;
         }
     }
-    write(file, &recorder.finish(), &args.out)?;
+    if let Some(file) = &mut file {
+        write(file, &recorder.finish(), &args.out)?;
+    }
+    let names = || group.sources.iter().map(|it| it.name.as_str());
+    if let Some(source) = names().find(|it| !recorder.has_counted(it)) {
+        bail!("{source} was never read: its messages are not in the recording");
+    }
+    if let Some(source) = told.missing.keys().next() {
+        bail!("{source} could not be read at the end: its last messages are not in the recording");
+    }
     Ok(recorder.messages())
+}
+
+/// What is wrong with sources, so that nothing is told twice.
+#[derive(Default)]
+struct Told {
+    missing: BTreeMap<String, String>,
+}
+
+impl Told {
+    fn tell(&mut self, recorded: &Recorded) {
+        for source in &recorded.restarted {
+            print_error(&anyhow!(
+                "{source} counts from 0 again: what came before that, since the last look, is not in the recording"
+            ));
+        }
+        let unreadable = recorded.unreadable.iter();
+        let unreadable = unreadable.map(|(source, why)| (source, format!("cannot be read: {why}")));
+        let uncounted = recorded.uncounted.iter();
+        let uncounted = uncounted.map(|it| (it, "does not count arrivals any more".to_owned()));
+        let mut missing = BTreeMap::new();
+        for (source, why) in unreadable.chain(uncounted) {
+            if self.missing.get(source) != Some(&why) {
+                print_error(&anyhow!("{source} {why}"));
+            }
+            missing.insert(source.clone(), why);
+        }
+        self.missing = missing;
+    }
 }
 
 fn write(file: &mut File, lines: &str, path: &Path) -> Result<()> {

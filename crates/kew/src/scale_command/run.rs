@@ -85,7 +85,7 @@ async fn one(group: Group, mut agent: OpenAgent, is_dry: bool, mut stopped: watc
 /// Answers operators who ask why the agent acted, or did not. A dry run may run beside the agent, which answers them.
 async fn answer(group: &Group, memory: Memory, is_dry: bool) -> Infallible {
     if let Some(path) = group.socket.as_ref().filter(|_| !is_dry) {
-        match Socket::open(path) {
+        match Socket::open(path).await {
             Ok(socket) => return socket.answer(&group.name, &memory).await,
             Err(error) => {
                 let path = path.display();

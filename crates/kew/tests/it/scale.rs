@@ -360,7 +360,19 @@ fn a_recorded_load_is_what_was_sent() {
     };
     let refused = finish(record("1s"), b"");
     refused.check_error(1, &["jobs does not count arrivals: set its metrics to"]);
+    assert!(!load.exists(), "the next try has its place");
+    // Nothing is recorded of a source that is never read.
+    let text = std::fs::read_to_string(yard.file()).expect("readable");
+    let source = "connection_env = 'STORAGE'\n";
+    let silent = text.replace(source, &format!("{source}metrics = 'http://127.0.0.1:1'\n"));
+    std::fs::write(yard.file(), silent).expect("writable");
+    let refused = finish(record("1s"), b"");
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.err.contains("jobs was never read"), "{refused:?}");
+    assert!(!load.exists(), "nothing was recorded");
+    std::fs::write(yard.file(), text).expect("writable");
     yard.has_page();
+    std::fs::write(&load, "").expect("writable");
     finish(record("1s"), b"").check_error(1, &["cannot create", "load.csv"]);
     std::fs::remove_file(&load).expect("it is there");
     // These came before.

@@ -2,6 +2,8 @@
 
 mod announced;
 mod bus;
+mod counted;
+mod instances;
 mod page;
 mod storage;
 mod workers;
@@ -21,9 +23,12 @@ use tokio::time::{Instant, timeout_at};
 use crate::config::{ConfigError, Connection, Group, Source, Variable};
 use announced::Announced;
 use bus::BusQueue;
+use instances::Hosts;
 use page::{Families, Named, Page};
 use storage::StorageQueue;
 use workers::WorkerPages;
+
+pub use instances::Resolve;
 
 /// A source has this time to answer, or the time between two looks if that is longer.
 const READ_TIMEOUT_MIN: Duration = Duration::from_secs(5);
@@ -46,12 +51,14 @@ pub trait Sources: Send {
 }
 
 /// What the metrics pages of instances say.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Workers {
     /// Instances that have answered.
     pub answered: u32,
     /// Instances that have not, and names that lead to none.
     pub silent: usize,
+    /// Why the first of those has not.
+    pub error: Option<String>,
     /// Tasks of an instance, on average.
     pub tasks: Option<u32>,
     /// How long a message has taken since the reading before, on average.
@@ -65,6 +72,24 @@ pub struct Seen {
     pub name: String,
     /// What it reported, or why it could not be read.
     pub reading: Result<Reading, ReadError>,
+}
+
+impl Workers {
+    /// Whether these are all instances, if so many are ready. An instance that is not listed has no page to fail.
+    pub(crate) fn are_all_of(&self, ready: Option<u32>) -> bool {
+        self.silent == 0 && ready.is_some_and(|ready| self.answered >= ready)
+    }
+}
+
+impl Seen {
+    /// Leaves out what instances say. A source that counts itself counts arrivals, too.
+    pub(crate) fn forget_completions_of_instances(&mut self) {
+        if let Ok(reading) = &mut self.reading
+            && reading.arrived.is_none()
+        {
+            reading.completed = None;
+        }
+    }
 }
 
 impl fmt::Display for Seen {
@@ -145,7 +170,6 @@ type ReadPage = OnceCell<Result<Families, ReadError>>;
 #[derive(Debug)]
 struct Observed {
     name: String,
-    queue_name: String,
     queue: Queue,
     /// The index of the metrics page that shows the queue, and its name there.
     page: Option<(usize, Named)>,
@@ -162,6 +186,8 @@ enum Queue {
 pub struct Connecting {
     /// What makes connections in place of TCP. Default: nothing.
     pub dial: Option<Arc<dyn Dial>>,
+    /// What finds the addresses of instances. Default: the system. Without it, and with `dial`, each host is one instance.
+    pub resolve: Option<Arc<dyn Resolve>>,
 }
 
 impl fmt::Debug for Connecting {
@@ -183,9 +209,10 @@ impl ClientSources {
     ) -> Result<Self, ConfigError> {
         let timeout = group.every.clamp(READ_TIMEOUT_MIN, READ_TIMEOUT_MAX);
         let mut pages: Vec<Page> = Vec::new();
-        let mut sources = Vec::new();
+        let (mut sources, mut queues) = (Vec::new(), Vec::new());
         for source in &group.sources {
             let connection = source.connection(variable)?;
+            queues.push(named(&connection, &source.queue).key());
             let page = source.metrics.as_ref().map(|url| {
                 let index = pages.iter().position(|it| it.url == *url);
                 let index = index.unwrap_or_else(|| {
@@ -197,16 +224,16 @@ impl ClientSources {
             });
             sources.push(Observed {
                 name: source.name.clone(),
-                queue_name: source.queue.clone(),
                 queue: Queue::open(source, connection, connecting, timeout)?,
                 page,
             });
         }
+        let Connecting { dial, resolve } = connecting.clone();
+        let hosts = Hosts::new(&group.metrics, dial, resolve);
         Ok(Self {
             sources,
             pages,
-            workers: (!group.metrics.is_empty())
-                .then(|| WorkerPages::new(&group.metrics, connecting.dial.clone())),
+            workers: (!group.metrics.is_empty()).then(|| WorkerPages::new(hosts, queues)),
             announced: None,
             timeout,
         })
@@ -281,14 +308,13 @@ impl Sources for ClientSources {
         };
         let (mut all, ()) = tokio::join!(join_all(all), asked);
         if let Some(workers) = workers {
-            let queues = sources.iter().map(|it| it.queue_name.as_str());
-            workers.complete(queues.zip(&mut all));
+            workers.complete(all.iter_mut());
         }
         all
     }
 
     fn workers(&self) -> Option<Workers> {
-        self.workers.as_ref().map(|it| it.last)
+        self.workers.as_ref().map(|it| it.last.clone())
     }
 
     async fn announced(&mut self) {

@@ -19,6 +19,7 @@ use kew_scaling::Reading;
 use tokio::net::TcpStream;
 
 use super::ReadError;
+use super::counted::Key;
 use crate::config::PageUrl;
 
 /// A page with 10,000 named queues has about half of it.
@@ -51,7 +52,7 @@ pub(super) enum Named {
 impl Page {
     /// Reads the page. The caller bounds the time.
     pub(super) async fn read(&self) -> Result<Families, ReadError> {
-        let families = self.families().await?;
+        let families = self.families(PAGE_SIZE_MAX).await?;
         let answered = families.get("kew_partition_answered");
         let answered = answered.and_then(|it| it.samples.first());
         match answered {
@@ -61,9 +62,12 @@ impl Page {
         }
     }
 
-    /// Reads what any page has. The caller bounds the time.
-    pub(super) async fn families(&self) -> Result<Families, ReadError> {
-        let text = self.fetch().await.map_err(|what| self.refused(&what))?;
+    /// Reads what any page of this size has. The caller bounds the time.
+    pub(super) async fn families(&self, size_max: usize) -> Result<Families, ReadError> {
+        let text = self
+            .fetch(size_max)
+            .await
+            .map_err(|what| self.refused(&what))?;
         let families = kew_metrics::read(&text);
         families.map_err(|what| self.refused(&Failed::of(format!("it is no metrics page: {what}"))))
     }
@@ -87,7 +91,7 @@ impl Page {
         }
     }
 
-    async fn fetch(&self) -> Result<String, Failed> {
+    async fn fetch(&self, size_max: usize) -> Result<String, Failed> {
         let stream = self.connect().await.map_err(Failed::of)?;
         let connected = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = connected.map_err(Failed::of)?;
@@ -105,7 +109,7 @@ impl Page {
                     status: Some(status.as_u16()),
                 });
             }
-            let body = Limited::new(answer.into_body(), PAGE_SIZE_MAX).collect();
+            let body = Limited::new(answer.into_body(), size_max).collect();
             let body = body.await.map_err(Failed::of)?.to_bytes();
             String::from_utf8(body.into()).map_err(Failed::of)
         };
@@ -138,6 +142,14 @@ impl Failed {
 }
 
 impl Named {
+    /// How instances name the queue. They may have no name of the namespace.
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Self::Storage { account, queue } => Key::new(account, queue),
+            Self::Bus(queue) => Key::new("", queue),
+        }
+    }
+
     /// What the page says of the queue. `None` if it does not name the queue.
     pub(super) fn on(&self, page: &Families) -> Result<Option<Reading>, ReadError> {
         let prefix = self.prefix();

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use kew_scale::{
-    ActError, Agent, Happened, Memory, Note, ReadError, Seen, Socket, Sources, Target, Told, ask,
+    ActError, Agent, Happened, Memory, Note, ReadError, Seen, Socket, Sources, Target, Told,
+    Workers, ask,
 };
 use kew_scaling::{Day, Instances, Reading, TimeOfWeek};
 use tokio::time::{Instant, sleep};
@@ -20,6 +21,8 @@ struct World {
     backlog: Option<u64>,
     /// Whether a message comes and is completed each second, and the source counts that.
     is_counted: bool,
+    /// What instances say. They count a message each second, too.
+    workers: Option<Workers>,
     /// Whether work is announced without an end.
     is_announced: bool,
     is_throttled: bool,
@@ -46,7 +49,7 @@ impl Sources for Script {
             backlog,
             oldest: (backlog > 0).then_some(Duration::from_secs(1)),
             arrived: world.is_counted.then_some(at.as_secs()),
-            completed: world.is_counted.then_some(at.as_secs()),
+            completed: (world.is_counted || world.workers.is_some()).then_some(at.as_secs()),
         });
         vec![Seen {
             name: "jobs".to_owned(),
@@ -56,6 +59,10 @@ impl Sources for Script {
                 is_throttled: world.is_throttled,
             }),
         }]
+    }
+
+    fn workers(&self) -> Option<Workers> {
+        self.0.lock().unwrap().workers.clone()
     }
 
     async fn announced(&mut self) {
@@ -150,6 +157,7 @@ impl Running {
                     Note::Readable(source) => format!("{source} can be read again"),
                     Note::Uncounted(error) => format!("uncounted: {error}"),
                     Note::Counted => "counted again".to_owned(),
+                    Note::SilentPage(_) | Note::NoSilentPage => note.to_string(),
                     Note::Happened(happened) => happened.to_string(),
                 };
                 told.lock().unwrap().push(text);
@@ -350,7 +358,7 @@ async fn what_happens_between_looks_is_told_at_once() {
 
 /// What an operator is told at the agent's socket.
 async fn asked(agent: &Running, path: &Path) -> Told {
-    let socket = Socket::open(path).unwrap();
+    let socket = Socket::open(path).await.unwrap();
     tokio::select! {
         never = socket.answer("jobs", &agent.memory) => match never {},
         told = ask(path) => told.unwrap(),
@@ -411,12 +419,68 @@ async fn a_running_agent_says_what_it_did_and_why() {
     assert!(!path.exists(), "it is removed with its agent");
 }
 
-#[tokio::test]
-async fn only_the_own_user_may_ask_an_agent() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("agent.sock");
-    let _socket = Socket::open(&path).unwrap();
-    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
+/// What instances say, of which so many answered.
+fn workers(answered: u32, error: Option<&str>) -> Workers {
+    Workers {
+        answered,
+        silent: usize::from(error.is_some()),
+        error: error.map(str::to_owned),
+        ..Workers::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn completions_are_those_of_all_instances_or_not_known() {
+    let world = Arc::new(Mutex::new(World {
+        backlog: Some(5),
+        running: 3,
+        began: Some(Instant::now()),
+        ..World::default()
+    }));
+    let script = Script(world.clone());
+    let group = group(SETTINGS, Path::new("/x"), "['x']");
+    let mut agent = Agent::new(&group, script.clone(), script).unwrap();
+    let mut look = async |is_countable, workers| {
+        world.lock().unwrap().is_countable = is_countable;
+        world.lock().unwrap().workers = Some(workers);
+        let look = agent.look(|| TimeOfWeek::new(Day::Monday, 12, 0)).await;
+        let reading = look.observation.sources[0].reading.unwrap();
+        (reading.completed.is_some(), look.is_whole(), look.lines())
+    };
+    let (are_known, is_whole, lines) = look(true, workers(3, None)).await;
+    assert!(are_known && is_whole, "{lines:?}");
+    // One is overloaded, so nobody names it.
+    let (are_known, is_whole, lines) = look(true, workers(2, None)).await;
+    assert!(!are_known && is_whole, "{lines:?}");
+    let expected = "metrics pages of instances: nothing is known of what they completed, because 2 answered, and 3 instances are ready";
+    assert!(lines.contains(&expected.to_owned()), "{lines:?}");
+    // One that nobody counts has no page, as far as is known.
+    let (are_known, _, lines) = look(false, workers(3, None)).await;
+    assert!(!are_known, "{lines:?}");
+    let (_, is_whole, lines) = look(true, workers(2, Some("w3 is silent"))).await;
+    assert!(!is_whole, "{lines:?}");
+    let expected = "because 2 answered, and 1 did not: w3 is silent";
+    assert!(lines.iter().any(|it| it.ends_with(expected)), "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_page_is_a_line_of_the_log_at_its_begin_and_end() {
+    let agent = Running::start(Some(0), 1);
+    agent.pass(5).await;
+    agent.notes();
+    for answers in [
+        workers(0, Some("one")),
+        workers(0, Some("two")),
+        workers(1, None),
+    ] {
+        agent.change(|world| world.workers = Some(answers));
+        agent.pass(10).await;
+    }
+    let notes = agent.notes();
+    let notes: Vec<&String> = notes.iter().filter(|it| it.contains("be read")).collect();
+    let expected = [
+        "an instance cannot be read: one",
+        "all instances can be read again",
+    ];
+    assert_eq!(notes, expected);
 }

@@ -38,6 +38,7 @@ fn sources(kew: &Arc<Kew>, over: &str) -> ClientSources {
     let group = group("BUS", over);
     let connecting = Connecting {
         dial: Some(kew.clone()),
+        resolve: None,
     };
     let mut sources = ClientSources::open(&group, &variable, &connecting).unwrap();
     sources.hear(&group, &variable, &connecting).unwrap();

@@ -17,5 +17,6 @@ mod panics;
 mod processes;
 mod silent;
 mod simulate;
+mod socket;
 mod support;
 mod workers;

@@ -27,12 +27,20 @@ pub(crate) fn source(queue: &str, variable: &str, more: &str) -> String {
 
 /// The sources of a group with these settings.
 pub(crate) fn open(settings: &str, sources: &str, dial: Arc<dyn Dial>) -> ClientSources {
+    let connecting = Connecting {
+        dial: Some(dial),
+        resolve: None,
+    };
+    open_by(settings, sources, &connecting)
+}
+
+/// The same with other connections.
+pub(crate) fn open_by(settings: &str, sources: &str, connecting: &Connecting) -> ClientSources {
     let text = format!(
         "[[group]]\nname = 'jobs'\n{settings}\n{sources}[group.target.process]\ncommand = ['x']\nstate_directory = '/x'\n"
     );
     let config = Config::parse(Path::new("scale.toml"), &text).unwrap();
-    let connecting = Connecting { dial: Some(dial) };
-    ClientSources::open(&config.groups[0], &variable, &connecting).unwrap()
+    ClientSources::open(&config.groups[0], &variable, connecting).unwrap()
 }
 
 /// The group of a file with these settings beside its name, its source and its target.

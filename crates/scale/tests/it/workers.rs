@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kew_client::{Dial, DialFuture, Stream};
-use kew_scale::{ClientSources, Sources as _, Workers};
+use kew_scale::{ClientSources, Connecting, Resolve, Sources as _, Workers};
 use kew_worker::{Listener, QueueSource, Stop, Text, handler_fn, metrics_page};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::kew::Kew;
-use crate::support::{open, source};
+use crate::support::{open, open_by, source};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -23,6 +24,16 @@ const PORT: u16 = 9100;
 struct World {
     kew: Arc<Kew>,
     pages: Mutex<BTreeMap<String, String>>,
+    /// The addresses of hosts.
+    addresses: Mutex<BTreeMap<String, Vec<IpAddr>>>,
+}
+
+#[async_trait::async_trait]
+impl Resolve for World {
+    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let found = self.addresses.lock().unwrap().get(host).cloned();
+        found.ok_or_else(|| io::Error::other("no such host"))
+    }
 }
 
 impl Dial for World {
@@ -50,11 +61,33 @@ impl World {
         Arc::new(Self {
             kew: Kew::start().await,
             pages: Mutex::default(),
+            addresses: Mutex::default(),
         })
     }
 
     fn set(&self, host: &str, page: String) {
         self.pages.lock().unwrap().insert(host.to_owned(), page);
+    }
+
+    fn resolve(&self, host: &str, addresses: &[&str]) {
+        let addresses = addresses.iter().map(|it| it.parse().unwrap()).collect();
+        self.addresses
+            .lock()
+            .unwrap()
+            .insert(host.to_owned(), addresses);
+    }
+
+    /// The queue without counters, and instances at the addresses of hosts.
+    fn resolved(self: &Arc<Self>, pages: &str) -> ClientSources {
+        let connecting = Connecting {
+            dial: Some(self.clone()),
+            resolve: Some(self.clone()),
+        };
+        open_by(
+            &format!("metrics = {pages}"),
+            &source("jobs", "STORAGE", ""),
+            &connecting,
+        )
     }
 
     /// The queue without counters, and two instances.
@@ -81,6 +114,93 @@ fn page(completed: u32, tasks: u32) -> String {
     )
 }
 
+/// The page of an instance with several listeners: the account and the queue of each, what it has completed, of 1 s
+/// each, and its tasks.
+fn page_of(listeners: &[(&str, &str, u32, u32)]) -> String {
+    let mut page = String::new();
+    let mut family = |name: &str, kind: &str, lines: &dyn Fn(&str, u32, u32) -> String| {
+        page += &format!("# HELP {name} H.\n# TYPE {name} {kind}\n");
+        for (account, queue, completed, tasks) in listeners {
+            let labels = format!("account=\"{account}\",queue=\"{queue}\"");
+            page += &lines(&labels, *completed, *tasks);
+        }
+    };
+    family(
+        "kew_worker_completed_total",
+        "counter",
+        &|labels, completed, _| format!("kew_worker_completed_total{{{labels}}} {completed}\n"),
+    );
+    family("kew_worker_active_tasks", "gauge", &|labels, _, tasks| {
+        format!("kew_worker_active_tasks{{{labels}}} {tasks}\n")
+    });
+    let name = "kew_worker_handling_seconds";
+    family(name, "histogram", &|labels, completed, _| {
+        format!(
+            "{name}_bucket{{{labels},le=\"+Inf\"}} {completed}\n{name}_sum{{{labels}}} {completed}\n{name}_count{{{labels}}} {completed}\n"
+        )
+    });
+    page
+}
+
+#[tokio::test]
+async fn other_queues_and_accounts_of_a_page_do_not_count() {
+    let world = World::new().await;
+    let pages = "metrics = ['http://w1:9100']";
+    let mut sources = open(pages, &source("jobs", "STORAGE", ""), world.clone());
+    let own = "DevStoreAccount1";
+    // Programs name the account as they like. If that leaves no doubt, it is the queue.
+    world.set(
+        "w1",
+        page_of(&[("mine", "jobs", 10, 4), ("mine", "other", 70, 8)]),
+    );
+    assert_eq!(look(&mut sources).await.0, Some(0));
+    world.set(
+        "w1",
+        page_of(&[("mine", "jobs", 12, 4), ("mine", "other", 90, 8)]),
+    );
+    let (completed, workers) = look(&mut sources).await;
+    let handling = Some(Duration::from_secs(1));
+    assert_eq!(
+        (completed, workers.tasks, workers.handling),
+        (Some(2), Some(4), handling)
+    );
+    // Of two, that with the account's own name is.
+    let both = |ours, others| page_of(&[("other", "jobs", others, 8), (own, "jobs", ours, 2)]);
+    let mut sources = open(pages, &source("jobs", "STORAGE", ""), world.clone());
+    world.set("w1", both(10, 1000));
+    assert_eq!(look(&mut sources).await.0, Some(0));
+    world.set("w1", both(13, 2000));
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!((completed, workers.tasks), (Some(3), Some(2)));
+    // Without one of that name, it could be either.
+    let mut sources = open(pages, &source("jobs", "STORAGE", ""), world.clone());
+    world.set("w1", page_of(&[("a", "jobs", 10, 4), ("b", "jobs", 10, 4)]));
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!((completed, workers.tasks), (None, None));
+}
+
+#[tokio::test]
+async fn queues_of_one_name_do_not_share_their_completions() {
+    let world = World::new().await;
+    // The same queue at both services.
+    let jobs = source("jobs", "STORAGE", "") + &source("jobs", "BUS", "");
+    let mut sources = open("metrics = ['http://w1:9100']", &jobs, world.clone());
+    let mut completed = async |page: String| {
+        world.set("w1", page);
+        let seen = sources.read().await;
+        let completed = |it: &kew_scale::Seen| it.reading.as_ref().unwrap().completed;
+        seen.iter().map(completed).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        completed(page_of(&[("x", "jobs", 10, 4)])).await,
+        [None, None]
+    );
+    let named = |count| page_of(&[("devstoreaccount1", "jobs", count, 4)]);
+    completed(named(10)).await;
+    // The instance has counted it from its beginning.
+    assert_eq!(completed(named(15)).await, [Some(15), None]);
+}
+
 /// Completions of the queue, and what the instances say.
 async fn look(sources: &mut ClientSources) -> (Option<u64>, Workers) {
     let seen = sources.read().await;
@@ -96,6 +216,7 @@ async fn completions_are_added_up_and_never_taken_back() {
     let all = |tasks, handling| Workers {
         answered: 2,
         silent: 0,
+        error: None,
         tasks: Some(tasks),
         handling,
     };
@@ -154,4 +275,123 @@ async fn the_page_of_a_listener_is_read() {
         "{workers:?}"
     );
     listener.stop(Stop::default()).await;
+}
+
+#[tokio::test]
+async fn an_instance_with_several_addresses_counts_once() {
+    let world = World::new().await;
+    // Two pods of a service with both families, and a second name of one of them.
+    world.resolve("all", &["fd00::1", "10.0.0.1", "fd00::2", "10.0.0.2"]);
+    world.resolve("one", &["fd00::2"]);
+    let mut sources = world.resolved("['http://all:9100', 'http://one:9100']");
+    let set = |one, two| {
+        for (host, completed) in [
+            ("fd00::1", one),
+            ("10.0.0.1", one),
+            ("fd00::2", two),
+            ("10.0.0.2", two),
+        ] {
+            world.set(host, page(completed, 8));
+        }
+    };
+    set(100, 200);
+    assert_eq!(look(&mut sources).await.0, Some(0));
+    set(110, 205);
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!(
+        (completed, workers.answered, workers.silent),
+        (Some(15), 2, 0)
+    );
+    // The other family is no instance, also while this one does not answer.
+    world.pages.lock().unwrap().remove("fd00::1");
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!((completed, workers.answered, workers.silent), (None, 1, 1));
+}
+
+#[tokio::test]
+async fn the_family_that_answers_is_asked() {
+    let world = World::new().await;
+    world.resolve("localhost", &["::1", "127.0.0.1"]);
+    let mut sources = world.resolved("['http://localhost:9100']");
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!((completed, workers.answered, workers.silent), (None, 0, 1));
+    let error = workers.error.unwrap();
+    assert!(
+        error.contains("http://localhost:9100/metrics") && error.ends_with("(at ::1)"),
+        "{error}"
+    );
+    world.set("127.0.0.1", page(5, 8));
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!(
+        (completed, workers.answered, workers.silent),
+        (Some(0), 1, 0)
+    );
+}
+
+#[tokio::test]
+async fn pages_that_cannot_be_read_are_named() {
+    let world = World::new().await;
+    world.resolve("full", &["10.0.0.1"]);
+    world.resolve("empty", &[]);
+    for (pages, expected) in [
+        (
+            "['http://nowhere:9100']",
+            "the host of the metrics page http://nowhere:9100/metrics: no such host",
+        ),
+        (
+            "['http://empty:9100']",
+            "the host of the metrics page http://empty:9100/metrics: it has no address",
+        ),
+        (
+            "['http://full:9100']",
+            "length limit exceeded (at 10.0.0.1)",
+        ),
+    ] {
+        world.set("10.0.0.1", "#".repeat((1 << 20) + 1));
+        let (completed, workers) = look(&mut world.resolved(pages)).await;
+        assert_eq!((completed, workers.silent), (None, 1));
+        let error = workers.error.unwrap();
+        assert!(error.ends_with(expected), "{error}");
+    }
+    // More than one look can ask.
+    let addresses: Vec<String> = (0..1001)
+        .map(|it| format!("10.1.{}.{}", it / 256, it % 256))
+        .collect();
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    addresses.iter().for_each(|it| world.set(it, page(1, 1)));
+    world.resolve("many", &addresses);
+    let (completed, workers) = look(&mut world.resolved("['http://many:9100']")).await;
+    assert_eq!(
+        (completed, workers.answered, workers.silent),
+        (None, 1000, 1)
+    );
+}
+
+#[tokio::test]
+async fn huge_counters_are_no_failure() {
+    let world = World::new().await;
+    // The first line is that of the counter.
+    let huge = |completed: &str| page(7, 8).replacen("} 7\n", &format!("}} {completed}\n"), 1);
+    let mut sources = world.sources();
+    for (completed, expected) in [("0", 0), ("1.8e19", u64::MAX)] {
+        world.set("w1", huge(completed));
+        world.set("w2", huge(completed));
+        assert_eq!(look(&mut sources).await.0, Some(expected));
+    }
+}
+
+#[tokio::test]
+async fn messages_that_are_moved_away_are_completed() {
+    let world = World::new().await;
+    let mut sources = world.sources();
+    world.set("w1", page(0, 8));
+    let buried = |count: u32| {
+        let name = "kew_worker_buried_total";
+        let head = format!("# HELP {name} B.\n# TYPE {name} counter\n");
+        page(10, 8) + &head + &format!("{name}{{account=\"a\",queue=\"jobs\"}} {count}\n")
+    };
+    world.set("w2", buried(2));
+    assert_eq!(look(&mut sources).await.0, Some(0));
+    world.set("w2", buried(5));
+    assert_eq!(look(&mut sources).await.0, Some(3));
 }
