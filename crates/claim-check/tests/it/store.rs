@@ -27,6 +27,8 @@ pub(crate) enum Mood {
     Well,
     /// Every operation fails.
     Failing,
+    /// So many operations fail, and none after them.
+    FailingTimes(u32),
     /// No operation has the rights that it needs.
     Forbidden,
     /// No operation ends.
@@ -139,12 +141,19 @@ impl TestStore {
         let mood = {
             let mut state = self.state.lock().unwrap();
             state.operations += 1;
-            state.mood
+            let mood = state.mood;
+            if let Mood::FailingTimes(count) = mood {
+                state.mood = match count {
+                    0 | 1 => Mood::Well,
+                    _ => Mood::FailingTimes(count - 1),
+                };
+            }
+            mood
         };
         self.point().await;
         match mood {
             Mood::Well => Ok(()),
-            Mood::Failing => Err(Error::Generic {
+            Mood::Failing | Mood::FailingTimes(_) => Err(Error::Generic {
                 store: "test",
                 source: "it fails".into(),
             }),
