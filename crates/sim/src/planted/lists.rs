@@ -169,7 +169,7 @@ pub const OF_BUS: [Planted; 43] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 22] = [
+pub const OF_TOPICS: [Planted; 24] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
@@ -198,4 +198,6 @@ pub const OF_TOPICS: [Planted; 22] = [
     Planted::seams("TopicCursorTooFar", waiting::cursor_too_far),
     Planted::seams("TopicNewRuleTooEarly", waiting::new_rule_too_early),
     Planted::seams("TopicWaitingPassed", waiting::waiting_passed),
+    Planted::seams("TopicViaSentEarly", door::via_sent_early),
+    Planted::seams("TopicTransferNotLogged", lost::transfer_not_logged),
 ];

@@ -21,6 +21,7 @@ mod sessions;
 mod settle;
 mod topics;
 mod transact;
+mod transfer;
 
 use bytes::Bytes;
 
@@ -234,6 +235,7 @@ impl<'a> Turn<'a> {
                     ..decision
                 }
             }
+            BusCommand::SendVia { via, to, messages } => self.send_via(&via, &to, &messages),
             BusCommand::Transact { parts } => self.transact(parts),
             BusCommand::AcceptSession { queue, session } => {
                 self.with_bus(&queue, |turn, queue| turn.accept_session(queue, session))

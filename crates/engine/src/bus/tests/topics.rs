@@ -5,6 +5,7 @@ mod fan_out;
 mod idle;
 mod random;
 mod rules;
+mod transact;
 mod updates;
 
 use super::*;
@@ -390,22 +391,6 @@ fn what_belongs_to_later_steps_is_refused() {
     let refused = p.publish(vec![text("now"), later]);
     let what = NotSupported::ScheduledMessage;
     assert_eq!(refused, Err(not_supported(topic(), what)));
-
-    let refused = p.ask(BusCommand::Transact {
-        parts: vec![TransactionPart {
-            queue: topic(),
-            incarnation: None,
-            work: TransactionWork::Send(vec![text("x")]),
-        }],
-    });
-    let why = PartRefusal::Refused(not_supported(topic(), NotSupported::Transaction));
-    let (queue, why) = (topic().name, Box::new(why));
-    let rolled_back = BusRefusal::Transaction {
-        part: 1,
-        queue,
-        why,
-    };
-    assert_eq!(refused, Err(rolled_back));
 
     let forwards = BusQueueOptions {
         forward_to: Some("t".into()),

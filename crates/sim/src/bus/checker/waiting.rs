@@ -46,11 +46,13 @@ impl Life {
 impl Checker {
     /// What the next command to a topic may copy at once. `None` if it copies everything.
     pub(super) fn at_once(&self, topic: usize) -> Option<Rest> {
-        let copies_left = self.copies_at_once?;
         let known = self.queues.0.get(topic);
-        let is_behind = known.is_some_and(|it| !it.stored.is_empty());
-        Some(Rest {
-            copies_left: (!is_behind).then_some(copies_left),
+        // What a transaction sends waits in every world.
+        if known.is_some_and(|it| !it.stored.is_empty()) {
+            return Some(Rest { copies_left: None });
+        }
+        self.copies_at_once.map(|copies_left| Rest {
+            copies_left: Some(copies_left),
         })
     }
 

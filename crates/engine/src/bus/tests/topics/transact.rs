@@ -1,0 +1,443 @@
+//! Transactions with parts that send to topics, and parts that settle in subscriptions; and messages that are sent via an
+//! entity.
+
+use super::*;
+
+fn part(queue: &EntityName, work: TransactionWork) -> TransactionPart {
+    TransactionPart {
+        incarnation: None,
+        queue: queue.clone(),
+        work,
+    }
+}
+
+fn sends(queue: &EntityName, messages: Vec<BusMessage>) -> TransactionPart {
+    part(queue, TransactionWork::Send(messages))
+}
+
+fn completes(queue: &EntityName, lock: Token) -> TransactionPart {
+    part(queue, TransactionWork::Settle(lock, Disposition::Complete))
+}
+
+impl Partition {
+    fn send_to(&mut self, queue: &EntityName, message: BusMessage) {
+        self.ask(BusCommand::Send {
+            queue: queue.clone(),
+            messages: vec![message],
+        })
+        .unwrap();
+    }
+
+    fn texts_at(&mut self, queue: &EntityName) -> Vec<String> {
+        let received = self.receive_from(queue, None);
+        self.texts(&received)
+    }
+}
+
+#[test]
+fn what_a_transaction_sends_to_a_topic_waits_and_is_copied_in_order() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a", "b"]);
+    p.create(&jobs(), BusQueueOptions::default()).unwrap();
+    p.publish(vec![text("first")]).unwrap();
+    let held = locks(&p.receive_from(&subscription("a"), None));
+    let done = p.transact(vec![
+        sends(&topic(), vec![text("one"), text("two")]),
+        completes(&subscription("a"), held[0]),
+        sends(&jobs(), vec![text("job")]),
+    ]);
+    assert_eq!(done, Ok(BusOutcome::Transacted));
+    // It is stored, and what is published later comes behind it.
+    assert_eq!(p.view(&topic()).counts.active, 2);
+    p.publish(vec![text("last")]).unwrap();
+    assert_eq!(p.view(&topic()).counts.active, 3);
+    assert_eq!(p.texts_at(&jobs()), ["job"]);
+    assert_eq!(p.view(&subscription("a")).counts.active, 0);
+    p.check_whole();
+    p.cold = None;
+    p.state = p.restored();
+    p.tick();
+    assert_eq!(p.texts_at(&subscription("a")), ["one", "two", "last"]);
+    assert_eq!(
+        p.texts_at(&subscription("b")),
+        ["first", "one", "two", "last"]
+    );
+    assert_eq!(p.view(&topic()).counts.active, 0);
+    p.check_whole();
+}
+
+#[test]
+fn one_part_that_cannot_be_done_leaves_topics_and_subscriptions_as_they_were() {
+    let mut p = Partition::with_topic(BusQueueOptions {
+        size_bytes_max: 1 << 20,
+        message_size_bytes_max: 400_000,
+        ..BusQueueOptions::default()
+    });
+    p.subscribe_all(&["a", "b"]);
+    p.create(&jobs(), BusQueueOptions::default()).unwrap();
+    p.publish(vec![text("first")]).unwrap();
+    let held = locks(&p.receive_from(&subscription("a"), None))[0];
+    let of_size = |count: usize| BusMessage {
+        body: vec![b'x'; count].into(),
+        ..text("")
+    };
+    let failed = entity("t/$transfer/$deadletterqueue");
+    let queue = |name: &EntityName| name.name.clone();
+    for (bad, why) in [
+        (
+            sends(&failed, vec![text("x")]),
+            PartRefusal::Refused(BusRefusal::NotSendable {
+                queue: queue(&failed),
+            }),
+        ),
+        (
+            sends(&dead_of("a"), vec![text("x")]),
+            PartRefusal::Refused(BusRefusal::NotSendable {
+                queue: queue(&dead_of("a")),
+            }),
+        ),
+        (
+            sends(&subscription("a"), vec![text("x")]),
+            PartRefusal::Refused(BusRefusal::NotSendableSubscription {
+                queue: queue(&subscription("a")),
+            }),
+        ),
+        (
+            sends(&topic(), vec![of_size(400_001)]),
+            PartRefusal::Refused(BusRefusal::MessageTooLarge {
+                size_bytes: 400_001,
+                limit_bytes: 400_000,
+            }),
+        ),
+        (
+            completes(&subscription("b"), held),
+            PartRefusal::Unsettled(Verdict::LockLost),
+        ),
+    ] {
+        let parts = vec![
+            sends(&topic(), vec![text("one")]),
+            completes(&subscription("a"), held),
+            bad,
+        ];
+        assert_eq!(p.refused(parts), (3, why));
+    }
+    // Two copies of each: the second part has the first one's size before it.
+    let parts = vec![
+        sends(&topic(), vec![of_size(300_000)]),
+        sends(&topic(), vec![of_size(300_000)]),
+    ];
+    let (part, why) = p.refused(parts.clone());
+    assert!(
+        matches!(
+            why,
+            PartRefusal::Refused(BusRefusal::QuotaExceeded { limit_bytes, .. }) if limit_bytes == 1 << 20
+        ),
+        "{why:?}"
+    );
+    assert_eq!(part, 2);
+    p.transact(parts[..1].to_vec()).unwrap();
+    p.update_topic_status(EntityStatus::SendDisabled);
+    let (_, why) = p.refused(vec![sends(&topic(), vec![text("x")])]);
+    let queue = queue(&topic());
+    assert_eq!(why, PartRefusal::Refused(BusRefusal::Disabled { queue }));
+}
+
+impl Partition {
+    fn update_topic_status(&mut self, status: EntityStatus) {
+        let options = BusQueueOptions {
+            status,
+            size_bytes_max: 1 << 20,
+            message_size_bytes_max: 400_000,
+            ..BusQueueOptions::default()
+        };
+        self.ask(BusCommand::UpdateQueue {
+            queue: topic(),
+            options,
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn ids_and_sums_are_those_of_a_publish() {
+    let mut p = Partition::with_topic(BusQueueOptions {
+        duplicate_window_ms: Some(60_000),
+        ..BusQueueOptions::default()
+    });
+    p.subscribe_all(&["a"]);
+    let with_id = |body: &str| BusMessage {
+        message_id: Some("id".into()),
+        ..text(body)
+    };
+    p.transact(vec![
+        sends(&topic(), vec![with_id("one")]),
+        sends(&topic(), vec![with_id("again"), text("two")]),
+    ])
+    .unwrap();
+    let again = p.publish(vec![with_id("again")]);
+    assert_eq!(again, Ok(BusOutcome::Sent(vec![None])));
+    let of = p.state.catalogue.find(&topic()).unwrap();
+    let published = |p: &Partition| {
+        let topic = p.state.bus[&of].topic.as_ref().unwrap();
+        (topic.tally.published, topic.tally.copies)
+    };
+    assert_eq!(published(&p), (2, 0));
+    p.state.take_copied();
+    p.tick();
+    assert_eq!(published(&p), (2, 2));
+    assert_eq!(p.texts_at(&subscription("a")), ["one", "two"]);
+    // Each subscription was looked at for the size and for the copies, once for all parts.
+    p.state.take_copied();
+    p.transact(vec![
+        sends(&topic(), vec![text("x")]),
+        sends(&topic(), vec![text("y")]),
+    ])
+    .unwrap();
+    assert_eq!(p.state.take_copied(), 2 * 3);
+    p.check_whole();
+}
+
+fn sends_via(via: &EntityName, to: &EntityName, messages: Vec<BusMessage>) -> TransactionPart {
+    part(via, TransactionWork::SendVia(to.clone(), messages))
+}
+
+/// A queue `in`, a queue `out`, and the topic with one subscription.
+fn with_ways(out: BusQueueOptions) -> Partition {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a"]);
+    p.create(&entity("in"), BusQueueOptions::default()).unwrap();
+    p.create(&entity("out"), out).unwrap();
+    p
+}
+
+/// The failed transfers of an entity, with their causes.
+fn failed_of(p: &mut Partition, name: &str) -> Vec<(String, Option<DeadLetterCause>)> {
+    let received = p.receive_from(&entity(&format!("{name}/$transfer/$deadletterqueue")), None);
+    let all = received.iter();
+    all.map(|it| (p.body(it).to_owned(), it.cause)).collect()
+}
+
+const UNAVAILABLE: Option<DeadLetterCause> = Some(DeadLetterCause::DestinationUnavailable);
+
+#[test]
+fn what_is_sent_via_a_queue_arrives_once_with_the_commit() {
+    let mut p = with_ways(BusQueueOptions::default());
+    p.send_to(&entity("in"), text("job"));
+    let held = locks(&p.receive_from(&entity("in"), None));
+    let done = p.transact(vec![
+        sends_via(
+            &entity("in"),
+            &entity("out"),
+            vec![text("one"), text("two")],
+        ),
+        sends_via(&entity("in"), &topic(), vec![text("news")]),
+        sends_via(&topic(), &entity("out"), vec![text("three")]),
+        completes(&entity("in"), held[0]),
+    ]);
+    assert_eq!(done, Ok(BusOutcome::Transacted));
+    // The via entity has nothing to do with it.
+    let counts = p.view(&entity("in")).counts;
+    assert_eq!((counts.active, counts.failed_transfers), (0, 0));
+    assert_eq!(p.texts_at(&entity("out")), ["one", "two", "three"]);
+    p.check_whole();
+    p.tick();
+    assert_eq!(p.texts_at(&subscription("a")), ["news"]);
+    assert_eq!(failed_of(&mut p, "in"), []);
+    p.check_whole();
+}
+
+#[test]
+fn what_the_destination_does_not_accept_is_a_failed_transfer_of_the_via_entity() {
+    let of_status = |status| BusQueueOptions {
+        status,
+        ..BusQueueOptions::default()
+    };
+    let full = BusQueueOptions {
+        size_bytes_max: 1,
+        ..BusQueueOptions::default()
+    };
+    let small = BusQueueOptions {
+        message_size_bytes_max: 1,
+        ..BusQueueOptions::default()
+    };
+    let sessions = BusQueueOptions {
+        requires_session: true,
+        ..BusQueueOptions::default()
+    };
+    let no_session = Some(DeadLetterCause::SessionIdIsNull);
+    for (out, cause) in [
+        (of_status(EntityStatus::Disabled), UNAVAILABLE),
+        (of_status(EntityStatus::SendDisabled), UNAVAILABLE),
+        (full, UNAVAILABLE),
+        (small, UNAVAILABLE),
+        (sessions, no_session),
+    ] {
+        let mut p = with_ways(out.clone());
+        p.send_to(&entity("in"), text("job"));
+        let held = locks(&p.receive_from(&entity("in"), None));
+        p.transact(vec![
+            completes(&entity("in"), held[0]),
+            sends_via(&entity("in"), &entity("out"), vec![text("one")]),
+        ])
+        .unwrap();
+        assert_eq!(p.view(&entity("in")).counts.failed_transfers, 1);
+        p.check_whole();
+        assert_eq!(failed_of(&mut p, "in"), [("one".into(), cause)], "{out:?}");
+        let sent = p.ask(BusCommand::SendVia {
+            via: topic(),
+            to: entity("out"),
+            messages: vec![of_session("two", "s"), text("three")],
+        });
+        // The first one has its session.
+        let first = (cause == no_session).then_some(SequenceNumber::FIRST);
+        assert_eq!(sent, Ok(BusOutcome::Sent(vec![first, None])), "{out:?}");
+        let mut failed = vec![("two".into(), cause), ("three".into(), cause)];
+        if first.is_some() {
+            failed.remove(0);
+        }
+        assert_eq!(failed_of(&mut p, "t"), failed, "{out:?}");
+        p.check_whole();
+    }
+    // What is no destination, or is none any more.
+    let mut p = with_ways(BusQueueOptions::default());
+    let no_destinations = [
+        entity("nothing"),
+        subscription("a"),
+        entity("out/$deadletterqueue"),
+        entity("out/$transfer/$deadletterqueue"),
+    ];
+    for to in &no_destinations {
+        p.transact(vec![sends_via(&entity("in"), to, vec![text("x")])])
+            .unwrap();
+    }
+    let failed = failed_of(&mut p, "in");
+    assert_eq!(failed, vec![("x".into(), UNAVAILABLE); 4]);
+}
+
+#[test]
+fn a_destination_takes_what_it_has_room_for_after_the_parts_before() {
+    let room_for_two = BusQueueOptions {
+        size_bytes_max: 2 * text("one").counted_size_bytes(0) + 10,
+        ..BusQueueOptions::default()
+    };
+    let mut p = with_ways(room_for_two.clone());
+    let via = |messages| sends_via(&entity("in"), &entity("out"), messages);
+    p.transact(vec![
+        via(vec![text("one")]),
+        via(vec![text("two"), text("six")]),
+    ])
+    .unwrap();
+    assert_eq!(p.texts_at(&entity("out")), ["one", "two"]);
+    assert_eq!(failed_of(&mut p, "in"), [("six".into(), UNAVAILABLE)]);
+    // A message that cannot be transferred needs room at the via entity.
+    let options = room_for_two;
+    p.create(&entity("narrow"), options).unwrap();
+    let via = |messages| sends_via(&entity("narrow"), &entity("gone"), messages);
+    p.transact(vec![via(vec![text("one")])]).unwrap();
+    let (part, why) = p.refused(vec![
+        via(vec![text("two")]),
+        sends_via(&entity("narrow"), &entity("in"), vec![text("six")]),
+        via(vec![text("ten")]),
+    ]);
+    assert_eq!(part, 3);
+    let is_full = matches!(
+        why,
+        PartRefusal::Refused(BusRefusal::QuotaExceeded { size_bytes, limit_bytes }) if size_bytes > limit_bytes
+    );
+    assert!(is_full, "{why:?}");
+}
+
+#[test]
+fn a_via_entity_that_takes_no_messages_is_refused() {
+    let mut p = with_ways(BusQueueOptions::default());
+    let refused = |p: &mut Partition, via: &EntityName, message: BusMessage| {
+        let parts = vec![
+            sends(&topic(), vec![text("before")]),
+            sends_via(via, &entity("out"), vec![message.clone()]),
+        ];
+        let (part, why) = p.refused(parts);
+        assert_eq!(part, 2);
+        let alone = p.ask(BusCommand::SendVia {
+            via: via.clone(),
+            to: entity("out"),
+            messages: vec![message],
+        });
+        match why {
+            PartRefusal::Refused(why) => assert_eq!(alone, Err(why.clone())),
+            other => panic!("{other:?}"),
+        }
+        alone.unwrap_err()
+    };
+    let gone = entity("nothing");
+    let why = refused(&mut p, &gone, text("x"));
+    let queue = gone.name;
+    assert_eq!(why, BusRefusal::QueueNotFound { queue });
+    for name in ["in/$deadletterqueue", "t/$transfer/$deadletterqueue"] {
+        let why = refused(&mut p, &entity(name), text("x"));
+        let queue = name.into();
+        assert_eq!(why, BusRefusal::NotSendable { queue });
+    }
+    let why = refused(&mut p, &subscription("a"), text("x"));
+    let queue = subscription("a").name;
+    assert_eq!(why, BusRefusal::NotSendableSubscription { queue });
+    let large = BusMessage {
+        body: vec![0; 1025].into(),
+        ..text("")
+    };
+    p.ask(BusCommand::UpdateQueue {
+        queue: entity("in"),
+        options: BusQueueOptions {
+            message_size_bytes_max: 1024,
+            ..BusQueueOptions::default()
+        },
+    })
+    .unwrap();
+    let why = refused(&mut p, &entity("in"), large);
+    let (size_bytes, limit_bytes) = (1025, 1024);
+    assert_eq!(
+        why,
+        BusRefusal::MessageTooLarge {
+            size_bytes,
+            limit_bytes
+        }
+    );
+    p.ask(BusCommand::UpdateQueue {
+        queue: entity("in"),
+        options: BusQueueOptions {
+            status: EntityStatus::SendDisabled,
+            ..BusQueueOptions::default()
+        },
+    })
+    .unwrap();
+    let why = refused(&mut p, &entity("in"), text("x"));
+    let queue = "in".into();
+    assert_eq!(why, BusRefusal::Disabled { queue });
+}
+
+/// The destination drops a duplicate, and the via entity looks at no id.
+#[test]
+fn duplicates_are_those_of_the_destination() {
+    let detects = BusQueueOptions {
+        duplicate_window_ms: Some(60_000),
+        ..BusQueueOptions::default()
+    };
+    let mut p = with_ways(detects.clone());
+    p.create(&entity("detects"), detects).unwrap();
+    let with_id = |body: &str| BusMessage {
+        message_id: Some("id".into()),
+        ..text(body)
+    };
+    let via = |to: &str, body: &str| BusCommand::SendVia {
+        via: entity("detects"),
+        to: entity(to),
+        messages: vec![with_id(body)],
+    };
+    let number = |number| Ok(BusOutcome::Sent(vec![number]));
+    let first = Some(SequenceNumber::FIRST);
+    assert_eq!(p.ask(via("out", "one")), number(first));
+    assert_eq!(p.ask(via("out", "two")), number(None));
+    assert_eq!(p.ask(via("in", "three")), number(first));
+    assert_eq!(p.texts_at(&entity("out")), ["one"]);
+    assert_eq!(failed_of(&mut p, "detects"), []);
+    p.check_whole();
+}
