@@ -48,6 +48,7 @@ impl Table {
         live.resident.add(run.resident());
         self.count += run.live_count();
         self.size_bytes += run.size_bytes;
+        self.borrowed_bytes += run.borrowed_bytes;
         if run.has_ready() {
             self.ready.insert(index);
         }
@@ -128,6 +129,7 @@ impl Run {
             return false;
         }
         self.size_bytes += size_bytes;
+        self.borrowed_bytes += record.body.borrowed_bytes();
         self.set_ready(number, is_ready);
         *self.expires_first = expiry.min(*self.expires_first);
         true

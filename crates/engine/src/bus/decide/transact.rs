@@ -6,34 +6,21 @@
 //!
 //! Source: AMQP 1.0, part 4; Service Bus, *Overview of transaction processing*.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kew_planted::{Bug, is_planted};
 
-use super::super::queue::ENTITIES_PER_BUS_QUEUE;
-use super::super::rules::{Topic, TopicTally};
+use super::super::rules::TopicTally;
 use super::super::{
-    BusMessage, BusMessageState, BusOutcome, BusRefusal, Disposition, EntityKind, Known,
-    PartRefusal, TransactionPart, TransactionWork, Verdict,
+    BusMessage, BusMessageState, BusOutcome, BusRefusal, Disposition, PartRefusal, TransactionPart,
+    TransactionWork, Verdict,
 };
 use super::messages::not_found;
+use super::plan::Plan;
 use super::transfer::Transfer;
-use super::{Decision, Turn};
+use super::{By, Decision, Turn};
 use crate::catalogue::Scope;
-use crate::vocabulary::{EntityName, Incarnation, SequenceNumber};
-
-/// The effects of the checked parts, as far as they matter to the parts that follow.
-#[derive(Default)]
-pub(super) struct Plan {
-    /// Messages whose lock or schedule ends.
-    ended: BTreeSet<(Incarnation, SequenceNumber)>,
-    /// The size of each queue or topic after these parts, with all that counts against its limit.
-    pub(super) size_bytes: BTreeMap<Incarnation, u64>,
-    /// How many subscriptions of each topic may get copies of what these parts send.
-    recipients: BTreeMap<Incarnation, u64>,
-    /// How many subscriptions were looked at for this, with their sub-queues.
-    pub(super) looks: u64,
-}
+use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Token};
 
 /// A part that can be carried out.
 struct Checked {
@@ -45,10 +32,7 @@ struct Checked {
 impl Turn<'_> {
     pub(super) fn transact(&mut self, parts: Vec<TransactionPart>) -> Decision {
         self.do_due_for(parts.iter().flat_map(TransactionPart::queues));
-        let mut plan = Plan::default();
-        let checked = self.check_parts(&mut plan, &parts);
-        self.0.note_steps(plan.looks);
-        let result = checked.map(|checked| {
+        let result = self.check_parts(&parts).map(|checked| {
             let queues: Vec<_> = checked.iter().map(|it| it.queue).collect();
             for (part, checked) in parts.into_iter().zip(checked) {
                 self.do_part(checked, part.work);
@@ -71,7 +55,7 @@ impl Turn<'_> {
         let budget = self.due_budget_for(queues.len());
         for name in queues {
             if let Some(queue) = self.catalogue().find(name) {
-                self.do_due(queue, budget);
+                self.do_due(queue, budget, By::Command);
             }
         }
     }
@@ -85,14 +69,11 @@ impl Turn<'_> {
         }
     }
 
-    /// The queue of each part, or the part that cannot be carried out and why.
-    fn check_parts(
-        &self,
-        plan: &mut Plan,
-        parts: &[TransactionPart],
-    ) -> Result<Vec<Checked>, BusRefusal> {
+    /// What is known of each part, or the part that cannot be carried out and why.
+    fn check_parts(&mut self, parts: &[TransactionPart]) -> Result<Vec<Checked>, BusRefusal> {
+        let mut plan = Plan::default();
         let checked = parts.iter().enumerate().map(|(index, part)| {
-            let checked = self.check_part(plan, part);
+            let checked = self.check_part(&mut plan, part);
             checked.map_err(|why| BusRefusal::Transaction {
                 part: index as u64 + 1,
                 queue: part.queue.name.clone(),
@@ -102,7 +83,11 @@ impl Turn<'_> {
         checked.collect()
     }
 
-    fn check_part(&self, plan: &mut Plan, part: &TransactionPart) -> Result<Checked, PartRefusal> {
+    fn check_part(
+        &mut self,
+        plan: &mut Plan,
+        part: &TransactionPart,
+    ) -> Result<Checked, PartRefusal> {
         let found = self.catalogue().find(&part.queue);
         let found = found.filter(|queue| self.is_addressable(*queue));
         let found = found.filter(|queue| part.incarnation.is_none_or(|meant| meant == *queue));
@@ -111,100 +96,72 @@ impl Turn<'_> {
                 queue: part.queue.name.clone(),
             })
         })?;
-        let first = self.charged(queue);
-        let mut size_bytes = self.size_in(plan, first);
-        match &part.work {
-            TransactionWork::Send(messages) => {
-                let with_these = self.check_sent(plan, queue, messages, size_bytes);
-                size_bytes = with_these.map_err(PartRefusal::Refused)?;
-            }
+        let size_bytes = match &part.work {
+            TransactionWork::Send(messages) => self
+                .check_sent(plan, queue, messages)
+                .map_err(PartRefusal::Refused)?,
             TransactionWork::SendVia(to, messages) => {
                 let transfers = self.check_transfers(plan, queue, to, messages);
                 let transfers = transfers.map_err(PartRefusal::Refused)?;
                 return Ok(Checked { queue, transfers });
             }
-            TransactionWork::Settle(lock, disposition) => {
-                let number = self
-                    .held_message(queue, *lock)
-                    .map_err(PartRefusal::Unsettled)?;
-                if !plan.ended.insert((queue, number)) {
-                    return Err(PartRefusal::Unsettled(Verdict::LockLost));
-                }
-                let refused = self.refuse_settlement(queue, number, disposition, Some(size_bytes));
-                if let Some(verdict) = refused {
-                    return Err(PartRefusal::Unsettled(verdict));
-                }
-                if matches!(disposition, Disposition::Complete) {
-                    size_bytes = size_bytes.saturating_sub(self.message_size(queue, number));
-                }
-                size_bytes = size_bytes.saturating_add(disposition.overlay_size_bytes());
-            }
-            TransactionWork::CancelScheduled(numbers) => {
-                for number in numbers {
-                    let message = self.bus_backlog(queue).get(*number);
-                    let is_scheduled =
-                        message.is_some_and(|it| it.state == BusMessageState::Scheduled);
-                    if !is_scheduled || !plan.ended.insert((queue, *number)) {
-                        return Err(PartRefusal::Refused(not_found(*number)));
-                    }
-                    size_bytes = size_bytes.saturating_sub(self.message_size(queue, *number));
-                }
-            }
-        }
+            TransactionWork::Settle(lock, disposition) => self
+                .check_settled(plan, queue, *lock, disposition)
+                .map_err(PartRefusal::Unsettled)?,
+            TransactionWork::CancelScheduled(numbers) => self
+                .check_cancelled(plan, queue, numbers)
+                .map_err(PartRefusal::Refused)?,
+        };
         if !is_planted(Bug::BusTransactionOverfills) {
-            plan.size_bytes.insert(first, size_bytes);
+            plan.size_bytes.insert(self.charged(queue), size_bytes);
         }
         let transfers = Vec::new();
         Ok(Checked { queue, transfers })
     }
 
-    /// The size of a queue or topic after the parts so far.
-    pub(super) fn size_in(&self, plan: &mut Plan, first: Incarnation) -> u64 {
-        *plan.size_bytes.entry(first).or_insert_with(|| {
-            plan.looks += self.steps_of_topic(first);
-            self.size_bytes(first)
-        })
+    /// Returns the size of the queue or topic after a settlement, or why that cannot be done.
+    fn check_settled(
+        &mut self,
+        plan: &mut Plan,
+        queue: Incarnation,
+        lock: Token,
+        disposition: &Disposition,
+    ) -> Result<u64, Verdict> {
+        let number = self.held_message(queue, lock)?;
+        if !plan.ended.insert((queue, number)) {
+            return Err(Verdict::LockLost);
+        }
+        let first = self.charged(queue);
+        let is_full = |verdict: &Verdict| *verdict == Verdict::QuotaExceeded;
+        self.fit(plan, first, is_full, |turn, size_bytes| {
+            let held_bytes = Some(size_bytes);
+            let refused = turn.refuse_settlement(queue, number, disposition, held_bytes);
+            refused.map_or(Ok(()), Err)
+        })?;
+        let mut size_bytes = self.size_in(plan, first);
+        if matches!(disposition, Disposition::Complete) {
+            size_bytes = size_bytes.saturating_sub(self.freed_bytes(queue, number));
+        }
+        Ok(size_bytes.saturating_add(disposition.overlay_size_bytes()))
     }
 
-    /// Returns the size of a queue or topic with these messages, or why it does not accept them.
-    ///
-    /// A topic stores what transactions send, and due work makes the copies. So all that a publish is refused for is
-    /// checked here.
-    pub(super) fn check_sent(
+    /// Returns the size of the queue or topic without these scheduled messages, or why they cannot be cancelled.
+    fn check_cancelled(
         &self,
         plan: &mut Plan,
         queue: Incarnation,
-        messages: &[BusMessage],
-        size_bytes: u64,
+        numbers: &[SequenceNumber],
     ) -> Result<u64, BusRefusal> {
-        if self.bus(queue).role.kind() != Some(EntityKind::Topic) {
-            return self.check_sendable(queue, messages, size_bytes, None);
+        let mut size_bytes = self.size_in(plan, self.charged(queue));
+        for number in numbers {
+            let message = self.bus_backlog(queue).get(*number);
+            let is_scheduled = message.is_some_and(|it| it.state == BusMessageState::Scheduled);
+            if !is_scheduled || !plan.ended.insert((queue, *number)) {
+                return Err(not_found(*number));
+            }
+            size_bytes = size_bytes.saturating_sub(self.freed_bytes(queue, *number));
         }
-        let recipients = *plan.recipients.entry(queue).or_insert_with(|| {
-            plan.looks += self.steps_of_topic(queue);
-            self.recipients(queue).len() as u64
-        });
-        // Until it is copied, it takes room once in any case.
-        let copies = Some(recipients.max(1));
-        let with_these = self.check_sendable(queue, messages, size_bytes, copies)?;
-        let looks = self.rules_of(queue).is_some_and(Topic::looks);
-        let format = self.0.format();
-        let is_one = |it: &BusMessage| format.view(&it.body, &[], Known::default()).is_some();
-        match looks && !messages.iter().all(is_one) {
-            true => Err(BusRefusal::NotAMessage),
-            false => Ok(with_these),
-        }
-    }
-
-    /// How many steps it takes to look at all subscriptions of a topic with their sub-queues.
-    fn steps_of_topic(&self, topic: Incarnation) -> u64 {
-        let subscriptions = self.catalogue().subscriptions_of(topic).count();
-        (subscriptions * ENTITIES_PER_BUS_QUEUE) as u64
-    }
-
-    fn message_size(&self, queue: Incarnation, number: SequenceNumber) -> u64 {
-        let message = self.bus_backlog(queue).get(number);
-        message.map_or(0, |message| message.size_bytes())
+        Ok(size_bytes)
     }
 
     /// Carries out a part that was checked.

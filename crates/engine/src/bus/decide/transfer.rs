@@ -10,7 +10,7 @@
 use super::super::message;
 use super::super::{BusMessage, BusOutcome, BusRefusal, DeadLetterCause, EntityKind};
 use super::effects::place;
-use super::transact::Plan;
+use super::plan::{Plan, is_full};
 use super::{Decision, Turn};
 use crate::catalogue::Scope;
 use crate::effect::{Arrival, Effect, Rest};
@@ -45,7 +45,6 @@ impl Turn<'_> {
             let transfers = self.check_transfers(&mut plan, via, to, messages)?;
             Ok((via, transfers))
         });
-        self.0.note_steps(plan.looks);
         let result = checked.map(|(via, transfers)| {
             let numbers = self.transfer_all(via, messages.to_vec(), transfers);
             self.note_uses(&[via]);
@@ -59,7 +58,7 @@ impl Turn<'_> {
 
     /// What becomes of each message, or why the via entity accepts none. The plan gets what they count for.
     pub(super) fn check_transfers(
-        &self,
+        &mut self,
         plan: &mut Plan,
         via: Incarnation,
         to: &EntityName,
@@ -71,10 +70,11 @@ impl Turn<'_> {
             let queue = self.bus(via).name.name.clone();
             return Err(BusRefusal::Disabled { queue });
         }
+        let limit_bytes = options.message_size_bytes_max;
+        let size_bytes_max = options.size_bytes_max;
         let mut transfers = Vec::with_capacity(messages.len());
         for message in messages {
             let own_bytes = message.body.len() as u64;
-            let limit_bytes = options.message_size_bytes_max;
             if own_bytes > limit_bytes {
                 return Err(BusRefusal::MessageTooLarge {
                     size_bytes: own_bytes,
@@ -83,15 +83,7 @@ impl Turn<'_> {
             }
             let transfer = self.check_transfer(plan, to, message)?;
             if let Transfer::Fails(_) = transfer {
-                let size_bytes = self.size_in(plan, via);
-                let size_bytes = size_bytes.saturating_add(own_bytes + MESSAGE_OVERHEAD_BYTES);
-                let limit_bytes = options.size_bytes_max;
-                if size_bytes > limit_bytes {
-                    return Err(BusRefusal::QuotaExceeded {
-                        size_bytes,
-                        limit_bytes,
-                    });
-                }
+                let size_bytes = self.check_failure(plan, via, own_bytes, size_bytes_max)?;
                 plan.size_bytes.insert(via, size_bytes);
             }
             transfers.push(transfer);
@@ -99,9 +91,30 @@ impl Turn<'_> {
         Ok(transfers)
     }
 
+    /// Returns the size of the via entity with a failed transfer, or why there is no room for it.
+    fn check_failure(
+        &mut self,
+        plan: &mut Plan,
+        via: Incarnation,
+        own_bytes: u64,
+        limit_bytes: u64,
+    ) -> Result<u64, BusRefusal> {
+        let added_bytes = own_bytes + MESSAGE_OVERHEAD_BYTES;
+        self.fit(plan, via, is_full, |_, size_bytes| {
+            let size_bytes = size_bytes.saturating_add(added_bytes);
+            match size_bytes > limit_bytes {
+                true => Err(BusRefusal::QuotaExceeded {
+                    size_bytes,
+                    limit_bytes,
+                }),
+                false => Ok(size_bytes),
+            }
+        })
+    }
+
     /// What becomes of a message, or why it is none that anybody could accept.
     fn check_transfer(
-        &self,
+        &mut self,
         plan: &mut Plan,
         to: &EntityName,
         message: &BusMessage,
@@ -116,8 +129,7 @@ impl Turn<'_> {
         if !matches!(kind, Some(EntityKind::Queue | EntityKind::Topic)) {
             return unavailable;
         }
-        let size_bytes = self.size_in(plan, to);
-        match self.check_sent(plan, to, std::slice::from_ref(message), size_bytes) {
+        match self.check_sent(plan, to, std::slice::from_ref(message)) {
             Ok(size_bytes) => {
                 plan.size_bytes.insert(to, size_bytes);
                 Ok(Transfer::Arrives(to))
@@ -125,7 +137,8 @@ impl Turn<'_> {
             Err(BusRefusal::SessionRequired) => {
                 Ok(Transfer::Fails(DeadLetterCause::SessionIdIsNull))
             }
-            Err(refusal) if is_of_message(&refusal) => Err(refusal),
+            // That is wrong with the message, and not with its destination.
+            Err(BusRefusal::NotAMessage) => Err(BusRefusal::NotAMessage),
             Err(_) => unavailable,
         }
     }
@@ -166,12 +179,4 @@ impl Turn<'_> {
             message: Arrival::new(record, session, Rest::default()),
         });
     }
-}
-
-/// Whether a refusal says what is wrong with the message, and not with its destination.
-fn is_of_message(refusal: &BusRefusal) -> bool {
-    matches!(
-        refusal,
-        BusRefusal::NotAMessage | BusRefusal::NotSupportedYet { .. }
-    )
 }

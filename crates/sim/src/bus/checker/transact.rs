@@ -265,7 +265,7 @@ impl Checker {
                     }
                     Verdict::NotAllowed if entity.part != Part::Queue => Ok(()),
                     Verdict::QuotaExceeded => {
-                        let earlier = self.growth(entity.queue, before);
+                        let earlier = growth(entity.queue, before);
                         self.is_full_for_change(entity.queue, disposition, earlier)
                     }
                     _ => violated!(ANSWERS_FIT, "{part:?}: {why}"),
@@ -332,41 +332,13 @@ impl Checker {
                 self.must_be(entity, refusal, |it| it.requires_session)
             }
             BusRefusal::QuotaExceeded { .. } => {
-                let own = self.growth_of(entity.queue, messages);
-                let earlier = self.growth(entity.queue, before);
+                let own = size_of_all(messages.iter().map(|it| &it.body));
+                let earlier = growth(entity.queue, before);
                 self.note("a transaction was refused by a full queue");
                 self.is_full(entity.queue, own.saturating_add(earlier))
             }
             _ => violated!(ANSWERS_FIT, "{messages:?}: {refusal}"),
         }
-    }
-
-    /// How many bytes the parts of a transaction add to a queue at most.
-    fn growth(&self, queue: usize, parts: &[TransactionPart]) -> u64 {
-        let charged = topics::charged(queue);
-        let is_one = |name| topics::charged(entity(name).queue) == charged;
-        let of_queue = parts.iter().filter(|it| it.queues().any(is_one));
-        let grown = of_queue.map(|part| match &part.work {
-            TransactionWork::Send(messages) | TransactionWork::SendVia(_, messages) => {
-                self.growth_of(charged, messages)
-            }
-            TransactionWork::Settle(_, disposition) => match disposition {
-                Disposition::Abandon { overlay }
-                | Disposition::Defer { overlay }
-                | Disposition::DeadLetter { overlay } => {
-                    overlay.as_ref().map_or(0, |overlay| overlay.len() as u64)
-                }
-                Disposition::Complete | Disposition::Release => 0,
-            },
-            TransactionWork::CancelScheduled(_) => 0,
-        });
-        grown.sum()
-    }
-
-    /// How many bytes messages add to an entity that they are sent to, at most: to a topic by all of their copies.
-    fn growth_of(&self, queue: usize, messages: &[BusMessage]) -> u64 {
-        let copies = self.copies_of_each(queue).most.max(1);
-        copies * size_of_all(messages.iter().map(|it| &it.body))
     }
 
     pub(super) fn perhaps_transacted(&mut self, parts: &[TransactionPart], when: Span) {
@@ -438,6 +410,29 @@ impl Checker {
             },
         }
     }
+}
+
+/// How many bytes the parts of a transaction add to a queue or topic at most. However many copies there are going to be,
+/// a message counts once.
+fn growth(queue: usize, parts: &[TransactionPart]) -> u64 {
+    let charged = topics::charged(queue);
+    let is_one = |name| topics::charged(entity(name).queue) == charged;
+    let of_queue = parts.iter().filter(|it| it.queues().any(is_one));
+    let grown = of_queue.map(|part| match &part.work {
+        TransactionWork::Send(messages) | TransactionWork::SendVia(_, messages) => {
+            size_of_all(messages.iter().map(|it| &it.body))
+        }
+        TransactionWork::Settle(_, disposition) => match disposition {
+            Disposition::Abandon { overlay }
+            | Disposition::Defer { overlay }
+            | Disposition::DeadLetter { overlay } => {
+                overlay.as_ref().map_or(0, |overlay| overlay.len() as u64)
+            }
+            Disposition::Complete | Disposition::Release => 0,
+        },
+        TransactionWork::CancelScheduled(_) => 0,
+    });
+    grown.sum()
 }
 
 fn is_topic(entity: Entity) -> bool {
