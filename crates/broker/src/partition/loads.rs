@@ -50,7 +50,8 @@ pub(super) struct Loads {
     /// The runs that due work of entities has asked for: what was read of them stays in memory until it is done.
     due: BTreeMap<Incarnation, BTreeSet<RunId>>,
     pub(super) bodies: Bodies,
-    /// The topics whose rules look at bodies, by the numbers under which these were asked for.
+    /// The topics whose rules look at bodies, and what forwards to a topic that looks ids up, by the numbers under which
+    /// bodies were asked for.
     due_bodies: BTreeMap<u64, Incarnation>,
     pub(super) rests: Rests,
 }

@@ -143,8 +143,8 @@ fn scheduled_at(annotations: &Map) -> Result<Option<Timestamp>, Error> {
     }
 }
 
-/// An id in the form for comparing duplicates: ids of different types may be equal.
-/// The text by which duplicates are detected: what rules see of the id, also where the message is forwarded to.
+/// The text by which duplicates are detected, so ids of different types may be equal: what rules see of the id, also where
+/// the message is forwarded to.
 fn id_text(id: &MessageId) -> Box<str> {
     match id {
         MessageId::String(text) => text.as_str().into(),

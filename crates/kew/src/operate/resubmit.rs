@@ -123,7 +123,7 @@ fn check_destination(doors: &Doors, to: &str, has_new_ids: bool) -> Result<(), F
                 (Some(false), false) => return Ok(()),
                 (Some(true), _) => "it detects duplicates".to_owned(),
                 (None, _) => "it does not say whether it detects duplicates".to_owned(),
-                (Some(false), true) => "it forwards messages to another queue".to_owned(),
+                (Some(false), true) => "it forwards messages to another queue or topic".to_owned(),
             }
         }
         Err(error) if error.kind() == ErrorKind::Refused => {
