@@ -226,6 +226,68 @@ async fn a_client_that_sends_via_an_entity_may_send_to_both() {
     }
 }
 
+/// Tokens are for the names that the client uses, although messages are sent via the topic.
+#[tokio::test]
+async fn a_client_that_sends_via_a_subscription_has_rights_by_its_name() {
+    let server = Server::with_topic(&["all"]).await;
+    let rule = AuthorizationRule::generate("sends", [Right::Send].into_iter().collect(), 1);
+    let rule = server.add_rule(None, rule.unwrap()).await.unwrap();
+    let mut client = server.connect("ANONYMOUS", None);
+    client.begun().await;
+    let put = async |client: &mut Client, name: &str, rights: &AuthorizationRule| {
+        let resource = format!("sb://localhost/{name}");
+        let token = token_by(&rights.name, &resource, &rights.primary_key, FAR_FUTURE_S);
+        assert_eq!(client.put_token(&resource, &token).await, 202);
+    };
+    let subscription = "events/Subscriptions/all";
+    put(&mut client, subscription, &rule).await;
+    put(&mut client, "spare", &rule).await;
+    let link = client.sender_via(subscription, "spare").await;
+    client.can_send(link).await;
+    // Another token, too, is judged by that name.
+    put(&mut client, "spare", &rule).await;
+    let sent = client.send(link, 0, message("one")).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    assert_eq!(held(&server, "spare").await, (1, 0));
+    // Without the right on the subscription the link ends.
+    let listens = AuthorizationRule::generate("listens", [Right::Listen].into_iter().collect(), 1);
+    let listens = server.add_rule(None, listens.unwrap()).await.unwrap();
+    put(&mut client, subscription, &listens).await;
+    while client.connection.can_send(link) {
+        client.event().await;
+    }
+}
+
+#[tokio::test]
+async fn a_link_announces_the_smaller_message_size_of_both() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let sizes = [("jobs", 2000), ("spare", 1500)];
+    for (queue, message_size_bytes_max) in sizes {
+        let options = BusQueueOptions {
+            message_size_bytes_max,
+            ..server.view(queue).await.options
+        };
+        let queue = queue_named(queue);
+        server
+            .order(BusCommand::UpdateQueue { queue, options })
+            .await;
+    }
+    for (entity, destination) in [("jobs", "spare"), ("spare", "jobs")] {
+        let (link, answer) = client.attach(via(entity, destination)).await.unwrap();
+        assert_eq!(answer.max_message_size, Some(1500));
+        // The client keeps to that.
+        let sent = client.send(link, 0, message(&"x".repeat(1400))).await;
+        assert_eq!(sent, DeliveryState::ACCEPTED);
+    }
+    for (queue, _) in sizes {
+        assert_eq!(
+            (held(&server, queue).await, failed(&server, queue).await),
+            ((1, 0), 0)
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_transaction_has_parts_on_topics_and_subscriptions() {
     let server = Server::with_topic(&["all", "more"]).await;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::rules::Topic;
 use super::super::{BusMessage, BusRefusal, EntityKind, Known};
 use super::Turn;
+use super::numbers::Duplicate;
 use crate::vocabulary::{Incarnation, SequenceNumber};
 
 /// The effects of the checked parts, as far as they matter to the parts that follow.
@@ -14,6 +15,8 @@ pub(super) struct Plan {
     pub(super) ended: BTreeSet<(Incarnation, SequenceNumber)>,
     /// The size of each queue or topic after these parts, with all that counts against its limit.
     pub(super) size_bytes: BTreeMap<Incarnation, u64>,
+    /// The hashes of ids that queues and topics are going to remember.
+    ids: BTreeSet<(Incarnation, u128)>,
 }
 
 impl Turn<'_> {
@@ -70,9 +73,20 @@ impl Turn<'_> {
         let looks = is_topic && self.rules_of(queue).is_some_and(Topic::looks);
         let format = self.0.format();
         let is_one = |it: &BusMessage| format.view(&it.body, &[], Known::default()).is_some();
-        match looks && !messages.iter().all(is_one) {
-            true => Err(BusRefusal::NotAMessage),
-            false => Ok(with_these),
+        if looks && !messages.iter().all(is_one) {
+            return Err(BusRefusal::NotAMessage);
+        }
+        let ids = messages.iter().map(|it| it.message_id.as_deref());
+        let hashes = ids.filter_map(|id| self.id_hash(queue, id).ok().flatten());
+        plan.ids.extend(hashes.map(|hash| (queue, hash)));
+        Ok(with_these)
+    }
+
+    /// Whether a queue or topic is going to drop a message with this id, because it has one, or an earlier part sends one.
+    pub(super) fn is_duplicate(&self, plan: &Plan, queue: Incarnation, id: Option<&str>) -> bool {
+        match self.id_hash(queue, id) {
+            Ok(hash) => hash.is_some_and(|hash| plan.ids.contains(&(queue, hash))),
+            Err(Duplicate) => true,
         }
     }
 

@@ -17,7 +17,7 @@ use super::super::{
 };
 use super::messages::not_found;
 use super::plan::Plan;
-use super::transfer::Transfer;
+use super::transfer::{Transfer, uses};
 use super::{By, Decision, Turn};
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Token};
@@ -33,11 +33,12 @@ impl Turn<'_> {
     pub(super) fn transact(&mut self, parts: Vec<TransactionPart>) -> Decision {
         self.do_due_for(parts.iter().flat_map(TransactionPart::queues));
         let result = self.check_parts(&parts).map(|checked| {
-            let queues: Vec<_> = checked.iter().map(|it| it.queue).collect();
+            let used = checked.iter().flat_map(|it| uses(it.queue, &it.transfers));
+            let used: Vec<_> = used.collect();
             for (part, checked) in parts.into_iter().zip(checked) {
                 self.do_part(checked, part.work);
             }
-            self.note_uses(&queues);
+            self.note_uses(&used);
             BusOutcome::Transacted
         });
         Decision {

@@ -26,6 +26,63 @@ pub(super) enum Transfer {
     Fails(DeadLetterCause),
 }
 
+/// The entities that are used by these transfers via another one, which is used, too. To fail is no use of a destination.
+pub(super) fn uses(via: Incarnation, transfers: &[Transfer]) -> impl Iterator<Item = Incarnation> {
+    let destinations = transfers.iter().filter_map(|transfer| match transfer {
+        Transfer::Arrives(to) => Some(*to),
+        Transfer::Fails(_) => None,
+    });
+    [via].into_iter().chain(destinations)
+}
+
+/// What becomes of a message that its destination refuses, or the refusal again if it is of another kind.
+fn failure_of(refusal: BusRefusal) -> Result<Transfer, BusRefusal> {
+    let cause = match refusal {
+        BusRefusal::SessionRequired => DeadLetterCause::SessionIdIsNull,
+        BusRefusal::QueueNotFound { .. }
+        | BusRefusal::Disabled { .. }
+        | BusRefusal::QuotaExceeded { .. }
+        | BusRefusal::MessageTooLarge { .. }
+        | BusRefusal::NotSendable { .. }
+        | BusRefusal::NotSendableSubscription { .. } => DeadLetterCause::DestinationUnavailable,
+        // That is wrong with the message, and not with its destination.
+        BusRefusal::NotAMessage
+        // No destination refuses a message for these.
+        | BusRefusal::QueueAlreadyExists { .. }
+        | BusRefusal::InvalidOption(_)
+        | BusRefusal::UnchangeableOption { .. }
+        | BusRefusal::NotReceivable { .. }
+        | BusRefusal::TooManySubscriptions { .. }
+        | BusRefusal::TooManyCopies { .. }
+        | BusRefusal::RulesTakeLong { .. }
+        | BusRefusal::CopiesTooLarge { .. }
+        | BusRefusal::NotSupportedYet { .. }
+        | BusRefusal::RuleNotFound { .. }
+        | BusRefusal::RuleAlreadyExists { .. }
+        | BusRefusal::InvalidRule { .. }
+        | BusRefusal::TooManyRules { .. }
+        | BusRefusal::RulesTooLarge { .. }
+        | BusRefusal::RulesBusy { .. }
+        | BusRefusal::Forwards { .. }
+        | BusRefusal::DestinationNotFound { .. }
+        | BusRefusal::SessionsNotSupported
+        | BusRefusal::SessionCannotBeLocked { .. }
+        | BusRefusal::NoSessionAvailable
+        | BusRefusal::LockLost
+        | BusRefusal::SessionLockLost
+        | BusRefusal::MessageNotFound { .. }
+        | BusRefusal::MessageLocked { .. }
+        | BusRefusal::MessageDamaged { .. }
+        | BusRefusal::MessageScheduled { .. }
+        | BusRefusal::NotLocked
+        | BusRefusal::TooMany { .. }
+        | BusRefusal::SessionIdTooLong { .. }
+        | BusRefusal::Transaction { .. }
+        | BusRefusal::SessionStateTooLarge { .. } => return Err(refusal),
+    };
+    Ok(Transfer::Fails(cause))
+}
+
 impl Turn<'_> {
     /// Sends all messages or none. A message that its destination does not accept counts as sent, and has no number.
     pub(super) fn send_via(
@@ -46,8 +103,9 @@ impl Turn<'_> {
             Ok((via, transfers))
         });
         let result = checked.map(|(via, transfers)| {
+            let uses: Vec<_> = uses(via, &transfers).collect();
             let numbers = self.transfer_all(via, messages.to_vec(), transfers);
-            self.note_uses(&[via]);
+            self.note_uses(&uses);
             BusOutcome::Sent(numbers)
         });
         Decision {
@@ -129,17 +187,16 @@ impl Turn<'_> {
         if !matches!(kind, Some(EntityKind::Queue | EntityKind::Topic)) {
             return unavailable;
         }
+        // It has arrived. As a failed transfer it would be there twice.
+        if self.is_duplicate(plan, to, message.message_id.as_deref()) {
+            return Ok(Transfer::Arrives(to));
+        }
         match self.check_sent(plan, to, std::slice::from_ref(message)) {
             Ok(size_bytes) => {
                 plan.size_bytes.insert(to, size_bytes);
                 Ok(Transfer::Arrives(to))
             }
-            Err(BusRefusal::SessionRequired) => {
-                Ok(Transfer::Fails(DeadLetterCause::SessionIdIsNull))
-            }
-            // That is wrong with the message, and not with its destination.
-            Err(BusRefusal::NotAMessage) => Err(BusRefusal::NotAMessage),
-            Err(_) => unavailable,
+            Err(refusal) => failure_of(refusal),
         }
     }
 

@@ -8,7 +8,7 @@ use kew_amqp::codec::{Described, Map, Raw, Symbol, Text, Value};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, Role, SenderSettleMode, Target};
 use kew_broker::Broker;
-use kew_engine::bus::{BusCommand, BusQueueView, ReceiveMode, SessionChoice};
+use kew_engine::bus::{BusCommand, ReceiveMode, SessionChoice};
 use kew_engine::{EntityName, Incarnation};
 
 use crate::authorization::rights::Right;
@@ -188,11 +188,6 @@ impl Client {
             Ok(opened) => opened,
             Err(error) => return self.refuse(link, &attach, error),
         };
-        let entity = match destination {
-            None => entity,
-            // A subscription stands for its topic.
-            Some(_) => entity_named(&opened.view.name).unwrap_or(entity),
-        };
         // The token may have expired while the entity was looked up.
         if let Err(error) = self.check_rights(&attach, &entity, destination.as_ref()) {
             self.refuse(link, &attach, error);
@@ -203,7 +198,7 @@ impl Client {
             return self.give_session_back(Ok(opened));
         }
         if attach.role == Role::Sender {
-            return self.accept_sender(link, &attach, (entity, destination), &opened.view);
+            return self.accept_sender(link, &attach, (entity, destination), &opened);
         }
         let needs_session = opened.view.options.requires_session && !entity.name.contains('$');
         if needs_session && opened.session.is_none() {
@@ -221,6 +216,7 @@ impl Client {
         if let Ok(Opened {
             view,
             session: Some(session),
+            ..
         }) = opened
             && let Some(queue) = entity_named(&view.name)
         {
@@ -241,9 +237,14 @@ impl Client {
         &mut self,
         link: LinkId,
         attach: &Attach,
-        (entity, destination): (EntityName, Option<EntityName>),
-        view: &BusQueueView,
+        (asked, destination): (EntityName, Option<EntityName>),
+        opened: &Opened,
     ) {
+        let entity = match destination {
+            None => asked.clone(),
+            // A subscription stands for its topic.
+            Some(_) => entity_named(&opened.view.name).unwrap_or_else(|| asked.clone()),
+        };
         if entity.name.contains('$') {
             let text = format!(
                 "Messages cannot be sent to the sub-queue '{}'.",
@@ -252,12 +253,13 @@ impl Client {
             return self.refuse(link, attach, Error::new(condition::NOT_ALLOWED, text));
         }
         let mut answer = attach.answer();
-        answer.max_message_size = Some(view.options.message_size_bytes_max);
+        answer.max_message_size = Some(opened.message_size_bytes_max);
         answer.properties = answered_destination(attach);
         if self.connection.accept(link, answer) {
-            let attached = self.attached(entity, view.incarnation);
+            let attached = self.attached(entity, opened.view.incarnation);
             let sender = Sender {
                 attached,
+                asked,
                 destination,
             };
             self.links.insert(link, Link::Sender(sender));

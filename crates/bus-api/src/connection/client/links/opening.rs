@@ -41,6 +41,8 @@ impl Opening {
 pub(crate) struct Opened {
     pub(crate) view: BusQueueView,
     pub(crate) session: Option<SessionLock>,
+    /// The largest message that the entity, and a destination, accept.
+    pub(crate) message_size_bytes_max: u64,
 }
 
 /// Reads an entity.
@@ -66,18 +68,23 @@ pub(crate) async fn find(
     cancel: Arc<Cancel>,
 ) -> Result<Opened, Error> {
     let mut view = read(&broker, &entity).await?;
+    let mut message_size_bytes_max = u64::MAX;
     if let Some(destination) = destination {
         // Failed transfers of a subscription are its topic's: messages are sent via that.
         let topic = topic_of(&entity).filter(|_| view.kind == EntityKind::Subscription);
         if let Some(topic) = topic {
             view = read(&broker, &topic).await?;
         }
-        check_is_destination(&read(&broker, &destination).await?)?;
+        let destination = read(&broker, &destination).await?;
+        check_is_destination(&destination)?;
+        message_size_bytes_max = destination.options.message_size_bytes_max;
     }
+    let message_size_bytes_max = message_size_bytes_max.min(view.options.message_size_bytes_max);
     let Some(session) = choice else {
         return Ok(Opened {
             view,
             session: None,
+            message_size_bytes_max,
         });
     };
     // A client that names a session is answered at once.
@@ -103,8 +110,11 @@ pub(crate) async fn find(
         match accepted {
             Ok(answer) => {
                 if let Outcome::Bus(BusOutcome::SessionAccepted(lock)) = answer.outcome {
-                    let session = Some(lock);
-                    return Ok(Opened { view, session });
+                    return Ok(Opened {
+                        view,
+                        session: Some(lock),
+                        message_size_bytes_max,
+                    });
                 }
             }
             Err(Rejection::Refused(Refusal::Bus(BusRefusal::NoSessionAvailable))) => {}

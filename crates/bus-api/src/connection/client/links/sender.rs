@@ -17,6 +17,8 @@ const TRANSFER_DESTINATION: &str = "com.microsoft:transfer-destination-address";
 /// A link over which a client sends.
 pub(crate) struct Sender {
     pub(crate) attached: Attached,
+    /// The name that the client asked for, of which it has rights. A subscription stands for its topic.
+    pub(crate) asked: EntityName,
     /// Where its messages go, if it only sends them via its entity.
     pub(crate) destination: Option<EntityName>,
 }
@@ -29,7 +31,7 @@ impl Sender {
     /// Bytes of its texts.
     pub(crate) fn size_bytes(&self) -> usize {
         let destination = self.destination.as_ref().map_or(0, |it| it.name.len());
-        self.attached.size_bytes() + destination
+        self.attached.size_bytes() + self.asked.name.len() + destination
     }
 }
 

@@ -68,7 +68,7 @@ impl Credentials {
     /// Whether an attached link is still allowed.
     pub(crate) fn allow(&self, link: &Link) -> bool {
         match link {
-            Link::Sender(it) => [&it.attached.entity]
+            Link::Sender(it) => [&it.asked]
                 .into_iter()
                 .chain(&it.destination)
                 .all(|entity| self.grants.allow(entity, Right::Send)),

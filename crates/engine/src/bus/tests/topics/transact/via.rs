@@ -233,3 +233,114 @@ fn duplicates_are_those_of_the_destination() {
     assert_eq!(failed_of(&mut p, "detects"), []);
     p.check_whole();
 }
+
+/// A repeated send has arrived, so it does not fail, even if the destination takes no messages any more.
+#[test]
+fn a_duplicate_has_arrived_and_is_no_failed_transfer() {
+    let with_id = |id: &str| BusMessage {
+        message_id: Some(id.into()),
+        ..text("one")
+    };
+    let room_for_one = BusQueueOptions {
+        duplicate_window_ms: Some(60_000),
+        // Each remembered id takes some, too.
+        size_bytes_max: 2 * size_of("one"),
+        ..BusQueueOptions::default()
+    };
+    let via = |ids: &[&str]| BusCommand::SendVia {
+        via: entity("in"),
+        to: entity("out"),
+        messages: ids.iter().map(|id| with_id(id)).collect(),
+    };
+    let part = |id: &str| sends_via(&entity("in"), &entity("out"), vec![with_id(id)]);
+    let first = Some(SequenceNumber::FIRST);
+    // Among the messages of one command.
+    let mut p = with_ways(room_for_one.clone());
+    let sent = p.ask(via(&["a", "a", "b"]));
+    assert_eq!(sent, Ok(BusOutcome::Sent(vec![first, None, None])));
+    assert_eq!(failed_of(&mut p, "in"), [("one".into(), UNAVAILABLE)]);
+    // Among the parts of one transaction.
+    let mut p = with_ways(room_for_one.clone());
+    let plain = sends(&entity("out"), vec![with_id("a")]);
+    p.transact(vec![plain, part("a"), part("b")]).unwrap();
+    assert_eq!(p.view(&entity("out")).counts.active, 1);
+    assert_eq!(p.view(&entity("in")).counts.failed_transfers, 1);
+    // Later.
+    let disabled = BusQueueOptions {
+        status: EntityStatus::Disabled,
+        ..room_for_one
+    };
+    for is_disabled in [false, true] {
+        if is_disabled {
+            p.ask(BusCommand::UpdateQueue {
+                queue: entity("out"),
+                options: disabled.clone(),
+            })
+            .unwrap();
+        }
+        let sent = p.ask(via(&["a"]));
+        assert_eq!(sent, Ok(BusOutcome::Sent(vec![None])));
+        p.transact(vec![part("a")]).unwrap();
+        assert_eq!(p.view(&entity("in")).counts.failed_transfers, 1);
+    }
+    // What has failed is not remembered.
+    p.transact(vec![part("b")]).unwrap();
+    assert_eq!(p.view(&entity("in")).counts.failed_transfers, 2);
+    p.check_whole();
+}
+
+#[test]
+fn what_arrives_via_an_entity_is_a_use_of_its_destination() {
+    let idle_ms = 300_000;
+    let idle = BusQueueOptions {
+        auto_delete_on_idle_ms: idle_ms,
+        duplicate_window_ms: Some(10 * idle_ms),
+        ..BusQueueOptions::default()
+    };
+    for (is_topic, is_transaction) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut p = match is_topic {
+            true => Partition::with_topic(idle.clone()),
+            false => Partition::with_topic(BusQueueOptions::default()),
+        };
+        let out = match is_topic {
+            true => topic(),
+            false => entity("out"),
+        };
+        p.create(&entity("in"), idle.clone()).unwrap();
+        p.create(&entity("out"), idle.clone()).unwrap();
+        for _ in 0..3 {
+            p.pass_ms(idle_ms - 1);
+            p.tick();
+            // From the second one on they are duplicates, which leave nothing but the use.
+            let message = BusMessage {
+                message_id: Some("id".into()),
+                ..text("x")
+            };
+            let (via, to, messages) = (entity("in"), out.clone(), vec![message]);
+            match is_transaction {
+                true => p.transact(vec![sends_via(&via, &to, messages)]),
+                false => p.ask(BusCommand::SendVia { via, to, messages }),
+            }
+            .unwrap();
+        }
+        assert!(p.state.has_entity(&out), "{is_topic} {is_transaction}");
+        assert!(p.state.has_entity(&entity("in")));
+        assert_eq!(failed_of(&mut p, "in"), []);
+        p.check_whole();
+    }
+    // To fail there is no use.
+    let mut p = with_ways(BusQueueOptions {
+        status: EntityStatus::Disabled,
+        ..idle
+    });
+    p.pass_ms(idle_ms - 1);
+    p.transact(vec![sends_via(
+        &entity("in"),
+        &entity("out"),
+        vec![text("x")],
+    )])
+    .unwrap();
+    p.pass_ms(1);
+    p.tick();
+    assert!(!p.state.has_entity(&entity("out")));
+}
