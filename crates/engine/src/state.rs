@@ -342,6 +342,13 @@ impl State {
         found.is_some_and(|it| it.topic.is_some() && it.backlog.has_ready())
     }
 
+    /// Whether a comparison of a message with rules is to go on: after a restart it would begin again.
+    #[cfg(test)]
+    pub(crate) fn is_comparing(&self) -> bool {
+        let mut topics = self.bus.values().filter_map(|it| it.topic.as_ref());
+        topics.any(|it| it.has_matched())
+    }
+
     /// Whether an entity of that name exists.
     pub fn has_entity(&self, name: &EntityName) -> bool {
         self.catalogue.find(name).is_some()

@@ -116,7 +116,7 @@ impl Table {
         self.recount_resident(before, after, live);
     }
 
-    fn recount_resident(&mut self, before: Resident, after: Resident, live: &mut Live) {
+    pub(super) fn recount_resident(&mut self, before: Resident, after: Resident, live: &mut Live) {
         live.resident.take(before);
         live.resident.add(after);
         *self.cold_count = *self.cold_count + after.cold_runs - before.cold_runs;

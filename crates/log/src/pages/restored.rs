@@ -37,7 +37,44 @@ pub fn read_manifest(
     position: LogPosition,
     restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
 ) -> Result<ReadManifest, ManifestError> {
-    read_pieces(storage, position, Some(identity), restore)
+    read_pieces(storage, position, Some(identity), &mut All(restore))
+}
+
+/// Takes the pieces of a manifest.
+trait Pieces {
+    fn take(&mut self, piece: Restored<'_>) -> Result<(), BoxError>;
+
+    /// Whether the next page need not be read.
+    fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError>;
+}
+
+/// All of them are read.
+struct All<'a>(&'a mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>);
+
+impl Pieces for All<'_> {
+    fn take(&mut self, piece: Restored<'_>) -> Result<(), BoxError> {
+        (self.0)(piece)
+    }
+
+    fn passes_over(&mut self, _: PageNumber) -> Result<bool, BoxError> {
+        Ok(false)
+    }
+}
+
+/// A start reads what it needs.
+struct Replaying<'a>(&'a mut dyn Replay);
+
+impl Pieces for Replaying<'_> {
+    fn take(&mut self, piece: Restored<'_>) -> Result<(), BoxError> {
+        match piece {
+            Restored::Part(part) => self.0.snapshot_part(part),
+            Restored::Page(number, content) => self.0.snapshot_page(number, content),
+        }
+    }
+
+    fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
+        self.0.passes_over(page)
+    }
 }
 
 /// Reads a snapshot and replays it. `None` accepts one of any log.
@@ -47,10 +84,7 @@ pub(crate) fn replay_manifest(
     log: Option<LogId>,
     replay: &mut dyn Replay,
 ) -> Result<ReadManifest, ManifestError> {
-    let read = read_pieces(storage, position, log, &mut |restored| match restored {
-        Restored::Part(part) => replay.snapshot_part(part),
-        Restored::Page(number, content) => replay.snapshot_page(number, content),
-    })?;
+    let read = read_pieces(storage, position, log, &mut Replaying(replay))?;
     let ended = replay.snapshot_end();
     ended.map_err(|error| ManifestError::Restore(position, error))?;
     Ok(read)
@@ -85,17 +119,22 @@ fn read_pieces(
     storage: &dyn Storage,
     position: LogPosition,
     log: Option<LogId>,
-    restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
+    pieces: &mut dyn Pieces,
 ) -> Result<ReadManifest, ManifestError> {
-    let mut read = read_parts(open(storage, position)?, position, restore)?;
+    let mut take = |piece: Restored<'_>| pieces.take(piece);
+    let mut read = read_parts(open(storage, position)?, position, &mut take)?;
     if log.is_some_and(|log| log != read.header.log) {
         return Err(ManifestError::OtherLog(names::snapshot(position.as_u64())));
     }
     let mut reader = PageReader::new(storage, read.header.log);
+    let refused = |error| ManifestError::Restore(position, error);
     for page in read.table.pages() {
+        if pieces.passes_over(page.number).map_err(refused)? {
+            continue;
+        }
         let content = reader.read(page.number, page.place)?.content;
-        restore(Restored::Page(page.number, &content))
-            .map_err(|error| ManifestError::Restore(position, error))?;
+        let taken = pieces.take(Restored::Page(page.number, &content));
+        taken.map_err(refused)?;
     }
     read.damage.extend_from_slice(reader.damage());
     Ok(read)

@@ -175,13 +175,6 @@ fn slots(r: &mut Reader<'_>, count: usize) -> Result<Vec<usize>, DecodeError> {
 
 /// A message's state, cause and encoding: three bits, three bits, and one. Behind them is the fourth bit of the cause.
 fn tags(record: &Record) -> u8 {
-    let state = match record.state {
-        MessageState::Ready => 0,
-        MessageState::Locked { deferred: false } => 1,
-        MessageState::Locked { deferred: true } => 2,
-        MessageState::Scheduled => 3,
-        MessageState::Deferred => 4,
-    };
     let cause = match record.cause {
         None => 0,
         Some(DeadLetterCause::MaxDeliveryCountExceeded) => 1,
@@ -193,22 +186,13 @@ fn tags(record: &Record) -> u8 {
         Some(DeadLetterCause::FilterFailed) => 7,
         Some(DeadLetterCause::BodyDamaged) => 8,
     };
-    let encoding = match record.encoding {
-        BodyEncoding::Text => 0,
-        BodyEncoding::Raw => 1,
-    };
-    state | (cause & 7) << 3 | encoding << 6 | (cause >> 3) << 7
+    state_code(record.state)
+        | (cause & 7) << 3
+        | encoding_code(record.encoding) << 6
+        | (cause >> 3) << 7
 }
 
 fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEncoding)> {
-    let state = match tags & 7 {
-        0 => MessageState::Ready,
-        1 => MessageState::Locked { deferred: false },
-        2 => MessageState::Locked { deferred: true },
-        3 => MessageState::Scheduled,
-        4 => MessageState::Deferred,
-        _ => return None,
-    };
     let cause = match tags >> 3 & 7 | (tags >> 7 & 1) << 3 {
         0 => None,
         1 => Some(DeadLetterCause::MaxDeliveryCountExceeded),
@@ -221,14 +205,46 @@ fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEnc
         8 => Some(DeadLetterCause::BodyDamaged),
         _ => return None,
     };
-    let encoding = match tags >> 6 & 1 {
-        0 => BodyEncoding::Text,
-        _ => BodyEncoding::Raw,
-    };
     if tags > u32::from(u8::MAX) {
         return None;
     }
-    Some((state, cause, encoding))
+    Some((state(tags & 7)?, cause, encoding(tags >> 6 & 1)?))
+}
+
+pub(in crate::table) fn state_code(state: MessageState) -> u8 {
+    match state {
+        MessageState::Ready => 0,
+        MessageState::Locked { deferred: false } => 1,
+        MessageState::Locked { deferred: true } => 2,
+        MessageState::Scheduled => 3,
+        MessageState::Deferred => 4,
+    }
+}
+
+pub(in crate::table) fn state(code: u32) -> Option<MessageState> {
+    Some(match code {
+        0 => MessageState::Ready,
+        1 => MessageState::Locked { deferred: false },
+        2 => MessageState::Locked { deferred: true },
+        3 => MessageState::Scheduled,
+        4 => MessageState::Deferred,
+        _ => return None,
+    })
+}
+
+pub(in crate::table) fn encoding_code(encoding: BodyEncoding) -> u8 {
+    match encoding {
+        BodyEncoding::Text => 0,
+        BodyEncoding::Raw => 1,
+    }
+}
+
+pub(in crate::table) fn encoding(code: u32) -> Option<BodyEncoding> {
+    Some(match code {
+        0 => BodyEncoding::Text,
+        1 => BodyEncoding::Raw,
+        _ => return None,
+    })
 }
 
 /// The flag of a column of first numbers, beside the count of messages that have more than that.

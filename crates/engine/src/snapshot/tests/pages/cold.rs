@@ -10,7 +10,7 @@ impl Queue {
     }
 
     /// Reads these messages, if they are not in memory.
-    fn read(&mut self, numbers: impl Iterator<Item = u64>) {
+    pub(super) fn read(&mut self, numbers: impl Iterator<Item = u64>) {
         let mut missing = Missing::default();
         for number in numbers {
             self.state.storage.ask(place(number), &mut missing);
@@ -30,7 +30,7 @@ impl Queue {
         to_read.decode(of, messages).unwrap()
     }
 
-    fn resident(&self) -> (u64, u64) {
+    pub(super) fn resident(&self) -> (u64, u64) {
         let Resident { records, cold_runs } = self.state.resident();
         (records, cold_runs)
     }

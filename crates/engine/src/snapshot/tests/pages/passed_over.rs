@@ -1,0 +1,247 @@
+//! A start that passes over the pages of runs finds the same state, and goes on in the same way.
+
+use super::*;
+use crate::effect::NewBody;
+use crate::table::{BodyEncoding, CountUnit, Placed};
+use crate::vocabulary::BodyMove;
+
+/// More than all tests have.
+const ROOM: u64 = 1 << 20;
+
+impl Queue {
+    /// A start that passes over pages takes the place of this process. Returns how many it has passed over.
+    fn restart(&mut self, room_bytes: u64) -> usize {
+        let (state, count) = self.store.restarted(room_bytes);
+        assert_eq!(state, self.store.restored());
+        assert_eq!(state.healed_runs(), 0);
+        state.check_live_bytes();
+        self.state = state;
+        count
+    }
+
+    /// Gives messages another body, of another length.
+    fn update(&mut self, numbers: impl Iterator<Item = u64>) {
+        self.effects(numbers.map(|number| Effect::Leased {
+            at: place(number),
+            lease: Lease {
+                generation: LeaseGeneration::new(7),
+                deliveries: 3,
+                standing: Standing {
+                    state: MessageState::Locked { deferred: false },
+                    until: Timestamp::from_ms(80_000 + number),
+                },
+            },
+            body: Some(Box::new(NewBody::Other {
+                body: Placed {
+                    encoding: BodyEncoding::Raw,
+                    location: BodyLocation {
+                        record: 1 << 24 | number << 8,
+                        ..body(9)
+                    },
+                },
+                was: body(number),
+            })),
+            was: Was::default(),
+        }));
+    }
+
+    fn move_bodies(&mut self, numbers: impl Iterator<Item = u64>) {
+        for number in numbers {
+            let body = BodyMove {
+                from: body(number),
+                to: body(number + 1_000_000),
+            };
+            let live = &mut self.state.catalogue.live;
+            let queue = self.state.storage.get_mut(&Incarnation::new(ENTITY));
+            let backlog = &mut queue.unwrap().backlog;
+            let number = SequenceNumber::new(number);
+            assert!(backlog.move_message_body(number, body, live));
+        }
+    }
+}
+
+/// A queue of three runs, with a page each.
+fn paged() -> Queue {
+    let mut queue = Queue::new();
+    queue.create(ENTITY, "queue");
+    queue.put(1..3000);
+    queue.snapshot();
+    queue
+}
+
+/// The messages of both states, record by record.
+fn assert_same(mut one: Queue, other: &mut Queue) {
+    assert_eq!(one.state, other.state);
+    one.state.check_live_bytes();
+    one.read(1..4000);
+    other.read(1..4000);
+    assert_eq!(one.state.resident().records, one.state.counts().1);
+    assert_eq!(other.state.resident().records, other.state.counts().1);
+    assert_eq!(one.state, other.state);
+}
+
+#[test]
+fn plain_runs_come_up_cold() {
+    let mut queue = paged();
+    assert_eq!(queue.restart(ROOM), 3);
+    assert_eq!(queue.resident(), (0, 3));
+    assert_eq!(queue.snapshot(), [], "all have their pages");
+    queue.read(1..3000);
+    assert_eq!(queue.resident(), (2999, 0));
+    assert_eq!(queue.snapshot(), []);
+}
+
+/// Changes by a replay are patches, lie in the directory, and are found there by the next start: as if all of it had been
+/// read.
+#[test]
+fn what_a_replay_changes_on_cold_runs_is_kept() {
+    let changes: [fn(&mut Queue); 6] = [
+        |it| it.lease((5..900).step_by(30)),
+        // Their effects say what the messages came with: none of those that another change is about.
+        |it| it.delete((1..2000).step_by(7).filter(|number| number % 97 != 3)),
+        |it| it.update((100..3000).step_by(97)),
+        |it| it.put(3000..3200),
+        |it| it.move_bodies((2000..2100).filter(|number| number % 97 != 3)),
+        |it| it.lease((40..1500).step_by(3)),
+    ];
+    for first in 0..changes.len() {
+        let (mut cold, mut hot) = (paged(), paged());
+        for (nth, change) in changes.iter().cycle().skip(first).take(6).enumerate() {
+            cold.restart(if nth % 2 == 0 { 0 } else { ROOM });
+            hot.state = hot.store.restored();
+            change(&mut cold);
+            change(&mut hot);
+            assert_eq!(cold.state, hot.state);
+            cold.snapshot();
+            hot.snapshot();
+        }
+        cold.restart(0);
+        hot.state = hot.store.restored();
+        assert!(cold.state.resident().cold_runs > 0);
+        assert_same(cold, &mut hot);
+    }
+}
+
+/// What is locked waits for a time, and only its page says when.
+#[test]
+fn pages_with_locks_are_read() {
+    let mut queue = paged();
+    queue.lease(1100..1200);
+    assert_eq!(queue.snapshot(), [HEADS, DIRECTORY, RUN]);
+    assert_eq!(queue.restart(ROOM), 2);
+    assert_eq!(queue.resident(), (1024, 2));
+    assert_eq!(queue.restart(0), 2);
+    assert_eq!(queue.resident(), (0, 3), "it leaves memory at once");
+    let timed = queue.state.storage[&Incarnation::new(ENTITY)]
+        .backlog
+        .timed();
+    assert_eq!(timed.len(), 100);
+    // Few locks lie in the directory.
+    let mut queue = paged();
+    queue.lease(1100..1120);
+    assert_eq!(queue.snapshot(), [HEADS, DIRECTORY]);
+    assert_eq!(queue.restart(ROOM), 3);
+    assert_eq!(queue.resident(), (20, 3));
+    let timed = queue.state.storage[&Incarnation::new(ENTITY)]
+        .backlog
+        .timed();
+    assert_eq!(timed.len(), 20);
+}
+
+/// More changed than may lie beside the page of a run in memory. What is on the page must not be changed a second time.
+#[test]
+fn a_run_with_many_patches_is_read() {
+    let mut queue = paged();
+    queue.restart(ROOM);
+    queue.update(1100..1300);
+    queue.move_bodies(1500..1600);
+    assert_eq!(queue.snapshot(), [HEADS, DIRECTORY]);
+    let written = queue.store.pages.clone();
+    let mut hot = queue.store.restored();
+    std::mem::swap(&mut queue.state, &mut hot);
+    // Without a limit it is in memory, and needs another page.
+    assert_eq!(queue.resident(), (2999, 0));
+    assert_eq!(queue.snapshot(), [DIRECTORY, RUN]);
+    assert_eq!(queue.store.restored(), queue.state);
+    queue.store.pages = written;
+    // With one, it is cold, whatever is read.
+    assert_eq!(queue.restart(ROOM), 3);
+    assert_eq!(queue.resident(), (0, 3));
+    queue.lease(1400..1500);
+    queue.snapshot();
+    queue.restart(ROOM);
+    assert_eq!(queue.resident(), (0, 3));
+}
+
+/// Live bytes are counted in another unit than the directory's: each body counts anew.
+#[test]
+fn another_unit_of_live_bytes_needs_the_pages() {
+    let queue = paged();
+    let decoded = |bytes: &PageBytes| {
+        let groups: Vec<&[u8]> = bytes.groups.iter().map(Vec::as_slice).collect();
+        DecodedPage::decode(bytes.kind, &groups).unwrap()
+    };
+    let mut pages = queue.store.pages.iter().map(|(_, bytes)| bytes);
+    let directory = decoded(pages.find(|it| it.kind == DIRECTORY).unwrap());
+    for (unit, passes) in [
+        (CountUnit::DEFAULT, true),
+        (CountUnit::at_most(4096), false),
+    ] {
+        let found: Vec<bool> = directory.pages_to_pass_over(unit).collect();
+        assert_eq!(found, [passes; 3]);
+    }
+    let first = pages.find(|it| it.kind == RUN).unwrap();
+    assert_eq!(
+        decoded(first)
+            .pages_to_pass_over(CountUnit::DEFAULT)
+            .count(),
+        0
+    );
+}
+
+/// A directory of version 1 says too little. It is written anew.
+#[test]
+fn pages_behind_a_directory_of_version_1_are_read() {
+    let mut queue = Queue::new();
+    queue.create(ENTITY, "queue");
+    queue.put(900..1000);
+    queue.put(1024..1030);
+    queue.snapshot();
+    queue.lease(930..932);
+    queue.delete(940..942);
+    queue.snapshot();
+    let expected = queue.store.restored();
+    let mut pages = queue.store.pages.iter_mut();
+    let (_, directory) = pages.find(|(_, it)| it.kind == DIRECTORY).unwrap();
+    directory.groups = vec![golden::bytes_of(golden::DIRECTORY_V1)];
+    let (restarted, count) = queue.store.restarted(ROOM);
+    assert_eq!((count, &restarted), (0, &expected));
+    assert_eq!(restarted.healed_runs(), 0);
+    queue.state = restarted;
+    assert_eq!(queue.snapshot(), [DIRECTORY]);
+    assert_eq!(queue.restart(ROOM), 1);
+    assert_eq!(queue.state, expected);
+}
+
+/// Only what a directory allows is passed over.
+#[test]
+fn a_page_that_is_needed_cannot_be_passed_over() {
+    let mut queue = paged();
+    queue.lease(1..100);
+    queue.snapshot();
+    let mut state = State::new();
+    for part in &queue.store.parts {
+        state.restore(part).unwrap();
+    }
+    let mut restoring = RestoringPages::default();
+    for (page, bytes) in &queue.store.pages {
+        if bytes.kind == RUN {
+            assert!(state.restore_passed_over(&mut restoring, *page).is_err());
+            return;
+        }
+        let groups: Vec<&[u8]> = bytes.groups.iter().map(Vec::as_slice).collect();
+        let restored = state.restore_page(&mut restoring, *page, bytes.kind, &groups);
+        restored.unwrap();
+    }
+    panic!("there is a page of a run");
+}
