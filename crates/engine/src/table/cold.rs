@@ -144,14 +144,9 @@ impl Run {
     /// Its page, if that has records that are in memory and can leave it.
     pub(super) fn page_to_evict(&self) -> Option<PageNumber> {
         let (page, changed) = self.paged.page().filter(|_| self.can_be_cold())?;
-        let kept = changed.and(&self.live).count() as u64;
-        (self.records_here() > kept).then_some(page)
-    }
-
-    /// The page that it would have as a cold run.
-    pub(super) fn page_to_keep(&self) -> Option<PageNumber> {
-        let page = self.paged.page().filter(|_| self.can_be_cold());
-        page.map(|(page, _)| page)
+        // Those that have a patch are not in memory.
+        let kept = changed.and(&self.live).without(&self.patched());
+        (self.records_here() > kept.count() as u64).then_some(page)
     }
 
     /// Whether records can be taken out of memory: the others are few.

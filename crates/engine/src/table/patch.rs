@@ -47,7 +47,8 @@ impl Patch {
         }
     }
 
-    /// Lays it over a message of the page.
+    /// Lays it over a message of the page. If that has it already, nothing changes: a page of which both copies were lost is
+    /// made again from memory, and its directory stays.
     pub(super) fn lay_over(self, record: &mut Record, side: &mut Side) {
         for body in self.moves {
             let sent = std::iter::once(&mut record.body);
@@ -61,7 +62,11 @@ impl Patch {
         if let Some(leased) = &self.leased {
             record.lease(leased);
         }
-        side.overlays.extend(self.overlays);
+        for overlay in self.overlays {
+            if !side.overlays.contains(&overlay) {
+                side.overlays.push(overlay);
+            }
+        }
     }
 }
 

@@ -55,7 +55,8 @@ impl Table {
         live.resident.add(run.resident());
         *self.cold_count += u64::from(run.is_cold());
         self.count += run.live_count();
-        self.size_bytes += run.size_bytes;
+        // A directory may say anything, and nothing else does.
+        self.size_bytes = self.size_bytes.saturating_add(run.size_bytes);
         if run.has_ready() {
             self.ready.insert(index);
         }

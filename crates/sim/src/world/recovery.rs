@@ -239,7 +239,11 @@ impl World {
             return;
         };
         let used = recovery.snapshot.map(snapshot_file);
-        if self.damaged_snapshots.pop_if(|it| Some(&*it) == used.as_ref()).is_none() {
+        if self
+            .damaged_snapshots
+            .pop_if(|it| Some(&*it) == used.as_ref())
+            .is_none()
+        {
             return;
         }
         self.report.rare.note(Rare::DamagePassedOver);

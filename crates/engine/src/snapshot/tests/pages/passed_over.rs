@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::effect::NewBody;
+use crate::state::{Hand, Pass};
 use crate::table::{BodyEncoding, CountUnit, Placed};
 use crate::vocabulary::BodyMove;
 
@@ -41,6 +42,23 @@ impl Queue {
                 },
                 was: body(number),
             })),
+            was: Was::default(),
+        }));
+    }
+
+    /// Changes the properties of messages.
+    fn overlay(&mut self, numbers: impl Iterator<Item = u64>) {
+        self.effects(numbers.map(|number| Effect::Leased {
+            at: place(number),
+            lease: Lease {
+                generation: LeaseGeneration::new(2),
+                deliveries: 1,
+                standing: Standing {
+                    state: MessageState::Locked { deferred: true },
+                    until: Timestamp::from_ms(90_000),
+                },
+            },
+            body: Some(Box::new(NewBody::Change(body(number + 2_000_000)))),
             was: Was::default(),
         }));
     }
@@ -171,6 +189,49 @@ fn a_run_with_many_patches_is_read() {
     queue.snapshot();
     queue.restart(ROOM);
     assert_eq!(queue.resident(), (0, 3));
+}
+
+/// A run that was read as a whole loses both copies of its page. The page is made again with what the directory says of it,
+/// and the directory stays as it is.
+#[test]
+fn a_patch_that_its_page_has_already_changes_nothing() {
+    let mut queue = paged();
+    queue.restart(ROOM);
+    queue.overlay(1100..1110);
+    queue.move_bodies(1105..1115);
+    queue.lease(1120..1130);
+    assert_eq!(queue.snapshot(), [HEADS, DIRECTORY]);
+    queue.read(1..3000);
+    assert_eq!(queue.resident(), (2999, 0));
+    let mut nth = 0;
+    queue.store.pages.retain(|(_, bytes)| {
+        nth += u64::from(bytes.kind == RUN);
+        bytes.kind != RUN || nth != 2
+    });
+    queue.store.has_lost = true;
+    assert_eq!(queue.snapshot(), [RUN]);
+    assert_eq!(queue.store.restored(), queue.state);
+    queue.restart(0);
+    let expected = queue.store.restored();
+    queue.read(1..3000);
+    assert_eq!(queue.state, expected);
+}
+
+/// What was read leaves memory again, however many messages have patches.
+#[test]
+fn copies_beside_patches_leave_memory() {
+    let mut queue = paged();
+    queue.restart(ROOM);
+    queue.lease(1..512);
+    queue.read(520..600);
+    assert_eq!(queue.resident(), (128, 3));
+    let sweep = |queue: &mut Queue| {
+        let state = &mut queue.state;
+        state.evict(&mut Hand::default(), Pass::All, u32::MAX, |_, _, _| true)
+    };
+    assert_eq!(sweep(&mut queue).runs, 1);
+    assert_eq!(queue.resident(), (0, 3));
+    assert_eq!(sweep(&mut queue).runs, 0);
 }
 
 /// Live bytes are counted in another unit than the directory's: each body counts anew.
