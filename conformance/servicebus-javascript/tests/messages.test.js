@@ -217,6 +217,7 @@ scenarios({
     // The SDK continues after the last peek, unless it gets a number.
     let [found] = await receiver.peekMessages(1);
     while (found) {
+      assert.ok(found.timeToLive < 60_000);
       assert.ok(Date.now() < end);
       await sleep(200);
       [found] = await receiver.peekMessages(1, { fromSequenceNumber: found.sequenceNumber });

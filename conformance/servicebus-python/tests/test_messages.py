@@ -278,6 +278,9 @@ def test_expiry(client):
     dropping, keeping = fresh("fading"), fresh("expiring")
     # An hour is more than the queue allows.
     put(client, dropping, Message("x", time_to_live=datetime.timedelta(hours=1)))
+    with client.get_queue_receiver(dropping) as receiver:
+        for peeked in receiver.peek_messages(1, sequence_number=0):
+            assert peeked.time_to_live < datetime.timedelta(minutes=1)
     put(client, keeping, Message("y", time_to_live=datetime.timedelta(seconds=1)))
     with client.get_queue_receiver(keeping, **LETTERS) as letters:
         assert drop(letters).dead_letter_reason == "TTLExpiredException"

@@ -2,13 +2,14 @@
 
 import datetime
 import os
+import time
 import uuid
 
 import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage as Message
-from azure.servicebus import ServiceBusSubQueue
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue
+from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError
 from azure.servicebus.management import (
     AccessRights,
     AuthorizationRule,
@@ -43,6 +44,10 @@ def topic(admin):
         admin.delete_topic(name)
     except ResourceNotFoundError:
         pass
+
+
+def utc_now():
+    return datetime.datetime.now(datetime.timezone.utc)
 
 
 def publish(client, topic, *messages):
@@ -354,17 +359,96 @@ def test_names_that_are_for_subscriptions_are_refused(admin, topic):
     assert [it.name for it in admin.list_subscriptions(topic)] == ["all", "More"]
 
 
-def test_what_is_not_supported_yet_is_refused(admin, client, topic):
-    with pytest.raises(HttpResponseError, match="not supported yet"):
-        admin.create_queue(f"{topic}-forwards", forward_to=topic)
-    for settings in (
-        {"status": EntityStatus.DISABLED}, {"auto_delete_on_idle": datetime.timedelta(hours=1)},
-        {"status": EntityStatus.ACTIVE},
-    ):
-        admin.update_topic(admin.get_topic(topic), **settings)
-    with pytest.raises(HttpResponseError, match="not supported yet"):
-        admin.update_subscription(topic, admin.get_subscription(topic, "all"), forward_to=topic)
-    later = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+def copies(client, topic, name, count):
+    """Takes so many messages of a subscription for good."""
+    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    with client.get_subscription_receiver(topic, name, receive_mode=mode) as receiver:
+        return take(receiver, count)
+
+
+def test_scheduled_messages_use_the_rules_of_their_time(admin, client, topic):
+    now = utc_now()
+    later, soon = now + datetime.timedelta(hours=1), now + datetime.timedelta(seconds=4)
     with client.get_topic_sender(topic) as sender:
-        with pytest.raises(ServiceBusError, match="not supported yet"):
-            sender.schedule_messages(Message("later"), later)
+        numbers = sender.schedule_messages([Message("never"), Message("ever")], later)
+        assert admin.get_topic_runtime_properties(topic).scheduled_message_count == 2
+        sender.cancel_scheduled_messages(numbers)
+        with pytest.raises(MessageNotFoundError):
+            sender.cancel_scheduled_messages(numbers)
+        sender.schedule_messages(Message("soon", application_properties={"color": "red"}), soon)
+        sender.send_messages(Message("too", application_properties={"color": "blue"}, scheduled_enqueue_time_utc=soon))
+        past = now - datetime.timedelta(hours=1)
+        sender.send_messages(Message("past", scheduled_enqueue_time_utc=past))
+    assert texts(copies(client, topic, "all", 1)) == ["past"]
+    assert texts(copies(client, topic, "More", 1)) == ["past"]
+    # Rules that change before that count, and a subscription that is made before it.
+    admin.delete_rule(topic, "more", "$Default")
+    admin.create_rule(topic, "more", "red", filter=CorrelationRuleFilter(properties={"color": "red"}))
+    admin.create_subscription(topic, "late")
+    assert admin.get_topic_runtime_properties(topic).scheduled_message_count == 2
+    received = copies(client, topic, "all", 2)
+    assert texts(received) == ["soon", "too"] and utc_now() >= soon - datetime.timedelta(milliseconds=50)
+    assert [it.enqueued_sequence_number for it in received] == [6, 7]
+    assert texts(copies(client, topic, "late", 2)) == ["soon", "too"]
+    assert texts(copies(client, topic, "More", 1)) == ["soon"]
+    with client.get_subscription_receiver(topic, "More") as receiver:
+        assert is_empty(receiver)
+    assert admin.get_topic_runtime_properties(topic).scheduled_message_count == 0
+
+
+def test_a_disabled_topic_still_activates(admin, client, topic):
+    with client.get_topic_sender(topic) as sender:
+        sender.schedule_messages(Message("x"), utc_now() + datetime.timedelta(seconds=2))
+    admin.update_topic(admin.get_topic(topic), status=EntityStatus.DISABLED)
+
+    while admin.get_subscription_runtime_properties(topic, "all").active_message_count == 0:
+        time.sleep(0.2)
+    admin.update_topic(admin.get_topic(topic), status=EntityStatus.ACTIVE)
+    assert texts(copies(client, topic, "all", 1)) == ["x"]
+
+
+def test_queues_and_subscriptions_forward_to_topics(admin, client, topic):
+    queue, end = f"{topic}-in", f"{topic}-end"
+    admin.create_queue(queue, forward_to=topic)
+    assert admin.get_queue(queue).forward_to.endswith(topic)
+    admin.create_topic(end, requires_duplicate_detection=True)
+    admin.create_subscription(end, "red", forward_dead_lettered_messages_to=topic)
+    admin.delete_rule(end, "red", "$Default")
+    admin.create_rule(end, "red", "red", filter=CorrelationRuleFilter(properties={"color": "red"}))
+    admin.update_subscription(topic, admin.get_subscription(topic, "More"), forward_to=end)
+    with client.get_queue_sender(queue) as sender:
+        for body, color in (("one", "red"), ("two", "blue"), ("three", "red")):
+            # The third one has the id of the first one.
+            message = Message(body, message_id=color, application_properties={"color": color})
+            sender.send_messages(message)
+    assert texts(copies(client, topic, "all", 3)) == ["one", "two", "three"]
+    with client.get_subscription_receiver(end, "red") as receiver:
+        (one,) = take(receiver)
+        assert texts([one]) == ["one"]
+        receiver.dead_letter_message(one, reason="why")
+    # Its dead letter comes back to the first topic, whose other copy is a duplicate in the second one.
+    (dead,) = copies(client, topic, "all", 1)
+    assert (str(dead), dead.dead_letter_reason) == ("one", "why")
+    assert dead.dead_letter_source.lower() == f"{end}/subscriptions/red"
+    with client.get_subscription_receiver(end, "red") as receiver:
+        assert is_empty(receiver)
+    # A topic that takes nothing makes dead letters at the source.
+    admin.update_topic(admin.get_topic(topic), status=EntityStatus.DISABLED)
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(Message("four"))
+    with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
+        (dead,) = take(receiver)
+        assert (str(dead), dead.dead_letter_reason) == ("four", "ForwardingDestinationUnavailable")
+    with pytest.raises(HttpResponseError, match="could not be found"):
+        admin.create_queue(f"{queue}-2", forward_to=f"{topic}-missing")
+    for remove in (lambda: admin.delete_queue(queue), lambda: admin.delete_topic(end)):
+        remove()
+
+
+def test_four_hops_through_a_topic(admin, client, topic):
+    admin.create_subscription(topic, "circle", forward_to=topic)
+    publish(client, topic, Message("x"))
+    assert texts(copies(client, topic, "all", 5)) == ["x"] * 5
+    with client.get_subscription_receiver(topic, "circle", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
+        (dead,) = take(receiver)
+        assert (str(dead), dead.dead_letter_reason) == ("x", "MaxTransferHopCountExceeded")

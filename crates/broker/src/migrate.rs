@@ -10,8 +10,8 @@
 use std::ops::Range;
 
 use kew_engine::{
-    BodyCursor, BodyLocation, BodyToMove, Command, CountUnit, Event, FoundBody, Journal, State,
-    Timestamp, Turn,
+    BodyCursor, BodyLocation, BodyToMove, Command, CountUnit, Event, FoundBody, Journal,
+    MovedBodies, Source, State, Timestamp, Turn,
 };
 use kew_log::{
     AppendError, BatchBuilder, BeginSnapshotError, FirstFormatBody, FirstFormatLog, Log, LogFailed,
@@ -237,7 +237,12 @@ impl Pieces {
 
     fn next(&mut self, state: &State) -> Option<Vec<FoundBody>> {
         let at = self.cursor.take()?;
-        let found = state.bodies_in(&self.positions, at, SEARCH_STEPS, self.size_bytes_max);
+        let found = state.bodies_in(
+            &self.positions,
+            at,
+            (SEARCH_STEPS, self.size_bytes_max),
+            &MovedBodies::default(),
+        );
         self.cursor = found.next;
         Some(found.bodies)
     }
@@ -282,7 +287,7 @@ impl Copying<'_> {
             bodies.push(BodyToMove {
                 holder: found.holder,
                 from: found.at,
-                body,
+                source: Source::Bytes(body),
                 event_size_bytes: found.event_size_bytes,
             });
         }
@@ -378,11 +383,7 @@ impl Journal for Writing {
             Condition::Whole => self.batch.push_body(body),
             Condition::Damaged => self.batch.push_damaged_body(body),
         };
-        BodyLocation {
-            record: location.record.as_u64(),
-            offset: location.offset,
-            length: location.length,
-        }
+        BodyLocation::new(location.record.as_u64(), location.offset, location.length)
     }
 
     fn record(&mut self, event: &Event) {

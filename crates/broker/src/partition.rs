@@ -504,7 +504,7 @@ pub enum TurnEnd {
 pub(crate) fn to_log(body: BodyLocation) -> kew_log::BodyLocation {
     kew_log::BodyLocation {
         record: LogPosition::new(body.record),
-        offset: body.offset,
+        offset: body.offset(),
         length: body.length,
     }
 }

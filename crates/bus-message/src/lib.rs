@@ -28,6 +28,6 @@ pub use kew_engine::bus::Known;
 pub use made::MESSAGE_ID_LENGTH_MAX;
 pub use merged::Merged;
 pub use overlay::{overlaid, overlay_of};
-pub use scalar::{amqp_of, value_of};
+pub use scalar::{amqp_of, expires_at_ms, time_to_live_ms, value_of};
 pub use sections::Malformed;
-pub use view::{View, time_to_live_ms};
+pub use view::View;

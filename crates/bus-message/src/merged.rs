@@ -6,7 +6,7 @@ use kew_amqp::message::{Header, Message, MessageId, Properties};
 
 use crate::annotation;
 use crate::overlay::{Overlay, SystemChange, TextProperty, is_named, overlaid};
-use crate::scalar::readable_time_ms;
+use crate::scalar::expires_at_ms;
 
 /// The sections of a message that overlays change, with all changes.
 #[derive(Clone, Debug)]
@@ -87,8 +87,7 @@ impl Merged {
         self.header.ttl = ms.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX));
         let expiry = || {
             let Timestamp(created) = self.properties.creation_time?;
-            let life_ms = i64::try_from(ms?).unwrap_or(i64::MAX);
-            Some(readable_time_ms(created.saturating_add(life_ms)))
+            Some(expires_at_ms(created, ms?))
         };
         self.properties.absolute_expiry_time = expiry().map(Timestamp);
     }

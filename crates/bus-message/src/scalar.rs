@@ -19,6 +19,30 @@ pub(crate) fn readable_time_ms(ms: i64) -> i64 {
     ms.clamp(*TIMES_MS.start(), *TIMES_MS.end())
 }
 
+/// How long a message lives. A life that is too long for the header is the difference of two times.
+///
+/// Source: AMQP 1.0, 3.2.1 and 3.2.4; .NET's `ServiceBusMessage` sends both times with such a life.
+pub fn time_to_live_ms(
+    header_ttl_ms: Option<u32>,
+    created_at_ms: Option<i64>,
+    expires_at_ms: Option<i64>,
+) -> Option<u64> {
+    let told = header_ttl_ms.map(u64::from);
+    match (header_ttl_ms, created_at_ms, expires_at_ms) {
+        (Some(u32::MAX), Some(from), Some(until)) => {
+            let ms = until.checked_sub(from);
+            ms.and_then(|ms| u64::try_from(ms).ok()).or(told)
+        }
+        (_, _, _) => told,
+    }
+}
+
+/// The time of expiry that says a life, beside the time of creation.
+pub fn expires_at_ms(created_at_ms: i64, life_ms: u64) -> i64 {
+    let life_ms = i64::try_from(life_ms).unwrap_or(i64::MAX);
+    readable_time_ms(created_at_ms.saturating_add(life_ms))
+}
+
 /// The value that these bytes encode, which must be one whole value that was checked. Its text and bytes are borrowed.
 /// Lists, maps, arrays and described values other than spans of time are [`Value::Other`].
 pub fn value_of(encoded: &[u8]) -> Result<Value<'_>, DecodeError> {

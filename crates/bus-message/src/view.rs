@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::annotation::{PARTITION_KEY, SCHEDULED_ENQUEUE_TIME, VIA_PARTITION_KEY};
 use crate::overlay::{Overlay, SystemChange, TextProperty, wrong_type};
-use crate::scalar::value_of;
+use crate::scalar::{time_to_live_ms, value_of};
 use crate::sections::{Compound, Malformed, Section, walk};
 
 const TICKS_PER_MS: i64 = 10_000;
@@ -319,24 +319,6 @@ impl<'a> Properties<'a> {
 
 fn text(text: Option<&str>) -> Value<'_> {
     text.map_or(Value::Null, Value::Text)
-}
-
-/// How long a message lives. A life that is too long for the header is the difference of two times.
-///
-/// Source: AMQP 1.0, 3.2.1 and 3.2.4; .NET's `ServiceBusMessage` sends both times with such a life.
-pub fn time_to_live_ms(
-    header_ttl_ms: Option<u32>,
-    created_at_ms: Option<i64>,
-    expires_at_ms: Option<i64>,
-) -> Option<u64> {
-    let told = header_ttl_ms.map(u64::from);
-    match (header_ttl_ms, created_at_ms, expires_at_ms) {
-        (Some(u32::MAX), Some(from), Some(until)) => {
-            let ms = until.checked_sub(from);
-            ms.and_then(|ms| u64::try_from(ms).ok()).or(told)
-        }
-        (_, _, _) => told,
-    }
 }
 
 /// An id is a text in rules. One of another type becomes a text when a rule asks for it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use k8s_openapi::api::autoscaling::v1::Scale;
-use kew_scale::{ConfigError, Workload};
+use kew_scale::{ConfigError, Workload, is_loopback};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{Request as Path, Status};
@@ -44,6 +44,7 @@ impl ScaleResource {
             let what = format!("it is not known how to reach the API of Kubernetes: {what}");
             workload.place.error(one_line(&what))
         })?;
+        no_token_in_clear(&config).map_err(|what| workload.place.error(what))?;
         config.connect_timeout = Some(workload.timeout);
         config.read_timeout = Some(workload.timeout);
         config.reset_reader_on_write = true;
@@ -82,10 +83,11 @@ impl ScaleResource {
 
     /// Changes how many there should be, unless somebody has changed the workload since it was read.
     pub(crate) async fn write(&self, count: u32, read: &Replicas) -> Result<Replicas, String> {
-        let mut patch = json!({ "spec": { "replicas": count } });
-        if let Some(version) = &read.version {
-            patch["metadata"] = json!({ "resourceVersion": version });
-        }
+        let spec = json!({ "replicas": count });
+        let patch = match &read.version {
+            Some(version) => json!({ "metadata": { "resourceVersion": version }, "spec": spec }),
+            None => json!({ "spec": spec }),
+        };
         let params = PatchParams::default();
         let request =
             self.path
@@ -143,6 +145,25 @@ async fn config(workload: &Workload) -> Result<Config, String> {
         }
         None => Config::infer().await.map_err(|error| with_sources(&error)),
     }
+}
+
+/// Without TLS, everybody on the way can read a token.
+fn no_token_in_clear(config: &Config) -> Result<(), String> {
+    let url = &config.cluster_url;
+    let authority = url.authority().map_or("", |it| it.as_str());
+    let auth = &config.auth_info;
+    let has_secret = auth.token.is_some()
+        || auth.token_file.is_some()
+        || auth.password.is_some()
+        || auth.exec.is_some()
+        || auth.auth_provider.is_some();
+    if has_secret && url.scheme_str() == Some("http") && !is_loopback(authority) {
+        return Err(format!(
+            "the kubeconfig has http://{authority} as its server, which is another machine, and a user with a token or \
+             password: write https:// there"
+        ));
+    }
+    Ok(())
 }
 
 /// The body of an answer, or what the API says of a failure.

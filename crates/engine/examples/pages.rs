@@ -37,11 +37,11 @@ impl Journal for Places {
             self.count = 0;
         }
         self.count += 1;
-        BodyLocation {
-            record: self.record,
-            offset: 110 * self.count - 65,
-            length: u32::try_from(body.len()).unwrap_or(u32::MAX),
-        }
+        BodyLocation::new(
+            self.record,
+            110 * self.count - 65,
+            u32::try_from(body.len()).unwrap_or(u32::MAX),
+        )
     }
 
     fn record(&mut self, _: &Event) {}

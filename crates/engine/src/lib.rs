@@ -55,8 +55,8 @@ pub use effect::{
     Standing, Was,
 };
 pub use event::{Event, Fact};
-pub use moves::{BodyToMove, Holder};
-pub use outcome::{Outcome, Refusal};
+pub use moves::{BodyToMove, Holder, MovedBodies, MovedBody, Source};
+pub use outcome::{BodiesMoved, Outcome, Refusal};
 pub use overview::{BusQueueOverview, Overview, QueueOverview, TopicOverview};
 pub use queues::{Flow, Moved, MovedOf};
 pub use repair::{Skip, StoredMessage};
@@ -72,6 +72,6 @@ pub use table::{
 };
 pub use turn::{DUE_BUDGET, Decision, Journal, Ticked, Tries, Turn};
 pub use vocabulary::{
-    BodyLocation, BodyMove, BodyRead, DecodeError, EntityName, Incarnation, LeaseGeneration,
+    BodyLocation, BodyMove, BodyRead, DecodeError, EntityName, Hold, Incarnation, LeaseGeneration,
     PageNumber, Place, SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,
 };

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::bus::{BusOutcome, BusRefusal};
 use crate::catalogue::AccountRecord;
+use crate::moves::MovedBody;
 use crate::storage::{StorageOutcome, StorageRefusal};
 use crate::vocabulary::BodyLocation;
 
@@ -24,10 +25,7 @@ pub enum Outcome {
     /// Every account.
     Accounts(Vec<AccountRecord>),
     /// Bodies are in other places, except those that were gone.
-    BodiesMoved {
-        /// How many have moved.
-        count: usize,
-    },
+    BodiesMoved(BodiesMoved),
     /// The answer about storage queues.
     Storage(StorageOutcome),
     /// The answer about bus queues.
@@ -59,8 +57,35 @@ impl Outcome {
             | Self::AccountPut
             | Self::AccountRemoved
             | Self::Accounts(_)
-            | Self::BodiesMoved { .. } => Vec::new(),
+            | Self::BodiesMoved(_) => Vec::new(),
         }
+    }
+}
+
+/// What has become of bodies that were to move.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BodiesMoved {
+    /// How many have moved.
+    pub count: usize,
+    /// How many bytes of bodies were stored for that.
+    pub stored_bytes: u64,
+    /// The messages that were the first to move with a body that others have, too, with the old place of that.
+    pub first: Vec<(BodyLocation, MovedBody)>,
+    /// Old places of bodies that did not move, because the message that moved first does not have them any more. They are
+    /// to be read.
+    pub gone: Vec<BodyLocation>,
+}
+
+impl BodiesMoved {
+    /// Whether there is nothing to say but how many.
+    pub(crate) fn is_count(&self) -> bool {
+        let Self {
+            stored_bytes,
+            first,
+            gone,
+            ..
+        } = self;
+        *stored_bytes == 0 && first.is_empty() && gone.is_empty()
     }
 }
 

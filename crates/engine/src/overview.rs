@@ -246,11 +246,7 @@ mod tests {
             entity: Incarnation::new(queue),
             number: SequenceNumber::new(number),
         };
-        let location = BodyLocation {
-            record: 0,
-            offset: 0,
-            length: 0,
-        };
+        let location = BodyLocation::new(0, 0, 0);
         let body = Placed {
             encoding: BodyEncoding::Text,
             location,

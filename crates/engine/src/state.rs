@@ -8,12 +8,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::bus::{self, BusFact, BusQueue, CopyChanges, ENTITIES_PER_BUS_QUEUE};
-use crate::catalogue::{AccountRecord, AccountUsage, Accounts, AllProperties, Catalogue};
+use crate::catalogue::{
+    AccountRecord, AccountUsage, Accounts, AllProperties, Catalogue, Families, FamilySize,
+};
 use crate::event::{Event, Fact};
 use crate::queues::Queue;
 use crate::shared::{HeadMarks, Waste};
 use crate::storage::{self, StorageFact};
-use crate::table::{CountUnit, Live, Resident, RunLength, Spread, Table};
+use crate::table::{CountUnit, Live, Resident, Run, RunLength, Spread, Table};
 use crate::vocabulary::token::TokenCipher;
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, Timestamp};
 
@@ -306,6 +308,25 @@ impl State {
         }
         assert_eq!(self.catalogue.live, walked, "bytes that are still needed");
         assert_eq!(self.resident(), resident, "records in memory");
+        self.check_families();
+    }
+
+    /// Asserts that topics count what their subscriptions have, and queues what other messages count of their bodies.
+    fn check_families(&self) {
+        let mut counted = Families::default();
+        for (subscription, queue) in self.bus.iter() {
+            if let Some(topic) = queue.role.topic() {
+                counted.join(*subscription, topic);
+            }
+        }
+        for (entity, queue) in self.bus.iter() {
+            let table = queue.backlog.table();
+            let borrowed: u64 = table.runs().map(Run::borrowed_bytes).sum();
+            assert_eq!(borrowed, table.borrowed_bytes(), "what {entity:?} borrows");
+            let of = queue.role.first_of(*entity);
+            counted.count(of, FamilySize::default(), queue.family_size());
+        }
+        assert_eq!(self.catalogue.families, counted, "sizes of subscriptions");
     }
 
     /// How many subscriptions an entity of that name has: none, unless it is a topic.
@@ -336,10 +357,13 @@ impl State {
         self.bus.get(&entity).is_some_and(|it| it.topic.is_some())
     }
 
-    /// Whether an entity is a topic of which a message waits for its copies.
-    pub fn waits_for_copies(&self, entity: Incarnation) -> bool {
+    /// Whether a message of an entity waits to go on: in a topic for its copies, elsewhere to be forwarded.
+    pub fn passes_on(&self, entity: Incarnation) -> bool {
         let found = self.bus.get(&entity);
-        found.is_some_and(|it| it.topic.is_some() && it.backlog.has_ready())
+        found.is_some_and(|it| match it.topic {
+            Some(_) => it.backlog.has_ready(),
+            None => it.destination().is_some() && it.backlog.has_to_forward(),
+        })
     }
 
     /// Whether a comparison of a message with rules is to go on: after a restart it would begin again.

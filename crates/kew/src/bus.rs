@@ -143,7 +143,7 @@ pub(crate) fn announce(
     }
     if !all.is_empty() {
         tracing::info!(
-            "ready: Service Bus queues on {}{}",
+            "ready: Service Bus on {}{}",
             listed(&all),
             if tls.is_some() { " with TLS" } else { "" },
         );

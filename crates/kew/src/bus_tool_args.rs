@@ -10,10 +10,10 @@ use crate::queue_values::{bus_entity, bus_queue_name, duration};
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// Queues, topics or subscriptions to watch [default: all queues]
+    /// Queues, topics or subscriptions to watch [default: all queues and subscriptions]
     #[arg(value_parser = bus_queue_name)]
     pub(super) names: Vec<String>,
-    /// Only queues whose names start with this text
+    /// Only queues and subscriptions whose names start with this text
     #[arg(
         long,
         value_name = "TEXT",

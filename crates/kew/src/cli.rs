@@ -89,20 +89,20 @@ pub(crate) enum Command {
     ///
     /// The exit codes are those of kew queue.
     Dlq(Box<DlqArgs>),
-    /// Write queues and messages of a whole account or namespace as JSON lines. They stay there.
+    /// Write queues, topics and messages of a whole account or namespace as JSON lines. They stay there.
     ///
-    /// Lines have the definitions of queues, states of sessions, and messages: waiting, scheduled, deferred and dead
-    /// letters. Stop the clients first: the export is not of one moment. Of Service Bus, it browses messages and locks
-    /// each session for a moment. Of Queue Storage, it peeks, which shows 32 messages of a queue; use --receive for queues
-    /// with more.
+    /// Lines have the definitions of queues, topics, subscriptions and rules, states of sessions, and messages:
+    /// waiting, scheduled, deferred and dead letters. Stop the clients first: the export is not of one moment. Of
+    /// Service Bus, it browses messages and locks each session for a moment. Of Queue Storage, it peeks, which shows 32
+    /// messages of a queue; use --receive for queues with more.
     ///
     /// Works with Kew, Azure and emulators. Exit code 1 means that a part was not exported; a note names it.
     Export(Box<ExportArgs>),
-    /// Create the queues and send the messages that kew export has written.
+    /// Create the queues, topics and subscriptions and send the messages that kew export has written.
     ///
     /// If it is interrupted, repeat the same command: it compares the queues with the lines, and sends what is missing.
-    /// Until it succeeds, no other client may use the queues. At the end it counts what no command of the service can
-    /// restore, such as sequence numbers and delivery counts.
+    /// Until it succeeds, no other client may use them. At the end it counts what no command of the service can
+    /// restore, such as sequence numbers, delivery counts, and the messages of subscriptions.
     Import(Box<ImportArgs>),
     /// Start and stop instances of workers by the load of their queues.
     ///

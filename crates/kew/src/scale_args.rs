@@ -1,8 +1,11 @@
 //! The command line of `kew scale`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+
+use crate::queue_values::duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct ScaleArgs {
@@ -22,11 +25,18 @@ pub(crate) enum ScaleCommand {
     /// Each process gets SIGTERM, and SIGKILL after stop_within. The command waits until all have ended. Of other
     /// targets, the number of instances is set to 0.
     Stop(ScaleFileArgs),
-    /// Look at the queues and instances once, and say in words what an agent that starts now would do, and why.
+    /// Ask the running agent what it has seen and done, and why. Without one, look at the queues and instances once.
     ///
-    /// It changes nothing, and may run beside the agent. It has looked only once, so it knows no rates, and never stops
-    /// instances for a smaller load. Exit code 1 means that something could not be read.
+    /// It changes nothing. The agent answers with its last look and its last 40 decisions and events. If none runs, the
+    /// command says what an agent that starts now would do: it has looked only once, so it knows no rates, and never
+    /// stops instances for a smaller load. Exit code 1 means that something could not be read.
     Explain(ScaleFileArgs),
+    /// Write the messages that arrive in a group's queues to a file, which `simulate --load` replays.
+    ///
+    /// Each source needs the metrics page of its Kew server, which counts arrivals. The file has lines of
+    /// second,arrivals from Monday, 00:00, in the time zone of the group. It ends after --for, on Sunday, 24:00, or with
+    /// SIGTERM or SIGINT. It changes nothing, and may run beside the agent.
+    Record(ScaleRecordArgs),
     /// Run the control law with the file's settings over a load in a simulator, and draw what happens.
     ///
     /// Prints a table, and lines of blocks for backlog, age and instances. Each group needs rate_per_task. The simulator
@@ -48,6 +58,24 @@ pub(crate) struct ScaleRunArgs {
     /// Observe, decide and log, and start and stop nothing; may run beside another agent
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScaleRecordArgs {
+    /// The configuration file, see docs/scale.md
+    pub(crate) file: PathBuf,
+
+    /// The file to write; it must not exist
+    #[arg(long, value_name = "LOAD")]
+    pub(crate) out: PathBuf,
+
+    /// The group, if the file has several
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: Option<String>,
+
+    /// How long, such as 1h; until Sunday, 24:00, by default
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(crate) time: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

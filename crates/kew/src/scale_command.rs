@@ -2,6 +2,7 @@
 
 mod cluster;
 mod explain;
+mod record;
 mod run;
 mod simulate;
 mod stop;
@@ -21,6 +22,7 @@ pub(crate) fn run(args: &ScaleArgs) -> Result<()> {
         ScaleCommand::Run(args) => run::run(args),
         ScaleCommand::Stop(args) => stop::stop(&args.file),
         ScaleCommand::Explain(args) => explain::explain(&args.file),
+        ScaleCommand::Record(args) => record::record(args),
         ScaleCommand::Simulate(args) => simulate::simulate(args),
     }
 }
@@ -55,4 +57,24 @@ fn runtime() -> Result<Runtime> {
 /// An error about the instances of a group.
 fn in_group(group: &Group, error: ActError) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("the group {:?}", group.name))
+}
+
+/// The group that was asked for, or the only one.
+fn one_group<'a>(config: &'a Config, asked: Option<&str>) -> Result<&'a Group, SettingsError> {
+    let names = config.groups.iter().map(|it| it.name.as_str());
+    let names = names.collect::<Vec<_>>().join(", ");
+    let mut groups = config.groups.iter();
+    match asked {
+        Some(name) => groups.find(|it| it.name == name).ok_or_else(|| {
+            SettingsError::new(format!(
+                "--group is {name:?}: the file has the groups {names}"
+            ))
+        }),
+        None => match config.groups.as_slice() {
+            [group] => Ok(group),
+            _ => Err(SettingsError::new(format!(
+                "the file has several groups: name one with --group: {names}"
+            ))),
+        },
+    }
 }

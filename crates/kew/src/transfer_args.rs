@@ -40,16 +40,17 @@ pub(crate) struct ServicesArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// Only this queue, with its dead letters; repeat it for several
+    /// Only this queue with its dead letters, this topic with its subscriptions, or this subscription with the
+    /// definition of its topic (TOPIC/subscriptions/NAME); repeat it for several
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Vec<String>,
     /// Write to this file, which must not exist yet [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Write the definitions of queues, and no messages and states of sessions
+    /// Write the definitions of queues, topics, subscriptions and rules, and no messages and states of sessions
     #[arg(long)]
     pub(crate) definitions_only: bool,
-    /// Write the keys of authorization rules of queues too. Everyone who reads the file can then use them
+    /// Write the keys of authorization rules of queues and topics too. Everyone who reads the file can then use them
     #[arg(long)]
     pub(crate) with_keys: bool,
     /// Receive the messages of a queue of Queue Storage that has more than can be peeked at. It hides them, and
@@ -68,7 +69,8 @@ pub(crate) struct ImportArgs {
     /// The file to read [default: standard input]
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Only this queue; repeat it for several
+    /// Only this queue, this topic with its subscriptions, or this subscription with the definition of its topic
+    /// (TOPIC/subscriptions/NAME); repeat it for several
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Vec<String>,
     /// Check all lines, and change nothing

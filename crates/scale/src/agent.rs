@@ -1,17 +1,20 @@
 //! The loop: it looks, decides, and acts.
 
+use std::fmt;
 use std::future::Future;
 use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use kew_scaling::{
-    Action, Decision, Law, Moment, Observation, Reason, SettingsError, Source, TimeOfWeek,
+    Action, Decision, Instances, Law, Moment, Observation, Reason, SettingsError, Source,
+    TimeOfWeek,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use crate::act::{ActError, Happened, Target};
 use crate::config::Group;
-use crate::observe::{ReadError, Seen, Sources};
+use crate::memory::Memory;
+use crate::observe::{ReadError, Seen, Sources, Workers};
 
 /// However much is announced, looks are no more frequent than this.
 const ANNOUNCED_LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -38,6 +41,19 @@ pub enum Note {
     Happened(Happened),
 }
 
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decided(decision) => write!(f, "{decision}"),
+            Self::Unreadable { source, error } => write!(f, "{source} cannot be read: {error}"),
+            Self::Readable(source) => write!(f, "{source} can be read again"),
+            Self::Uncounted(error) => write!(f, "the instances cannot be counted: {error}"),
+            Self::Counted => write!(f, "the instances can be counted again"),
+            Self::Happened(happened) => write!(f, "{happened}"),
+        }
+    }
+}
+
 /// The agent of one group.
 ///
 /// It keeps nothing that matters: what runs is read from the system, and rates are measured again.
@@ -49,6 +65,7 @@ pub struct Agent<S, T> {
     target: T,
     began: Instant,
     told: Told,
+    memory: Memory,
 }
 
 /// What was told last, so that nothing is told twice.
@@ -64,6 +81,8 @@ struct Told {
 pub struct Look {
     /// What each source reported.
     pub sources: Vec<Seen>,
+    /// What the metrics pages of instances say, if they are read.
+    pub workers: Option<Workers>,
     /// What the law has seen.
     pub observation: Observation,
     /// Why the instances could not be counted.
@@ -86,19 +105,31 @@ impl<S: Sources, T: Target> Agent<S, T> {
             target,
             began: Instant::now(),
             told: Told::default(),
+            memory: Memory::new(),
         })
+    }
+
+    /// What it remembers, for those who ask.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        self.memory.clone()
     }
 
     /// Looks and acts until `stop` resolves. Instances run on then.
     pub async fn run(
         &mut self,
         week: impl Fn() -> TimeOfWeek + Send + Sync,
-        mut tell: impl FnMut(Note) + Send,
+        mut log: impl FnMut(Note) + Send,
         stop: impl Future<Output = ()> + Send,
     ) {
         let mut ticks = interval(self.every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stop = std::pin::pin!(stop);
+        let memory = self.memory();
+        let mut tell = |note: Note| {
+            memory.noted(note.to_string());
+            log(note);
+        };
         let mut looked_at = None;
         loop {
             let quiet_until = looked_at.map(|at: Instant| at + ANNOUNCED_LOOK_EVERY);
@@ -124,6 +155,7 @@ impl<S: Sources, T: Target> Agent<S, T> {
                 () = &mut stop => return,
                 look = self.look_after(is_announced, &week) => look,
             };
+            self.memory.looked(look.lines(), look.is_whole());
             // What was begun is finished: it takes a bounded time.
             self.act(look, &mut tell).await;
         }
@@ -137,9 +169,10 @@ impl<S: Sources, T: Target> Agent<S, T> {
     /// The same, perhaps because work was announced.
     async fn look_after(&mut self, announced: bool, week: impl Fn() -> TimeOfWeek + Send) -> Look {
         let sources = self.sources.read().await;
+        let workers = self.sources.workers();
         let counted = self.target.instances().await;
         let (instances, uncounted) = match counted {
-            Ok(instances) => (Some(instances), None),
+            Ok(instances) => (Some(with_pages(instances, workers)), None),
             Err(error) => (None, Some(error)),
         };
         let is_throttled = |it: &Seen| matches!(&it.reading, Err(error) if error.is_throttled);
@@ -160,6 +193,7 @@ impl<S: Sources, T: Target> Agent<S, T> {
         let decision = self.law.decide(now, &observation);
         Look {
             sources,
+            workers,
             observation,
             uncounted,
             decision,
@@ -183,6 +217,60 @@ impl<S: Sources, T: Target> Agent<S, T> {
             }
         }
     }
+}
+
+impl Look {
+    /// Whether everything could be read.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.uncounted.is_none() && self.sources.iter().all(|it| it.reading.is_ok())
+    }
+
+    /// What was seen, and what follows, in words.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.sources.iter().map(ToString::to_string).collect();
+        lines.push(match (&self.uncounted, self.observation.instances) {
+            (Some(error), _) => format!("the instances cannot be counted: {error}"),
+            (None, Some(found)) => instances(&found),
+            (None, None) => "the instances cannot be counted".to_owned(),
+        });
+        if let Some(workers) = self.workers.filter(|it| it.silent > 0) {
+            lines.push(format!(
+                "metrics pages of instances: {} answered, {} did not, so nothing is known of what they completed",
+                workers.answered, workers.silent
+            ));
+        }
+        lines.push(self.decision.to_string());
+        lines
+    }
+}
+
+/// Instances with what they say of themselves.
+fn with_pages(counted: Instances, pages: Option<Workers>) -> Instances {
+    let pages = pages.unwrap_or_default();
+    Instances {
+        tasks: counted.tasks.or(pages.tasks),
+        handling: counted.handling.or(pages.handling),
+        ..counted
+    }
+}
+
+fn instances(found: &Instances) -> String {
+    let mut text = format!(
+        "instances: {} ready, {} starting",
+        found.ready, found.starting
+    );
+    if let Some(tasks) = found.tasks {
+        text.push_str(&format!(", {tasks} tasks each"));
+    }
+    if let Some(handling) = found.handling {
+        text.push_str(&format!(", {} ms for a message", handling.as_millis()));
+    }
+    if let Some(share) = found.cpu {
+        text.push_str(&format!(", processors used to {:.0} %", share * 100.0));
+    }
+    text
 }
 
 impl Told {

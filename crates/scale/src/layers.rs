@@ -8,9 +8,9 @@ use kew_layers::{Layers, broken};
 const LAYERS: Layers<'_> = Layers {
     order: &[
         &["config"],
-        &["observe", "act", "simulate"],
+        &["observe", "act", "simulate", "memory"],
         &["agent"],
-        &["log"],
+        &["log", "socket", "record"],
     ],
     free: &["tests"],
 };

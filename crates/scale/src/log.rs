@@ -6,15 +6,10 @@ use crate::agent::Note;
 /// Writes a line.
 pub fn log(group: &str, note: &Note) {
     match note {
-        Note::Decided(decision) => tracing::info!(group, "{decision}"),
-        Note::Unreadable { source, error } => {
-            tracing::warn!(group, source, "{source} cannot be read: {error}");
-        }
-        Note::Readable(source) => tracing::info!(group, source, "{source} can be read again"),
-        Note::Uncounted(error) => {
-            tracing::warn!(group, "the instances cannot be counted: {error}");
-        }
-        Note::Counted => tracing::info!(group, "the instances can be counted again"),
+        Note::Decided(_) | Note::Counted => tracing::info!(group, "{note}"),
+        Note::Unreadable { source, .. } => tracing::warn!(group, source, "{note}"),
+        Note::Readable(source) => tracing::info!(group, source, "{note}"),
+        Note::Uncounted(_) => tracing::warn!(group, "{note}"),
         Note::Happened(happened) => match happened {
             Happened::Found(_)
             | Happened::Started(_)

@@ -40,6 +40,8 @@ pub struct Law {
     watched_since: Option<Duration>,
     /// How many instances were enough, and when, during the cool-down.
     enough: VecDeque<(Duration, u32)>,
+    /// How many instances ran when one of them had to stop, if the next one waits until it has.
+    stops_from: Option<u32>,
     tasks: u32,
 }
 
@@ -79,6 +81,7 @@ impl Law {
             quiet_since: None,
             watched_since: None,
             enough: VecDeque::new(),
+            stops_from: None,
         })
     }
 
@@ -275,14 +278,22 @@ impl Law {
 
     fn act(&mut self, at: Duration, instances: Instances, mut weighed: Weighed) -> Decision {
         let running = instances.count();
+        if self.stops_from.is_some_and(|from| running < from) {
+            // One has stopped. The time in which fewer must be enough begins again.
+            self.stops_from = None;
+            self.watched_since = None;
+        }
         let enough = self.enough_for_long(at, &weighed);
         let action = self.action(running, enough, &mut weighed);
-        match action {
-            // The time in which fewer must be enough begins again.
-            Action::Start(_) => self.watched_since = None,
-            Action::Stop(_) if weighed.stops_one_by_one => self.watched_since = None,
-            Action::Stop(_) | Action::Hold => {}
-        }
+        self.stops_from = match action {
+            Action::Start(_) => {
+                self.watched_since = None;
+                None
+            }
+            // Until one has stopped, which may take its time or fail, the same is decided again.
+            Action::Stop(_) => weighed.stops_one_by_one.then_some(running),
+            Action::Hold => None,
+        };
         let (count, mut reasons) = match action {
             Action::Start(count) => (count, weighed.to_start),
             Action::Stop(count) => (count, weighed.to_keep),

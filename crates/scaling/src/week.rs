@@ -56,6 +56,12 @@ impl TimeOfWeek {
         Self(u32::try_from(sum).expect("a remainder is below the divisor, which is a u32"))
     }
 
+    /// Whole seconds since Monday, 00:00.
+    #[must_use]
+    pub fn since_monday(self) -> u32 {
+        self.0
+    }
+
     /// How long after `earlier` this time comes, less than a week.
     fn since(self, earlier: Self) -> u32 {
         (self.0 + WEEK_SECONDS - earlier.0) % WEEK_SECONDS

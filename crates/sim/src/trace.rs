@@ -265,7 +265,7 @@ impl Trace {
                     .iter()
                     .for_each(|account| self.feed_account(account));
             }
-            Outcome::BodiesMoved { count } => self.feed(*count as u64),
+            Outcome::BodiesMoved(moved) => self.feed(moved.count as u64),
             Outcome::Bus(outcome) => self.feed_debug(outcome),
         }
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Name;
-use object_store::{Error, ObjectStore, ObjectStoreExt as _};
+use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode};
 
 use crate::message::{Charged, Part};
 use crate::transaction::Charge;
@@ -58,6 +58,9 @@ impl Format for Lines {
     }
 }
 
+/// The file that has the ending of the others.
+const FORMAT: &str = "format";
+
 /// Why the archive did not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
@@ -67,6 +70,16 @@ pub enum ArchiveError {
     /// A file is not what was written.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The files are of another format.
+    #[error(
+        "it has files of the format {found}, and this program writes {own}: use another folder for data"
+    )]
+    OtherFormat {
+        /// Their ending.
+        found: String,
+        /// The ending of this program's files.
+        own: &'static str,
+    },
     /// Parts vanished while they became a package that is not there.
     #[error("part {index} of package {package} vanished; the message is tried again")]
     Vanished {
@@ -94,21 +107,54 @@ impl<F> Clone for Archive<F> {
 }
 
 impl<F: Format> Archive<F> {
-    /// In any store of `object_store`.
-    pub fn new(store: Arc<dyn ObjectStore>) -> Self {
+    /// In any store of `object_store`. The first program writes the format into it, and others of another format are
+    /// refused: they would not see each other's files.
+    pub async fn open(store: Arc<dyn ObjectStore>) -> Result<Self, ArchiveError> {
         let format = std::marker::PhantomData;
-        Self { store, format }
+        let archive = Self { store, format };
+        let name = Name::from(FORMAT);
+        let found = match archive.store.get(&name).await {
+            Ok(found) => found.bytes().await?,
+            Err(Error::NotFound { .. }) => archive.first(&name).await?,
+            Err(error) => return Err(error.into()),
+        };
+        match found == F::ENDING.as_bytes() {
+            true => Ok(archive),
+            false => Err(ArchiveError::OtherFormat {
+                found: String::from_utf8_lossy(&found).into_owned(),
+                own: F::ENDING,
+            }),
+        }
+    }
+
+    /// Writes the format, unless the files have another one, and returns what it is now.
+    async fn first(&self, name: &Name) -> Result<Bytes, ArchiveError> {
+        for folder in ["parts", "packages"] {
+            let files = self.list(&Name::from(folder)).await?;
+            let mut endings = files.iter().filter_map(Name::extension);
+            if let Some(other) = endings.find(|it| *it != F::ENDING) {
+                return Ok(Bytes::copy_from_slice(other.as_bytes()));
+            }
+        }
+        let own = Bytes::from_static(F::ENDING.as_bytes());
+        let create = PutMode::Create.into();
+        match self.store.put_opts(name, own.clone().into(), create).await {
+            Ok(_) => Ok(own),
+            // Another program was first.
+            Err(Error::AlreadyExists { .. }) => Ok(self.store.get(name).await?.bytes().await?),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// In a folder, which is created. A file is on disk when it was written.
-    pub fn folder(path: &Path) -> Result<Self, Error> {
+    pub async fn folder(path: &Path) -> Result<Self, ArchiveError> {
         let failed = |source: std::io::Error| Error::Generic {
             store: "folder",
             source: source.into(),
         };
         std::fs::create_dir_all(path).map_err(failed)?;
         let store = LocalFileSystem::new_with_prefix(path)?.with_fsync(true);
-        Ok(Self::new(Arc::new(store)))
+        Self::open(Arc::new(store)).await
     }
 
     fn part_name(package: u32, index: u32) -> Name {
@@ -257,14 +303,56 @@ mod tests {
         (results, charges)
     }
 
-    fn archive() -> (Archive<Lines>, Arc<InMemory>) {
+    async fn archive() -> (Archive<Lines>, Arc<InMemory>) {
         let store = Arc::new(InMemory::new());
-        (Archive::new(store.clone()), store)
+        (Archive::open(store.clone()).await.unwrap(), store)
+    }
+
+    /// Lines with another ending.
+    #[derive(Debug)]
+    struct Other;
+
+    impl Format for Other {
+        const ENDING: &'static str = "other";
+
+        fn encode(charges: &[Charge]) -> Result<Bytes, FormatError> {
+            Lines::encode(charges)
+        }
+
+        fn decode(bytes: Bytes) -> Result<Vec<Charge>, FormatError> {
+            Lines::decode(bytes)
+        }
+    }
+
+    #[tokio::test]
+    async fn one_folder_has_one_format() {
+        let folder = tempfile::tempdir().unwrap();
+        let (results, charges) = results(1);
+        let lines = Archive::<Lines>::folder(folder.path()).await.unwrap();
+        lines.collect(&results[0]).await.unwrap();
+        let refused = |error: ArchiveError| {
+            let error = error.to_string();
+            assert!(
+                error.contains("of the format jsonl, and this program writes other"),
+                "{error}"
+            );
+        };
+        refused(Archive::<Other>::folder(folder.path()).await.unwrap_err());
+        // What was half collected goes on.
+        let lines = Archive::<Lines>::folder(folder.path()).await.unwrap();
+        for result in &results[1..] {
+            lines.collect(result).await.unwrap();
+        }
+        assert_eq!(lines.package(1).await.unwrap(), Some(charges));
+        // Also without the file of the format, which earlier versions did not write.
+        std::fs::remove_file(folder.path().join(FORMAT)).unwrap();
+        refused(Archive::<Other>::folder(folder.path()).await.unwrap_err());
+        Archive::<Lines>::folder(folder.path()).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_package_is_complete_with_its_last_part_in_any_order() {
-        let (archive, _) = archive();
+        let (archive, _) = archive().await;
         let (results, charges) = results(7);
         for (index, completes) in [(2, false), (0, false), (0, false), (1, true)] {
             assert_eq!(archive.package(7).await.unwrap(), None);
@@ -277,7 +365,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_part_of_a_complete_package_changes_nothing() {
-        let (archive, _) = archive();
+        let (archive, _) = archive().await;
         let (results, charges) = results(7);
         for result in results.iter().chain(&results) {
             archive.collect(result).await.unwrap();
@@ -288,7 +376,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_controller_that_dies_between_package_and_parts_leaves_work_that_is_finished_later() {
-        let (archive, store) = archive();
+        let (archive, store) = archive().await;
         let (results, charges) = results(7);
         for result in &results[..2] {
             archive.collect(result).await.unwrap();
@@ -306,7 +394,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_part_that_comes_while_its_package_is_completed_does_not_stay() {
-        let (archive, _) = archive();
+        let (archive, _) = archive().await;
         let (results, _) = results(7);
         for result in &results {
             archive.collect(result).await.unwrap();
@@ -319,8 +407,8 @@ mod tests {
     async fn two_controllers_complete_a_package_together() {
         let folder = tempfile::tempdir().unwrap();
         let (results, charges) = results(1);
-        let one = Archive::<Lines>::folder(folder.path()).unwrap();
-        let two = Archive::<Lines>::folder(folder.path()).unwrap();
+        let one = Archive::<Lines>::folder(folder.path()).await.unwrap();
+        let two = Archive::<Lines>::folder(folder.path()).await.unwrap();
         one.collect(&results[0]).await.unwrap();
         let both = tokio::join!(one.collect(&results[1]), two.collect(&results[2]));
         // At least one of them saw all parts; either may have lost the race for parts, and then tries again.

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::archive::Format;
 use crate::check::{Findings, check};
 use crate::journal::Journal;
-use crate::place::{Place, Settings};
+use crate::place::{INLINE_BYTES, Place, Settings};
 use crate::program::{print_line, start_log, stop_requested, until_done};
 use crate::start::{Plan, Program, Services, find_kew};
 use crate::{controller, initiator, measure, page, submit, worker};
@@ -222,7 +222,7 @@ pub async fn billing<F: Format>() -> Result<()> {
         }
         Command::Page(args) => {
             let place = args.settings.place()?;
-            let archive = place.archive::<F>()?;
+            let archive = place.archive::<F>().await?;
             let listener = bind(args.listen).await?;
             print_line(&format!("BILLING_PAGE=http://{}", listener.local_addr()?));
             tokio::select! {
@@ -231,7 +231,7 @@ pub async fn billing<F: Format>() -> Result<()> {
             }
         }
         Command::Measure(args) => {
-            let plan = plan_of(&args.data, 20, 0)?;
+            let plan = plan_of(&args.data, 20, 0, 2)?;
             let options = measure::Options {
                 transactions: args.transactions,
                 idle: Duration::from_secs(args.seconds),
@@ -248,7 +248,12 @@ async fn bind(listen: SocketAddr) -> Result<TcpListener> {
     })
 }
 
-fn plan_of(data: &std::path::Path, timeout_s: u32, pause_ms: u64) -> Result<Plan> {
+fn plan_of(
+    data: &std::path::Path,
+    timeout_s: u32,
+    pause_ms: u64,
+    look_every_s: u32,
+) -> Result<Plan> {
     let programs = std::env::current_exe()?;
     let programs = programs.parent().context("programs are in a folder")?;
     std::fs::create_dir_all(data)?;
@@ -260,13 +265,15 @@ fn plan_of(data: &std::path::Path, timeout_s: u32, pause_ms: u64) -> Result<Plan
         listen: [anywhere; 2],
         timeout_s,
         pause_ms,
+        look_every_s,
+        inline_bytes: INLINE_BYTES,
         log: None,
     })
 }
 
 /// Waits until all packages are complete, compares them, and prints what was found.
 async fn report<F: Format>(place: &Place, wait: Duration) -> Result<()> {
-    let (journal, archive) = (Journal::of(&place.data), place.archive::<F>()?);
+    let (journal, archive) = (Journal::of(&place.data), place.archive::<F>().await?);
     let began = Instant::now();
     let findings = loop {
         let submitted = journal.read()?;
@@ -322,7 +329,7 @@ async fn poisoned(place: &Place) -> Result<u64> {
 
 /// Starts everything, and stops it at the end, whatever happened in between.
 async fn run<F: Format>(args: &RunArgs) -> Result<()> {
-    let plan = plan_of(&args.data, args.timeout_s, args.pause_ms)?;
+    let plan = plan_of(&args.data, args.timeout_s, args.pause_ms, 10)?;
     let (kew, services) = plan.kew().await?;
     print_line("Kew runs");
     let address = kew.fact("KEW_QUEUE_LISTEN")?.parse()?;
@@ -358,6 +365,7 @@ async fn all<F: Format>(
         storage: services.storage.clone(),
         bus: Some(services.bus.clone()),
         timeout_s: plan.timeout_s,
+        inline_bytes: plan.inline_bytes,
     };
     let place = settings.place()?;
     place.ensure().await?;
@@ -366,7 +374,11 @@ async fn all<F: Format>(
     running.push(plan.agent(services, args.instances, args.tasks).await?);
     let listener = bind(args.listen).await?;
     print_line(&format!("the page is at http://{}", listener.local_addr()?));
-    let shown = tokio::spawn(page::serve(place.clone(), place.archive::<F>()?, listener));
+    let shown = tokio::spawn(page::serve(
+        place.clone(),
+        place.archive::<F>().await?,
+        listener,
+    ));
     let (before, began) = (measure::requests(kew).await?, Instant::now());
     let submitted = submit::submit(&place, args.amount.plan()).await?;
     print_line(&format!(

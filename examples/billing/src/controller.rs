@@ -29,11 +29,11 @@ impl<F: Format> Handler<Charged, QueueLease> for Controller<F> {
 
 /// Runs until the program is asked to stop.
 pub async fn serve<F: Format>(place: &Place) -> Result<()> {
-    let controller = Controller(place.archive::<F>()?);
+    let controller = Controller(place.archive::<F>().await?);
     run(
         place,
         "controller",
-        listener(place, RESULTS, TASKS, controller),
+        listener(place, RESULTS, TASKS, controller)?,
     )
     .await
 }

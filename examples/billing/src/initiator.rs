@@ -35,13 +35,13 @@ impl Handler<Package, QueueLease> for Initiator {
 /// Runs until the program is asked to stop.
 pub async fn serve(place: &Place) -> Result<()> {
     let initiator = Initiator {
-        items: place.sender(ITEMS, "initiator"),
+        items: place.sender(ITEMS, "initiator")?,
         announcer: place.announcer(),
     };
     run(
         place,
         "initiator",
-        listener(place, PACKAGES, TASKS, initiator),
+        listener(place, PACKAGES, TASKS, initiator)?,
     )
     .await
 }

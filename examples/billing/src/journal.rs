@@ -1,12 +1,12 @@
 //! What was submitted: a file of lines, each written before or after a step.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 /// A package that is or was to be submitted. Its transactions follow from seed, number and count.
@@ -46,6 +46,10 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Journal(PathBuf);
 
+/// The file as its only customer has it: locked until this is dropped, or its program has ended.
+#[derive(Debug)]
+pub struct Writer(File);
+
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
@@ -75,7 +79,9 @@ impl Journal {
                         begun_ms,
                         submitted_ms: None,
                     };
-                    entries.insert(order.number, entry);
+                    if let Some(other) = entries.insert(order.number, entry) {
+                        bail!("{path}: package {} began twice: {other:?}", order.number);
+                    }
                 }
                 Line::Submitted(number, at_ms) => {
                     let entry = entries.get_mut(&number);
@@ -87,39 +93,51 @@ impl Journal {
         Ok(entries)
     }
 
-    /// A package will be submitted. Returns after the disk has it.
-    pub fn begin(&self, order: Order) -> Result<()> {
-        self.add(&Line::Begins(order, now_ms()))
-    }
-
-    /// The queue has it.
-    pub fn submitted(&self, number: u32) -> Result<()> {
-        self.add(&Line::Submitted(number, now_ms()))
-    }
-
-    fn add(&self, line: &Line) -> Result<()> {
-        let mut text = serde_json::to_string(line)?;
-        text.push('\n');
-        let mut file = self.open()?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        Ok(())
-    }
-
-    /// Opened to append, without a torn last line.
-    fn open(&self) -> Result<File> {
+    /// Opens it to append, without a torn last line. Only one customer at a time may: two would give packages the same
+    /// numbers. Read it afterwards.
+    pub fn write(&self) -> Result<Writer> {
         if let Some(folder) = self.0.parent() {
             std::fs::create_dir_all(folder)?;
         }
+        let path = self.0.display();
         let file = OpenOptions::new().create(true).append(true).open(&self.0);
-        let file = file.with_context(|| format!("cannot write {}", self.0.display()))?;
+        let file = file.with_context(|| format!("cannot write {path}"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                bail!("another customer writes {path}: wait until it has submitted its packages")
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {path}"));
+            }
+        }
         let all = std::fs::read(&self.0)?;
         let whole = all
             .iter()
             .rposition(|it| *it == b'\n')
             .map_or(0, |it| it + 1);
         file.set_len(u64::try_from(whole)?)?;
-        Ok(file)
+        Ok(Writer(file))
+    }
+}
+
+impl Writer {
+    /// A package will be submitted. Returns after the disk has it.
+    pub fn begin(&mut self, order: Order) -> Result<()> {
+        self.add(&Line::Begins(order, now_ms()))
+    }
+
+    /// The queue has it.
+    pub fn submitted(&mut self, number: u32) -> Result<()> {
+        self.add(&Line::Submitted(number, now_ms()))
+    }
+
+    fn add(&mut self, line: &Line) -> Result<()> {
+        let mut text = serde_json::to_string(line)?;
+        text.push('\n');
+        self.0.write_all(text.as_bytes())?;
+        self.0.sync_all()?;
+        Ok(())
     }
 }
 
@@ -138,19 +156,42 @@ mod tests {
             part_size: 3,
             seed: 1,
         };
-        journal.begin(order(1)).unwrap();
-        journal.submitted(1).unwrap();
-        journal.begin(order(2)).unwrap();
+        let mut writer = journal.write().unwrap();
+        writer.begin(order(1)).unwrap();
+        writer.submitted(1).unwrap();
+        writer.begin(order(2)).unwrap();
+        drop(writer);
         let path = folder.path().join("journal");
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("{text}{{\"subm")).unwrap();
-        for _ in 0..2 {
+        for number in [3, 4] {
             let read = journal.read().unwrap();
             assert_eq!(read[&1].order, order(1));
             assert!(read[&1].submitted_ms.is_some());
             assert_eq!(read[&2].submitted_ms, None);
-            journal.begin(order(3)).unwrap();
+            journal.write().unwrap().begin(order(number)).unwrap();
         }
-        assert_eq!(journal.read().unwrap().len(), 3);
+        assert_eq!(journal.read().unwrap().len(), 4);
+    }
+
+    #[test]
+    fn only_one_customer_writes_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::of(folder.path());
+        let mut writer = journal.write().unwrap();
+        let error = journal.write().unwrap_err().to_string();
+        assert!(error.starts_with("another customer writes "), "{error}");
+        let order = Order {
+            number: 7,
+            count: 10,
+            part_size: 3,
+            seed: 1,
+        };
+        writer.begin(order).unwrap();
+        drop(writer);
+        // Two customers of an earlier version could do this: the number stands for two packages.
+        journal.write().unwrap().begin(order).unwrap();
+        let error = journal.read().unwrap_err().to_string();
+        assert!(error.contains("package 7 began twice"), "{error}");
     }
 }

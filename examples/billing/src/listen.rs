@@ -44,13 +44,13 @@ pub fn listener<T>(
     queue: &str,
     tasks: Tasks,
     handler: impl Handler<T, QueueLease>,
-) -> Listener<T, QueueSource>
+) -> Result<Listener<T, QueueSource>>
 where
     T: Serialize + DeserializeOwned + Clone + Send + Sync + 'static,
 {
     let source = QueueSource::new(place.queues.clone(), place.account(), queue);
     let name = source.name().clone();
-    let codec = Checked::new(place.claims.clone(), Json::<T>::new());
+    let codec = Checked::new(place.claims(queue)?, Json::<T>::new());
     let builder = Listener::builder(source, codec)
         .subscribe(handler)
         .visibility(Fixed(place.timeout))
@@ -63,7 +63,7 @@ where
         })
         .recheck(Some(RECHECK));
     let Some(bus) = &place.bus else {
-        return builder.build();
+        return Ok(builder.build());
     };
     let (client, admin) = (bus.client.clone(), Some(bus.admin.clone()));
     // Its own, and new after a crash: the service deletes what the crashed one had.
@@ -73,7 +73,7 @@ where
         crate::program::chance()
     );
     let push = TopicAnnouncements::new(client, admin, TOPIC, &own, &name);
-    builder.push(push).build()
+    Ok(builder.push(push).build())
 }
 
 /// Runs a listener until the program is asked to stop, and reports what it does. The first line of output says that it

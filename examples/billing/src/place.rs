@@ -1,6 +1,6 @@
 //! Where the billing system is: the queues, the topic of announcements, the stores, and the settings for them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -49,7 +49,13 @@ pub struct Settings {
     /// Seconds that a program may have a message before another one gets it.
     #[arg(long, env = "BILLING_TIMEOUT_S", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=7200))]
     pub timeout_s: u32,
+    /// Bytes after compression that a message has itself. A longer one is an object that the message names.
+    #[arg(long, env = "BILLING_INLINE_BYTES", default_value_t = INLINE_BYTES)]
+    pub inline_bytes: usize,
 }
+
+/// What a message of Queue Storage has room for, also in base64 and with its envelope.
+pub const INLINE_BYTES: usize = 24 << 10;
 
 /// A sender of messages that are large.
 pub type ClaimSender<T> = Sender<T, Checked<Json<T>>, QueueTarget>;
@@ -70,8 +76,9 @@ pub struct Place {
     pub queues: QueueClient,
     /// Service Bus, if announcements are to be heard.
     pub bus: Option<Bus>,
-    /// The objects of messages that are large.
-    pub claims: ClaimCheck,
+    /// The store of the objects of messages that are large.
+    store: ClaimStore,
+    inline_bytes: usize,
     /// The folder for data.
     pub data: PathBuf,
     /// How long a program may have a message.
@@ -86,7 +93,8 @@ impl Settings {
         Ok(Place {
             queues: QueueClient::new(account, QueueOptions::default())?,
             bus,
-            claims: claims(&self.data)?,
+            store: ClaimStore::folder(self.data.join("claims"))?,
+            inline_bytes: self.inline_bytes,
             data: self.data.clone(),
             timeout: Duration::from_secs(self.timeout_s.into()),
         })
@@ -99,11 +107,6 @@ fn bus_of(text: &str) -> Result<Bus> {
         client: BusClient::new(namespace.clone(), BusOptions::default())?,
         admin: BusAdmin::new(namespace, AdminOptions::default())?,
     })
-}
-
-fn claims(data: &Path) -> Result<ClaimCheck> {
-    let store = ClaimStore::folder(data.join("claims"))?;
-    Ok(ClaimCheck::new(store, ClaimCheckOptions::default())?)
 }
 
 impl Place {
@@ -124,14 +127,24 @@ impl Place {
         ACCOUNT
     }
 
+    /// The objects of the messages of a queue, in a folder of their own.
+    pub fn claims(&self, queue: &str) -> Result<ClaimCheck> {
+        let options = ClaimCheckOptions {
+            prefix: queue.to_owned(),
+            message_size_max_bytes: self.inline_bytes,
+            ..ClaimCheckOptions::default()
+        };
+        Ok(ClaimCheck::new(self.store.clone(), options)?)
+    }
+
     /// Sends to a queue. `name` names the program in announcements.
-    pub fn sender<T>(&self, queue: &str, name: &str) -> ClaimSender<T>
+    pub fn sender<T>(&self, queue: &str, name: &str) -> Result<ClaimSender<T>>
     where
         T: serde::Serialize + serde::de::DeserializeOwned + Send + Sync + 'static,
     {
         let target = QueueTarget::new(self.queues.clone(), ACCOUNT, queue).never_expires();
-        let codec = Checked::new(self.claims.clone(), Json::<T>::new());
-        Sender::new(codec, target, name)
+        let codec = Checked::new(self.claims(queue)?, Json::<T>::new());
+        Ok(Sender::new(codec, target, name))
     }
 
     /// Announces work.
@@ -141,9 +154,9 @@ impl Place {
     }
 
     /// The files with charges.
-    pub fn archive<F: Format>(&self) -> Result<Archive<F>> {
+    pub async fn archive<F: Format>(&self) -> Result<Archive<F>> {
         let folder = self.data.join("archive");
-        let opened = Archive::folder(&folder);
+        let opened = Archive::folder(&folder).await;
         opened.with_context(|| format!("cannot open {}", folder.display()))
     }
 }

@@ -12,6 +12,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::place::TOPIC;
+
 /// How long a program may take to be ready, or to end after a request to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -81,9 +83,12 @@ impl Program {
         self.child.wait().await
     }
 
-    /// Kills it, as a crash would, and waits for its end.
-    pub async fn kill(mut self) -> io::Result<()> {
-        self.child.kill().await
+    /// Kills it, as a crash would, and waits for its end. It must not have ended by itself.
+    pub async fn kill(mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("{} has ended by itself: {status}", self.name);
+        }
+        Ok(self.child.kill().await?)
     }
 
     /// Asks it to stop, and waits for its end.
@@ -114,6 +119,10 @@ pub struct Plan {
     pub timeout_s: u32,
     /// Milliseconds that an item takes beside its computation.
     pub pause_ms: u64,
+    /// Seconds between two looks of the agent. Announcements cause others at once.
+    pub look_every_s: u32,
+    /// Bytes after compression that a message has itself.
+    pub inline_bytes: usize,
     /// What all programs log. `None`: what the environment says.
     pub log: Option<&'static str>,
 }
@@ -158,6 +167,7 @@ impl Plan {
         command.env("BILLING_DATA", &self.data);
         command.env("BILLING_TIMEOUT_S", self.timeout_s.to_string());
         command.env("BILLING_PAUSE_MS", self.pause_ms.to_string());
+        command.env("BILLING_INLINE_BYTES", self.inline_bytes.to_string());
         if let Some(log) = self.log {
             command.env("RUST_LOG", log);
         }
@@ -209,6 +219,7 @@ impl Plan {
         let worker = self.programs.canonicalize()?.join("billing-worker");
         let state = self.data.canonicalize()?.join("scale");
         // JSON writes a text as TOML reads it.
+        let every = self.look_every_s;
         let worker = serde_json::to_string(&worker)?;
         let state = serde_json::to_string(&state)?;
         Ok(format!(
@@ -217,7 +228,8 @@ name = "billing-worker"
 goal = {{ age = "10s" }}
 minimum = 0
 maximum = {maximum}
-every = "2s"
+every = "{every}s"
+announcements = {{ connection_env = "BILLING_BUS", topic = "{TOPIC}" }}
 start_delay = "2s"
 cool_down = "10s"
 idle_after = "20s"

@@ -33,6 +33,8 @@ pub struct Plan {
 /// the queue twice, and its charges count once.
 pub async fn submit(place: &Place, plan: Plan) -> Result<u32> {
     let journal = Journal::of(&place.data);
+    // No other customer may take the same numbers.
+    let mut noted = journal.write()?;
     let known = journal.read()?;
     let open = known.values().filter(|it| it.submitted_ms.is_none());
     let mut orders: Vec<Order> = open.map(|it| it.order).collect();
@@ -41,10 +43,10 @@ pub async fn submit(place: &Place, plan: Plan) -> Result<u32> {
     orders.extend(new_orders(first, plan));
     for (place_in_list, order) in (0..).zip(&orders) {
         if place_in_list >= finished {
-            journal.begin(*order)?;
+            noted.begin(*order)?;
         }
         send(place, *order).await?;
-        journal.submitted(order.number)?;
+        noted.submitted(order.number)?;
     }
     Ok(u32::try_from(orders.len())?)
 }
@@ -64,7 +66,7 @@ fn new_orders(first: u32, plan: Plan) -> impl Iterator<Item = Order> {
 
 /// Sends a package, and announces it.
 async fn send(place: &Place, order: Order) -> Result<()> {
-    let sender = place.sender(PACKAGES, "customer");
+    let sender = place.sender(PACKAGES, "customer")?;
     let package = Package {
         number: order.number,
         part_size: order.part_size,

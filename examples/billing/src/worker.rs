@@ -34,7 +34,7 @@ impl Handler<Item, QueueLease> for Worker {
 /// Runs until the program is asked to stop. `pause` is the time that an item takes beside its computation, as a call of
 /// another service would.
 pub async fn serve(place: &Place, tasks_max: u32, pause: Duration) -> Result<()> {
-    let results = place.sender(RESULTS, "worker");
+    let results = place.sender(RESULTS, "worker")?;
     let name = results.target().name();
     let worker = Worker {
         announcer: PacedAnnouncer::start(place.announcer(), name, "worker"),
@@ -45,5 +45,5 @@ pub async fn serve(place: &Place, tasks_max: u32, pause: Duration) -> Result<()>
         tasks_max,
         handlers_max: tasks_max,
     };
-    run(place, "worker", listener(place, ITEMS, tasks, worker)).await
+    run(place, "worker", listener(place, ITEMS, tasks, worker)?).await
 }

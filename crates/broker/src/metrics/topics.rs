@@ -13,7 +13,7 @@ type Row = (&'static str, &'static str, fn(&TopicOverview) -> u64);
 const COUNTERS: [Row; 5] = [
     (
         "kew_bus_topic_published",
-        "Messages sent to a topic, without duplicates",
+        "Messages sent or forwarded to a topic, without duplicates",
         |it| it.tally.published,
     ),
     (

@@ -112,11 +112,7 @@ impl Journal for Writing<'_> {
 impl Batch {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         let location = self.builder.push_body(body);
-        BodyLocation {
-            record: location.record.as_u64(),
-            offset: location.offset,
-            length: location.length,
-        }
+        BodyLocation::new(location.record.as_u64(), location.offset, location.length)
     }
 
     fn record(&mut self, event: &Event) {

@@ -11,22 +11,22 @@
 //! they have moved, with what the events of the moves add. That is known of segments that were written since the open,
 //! by [`Moved`]. So a segment full of moved bodies is no victim before some of them were deleted.
 //!
+//! A body that several messages have is read and stored once. The others name the first one that has moved, whose place is
+//! remembered while the victim is emptied. If that one has ended meanwhile, the body is read again.
+//!
 //! A body that cannot be read stays, and so does its segment: it is no victim again before the next start.
+
+mod piece;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use bytes::Bytes;
-use kew_engine::{
-    BodyCursor, BodyToMove, Command, Decision, FoundBodies, FoundBody, Group, Holder,
-    LIVE_OVERHEAD_BYTES, Outcome, RunId, Timestamp, Tries, Turn,
-};
-use kew_log::{Body, BodyError, BootTime, Job, LogPosition};
+use kew_engine::{BodyCursor, Command, FoundBodies, Group, MovedBodies, RunId};
+use kew_log::{BootTime, Job, LogPosition};
 
-use super::batch::{Batch, Writing};
+use self::piece::Reading;
+use super::Partition;
 use super::maintenance::{Look, Seen};
-use super::space::Space;
-use super::{Partition, to_log};
 
 /// One turn moves at most this part of the largest batch, 256 KiB, unless one body is larger.
 const PIECES_OF_BATCH: u64 = 4;
@@ -70,7 +70,8 @@ pub(super) struct Evacuation {
     victim: Option<Victim>,
     /// Segments with a body that cannot be read.
     unreadable: BTreeSet<LogPosition>,
-    /// Segments of which no search is begun before a time: records that it needs could not be read.
+    /// Segments of which no search is begun before a time: records that it needs could not be read, or a full disk does
+    /// not take what it would move.
     put_off: BTreeMap<LogPosition, PutOff>,
     /// The segments in which moved bodies were written.
     moved: BTreeMap<LogPosition, Moved>,
@@ -79,8 +80,8 @@ pub(super) struct Evacuation {
     pins: BTreeSet<RunId>,
     /// How often records could not be read that the search needs.
     failed_reads: u32,
-    /// The bodies that a job reads.
-    reading: Option<Vec<FoundBody>>,
+    /// The bodies that a job reads for a piece.
+    reading: Option<Reading>,
     /// The command that moves the bodies which were read, and the room that it needs.
     ready: Option<(Command, u64)>,
     /// Space in thousandths of the live bytes, at the last look.
@@ -97,7 +98,7 @@ pub(super) struct Evacuation {
     unread_count: u64,
 }
 
-/// How long a segment rests whose messages cannot be read.
+/// How long a segment rests whose messages cannot be read or moved.
 #[derive(Clone, Copy, Debug)]
 struct PutOff {
     until: BootTime,
@@ -111,8 +112,12 @@ struct Victim {
     positions: Range<u64>,
     /// Where the search continues. `None` once it has seen everything.
     cursor: Option<BodyCursor>,
+    /// Where the piece begins that is on its way.
+    piece: BodyCursor,
     /// Whether this search has moved something.
     has_moved: bool,
+    /// What it has moved that other messages have, too.
+    moved: MovedBodies,
 }
 
 /// What moves have written to a segment.
@@ -182,7 +187,7 @@ impl Evacuation {
         all.filter(|until| !until.has_passed(now)).min()
     }
 
-    /// Lets a segment rest whose messages cannot be read: twice as long as the last time.
+    /// Lets a segment rest whose messages cannot be read or moved: twice as long as the last time.
     fn let_rest(&mut self, first: LogPosition, now: BootTime) {
         let before = self.put_off.get(&first);
         let pause_ms = before.map_or(UNREAD_PAUSE_MS, |it| 2 * it.pause_ms);
@@ -274,7 +279,9 @@ impl<T> Partition<T> {
             first,
             positions,
             cursor: Some(BodyCursor::default()),
+            piece: BodyCursor::default(),
             has_moved: false,
+            moved: MovedBodies::default(),
         })
     }
 
@@ -327,12 +334,12 @@ impl<T> Partition<T> {
             true => piece_bytes.min(self.log.settlement_size_bytes_max() / 4),
             false => piece_bytes,
         };
-        let positions = &victim.positions;
-        let found = (self.state).bodies_in(positions, cursor, PIECE_STEPS, size_bytes_max);
+        let size = (PIECE_STEPS, size_bytes_max);
+        let found = (self.state).bodies_in(&victim.positions, cursor, size, &victim.moved);
         if found.bodies.is_empty() && !found.missing.is_empty() {
             self.read_missing(now, cursor, &found);
         } else {
-            self.read_found(now, found);
+            self.read_found(now, cursor, found);
         }
     }
 
@@ -368,33 +375,6 @@ impl<T> Partition<T> {
         self.maintenance.look_now(now);
     }
 
-    fn read_found(&mut self, now: BootTime, found: FoundBodies) {
-        let state = &self.state;
-        let evacuation = &mut self.maintenance.evacuation;
-        if let Some(victim) = &mut evacuation.victim {
-            victim.cursor = found.next;
-        }
-        evacuation.failed_reads = 0;
-        let runs = found.bodies.iter().filter_map(|body| match &body.holder {
-            Holder::Message(at) => Some(state.run_of(*at)),
-            Holder::Session { .. } => None,
-        });
-        evacuation.pins = runs.collect();
-        let (mut reading, mut bodies) = (Vec::new(), Vec::<Body>::new());
-        for found in found.bodies {
-            if let Some(body) = self.log.body(to_log(found.at)) {
-                bodies.push(body);
-                reading.push(found);
-            }
-        }
-        if bodies.is_empty() {
-            evacuation.step_at = Some(now);
-        } else {
-            evacuation.job = Some(Job::read(bodies));
-            evacuation.reading = Some(reading);
-        }
-    }
-
     /// A search has seen everything. Messages may have gone to entities that it had passed: then there is another one.
     fn end_search(&mut self, now: BootTime) {
         let evacuation = &mut self.maintenance.evacuation;
@@ -407,6 +387,7 @@ impl<T> Partition<T> {
         if !is_empty && victim.has_moved {
             victim.has_moved = false;
             victim.cursor = Some(BodyCursor::default());
+            victim.moved = MovedBodies::default();
             return;
         }
         if !is_empty {
@@ -414,102 +395,6 @@ impl<T> Partition<T> {
         }
         evacuation.victim = None;
         self.maintenance.look_now(now);
-    }
-
-    /// Takes the bodies that a job has read.
-    pub(super) fn take_bodies(&mut self, bodies: Vec<Result<Bytes, BodyError>>) {
-        let now = self.now.boot;
-        let evacuation = &mut self.maintenance.evacuation;
-        let Some(reading) = evacuation.reading.take() else {
-            return;
-        };
-        let (mut ready, mut is_without_descriptors) = (Vec::new(), false);
-        for (found, read) in reading.into_iter().zip(bodies) {
-            match read {
-                Ok(body) => ready.push(BodyToMove {
-                    holder: found.holder,
-                    from: found.at,
-                    body,
-                    event_size_bytes: found.event_size_bytes,
-                }),
-                Err(BodyError::Io(failure)) if failure.is_no_descriptor() => {
-                    is_without_descriptors = true;
-                }
-                Err(error) => {
-                    evacuation.unread_count += 1;
-                    tracing::warn!(%error, "a body cannot be moved: its segment stays");
-                }
-            }
-        }
-        if !ready.is_empty() {
-            let command = Command::MoveBodies { bodies: ready };
-            let needed = command.describe().writes.size_bytes_max(&self.state);
-            evacuation.ready = Some((command, needed));
-        }
-        if is_without_descriptors {
-            evacuation.give_up();
-            evacuation.not_before = now.plus_ms(DESCRIPTOR_PAUSE_MS);
-            self.maintenance.look_soon(now);
-        }
-        self.maintenance.evacuation.step_at = Some(now);
-    }
-
-    /// The room that the bodies need which this turn moves.
-    pub(super) fn moves_size_bytes(&self) -> u64 {
-        let ready = self.maintenance.evacuation.ready.as_ref();
-        ready.map_or(0, |(_, needed)| *needed)
-    }
-
-    /// Moves the bodies that were read, if they have room in this turn.
-    pub(super) fn move_bodies(
-        &mut self,
-        now: Timestamp,
-        batch: &mut Batch,
-        space: Space,
-        room_bytes: u64,
-    ) {
-        let boot = self.now.boot;
-        let evacuation = &mut self.maintenance.evacuation;
-        let Some((command, needed)) = evacuation.ready.take() else {
-            return;
-        };
-        if !space.takes_moves(needed, &self.log) {
-            evacuation.give_up();
-            return;
-        }
-        if needed > room_bytes {
-            evacuation.ready = Some((command, needed));
-            evacuation.step_at = Some(boot.plus_ms(PACE_MS));
-            return;
-        }
-        let before_bytes = batch.builder.len_bytes() as u64;
-        let mut journal = Writing {
-            batch,
-            log: &self.log,
-            bodies: None,
-        };
-        let description = command.describe();
-        let (asked, body_size_bytes) = (description.looks_at, description.body_size_bytes);
-        let mut turn = Turn::new(&mut self.state, now, &mut journal);
-        let missing = turn.prepare(&command, &mut Tries::default());
-        if !missing.is_empty() {
-            // It moves what is still in its place when that was read.
-            let put_off = self.loads.ask(&missing, boot);
-            let evacuation = &mut self.maintenance.evacuation;
-            evacuation.ready = Some((command, needed));
-            evacuation.step_at = Some(boot.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));
-            self.note_missing(boot, put_off.is_some());
-            return;
-        }
-        let decision = turn.decide(command);
-        let count = moved_count(&decision);
-        batch.moved = Moved {
-            written_bytes: (batch.builder.len_bytes() as u64).saturating_sub(before_bytes),
-            // Nearly always all of them have moved.
-            live_bytes: body_size_bytes * count / asked + count * LIVE_OVERHEAD_BYTES,
-        };
-        let evacuation = &mut self.maintenance.evacuation;
-        evacuation.note_moved(boot, count, batch.moved);
     }
 
     /// Notes the bytes of a batch that is about to be appended.
@@ -525,36 +410,6 @@ impl<T> Partition<T> {
         if evacuation.victim.is_some() {
             let size_bytes = size_bytes.saturating_sub(moved.written_bytes);
             evacuation.allow(size_bytes, piece_bytes);
-        }
-    }
-}
-
-fn moved_count(decision: &Decision) -> u64 {
-    match decision.result {
-        Ok(Outcome::BodiesMoved { count }) => count as u64,
-        Ok(
-            Outcome::Initialized
-            | Outcome::ServicePropertiesSet
-            | Outcome::ServiceProperties(_)
-            | Outcome::AccountPut
-            | Outcome::AccountRemoved
-            | Outcome::Accounts(_)
-            | Outcome::Storage(_)
-            | Outcome::Bus(_),
-        )
-        | Err(_) => 0,
-    }
-}
-
-impl Evacuation {
-    fn note_moved(&mut self, now: BootTime, count: u64, moved: Moved) {
-        self.moved_at = now;
-        self.step_at = Some(now);
-        self.moved_bytes += moved.written_bytes;
-        self.moved_count += count;
-        self.allowance_bytes = self.allowance_bytes.saturating_sub(moved.written_bytes);
-        if let Some(victim) = &mut self.victim {
-            victim.has_moved |= count > 0;
         }
     }
 }

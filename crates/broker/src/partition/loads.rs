@@ -181,7 +181,7 @@ impl<T> Partition<T> {
         let now = self.now.boot;
         self.loads.note_ticked(&ticked.missing, now);
         let is_needless = |(_, topic): &(&u64, &Incarnation)| {
-            !self.state.waits_for_copies(**topic) || ticked.left_alone.contains(topic)
+            !self.state.passes_on(**topic) || ticked.left_alone.contains(topic)
         };
         let asked = self.loads.due_bodies.iter();
         let needless: Vec<u64> = asked.filter(is_needless).map(|(id, _)| *id).collect();

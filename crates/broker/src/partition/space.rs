@@ -64,6 +64,14 @@ impl Space {
         }
     }
 
+    /// Whether moves need more than a full disk takes at once, whatever goes meanwhile.
+    pub(super) fn never_takes(self, needed: u64) -> bool {
+        match self {
+            Self::SettlementOnly { size_bytes_max, .. } => needed > size_bytes_max,
+            Self::Plenty { .. } | Self::None => false,
+        }
+    }
+
     /// The room that every turn has for its first command. No turn has more, whatever the disk has: the largest batch
     /// is known before a decision, and is the same for every kind of log.
     pub(super) fn turn_bytes(self) -> u64 {

@@ -295,7 +295,7 @@ fn contents(storage: &FaultyStorage) -> Vec<String> {
     let messages = state.messages().map(|message| {
         let body = teller.bench.partition.log().body(kew_log::BodyLocation {
             record: LogPosition::new(message.body.record),
-            offset: message.body.offset,
+            offset: message.body.offset(),
             length: message.body.length,
         });
         format!(

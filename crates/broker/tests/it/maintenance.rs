@@ -14,7 +14,7 @@ const SEGMENT_BYTES: u64 = 64 * 1024;
 /// More turns than an idle partition needs for what these tests leave behind.
 const TURNS_MAX: usize = 400;
 
-fn space(driver: &Driver) -> LogSpace {
+pub(crate) fn space(driver: &Driver) -> LogSpace {
     driver.partition.log().space()
 }
 
@@ -24,8 +24,13 @@ fn bytes_max(driver: &Driver) -> u64 {
 
 /// Lets an idle partition do what it wants to do, within a minute. Returns the number of turns until it wants nothing.
 fn settle(driver: &mut Driver) -> usize {
+    settle_within(driver, TURNS_MAX)
+}
+
+/// The same with another number of turns.
+pub(crate) fn settle_within(driver: &mut Driver, turns_max: usize) -> usize {
     let until = driver.now.plus_seconds(60);
-    for turns in 0..TURNS_MAX {
+    for turns in 0..turns_max {
         let Some(at) = next_wake(&driver.partition).filter(|at| *at <= until) else {
             driver.partition.state().check_live_bytes();
             return turns;

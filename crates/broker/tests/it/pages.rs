@@ -103,11 +103,7 @@ struct Places(u64);
 impl Journal for Places {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         self.0 += 8 * (4 + body.len() as u64 / 8);
-        BodyLocation {
-            record: self.0,
-            offset: 9,
-            length: u32::try_from(body.len()).unwrap(),
-        }
+        BodyLocation::new(self.0, 9, u32::try_from(body.len()).unwrap())
     }
 
     fn record(&mut self, _: &Event) {}

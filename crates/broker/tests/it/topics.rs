@@ -68,7 +68,7 @@ impl Driver {
     fn waiting(&self) -> u64 {
         let state = self.partition.state();
         let mut own = state.incarnations_of(&named("t")).into_iter();
-        u64::from(own.any(|it| state.waits_for_copies(it)))
+        u64::from(own.any(|it| state.passes_on(it)))
     }
 
     /// Turns until nothing waits.

@@ -12,7 +12,7 @@ use kew_amqp::message::{
     BATCH_FORMAT, Message, MessageId, Properties, batch_messages, write_application_properties,
     write_head,
 };
-use kew_bus_message::{MESSAGE_ID_LENGTH_MAX, SCHEDULED_ENQUEUE_TIME};
+use kew_bus_message::{MESSAGE_ID_LENGTH_MAX, SCHEDULED_ENQUEUE_TIME, time_to_live_ms};
 use kew_engine::Timestamp;
 use kew_engine::bus::{BusMessage, ITEMS_MAX};
 
@@ -80,11 +80,13 @@ fn stored(message: &Message) -> Result<BusMessage, Error> {
         let text = format!("the message id is longer than {MESSAGE_ID_LENGTH_MAX} characters");
         return Err(Error::new(bus_condition::ARGUMENT_OUT_OF_RANGE, text));
     }
+    let [created, expires] = [properties.creation_time, properties.absolute_expiry_time];
+    let life_ms = time_to_live_ms(header.ttl, created.map(|at| at.0), expires.map(|at| at.0));
     Ok(BusMessage {
         body: body.freeze(),
         message_id,
         session: properties.group_id.map(|id| id.as_str().into()),
-        time_to_live_ms: header.ttl.map(u64::from),
+        time_to_live_ms: life_ms,
         scheduled_at: scheduled_at(&annotations)?,
     })
 }
@@ -142,11 +144,12 @@ fn scheduled_at(annotations: &Map) -> Result<Option<Timestamp>, Error> {
 }
 
 /// An id in the form for comparing duplicates: ids of different types may be equal.
+/// The text by which duplicates are detected: what rules see of the id, also where the message is forwarded to.
 fn id_text(id: &MessageId) -> Box<str> {
     match id {
         MessageId::String(text) => text.as_str().into(),
         MessageId::Ulong(number) => number.to_string().into(),
-        MessageId::Uuid(uuid) => hex(&uuid.0).into(),
+        MessageId::Uuid(uuid) => uuid.text().into(),
         MessageId::Binary(bytes) => hex(bytes).into(),
     }
 }
@@ -159,4 +162,40 @@ fn new_id() -> Result<String, Error> {
         Error::new(bus_condition::SERVER_BUSY, text)
     })?;
     Ok(hex(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use kew_amqp::codec::Timestamp as WireTime;
+    use kew_amqp::message::{Header, write_data, write_head};
+
+    use super::*;
+
+    /// Every SDK sends both times beside the header, which has no room for a life of more than 49.7 days.
+    #[test]
+    fn a_life_that_the_header_cannot_say_is_the_difference_of_two_times() {
+        let year = 365 * 86_400_000;
+        let of = |ttl, created: Option<i64>, expires: Option<i64>| {
+            let header = Header {
+                ttl: Some(ttl),
+                ..Header::default()
+            };
+            let properties = Properties {
+                creation_time: created.map(WireTime),
+                absolute_expiry_time: expires.map(WireTime),
+                ..Properties::default()
+            };
+            let mut encoded = BytesMut::new();
+            write_head(&mut encoded, &header, &Map::default(), &Map::default());
+            properties.encode(&mut encoded);
+            write_data(&mut encoded, b"body");
+            message_of(&encoded.freeze()).unwrap().time_to_live_ms
+        };
+        let longest = u64::from(u32::MAX);
+        assert_eq!(of(u32::MAX, Some(5), Some(5 + year)), Some(31_536_000_000));
+        assert_eq!(of(u32::MAX, Some(5), None), Some(longest));
+        assert_eq!(of(u32::MAX, None, Some(5)), Some(longest));
+        assert_eq!(of(u32::MAX, Some(5), Some(4)), Some(longest));
+        assert_eq!(of(7_000, Some(5), Some(5 + year)), Some(7_000));
+    }
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Encode, Map, MapWriter, Raw, Symbol, Timestamp as WireTime, Uuid, Value};
-use kew_amqp::message::{Header, Message, write_application_properties, write_new_head};
+use kew_amqp::message::{Message, write_application_properties, write_new_head};
 use kew_amqp::performative::Tag;
-use kew_bus_message::{DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Merged, overlaid};
+use kew_bus_message::{
+    DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Merged, expires_at_ms, overlaid,
+};
 use kew_engine::bus::{BusMessageState, DeadLetterCause, DeliveredMessage, PeekedBusMessage};
 use kew_engine::{Timestamp, Token};
 
@@ -48,6 +50,23 @@ pub(crate) struct Facts {
     pub(crate) state: i32,
     pub(crate) cause: Option<DeadLetterCause>,
     pub(crate) dead_letter_source: Option<Arc<str>>,
+}
+
+impl Facts {
+    /// The time from enqueueing or the schedule to expiry, unless it never expires.
+    fn life_ms(&self) -> Option<u64> {
+        let expires = self.expires_at != Timestamp::NEVER;
+        expires.then(|| {
+            let until = self.expires_at.as_ms();
+            until.saturating_sub(self.lives_from.as_ms())
+        })
+    }
+
+    /// The same as the header says it.
+    fn time_to_live(&self) -> Option<u32> {
+        let ms = self.life_ms()?;
+        Some(u32::try_from(ms).unwrap_or(u32::MAX))
+    }
 }
 
 impl From<&DeliveredMessage> for Facts {
@@ -106,7 +125,7 @@ pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option
     let message = Message::scan(stored).ok()?;
     let cause = facts.cause.and_then(explain);
     let is_changed = !overlays.is_empty() || cause.is_some();
-    let merged = is_changed
+    let mut merged = is_changed
         .then(|| Merged::of(&message, overlays))
         .transpose()
         .ok()?;
@@ -115,7 +134,12 @@ pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option
         None => (message.header().ok()?, message.message_annotations()),
     };
     header.delivery_count = facts.delivery_count;
-    set_time_to_live(&mut header, facts);
+    let of_sender = header.ttl;
+    header.ttl = facts.time_to_live().or(of_sender);
+    // Only then may the sender's times say another life.
+    if header.ttl != of_sender || header.ttl == Some(u32::MAX) {
+        correct_expiry(&mut merged, &message, facts)?;
+    }
     let of_delivery = message.delivery_annotations();
     let size_bytes = of_client.size_bytes() + of_delivery.size_bytes();
     let mut head = BytesMut::with_capacity(HEAD_SIZE_BYTES + size_bytes);
@@ -138,16 +162,30 @@ pub(crate) fn encode(facts: &Facts, stored: Bytes, overlays: &[Bytes]) -> Option
     Some([head.freeze(), message.footer()])
 }
 
-/// Sets the time to live: the time from enqueueing or the schedule to expiry.
-fn set_time_to_live(header: &mut Header, facts: &Facts) {
-    if facts.expires_at == Timestamp::NEVER {
-        return;
+/// Makes the difference of the sender's two times the life that the queue gives the message: SDKs show that difference,
+/// and not the header, if a message has both. `None` if the message cannot be read.
+fn correct_expiry(merged: &mut Option<Merged>, message: &Message, facts: &Facts) -> Option<()> {
+    let Some(life_ms) = facts.life_ms() else {
+        return Some(());
+    };
+    let properties = match &merged {
+        Some(merged) => merged.properties.clone(),
+        None => message.properties().ok()?,
+    };
+    let [created, told] = [properties.creation_time, properties.absolute_expiry_time];
+    let (Some(WireTime(created)), Some(told)) = (created, told) else {
+        return Some(());
+    };
+    let expiry = WireTime(expires_at_ms(created, life_ms));
+    if expiry != told {
+        let mut changed = match merged.take() {
+            Some(merged) => merged,
+            None => Merged::of(message, &[]).ok()?,
+        };
+        changed.properties.absolute_expiry_time = Some(expiry);
+        *merged = Some(changed);
     }
-    let ms = facts
-        .expires_at
-        .as_ms()
-        .saturating_sub(facts.lives_from.as_ms());
-    header.ttl = Some(u32::try_from(ms).unwrap_or(u32::MAX));
+    Some(())
 }
 
 /// Writes the lock token, and the sender's annotations. The stored ones have no lock token.
@@ -256,7 +294,7 @@ fn explain(cause: DeadLetterCause) -> Option<(&'static str, Option<&'static str>
         ),
         DeadLetterCause::BodyDamaged => (
             "BodyDamaged",
-            "The message cannot be read back as it was written, so the rules of the topic cannot look at it.",
+            "The message cannot be read back as it was written, so a topic cannot look at it.",
         ),
         DeadLetterCause::FilterFailed => return Some(("FilterException", None)),
         DeadLetterCause::ByReceiver => return None,
@@ -283,7 +321,7 @@ pub(crate) fn tag(token: Token) -> Tag {
 
 #[cfg(test)]
 mod tests {
-    use kew_amqp::message::{MessageId, Properties, write_data, write_head};
+    use kew_amqp::message::{Header, MessageId, Properties, write_data, write_head};
     use kew_bus_message::{AmqpFormat, overlay_of};
     use kew_engine::bus::Format as _;
     use kew_filter::{Action, NewIds, Parameters};
@@ -404,6 +442,35 @@ mod tests {
         };
         let message = sent(&facts, &[action]);
         assert_eq!(message.header().unwrap().ttl, Some(30_000));
+    }
+
+    /// SDKs take the difference of the sender's two times for the life. A queue can give less than the sender asked for.
+    #[test]
+    fn the_times_say_the_life_that_the_queue_gives() {
+        for (life_ms, in_header) in [(20_000, 20_000), (6_000_000_000, u32::MAX)] {
+            let facts = Facts {
+                expires_at: Timestamp::from_ms(10 + life_ms),
+                ..facts(None)
+            };
+            let message = sent(&facts, &[]);
+            assert_eq!(message.header().unwrap().ttl, Some(in_header));
+            let life_ms = i64::try_from(life_ms).unwrap();
+            let expected = Properties {
+                absolute_expiry_time: Some(WireTime(1_000 + life_ms)),
+                ..Message::scan(stored()).unwrap().properties().unwrap()
+            };
+            assert_eq!(message.properties().unwrap(), expected);
+            assert_eq!(message.application_properties().len(), 2);
+            assert_eq!(message.data().as_deref(), Some(&b"body"[..]));
+        }
+        // What the sender said stays, byte for byte, if it holds.
+        let facts = Facts {
+            expires_at: Timestamp::from_ms(10 + 5_000),
+            ..facts(None)
+        };
+        let message = sent(&facts, &[]);
+        let before = Message::scan(stored()).unwrap();
+        assert_eq!(message.bare_and_footer(), before.bare_and_footer());
     }
 
     /// The change has the description, and nothing else replaces it.

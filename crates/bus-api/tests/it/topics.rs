@@ -2,9 +2,11 @@
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::Delivery;
-use kew_amqp::codec::{Encode as _, Map, Symbol, Timestamp, Value, write_described};
+use kew_amqp::codec::{
+    Array, Encode as _, Map, Symbol, Timestamp, Value, write_described, write_list, write_map,
+};
 use kew_amqp::message::{BATCH_FORMAT, Message, write_application_properties, write_batch};
-use kew_amqp::performative::{DeliveryState, Outcome, Rejected};
+use kew_amqp::performative::DeliveryState;
 use kew_engine::bus::{BusCommand, BusQueueOptions, NewRule};
 use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
 
@@ -130,10 +132,8 @@ async fn receivers_and_senders_learn_that_their_topic_is_deleted() {
     assert!(ended.contains(&sender) && ended.contains(&receiver));
 }
 
-#[tokio::test]
-async fn a_scheduled_message_for_a_topic_is_refused() {
-    let server = Server::with_topic(&["all"]).await;
-    let mut client = server.trusted().await;
+/// A message that becomes active in the year 2096.
+fn scheduled(body: &str) -> Bytes {
     let mut payload = BytesMut::new();
     let annotations = Map::build(|map| {
         let name = Symbol::from_static("x-opt-scheduled-enqueue-time");
@@ -142,17 +142,51 @@ async fn a_scheduled_message_for_a_topic_is_refused() {
     write_described(&mut payload, MESSAGE_ANNOTATIONS, |out| {
         annotations.encode(out)
     });
-    payload.extend_from_slice(&message("later"));
+    payload.extend_from_slice(&message(body));
+    payload.freeze()
+}
+
+#[tokio::test]
+async fn messages_of_a_topic_are_scheduled_peeked_at_and_cancelled() {
+    let server = Server::with_topic(&["all"]).await;
+    let mut client = server.trusted().await;
     let sender = client.sender("events").await.unwrap();
-    let refused = client.send(sender, 0, payload.freeze()).await;
-    let Some(Outcome::Rejected(Rejected { error: Some(error) })) = refused.outcome() else {
-        panic!("{refused:?}");
+    let sent = client.send(sender, 0, scheduled("first")).await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    let operation = |name: &str| {
+        let name = format!("com.microsoft:{name}");
+        Map::build(|map| map.entry("operation", &*name))
     };
-    assert_eq!(error.condition.as_str(), "amqp:not-implemented");
-    let text = error.description.as_ref().unwrap();
-    let says = "a scheduled message for a topic is not supported yet";
-    assert!(text.as_str().contains(says), "{text}");
+    let body = Map::build(|map| {
+        map.entry_with("messages", |out| {
+            write_list(out, |list| {
+                list.with(|out| write_map(out, |map| map.entry("message", &scheduled("second"))));
+            });
+        });
+    });
+    let node = "events/$management";
+    let answer = client
+        .ask(node, &operation("schedule-message"), &body)
+        .await;
+    let status = |answer: &Map| answer.get("statusCode").unwrap().value().as_integer();
+    assert_eq!(status(&answer), Some(200));
     assert_eq!(server.active("all").await, 0);
+    assert_eq!(server.view("events").await.counts.scheduled, 2);
+
+    let peek = Map::build(|map| {
+        map.entry("from-sequence-number", &0_i64);
+        map.entry("message-count", &10_i32);
+    });
+    let answer = client.ask(node, &operation("peek-message"), &peek).await;
+    assert_eq!(status(&answer), Some(200));
+    let numbers = Value::Array(Array::longs([1, 2]));
+    let cancel = Map::build(|map| map.entry("sequence-numbers", &numbers));
+    let cancelled = operation("cancel-scheduled-message");
+    let answer = client.ask(node, &cancelled, &cancel).await;
+    assert_eq!(status(&answer), Some(200));
+    assert_eq!(server.view("events").await.counts.scheduled, 0);
+    let again = client.ask(node, &cancelled, &cancel).await;
+    assert_eq!(status(&again), Some(404));
 }
 
 #[tokio::test]

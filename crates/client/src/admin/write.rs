@@ -4,7 +4,7 @@ use super::description::UnknownElements;
 use super::elements::{Elements, Part, Settings};
 use super::{NAMESPACE, forward};
 use crate::error::Error;
-use crate::http::xml::{is_allowed, put_element};
+use crate::http::xml::{are_allowed, put_element};
 
 /// Writes elements one after another.
 struct Writing<'a> {
@@ -51,7 +51,7 @@ pub(super) fn entry<S: Settings>(settings: &S, host: &str) -> Result<Vec<u8>, Er
     let namespace = format!(" xmlns=\"{NAMESPACE}\"");
     put_description(&mut out, S::ELEMENT, &namespace, &mut settings, host);
     out.push_str("</content></entry>");
-    match out.chars().all(is_allowed) {
+    match are_allowed(&out) {
         true => Ok(out.into_bytes()),
         false => Err(Error::refused(format!(
             "the settings of the {} have characters that XML cannot carry",

@@ -181,10 +181,17 @@ impl Received {
         self.0.sections.header.delivery_count
     }
 
-    /// After how long it is worth nothing, counted from its arrival.
+    /// After how long it is worth nothing, counted from its arrival. A life that is too long for the header (49.7 days) is
+    /// the difference of two times.
     pub fn time_to_live(&self) -> Option<Duration> {
         let ms = self.0.sections.header.ttl?;
-        Some(Duration::from_millis(u64::from(ms)))
+        let properties = &self.0.sections.properties;
+        let life_ms = match (properties.creation_time, properties.absolute_expiry_time) {
+            (Some(created), Some(expires)) if ms == u32::MAX => expires.0.checked_sub(created.0),
+            (_, _) => None,
+        };
+        let life_ms = life_ms.and_then(|ms| u64::try_from(ms).ok());
+        Some(Duration::from_millis(life_ms.unwrap_or(u64::from(ms))))
     }
 
     /// In what state it is. Only messages that are peeked say something else than active.
@@ -285,6 +292,17 @@ mod tests {
         assert_eq!(received.to_message(), message);
         assert_eq!(received.property("n"), Some(Value::Boolean(true)));
         assert_eq!(received.state(), MessageState::Active);
+    }
+
+    #[test]
+    fn a_life_of_a_year_comes_back() {
+        let year = Some(Duration::from_hours(24 * 365));
+        let message = Message {
+            time_to_live: year,
+            ..Message::new("body")
+        };
+        let received = Received::read(message.encode().unwrap()).unwrap();
+        assert_eq!(received.time_to_live(), year);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use memchr::memchr3;
 use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
@@ -160,6 +161,16 @@ pub const fn is_allowed(character: char) -> bool {
     )
 }
 
+/// Whether [`is_allowed`] says so of all characters.
+pub(crate) fn are_allowed(text: &str) -> bool {
+    // 0xEF begins U+FFFE and U+FFFF, and little else: characters are looked at only then.
+    let mut suspicious = false;
+    for byte in text.bytes() {
+        suspicious |= byte == 0xEF || byte < 0x20 && !matches!(byte, b'\t' | b'\n' | b'\r');
+    }
+    !suspicious || text.chars().all(is_allowed)
+}
+
 /// The body of a put or an update.
 pub(crate) fn message_body(text: &str) -> String {
     let mut body = String::with_capacity(text.len() + 64);
@@ -176,23 +187,27 @@ pub(crate) fn put_element(out: &mut String, name: &str, text: &str) {
     out.extend(["</", name, ">"]);
 }
 
-/// Writes a text.
+/// Writes a text. What lies between special characters is copied at once: a text has up to 64 KiB.
 pub(crate) fn put_text(out: &mut String, text: &str) {
-    let mut rest = text;
-    while let Some(at) = rest.find(['&', '<', '>', '\r']) {
-        let (plain, special) = rest.split_at(at);
-        out.push_str(plain);
-        let (written, after) = match special.split_at(1) {
-            ("&", after) => ("&amp;", after),
-            ("<", after) => ("&lt;", after),
-            (">", after) => ("&gt;", after),
+    for (index, line) in text.split('\r').enumerate() {
+        if index > 0 {
             // As it is, it would be read as a line feed.
-            (_, after) => ("&#13;", after),
-        };
-        out.push_str(written);
-        rest = after;
+            out.push_str("&#13;");
+        }
+        let mut rest = line;
+        while let Some(at) = memchr3(b'&', b'<', b'>', rest.as_bytes()) {
+            let (plain, special) = rest.split_at(at);
+            out.push_str(plain);
+            let (special, after) = special.split_at(1);
+            out.push_str(match special {
+                "&" => "&amp;",
+                "<" => "&lt;",
+                _ => "&gt;",
+            });
+            rest = after;
+        }
+        out.push_str(rest);
     }
-    out.push_str(rest);
 }
 
 #[cfg(test)]
@@ -206,6 +221,7 @@ mod tests {
             " \t\n ",
             "a<b>&\"c\"'",
             "line\r\nend\r",
+            "\r&\r\r<>",
             "😀]]>",
             "&amp;",
         ] {
@@ -213,6 +229,16 @@ mod tests {
             let root = Element::parse(document.as_bytes()).unwrap();
             assert_eq!(root.name, "QueueMessage");
             assert_eq!(root.child_text("MessageText"), Ok(text));
+        }
+    }
+
+    #[test]
+    fn all_characters_are_looked_at() {
+        for allowed in ["", "text\t\r\n", "\u{FEFF}ü\u{FFFD}\u{10FFFF}"] {
+            assert!(are_allowed(allowed), "{allowed:?}");
+        }
+        for forbidden in ["\0", "text\u{1F}", "\u{FFFE}", "text\u{FFFF}text"] {
+            assert!(!are_allowed(forbidden), "{forbidden:?}");
         }
     }
 

@@ -12,7 +12,7 @@ use super::answers;
 use super::client::QueueClient;
 use super::request::Operation;
 use crate::error::{Effect, Error};
-use crate::http::xml::{Element, is_allowed, put_element};
+use crate::http::xml::{Element, are_allowed, put_element};
 
 /// A stored access policy. A part that it does not set must be in each signature that names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,11 +83,7 @@ fn written(policies: &[AccessPolicy]) -> Result<String, Error> {
     let mut out = String::from("<SignedIdentifiers>");
     for policy in policies {
         let texts = [Some(&policy.id), policy.permissions.as_ref()];
-        if !texts
-            .into_iter()
-            .flatten()
-            .all(|it| it.chars().all(is_allowed))
-        {
+        if !texts.into_iter().flatten().all(|it| are_allowed(it)) {
             let text = "the access policy has characters that XML cannot carry";
             return Err(Error::refused(text));
         }

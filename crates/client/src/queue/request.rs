@@ -131,7 +131,7 @@ impl Operation {
 
     /// Fails if the text has a character that no XML can carry.
     pub(super) fn text(self, text: &str) -> Result<Self, Error> {
-        if !text.chars().all(xml::is_allowed) {
+        if !xml::are_allowed(text) {
             return Err(Error::refused(
                 "the text of the message has characters that XML cannot carry: encode it, with Base64 for example",
             ));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Sleep, sleep};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
@@ -18,9 +19,16 @@ const CONNECTIONS_MAX: usize = 64;
 /// From an error of the listener, such as too many open files, to the next try.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// A client of HTTP/2 begins with so many bytes.
+const PREFACE: usize = 24;
+/// They come within this time, or the connection ends: one that says nothing keeps no place.
+const PREFACE_WITHIN: Duration = Duration::from_secs(10);
+
 /// A connection, and its place among those that are open.
 pub(super) struct Connection {
     stream: TcpStream,
+    /// Until when how many bytes must come, until they have.
+    opening: Option<(Pin<Box<Sleep>>, usize)>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -40,6 +48,7 @@ pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = Result<Conne
                 stream.set_nodelay(true)?;
                 Ok::<_, io::Error>(Connection {
                     stream,
+                    opening: Some((Box::pin(sleep(PREFACE_WITHIN)), PREFACE)),
                     _place: place,
                 })
             };
@@ -55,7 +64,7 @@ pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = Result<Conne
                 }
                 Err(error) => {
                     tracing::debug!("a connection of KEDA was not accepted: {error}");
-                    tokio::time::sleep(PAUSE).await;
+                    sleep(PAUSE).await;
                 }
             }
         }
@@ -75,7 +84,23 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        let Some((end, missing)) = &mut self.opening else {
+            return read;
+        };
+        match &read {
+            Poll::Pending if end.as_mut().poll(context).is_ready() => {
+                let silent = io::Error::new(io::ErrorKind::TimedOut, "the client says nothing");
+                return Poll::Ready(Err(silent));
+            }
+            Poll::Pending | Poll::Ready(Err(_)) => {}
+            Poll::Ready(Ok(())) => *missing = missing.saturating_sub(into.filled().len() - before),
+        }
+        if *missing == 0 {
+            self.opening = None;
+        }
+        read
     }
 }
 

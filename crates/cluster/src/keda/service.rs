@@ -53,7 +53,6 @@ pub(super) async fn serve(
 
 impl Scaler {
     /// Whether the trigger means this group. A wrong port would scale it by another group's queues.
-    #[expect(clippy::result_large_err, reason = "the interface has this error")]
     fn check(&self, of: Option<&ScaledObjectRef>) -> Result<(), Status> {
         let of = of.ok_or_else(|| Status::invalid_argument("the request names no ScaledObject"))?;
         let object = format!("{}/{}", of.namespace, of.name);
@@ -70,7 +69,6 @@ impl Scaler {
         }
     }
 
-    #[expect(clippy::result_large_err, reason = "the interface has this error")]
     fn wanted(&self) -> Result<u32, Status> {
         let wanted = *self.wanted.borrow();
         wanted.ok_or_else(|| {

@@ -161,7 +161,8 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Option<Resp
         assert_eq!(content_type.unwrap(), "application/merge-patch+json");
         let patch: Value = serde_json::from_str(&body).unwrap();
         let version = patch.pointer("/metadata/resourceVersion");
-        if version.is_some_and(|it| *it != state.version.to_string()) {
+        let present = Value::from(state.version.to_string());
+        if version.is_some_and(|it| *it != present) {
             let what = "Operation cannot be fulfilled on deployments.apps \"worker\": the object has been modified; \
                         please apply your changes to the latest version and try again";
             return Some(failure(409, "Conflict", what));

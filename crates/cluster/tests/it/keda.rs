@@ -276,6 +276,30 @@ async fn the_port_is_free_when_the_target_has_ended() {
     timeout(PATIENCE, free).await.expect("a free port");
 }
 
+/// A program that looks whether the port is open, and forgets its connections.
+#[tokio::test]
+async fn silent_connections_give_their_places_back() {
+    let mut scaler = Scaler::start(2).await;
+    scaler.target.hold(2);
+    let address = scaler.target.listen();
+    let mut silent = Vec::new();
+    for _ in 0..70 {
+        silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
+    }
+    let late = async { client(&scaler.target).await.is_active(object()).await };
+    let answered = timeout(PATIENCE, late).await;
+    assert!(
+        answered
+            .expect("a place in time")
+            .unwrap()
+            .into_inner()
+            .result
+    );
+    // One that has said something stays.
+    assert!(scaler.is_active().await.unwrap());
+    drop(silent);
+}
+
 /// KEDA then goes on with its questions.
 #[tokio::test]
 async fn a_stream_of_specifications_is_not_implemented() {

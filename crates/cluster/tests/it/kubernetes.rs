@@ -271,6 +271,25 @@ async fn a_wrong_configuration_of_the_client_is_an_error_of_the_file() {
 }
 
 #[tokio::test]
+async fn a_token_is_not_sent_to_another_machine_without_tls() {
+    let place = tempfile::tempdir().unwrap();
+    let api = FakeApi::start(1, 1).await;
+    let group = group(&place, &api, TARGET);
+    let file = place.path().join("kubeconfig");
+    let elsewhere = api
+        .kubeconfig()
+        .replace("http://127.0.0.1", "http://10.0.0.1");
+    std::fs::write(&file, &elsewhere).unwrap();
+    let opened = KubernetesTarget::open(&group, workload(&group)).await;
+    let error = opened.unwrap_err().to_string();
+    let begin = "scale.toml:11:8: the kubeconfig has http://10.0.0.1:";
+    assert!(error.starts_with(begin), "{error}");
+    std::fs::write(&file, elsewhere.replace("http://", "https://")).unwrap();
+    let opened = KubernetesTarget::open(&group, workload(&group)).await;
+    opened.unwrap();
+}
+
+#[tokio::test]
 async fn a_failure_is_a_warning_and_a_change_is_not() {
     let mut cluster = Cluster::start(3, 3).await;
     cluster.count().await;

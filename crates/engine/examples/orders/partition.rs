@@ -16,11 +16,11 @@ struct Events {
 impl Journal for Events {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         self.position += body.len() as u64 + 48;
-        BodyLocation {
-            record: self.position,
-            offset: 0,
-            length: u32::try_from(body.len()).unwrap_or(u32::MAX),
-        }
+        BodyLocation::new(
+            self.position,
+            0,
+            u32::try_from(body.len()).unwrap_or(u32::MAX),
+        )
     }
 
     fn record(&mut self, event: &Event) {

@@ -1,12 +1,13 @@
 //! Finds the bodies in a range of positions, a part at a time, to move them.
 
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
 use crate::bus::BusQueue;
-use crate::moves::{EVENTS_SIZE_BYTES, Holder, moved_size_bytes};
+use crate::moves::{EVENTS_SIZE_BYTES, Holder, MovedBodies, moved_size_bytes};
 use crate::state::State;
 use crate::table::{Entry, Live, Missing, Table};
-use crate::vocabulary::{BodyLocation, Incarnation, Place, SequenceNumber};
+use crate::vocabulary::{BodyLocation, Hold, Incarnation, Place, SequenceNumber};
 
 /// The most bytes that an event has of a move, without texts and without changes to properties: the place, the message
 /// and the two locations.
@@ -56,7 +57,7 @@ pub struct FoundBody {
 }
 
 impl FoundBody {
-    /// The most bytes of a batch that its move takes.
+    /// The most bytes of a batch that its move takes, with its bytes.
     pub fn moved_size_bytes(&self) -> u64 {
         moved_size_bytes(self.event_size_bytes, u64::from(self.at.length))
     }
@@ -79,7 +80,10 @@ struct Search<'a> {
     positions: &'a Range<u64>,
     steps_left: u32,
     size_bytes_left: u64,
+    moved: &'a MovedBodies,
     found: Vec<FoundBody>,
+    /// Those of them that other messages may have, too, and that have not moved yet.
+    shared: BTreeSet<BodyLocation>,
     missing: Missing,
 }
 
@@ -92,16 +96,38 @@ impl Search<'_> {
     }
 
     fn note(&mut self, holder: &Holder, at: BodyLocation, event_size_bytes: u64) {
-        if self.positions.contains(&at.record) {
-            let found = FoundBody {
-                holder: holder.clone(),
-                at,
-                event_size_bytes,
-            };
-            let size_bytes = found.moved_size_bytes();
-            self.size_bytes_left = self.size_bytes_left.saturating_sub(size_bytes);
-            self.found.push(found);
+        if !self.positions.contains(&at.record) {
+            return;
         }
+        let found = FoundBody {
+            holder: holder.clone(),
+            at,
+            event_size_bytes,
+        };
+        let size_bytes = match self.is_stored(at) {
+            None => return,
+            Some(true) => event_size_bytes,
+            Some(false) => found.moved_size_bytes(),
+        };
+        self.size_bytes_left = self.size_bytes_left.saturating_sub(size_bytes);
+        self.found.push(found);
+    }
+
+    /// Whether a body is stored already, or with one that was found. `None` if that cannot be noted: it is found by the next
+    /// search.
+    fn is_stored(&mut self, at: BodyLocation) -> Option<bool> {
+        if at.hold() == Hold::Alone {
+            return Some(false);
+        }
+        let place = at.with(Hold::Alone);
+        if self.moved.get(place).is_some() || self.shared.contains(&place) {
+            return Some(true);
+        }
+        let has_room = self.moved.has_room_for(self.shared.len() + 1);
+        has_room.then(|| {
+            self.shared.insert(place);
+            false
+        })
     }
 
     fn until(self, next: Option<BodyCursor>) -> FoundBodies {
@@ -123,20 +149,22 @@ impl State {
     ///
     /// A step looks at an entity, a run, a message or a session; there must be more than three. It ends when the steps
     /// are used up or so many bytes of a batch were found, which the last message may exceed; or at a message whose record is
-    /// not in memory.
+    /// not in memory. Bodies that have `moved` with another message take no room for their bytes.
     pub fn bodies_in(
         &self,
         positions: &Range<u64>,
         from: BodyCursor,
-        steps_max: u32,
-        size_bytes_max: u64,
+        (steps_max, size_bytes_max): (u32, u64),
+        moved: &MovedBodies,
     ) -> FoundBodies {
         let mut search = Search {
             live: &self.catalogue.live,
             positions,
             steps_left: steps_max,
             size_bytes_left: size_bytes_max.saturating_sub(EVENTS_SIZE_BYTES).max(1),
+            moved,
             found: Vec::new(),
+            shared: BTreeSet::new(),
             missing: Missing::default(),
         };
         let mut cursor = Some(from);

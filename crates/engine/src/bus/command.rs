@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use super::{BusQueueOptions, NewRule};
 use crate::catalogue::ReceiveMode;
-use crate::table::MESSAGE_OVERHEAD_BYTES;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Token};
 
 /// A request that concerns bus queues.
@@ -377,9 +376,9 @@ pub struct BusMessage {
 }
 
 impl BusMessage {
-    /// What it counts for in the size of an entity, with changes of so many bytes.
-    pub(crate) fn counted_size_bytes(&self, changes: usize) -> u64 {
-        (self.body.len() + changes) as u64 + MESSAGE_OVERHEAD_BYTES
+    /// Whether it becomes active after this time.
+    pub(crate) fn is_scheduled(&self, now: Timestamp) -> bool {
+        self.scheduled_at.is_some_and(|at| !at.has_passed(now))
     }
 }
 

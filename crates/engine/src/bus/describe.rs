@@ -58,10 +58,12 @@ impl BusCommand {
                 let created = Writes::ToCreate(subscription, size_bytes);
                 // In order: its name begins with that of its topic.
                 let touches = Touches::Queues(vec![topic, subscription]);
-                Description::new(Manage, touches, created).refused(refused(
-                    check_name(&subscription.name)
-                        .and_then(|()| rule.map_or(Ok(()), NewRule::check_name)),
-                ))
+                Description::new(Manage, touches, created)
+                    .after_due_in(2)
+                    .refused(refused(
+                        check_name(&subscription.name)
+                            .and_then(|()| rule.map_or(Ok(()), NewRule::check_name)),
+                    ))
             }
             Self::UpdateQueue { queue, options } => {
                 on(Manage, queue, queue_size_bytes(queue, options))

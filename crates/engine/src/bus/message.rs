@@ -3,6 +3,8 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::BusMessageState;
 use super::backlog::Kept;
 use crate::effect::{Arrival, BusSession, Effect, Lease, NewBody, Rest, Standing};
@@ -45,15 +47,21 @@ pub(crate) const OVERLAYS_MAX: usize = 32;
 
 /// The most bytes of all changes to a message's properties together: as much as the sender may give it. A
 /// settlement that would add more is refused.
-pub(crate) const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
+const OVERLAYS_SIZE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Whether a message with these changes has room for one more.
+pub(crate) fn takes_overlay(overlays: &[BodyLocation], overlay: &Bytes) -> bool {
+    let size_bytes = overlays.iter().map(|it| u64::from(it.length)).sum::<u64>();
+    overlays.len() < OVERLAYS_MAX && size_bytes + overlay.len() as u64 <= OVERLAYS_SIZE_BYTES_MAX
+}
 
 /// The most bytes of a location in a snapshot: a position below 2^49, an offset, a length.
 pub(crate) const LOCATION_SIZE_BYTES_MAX: u64 = 15;
 
 /// The most bytes of a message in a snapshot, without its overlays: two numbers (2^35 messages), three
-/// times, generation and delivery count (2^21 each), state, cause, hops, session, the location of its body,
-/// and the number of overlays.
-const SNAPSHOT_SIZE_BYTES_MAX: u64 = 45 + LOCATION_SIZE_BYTES_MAX;
+/// times, generation and delivery count (2^21 each), state, cause, hops, session, the location of its body
+/// with one byte more for its hold, and the number of overlays.
+const SNAPSHOT_SIZE_BYTES_MAX: u64 = 46 + LOCATION_SIZE_BYTES_MAX;
 
 /// The most bytes that go with the name of the queue that dead-lettered the message: its number, and a
 /// length.
@@ -86,6 +94,15 @@ impl<'a> Message<'a> {
     /// The locations of its bytes: the sent body, then the changes to its properties.
     pub(crate) fn bodies(self) -> impl Iterator<Item = BodyLocation> + 'a {
         self.0.bodies()
+    }
+
+    /// What it takes along to other places, beside its record.
+    pub(crate) fn side(&self) -> Side {
+        Side {
+            first_number: Some(self.first_number()),
+            source: self.source().cloned(),
+            overlays: self.overlays().to_vec(),
+        }
     }
 
     /// What the message counts for in its queue's size.
@@ -169,13 +186,8 @@ impl<'a> Message<'a> {
             ..*self.0.record
         };
         record.stand(BusMessageState::Ready, self.expires_at);
-        let side = Side {
-            first_number: Some(self.first_number()),
-            source: self.source().cloned(),
-            overlays: self.overlays().to_vec(),
-        };
         let rest = Rest {
-            side,
+            side: self.side(),
             ..Rest::default()
         };
         Arrival::new(record, session, rest)

@@ -371,11 +371,11 @@ pub enum PartRefusal {
 pub enum NotSupported {
     /// A topic that detects duplicates. Only earlier versions refuse it: their answers can still be read.
     DuplicateDetection,
-    /// A message of a topic that becomes active later.
+    /// A message of a topic that becomes active later. Only earlier versions refuse it.
     ScheduledMessage,
     /// A message that is sent to a topic in a transaction.
     Transaction,
-    /// A queue or subscription that forwards to a topic.
+    /// A queue or subscription that forwards to a topic. Only earlier versions refuse it.
     ForwardToTopic,
     /// A message that is resubmitted to a topic.
     ResubmitToTopic,

@@ -11,7 +11,8 @@ use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
 use crate::vocabulary::column::{
     column, column_u32, optional_column, put_column, put_optional_column,
 };
-use crate::vocabulary::{BodyLocation, LeaseGeneration, Timestamp};
+use crate::vocabulary::elements::held;
+use crate::vocabulary::{LeaseGeneration, Timestamp};
 
 /// A page has at most so many sessions, or ids.
 const COUNT_MAX: u64 = 1024;
@@ -38,7 +39,7 @@ pub(crate) fn put_sessions(out: &mut Vec<u8>, sessions: &Numbered<Session>) {
     put_optional_column(out, &locks.collect::<Vec<_>>());
     let positions = all().map(|it| it.state.map(|state| state.record));
     put_optional_column(out, &positions.collect::<Vec<_>>());
-    column_of(out, &mut states().map(|it| it.offset.into()));
+    column_of(out, &mut states().map(|it| it.place().into()));
     column_of(out, &mut states().map(|it| it.length.into()));
     column_of(out, &mut all().map(|it| it.id.len() as u64));
     all().for_each(|it| out.extend_from_slice(it.id.as_bytes()));
@@ -72,11 +73,11 @@ pub(crate) fn restore_sessions(
         let length = usize::try_from(length).map_err(|_| r.error("length out of range"))?;
         let id = std::str::from_utf8(r.take(length)?);
         let id: Arc<str> = id.map_err(|_| r.error("text that is not UTF-8"))?.into();
-        let state = position.map(|record| BodyLocation {
-            record,
-            offset: offsets.next().unwrap_or_default(),
-            length: lengths.next().unwrap_or_default(),
+        let state = position.map(|record| {
+            let place = offsets.next().unwrap_or_default();
+            held(r, record, place, lengths.next().unwrap_or_default())
         });
+        let state = state.transpose()?;
         let session = Session {
             id,
             generation: LeaseGeneration::new(generation),

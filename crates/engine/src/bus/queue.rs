@@ -6,9 +6,9 @@ use super::duplicates::{Duplicates, REMEMBERED_ID_SIZE_BYTES};
 use super::message::Message;
 use super::role::Role;
 use super::rules::{DefaultRule, Topic, default_of_both};
-use crate::catalogue::{Catalogue, Deadline};
+use crate::catalogue::{Catalogue, Deadline, FamilySize};
 use crate::effect::{Effect, Was};
-use crate::queues::{Flow, Queue};
+use crate::queues::{Flow, Moved, MovedOf, Queue};
 use crate::table::{Entry, MessageState, RunLength};
 use crate::vocabulary::{BodyLocation, EntityName, Hint, Incarnation, SequenceNumber, Timestamp};
 
@@ -37,6 +37,8 @@ pub(crate) struct BusQueue {
     pub(crate) topic: Option<Topic>,
     /// The rule `$Default` of its creation, if it is a subscription that still has it.
     pub(crate) rule: Option<DefaultRule>,
+    /// What it counts for in its family, if it is in one.
+    pub(crate) counted: Hint<FamilySize>,
     /// Its place among the deadlines of the catalogue.
     pub(crate) deadline: Hint<Deadline>,
     /// What came and was completed, for metrics.
@@ -64,6 +66,7 @@ impl BusQueue {
             duplicates: Duplicates::new(length),
             topic,
             rule: None,
+            counted: Hint::default(),
             deadline: Hint::default(),
             flow: Hint::default(),
         }
@@ -143,6 +146,16 @@ impl BusQueue {
         let window_ms = self.options.duplicate_window_ms;
         let ids = window_ms.map_or(0, |window_ms| self.duplicates.count(window_ms, now));
         self.backlog.size_bytes() + ids * REMEMBERED_ID_SIZE_BYTES
+    }
+
+    /// What it counts for in a family. Subscriptions and their sub-queues remember no ids.
+    pub(crate) fn family_size(&self) -> FamilySize {
+        let size_bytes = self.backlog.size_bytes();
+        let borrowed_bytes = self.backlog.table().borrowed_bytes();
+        FamilySize {
+            size_bytes,
+            charge_bytes: size_bytes.saturating_sub(borrowed_bytes),
+        }
     }
 
     /// What the id of a message, if it has one, adds to the queue's size.
@@ -227,6 +240,12 @@ impl Queue for BusQueue {
         }
     }
 
+    fn note_move(&mut self, moved: &Moved) {
+        if let (Some(topic), MovedOf::Message { at, .. }) = (&mut self.topic, &moved.of) {
+            topic.note_move(at.number, moved.body.to);
+        }
+    }
+
     fn gives_copies(&self) -> bool {
         self.role == Role::Topic
     }
@@ -262,6 +281,7 @@ impl Queue for BusQueue {
     }
 
     fn join(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
+        self.counted = Hint::default();
         match self.role {
             Role::Queue => {
                 catalogue.bus_queues.insert(self.name.clone(), incarnation);
@@ -271,6 +291,7 @@ impl Queue for BusQueue {
             }
             Role::Subscription { of } => {
                 catalogue.subscriptions.insert((of, incarnation));
+                catalogue.families.join(incarnation, of);
             }
             Role::DeadLetters { .. } | Role::FailedTransfers { .. } => {}
         }
@@ -287,17 +308,37 @@ impl Queue for BusQueue {
             }
             Role::Subscription { of } => {
                 catalogue.subscriptions.remove(&(of, incarnation));
+                catalogue.families.depart(incarnation);
             }
-            Role::Topic | Role::Queue | Role::DeadLetters { .. } | Role::FailedTransfers { .. } => {
+            Role::DeadLetters { of } | Role::FailedTransfers { of } => {
+                let nothing = FamilySize::default();
+                catalogue.families.count(of, *self.counted, nothing);
             }
+            Role::Topic | Role::Queue => {}
         }
     }
 
-    fn count(&mut self, catalogue: &mut Catalogue) {
+    fn count(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
+        self.count_in_family(catalogue, incarnation);
         *catalogue.copied += self.duplicates.take_copied();
         if let Some(topic) = &mut self.topic {
             let dropped = topic.drop_retired(self.backlog.table().first_ready());
             *catalogue.copied += topic.take_copied() + dropped * DROP_STEPS;
+        }
+    }
+}
+
+impl BusQueue {
+    /// Tells its family what it counts for now.
+    fn count_in_family(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
+        let of = match self.role {
+            Role::Queue | Role::Topic => return,
+            Role::Subscription { .. } => incarnation,
+            Role::DeadLetters { of } | Role::FailedTransfers { of } => of,
+        };
+        let size = self.family_size();
+        if size != *self.counted && catalogue.families.count(of, *self.counted, size) {
+            *self.counted = size;
         }
     }
 }

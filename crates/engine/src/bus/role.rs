@@ -55,11 +55,10 @@ impl Role {
     /// Whether entities forward messages to it.
     pub(crate) fn accepts_forwards(self) -> bool {
         match self {
-            Self::Queue => true,
-            Self::Topic
-            | Self::Subscription { .. }
-            | Self::DeadLetters { .. }
-            | Self::FailedTransfers { .. } => false,
+            Self::Queue | Self::Topic => true,
+            Self::Subscription { .. } | Self::DeadLetters { .. } | Self::FailedTransfers { .. } => {
+                false
+            }
         }
     }
 

@@ -29,7 +29,7 @@ pub use self::repair::{CompletedRules, KnownOfRules};
 pub(crate) use self::selected::Matched;
 pub(in crate::bus) use self::selected::{Evaluation, Found, OutOfSteps, Seen};
 pub use self::tally::TopicTally;
-pub(crate) use self::topic::{RuleChunk, Topic};
+pub(crate) use self::topic::{FanOut, RuleChunk, Topic};
 use super::RangedOption;
 use super::outcome::BusRefusal;
 use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};

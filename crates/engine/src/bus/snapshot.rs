@@ -10,7 +10,7 @@ use super::message::Message;
 use super::queue::BusQueue;
 use super::queues::Queues;
 use super::role::Role;
-use super::rules::{DefaultRule, RULE_IDS_MAX, RuleChunk, Topic, restore_rules, rule_id};
+use super::rules::{DefaultRule, FanOut, RULE_IDS_MAX, RuleChunk, Topic, restore_rules, rule_id};
 use super::session::{Session, SharedSessions};
 use crate::catalogue::Catalogue;
 use crate::queues::Queue;
@@ -190,9 +190,10 @@ fn put_entity(out: &mut Vec<u8>, incarnation: Incarnation, entity: &BusQueue) {
             put_flags(out, &entity.options);
             put_varint(out, entity.topic.as_ref().map_or(0, Topic::next_rule));
             let fan_out = entity.topic.as_ref().and_then(Topic::fan_out);
-            put_optional(out, fan_out, |out, (number, next)| {
-                put_varint(out, number.as_u64());
-                put_next_copy(out, next);
+            put_optional(out, fan_out, |out, fan_out| {
+                put_varint(out, fan_out.number.as_u64());
+                put_next_copy(out, fan_out.next);
+                out.push(u8::from(fan_out.lent));
             });
         }
         Role::Subscription { of } => {
@@ -248,9 +249,15 @@ fn entity(
             if let Some(rules) = &mut topic.topic {
                 rules.set_next_rule(next_rule);
             }
-            let fan_out = optional(r, |r| Ok((sequence_number(r)?, next_copy(r)?)))?;
-            if let (Some(rules), Some((number, next))) = (&mut topic.topic, fan_out) {
-                rules.set_fan_out(number, next);
+            let fan_out = optional(r, |r| {
+                Ok(FanOut {
+                    number: sequence_number(r)?,
+                    next: next_copy(r)?,
+                    lent: r.flag()?,
+                })
+            })?;
+            if let (Some(rules), Some(fan_out)) = (&mut topic.topic, fan_out) {
+                rules.set_fan_out(fan_out);
             }
             topic
         }

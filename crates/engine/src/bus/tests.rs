@@ -45,6 +45,8 @@ struct Log {
     bodies: Vec<Vec<u8>>,
     events: Vec<Vec<u8>>,
     damaged: BTreeSet<BodyLocation>,
+    /// How many bodies there were before the batch of a tick: the others cannot be read in it.
+    written: Option<usize>,
 }
 
 impl Log {
@@ -59,11 +61,11 @@ impl Log {
 impl Journal for Log {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         self.bodies.push(body.to_vec());
-        BodyLocation {
-            record: self.bodies.len() as u64 - 1,
-            offset: 0,
-            length: u32::try_from(body.len()).unwrap(),
-        }
+        BodyLocation::new(
+            self.bodies.len() as u64 - 1,
+            0,
+            u32::try_from(body.len()).unwrap(),
+        )
     }
 
     fn record(&mut self, event: &Event) {
@@ -80,7 +82,8 @@ impl Journal for Log {
     }
 
     fn bytes(&mut self, body: BodyLocation) -> Option<Bytes> {
-        let bytes = self.bodies.get(usize::try_from(body.record).ok()?)?;
+        let written = self.written.unwrap_or(self.bodies.len());
+        let bytes = self.bodies[..written].get(usize::try_from(body.record).ok()?)?;
         Some(Bytes::copy_from_slice(bytes))
     }
 }
@@ -194,6 +197,13 @@ impl Partition {
         }
     }
 
+    /// The state with nothing in memory has all of its records on pages next.
+    fn leave_memory(&mut self) {
+        if let Some(cold) = &mut self.cold {
+            cold.leave_memory();
+        }
+    }
+
     fn create(
         &mut self,
         queue: &EntityName,
@@ -285,8 +295,10 @@ impl Partition {
     /// Returns whether more is due.
     fn tick_once(&mut self, budget: u32) -> bool {
         let before = self.log.events.len();
+        self.log.written = Some(self.log.bodies.len());
         let turn = Turn::new(&mut self.state, self.now, &mut self.log);
         let ticked = turn.with_format(&Lines).tick(budget);
+        self.log.written = None;
         if let Some(cold) = &mut self.cold {
             let events = &self.log.events[before..];
             cold.tick(self.now, budget, &ticked, events, &self.state);

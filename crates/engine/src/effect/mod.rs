@@ -283,6 +283,8 @@ pub enum Effect {
         topic: Place,
         /// The first copy that is not made yet.
         next: NextCopy,
+        /// Whether one of its copies counts its body, in the place where the topic has it.
+        lent: bool,
     },
 }
 

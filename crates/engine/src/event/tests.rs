@@ -22,11 +22,7 @@ const QUEUE: u64 = 3;
 const NOW: Timestamp = Timestamp::from_ms(1000);
 
 fn body_location() -> BodyLocation {
-    BodyLocation {
-        record: 4096,
-        offset: 10,
-        length: 300,
-    }
+    BodyLocation::new(4096, 10, 300)
 }
 
 /// One event of every kind, with its bytes. The bytes are the format: they never change.
@@ -370,7 +366,7 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
     let ms = Timestamp::from_ms;
     let standing = |state, until| Standing { state, until };
     let body = body_location();
-    let overlay = |record| BodyLocation { record, ..body };
+    let overlay = |record| body.at_record(record);
     let session = Some(BusSession {
         number: 7,
         id: "s".into(),
@@ -475,12 +471,13 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
         topic: place(number),
         id_hash,
     };
-    let fanned_out = |number, subscription, rule| Effect::FannedOut {
+    let fanned_out = |number, (subscription, rule), lent| Effect::FannedOut {
         topic: place(number),
         next: NextCopy {
             subscription: Incarnation::new(subscription),
             rule,
         },
+        lent,
     };
     let ready = Standing::default();
     let expiring = Standing::ready(ms(2000));
@@ -509,9 +506,10 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
             vec![passed(200, None), passed(201, Some(1)), arrived(202, &plain)],
             "5201e907 07 01 03c801 1f 01 02 00000000000000000000000000000001 09 02 80200aac02",
         ),
-        (vec![fanned_out(200, 300, 5)], "5201e907 07 02 03c801 ac02 05"),
+        (vec![fanned_out(200, (300, 5), false)], "5201e907 07 02 03c801 ac02 05"),
+        (vec![fanned_out(200, (300, 5), true)], "5201e907 17 02 03c801 ac02 05"),
         (
-            vec![passed(200, None), fanned_out(201, 6, 1 << 63)],
+            vec![passed(200, None), fanned_out(201, (6, 1 << 63), false)],
             "5201e907 07 01 03c801 0f 02 02 06 80808080808080808001",
         ),
         (
@@ -536,16 +534,8 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
 }
 
 fn moved(record: u64, offset: u32, length: u32, to: u32) -> BodyMove {
-    let from = BodyLocation {
-        record,
-        offset,
-        length,
-    };
-    let to = BodyLocation {
-        record: 8192,
-        offset: to,
-        length,
-    };
+    let from = BodyLocation::new(record, offset, length);
+    let to = BodyLocation::new(8192, to, length);
     BodyMove { from, to }
 }
 

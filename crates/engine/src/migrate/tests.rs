@@ -27,11 +27,7 @@ fn place(queue: u64, number: u64) -> Place {
 fn body(length: u32) -> Placed {
     Placed {
         encoding: BodyEncoding::Text,
-        location: BodyLocation {
-            record: 4096,
-            offset: 10,
-            length,
-        },
+        location: BodyLocation::new(4096, 10, length),
     }
 }
 

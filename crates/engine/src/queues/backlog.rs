@@ -229,7 +229,8 @@ impl<P: Profile> Backlog<P> {
         source_length: Option<u32>,
         live: &mut Live,
     ) {
-        if (self.table).remove(number, bodies.size_bytes(), bodies.all(), live) {
+        let sizes = (bodies.size_bytes(), bodies.sent.borrowed_bytes());
+        if (self.table).remove(number, sizes, bodies.all(), live) {
             self.leave(number, was);
             let more = (bodies.overlays.len(), source_length);
             self.profile.left(number, was.session, more);
@@ -264,6 +265,8 @@ impl<P: Profile> Backlog<P> {
     fn count_body(&mut self, number: SequenceNumber, body: NewBody, live: &mut Live) {
         let (added, taken) = match body {
             NewBody::Other { body, was } => {
+                let (added, taken) = (body.location.borrowed_bytes(), was.borrowed_bytes());
+                self.table.rebalance(number, added, taken);
                 (body.location, Some(was).filter(|it| it.is_of_a_body()))
             }
             NewBody::Change(overlay) => {

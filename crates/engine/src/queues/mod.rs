@@ -44,6 +44,9 @@ pub(crate) trait Queue: Share {
     /// Notes what an effect means for the queue itself.
     fn note(&mut self, _at: Timestamp, _effect: &Effect) {}
 
+    /// Notes what a move of a body means for the queue itself.
+    fn note_move(&mut self, _moved: &Moved) {}
+
     /// Whether its messages end once they have copies elsewhere.
     fn gives_copies(&self) -> bool {
         false
@@ -62,7 +65,7 @@ pub(crate) trait Queue: Share {
     fn depart(&self, _catalogue: &mut Catalogue, _queue: Incarnation) {}
 
     /// Counts what has changed.
-    fn count(&mut self, _catalogue: &mut Catalogue) {}
+    fn count(&mut self, _catalogue: &mut Catalogue, _queue: Incarnation) {}
 
     /// Keeps the catalogue in step after a change.
     fn settle(&mut self, catalogue: &mut Catalogue, queue: Incarnation) {
@@ -71,7 +74,7 @@ pub(crate) trait Queue: Share {
         let deadline = self.next_deadline();
         let deadlines = &mut catalogue.deadlines;
         deadlines.note(queue, self.deadline(), deadline);
-        self.count(catalogue);
+        self.count(catalogue, queue);
     }
 }
 

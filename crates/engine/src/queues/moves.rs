@@ -134,6 +134,7 @@ impl<Q: Queue> Queues<Q> {
         for moved in moves {
             if let Some(queue) = self.get_mut(&moved.entity()) {
                 let live = &mut catalogue.live;
+                queue.note_move(moved);
                 queue.backlog_mut().move_body(moved, live);
                 queue.settle(catalogue, moved.entity());
             }
@@ -146,6 +147,7 @@ impl<Q: Queue> Queues<Q> {
         for moved in moves {
             if let Some(queue) = self.get_mut(&moved.entity()) {
                 let live = &mut catalogue.live;
+                queue.note_move(moved);
                 queue.backlog_mut().move_body_fitting(moved, live);
                 queue.settle(catalogue, moved.entity());
             }

@@ -28,11 +28,7 @@ fn place(number: u64, sequence_number: u64) -> Place {
 /// When each event happens.
 const NOW: Timestamp = Timestamp::from_ms(5);
 
-const BODY: BodyLocation = BodyLocation {
-    record: 4096,
-    offset: 6,
-    length: 1,
-};
+const BODY: BodyLocation = BodyLocation::new(4096, 6, 1);
 
 fn sent(number: u64, sequence_number: u64) -> Event {
     let body = Placed {

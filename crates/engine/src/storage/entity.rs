@@ -89,7 +89,7 @@ impl Queue for Entity {
         catalogue.uncount_queue(&self.name.account, self.counted_bytes);
     }
 
-    fn count(&mut self, catalogue: &mut Catalogue) {
+    fn count(&mut self, catalogue: &mut Catalogue, _: Incarnation) {
         let size_bytes = self.backlog.size_bytes();
         catalogue.count_bytes(&self.name.account, self.counted_bytes, size_bytes);
         self.counted_bytes = size_bytes;

@@ -55,11 +55,11 @@ impl Log {
 impl Journal for Log {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         self.bodies.push(body.to_vec());
-        BodyLocation {
-            record: self.bodies.len() as u64 - 1,
-            offset: 0,
-            length: u32::try_from(body.len()).unwrap(),
-        }
+        BodyLocation::new(
+            self.bodies.len() as u64 - 1,
+            0,
+            u32::try_from(body.len()).unwrap(),
+        )
     }
 
     fn record(&mut self, event: &Event) {

@@ -11,8 +11,9 @@
 //! message is there, and never reads what it replaces.
 //!
 //! Invariants: no run is empty; `ready` names the runs with a message in the order by number; counts and sizes
-//! are sums over the runs, and each run's over its messages; a run's bound of expiry has an entry in `expiries`
-//! unless it is [`Timestamp::NEVER`]; each run's spread is that of its messages' bodies, and counted in [`Live`].
+//! are sums over the runs, and each run's over its messages, also of what other messages count of their bodies; a
+//! run's bound of expiry has an entry in `expiries` unless it is [`Timestamp::NEVER`]; each run's spread is that of its
+//! messages' bodies, and counted in [`Live`].
 
 mod ask;
 mod bits;
@@ -123,6 +124,11 @@ impl<'a> Entry<'a> {
     pub(crate) fn size_bytes(&self) -> u64 {
         size_bytes(self.record.body, self.overlays())
     }
+
+    /// What of that other messages count.
+    pub(crate) fn borrowed_bytes(&self) -> u64 {
+        self.record.body.borrowed_bytes()
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -134,6 +140,7 @@ pub(crate) struct Table {
     expiries: Hint<BTreeSet<(Timestamp, u64)>>,
     count: u64,
     size_bytes: u64,
+    borrowed_bytes: u64,
     /// How many runs are cold.
     cold_count: Hint<u64>,
     /// How many records were copied because a snapshot had their runs.
@@ -153,6 +160,7 @@ impl Table {
             expiries: Hint::default(),
             count: 0,
             size_bytes: 0,
+            borrowed_bytes: 0,
             cold_count: Hint::default(),
             copied: Hint::default(),
             waste: Hint::default(),
@@ -215,6 +223,11 @@ impl Table {
         self.size_bytes
     }
 
+    /// The lengths of the bodies that messages elsewhere count.
+    pub(crate) fn borrowed_bytes(&self) -> u64 {
+        self.borrowed_bytes
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -243,12 +256,15 @@ impl Table {
         };
         let run = own(run, &mut self.copied, Run::live_count);
         let size_bytes = size_bytes(record.body, &side.overlays);
+        let borrowed_bytes = record.body.borrowed_bytes();
         if !run.put(number, record, side, |spread, body| live.add(spread, body)) {
             return false;
         }
         run.size_bytes += size_bytes;
+        run.borrowed_bytes += borrowed_bytes;
         self.count += 1;
         self.size_bytes += size_bytes;
+        self.borrowed_bytes += borrowed_bytes;
         live.resident.records += 1;
         if is_ready {
             if !run.has_ready() {
@@ -259,11 +275,12 @@ impl Table {
         true
     }
 
-    /// Removes a message that counted for so many bytes and had these bodies. Returns false if there is none.
+    /// Removes a message that counted for so many bytes, of which so many were borrowed, and had these bodies. Returns
+    /// false if there is none.
     pub(crate) fn remove(
         &mut self,
         number: SequenceNumber,
-        size_bytes: u64,
+        (size_bytes, borrowed_bytes): (u64, u64),
         bodies: impl IntoIterator<Item = BodyLocation>,
         live: &mut Live,
     ) -> bool {
@@ -277,6 +294,7 @@ impl Table {
         };
         live.resident.records -= u64::from(was_here);
         run.size_bytes = run.size_bytes.saturating_sub(size_bytes);
+        run.borrowed_bytes = run.borrowed_bytes.saturating_sub(borrowed_bytes);
         for body in bodies {
             live.take(&mut run.spread, body);
         }
@@ -300,6 +318,7 @@ impl Table {
             self.count -= 1;
         }
         self.size_bytes = self.size_bytes.saturating_sub(size_bytes);
+        self.borrowed_bytes = self.borrowed_bytes.saturating_sub(borrowed_bytes);
         true
     }
 
@@ -365,8 +384,20 @@ impl Table {
             run.move_body(number, body);
             live.take(&mut run.spread, body.from);
             live.add(&mut run.spread, body.to);
+            self.rebalance(number, body.to.borrowed_bytes(), body.from.borrowed_bytes());
         }
         is_there
+    }
+
+    /// Counts what a message borrows with another body, and not with the one before.
+    pub(crate) fn rebalance(&mut self, number: SequenceNumber, added: u64, taken: u64) {
+        let index = self.length.run_of(number.as_u64());
+        if added != taken
+            && let Some(run) = self.run_mut(index)
+        {
+            run.borrowed_bytes = (run.borrowed_bytes + added).saturating_sub(taken);
+            self.borrowed_bytes = (self.borrowed_bytes + added).saturating_sub(taken);
+        }
     }
 
     fn is_cold_at(&self, number: SequenceNumber) -> bool {
@@ -443,6 +474,7 @@ impl Table {
             self.expiries.remove(&(*run.expires_first, index));
             self.count -= run.live_count();
             self.size_bytes = self.size_bytes.saturating_sub(run.size_bytes);
+            self.borrowed_bytes = self.borrowed_bytes.saturating_sub(run.borrowed_bytes);
             live.take_all(&run.spread);
             self.waste.push(run);
         }
@@ -557,15 +589,20 @@ impl Table {
         expiry: impl Fn(&Record) -> Timestamp,
     ) {
         let (mut count, mut size_bytes, mut cold_count) = (0, 0, 0);
+        let mut borrowed_bytes = 0;
         let mut expiries = BTreeSet::new();
         for (index, run) in self.runs.iter() {
             run.check();
             count += run.live_count();
             size_bytes += run.size_bytes;
+            borrowed_bytes += run.borrowed_bytes;
             cold_count += u64::from(run.is_cold());
             let sizes = run.entries_here().map(|entry| entry.size_bytes());
             let (here, is_whole) = (sizes.sum::<u64>(), !run.is_cold());
             assert!(here == run.size_bytes || !is_whole && here < run.size_bytes);
+            let borrowed = run.entries_here().map(|entry| entry.borrowed_bytes());
+            let here: u64 = borrowed.sum();
+            assert!(here == run.borrowed_bytes || !is_whole && here < run.borrowed_bytes);
             for entry in run.entries_here() {
                 assert_eq!(run.is_ready(entry.number), is_ready(entry.record));
                 assert_eq!(self.length.run_of(entry.number.as_u64()), index);
@@ -577,6 +614,7 @@ impl Table {
             }
         }
         assert_eq!((count, size_bytes), (self.count, self.size_bytes));
+        assert_eq!(borrowed_bytes, self.borrowed_bytes);
         assert_eq!(cold_count, *self.cold_count);
         assert!(
             self.ready

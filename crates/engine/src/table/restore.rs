@@ -57,6 +57,7 @@ impl Table {
         self.count += run.live_count();
         // A directory may say anything, and nothing else does.
         self.size_bytes = self.size_bytes.saturating_add(run.size_bytes);
+        self.borrowed_bytes = self.borrowed_bytes.saturating_add(run.borrowed_bytes);
         if run.has_ready() {
             self.ready.insert(index);
         }
@@ -132,7 +133,8 @@ impl Table {
         let number = run.start();
         // Spreads in another unit are counted anew.
         let is_as_told = (run.size_bytes, &run.ready) == (paged.size_bytes, &paged.ready)
-            && (!is_same_unit || run.spread == paged.spread);
+            && (!is_same_unit || run.spread == paged.spread)
+            && (!paged.is_of_this_version() || run.borrowed_bytes == paged.borrowed_bytes);
         self.lower_expiry(number, paged.expires_first);
         is_as_told
     }
@@ -195,6 +197,7 @@ impl Run {
             ready: live,
             live_count: live.count() as u64,
             size_bytes: paged.size_bytes,
+            borrowed_bytes: paged.borrowed_bytes,
             spread: paged.spread.clone(),
             expires_first: Hint::new(paged.expires_first),
             expires_last: paged.expires_last,
@@ -231,6 +234,7 @@ impl Run {
             return false;
         }
         self.size_bytes += size_bytes;
+        self.borrowed_bytes += record.body.borrowed_bytes();
         self.set_ready(number, is_ready);
         *self.expires_first = expiry.min(*self.expires_first);
         true

@@ -28,6 +28,8 @@ pub(crate) struct Run {
     pub(super) sides: BTreeMap<usize, Side>,
     pub(super) live_count: u64,
     pub(super) size_bytes: u64,
+    /// The lengths of the bodies that messages elsewhere count.
+    pub(super) borrowed_bytes: u64,
     /// Where its messages' bodies lie.
     pub(super) spread: Spread,
     /// A lower bound of when the next message expires: the message that had it may be gone.
@@ -52,6 +54,7 @@ impl PartialEq for Run {
         let (own, others) = (self.seen_from(self.start()), other.seen_from(other.start()));
         let mut both = own.zip(others);
         (self.size_bytes, self.live, self.ready) == (other.size_bytes, other.live, other.ready)
+            && self.borrowed_bytes == other.borrowed_bytes
             && both.all(|((_, one), (_, other))| {
                 let here = one.zip(other);
                 here.is_none_or(|(one, other)| one == other)
@@ -91,6 +94,7 @@ impl Run {
             sides: BTreeMap::new(),
             live_count: 0,
             size_bytes: 0,
+            borrowed_bytes: 0,
             spread: Spread::default(),
             expires_first: Hint::new(Timestamp::NEVER),
             expires_last: Timestamp::ZERO,
@@ -154,6 +158,11 @@ impl Run {
             records: self.records_here(),
             cold_runs: u64::from(self.is_cold()),
         }
+    }
+
+    /// The lengths of the bodies that messages elsewhere count.
+    pub(crate) fn borrowed_bytes(&self) -> u64 {
+        self.borrowed_bytes
     }
 
     /// How many messages there are.
@@ -411,6 +420,9 @@ impl Run {
             live.add(&mut spread, body);
         }
         assert_eq!(spread, self.spread, "where bodies of a run lie");
+        let borrowed = self.entries().map(|entry| entry.borrowed_bytes());
+        let borrowed: u64 = borrowed.sum();
+        assert_eq!(borrowed, self.borrowed_bytes, "what a run borrows");
     }
 
     #[cfg(test)]

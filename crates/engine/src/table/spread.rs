@@ -57,9 +57,10 @@ impl CountUnit {
     }
 }
 
-/// What a body counts for.
+/// What a body counts for. Of those that share one, each counts something: so it stays as long as any of them has it,
+/// and nobody looks for the others.
 fn counted_bytes(body: BodyLocation) -> u64 {
-    u64::from(body.length) + LIVE_OVERHEAD_BYTES
+    u64::from(body.length) - body.borrowed_bytes() + LIVE_OVERHEAD_BYTES
 }
 
 /// The bytes of some bodies by unit, in rising order. Nearly always there are one or two units.
@@ -266,13 +267,10 @@ impl Live {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vocabulary::Hold;
 
     fn body(record: u64, length: u32) -> BodyLocation {
-        BodyLocation {
-            record,
-            offset: 0,
-            length,
-        }
+        BodyLocation::new(record, 0, length)
     }
 
     #[test]
@@ -315,6 +313,23 @@ mod tests {
         assert_eq!(live, Live::new(live.unit()));
         live.add_all(&one);
         assert_eq!(live.size_bytes(), 58 + 50);
+    }
+
+    #[test]
+    fn a_body_that_is_shared_counts_its_length_once() {
+        let mut live = Live::new(CountUnit::at_most(4096));
+        let (mut one, mut other) = (Spread::default(), Spread::default());
+        let [lent, borrowed] = [Hold::Lends, Hold::Borrows].map(|hold| body(100, 1000).with(hold));
+        live.add(&mut one, lent);
+        live.add(&mut other, borrowed);
+        live.add(&mut other, borrowed);
+        assert_eq!(live.size_bytes(), 1000 + 3 * 48);
+        live.take(&mut one, lent);
+        live.take(&mut other, borrowed);
+        // The last holder keeps the body.
+        assert_eq!(live.size_bytes_in(0..4096), 48);
+        live.take(&mut other, borrowed);
+        assert!(!live.has_any_in(0..4096));
     }
 
     #[test]

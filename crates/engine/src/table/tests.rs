@@ -6,18 +6,20 @@ use proptest::prelude::*;
 
 use self::page_map::PageMap;
 use super::*;
-use crate::vocabulary::{Incarnation, LeaseGeneration};
+use crate::vocabulary::{Hold, Incarnation, LeaseGeneration};
 
 fn number(number: u64) -> SequenceNumber {
     SequenceNumber::new(number)
 }
 
 fn location(length: u32) -> BodyLocation {
-    BodyLocation {
-        record: u64::from(length) * 3000,
-        offset: 0,
-        length,
-    }
+    BodyLocation::new(u64::from(length) * 3000, 0, length)
+}
+
+/// Some bodies are shared.
+fn held(body: BodyLocation) -> BodyLocation {
+    let holds = [Hold::Alone, Hold::Lends, Hold::Borrows];
+    body.with(holds[body.length as usize % 3])
 }
 
 fn own_entity() -> Incarnation {
@@ -152,7 +154,7 @@ impl Pair {
         let record = Record {
             state,
             generation: LeaseGeneration::new(length),
-            ..Record::ready(Timestamp::from_ms(at), location(length))
+            ..Record::ready(Timestamp::from_ms(at), held(location(length)))
         };
         let side = Side {
             first_number: length.is_multiple_of(7).then(|| number(length.into())),
@@ -237,20 +239,23 @@ impl Pair {
     fn remove(&mut self, nth: usize) {
         match self.nth(nth) {
             Some(at) => self.remove_at(at),
-            None => assert!(!(self.table).remove(number(1_000_000), 1, [], &mut self.live)),
+            None => assert!(!(self.table).remove(number(1_000_000), (1, 0), [], &mut self.live)),
         }
     }
 
     fn remove_at(&mut self, at: u64) {
         let (record, side) = &self.model[&at];
-        let size_bytes = size_bytes(record.body, &side.overlays);
+        let sizes = (
+            size_bytes(record.body, &side.overlays),
+            record.body.borrowed_bytes(),
+        );
         let bodies: Vec<_> = [record.body]
             .into_iter()
             .chain(side.overlays.iter().copied())
             .collect();
         for is_there in [true, false] {
             let (table, live) = (&mut self.table, &mut self.live);
-            let is_gone = table.remove(number(at), size_bytes, bodies.iter().copied(), live);
+            let is_gone = table.remove(number(at), sizes, bodies.iter().copied(), live);
             assert_eq!(is_gone, is_there);
         }
         self.model.remove(&at);

@@ -111,6 +111,10 @@ impl bus::Ground for Turn<'_> {
         self.journal.looked(queue);
     }
 
+    fn keep_largest_family(&mut self, topic: Incarnation) -> u64 {
+        self.state.catalogue.keep_largest_family(topic)
+    }
+
     fn note_steps(&mut self, count: u64) {
         *self.state.catalogue.copied += count;
     }

@@ -8,7 +8,7 @@
 use super::Turn;
 use crate::bus::{self, Behind, By, DueSpent};
 use crate::command::Command;
-use crate::moves::Holder;
+use crate::moves::{Holder, Source};
 use crate::storage;
 use crate::table::Missing;
 use crate::vocabulary::Incarnation;
@@ -74,6 +74,9 @@ impl Turn<'_> {
                         self.state.storage.ask(*at, &mut missing);
                         self.state.bus.ask(*at, &mut missing);
                     }
+                    if let Source::SameAs(moved) = &body.source {
+                        self.state.bus.ask(moved.holder, &mut missing);
+                    }
                 }
                 missing
             }
@@ -98,7 +101,7 @@ impl Turn<'_> {
                     false => Missing::default(),
                 };
                 if missing.is_empty() {
-                    turn.ask_to_fan_out(entity, &mut missing);
+                    turn.ask_for_due_bodies(entity, &mut missing);
                 }
                 missing
             }

@@ -19,8 +19,9 @@ pub struct Ticked {
     pub more_is_due: bool,
     /// What other due things need first.
     pub missing: Missing,
-    /// The bodies that rules of topics are going to look at, by topic. They are to stay in memory until a later tick asks for
-    /// others, or none of the topic's messages waits.
+    /// The bodies that due work is going to look at, by entity: for the rules of a topic, or for the ids of messages that
+    /// are forwarded to one. They are to stay in memory until a later tick asks for others, or none of the entity's messages
+    /// [waits to go on](State::passes_on).
     pub bodies: BTreeMap<Incarnation, BTreeSet<BodyLocation>>,
     /// Topics whose messages were left alone because the turn is [draining](Turn::draining).
     pub left_alone: Vec<Incarnation>,
@@ -40,8 +41,8 @@ impl Turn<'_> {
     /// Decisions do not wait for a tick: a deadline at or before `now` has passed in any case. A tick frees
     /// memory that no command needs any more.
     ///
-    /// Entities with due things are served in turn, 16 things each. Which entity is next is not part of the state:
-    /// events say what was done, and a replay does it in their order.
+    /// Entities with due things are served in turn, 16 things each, or one that goes to a topic. Which entity is next is
+    /// not part of the state: events say what was done, and a replay does it in their order.
     ///
     /// An entity whose next due thing needs what is not in memory rests, and the others go on: see
     /// [`State::let_rest`]. Who has read it ends the rest.
@@ -51,12 +52,23 @@ impl Turn<'_> {
 
     /// The same, but what is missing is read at once.
     pub(crate) fn tick_reading(&mut self, budget: u32, read: Read<'_>) -> Ticked {
-        let ticked = self.do_all_due(budget, read);
+        let mut in_batch = Vec::new();
+        let mut ticked = self.do_all_due(budget, read, &mut in_batch);
+        ticked.more_is_due |= !in_batch.is_empty();
+        for entity in in_batch {
+            self.state.let_rest(entity, false);
+        }
         self.record_effects();
         ticked
     }
 
-    fn do_all_due(&mut self, budget: u32, read: Read<'_>) -> Ticked {
+    /// `in_batch` gets the entities that rest until the end of the tick, because they need what it has written.
+    fn do_all_due(
+        &mut self,
+        budget: u32,
+        read: Read<'_>,
+        in_batch: &mut Vec<Incarnation>,
+    ) -> Ticked {
         let mut left = budget;
         let mut ticked = Ticked::default();
         while left > 0
@@ -87,7 +99,17 @@ impl Turn<'_> {
                 }
                 match self.do_one(entity, left) {
                     DueStep::Done(cost) => left = left.saturating_sub(cost),
+                    DueStep::Last(cost) => {
+                        left = left.saturating_sub(cost);
+                        break;
+                    }
                     DueStep::Nothing => {
+                        left -= u32::from(in_a_row == 0);
+                        break;
+                    }
+                    DueStep::InBatch => {
+                        in_batch.push(entity);
+                        self.state.let_rest(entity, true);
                         left -= u32::from(in_a_row == 0);
                         break;
                     }

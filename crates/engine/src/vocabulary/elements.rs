@@ -56,14 +56,28 @@ pub(crate) fn name(r: &mut Reader<'_>) -> Result<EntityName, DecodeError> {
 
 pub(crate) fn put_location(out: &mut Vec<u8>, location: BodyLocation) {
     put_varint(out, location.record);
-    put_varint(out, u64::from(location.offset));
+    put_varint(out, u64::from(location.place()));
     put_varint(out, u64::from(location.length));
 }
 
 pub(crate) fn location(r: &mut Reader<'_>) -> Result<BodyLocation, DecodeError> {
-    Ok(BodyLocation {
-        record: r.varint()?,
-        offset: r.varint_u32()?,
-        length: r.varint_u32()?,
-    })
+    let record = r.varint()?;
+    location_at(r, record)
+}
+
+/// Reads what of a location is behind its position.
+pub(crate) fn location_at(r: &mut Reader<'_>, record: u64) -> Result<BodyLocation, DecodeError> {
+    let (place, length) = (r.varint_u32()?, r.varint_u32()?);
+    held(r, record, place, length)
+}
+
+/// A location, if its hold is known.
+pub(crate) fn held(
+    r: &Reader<'_>,
+    record: u64,
+    place: u32,
+    length: u32,
+) -> Result<BodyLocation, DecodeError> {
+    let location = BodyLocation::of_place(record, place, length);
+    location.ok_or_else(|| r.error("hold of a body that is not known"))
 }

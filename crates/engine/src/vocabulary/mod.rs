@@ -12,7 +12,7 @@ pub(crate) mod place;
 mod time;
 pub(crate) mod token;
 
-pub use self::body::{BodyLocation, BodyRead};
+pub use self::body::{BodyLocation, BodyRead, Hold};
 pub use self::codec::DecodeError;
 pub(crate) use self::hint::Hint;
 pub use self::name::{EntityName, Service};

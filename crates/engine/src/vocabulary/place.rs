@@ -4,7 +4,7 @@
 //! writes its number as a difference, and times are differences to the event's time.
 
 use super::codec::{DecodeError, Reader, put_varint, unzigzag, zigzag};
-use super::elements::{incarnation, sequence_number};
+use super::elements::{held, incarnation, location_at, sequence_number};
 use super::{BodyLocation, Incarnation, SequenceNumber, Timestamp};
 
 /// Where a message is: an entity, and its number in it.
@@ -36,28 +36,20 @@ impl MovesBefore {
     pub(crate) fn put(&mut self, out: &mut Vec<u8>, body: BodyMove) {
         let BodyMove { from, to } = body;
         put_varint(out, zigzag(from.record.wrapping_sub(self.from)));
-        put_varint(out, u64::from(from.offset));
+        put_varint(out, u64::from(from.place()));
         put_varint(out, u64::from(from.length));
         put_varint(out, zigzag(to.record.wrapping_sub(self.to)));
-        put_varint(out, u64::from(to.offset));
+        put_varint(out, u64::from(to.place()));
         self.from = from.record;
         self.to = to.record;
     }
 
     pub(crate) fn read(&mut self, r: &mut Reader<'_>) -> Result<BodyMove, DecodeError> {
         self.from = self.from.wrapping_add(unzigzag(r.varint()?));
-        let (offset, length) = (r.varint_u32()?, r.varint_u32()?);
-        let from = BodyLocation {
-            record: self.from,
-            offset,
-            length,
-        };
+        let from = location_at(r, self.from)?;
         self.to = self.to.wrapping_add(unzigzag(r.varint()?));
-        let to = BodyLocation {
-            record: self.to,
-            offset: r.varint_u32()?,
-            length,
-        };
+        let place = r.varint_u32()?;
+        let to = held(r, self.to, place, from.length)?;
         Ok(BodyMove { from, to })
     }
 }

@@ -5,7 +5,7 @@ use super::received::{Received, put_flag, put_list};
 use super::storage::{put_storage_command, storage_command};
 use crate::catalogue::account::{account, put_account};
 use crate::command::Command;
-use crate::moves::{BodyToMove, Holder};
+use crate::moves::{BodyToMove, Holder, MovedBody, Source};
 use crate::table::codec::run_length;
 use crate::vocabulary::Place;
 use crate::vocabulary::codec::{DecodeError, put_bytes, put_str, put_varint};
@@ -95,39 +95,67 @@ pub(super) fn command(r: &mut Received<'_>) -> Result<Command, DecodeError> {
     })
 }
 
+/// The tag says what has the body, and where its bytes are.
 fn put_body_to_move(out: &mut Vec<u8>, body: &BodyToMove) {
+    let of_source = match &body.source {
+        Source::Bytes(_) => 0,
+        Source::SameAs(_) => 2,
+    };
     match &body.holder {
         Holder::Message(place) => {
-            out.push(1);
+            out.push(1 + of_source);
             put_varint(out, place.entity.as_u64());
             put_varint(out, place.number.as_u64());
         }
         Holder::Session { queue, session } => {
-            out.push(2);
+            out.push(2 + of_source);
             put_varint(out, queue.as_u64());
             put_str(out, session);
         }
     }
     put_location(out, body.from);
-    put_bytes(out, &body.body);
+    match &body.source {
+        Source::Bytes(bytes) => put_bytes(out, bytes),
+        Source::SameAs(moved) => put_moved_body(out, moved),
+    }
     put_varint(out, body.event_size_bytes);
 }
 
 fn body_to_move(r: &mut Received<'_>) -> Result<BodyToMove, DecodeError> {
+    let tag = r.u8()?;
     Ok(BodyToMove {
-        holder: match r.u8()? {
-            1 => Holder::Message(Place {
+        holder: match tag {
+            1 | 3 => Holder::Message(Place {
                 entity: incarnation(r)?,
                 number: r.sequence_number()?,
             }),
-            2 => Holder::Session {
+            2 | 4 => Holder::Session {
                 queue: incarnation(r)?,
                 session: r.text()?,
             },
             _ => return Err(r.error("holder of a body that is not known")),
         },
         from: location(r)?,
-        body: r.body()?,
+        source: match tag {
+            1 | 2 => Source::Bytes(r.body()?),
+            _ => Source::SameAs(moved_body(r)?),
+        },
         event_size_bytes: r.varint()?,
+    })
+}
+
+pub(super) fn put_moved_body(out: &mut Vec<u8>, moved: &MovedBody) {
+    put_varint(out, moved.holder.entity.as_u64());
+    put_varint(out, moved.holder.number.as_u64());
+    put_location(out, moved.at);
+}
+
+pub(super) fn moved_body(r: &mut Received<'_>) -> Result<MovedBody, DecodeError> {
+    Ok(MovedBody {
+        holder: Place {
+            entity: incarnation(r)?,
+            number: r.sequence_number()?,
+        },
+        at: location(r)?,
     })
 }

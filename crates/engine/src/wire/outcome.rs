@@ -2,11 +2,13 @@
 
 use super::bus_answer::{bus_outcome, put_bus_outcome};
 use super::bus_refusal::{bus_refusal, put_bus_refusal};
+use super::command::{moved_body, put_moved_body};
 use super::received::{Received, put_list};
 use super::storage::{put_storage_outcome, put_storage_refusal, storage_outcome, storage_refusal};
 use crate::catalogue::account::{account, put_account};
-use crate::outcome::{Outcome, Refusal};
+use crate::outcome::{BodiesMoved, Outcome, Refusal};
 use crate::vocabulary::codec::{DecodeError, put_bytes, put_optional, put_str, put_varint};
+use crate::vocabulary::elements::{location, put_location};
 
 pub(super) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
     match outcome {
@@ -22,9 +24,19 @@ pub(super) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
             out.push(6);
             put_list(out, accounts, put_account);
         }
-        Outcome::BodiesMoved { count } => {
+        Outcome::BodiesMoved(moved) if moved.is_count() => {
             out.push(7);
-            put_varint(out, *count as u64);
+            put_varint(out, moved.count as u64);
+        }
+        Outcome::BodiesMoved(moved) => {
+            out.push(10);
+            put_varint(out, moved.count as u64);
+            put_varint(out, moved.stored_bytes);
+            put_list(out, &moved.first, |out, (from, moved)| {
+                put_location(out, *from);
+                put_moved_body(out, moved);
+            });
+            put_list(out, &moved.gone, |out, from| put_location(out, *from));
         }
         Outcome::Storage(outcome) => {
             out.push(8);
@@ -45,9 +57,18 @@ pub(super) fn outcome(r: &mut Received<'_>) -> Result<Outcome, DecodeError> {
         4 => Outcome::AccountPut,
         5 => Outcome::AccountRemoved,
         6 => Outcome::Accounts(r.list(|r| account(r))?),
-        7 => Outcome::BodiesMoved { count: r.size()? },
+        7 => Outcome::BodiesMoved(BodiesMoved {
+            count: r.size()?,
+            ..BodiesMoved::default()
+        }),
         8 => Outcome::Storage(storage_outcome(r)?),
         9 => Outcome::Bus(bus_outcome(r)?),
+        10 => Outcome::BodiesMoved(BodiesMoved {
+            count: r.size()?,
+            stored_bytes: r.varint()?,
+            first: r.list(|r| Ok((location(r)?, moved_body(r)?)))?,
+            gone: r.list(|r| location(r))?,
+        }),
         _ => return Err(r.error("outcome that is not known")),
     })
 }

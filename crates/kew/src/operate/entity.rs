@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::failing::{not_found, status_of_failure};
 use super::own::in_path;
 use super::settings::{EntityView, apply};
-use super::topics::{all_subscriptions, topics_if_any};
+use super::topics::{subscriptions_of_topics, topics_if_any};
 use super::{Doors, Session, show};
 use crate::bus_entity_args::{CreateArgs, DeleteQueueArgs, UpdateArgs};
 use crate::operate_args::ShowArgs;
@@ -60,13 +60,10 @@ impl Kind {
 
 pub(super) fn list(it: &mut Session, listed: Listed) -> Result<(), Failure> {
     let mut entities = all_queues(&it.doors)?;
-    let topics = topics_if_any(&it.doors)?;
     match listed {
-        Listed::All => note_topics(topics.len()),
+        Listed::All => note_topics(topics_if_any(&it.doors)?.len()),
         Listed::WithDeadLetters => {
-            for topic in topics.iter().filter(|it| it.subscriptions != Some(0)) {
-                entities.extend(all_subscriptions(&it.doors, &topic.name)?);
-            }
+            entities.extend(subscriptions_of_topics(&it.doors, |_| true)?);
             entities.retain(|entity| entity.dead_letters.unwrap_or_default() > 0);
         }
     }

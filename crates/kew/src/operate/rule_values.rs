@@ -6,6 +6,46 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kew_client::{FilterValue, Uuid};
 use kew_filter::{Decimal, OwnedValue, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+use crate::portable::{shown, value_of_rule};
+
+/// The type of values that no other type keeps as they are.
+const XML: &str = "xml";
+
+/// A value as XML Schema has it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct XmlValue {
+    #[serde(rename = "type")]
+    kind: String,
+    text: String,
+}
+
+/// A value of the service as JSON that [`of_json`] reads as the same.
+pub(super) fn json_of(value: &FilterValue) -> Json {
+    let typed = of_service(value).map(|value| shown(value.as_value()));
+    let is_exact = |json: &Json| of_json(json).is_ok_and(|read| read == *value);
+    match (typed.filter(is_exact), value.kind_and_text()) {
+        (Some(json), _) => json,
+        (None, Some((kind, text))) => {
+            let kind = kind.to_owned();
+            json!({XML: XmlValue { kind, text }})
+        }
+        (None, None) => Json::Null,
+    }
+}
+
+/// Reads a value of a rule, or says what is wrong with it.
+pub(super) fn of_json(json: &Json) -> Result<FilterValue, String> {
+    let Some(value) = json.get(XML) else {
+        return of_command_line(&value_of_rule(json)?);
+    };
+    let value: Result<XmlValue, _> = serde_json::from_value(value.clone());
+    let XmlValue { kind, text } = value.map_err(|error| format!("{XML}: {error}"))?;
+    Ok(FilterValue::Other { kind, text })
+}
 
 /// A value of the command line for the service. The error says why it has none.
 pub(super) fn of_command_line(value: &OwnedValue) -> Result<FilterValue, String> {
@@ -110,6 +150,64 @@ fn ms_of(time: SystemTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_keeps_every_value_of_the_service() {
+        let other = |kind: &str, text: &str| FilterValue::Other {
+            kind: kind.into(),
+            text: text.into(),
+        };
+        let time = |ms, ns| FilterValue::Time(time_of(ms) + Duration::from_nanos(ns));
+        for (value, text) in [
+            (FilterValue::Null, "null"),
+            (FilterValue::from("a"), r#""a""#),
+            (FilterValue::Boolean(true), "true"),
+            (FilterValue::Int(5), r#"{"int":5}"#),
+            (
+                FilterValue::Long(i64::MAX),
+                r#"{"long":"9223372036854775807"}"#,
+            ),
+            (FilterValue::Double(0.5), r#"{"double":0.5}"#),
+            (FilterValue::Span(-7), r#"{"timespan_ticks":-7}"#),
+            (time(1_500, 0), r#"{"timestamp_ms":1500}"#),
+            (other("unsignedInt", "7"), r#"{"uint":7}"#),
+            (other("char", "228"), r#"{"char":"ä"}"#),
+            (other("base64Binary", "AP8="), r#"{"binary":"AP8="}"#),
+            // The typed values would lose something.
+            (
+                other("decimal", "1.50"),
+                r#"{"xml":{"text":"1.50","type":"decimal"}}"#,
+            ),
+            (
+                other("unsignedInt", "007"),
+                r#"{"xml":{"text":"007","type":"unsignedInt"}}"#,
+            ),
+            (
+                other("anyURI", "x"),
+                r#"{"xml":{"text":"x","type":"anyURI"}}"#,
+            ),
+        ] {
+            let json = json_of(&value);
+            assert_eq!(json.to_string(), text);
+            assert_eq!(of_json(&json), Ok(value));
+        }
+        let fine = json_of(&time(1_500, 100));
+        assert_eq!(fine["xml"]["text"], "1970-01-01T00:00:01.5000001Z");
+        assert_eq!(fine["xml"]["type"], "dateTime");
+        for (json, named) in [
+            (json!(7), "has no type"),
+            (json!({"color": 7}), "\"color\" is not a type"),
+            (json!({"list": []}), "cannot have a value of type"),
+            (json!({"xml": {"type": "int"}}), "missing field `text`"),
+            (
+                json!({"xml": {"type": "int", "text": "7", "more": 1}}),
+                "more",
+            ),
+        ] {
+            let error = of_json(&json).unwrap_err();
+            assert!(error.contains(named), "{json}: {error}");
+        }
+    }
 
     #[test]
     fn values_come_back_from_the_service() {

@@ -335,15 +335,17 @@ impl EntityView {
     }
 }
 
-fn ms(duration: Duration) -> u64 {
+pub(super) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn unless_forever(duration: Option<Duration>) -> Option<u64> {
+/// In milliseconds. `None`: never.
+pub(super) fn unless_forever(duration: Option<Duration>) -> Option<u64> {
     duration.filter(|&it| it < QueueSettings::FOREVER).map(ms)
 }
 
-fn unless_empty(text: Option<String>) -> Option<String> {
+/// Services say nothing with an empty text.
+pub(super) fn unless_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 

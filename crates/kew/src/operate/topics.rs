@@ -88,11 +88,31 @@ pub(super) fn all_topics(doors: &Doors) -> Result<Vec<EntityView>, Failure> {
 /// The same, if the namespace can have topics. One of the basic tier refuses to list them.
 pub(super) fn topics_if_any(doors: &Doors) -> Result<Vec<EntityView>, Failure> {
     match all_topics(doors) {
-        Err(failure) if matches!(status_of_failure(&failure), Some(400 | 404 | 405)) => {
-            Ok(Vec::new())
-        }
+        Err(failure) if has_no_topics(&failure) => Ok(Vec::new()),
         topics => topics,
     }
+}
+
+/// Whether a list of topics was refused because the namespace cannot have any.
+pub(super) fn has_no_topics(failure: &Failure) -> bool {
+    matches!(status_of_failure(failure), Some(400 | 404 | 405))
+}
+
+/// The subscriptions of the topics whose names are wanted.
+pub(super) fn subscriptions_of_topics(
+    doors: &Doors,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<EntityView>, Failure> {
+    let mut all = Vec::new();
+    let topics = topics_if_any(doors)?.into_iter();
+    for topic in topics.filter(|it| it.subscriptions != Some(0) && is_wanted(&it.name)) {
+        match all_subscriptions(doors, &topic.name) {
+            // It was deleted meanwhile.
+            Err(failure) if status_of_failure(&failure) == Some(404) => {}
+            subscriptions => all.extend(subscriptions?),
+        }
+    }
+    Ok(all)
 }
 
 pub(super) fn update_topic(it: &mut Session, args: &UpdateTopicArgs) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! `kew bus watch`: counts of queues and their growth, again and again.
+//! `kew bus watch`: counts of queues and subscriptions and their growth, again and again.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
@@ -8,20 +8,21 @@ use serde::Serialize;
 
 use super::entity::{all_queues, entity_named};
 use super::settings::EntityView;
+use super::topics::subscriptions_of_topics;
 use super::{Doors, Session};
 use crate::bus_tool_args::WatchArgs;
 use crate::queue_command::{
     Align, Failure, INTERVAL_MIN, Output, draw, end_signal, growth, note, rfc3339,
 };
 
-/// One look at all queues, as JSON on a line.
+/// One look at all entities, as JSON on a line.
 #[derive(Serialize)]
 struct LookReport<'a> {
     time: String,
     queues: &'a [Row],
 }
 
-/// The observed state of a queue. The counts are `None` if it does not exist.
+/// The observed state of a queue, topic or subscription. The counts are `None` if it does not exist.
 #[derive(Serialize)]
 struct Row {
     queue: String,
@@ -68,9 +69,13 @@ pub(super) fn watch(it: &mut Session, args: &WatchArgs) -> Result<(), Failure> {
 fn look(doors: &Doors, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, Failure> {
     let mut seen: Vec<(String, Option<EntityView>)> = Vec::new();
     if args.names.is_empty() {
-        let queues = all_queues(doors)?.into_iter();
-        let queues = queues.filter(|queue| queue.name.starts_with(&args.prefix));
-        seen.extend(queues.map(|queue| (queue.name.clone(), Some(queue))));
+        let prefix = args.prefix.as_str();
+        let mut all = all_queues(doors)?;
+        all.extend(subscriptions_of_topics(doors, |topic| {
+            may_begin_with(topic, prefix)
+        })?);
+        all.retain(|it| it.name.starts_with(prefix));
+        seen.extend(all.into_iter().map(|it| (it.name.clone(), Some(it))));
     }
     for name in &args.names {
         let found = entity_named(doors, name)?;
@@ -103,6 +108,12 @@ fn look(doors: &Doors, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, Fa
     Ok(rows)
 }
 
+/// Whether the name of a subscription of a topic can begin so: it has the topic's name and a slash before its own.
+fn may_begin_with(topic: &str, prefix: &str) -> bool {
+    let rest = prefix.strip_prefix(topic);
+    topic.starts_with(prefix) || rest.is_some_and(|rest| rest.starts_with('/'))
+}
+
 fn show(rows: &[Row], interval: Duration, output: &mut Output) -> Result<(), Failure> {
     let time = rfc3339(SystemTime::now());
     if output.json {
@@ -131,5 +142,24 @@ impl Row {
             count(self.dead_letters),
             growth.map_or_else(|| "-".into(), |growth| format!("{growth:+.1}")),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_whose_subscriptions_cannot_match_are_not_asked() {
+        for (topic, prefix, expected) in [
+            ("news", "", true),
+            ("news", "ne", true),
+            ("news", "news", true),
+            ("news", "news/subscriptions/a", true),
+            ("news", "newspaper", false),
+            ("news", "old", false),
+        ] {
+            assert_eq!(may_begin_with(topic, prefix), expected, "{topic} {prefix}");
+        }
     }
 }

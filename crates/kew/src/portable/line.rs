@@ -1,9 +1,13 @@
-//! The lines of an export of a whole namespace or account: definitions of queues, states of sessions, messages, and the
-//! line that ends it.
+//! The lines of an export of a whole namespace or account: definitions of entities, rules, states of sessions,
+//! messages, and the line that ends it.
 
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
+use super::definition::{
+    BusDefinition, StorageDefinition, SubscriptionDefinition, TopicDefinition,
+};
+use super::rule::{RuleFilter, RuleSql};
 use super::{Record, Section, Service, VERSION, check_version};
 
 /// A line.
@@ -12,6 +16,9 @@ pub(crate) enum Line {
     Message(Box<Record>),
     BusQueue(Box<Defined<BusDefinition>>),
     StorageQueue(Box<Defined<StorageDefinition>>),
+    Topic(Box<DefinedTopic>),
+    Subscription(Box<DefinedSubscription>),
+    Rule(Box<DefinedRule>),
     SessionState(SessionState),
     End(Totals),
 }
@@ -26,84 +33,39 @@ pub(crate) struct Defined<D> {
     pub(crate) definition: D,
 }
 
-/// The settings of a queue of Service Bus. What the service does not say is left out, and what never happens.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct BusDefinition {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) status: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) size_bytes_max: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) message_size_bytes_max: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) requires_session: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) detects_duplicates: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) duplicate_window_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) lock_duration_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) max_delivery_count: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) default_time_to_live_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) dead_letters_expired: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) auto_delete_on_idle_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) forward_to: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) forward_dead_letters_to: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) user_metadata: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) enable_batched_operations: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) support_ordering: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) enable_partitioning: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) enable_express: Option<bool>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) authorization_rules: Vec<Rule>,
-}
-
-/// An authorization rule of a queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A topic and its settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Rule {
-    pub(crate) name: String,
-    pub(crate) rights: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) primary_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) secondary_key: Option<String>,
+pub(crate) struct DefinedTopic {
+    version: u64,
+    service: Service,
+    pub(crate) topic: String,
+    pub(crate) definition: TopicDefinition,
 }
 
-/// What a queue of Queue Storage has beside messages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct StorageDefinition {
-    /// Texts by name.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    pub(crate) metadata: Map<String, Json>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) access_policies: Vec<Policy>,
-}
-
-/// A stored access policy, with times in milliseconds since 1970.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A subscription of a topic and its settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Policy {
-    pub(crate) id: String,
+pub(crate) struct DefinedSubscription {
+    version: u64,
+    service: Service,
+    pub(crate) topic: String,
+    pub(crate) subscription: String,
+    pub(crate) definition: SubscriptionDefinition,
+}
+
+/// A rule of a subscription.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DefinedRule {
+    version: u64,
+    service: Service,
+    pub(crate) topic: String,
+    pub(crate) subscription: String,
+    pub(crate) rule: String,
+    pub(crate) filter: RuleFilter,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) start_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) expiry_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) permissions: Option<String>,
+    pub(crate) action: Option<RuleSql>,
 }
 
 /// The state of a message session.
@@ -121,6 +83,7 @@ pub(crate) struct SessionState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Totals {
+    /// Queues, topics, subscriptions and rules.
     pub(crate) definitions: u64,
     pub(crate) session_states: u64,
     pub(crate) messages: u64,
@@ -144,8 +107,14 @@ impl Line {
             serde_json::from_value(json).map(|End { end, .. }| Self::End(end))
         } else if has("definition") && is_of_storage {
             serde_json::from_value(json).map(Self::StorageQueue)
+        } else if has("definition") && has("subscription") {
+            serde_json::from_value(json).map(Self::Subscription)
+        } else if has("definition") && has("topic") {
+            serde_json::from_value(json).map(Self::Topic)
         } else if has("definition") {
             serde_json::from_value(json).map(Self::BusQueue)
+        } else if has("rule") && !is_of_storage {
+            serde_json::from_value(json).map(Self::Rule)
         } else if has("session_state") {
             serde_json::from_value(json).map(Self::SessionState)
         } else {
@@ -162,6 +131,9 @@ impl Serialize for Line {
             Self::Message(it) => it.serialize(serializer),
             Self::BusQueue(it) => it.serialize(serializer),
             Self::StorageQueue(it) => it.serialize(serializer),
+            Self::Topic(it) => it.serialize(serializer),
+            Self::Subscription(it) => it.serialize(serializer),
+            Self::Rule(it) => it.serialize(serializer),
             Self::SessionState(it) => it.serialize(serializer),
             Self::End(end) => {
                 let (version, end) = (VERSION, *end);
@@ -193,6 +165,50 @@ impl Defined<StorageDefinition> {
     }
 }
 
+impl DefinedTopic {
+    pub(crate) fn new(topic: &str, definition: TopicDefinition) -> Self {
+        Self {
+            version: VERSION,
+            service: Service::ServiceBus,
+            topic: topic.to_owned(),
+            definition,
+        }
+    }
+}
+
+impl DefinedSubscription {
+    pub(crate) fn new(
+        (topic, subscription): (&str, &str),
+        definition: SubscriptionDefinition,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            service: Service::ServiceBus,
+            topic: topic.to_owned(),
+            subscription: subscription.to_owned(),
+            definition,
+        }
+    }
+}
+
+impl DefinedRule {
+    pub(crate) fn new(
+        (topic, subscription): (&str, &str),
+        rule: &str,
+        (filter, action): (RuleFilter, Option<RuleSql>),
+    ) -> Self {
+        Self {
+            version: VERSION,
+            service: Service::ServiceBus,
+            topic: topic.to_owned(),
+            subscription: subscription.to_owned(),
+            rule: rule.to_owned(),
+            filter,
+            action,
+        }
+    }
+}
+
 impl SessionState {
     pub(crate) fn new(queue: &str, session_id: &str, state: &[u8]) -> Self {
         Self {
@@ -219,7 +235,7 @@ impl std::fmt::Display for Totals {
         } = self;
         write!(
             f,
-            "{definitions} queues, {messages} messages and {session_states} states of sessions"
+            "{definitions} definitions, {messages} messages and {session_states} states of sessions"
         )
     }
 }
@@ -229,7 +245,11 @@ impl Totals {
     pub(crate) fn add(&mut self, line: &Line) {
         match line {
             Line::Message(_) => self.messages += 1,
-            Line::BusQueue(_) | Line::StorageQueue(_) => self.definitions += 1,
+            Line::BusQueue(_)
+            | Line::StorageQueue(_)
+            | Line::Topic(_)
+            | Line::Subscription(_)
+            | Line::Rule(_) => self.definitions += 1,
             Line::SessionState(_) => self.session_states += 1,
             Line::End(_) => {}
         }
@@ -238,6 +258,10 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::definition::{Policy, Rule};
+    use super::super::rule::RuleConditions;
     use super::*;
 
     #[test]
@@ -262,9 +286,46 @@ mod tests {
                 permissions: Some("r".into()),
             }],
         };
+        let topic = TopicDefinition {
+            filters_before_publishing: Some(false),
+            duplicate_window_ms: Some(20_000),
+            ..TopicDefinition::default()
+        };
+        let subscription = SubscriptionDefinition {
+            dead_letters_filter_failures: Some(true),
+            forward_to: Some("orders".into()),
+            ..SubscriptionDefinition::default()
+        };
+        let sql = RuleSql {
+            text: "size > @least".into(),
+            parameters: [("@least".to_owned(), json!({"int": 10}))]
+                .into_iter()
+                .collect(),
+            compatibility_level: Some(10),
+        };
+        let conditions = RuleConditions {
+            subject: Some("order".into()),
+            properties: [("n".to_owned(), json!({"ulong": 7}))]
+                .into_iter()
+                .collect(),
+            ..RuleConditions::default()
+        };
+        let rule = |filter, action| {
+            let content = (filter, action);
+            Line::Rule(Box::new(DefinedRule::new(("news", "mail"), "r", content)))
+        };
         let lines = [
             Line::BusQueue(Box::new(Defined::of_bus("orders", bus))),
             Line::StorageQueue(Box::new(Defined::of_storage("jobs", storage))),
+            Line::Topic(Box::new(DefinedTopic::new("news", topic))),
+            Line::Subscription(Box::new(DefinedSubscription::new(
+                ("news", "mail"),
+                subscription,
+            ))),
+            rule(RuleFilter::True, None),
+            rule(RuleFilter::False, None),
+            rule(RuleFilter::Sql(sql.clone()), Some(sql)),
+            rule(RuleFilter::Correlation(Box::new(conditions)), None),
             Line::SessionState(SessionState::new("talks", "s", b"\xff\x00")),
             Line::Message(Box::new(Record::empty(Service::QueueStorage))),
             Line::End(Totals {
@@ -280,7 +341,27 @@ mod tests {
         }
         assert_eq!(
             (totals.definitions, totals.session_states, totals.messages),
-            (2, 1, 1)
+            (8, 1, 1)
+        );
+    }
+
+    /// What the document shows.
+    #[test]
+    fn lines_of_topics_are_read() {
+        let line = |members: &str| {
+            let text =
+                format!(r#"{{"version":1,"service":"service-bus","topic":"news",{members}}}"#);
+            let line = Line::read(text.as_bytes()).unwrap();
+            assert_eq!(serde_json::to_string(&line).unwrap(), text);
+        };
+        line(r#""definition":{"status":"Active","filters_before_publishing":false}"#);
+        line(r#""subscription":"mail","definition":{"max_delivery_count":10}"#);
+        line(r#""subscription":"mail","rule":"all","filter":"true""#);
+        line(
+            r#""subscription":"mail","rule":"large","filter":{"sql":{"text":"size > @least","parameters":{"@least":{"int":10}}}},"action":{"text":"SET seen = 1"}"#,
+        );
+        line(
+            r#""subscription":"mail","rule":"red","filter":{"correlation":{"subject":"order","properties":{"color":"red","count":{"long":7}}}}"#,
         );
     }
 
@@ -310,6 +391,38 @@ mod tests {
             (
                 r#"{"version": 1, "service": "service-bus", "tag": 1}"#,
                 "tag",
+            ),
+            (
+                r#"{"version": 1, "service": "service-bus", "topic": "t", "definition": {"lock_duration_ms": 1}}"#,
+                "lock_duration_ms",
+            ),
+            (
+                r#"{"version": 1, "service": "service-bus", "topic": "t", "subscription": "s", "definition": {"rules": []}}"#,
+                "rules",
+            ),
+            (
+                r#"{"version": 1, "service": "queue-storage", "topic": "t", "definition": {}}"#,
+                "topic",
+            ),
+            (
+                r#"{"version": 1, "service": "queue-storage", "topic": "t", "rule": "r", "filter": "true"}"#,
+                "filter",
+            ),
+            (
+                r#"{"version": 1, "service": "service-bus", "topic": "t", "subscription": "s", "rule": "r"}"#,
+                "filter",
+            ),
+            (
+                r#"{"version": 1, "service": "service-bus", "topic": "t", "subscription": "s", "rule": "r", "filter": "all"}"#,
+                "expected one of `true`, `false`, `sql`, `correlation`",
+            ),
+            (
+                r#"{"version": 1, "service": "service-bus", "topic": "t", "subscription": "s", "rule": "r", "filter": {"sql": {"text": "a", "level": 1}}}"#,
+                "level",
+            ),
+            (
+                r#"{"version": 1, "service": "service-bus", "topic": "t", "subscription": "s", "rule": "r", "filter": {"correlation": {"label": "a"}}}"#,
+                "label",
             ),
         ] {
             let error = Line::read(line.as_bytes()).unwrap_err();

@@ -1,15 +1,18 @@
 //! The one portable form of messages: a JSON object on a line, with all properties of a message of either service.
 //!
 //! `docs/message-format.md` describes it. This module reads and writes records, and knows no file and no connection;
-//! `bus` turns records into messages of AMQP and back, `queue` into texts of Queue Storage.
+//! `bus` turns records into messages of AMQP and back, `queue` into texts of Queue Storage. `line` has the other lines
+//! of an export, with what they say in `definition` and `rule`.
 //!
 //! Invariants: a message that was exported and is imported has the same properties and the same body, with the types of
 //! all values, except for the rare parts that the document lists. A record of a newer version is refused. So is a member that is not known: to leave it out would lose
 //! something.
 
 mod bus;
+mod definition;
 mod line;
 mod queue;
+mod rule;
 mod sample;
 mod value;
 
@@ -24,11 +27,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 pub(crate) use bus::{message_of, record_of};
+pub(crate) use definition::{
+    BusDefinition, Policy, Rule, StorageDefinition, SubscriptionDefinition, TopicDefinition,
+};
 pub(crate) use line::{
-    BusDefinition, Defined, Line, Policy, Rule, SessionState, StorageDefinition, Totals,
+    Defined, DefinedRule, DefinedSubscription, DefinedTopic, Line, SessionState, Totals,
 };
 pub(crate) use queue::{Text, record_of_text, text_of};
-pub(crate) use sample::{Sample, of_amqp, shown, typed};
+pub(crate) use rule::{RuleConditions, RuleFilter, RuleSql};
+pub(crate) use sample::{Sample, of_amqp, shown, typed, value_of_rule};
 
 /// The version that this program writes, and the only one that it reads.
 const VERSION: u64 = 1;
@@ -185,7 +192,7 @@ impl Record {
     pub(crate) fn read(line: &[u8]) -> Result<Self, String> {
         let json: Json = serde_json::from_slice(line).map_err(|error| error.to_string())?;
         check_version(&json)?;
-        let others = ["definition", "session_state", "end"];
+        let others = ["definition", "rule", "session_state", "end"];
         if let Some(other) = others.into_iter().find(|name| json.get(name).is_some()) {
             return Err(format!(
                 "it has a {other:?} and is no message: kew import reads all lines of kew export"

@@ -86,12 +86,15 @@ pub(crate) fn shown(value: Value<'_>) -> Json {
 /// A value on the command line: a typed value if it is an object of JSON.
 pub(crate) fn typed(text: &str) -> Option<Result<OwnedValue, String>> {
     let json: Json = serde_json::from_str(text).ok()?;
-    json.is_object().then(|| {
-        if let Some(ticks) = json.get("timespan_ticks").and_then(Json::as_i64) {
-            return Ok(OwnedValue::Plain(Value::Duration(ticks)));
-        }
-        read(&json).map(|value| of_amqp(&value))
-    })
+    json.is_object().then(|| value_of_rule(&json))
+}
+
+/// A typed value as a rule has it: also a span of time.
+pub(crate) fn value_of_rule(json: &Json) -> Result<OwnedValue, String> {
+    if let Some(ticks) = json.get("timespan_ticks").and_then(Json::as_i64) {
+        return Ok(OwnedValue::Plain(Value::Duration(ticks)));
+    }
+    read(json).map(|value| of_amqp(&value))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! `kew scale run`: the agent, one task for each group.
 
+use std::convert::Infallible;
+
 use anyhow::{Context as _, Result, anyhow};
-use kew_scale::{Agent, ClientSources, Group, Note, Target, log};
+use kew_scale::{Agent, ClientSources, Group, Memory, Note, Socket, Target, log};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -24,7 +26,7 @@ pub(super) fn run(args: &ScaleRunArgs) -> Result<()> {
         for group in &config.groups {
             agents.push((group.clone(), open(group, args.dry_run).await?));
         }
-        serve(agents, &mut stop).await
+        serve(agents, args.dry_run, &mut stop).await
     })
 }
 
@@ -43,12 +45,12 @@ async fn open(group: &Group, is_dry: bool) -> Result<OpenAgent> {
     agent.with_context(|| format!("the group {:?}", group.name))
 }
 
-async fn serve(agents: Vec<(Group, OpenAgent)>, stop: &mut Stop) -> Result<()> {
+async fn serve(agents: Vec<(Group, OpenAgent)>, is_dry: bool, stop: &mut Stop) -> Result<()> {
     let (stopping, stopped) = watch::channel(());
     let mut running = JoinSet::new();
     for (group, agent) in agents {
         tracing::info!(group = group.name, "observing {}", names(&group));
-        running.spawn(one(group, agent, stopped.clone()));
+        running.spawn(one(group, agent, is_dry, stopped.clone()));
     }
     tokio::select! {
         () = stop.asked() => {}
@@ -66,16 +68,35 @@ async fn serve(agents: Vec<(Group, OpenAgent)>, stop: &mut Stop) -> Result<()> {
     Ok(())
 }
 
-async fn one(group: Group, mut agent: OpenAgent, mut stopped: watch::Receiver<()>) {
+async fn one(group: Group, mut agent: OpenAgent, is_dry: bool, mut stopped: watch::Receiver<()>) {
+    let answering = answer(&group, agent.memory(), is_dry);
     let zone = group.zone.clone();
     let week = move || zone.week_now();
     let stopped = async move {
         // It ends when the other side is dropped.
         while stopped.changed().await.is_ok() {}
     };
-    agent
-        .run(week, |note| log(&group.name, &note), stopped)
-        .await;
+    tokio::select! {
+        () = agent.run(week, |note| log(&group.name, &note), stopped) => {}
+        never = answering => match never {},
+    }
+}
+
+/// Answers operators who ask why the agent acted, or did not. A dry run may run beside the agent, which answers them.
+async fn answer(group: &Group, memory: Memory, is_dry: bool) -> Infallible {
+    if let Some(path) = group.socket.as_ref().filter(|_| !is_dry) {
+        match Socket::open(path) {
+            Ok(socket) => return socket.answer(&group.name, &memory).await,
+            Err(error) => {
+                let path = path.display();
+                tracing::warn!(
+                    group = group.name,
+                    "kew scale explain is not answered at {path}: {error}"
+                );
+            }
+        }
+    }
+    std::future::pending().await
 }
 
 fn names(group: &Group) -> String {
@@ -84,13 +105,13 @@ fn names(group: &Group) -> String {
 }
 
 /// The signals that end the agent. Their handlers are installed before anything starts.
-struct Stop {
+pub(super) struct Stop {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
 
 impl Stop {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let take = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self {
             terminate: take(SignalKind::terminate())?,
@@ -98,7 +119,7 @@ impl Stop {
         })
     }
 
-    async fn asked(&mut self) {
+    pub(super) async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -4,6 +4,7 @@
 //! more of a queue in memory than a page or a batch of its messages.
 
 mod report;
+mod selection;
 mod services;
 
 use std::fs::{File, OpenOptions};
@@ -17,12 +18,13 @@ use serde_json::json;
 
 use crate::importing::Lines;
 use crate::operate::{NamespaceCheck, NamespaceImport, export_namespace};
-use crate::portable::{Line, Service, Totals};
+use crate::portable::{Line, Totals};
 use crate::queue_command::{AccountImport, Failure, Output, check_line, export_account, note};
 use crate::safe_json;
 use crate::transfer_args::{ExportArgs, ImportArgs};
 
 pub(crate) use report::{Lost, Report};
+use selection::{is_of_storage, is_wanted};
 use services::Services;
 
 /// How often a command says how far it is.
@@ -136,28 +138,6 @@ fn write_export(args: &ExportArgs, output: &mut Output) -> Result<(), Failure> {
             message: format!("{unread} parts were not exported: the notes name them"),
             code: None,
         }),
-    }
-}
-
-/// Whether a line belongs to a queue that is wanted.
-fn is_wanted(line: &Line, wanted: &[String]) -> bool {
-    let queue = match line {
-        Line::Message(record) => record.queue(),
-        Line::BusQueue(it) => Some(it.queue.as_str()),
-        Line::StorageQueue(it) => Some(it.queue.as_str()),
-        Line::SessionState(it) => Some(it.queue.as_str()),
-        Line::End(_) => return true,
-    };
-    let queue = queue.unwrap_or_default();
-    let base = queue.split("/$").next().unwrap_or(queue);
-    wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(base))
-}
-
-fn is_of_storage(line: &Line) -> bool {
-    match line {
-        Line::Message(record) => record.service() == Service::QueueStorage,
-        Line::StorageQueue(_) => true,
-        Line::BusQueue(_) | Line::SessionState(_) | Line::End(_) => false,
     }
 }
 
@@ -288,19 +268,19 @@ impl Import<'_> {
             return match line {
                 Line::StorageQueue(it) => account.define(&it.queue, &it.definition, report),
                 Line::Message(record) => account.message(&record, report),
-                Line::BusQueue(_) | Line::SessionState(_) | Line::End(_) => Ok(()),
+                Line::BusQueue(_)
+                | Line::Topic(_)
+                | Line::Subscription(_)
+                | Line::Rule(_)
+                | Line::SessionState(_)
+                | Line::End(_) => Ok(()),
             };
         }
         let namespace = self
             .namespace
             .as_mut()
             .ok_or_else(|| no_service("Service Bus"))?;
-        match line {
-            Line::BusQueue(it) => namespace.define(&it.queue, &it.definition, report),
-            Line::SessionState(it) => namespace.session_state(&it, report),
-            Line::Message(record) => namespace.message(number, *record, report),
-            Line::StorageQueue(_) | Line::End(_) => Ok(()),
-        }
+        namespace.take(number, line, report)
     }
 
     fn finish(&mut self) -> Result<(), Failure> {

@@ -28,6 +28,10 @@ pub(crate) enum Lost {
     TimeToLive,
     /// The schedule had passed: the message is active.
     ScheduledAt,
+    /// Messages of subscriptions, which get messages only through their topics.
+    SubscriptionMessage,
+    /// Messages that a topic has set aside.
+    TopicDeadLetter,
     /// Of authorization rules: the service made new ones.
     Key,
     /// Queue Storage gives messages new ids.
@@ -51,6 +55,10 @@ impl Lost {
             Self::DeferredDeadLetter => "deferred dead letters (they are not deferred)",
             Self::TimeToLive => "times to live of dead letters (shorter than a minute)",
             Self::ScheduledAt => "schedules that had passed (the messages are active)",
+            Self::SubscriptionMessage => {
+                "messages of subscriptions (not sent: they get messages through their topics alone)"
+            }
+            Self::TopicDeadLetter => "failed transfers of topics (no command sets them aside)",
             Self::Key => "keys of authorization rules (new ones were made)",
             Self::MessageId => "message ids of Queue Storage (new ones were given)",
             Self::Inserted => "times of insertion (that of the import holds)",
@@ -65,6 +73,12 @@ impl Lost {
 pub(crate) struct Report {
     pub(crate) queues_created: u64,
     pub(crate) queues_already_there: u64,
+    pub(crate) topics_created: u64,
+    pub(crate) topics_already_there: u64,
+    pub(crate) subscriptions_created: u64,
+    pub(crate) subscriptions_already_there: u64,
+    pub(crate) rules_created: u64,
+    pub(crate) rules_already_there: u64,
     pub(crate) session_states: u64,
     pub(crate) messages_sent: u64,
     /// Of those that were sent.
@@ -83,13 +97,31 @@ impl Report {
         *self.not_restored.entry(what).or_default() += 1;
     }
 
+    /// Kinds of entities that the lines had, and queues.
+    fn entities(&self) -> Vec<String> {
+        let kinds = [
+            ("queues", self.queues_created, self.queues_already_there),
+            ("topics", self.topics_created, self.topics_already_there),
+            (
+                "subscriptions",
+                self.subscriptions_created,
+                self.subscriptions_already_there,
+            ),
+            ("rules", self.rules_created, self.rules_already_there),
+        ];
+        let kinds = kinds.into_iter();
+        kinds
+            .filter(|(kind, created, there)| *kind == "queues" || created + there > 0)
+            .map(|(kind, created, there)| {
+                format!("{kind}: {created} created, {there} already there")
+            })
+            .collect()
+    }
+
     /// For people.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let mut lines = vec![
-            format!(
-                "queues: {} created, {} already there",
-                self.queues_created, self.queues_already_there
-            ),
+        let mut lines = self.entities();
+        lines.extend([
             format!(
                 "messages: {} sent ({} dead letters, {} deferred, {} scheduled), {} already there",
                 self.messages_sent,
@@ -99,7 +131,7 @@ impl Report {
                 self.messages_already_there
             ),
             format!("session states: {} set", self.session_states),
-        ];
+        ]);
         if self.messages_missing > 0 {
             lines.push(format!(
                 "missing afterwards: {} messages, which were dropped as duplicates, expired or were received",
@@ -124,6 +156,10 @@ mod tests {
     fn a_report_names_what_was_lost() {
         let mut report = Report::default();
         assert_eq!(report.lines().last().unwrap(), "not restored: nothing");
+        assert_eq!(report.lines()[0], "queues: 0 created, 0 already there");
+        assert!(report.lines()[1].starts_with("messages:"));
+        report.rules_already_there = 2;
+        assert_eq!(report.lines()[1], "rules: 0 created, 2 already there");
         report.lost(Lost::DeliveryCount);
         report.lost(Lost::DeliveryCount);
         let lines = report.lines();

@@ -58,4 +58,5 @@ mod soak;
 mod start_errors;
 mod tls;
 mod transfer;
+mod transfer_topics;
 mod verdict;

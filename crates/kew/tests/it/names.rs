@@ -93,7 +93,7 @@ fn the_log_names_every_listener_as_it_is() {
     let log = server.terminate();
     for says in [
         format!("ready: Queue Storage on {queue}, messages in"),
-        format!("ready: Service Bus queues on {bus}\n"),
+        format!("ready: Service Bus on {bus}\n"),
         "public key there with --allow-public-key".to_owned(),
         "a Service Bus client was refused: the public key is not accepted by this listener"
             .to_owned(),

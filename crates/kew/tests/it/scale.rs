@@ -4,7 +4,9 @@ mod targets;
 
 use std::collections::BTreeSet;
 use std::fs::TryLockError;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -118,6 +120,17 @@ impl Yard {
             is_ours && variables.any(|it| it == variable)
         };
         pids.filter(is_worker).collect()
+    }
+
+    /// The source has the metrics page of its Kew from now on.
+    fn has_page(&self) {
+        let endpoint = self.connection.split_once("QueueEndpoint=http://");
+        let (_, endpoint) = endpoint.expect("it is plain");
+        let address = endpoint.split('/').next().expect("an address");
+        let text = std::fs::read_to_string(self.file()).expect("readable");
+        let source = "connection_env = 'STORAGE'\n";
+        let text = text.replace(source, &format!("{source}metrics = 'http://{address}'\n"));
+        std::fs::write(self.file(), text).expect("writable");
     }
 
     fn put(&self, count: usize) {
@@ -306,17 +319,79 @@ fn the_reasons_are_explained_in_words() {
 }
 
 #[test]
+fn the_running_agent_explains_what_it_did() {
+    let yard = Yard::new(SETTINGS);
+    let agent = yard.agent();
+    agent.log_with(&["hold 0 instances"]);
+    yard.put(100);
+    let workers = yard.wait_for(3);
+    let done = yard.scale("explain");
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        done.text()
+            .starts_with("group jobs\n  the agent has run for "),
+        "{done:?}"
+    );
+    for pid in workers {
+        let started = format!("(PID {pid}) was started\n");
+        assert!(done.text().contains(&started), "{done:?}");
+    }
+    let decided = "s ago: start instances until there are 3: ";
+    assert!(done.text().contains(decided), "{done:?}");
+    agent.terminate();
+    let done = yard.scale("explain");
+    assert_eq!(done.code, 0, "{done:?}");
+    let own = "  this is a look of its own: no agent answers at ";
+    assert!(done.text().contains(own), "{done:?}");
+    assert_eq!(yard.scale("stop").code, 0);
+}
+
+/// What was sent is what a simulation replays.
+#[test]
+fn a_recorded_load_is_what_was_sent() {
+    let yard = Yard::new(SETTINGS);
+    let load = yard.place.path().join("load.csv");
+    let record = |time: &str| {
+        let mut command = command("");
+        command.args(["scale", "record"]).arg(yard.file());
+        command.arg("--out").arg(&load).args(["--for", time]);
+        command.env("STORAGE", &yard.connection);
+        command
+    };
+    let refused = finish(record("1s"), b"");
+    refused.check_error(1, &["jobs does not count arrivals: set its metrics to"]);
+    yard.has_page();
+    finish(record("1s"), b"").check_error(1, &["cannot create", "load.csv"]);
+    std::fs::remove_file(&load).expect("it is there");
+    // These came before.
+    yard.put(5);
+    let mut recording = record("1h");
+    let mut recording = recording.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut first = String::new();
+    let out = recording.stdout.take().expect("it is piped");
+    BufReader::new(out).read_line(&mut first).expect("a line");
+    assert_eq!(first, format!("recording to {}\n", load.display()));
+    yard.put(7);
+    let pid = i32::try_from(recording.id()).expect("a number");
+    kill_process(Pid::from_raw(pid).expect("above 0"), Signal::TERM).expect("it runs");
+    assert!(recording.wait().expect("it ends").success());
+    let text = std::fs::read_to_string(&load).expect("readable");
+    let counts = text.lines().filter_map(|it| it.split_once(','));
+    let counts = counts.map(|(_, count)| count.parse::<u32>().expect("a count"));
+    assert_eq!(counts.sum::<u32>(), 7, "{text}");
+    let load = load.to_str().expect("a text");
+    let mut simulate = command("");
+    simulate.args(["scale", "simulate"]).arg(yard.file());
+    simulate.args(["--load", load]);
+    let done = finish(simulate, b"");
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(done.text().contains("instance-hours"), "{done:?}");
+}
+
+#[test]
 fn a_metrics_page_tells_what_came_and_was_completed() {
     let yard = Yard::new(SETTINGS);
-    let (_, endpoint) = yard
-        .connection
-        .split_once("QueueEndpoint=http://")
-        .expect("it is plain");
-    let address = endpoint.split('/').next().expect("an address");
-    let text = std::fs::read_to_string(yard.file()).expect("readable");
-    let source = "connection_env = 'STORAGE'\n";
-    let text = text.replace(source, &format!("{source}metrics = 'http://{address}'\n"));
-    std::fs::write(yard.file(), text).expect("writable");
+    yard.has_page();
     yard.put(2);
     let done = yard.scale("explain");
     assert_eq!(done.code, 0, "{done:?}");

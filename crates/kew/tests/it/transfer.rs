@@ -16,9 +16,9 @@ use crate::client::{Done, command, finish};
 use crate::load::{self, Random};
 use crate::server::Server;
 
-const AT_ONCE: ReceiverOptions = ReceiverOptions { prefetch: 0 };
+pub(crate) const AT_ONCE: ReceiverOptions = ReceiverOptions { prefetch: 0 };
 
-fn start(data_dir: &Path) -> Server {
+pub(crate) fn start(data_dir: &Path) -> Server {
     Server::start_with(|command| {
         command.arg("serve").arg("--data-dir").arg(data_dir);
         command.args(["--queue-listen", "127.0.0.1:0"]);
@@ -26,13 +26,13 @@ fn start(data_dir: &Path) -> Server {
     })
 }
 
-fn fact<'a>(server: &'a Server, name: &str) -> &'a str {
+pub(crate) fn fact<'a>(server: &'a Server, name: &str) -> &'a str {
     let facts = server.facts(name);
     facts.first().expect("it prints one").trim_matches('\'')
 }
 
 /// A command for both services of a server.
-fn kew_of(server: &Server, arguments: &[&str]) -> Command {
+pub(crate) fn kew_of(server: &Server, arguments: &[&str]) -> Command {
     let mut command = command(fact(server, "KEW_QUEUE_CONNECTION_STRING"));
     command.env(
         "KEW_BUS_CONNECTION_STRING",
@@ -42,17 +42,17 @@ fn kew_of(server: &Server, arguments: &[&str]) -> Command {
     command
 }
 
-fn kew(server: &Server, arguments: &[&str]) -> Done {
+pub(crate) fn kew(server: &Server, arguments: &[&str]) -> Done {
     finish(kew_of(server, arguments), b"")
 }
 
-fn ok(server: &Server, arguments: &[&str]) -> Done {
+pub(crate) fn ok(server: &Server, arguments: &[&str]) -> Done {
     let done = kew(server, arguments);
     assert_eq!(done.code, 0, "{arguments:?}: {done:?}");
     done
 }
 
-fn report(server: &Server, file: &Path, more: &[&str]) -> Value {
+pub(crate) fn report(server: &Server, file: &Path, more: &[&str]) -> Value {
     let file = file.to_str().expect("UTF-8");
     ok(
         server,
@@ -68,7 +68,7 @@ fn lines_of(text: &str) -> Vec<Value> {
         .collect()
 }
 
-fn export(server: &Server, more: &[&str]) -> Vec<Value> {
+pub(crate) fn export(server: &Server, more: &[&str]) -> Vec<Value> {
     lines_of(ok(server, &[&["export"], more].concat()).text())
 }
 
@@ -81,11 +81,11 @@ fn comparable(line: &Value) -> Value {
     line
 }
 
-fn comparables(lines: &[Value]) -> Vec<Value> {
+pub(crate) fn comparables(lines: &[Value]) -> Vec<Value> {
     lines.iter().map(comparable).collect()
 }
 
-fn write(directory: &Path, lines: &[Value]) -> PathBuf {
+pub(crate) fn write(directory: &Path, lines: &[Value]) -> PathBuf {
     let path = directory.join("lines");
     let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
     std::fs::write(&path, lines.join("\n")).expect("a writable directory");
@@ -93,7 +93,7 @@ fn write(directory: &Path, lines: &[Value]) -> PathBuf {
 }
 
 /// A message of a queue of Service Bus, as a line.
-fn line(queue: &str, id: &str, others: &Value) -> Value {
+pub(crate) fn line(queue: &str, id: &str, others: &Value) -> Value {
     let mut line = json!({
         "version": 1, "service": "service-bus", "queue": queue, "message_id": id, "durable": true,
         "body": {"text": id},
@@ -137,7 +137,7 @@ fn rich_lines() -> Vec<Value> {
         .collect()
 }
 
-fn admin(server: &Server) -> BusAdmin {
+pub(crate) fn admin(server: &Server) -> BusAdmin {
     let namespace = Door::of(server).namespace().clone();
     BusAdmin::new(namespace, AdminOptions::default()).expect("no TLS is needed")
 }

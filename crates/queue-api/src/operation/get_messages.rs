@@ -80,11 +80,7 @@ mod tests {
             visible_at: Timestamp::from_ms(1500),
             delivery_count: 2,
             encoding,
-            body: BodyLocation {
-                record: 0,
-                offset: 0,
-                length: 0,
-            },
+            body: BodyLocation::new(0, 0, 0),
         }
     }
 

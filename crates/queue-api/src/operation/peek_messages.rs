@@ -74,11 +74,7 @@ mod tests {
             expires_at: Timestamp::NEVER,
             delivery_count: 0,
             encoding: BodyEncoding::Text,
-            body: BodyLocation {
-                record: 0,
-                offset: 0,
-                length: 0,
-            },
+            body: BodyLocation::new(0, 0, 0),
         };
         let out = document(&[message], &[Bytes::from_static(b"x")], Version::NEWEST);
         assert_eq!(

@@ -1,7 +1,7 @@
 //! From what is written to what is meant.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kew_scaling::{Goal, Law, Peak, Settings, SettingsError, TimeOfWeek};
@@ -10,13 +10,19 @@ use super::error::{ConfigError, Document, Place};
 use super::raw::{self, At};
 use super::values;
 use super::zone::Zone;
-use super::{Config, Group, PageUrl, Source};
+use super::{Announcements, Config, Group, PageUrl, Source, TargetConfig};
 
 const DAY: Duration = Duration::from_hours(24);
 /// Instances of a group at most.
 const MAXIMUM_MAX: u32 = 1_000;
 /// Tasks of an instance at most.
 const TASKS_MAX: u32 = 10_000;
+
+/// The path of a local socket has so many bytes at most on Linux, with a few to spare for its first name.
+const SOCKET_PATH_MAX: usize = 100;
+
+/// The name of a subscription has so many characters at most.
+const SUBSCRIPTION_MAX: usize = 50;
 
 const EVERY_DEFAULT: Duration = Duration::from_secs(10);
 
@@ -59,6 +65,13 @@ fn check_apart(
         );
         return Err(document.error(target, what));
     }
+    if group.socket.is_some() && group.socket == other.socket {
+        let what = format!(
+            "socket is that of the group {:?}: each group needs its own",
+            other.name
+        );
+        return Err(document.error(name, what));
+    }
     for (source, at) in group.sources.iter().zip(sources) {
         let is_same = |it: &&Source| {
             (&it.queue, &it.connection_env) == (&source.queue, &source.connection_env)
@@ -86,14 +99,6 @@ impl Checker<'_> {
 
     pub(super) fn place<T>(self, at: &At<T>) -> Place {
         Place::new(self.document, &at.span())
-    }
-
-    /// Refuses what is planned.
-    pub(super) fn planned<T>(self, key: &str, value: Option<&At<T>>, instead: &str) -> Checked<()> {
-        match value {
-            None => Ok(()),
-            Some(at) => Err(self.error(at, format!("{key} is not built yet: {instead}"))),
-        }
     }
 
     pub(super) fn duration(
@@ -125,9 +130,6 @@ impl Checker<'_> {
         let (at, raw) = (raw.span(), raw.into_inner());
         let name = raw.name.get_ref().clone();
         values::group_name(&name).map_err(|what| self.error(&raw.name, what))?;
-        let leave_out = "leave it out";
-        self.planned("metrics", raw.metrics.as_ref(), leave_out)?;
-        self.planned("processors", raw.processors.as_ref(), leave_out)?;
         let (law, zone) = self.law(&at, &raw)?;
         let seconds = Duration::from_secs;
         let every = self.duration(
@@ -141,8 +143,9 @@ impl Checker<'_> {
             return Err(self.document.error(&at, what));
         }
         let sources = self.sources(&raw.source)?;
+        let metrics = raw.metrics.iter().map(|at| self.page(at));
         let announcements = raw.announcements.as_ref();
-        let announcements = announcements.map(|it| self.announcements(it.get_ref(), &name));
+        let announcements = announcements.map(|it| self.announcements(it, &raw.name));
         let announcements = announcements.transpose()?;
         let target = self.target(&raw.target)?;
         Ok(Group {
@@ -151,10 +154,39 @@ impl Checker<'_> {
             every,
             zone,
             sources,
+            metrics: metrics.collect::<Checked<_>>()?,
             announcements,
+            socket: self.socket(raw.socket.as_ref(), &target)?,
             target,
             target_place: self.place(&raw.target),
         })
+    }
+
+    /// Where the agent answers operators: in the state directory, unless the file says another place.
+    fn socket(self, raw: Option<&At<String>>, target: &TargetConfig) -> Checked<Option<PathBuf>> {
+        let fits = |it: &Path| it.as_os_str().len() <= SOCKET_PATH_MAX;
+        let Some(at) = raw else {
+            let TargetConfig::Process(process) = target else {
+                return Ok(None);
+            };
+            let path = process.state_directory.join("agent.sock");
+            return Ok(Some(path).filter(|it| fits(it)));
+        };
+        let path = PathBuf::from(at.get_ref());
+        if !path.is_absolute() || path.file_name().is_none() {
+            let what = format!(
+                "socket is {path:?}: write an absolute path, such as \"/run/kew-scale.sock\""
+            );
+            return Err(self.error(at, what));
+        }
+        if !fits(&path) || at.get_ref().contains('\0') {
+            let what = format!(
+                "socket has {} characters: the system allows {SOCKET_PATH_MAX}",
+                at.get_ref().len()
+            );
+            return Err(self.error(at, what));
+        }
+        Ok(Some(path))
     }
 
     fn law(self, at: &Range<usize>, raw: &raw::Group) -> Checked<(Settings, Zone)> {
@@ -320,11 +352,7 @@ impl Checker<'_> {
             let what = "a subscription is a queue with its whole name: write queue = \"TOPIC/subscriptions/NAME\"";
             return Err(self.error(key, what));
         }
-        let page = |at: &At<String>| {
-            let url = PageUrl::parse(at.get_ref());
-            url.map_err(|what| self.error(at, format!("metrics: {what}")))
-        };
-        let metrics = raw.metrics.as_ref().map(page).transpose()?;
+        let metrics = raw.metrics.as_ref().map(|at| self.page(at)).transpose()?;
         let Some(queue) = &raw.queue else {
             return Err(self.error(at, "the source has no queue: write its name as queue"));
         };
@@ -339,6 +367,11 @@ impl Checker<'_> {
             metrics,
             ..at
         })
+    }
+
+    fn page(self, at: &At<String>) -> Checked<PageUrl> {
+        let url = PageUrl::parse(at.get_ref());
+        url.map_err(|what| self.error(at, format!("metrics: {what}")))
     }
 
     fn not_empty(self, key: &str, value: &At<String>) -> Checked<()> {
@@ -367,16 +400,45 @@ impl Checker<'_> {
         })
     }
 
-    /// The agent's own queue of announcements. Its name is the same after a restart: what was announced meanwhile waits.
-    fn announcements(self, raw: &raw::Announcements, group: &str) -> Checked<Source> {
+    /// The agent's own queue or subscription of announcements. Its name is the same after a restart: what was announced
+    /// meanwhile waits.
+    fn announcements(
+        self,
+        at: &At<raw::Announcements>,
+        group: &At<String>,
+    ) -> Checked<Announcements> {
+        let raw = at.get_ref();
         self.not_empty("connection_env", &raw.connection_env)?;
-        self.not_empty("prefix", &raw.prefix)?;
-        let at = self.connection(&raw.connection_env, raw.ca_cert.as_ref())?;
-        let queue = format!("{}scale-{group}", raw.prefix.get_ref());
-        Ok(Source {
+        let own = format!("scale-{}", group.get_ref());
+        let (queue, topic) = match (&raw.prefix, &raw.topic) {
+            (Some(prefix), None) => {
+                self.not_empty("prefix", prefix)?;
+                (format!("{}{own}", prefix.get_ref()), None)
+            }
+            (None, Some(topic)) => {
+                self.not_empty("topic", topic)?;
+                if own.len() > SUBSCRIPTION_MAX {
+                    let most = SUBSCRIPTION_MAX - "scale-".len();
+                    let what = format!(
+                        "the name {:?} is too long for a subscription of announcements: write at most {most} characters",
+                        group.get_ref()
+                    );
+                    return Err(self.error(group, what));
+                }
+                (own, Some(topic.get_ref().clone()))
+            }
+            (Some(_), Some(_)) | (None, None) => {
+                let what =
+                    "announcements come over a topic or over queues: write one of topic and prefix";
+                return Err(self.error(at, what));
+            }
+        };
+        let connection = self.connection(&raw.connection_env, raw.ca_cert.as_ref())?;
+        let own = Source {
             name: queue.clone(),
             queue,
-            ..at
-        })
+            ..connection
+        };
+        Ok(Announcements { own, topic })
     }
 }

@@ -22,7 +22,7 @@ use error::Document;
 pub use connection::{Connection, Variable};
 pub use error::{ConfigError, Place};
 pub use page_url::PageUrl;
-pub use target::{Command, Http, Keda, Process, TargetConfig, Template, Workload};
+pub use target::{Command, Http, Keda, Process, TargetConfig, Template, Workload, is_loopback};
 pub use zone::Zone;
 
 /// A file that was read and checked.
@@ -45,12 +45,25 @@ pub struct Group {
     pub zone: Zone,
     /// What it observes, at least one.
     pub sources: Vec<Source>,
-    /// The agent's own queue, in which announcements of work come, if it is to listen to them.
-    pub announcements: Option<Source>,
+    /// The metrics pages of the instances: each address of each host is one.
+    pub metrics: Vec<PageUrl>,
+    /// Where it hears announcements of work, if it is to listen to them.
+    pub announcements: Option<Announcements>,
+    /// Where the running agent answers operators, if it does.
+    pub socket: Option<PathBuf>,
     /// What it acts on.
     pub target: TargetConfig,
     /// The target's place in the file.
     pub target_place: Place,
+}
+
+/// Where announcements of work come.
+#[derive(Clone, Debug)]
+pub struct Announcements {
+    /// The agent's own queue, or its own subscription.
+    pub own: Source,
+    /// The topic of the subscription.
+    pub topic: Option<String>,
 }
 
 /// A queue to observe.

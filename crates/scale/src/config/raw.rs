@@ -34,9 +34,9 @@ pub(super) struct Group {
     pub(super) source: Vec<At<Source>>,
     pub(super) target: At<Target>,
     pub(super) announcements: Option<At<Announcements>>,
-    // Planned.
-    pub(super) metrics: Option<At<Value>>,
-    pub(super) processors: Option<At<Value>>,
+    pub(super) socket: Option<At<String>>,
+    #[serde(default)]
+    pub(super) metrics: Vec<At<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,7 +71,8 @@ pub(super) struct Source {
 #[serde(deny_unknown_fields)]
 pub(super) struct Announcements {
     pub(super) connection_env: At<String>,
-    pub(super) prefix: At<String>,
+    pub(super) prefix: Option<At<String>>,
+    pub(super) topic: Option<At<String>>,
     pub(super) ca_cert: Option<At<String>>,
 }
 

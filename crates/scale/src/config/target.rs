@@ -1,6 +1,6 @@
 //! Targets: what counts instances, and what changes their number.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -112,6 +112,18 @@ pub struct Keda {
     pub workload: Workload,
     /// Where `listen` is in the file.
     pub place: Place,
+}
+
+/// Whether a host, perhaps with a port, is this machine: `localhost`, or an address of the loopback interface.
+#[must_use]
+pub fn is_loopback(authority: &str) -> bool {
+    let without_port = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => host,
+        _ => authority,
+    };
+    let host = without_port.trim_start_matches('[').trim_end_matches(']');
+    let address = host.parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|it| it.is_loopback())
 }
 
 impl Template {
@@ -288,6 +300,10 @@ impl Checker<'_> {
                         write letters, digits and \"_\"";
             return Err(self.error(at, what));
         }
+        if raw.token_env.is_some() {
+            self.no_token_in_clear("url", &raw.url)?;
+            self.no_token_in_clear("set_url", set_at)?;
+        }
         let content_type = raw.content_type.as_ref().map(|it| it.get_ref().clone());
         let placed = |at: &At<String>| (self.place(at), at.get_ref().clone());
         Ok(Http {
@@ -305,6 +321,22 @@ impl Checker<'_> {
             timeout: self.timeout(raw.timeout.as_ref())?,
             places: (self.place(&raw.url), self.place(set_at)),
         })
+    }
+
+    /// Without TLS, everybody on the way can read a token.
+    fn no_token_in_clear(self, key: &str, at: &At<String>) -> Checked<()> {
+        let rest = at.get_ref().strip_prefix("http://");
+        let authority = rest.map(|it| it.split(['/', '?']).next().unwrap_or_default());
+        match authority {
+            Some(authority) if !is_loopback(authority) => {
+                let what = format!(
+                    "{key} begins with http:// and leads to another machine, and token_env sends a token: write https://, \
+                     or leave token_env out"
+                );
+                Err(self.error(at, what))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// An address of HTTP without a user and without a fragment.

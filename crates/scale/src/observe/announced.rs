@@ -1,93 +1,96 @@
 //! Announcements of work: a look at once, instead of at the next time.
 //!
-//! They are hints. One that is missed costs the time until the next look, and so does a queue of announcements that cannot
-//! be used: nothing else depends on them.
+//! They are hints. One that is missed costs the time until the next look, and so does a queue or subscription of
+//! announcements that cannot be used: nothing else depends on them.
 
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use kew_worker::{Announcements as _, BusAnnouncements, Heard};
-use tokio::time::{Instant, sleep_until, timeout};
+use kew_worker::{Announcements, Heard};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
-/// The queue of announcements has this time to be ready.
+/// The queue or subscription of announcements has this time to be ready.
 const READY_MAX: Duration = Duration::from_secs(30);
 /// How long after a failure it is tried again.
 const RETRY: Duration = Duration::from_secs(10);
-/// As many announcements that wait are taken as one.
-const AS_ONE_MAX: usize = 1_000;
 
 /// What is announced for some queues.
-#[derive(Debug)]
 pub(super) struct Announced {
-    hears: BusAnnouncements,
-    is_ready: bool,
-    retry_at: Instant,
-    /// Whether it was logged that nothing is heard.
-    is_told: bool,
-    queues: Vec<String>,
+    /// Goes on where it was, however often a look interrupts it.
+    listening: Pin<Box<dyn Future<Output = Infallible> + Send>>,
+    /// Announcements since the last look are one.
+    heard: Arc<Notify>,
 }
 
 impl Announced {
-    pub(super) fn new(hears: BusAnnouncements, queues: Vec<String>) -> Self {
-        Self {
+    /// Nothing is connected yet.
+    pub(super) fn new(hears: impl Announcements + 'static, queues: Vec<String>) -> Self {
+        let heard = Arc::new(Notify::new());
+        let listener = Listener {
             hears,
-            is_ready: false,
-            retry_at: Instant::now(),
+            heard: heard.clone(),
             is_told: false,
             queues,
+        };
+        Self {
+            listening: Box::pin(listener.listen()),
+            heard,
         }
     }
 
     /// Waits until work is announced for one of the queues. To drop the future loses nothing.
     pub(super) async fn heard(&mut self) {
+        tokio::select! {
+            biased;
+            never = &mut self.listening => match never {},
+            () = self.heard.notified() => {}
+        }
+    }
+}
+
+impl fmt::Debug for Announced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Announced").finish_non_exhaustive()
+    }
+}
+
+struct Listener<A> {
+    hears: A,
+    heard: Arc<Notify>,
+    /// Whether it was logged that nothing is heard.
+    is_told: bool,
+    queues: Vec<String>,
+}
+
+impl<A: Announcements> Listener<A> {
+    async fn listen(mut self) -> Infallible {
         loop {
-            if !self.is_ready {
-                self.get_ready().await;
-                continue;
+            match timeout(READY_MAX, self.hears.ready()).await {
+                Ok(Ok(())) => self.hear().await,
+                Ok(Err(error)) => self.tell(&error),
+                Err(_) => self.tell(&format_args!(
+                    "there was no answer within {} s",
+                    READY_MAX.as_secs()
+                )),
             }
-            if self.next().await {
-                self.take_waiting();
-                return;
-            }
+            sleep(RETRY).await;
         }
     }
 
-    async fn get_ready(&mut self) {
-        sleep_until(self.retry_at).await;
-        // If this is dropped, another try must not follow at once.
-        self.retry_at = Instant::now() + RETRY;
-        match timeout(READY_MAX, self.hears.ready()).await {
-            Ok(Ok(())) => {
-                self.is_ready = true;
-                if std::mem::take(&mut self.is_told) {
-                    tracing::info!("announcements are heard again");
-                }
-            }
-            Ok(Err(error)) => self.tell(&error),
-            Err(_) => self.tell(&format_args!(
-                "there was no answer within {} s",
-                READY_MAX.as_secs()
-            )),
+    /// Hears until that fails.
+    async fn hear(&mut self) {
+        if std::mem::take(&mut self.is_told) {
+            tracing::info!("announcements are heard again");
         }
-    }
-
-    /// Whether the next announcement is for one of the queues.
-    async fn next(&mut self) -> bool {
-        match self.hears.next().await {
-            Ok(heard) => self.is_for_us(&heard),
-            Err(error) => {
-                self.tell(&error);
-                self.is_ready = false;
-                false
-            }
-        }
-    }
-
-    /// Takes those that have come already: one look is enough for all.
-    fn take_waiting(&mut self) {
-        for _ in 0..AS_ONE_MAX {
-            if self.next().now_or_never().is_none() || !self.is_ready {
-                return;
+        loop {
+            match self.hears.next().await {
+                Ok(heard) if self.is_for_us(&heard) => self.heard.notify_one(),
+                Ok(_) => {}
+                Err(error) => return self.tell(&error),
             }
         }
     }
@@ -104,7 +107,7 @@ impl Announced {
         }
     }
 
-    fn tell(&mut self, error: &dyn std::fmt::Display) {
+    fn tell(&mut self, error: &dyn fmt::Display) {
         if !std::mem::replace(&mut self.is_told, true) {
             tracing::warn!("announcements are not heard: {error}");
         }

@@ -4,7 +4,9 @@ mod announced;
 mod bus;
 mod page;
 mod storage;
+mod workers;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,7 +14,8 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use kew_client::{BusClient, BusOptions, Dial, QueueAccount, QueueClient, QueueOptions, Retry};
 use kew_scaling::Reading;
-use kew_worker::BusAnnouncements;
+use kew_worker::{BusAnnouncements, TopicAnnouncements};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::{ConfigError, Connection, Group, Source, Variable};
@@ -20,6 +23,7 @@ use announced::Announced;
 use bus::BusQueue;
 use page::{Families, Named, Page};
 use storage::StorageQueue;
+use workers::WorkerPages;
 
 /// A source has this time to answer, or the time between two looks if that is longer.
 const READ_TIMEOUT_MIN: Duration = Duration::from_secs(5);
@@ -30,10 +34,28 @@ pub trait Sources: Send {
     /// Reads all sources, each within a bounded time.
     fn read(&mut self) -> impl Future<Output = Vec<Seen>> + Send;
 
+    /// What the instances said of themselves at the last reading, if they are asked.
+    fn workers(&self) -> Option<Workers> {
+        None
+    }
+
     /// Waits until work is announced for one of them. To drop the future must lose nothing. Default: for ever.
     fn announced(&mut self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
+}
+
+/// What the metrics pages of instances say.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Workers {
+    /// Instances that have answered.
+    pub answered: u32,
+    /// Instances that have not, and names that lead to none.
+    pub silent: usize,
+    /// Tasks of an instance, on average.
+    pub tasks: Option<u32>,
+    /// How long a message has taken since the reading before, on average.
+    pub handling: Option<Duration>,
 }
 
 /// What a source reported.
@@ -43,6 +65,27 @@ pub struct Seen {
     pub name: String,
     /// What it reported, or why it could not be read.
     pub reading: Result<Reading, ReadError>,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        let reading = match &self.reading {
+            Ok(reading) => reading,
+            Err(error) => return write!(f, "{name}: cannot be read: {}", error.text),
+        };
+        write!(f, "{name}: {} messages", reading.backlog)?;
+        if let Some(age) = reading.oldest {
+            write!(f, ", the oldest is {} s old", age.as_secs())?;
+        }
+        if let Some((arrived, completed)) = reading.arrived.zip(reading.completed) {
+            write!(
+                f,
+                ", {arrived} arrived and {completed} completed since the server started"
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Why a source could not be read.
@@ -89,14 +132,20 @@ pub struct ClientSources {
     sources: Vec<Observed>,
     /// The metrics pages, each once.
     pages: Vec<Page>,
+    /// The metrics pages of the instances, if they have any.
+    workers: Option<WorkerPages>,
     /// What is announced, if somebody listens.
     announced: Option<Announced>,
     timeout: Duration,
 }
 
+/// A page, as soon as it was read for one of its queues.
+type ReadPage = OnceCell<Result<Families, ReadError>>;
+
 #[derive(Debug)]
 struct Observed {
     name: String,
+    queue_name: String,
     queue: Queue,
     /// The index of the metrics page that shows the queue, and its name there.
     page: Option<(usize, Named)>,
@@ -115,8 +164,8 @@ pub struct Connecting {
     pub dial: Option<Arc<dyn Dial>>,
 }
 
-impl std::fmt::Debug for Connecting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Connecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connecting").finish_non_exhaustive()
     }
 }
@@ -148,6 +197,7 @@ impl ClientSources {
             });
             sources.push(Observed {
                 name: source.name.clone(),
+                queue_name: source.queue.clone(),
                 queue: Queue::open(source, connection, connecting, timeout)?,
                 page,
             });
@@ -155,6 +205,8 @@ impl ClientSources {
         Ok(Self {
             sources,
             pages,
+            workers: (!group.metrics.is_empty())
+                .then(|| WorkerPages::new(&group.metrics, connecting.dial.clone())),
             announced: None,
             timeout,
         })
@@ -172,43 +224,71 @@ impl ClientSources {
         variable: Variable<'_>,
         connecting: &Connecting,
     ) -> Result<(), ConfigError> {
-        let Some(source) = &group.announcements else {
+        let Some(announcements) = &group.announcements else {
             return Ok(());
         };
+        let source = &announcements.own;
         let connection = source.connection(variable)?;
         let Queue::Bus(queue) = Queue::open(source, connection, connecting, self.timeout)? else {
             return Err(source.not_of_bus());
         };
-        let hears = BusAnnouncements::new(queue.client, Some(queue.admin), &queue.name);
+        let BusQueue {
+            client,
+            admin,
+            name,
+        } = queue;
         let queues = group.sources.iter().map(|it| it.queue.clone());
-        self.announced = Some(Announced::new(hears, queues.collect()));
+        let queues: Vec<String> = queues.collect();
+        let admin = Some(admin);
+        self.announced = Some(match &announcements.topic {
+            Some(topic) => Announced::new(
+                TopicAnnouncements::for_queues(client, admin, topic, &name, &queues),
+                queues,
+            ),
+            None => Announced::new(BusAnnouncements::new(client, admin, &name), queues),
+        });
         Ok(())
     }
 }
 
 impl Sources for ClientSources {
     async fn read(&mut self) -> Vec<Seen> {
+        let Self {
+            sources,
+            pages,
+            workers,
+            ..
+        } = self;
         let limit = self.timeout;
         let end = Instant::now() + limit;
         let late = || {
             let seconds = limit.as_secs();
             ReadError::of_answer(format!("there was no answer within {seconds} s"))
         };
-        let pages = self.pages.iter();
-        let pages = pages.map(|page| async {
-            timeout_at(end, page.read())
-                .await
-                .unwrap_or_else(|_| Err(late()))
-        });
-        let pages = join_all(pages).await;
-        let all = self.sources.iter().map(|source| async {
+        // A page is read once for all of its queues. Sources without a page do not wait for it.
+        let pages: Vec<_> = pages.iter().map(|it| (it, OnceCell::new())).collect();
+        let all = sources.iter().map(|source| async {
             let reading = timeout_at(end, source.read(&pages)).await;
             Seen {
                 name: source.name.clone(),
                 reading: reading.unwrap_or_else(|_| Err(late())),
             }
         });
-        join_all(all).await
+        let asked = async {
+            if let Some(workers) = workers.as_mut() {
+                workers.read(end).await;
+            }
+        };
+        let (mut all, ()) = tokio::join!(join_all(all), asked);
+        if let Some(workers) = workers {
+            let queues = sources.iter().map(|it| it.queue_name.as_str());
+            workers.complete(queues.zip(&mut all));
+        }
+        all
+    }
+
+    fn workers(&self) -> Option<Workers> {
+        self.workers.as_ref().map(|it| it.last)
     }
 
     async fn announced(&mut self) {
@@ -222,12 +302,14 @@ impl Sources for ClientSources {
 impl Observed {
     /// Reads the metrics page, or asks the service if there is none or it does not name the queue. A page that cannot be
     /// read is an error: without its counters, another number of instances would seem right.
-    async fn read(&self, pages: &[Result<Families, ReadError>]) -> Result<Reading, ReadError> {
+    async fn read(&self, pages: &[(&Page, ReadPage)]) -> Result<Reading, ReadError> {
         let page = self.page.as_ref();
         let page = page.and_then(|(index, named)| Some((pages.get(*index)?, named)));
         if let Some((page, named)) = page {
-            let page = page.as_ref().map_err(Clone::clone)?;
-            if let Some(reading) = named.on(page)? {
+            let (page, read) = page;
+            let read = read.get_or_init(|| page.read()).await;
+            let families = read.as_ref().map_err(Clone::clone)?;
+            if let Some(reading) = named.on(families)? {
                 return Ok(reading);
             }
         }

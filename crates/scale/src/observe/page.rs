@@ -51,10 +51,7 @@ pub(super) enum Named {
 impl Page {
     /// Reads the page. The caller bounds the time.
     pub(super) async fn read(&self) -> Result<Families, ReadError> {
-        let text = self.fetch().await.map_err(|what| self.refused(&what))?;
-        let families = kew_metrics::read(&text);
-        let families = families
-            .map_err(|what| self.refused(&Failed::of(format!("it is no metrics page: {what}"))))?;
+        let families = self.families().await?;
         let answered = families.get("kew_partition_answered");
         let answered = answered.and_then(|it| it.samples.first());
         match answered {
@@ -62,6 +59,13 @@ impl Page {
             Some(_) => Err(self.refused(&Failed::of("Kew has not counted its queues in time"))),
             None => Err(self.refused(&Failed::of("it is no metrics page of Kew"))),
         }
+    }
+
+    /// Reads what any page has. The caller bounds the time.
+    pub(super) async fn families(&self) -> Result<Families, ReadError> {
+        let text = self.fetch().await.map_err(|what| self.refused(&what))?;
+        let families = kew_metrics::read(&text);
+        families.map_err(|what| self.refused(&Failed::of(format!("it is no metrics page: {what}"))))
     }
 
     fn refused(&self, failed: &Failed) -> ReadError {
@@ -207,7 +211,7 @@ impl Named {
 }
 
 /// A count. No more than that: a page could have any number.
-fn whole(value: f64) -> Option<u64> {
+pub(super) fn whole(value: f64) -> Option<u64> {
     let count = Duration::try_from_secs_f64(value).ok()?;
     (count.subsec_nanos() == 0).then_some(count.as_secs())
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kew_scale::{ActError, Agent, Happened, Note, ReadError, Seen, Sources, Target};
+use kew_scale::{
+    ActError, Agent, Happened, Memory, Note, ReadError, Seen, Socket, Sources, Target, Told, ask,
+};
 use kew_scaling::{Day, Instances, Reading, TimeOfWeek};
 use tokio::time::{Instant, sleep};
 
@@ -104,6 +106,7 @@ impl Target for Script {
 struct Running {
     world: Arc<Mutex<World>>,
     notes: Arc<Mutex<Vec<String>>>,
+    memory: Memory,
     task: tokio::task::JoinHandle<()>,
     stop: tokio::sync::oneshot::Sender<()>,
 }
@@ -135,6 +138,7 @@ impl Running {
         let script = Script(world.clone());
         let group = group(settings, Path::new("/x"), "['x']");
         let mut agent = Agent::new(&group, script.clone(), script).unwrap();
+        let memory = agent.memory();
         let notes = Arc::new(Mutex::new(Vec::new()));
         let told = notes.clone();
         let (stop, stopped) = tokio::sync::oneshot::channel();
@@ -158,6 +162,7 @@ impl Running {
         Self {
             world,
             notes,
+            memory,
             task,
             stop,
         }
@@ -341,4 +346,77 @@ async fn what_happens_between_looks_is_told_at_once() {
         agent.notes(),
         ["an instance ended within 10 s: none starts for 2 s"]
     );
+}
+
+/// What an operator is told at the agent's socket.
+async fn asked(agent: &Running, path: &Path) -> Told {
+    let socket = Socket::open(path).unwrap();
+    tokio::select! {
+        never = socket.answer("jobs", &agent.memory) => match never {},
+        told = ask(path) => told.unwrap(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_agent_says_what_it_did_and_why() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("agent.sock");
+    assert!(ask(&path).await.is_err(), "nobody listens");
+    // The socket of an agent that was killed.
+    drop(tokio::net::UnixListener::bind(&path).unwrap());
+    assert!(ask(&path).await.is_err(), "nobody listens any more");
+    let agent = Running::start(Some(0), 0);
+    let told = agent.memory.tell("jobs");
+    let first = "group jobs\n  the agent has run for 0 s, and has not looked yet\n";
+    assert_eq!((told.is_whole, told.text.as_str()), (false, first));
+    agent.pass(5).await;
+    agent.change(|world| world.backlog = Some(300));
+    agent.pass(10).await;
+    let told = asked(&agent, &path).await;
+    let expected = "group jobs\n  the agent has run for 15 s; look 2 was 5 s ago\n  jobs: 300 messages, the oldest is 1 s old\n  \
+                    instances: 0 ready, 0 starting\n  start instances until there are 10: ";
+    assert!(
+        told.is_whole && told.text.starts_with(expected),
+        "{}",
+        told.text
+    );
+    let lines: Vec<&str> = told.text.lines().skip(5).collect();
+    assert_eq!(lines[0], "  what it did, the newest first:");
+    assert!(
+        lines[1].starts_with("    5 s ago: start instances until there are 10: "),
+        "{lines:?}"
+    );
+    assert!(
+        lines[2].starts_with("    15 s ago: hold 0 instances: "),
+        "{lines:?}"
+    );
+    assert_eq!(lines.len(), 3);
+    // What cannot be read is said, and why nothing happens.
+    agent.change(|world| world.backlog = None);
+    agent.pass(10).await;
+    let told = asked(&agent, &path).await;
+    let expected = "  hold 10 instances: jobs cannot be read, so no instance stops\n";
+    assert!(
+        !told.is_whole && told.text.contains(expected),
+        "{}",
+        told.text
+    );
+    // The oldest are forgotten.
+    for round in 0..30 {
+        agent.change(|world| world.backlog = (round % 2 == 0).then_some(0));
+        agent.pass(10).await;
+    }
+    let told = asked(&agent, &path).await;
+    assert_eq!(told.text.matches(" ago: ").count(), 40, "{}", told.text);
+    assert!(!path.exists(), "it is removed with its agent");
+}
+
+#[tokio::test]
+async fn only_the_own_user_may_ask_an_agent() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("agent.sock");
+    let _socket = Socket::open(&path).unwrap();
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
 }

@@ -88,8 +88,9 @@ fn every_setting_is_read() {
     let page = Some("http://[::1]:9464/metrics".to_owned());
     assert_eq!(pages.collect::<Vec<_>>(), [None, page, None]);
     let announced = group.announcements.as_ref().unwrap();
-    let announced = (announced.queue.as_str(), announced.connection_env.as_str());
-    assert_eq!(announced, ("wakeup-scale-billing", "THREE"));
+    assert_eq!(announced.own.queue, "wakeup-scale-billing");
+    assert_eq!(announced.own.connection_env, "THREE");
+    assert_eq!(announced.topic, None);
     let process = process(&group);
     assert_eq!(process.command, ["worker", "--tasks", "{tasks}"]);
     assert_eq!(process.state_directory, PathBuf::from("/var/lib/x"));
@@ -278,11 +279,15 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (group("peaks = [{ days = ['mon'], from = '8:00', until = '09:00', instances = 1 }]"), "3:35: from: \"8:00\" is no time of a day: write hour and minute, 00:00 to 24:00".into()),
         (group("peaks = [{ days = ['mon'], from = '08:00', until = '08:00', instances = 1 }]"), "3:10: the peak of Monday 08:00 to Monday 08:00 ends when it begins".into()),
         (group("peaks = [{ days = ['mon'], from = '08:00', until = '09:00', instances = 21 }]"), "3:10: the peak of Monday 08:00 to Monday 09:00 needs 21 instances, above the maximum of 20".into()),
-        (group("announcements = { connection_env = 'X' }"), "3:17: missing field `prefix`".into()),
+        (group("announcements = { connection_env = 'X' }"), "3:17: announcements come over a topic or over queues: write one of topic and prefix".into()),
+        (group("announcements = { connection_env = 'X', prefix = 'p', topic = 't' }"), "3:17: announcements come over a topic or".into()),
+        (group("announcements = { connection_env = 'X', topic = ' ' }"), "3:49: topic is empty: write a name".into()),
+        (group("announcements = { connection_env = 'X', topic = 't' }").replace("'a'", &format!("'{}'", "n".repeat(45))), "is too long for a subscription of announcements: write at most 44 characters".into()),
         (group("announcements = { connection_env = 'X', prefix = '' }"), "3:50: prefix is empty: write a name".into()),
         (group("announcements = { connection_env = 'A B', prefix = 'p' }"), "3:36: connection_env is the name of an environment variable".into()),
-        (group("processors = 1"), "3:14: processors is not built yet: leave it out".into()),
-        (group("metrics = 'http://x'"), "3:11: metrics is not built yet: leave it out".into()),
+        (group("socket = 'a.sock'"), "3:10: socket is \"a.sock\": write an absolute path, such as \"/run/kew-scale.sock\"".into()),
+        (group(&format!("socket = '/{}'", "s".repeat(100))), "3:10: socket has 101 characters: the system allows 100".into()),
+        (group("metrics = ['http://x', 'https://y']"), "3:24: metrics: \"https://y\" is no URL of a metrics page: write http://HOST:PORT/metrics".into()),
         (source("metrics = 'x'"), "7:11: metrics: \"x\" is no URL of a metrics page: write http://HOST:PORT/metrics".into()),
         (source("metrics = 'https://x/metrics'"), "7:11: metrics: \"https://x/metrics\" is no URL".into()),
         (source("metrics = 'http://a@x/'"), "7:11: metrics: \"http://a@x/\" is no URL".into()),
@@ -317,6 +322,8 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (http("number = 'spec.replicas'"), "10:10: number is \"spec.replicas\": write a JSON pointer, such as \"/spec/replicas\"".into()),
         (http("content_type = \"a\\nb\""), "10:16: content_type has characters that a header cannot have".into()),
         (http("token_env = 'to-ken'"), "10:13: token_env is the name of an environment variable, such as \"SCALE_TOKEN\", and not the token".into()),
+        (http("token_env = 'T'"), "9:7: url begins with http:// and leads to another machine, and token_env sends a token: write https://, or leave token_env out".into()),
+        (http_at("https://h/n'\nset_url = 'http://127.0.0.1.example/n'\ntoken_env = 'T"), "10:11: set_url begins with http:// and leads".into()),
         (http("timeout = '50ms'"), "10:11: timeout: \"50ms\" is below the minimum of 100ms".into()),
         (with_target("kubernetes", "namespace = 'n'"), "8:1: missing field `name`".into()),
         (kubernetes("namespace = 'a/b'"), "10:13: namespace: \"a/b\" is no name in Kubernetes: write small letters, digits, hyphens and dots".into()),

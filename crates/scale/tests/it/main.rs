@@ -15,5 +15,7 @@ mod page;
 mod panics;
 #[cfg(target_os = "linux")]
 mod processes;
+mod silent;
 mod simulate;
 mod support;
+mod workers;

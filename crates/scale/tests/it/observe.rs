@@ -1,37 +1,18 @@
 //! What the agent sees of queues, at Kew in memory.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kew_client::{Message, QueueSettings, SubscriptionSettings, TopicSettings};
-use kew_scale::{ClientSources, Config, Connecting, Seen, Sources as _};
+use kew_scale::{ClientSources, Seen, Sources as _};
 
 use crate::kew::Kew;
-
-const STORAGE: &str = "UseDevelopmentStorage=true";
-const BUS: &str = "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;\
-     SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;";
+use crate::support::{open, source};
 
 /// The sources of these queues at Kew.
 fn sources(kew: &Arc<Kew>, queues: &[(&str, &str)]) -> ClientSources {
-    let sources = queues.iter().map(|(queue, variable)| {
-        format!("[[group.source]]\nqueue = '{queue}'\nconnection_env = '{variable}'\n")
-    });
-    let text = format!(
-        "[[group]]\nname = 'jobs'\n{}[group.target.process]\ncommand = ['x']\nstate_directory = '/x'\n",
-        sources.collect::<String>()
-    );
-    let config = Config::parse(Path::new("scale.toml"), &text).unwrap();
-    let variable = |name: &str| match name {
-        "STORAGE" => Some(STORAGE.into()),
-        "BUS" => Some(BUS.into()),
-        _ => None,
-    };
-    let connecting = Connecting {
-        dial: Some(kew.clone()),
-    };
-    ClientSources::open(&config.groups[0], &variable, &connecting).unwrap()
+    let sources = queues.iter().map(|(queue, at)| source(queue, at, ""));
+    open("", &sources.collect::<String>(), kew.clone())
 }
 
 async fn only(sources: &mut ClientSources) -> Seen {

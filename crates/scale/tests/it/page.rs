@@ -1,19 +1,15 @@
 //! The metrics page of a Kew server as a source: of a page with each line missing once, and of a broker with a load.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kew_client::{Dial, DialFuture, Stream};
 use kew_metrics::page;
-use kew_scale::{ClientSources, Config, Connecting, Seen, Sources as _};
+use kew_scale::{ClientSources, Seen, Sources as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::kew::Kew;
-
-const STORAGE: &str = "UseDevelopmentStorage=true";
-const BUS: &str = "Endpoint=sb://localhost;SharedAccessKeyName=RootManageSharedAccessKey;\
-     SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true;";
+use crate::support::{open, source};
 
 /// The port of metrics pages. Others are those of Kew in memory.
 const PORT: u16 = 9464;
@@ -111,26 +107,9 @@ impl World {
 
 /// These queues with this page as their source.
 fn sources(world: &Arc<World>, queues: &[(&str, &str)]) -> ClientSources {
-    let sources = queues.iter().map(|(queue, variable)| {
-        format!(
-            "[[group.source]]\nqueue = '{queue}'\nconnection_env = '{variable}'\n\
-             metrics = 'http://localhost:{PORT}/metrics'\n"
-        )
-    });
-    let text = format!(
-        "[[group]]\nname = 'jobs'\n{}[group.target.process]\ncommand = ['x']\nstate_directory = '/x'\n",
-        sources.collect::<String>()
-    );
-    let config = Config::parse(Path::new("scale.toml"), &text).unwrap();
-    let variable = |name: &str| match name {
-        "STORAGE" => Some(STORAGE.into()),
-        "BUS" => Some(BUS.into()),
-        _ => None,
-    };
-    let connecting = Connecting {
-        dial: Some(world.clone()),
-    };
-    ClientSources::open(&config.groups[0], &variable, &connecting).unwrap()
+    let page = format!("metrics = 'http://localhost:{PORT}/metrics'");
+    let sources = queues.iter().map(|(queue, at)| source(queue, at, &page));
+    open("", &sources.collect::<String>(), world.clone())
 }
 
 const BOTH: [(&str, &str); 2] = [("jobs", "STORAGE"), ("T/Subscriptions/S", "BUS")];

@@ -57,6 +57,59 @@ fn an_outage_in_the_middle_of_a_load_changes_nothing() {
     assert_eq!(course.points.last().unwrap().instances, 7);
 }
 
+/// A backlog without counters: then one instance stops at a time.
+fn only_backlog(ready: u32) -> Observation {
+    let empty_soon = Reading {
+        backlog: 1,
+        oldest: Some(Duration::ZERO),
+        ..Reading::default()
+    };
+    seen(Some(empty_soon), ready)
+}
+
+/// A stop can fail, or take its time: the next look decides the same again.
+#[test]
+fn a_stop_stays_decided_until_an_instance_has_stopped() {
+    let mut law = law(settings());
+    for second in [0, 10, 20] {
+        let decision = law.decide(at(second), &only_backlog(4));
+        assert_eq!(decision.action, Action::Hold, "{decision}");
+    }
+    for second in [30, 40, 50, 60, 70, 80] {
+        let decision = law.decide(at(second), &only_backlog(4));
+        assert_eq!(decision.action, Action::Stop(3), "{decision}");
+    }
+    // The cool-down begins when it has stopped.
+    for second in [90, 100, 110] {
+        let decision = law.decide(at(second), &only_backlog(3));
+        assert_eq!(decision.action, Action::Hold, "{decision}");
+    }
+    let decision = law.decide(at(120), &only_backlog(3));
+    assert_eq!(decision.action, Action::Stop(2), "{decision}");
+}
+
+/// What is told stays until the next decision, and the autoscaler of Kubernetes asks each 15 s.
+#[test]
+fn an_autoscaler_that_asks_seldom_hears_of_each_stop() {
+    for asks_at in 0..15 {
+        let mut law = law(Settings {
+            cool_down: Duration::from_secs(40),
+            ..settings()
+        });
+        let (mut running, mut told) = (4, 4);
+        for second in 0..300 {
+            if second % 5 == 0 {
+                let decision = law.decide(at(second), &only_backlog(running));
+                told = decision.instances.unwrap();
+            }
+            if second % 15 == asks_at {
+                running = told;
+            }
+        }
+        assert_eq!(running, 1, "it asks at second {asks_at}");
+    }
+}
+
 /// One of two queues cannot be read. The other one may ask for more, and no instance stops.
 #[test]
 fn a_readable_source_may_start_instances_beside_an_unreadable_one() {

@@ -66,7 +66,7 @@ pub const MUST_OCCUR: [&str; 61] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 19] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 21] = [
     "a command waited for bodies",
     "a copy was shown that was sent without an answer",
     "a copy without a session became a dead letter",
@@ -74,8 +74,10 @@ pub const MUST_OCCUR_WITH_TOPICS: [&str; 19] = [
     "a message was copied to several subscriptions",
     "a message was refused by a full queue",
     "a message was refused by a full topic",
+    "a message of a topic was scheduled",
     "a rule did not select a message",
     "a rule was replaced",
+    "a scheduled message of a topic was cancelled",
     "a subscription was deleted with its topic",
     "a subscription was refused for a topic that is gone",
     "a topic dropped a duplicate",

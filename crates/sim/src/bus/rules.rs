@@ -94,11 +94,6 @@ impl Rule {
             Self::Changed(kind) => (kind_of(number) != kind).then(|| vec![OF_ACTION]),
         }
     }
-
-    /// Whether each message has a copy.
-    pub(crate) fn copies_all(self) -> bool {
-        (0..KINDS).all(|kind| self.copy(kind).is_some())
-    }
 }
 
 fn kind_of(number: u64) -> u64 {

@@ -127,6 +127,8 @@ pub(crate) struct TopicSwarm {
     pub(crate) delete_per_mille: u32,
     /// How often the rule of a subscription is replaced instead of another command.
     pub(crate) rule_per_mille: u32,
+    /// How often a message is scheduled.
+    pub(crate) schedule_per_mille: u32,
     /// How many copies a command makes at once, if that is not what is usual. Of the others, the messages wait.
     pub(crate) copies_at_once: Option<u64>,
 }
@@ -135,6 +137,7 @@ impl TopicSwarm {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut r = Stream::new(seed, "topic swarm");
         let mut waiting = Stream::new(seed, "copies at once");
+        let mut scheduling = Stream::new(seed, "topic schedules");
         let topics: Vec<_> = (0..1 + r.index(TOPICS)).map(topic).collect();
         let mut subscriptions = Vec::new();
         for topic in &topics {
@@ -147,6 +150,7 @@ impl TopicSwarm {
             share_per_mille: [600, 900][r.index(2)],
             delete_per_mille: [0, 4, 20][r.index(3)],
             rule_per_mille: [0, 10, 40][r.index(3)],
+            schedule_per_mille: [0, 0, 150, 400][scheduling.index(4)],
             copies_at_once: [Some(0), Some(1), Some(3), None][waiting.index(4)],
         }
     }

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use kew_engine::bus::BusFact;
 use kew_engine::storage::StorageFact;
-use kew_engine::{Effect, Event, Fact, Incarnation, MessageState, Moved, State};
+use kew_engine::{
+    BodyCursor, Effect, Event, Fact, Hold, Incarnation, MessageState, Moved, MovedBodies, State,
+};
 use kew_log::{LogPosition, SnapshotContent};
 use kew_planted::{Hook, Seam};
 
@@ -177,6 +179,34 @@ pub(super) fn nothing() -> Hook {
 /// A segment is retired although it holds bodies that are still needed.
 pub(super) fn live_segment_retired() -> Hook {
     on(Seam::SnapshotBegun, |live: &mut Kept| live.clear())
+}
+
+/// A segment is retired although messages borrow bodies in it, which other messages counted.
+pub(super) fn borrowed_segment_retired() -> Hook {
+    let mut history = History::default();
+    Box::new(move |seam, value| {
+        history.note(seam, value);
+        if seam == Seam::SnapshotBegun
+            && let Some(live) = value.downcast_mut::<Kept>()
+            && let Some(state) = made_of(&history.found, history.since.clone())
+        {
+            let (all, none) = (0..u64::MAX, MovedBodies::default());
+            let size = (u32::MAX, u64::MAX);
+            let found = state.bodies_in(&all, BodyCursor::default(), size, &none);
+            let segment = |position: u64| {
+                let position = LogPosition::new(position);
+                live.range(..=position).next_back().copied()
+            };
+            let (mut borrowed, mut counted) = (Kept::new(), Kept::new());
+            for body in found.bodies {
+                match body.at.hold() {
+                    Hold::Borrows => borrowed.extend(segment(body.at.record)),
+                    Hold::Alone | Hold::Lends => counted.extend(segment(body.at.record)),
+                }
+            }
+            live.retain(|first| counted.contains(first) || !borrowed.contains(first));
+        }
+    })
 }
 
 /// A snapshot gives a message the body of the one before it.

@@ -3,7 +3,8 @@
 use kew_planted::Bug;
 
 use super::{
-    Planted, bus, directories, disk, door, history, lost, pages, storage, topics, waiting,
+    Planted, bus, directories, disk, door, history, lost, pages, scheduled, storage, topics,
+    waiting,
 };
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
@@ -175,7 +176,7 @@ pub const OF_BUS: [Planted; 43] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 22] = [
+pub const OF_TOPICS: [Planted; 29] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
@@ -194,6 +195,13 @@ pub const OF_TOPICS: [Planted; 22] = [
         history::topic_of_subscription_forgotten,
     ),
     Planted::seams("TopicEndCountsTwice", topics::end_counts_twice),
+    Planted::seams(
+        "TopicBorrowerCountsNothing",
+        history::borrowed_segment_retired,
+    ),
+    Planted::seams("TopicHoldLostByMove", topics::hold_lost_by_move),
+    Planted::seams("TopicBorrowedNotLowered", topics::borrowed_not_lowered),
+    Planted::seams("TopicNamedPlaceNotChecked", topics::named_place_not_checked),
     Planted::seams("TopicMoveOfCopyNotLogged", topics::move_of_copy_not_logged),
     Planted::seams("TopicMovedToAnother", topics::moved_to_another),
     Planted::seams("TopicIdsNotLogged", topics::ids_not_logged),
@@ -204,4 +212,7 @@ pub const OF_TOPICS: [Planted; 22] = [
     Planted::seams("TopicCursorTooFar", waiting::cursor_too_far),
     Planted::seams("TopicNewRuleTooEarly", waiting::new_rule_too_early),
     Planted::seams("TopicWaitingPassed", waiting::waiting_passed),
+    Planted::seams("TopicRulesOfTheSend", scheduled::rules_of_the_send),
+    Planted::seams("TopicCancelIgnored", scheduled::cancel_ignored),
+    Planted::seams("TopicActivationNotLogged", scheduled::activation_not_logged),
 ];

@@ -13,6 +13,7 @@ mod hooks;
 mod lists;
 mod lost;
 mod pages;
+mod scheduled;
 mod storage;
 mod topics;
 mod waiting;

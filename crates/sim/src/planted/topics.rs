@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::{BusCommand, BusFact, BusMessage, BusOutcome};
 use kew_engine::{
-    Arrival, BodyLocation, Command, Effect, Event, Fact, Incarnation, Moved, Outcome, Place,
+    Arrival, BodyLocation, Command, Effect, Event, Fact, Hold, Incarnation, Moved, Outcome, Place,
 };
 use kew_log::JobKind;
 use kew_planted::{Hook, Seam};
@@ -25,6 +25,11 @@ fn published(command: Option<&Command>) -> Option<&[BusMessage]> {
     }
 }
 
+/// A body, whatever counts it.
+fn place(body: BodyLocation) -> BodyLocation {
+    body.with(Hold::Alone)
+}
+
 /// The copies that the commands so far have made of one body.
 #[derive(Default)]
 struct Copies {
@@ -41,8 +46,9 @@ impl Copies {
         if published(known.command()).is_none() || !known.is_copy(message) {
             return 0;
         }
-        if self.body != Some(message.record.body) {
-            self.body = Some(message.record.body);
+        let body = place(message.record.body);
+        if self.body != Some(body) {
+            self.body = Some(body);
             self.count = 0;
         }
         self.count += 1;
@@ -222,9 +228,56 @@ pub(super) fn end_counts_twice() -> Hook {
                 bodies.extend(copies.body);
             }
             if let Effect::Ended { bodies: ended, .. } = effect
-                && bodies.remove(&ended.sent)
+                && bodies.remove(&place(ended.sent))
             {
                 ended.sent.length *= 2;
+            }
+        }
+    })
+}
+
+/// A copy that becomes a dead letter, or is forwarded, ends as if it had counted its body.
+pub(super) fn hold_lost_by_move() -> Hook {
+    bus_effects(|known, effects| {
+        for effect in effects {
+            if known.arrived().is_some_and(|arrived| arrived.is_moved)
+                && let Effect::Ended { bodies, .. } = effect
+            {
+                bodies.sent = place(bodies.sent);
+            }
+        }
+    })
+}
+
+/// A copy that is settled ends as if it had counted its body: what its subscription borrows stays.
+pub(super) fn borrowed_not_lowered() -> Hook {
+    bus_effects(|known, effects| {
+        for effect in effects {
+            if known.arrived().is_none()
+                && let Effect::Ended { bodies, .. } = effect
+            {
+                bodies.sent = place(bodies.sent);
+            }
+        }
+    })
+}
+
+/// A copy whose body has moved with another one is told a place that nobody may have any more.
+pub(super) fn named_place_not_checked() -> Hook {
+    let mut before = BTreeMap::new();
+    on(Seam::Decided, move |events: &mut Vec<Event>| {
+        for event in events {
+            if let Fact::Bus(BusFact::BodiesMoved { moves }) = &mut event.fact {
+                let moves = moves.iter_mut().map(|it| &mut it.body);
+                for body in moves {
+                    let (from, to) = (place(body.from), place(body.to));
+                    if body.to.hold() == Hold::Borrows
+                        && let Some(earlier) = before.get(&from)
+                    {
+                        body.to = BodyLocation::with(*earlier, Hold::Borrows);
+                    }
+                    before.insert(to, from);
+                }
             }
         }
     })
@@ -236,7 +289,7 @@ pub(super) fn move_of_copy_not_logged() -> Hook {
     on(Seam::Recorded, move |events: &mut Vec<Event>| {
         for event in events.iter_mut() {
             if let Fact::Bus(BusFact::BodiesMoved { moves }) = &mut event.fact {
-                moves.retain(|Moved { body, .. }| moved.insert(body.from));
+                moves.retain(|Moved { body, .. }| moved.insert(place(body.from)));
             }
         }
         events.retain(|event| {
@@ -252,7 +305,8 @@ pub(super) fn moved_to_another() -> Hook {
         for event in events {
             if let Fact::Bus(BusFact::BodiesMoved { moves }) = &mut event.fact {
                 let others = moves.iter_mut().map(|it| &mut it.body);
-                let mut others: Vec<_> = others.filter(|it| !moved.insert(it.from)).collect();
+                let mut others: Vec<_> =
+                    others.filter(|it| !moved.insert(place(it.from))).collect();
                 let mut places: Vec<_> = others.iter().map(|it| it.to).collect();
                 places.rotate_left(others.len().min(1));
                 for (body, to) in others.iter_mut().zip(places) {

@@ -3,6 +3,7 @@
 //! The service copies each announcement to the subscriptions whose filter selects it: those of listeners of the same
 //! account and queue. So an announcement is one send, however many listeners there are, and announcers list nothing.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -118,7 +119,8 @@ pub struct TopicAnnouncements {
     admin: Option<BusAdmin>,
     topic: String,
     subscription: String,
-    wanted: CorrelationFilter,
+    /// One rule for each.
+    wanted: Vec<CorrelationFilter>,
     receiver: Option<DeletingReceiver>,
 }
 
@@ -136,37 +138,54 @@ impl TopicAnnouncements {
         subscription: &str,
         source: &SourceName,
     ) -> Self {
-        let text = |value: &str| FilterValue::Text(value.to_owned());
+        let (account, queue) = (&*source.account, &*source.queue);
+        let wanted = vec![wanted(&[(ACCOUNT, account), (QUEUE, queue)])];
         Self {
             client,
             admin,
             topic: topic.to_owned(),
             subscription: subscription.to_owned(),
-            wanted: CorrelationFilter {
-                subject: Some(SUBJECT.to_owned()),
-                properties: vec![
-                    (ACCOUNT.to_owned(), text(&source.account)),
-                    (QUEUE.to_owned(), text(&source.queue)),
-                ],
-                ..CorrelationFilter::default()
-            },
+            wanted,
             receiver: None,
         }
     }
 
-    fn settings(&self) -> SubscriptionSettings {
-        SubscriptionSettings {
-            default_time_to_live: Some(TIME_TO_LIVE),
-            auto_delete_on_idle: Some(AUTO_DELETE),
-            default_rule: Some(NewRule {
-                name: RULE.to_owned(),
+    /// The same for work in any of these queues, of any account: for programs that are no listeners, and watch queues.
+    /// There is at least one queue. Queues have their names as announcers write them.
+    pub fn for_queues(
+        client: BusClient,
+        admin: Option<BusAdmin>,
+        topic: &str,
+        subscription: &str,
+        queues: &[String],
+    ) -> Self {
+        let queues: BTreeSet<&String> = queues.iter().collect();
+        let queues = queues.into_iter();
+        Self {
+            client,
+            admin,
+            topic: topic.to_owned(),
+            subscription: subscription.to_owned(),
+            wanted: queues.map(|it| wanted(&[(QUEUE, it.as_str())])).collect(),
+            receiver: None,
+        }
+    }
+
+    /// The rules, each with its name.
+    fn rules(&self) -> impl Iterator<Item = NewRule> {
+        self.wanted
+            .iter()
+            .enumerate()
+            .map(|(index, wanted)| NewRule {
+                name: match index {
+                    0 => RULE.to_owned(),
+                    index => format!("{RULE}-{index}"),
+                },
                 settings: RuleSettings {
-                    filter: Filter::Correlation(Box::new(self.wanted.clone())),
+                    filter: Filter::Correlation(Box::new(wanted.clone())),
                     ..RuleSettings::default()
                 },
-            }),
-            ..SubscriptionSettings::default()
-        }
+            })
     }
 
     /// Has a subscription with the filter of this listener. One of this name with another filter is of an earlier
@@ -183,24 +202,48 @@ impl TopicAnnouncements {
 
     /// Creates the subscription. False if there is one of that name.
     async fn create(&self, admin: &BusAdmin) -> Result<bool, SourceError> {
-        let settings = self.settings();
-        let created = admin.create_subscription(&self.topic, &self.subscription, &settings);
-        match created.await {
-            Ok(_) => Ok(true),
-            Err(error) if error.status() == Some(409) => Ok(false),
-            Err(error) => Err(error.into()),
+        let (topic, name) = (&self.topic, &self.subscription);
+        let mut rules = self.rules();
+        let settings = SubscriptionSettings {
+            default_time_to_live: Some(TIME_TO_LIVE),
+            auto_delete_on_idle: Some(AUTO_DELETE),
+            default_rule: rules.next(),
+            ..SubscriptionSettings::default()
+        };
+        match admin.create_subscription(topic, name, &settings).await {
+            Ok(_) => {}
+            Err(error) if error.status() == Some(409) => return Ok(false),
+            Err(error) => return Err(error.into()),
         }
+        // If this ends early, the subscription lacks rules, and is replaced.
+        for rule in rules {
+            let (rule, settings) = (&rule.name, &rule.settings);
+            admin.create_rule(topic, name, rule, settings).await?;
+        }
+        Ok(true)
     }
 
     async fn is_filtered(&self, admin: &BusAdmin) -> Result<bool, SourceError> {
         let rules = admin.rules(&self.topic, &self.subscription, 0).await?;
-        let [rule] = rules.items.as_slice() else {
-            return Ok(false);
-        };
-        Ok(match &rule.settings.filter {
-            Filter::Correlation(found) => **found == self.wanted,
+        let mut filters = rules.items.iter().map(|it| &it.settings.filter);
+        let is_wanted = |it: &Filter| match it {
+            Filter::Correlation(found) => self.wanted.contains(found),
             _ => false,
-        })
+        };
+        Ok(rules.items.len() == self.wanted.len() && filters.all(is_wanted))
+    }
+}
+
+/// The filter of announcements with these properties.
+fn wanted(properties: &[(&str, &str)]) -> CorrelationFilter {
+    let text = |(name, value): &(&str, &str)| {
+        let value = FilterValue::Text((*value).to_owned());
+        ((*name).to_owned(), value)
+    };
+    CorrelationFilter {
+        subject: Some(SUBJECT.to_owned()),
+        properties: properties.iter().map(text).collect(),
+        ..CorrelationFilter::default()
     }
 }
 

@@ -55,6 +55,7 @@ pub(super) async fn measure(
         storage: services.storage.clone(),
         bus: Some(services.bus.clone()),
         timeout_s: plan.timeout_s,
+        inline_bytes: plan.inline_bytes,
     };
     let place = settings.place()?;
     place.ensure().await?;
@@ -181,7 +182,7 @@ impl Bench {
             part_size: 1_000,
             transactions: all.to_vec(),
         };
-        let codec = Checked::new(self.place.claims.clone(), Json::<Item>::new());
+        let codec = Checked::new(self.place.claims(ITEMS)?, Json::<Item>::new());
         let name = "1. groups of 1,000, compressed, gets of 1";
         let count = |it: &Item| u64::try_from(it.transactions.len()).unwrap_or(u64::MAX);
         self.load(name, package.split(), codec, 1, count).await
@@ -315,7 +316,7 @@ async fn scaled(plan: &Plan, services: &Services, bench: &Bench, idle: Duration)
     };
     let items = item.split();
     let began = Instant::now();
-    let sender = bench.place.sender::<Item>(ITEMS, "measure");
+    let sender = bench.place.sender::<Item>(ITEMS, "measure")?;
     for item in &items {
         sender.send(item).await?;
     }

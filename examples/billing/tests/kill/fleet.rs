@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use kew_billing::place::{Place, Settings};
 use kew_billing::start::{Plan, Program, Services, find_kew};
+use rustix::process::Pid;
 
 /// Each of these can die.
 pub(crate) const VICTIMS: [&str; 5] = [
@@ -25,6 +26,14 @@ pub(crate) struct Fleet {
     kew: Option<Program>,
     agent: Option<Program>,
     programs: Vec<(&'static str, Option<Program>)>,
+}
+
+/// Workers that the agent starts at most.
+pub(crate) const WORKERS_MAX: u32 = 3;
+
+/// Whether a process runs this program. One that has ended and was not reaped has no program any more.
+fn runs(pid: i32, program: &Path) -> bool {
+    std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|it| it == program)
 }
 
 /// An address that stays free while its server is dead: connections from this machine begin at another one, so none
@@ -58,6 +67,10 @@ impl Fleet {
             timeout_s: 2,
             // So that most kills hit work.
             pause_ms: 200,
+            // Nothing announces that a worker was killed.
+            look_every_s: 2,
+            // Packages, items and results are objects, which must be there for as long as their messages.
+            inline_bytes: 64,
             // Failing requests are the purpose of the test.
             log: Some("off"),
         };
@@ -80,7 +93,20 @@ impl Fleet {
     }
 
     async fn start_agent(&self) -> Program {
-        self.plan.agent(&self.services, 3, 8).await.unwrap()
+        let started = self.plan.agent(&self.services, WORKERS_MAX, 8).await;
+        started.unwrap()
+    }
+
+    /// The workers that run: those of the agent, and those that it has found again.
+    pub(crate) fn workers(&self) -> Vec<Pid> {
+        let program = self.plan.programs.canonicalize().unwrap();
+        let program = program.join("billing-worker");
+        let reports = kew_billing::program::reports(&self.plan.data);
+        let workers = reports.iter().filter(|it| it["program"] == "worker");
+        let pids = workers.filter_map(|it| i32::try_from(it["pid"].as_i64()?).ok());
+        pids.filter(|pid| runs(*pid, &program))
+            .filter_map(Pid::from_raw)
+            .collect()
     }
 
     /// The connections of the test itself.
@@ -90,6 +116,7 @@ impl Fleet {
             storage: self.services.storage.clone(),
             bus: Some(self.services.bus.clone()),
             timeout_s: self.plan.timeout_s,
+            inline_bytes: self.plan.inline_bytes,
         };
         settings.place().unwrap()
     }
@@ -128,21 +155,16 @@ impl Fleet {
         }
     }
 
-    /// Workers belong to the agent. Each says in a file who it is.
+    /// Workers belong to the agent. Returns whether one ran, and was killed.
     fn kill_worker(&self, choice: u32) -> bool {
-        let reports = kew_billing::program::reports(&self.plan.data);
-        let mut workers = reports.iter().filter(|it| it["program"] == "worker");
-        let count = workers.clone().count();
-        if count == 0 {
+        let workers = self.workers();
+        let index = usize::try_from(choice).unwrap() % workers.len().max(1);
+        let Some(pid) = workers.get(index) else {
             return false;
-        }
-        let chosen = workers
-            .nth(usize::try_from(choice).unwrap() % count)
-            .unwrap();
-        let pid = i32::try_from(chosen["pid"].as_i64().unwrap()).unwrap();
-        let pid = rustix::process::Pid::from_raw(pid).unwrap();
-        // It may have been stopped since it wrote its file.
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok()
+        };
+        // It may have been stopped meanwhile: then it was not killed.
+        let killed = rustix::process::kill_process(*pid, rustix::process::Signal::KILL);
+        killed.is_ok()
     }
 
     /// Stops all in order. Each must end well, in time.

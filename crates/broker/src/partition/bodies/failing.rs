@@ -130,11 +130,7 @@ mod tests {
     use super::*;
 
     fn body(record: u64) -> BodyLocation {
-        BodyLocation {
-            record,
-            offset: 0,
-            length: 1,
-        }
+        BodyLocation::new(record, 0, 1)
     }
 
     fn at(ms: u64) -> BootTime {

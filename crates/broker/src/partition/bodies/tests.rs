@@ -7,11 +7,7 @@ use super::ahead::UNUSED_MS;
 use super::*;
 
 fn body(record: u64, length: u32) -> BodyLocation {
-    BodyLocation {
-        record,
-        offset: 0,
-        length,
-    }
+    BodyLocation::new(record, 0, length)
 }
 
 fn missing(bodies: &[BodyLocation]) -> Missing {

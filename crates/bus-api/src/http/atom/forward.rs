@@ -1,6 +1,6 @@
-//! The destinations that queues forward to, and whether the caller may set them.
+//! The destinations that queues and subscriptions forward to, and whether the caller may set them.
 //!
-//! A destination is a queue of this namespace, as a name or an absolute address. A caller that
+//! A destination is a queue or topic of this namespace, as a name or an absolute address. A caller that
 //! forwards messages to it must also manage it: SDKs send a token for it in a separate header.
 //!
 //! Source: Service Bus, *Chaining entities with autoforwarding*.
@@ -19,7 +19,7 @@ use crate::http::answers::HttpError;
 use crate::http::call::{Call, Head};
 use crate::shared::Shared;
 
-/// The names of the destination queues, in their given spelling.
+/// The names of the destinations, in their given spelling.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     pub(super) forward_to: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct Targets {
 }
 
 impl Asked {
-    /// The queues that its addresses refer to.
+    /// The queues or topics that its addresses refer to.
     pub(super) fn targets(&self, names: &ServerNames, head: &Head) -> Result<Targets, HttpError> {
         let target = |element, address: &Option<String>| match address {
             Some(address) => name_in(names, head, element, address).map(Some),
@@ -44,7 +44,7 @@ impl Asked {
 }
 
 /// The name in an address. Its host must be a name of this server, or the host of the request.
-/// Otherwise another namespace's queue would be confused with one of ours.
+/// Otherwise another namespace's entity would be confused with one of ours.
 fn name_in(
     names: &ServerNames,
     head: &Head,
@@ -76,7 +76,9 @@ fn name_in(
     if is_queue_name(&name.to_lowercase()) {
         Ok(name.to_owned())
     } else {
-        Err(invalid("the name or the absolute address of a queue"))
+        Err(invalid(
+            "the name or the absolute address of a queue or topic",
+        ))
     }
 }
 

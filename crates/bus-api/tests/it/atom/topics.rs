@@ -301,10 +301,6 @@ async fn updates_are_refused_with_the_reason() {
             "Status of a subscription must",
         ),
         (
-            "<ForwardTo>t</ForwardTo>",
-            "forwarding to a topic is not supported yet",
-        ),
-        (
             "<DefaultRuleDescription><Filter i:type='FalseFilter'/></DefaultRuleDescription>",
             "DefaultRuleDescription is only for a new subscription",
         ),
@@ -436,9 +432,13 @@ async fn what_is_not_supported_yet_is_refused() {
     subscribe(&server, "/t/subscriptions/s", "")
         .await
         .check(201);
-    let forwards = ask("PUT", "/q").queue("<ForwardTo>t</ForwardTo>");
-    let refused = forwards.of(&server).await;
-    refused.check_refused(400, 40_000, "forwarding to a topic is not supported yet");
+    let forwards = ask("PUT", "/q").queue("<ForwardTo>T</ForwardTo>");
+    let created = forwards.of(&server).await.check(201);
+    assert!(
+        created.body.contains("<ForwardTo>sb://"),
+        "{}",
+        created.body
+    );
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::super::message::{Message, takes_overlay};
 use super::super::room::{COPIED_SIZE_BYTES, PLACE_SIZE_BYTES};
 use super::super::{DeadLetterCause, Made, message};
 use super::Turn;
@@ -11,7 +12,7 @@ use super::effects::place;
 use crate::catalogue::description::{BODY_OVERHEAD_BYTES, EVENT_SIZE_BYTES};
 use crate::effect::{Arrival, Effect, Rest};
 use crate::table::{Record, Side};
-use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, Hold, Incarnation, SequenceNumber, Timestamp};
 
 /// The end of the year 9999: the latest time that SDKs can read. What ends later does not end.
 const LAST: Timestamp = Timestamp::from_ms(253_402_300_799_999);
@@ -23,8 +24,8 @@ pub(super) enum Copy {
     Plain,
     /// The message with the changes of an action.
     Changed(Box<Made>),
-    /// A dead letter with this change, because a rule failed.
-    Failed(Bytes),
+    /// A dead letter because a rule failed, with a change that says why if there is room for one.
+    Failed(Option<Bytes>),
 }
 
 impl Copy {
@@ -33,7 +34,7 @@ impl Copy {
         match self {
             Self::Plain => None,
             Self::Changed(made) => Some(&made.overlay),
-            Self::Failed(description) => Some(description),
+            Self::Failed(description) => description.as_ref(),
         }
     }
 
@@ -56,6 +57,10 @@ pub(super) struct Original {
     accepted_at: Timestamp,
     /// When its life ends: by its own time to live, and by that of the topic.
     expires_at: Timestamp,
+    /// How often it was forwarded.
+    hops: u8,
+    /// Why it was a dead letter before it was forwarded.
+    cause: Option<DeadLetterCause>,
     body: BodyLocation,
     session: Option<Box<str>>,
     /// What all copies have that change nothing.
@@ -83,9 +88,51 @@ impl Original {
         Self {
             accepted_at,
             expires_at,
+            hops: 0,
+            cause: None,
             body,
             session,
             rest: Arc::new(rest),
+        }
+    }
+
+    /// A message that waits in its topic. One that was forwarded there keeps what it has.
+    pub(super) fn waiting(message: &Message<'_>, session: Option<Box<str>>) -> Self {
+        let rest = Rest {
+            side: message.side(),
+            session: session.clone(),
+            id_hash: None,
+        };
+        Self {
+            accepted_at: message.enqueued_at,
+            expires_at: message.expires_at,
+            hops: message.hops,
+            cause: message.cause,
+            body: message.body,
+            session,
+            rest: Arc::new(rest),
+        }
+    }
+
+    /// The most bytes of what few messages have: the places of changes, and the name of a source.
+    pub(super) fn side_size_bytes(&self) -> u64 {
+        let Side {
+            source, overlays, ..
+        } = &self.rest.side;
+        let source = source.as_ref().map_or(0, |it| it.len());
+        overlays.len() as u64 * PLACE_SIZE_BYTES + source as u64
+    }
+
+    /// Whether a copy has room for one more change.
+    pub(super) fn takes(&self, overlay: &Bytes) -> bool {
+        takes_overlay(&self.rest.side.overlays, overlay)
+    }
+
+    /// The dead letter of a failure, without a description if there is no room for it.
+    pub(super) fn fitting(&self, failed: Copy) -> Copy {
+        match failed.overlay() {
+            Some(overlay) if !self.takes(overlay) => Copy::Failed(None),
+            Some(_) | None => failed,
         }
     }
 
@@ -101,9 +148,21 @@ pub(super) struct CopiesSize {
     pub(super) size_bytes: u64,
     /// The cause of the copy before, if it has no changes.
     before: Option<Option<DeadLetterCause>>,
+    /// The most bytes of what each copy has that is written in full. With changes, each is.
+    side_bytes: u64,
+    has_changes: bool,
 }
 
 impl CopiesSize {
+    /// Of a message that waits.
+    pub(super) fn of(original: &Original) -> Self {
+        Self {
+            side_bytes: original.side_size_bytes(),
+            has_changes: !original.rest.side.overlays.is_empty(),
+            ..Self::default()
+        }
+    }
+
     /// The same with one more copy in a subscription.
     pub(super) fn with(
         &self,
@@ -114,15 +173,19 @@ impl CopiesSize {
     ) -> Self {
         let cause = turn.cause_of(subscription, copy, session);
         let overlay = copy.overlay().map(|it| it.len() as u64);
-        let is_copied = overlay.is_none() && self.before == Some(cause);
+        let is_copied = overlay.is_none() && !self.has_changes && self.before == Some(cause);
         let own = match is_copied {
             true => COPIED_SIZE_BYTES,
-            false => EVENT_SIZE_BYTES + copy.session(session).map_or(0, str::len) as u64,
+            false => {
+                let session = copy.session(session).map_or(0, str::len) as u64;
+                EVENT_SIZE_BYTES + session + self.side_bytes
+            }
         };
         let changes = overlay.map_or(0, |it| PLACE_SIZE_BYTES + BODY_OVERHEAD_BYTES + it);
         Self {
             size_bytes: self.size_bytes + own + changes,
             before: overlay.is_none().then_some(cause),
+            ..*self
         }
     }
 
@@ -171,7 +234,7 @@ impl Turn<'_> {
         topic: Incarnation,
         subscription: Incarnation,
         original: &Original,
-        copy: &Copy,
+        (copy, hold): (&Copy, Hold),
     ) -> bool {
         let now = self.now();
         let session = copy.session(original.session());
@@ -205,8 +268,9 @@ impl Turn<'_> {
         let backlog = self.bus_backlog(to);
         let record = Record {
             session: session.map_or(0, |id| backlog.sessions.number_for(id)),
-            cause,
-            ..message::sent(now, expires_at, None, original.body)
+            cause: cause.or(original.cause),
+            hops: original.hops,
+            ..message::sent(now, expires_at, None, original.body.with(hold))
         };
         let to = place(to, backlog.next());
         let message = Arrival {

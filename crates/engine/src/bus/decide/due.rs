@@ -6,19 +6,22 @@ use super::super::message::Message;
 use super::super::role::Role;
 use super::super::room::{DELETED_SIZE_BYTES, DUE_SIZE_BYTES_MAX, moved_size_bytes_max};
 use super::super::session::RELEASING;
-use super::super::{BusMessageState, DeadLetterCause, Release};
+use super::super::{BusCommand, BusMessageState, DeadLetterCause, Release};
 use super::Turn;
 use crate::catalogue::LOOKS_PER_UNIT;
 use crate::effect::Effect;
-use crate::vocabulary::{BodyLocation, EntityName, Incarnation, SequenceNumber};
+use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber};
 
 /// How often a message is forwarded. The next time it becomes a dead letter.
 ///
 /// Source: Service Bus, *Moving messages to the dead-letter queue* (four hops).
 const HOPS_MAX: u8 = 4;
 
+/// How many steps of rules, or of reading a message, take a unit of the budget.
+pub(super) const STEPS_PER_UNIT: u64 = 200;
+
 /// A due thing of a bus queue.
-enum Due {
+pub(super) enum Due {
     /// A lock has ended: the delivery has failed.
     Lock(SequenceNumber),
     /// A message is locked in a session that is being released.
@@ -27,7 +30,8 @@ enum Due {
     Session(u32),
     Schedule(SequenceNumber),
     Expiry(Expiring),
-    Forward(SequenceNumber),
+    /// A message goes on to an entity, or cannot for this reason.
+    Forward(SequenceNumber, Result<Incarnation, DeadLetterCause>),
     /// A message of a topic waits for its copies.
     FanOut(SequenceNumber),
     /// Ids are older than their window.
@@ -54,28 +58,50 @@ impl Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     /// A command, before it is decided. Copies of a topic's messages are not made then: they may need bodies, and a command
-    /// need not wait for them, because what it sends is stored behind them.
+    /// need not wait for them, because what it sends is stored behind them. While a topic has messages that wait for
+    /// their copies, none is forwarded to it: commands would do that faster than ticks make copies.
     Command,
+    /// A command that deletes an entity or changes its settings. What it forwards goes on before that.
+    Change,
     /// A tick.
     Tick,
+}
+
+impl By {
+    /// How a command carries out what is due before it.
+    pub(super) fn of(command: &BusCommand) -> Self {
+        let changes = matches!(
+            command,
+            BusCommand::DeleteQueue { .. } | BusCommand::UpdateQueue { .. }
+        );
+        match changes {
+            true => Self::Change,
+            false => Self::Command,
+        }
+    }
 }
 
 /// What came of a due thing.
 pub(crate) enum DueStep {
     /// It was done, and took so much of the budget.
     Done(u32),
+    /// The same, and others come before the entity's next one: a topic makes copies of what was forwarded to it before
+    /// it gets more.
+    Last(u32),
     /// It takes more than the budget.
     TooLarge,
+    /// It looks at what was written in this batch. The next tick finds it in the log.
+    InBatch,
     /// Nothing was due.
     Nothing,
 }
 
 impl Turn<'_> {
     /// Turns due things of an entity into effects and facts, within a budget.
-    pub(crate) fn do_due(&mut self, queue: Incarnation, budget: u32) {
+    pub(crate) fn do_due(&mut self, queue: Incarnation, budget: u32, by: By) {
         let mut left = budget;
         while left > 0
-            && let DueStep::Done(cost) = self.do_next_due(queue, left, By::Command)
+            && let DueStep::Done(cost) | DueStep::Last(cost) = self.do_next_due(queue, left, by)
         {
             left = left.saturating_sub(cost);
         }
@@ -104,7 +130,7 @@ impl Turn<'_> {
             Due::Schedule(number) => self.activate(queue, number),
             Due::Expiry(Expiring::Message { number, .. }) => self.expire(queue, number),
             Due::Expiry(Expiring::Bound { run, .. }) => self.0.raise_expiry(queue, run),
-            Due::Forward(number) => self.forward_or_bury(queue, number),
+            Due::Forward(number, to) => return self.forward_or_bury(queue, (number, to), cost),
             Due::FanOut(_) => {}
             Due::Ids => self.0.forget_ids(queue),
             Due::Deletion => self.end_idle(queue),
@@ -112,7 +138,8 @@ impl Turn<'_> {
         DueStep::Done(cost + looks / LOOKS_PER_UNIT)
     }
 
-    fn next_due(&self, queue: Incarnation, by: By) -> Option<Due> {
+    /// What is due next. It reads the records that [`Turn::missing_for_due`] asks for, and no others.
+    pub(super) fn next_due(&self, queue: Incarnation, by: By) -> Option<Due> {
         let now = self.now();
         let entity = self.queues().get(&queue)?;
         let backlog = &entity.backlog;
@@ -132,7 +159,7 @@ impl Turn<'_> {
         // A topic's ready messages do not expire: their copies do.
         if entity.role == Role::Topic {
             let waiting = match by {
-                By::Command => None,
+                By::Command | By::Change => None,
                 By::Tick => backlog.table().first_ready(),
             };
             if let Some(number) = waiting {
@@ -141,11 +168,12 @@ impl Turn<'_> {
         } else if let Some(expiring) = backlog.expiring(now) {
             return Some(Due::Expiry(expiring));
         }
-        let to_forward = entity
-            .destination()
-            .and_then(|_| backlog.next_to_forward(now));
-        if let Some(number) = to_forward {
-            return Some(Due::Forward(number));
+        if entity.destination().is_some()
+            && backlog.has_to_forward()
+            && let Some(to) = self.forwards(entity, by)
+            && let Some(number) = backlog.next_to_forward(now)
+        {
+            return Some(Due::Forward(number, to));
         }
         let deadline = entity.ids_deadline();
         if deadline.is_some_and(|deadline| deadline.has_passed(now)) {
@@ -162,7 +190,7 @@ impl Turn<'_> {
             Due::Lock(number)
             | Due::Schedule(number)
             | Due::Expiry(Expiring::Message { number, .. })
-            | Due::Forward(number) => number,
+            | Due::Forward(number, _) => number,
             Due::Expiry(Expiring::Bound { .. })
             | Due::Release(_)
             | Due::Session(_)
@@ -177,17 +205,9 @@ impl Turn<'_> {
                 return u32::try_from(size_bytes.div_ceil(DUE_SIZE_BYTES_MAX)).unwrap_or(u32::MAX);
             }
         };
-        let backlog = self.bus_backlog(queue);
-        let Some(message) = backlog.get(*number) else {
-            return 1;
-        };
-        // A dead letter that is forwarded tells from which queue it comes.
-        let entity = self.bus(queue);
-        let is_dead = entity.role.dead_letters_of().is_some();
-        let source_bytes = match due {
-            Due::Forward(_) if is_dead => entity.name.name.len() as u64,
-            Due::Forward(_)
-            | Due::Lock(_)
+        let more_bytes = match due {
+            Due::Forward(_, to) => self.forwarded_size_bytes_max(queue, *to),
+            Due::Lock(_)
             | Due::Schedule(_)
             | Due::Expiry(_)
             | Due::Release(_)
@@ -196,11 +216,22 @@ impl Turn<'_> {
             | Due::Ids
             | Due::Deletion => 0,
         };
-        let size_bytes = self.failed_size_bytes_max(queue, &message) + source_bytes;
-        if size_bytes <= DUE_SIZE_BYTES_MAX {
-            1
-        } else {
-            2
+        self.cost_of_move(queue, *number, more_bytes)
+    }
+
+    /// How much of the budget a message takes that may move, with so many bytes more.
+    pub(super) fn cost_of_move(
+        &self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        more_bytes: u64,
+    ) -> u32 {
+        let Some(message) = self.bus_backlog(queue).get(number) else {
+            return 1;
+        };
+        match self.failed_size_bytes_max(queue, &message) + more_bytes {
+            ..=DUE_SIZE_BYTES_MAX => 1,
+            _ => 2,
         }
     }
 
@@ -244,51 +275,53 @@ impl Turn<'_> {
         }
     }
 
-    /// Forwards a message of an entity that forwards.
-    fn forward_or_bury(&mut self, queue: Incarnation, number: SequenceNumber) {
-        match self.destination_of(queue, number) {
-            Ok(to) => self.forward(queue, number, to),
-            Err(cause) => self.bury(queue, number, cause, None),
-        }
-    }
-
-    fn destination_of(
+    /// The reason why a message is not forwarded there, whatever room there is.
+    pub(super) fn check_is_open(
         &self,
-        queue: Incarnation,
+        to: Result<Incarnation, DeadLetterCause>,
+        from: Incarnation,
         number: SequenceNumber,
     ) -> Result<Incarnation, DeadLetterCause> {
-        let entity = self.bus(queue);
-        let (Some(name), Some(message)) = (entity.destination(), entity.backlog.get(number)) else {
+        let Some(message) = self.bus_backlog(from).get(number) else {
             return Err(DeadLetterCause::DestinationUnavailable);
         };
         if message.hops >= HOPS_MAX {
             return Err(DeadLetterCause::MaxTransferHopCountExceeded);
         }
-        let destination = EntityName {
-            name: name.into(),
-            ..entity.name.clone()
-        };
-        self.room_at(&destination, queue, &message)
+        let entity = self.bus(to?);
+        match entity.role.accepts_forwards() && entity.options.status.allows_send() {
+            true => to,
+            false => Err(DeadLetterCause::DestinationUnavailable),
+        }
     }
 
-    /// The destination, or the reason why it does not accept the message.
-    fn room_at(
+    /// The reason why a destination does not accept a message, if there is one. It looks at all entities of a topic.
+    pub(super) fn check_room_at(
         &self,
-        destination: &EntityName,
+        to: Incarnation,
         from: Incarnation,
-        message: &Message<'_>,
+        number: SequenceNumber,
     ) -> Result<Incarnation, DeadLetterCause> {
-        let to = self.catalogue().find(destination);
-        let entity = to.and_then(|to| self.queues().get(&to));
-        let (Some(to), Some(entity)) = (to, entity) else {
+        let Some(message) = self.bus_backlog(from).get(number) else {
             return Err(DeadLetterCause::DestinationUnavailable);
         };
-        // A message that is forwarded to its own queue frees the room it takes.
-        let fits = self.first_of(from) == to
-            || self.size_bytes(to).saturating_add(message.size_bytes())
-                <= entity.options.size_bytes_max;
-        let is_open = entity.role.accepts_forwards() && entity.options.status.allows_send();
-        if !is_open || !fits {
+        let entity = self.bus(to);
+        let own_bytes = message.size_bytes();
+        let id_bytes = match entity.role {
+            Role::Topic => entity.remembered_size_bytes(Some("")),
+            Role::Queue
+            | Role::Subscription { .. }
+            | Role::DeadLetters { .. }
+            | Role::FailedTransfers { .. } => 0,
+        };
+        // A message that is forwarded to its own queue or topic frees the room it takes.
+        let freed_bytes = match self.charged(from) == to {
+            true => own_bytes,
+            false => 0,
+        };
+        let more_bytes = own_bytes + id_bytes - freed_bytes;
+        let fits = |size: u64| size.saturating_add(more_bytes) <= entity.options.size_bytes_max;
+        if more_bytes > 0 && !fits(self.size_bytes_at_most(to)) && !fits(self.size_bytes(to)) {
             return Err(DeadLetterCause::DestinationUnavailable);
         }
         if entity.requires_session() && message.session == 0 {

@@ -1,6 +1,8 @@
 //! What decisions do to single messages. Each function emits effects that say what the message counts for.
 
 use super::super::message::Message;
+use super::super::role::Role;
+use super::super::rules::TopicTally;
 use super::super::{DeadLetterCause, Release};
 use super::Turn;
 use crate::effect::{Arrival, BusSession, Effect, Lease};
@@ -76,11 +78,29 @@ impl Turn<'_> {
         self.transfer(queue, number, to, message);
     }
 
-    /// Forwards a message.
-    pub(super) fn forward(&mut self, queue: Incarnation, number: SequenceNumber, to: Incarnation) {
+    /// Forwards a message. It comes with the hash of its id, if the destination is going to remember that.
+    pub(super) fn forward(
+        &mut self,
+        queue: Incarnation,
+        number: SequenceNumber,
+        to: Incarnation,
+        id_hash: Option<u128>,
+    ) {
         let Some(mut message) = self.arriving(queue, number, to) else {
             return;
         };
+        if self.bus(to).role == Role::Topic {
+            let in_topic = self.life_in_topic(to, self.now(), None);
+            message.record.expires_at = message.record.expires_at.min(in_topic);
+            let tally = TopicTally {
+                published: 1,
+                ..TopicTally::default()
+            };
+            self.0.tally_topic(to, &tally);
+        }
+        if id_hash.is_some() {
+            message = message.with(|rest| rest.id_hash = id_hash);
+        }
         message.record.hops = message.record.hops.saturating_add(1);
         message.record.deliveries = 0;
         if let Some(of) = self.bus(queue).role.dead_letters_of() {

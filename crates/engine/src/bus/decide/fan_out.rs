@@ -6,23 +6,25 @@
 //!
 //! The rules that count are those that hold for the number of the message. That they were compared with it is kept in
 //! memory alone: without that, the comparison begins again, and comes to the same.
+//!
+//! The first copy counts the body, and the others borrow it. The record in the topic counts it, too, until it ends.
 
-use bytes::Bytes;
 use kew_filter::RuleId;
 
 use super::super::message::Message;
 use super::super::room::{COPY_STEPS, DUE_SIZE_BYTES_MAX, MOVED_SIZE_BYTES};
 use super::super::rules::{
-    Evaluation, FAILURE, Found, Matched, OutOfSteps, Seen, Topic, TopicTally,
+    Evaluation, FAILURE, FanOut, Found, Matched, OutOfSteps, Seen, Topic, TopicTally,
 };
 use super::super::{DeadLetterCause, Known};
 use super::copies::{CopiesSize, Copy, Original};
+use super::due::STEPS_PER_UNIT;
 use super::effects::place;
+use super::forwarded::{Read, Unread};
 use super::select::uuid_of;
 use super::{DueStep, Turn};
 use crate::effect::{Effect, NextCopy};
-use crate::table::Missing;
-use crate::vocabulary::{BodyRead, Incarnation, SequenceNumber, Timestamp};
+use crate::vocabulary::{Hold, Incarnation, SequenceNumber, Timestamp};
 
 /// The most copies that one step makes.
 const STEP_COPIES_MAX: u64 = 64;
@@ -30,16 +32,12 @@ const STEP_COPIES_MAX: u64 = 64;
 /// How many copies take a unit of the due budget.
 const COPIES_PER_UNIT: u64 = 4;
 
-/// How many steps of rules take one.
-const STEPS_PER_UNIT: u64 = 200;
-
-/// The most bytes of the effects of a step besides its copies: where the next one is, and the end of the message.
+/// The most bytes of the effects of a step besides its copies: where the next one is, and the end of the message without
+/// the places of its changes.
 const STEP_SIZE_BYTES: u64 = MOVED_SIZE_BYTES;
 
-/// How many messages behind the first one are read with it, and the most bytes of all of them unless the first one has
-/// more.
-const AHEAD_COUNT: usize = 64;
-const AHEAD_SIZE_BYTES: u64 = 128 * 1024;
+/// Why the action of a rule fails on a message that was changed so often before it was forwarded to the topic.
+const TOO_MANY_CHANGES: &str = "the message has no room for more changes to its properties";
 
 /// The copies of one step, as far as there is room.
 struct Step {
@@ -49,21 +47,25 @@ struct Step {
     failures: u64,
     count_max: u64,
     size_bytes_max: u64,
+    /// The most bytes of its effects besides its copies.
+    end_bytes: u64,
 }
 
 /// There is no room for one more copy.
 struct Full;
 
 impl Step {
-    fn new(budget: u32) -> Self {
+    fn new(original: &Original, budget: u32) -> Self {
         let budget = u64::from(budget);
         let size_bytes_max = budget * DUE_SIZE_BYTES_MAX;
+        let end_bytes = STEP_SIZE_BYTES + original.side_size_bytes();
         Self {
             copies: Vec::new(),
-            size: CopiesSize::default(),
+            size: CopiesSize::of(original),
             failures: 0,
             count_max: STEP_COPIES_MAX.min(budget * COPIES_PER_UNIT),
-            size_bytes_max: size_bytes_max.saturating_sub(STEP_SIZE_BYTES),
+            size_bytes_max: size_bytes_max.saturating_sub(end_bytes),
+            end_bytes,
         }
     }
 
@@ -90,7 +92,7 @@ impl Step {
     /// How much of the due budget it takes.
     fn cost(&self, steps: u64) -> u32 {
         let copies = (self.copies.len() as u64).div_ceil(COPIES_PER_UNIT);
-        let size_bytes = self.size.size_bytes + STEP_SIZE_BYTES;
+        let size_bytes = self.size.size_bytes + self.end_bytes;
         let size = size_bytes.div_ceil(DUE_SIZE_BYTES_MAX);
         let cost = copies.max(size).max(steps / STEPS_PER_UNIT);
         u32::try_from(cost).unwrap_or(u32::MAX)
@@ -121,37 +123,6 @@ struct Waiting<'a> {
 }
 
 impl Turn<'_> {
-    /// Asks for the bodies that a topic's rules are going to look at: that of the first ready message, and of those that
-    /// come after it. Their records are in memory.
-    pub(crate) fn ask_to_fan_out(&mut self, topic: Incarnation, missing: &mut Missing) {
-        let Some(entity) = self.queues().get(&topic) else {
-            return;
-        };
-        if !entity.topic.as_ref().is_some_and(Topic::looks) {
-            return;
-        }
-        let table = entity.backlog.table();
-        let first = table.first_ready().and_then(|number| table.get(number));
-        let Some(first) = first.map(|entry| entry.record.body) else {
-            return;
-        };
-        if self.0.read_body(first) != BodyRead::Missing {
-            return;
-        }
-        let mut left_bytes = AHEAD_SIZE_BYTES;
-        // None of them expires.
-        let ready = self.bus_backlog(topic).ready_seen(0, Timestamp::ZERO);
-        let records = ready.map_while(|(_, entry)| Some(entry?.record.body));
-        for body in records.take(AHEAD_COUNT) {
-            let is_first = body == first;
-            if !is_first && u64::from(body.length) > left_bytes {
-                break;
-            }
-            left_bytes = left_bytes.saturating_sub(body.length.into());
-            missing.bodies.insert(body);
-        }
-    }
-
     /// Makes copies of the first ready message of a topic, as many as a step and the budget allow.
     pub(super) fn fan_out(
         &mut self,
@@ -162,8 +133,9 @@ impl Turn<'_> {
         let Some(message) = self.bus_backlog(topic).get(number) else {
             return DueStep::Nothing;
         };
-        let body = message.body;
-        let (original, known) = (self.original(topic, &message), known(&message));
+        let source = message.source().cloned();
+        let known = known(&message, source.as_deref());
+        let original = self.original(topic, &message);
         let waiting = Waiting {
             topic,
             number,
@@ -174,22 +146,20 @@ impl Turn<'_> {
             let chosen = self.choose(&waiting, Matched::of(number), budget);
             return self.make(&waiting, chosen);
         }
-        let bytes = match self.0.read_body(body) {
-            BodyRead::Missing => return DueStep::Nothing,
-            BodyRead::Damaged => None,
-            BodyRead::Whole => self.0.body_bytes(body),
+        let read = match self.read_message(topic, number) {
+            Ok(read) => Some(read),
+            Err(Unread::Damaged) => None,
+            Err(Unread::Missing) => return DueStep::Nothing,
+            Err(Unread::InBatch) => return DueStep::InBatch,
         };
         let kept = self.0.take_matched(topic);
         let kept = kept.filter(|matched| matched.number() == number);
         let matched = kept.unwrap_or_else(|| Matched::of(number));
         let chosen =
-            bytes.and_then(|bytes| self.choose_seen(&waiting, known, &bytes, matched, budget));
+            read.and_then(|read| self.choose_seen(&waiting, known, &read, matched, budget));
         match chosen {
             Some(chosen) => self.make(&waiting, chosen),
-            None => {
-                self.bury_damaged(topic, number);
-                DueStep::Done(1)
-            }
+            None => self.bury_damaged(topic, number, budget),
         }
     }
 
@@ -197,13 +167,13 @@ impl Turn<'_> {
     fn choose_seen(
         &self,
         waiting: &Waiting<'_>,
-        known: Known<'static>,
-        bytes: &Bytes,
+        known: Known<'_>,
+        read: &Read,
         matched: Matched,
         budget: u32,
     ) -> Option<Chosen> {
         let format = self.0.format();
-        let view = format.view(bytes, &[], known)?;
+        let view = format.view(&read.body, &read.overlays, known)?;
         let (topic, number) = (waiting.topic.as_u64(), waiting.number);
         let ids = |of: Incarnation, rule: RuleId, nth: u32| {
             let numbers = [topic, of.as_u64(), number.as_u64(), rule, nth.into()];
@@ -226,7 +196,7 @@ impl Turn<'_> {
         let steps = u64::from(budget) * STEPS_PER_UNIT;
         let mut evaluation = Evaluation::with_steps(u32::try_from(steps).unwrap_or(u32::MAX));
         let from = self.next_copy(waiting.topic, waiting.number);
-        let mut step = Step::new(budget);
+        let mut step = Step::new(waiting.original, budget);
         let next = match self.compare_waiting(waiting, &mut matched, &mut evaluation) {
             Ok(()) => self.choose_copies(waiting, from, &mut matched, &mut evaluation, &mut step),
             Err(OutOfSteps) => Some(from),
@@ -322,6 +292,7 @@ impl Turn<'_> {
                 return here;
             };
             match rules.act(seen, id, evaluation) {
+                Ok(made) if !original.takes(&made.overlay) => found.fail(id, TOO_MANY_CHANGES),
                 Ok(_) if is_made => {}
                 Ok(made) => {
                     let copy = Copy::Changed(Box::new(made));
@@ -334,6 +305,7 @@ impl Turn<'_> {
             found.actions.pop_front();
         }
         if let Some(failed) = self.failed(subscription, found)
+            && let failed = original.fitting(failed)
             && step.add(self, original, subscription, failed).is_err()
         {
             return at(FAILURE);
@@ -366,9 +338,16 @@ impl Turn<'_> {
                 false => DueStep::TooLarge,
             };
         }
-        let mut is_dead = false;
+        let (mut is_dead, mut lent) = (false, self.has_lent(topic, number));
+        let is_single = copies == 1 && chosen.next.is_none();
         for (subscription, copy) in chosen.step.copies {
-            is_dead = self.copy(topic, subscription, waiting.original, &copy);
+            let hold = match lent {
+                true => Hold::Borrows,
+                false if is_single => Hold::Alone,
+                false => Hold::Lends,
+            };
+            lent = true;
+            is_dead = self.copy(topic, subscription, waiting.original, (&copy, hold));
         }
         let at = place(topic, number);
         let end = NextCopy {
@@ -376,12 +355,19 @@ impl Turn<'_> {
             rule: FAILURE,
         };
         match chosen.next {
-            Some(next) => self.emit_bus_effect(Effect::FannedOut { topic: at, next }),
+            Some(next) => self.emit_bus_effect(Effect::FannedOut {
+                topic: at,
+                next,
+                lent,
+            }),
             None => {
                 // Behind a dead letter, the end of the message alone would look as if that had moved.
                 if is_dead {
-                    let next = end;
-                    self.emit_bus_effect(Effect::FannedOut { topic: at, next });
+                    self.emit_bus_effect(Effect::FannedOut {
+                        topic: at,
+                        next: end,
+                        lent,
+                    });
                 }
                 self.remove(topic, number);
             }
@@ -389,44 +375,53 @@ impl Turn<'_> {
         cost
     }
 
-    /// Moves a message that rules cannot look at to the entity of the topic's failed transfers.
-    fn bury_damaged(&mut self, topic: Incarnation, number: SequenceNumber) {
+    /// Moves a message that rules cannot look at to the entity of the topic's failed transfers, if the budget is enough.
+    fn bury_damaged(&mut self, topic: Incarnation, number: SequenceNumber, budget: u32) -> DueStep {
+        let cost = self.cost_of_move(topic, number, 0);
+        if cost > budget {
+            return DueStep::TooLarge;
+        }
         let [_, _, to] = topic.with_sub_queues();
-        let Some(mut message) = self.arriving(topic, number, to) else {
-            return;
-        };
-        message.record.expires_at = Timestamp::NEVER;
-        message.record.cause = Some(DeadLetterCause::BodyDamaged);
-        self.transfer(topic, number, to, message);
+        if let Some(mut message) = self.arriving(topic, number, to) {
+            message.record.expires_at = Timestamp::NEVER;
+            message.record.cause = Some(DeadLetterCause::BodyDamaged);
+            self.transfer(topic, number, to, message);
+        }
+        DueStep::Done(cost)
     }
 
     /// The first copy of a message that is not made yet.
     fn next_copy(&self, topic: Incarnation, number: SequenceNumber) -> NextCopy {
+        self.fan_out_of(topic, number).next
+    }
+
+    /// Whether one of its copies counts its body, in the place where the topic has it.
+    fn has_lent(&self, topic: Incarnation, number: SequenceNumber) -> bool {
+        self.fan_out_of(topic, number).lent
+    }
+
+    fn fan_out_of(&self, topic: Incarnation, number: SequenceNumber) -> FanOut {
         let fan_out = self.rules_of(topic).and_then(Topic::fan_out);
-        let own = fan_out.filter(|(of, _)| *of == number);
-        own.map_or(NextCopy::default(), |(_, next)| next)
+        let own = fan_out.filter(|it| it.number == number);
+        own.unwrap_or(FanOut::of(number))
     }
 
     fn original(&self, topic: Incarnation, message: &Message<'_>) -> Original {
         let session = self.bus_backlog(topic).sessions.get(message.session);
-        Original::new(
-            message.first_number(),
-            message.enqueued_at,
-            message.expires_at,
-            message.body,
-            session.map(|session| (*session.id).into()),
-        )
+        Original::waiting(message, session.map(|session| (*session.id).into()))
     }
 }
 
-/// What the bytes of a message in a topic do not say. What rules see is the same as at the time when it came.
-fn known(message: &Message<'_>) -> Known<'static> {
+/// What the bytes of a message in a topic do not say. What rules see is the same as at the time when it came. `source` is
+/// the name that a forwarded dead letter came with.
+fn known<'a>(message: &Message<'_>, source: Option<&'a str>) -> Known<'a> {
     let ms = |at: Timestamp| i64::try_from(at.as_ms()).ok();
     Known {
         enqueued_at_ms: ms(message.enqueued_at),
         expires_at_ms: ms(message.expires_at),
         delivery_count: Some(0),
         state: Some(0),
+        dead_letter_source: source,
         ..Known::default()
     }
 }

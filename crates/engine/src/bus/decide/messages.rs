@@ -1,27 +1,28 @@
 //! Sending, peeking, cancelling and deleting messages.
 
 use super::super::message::{self, Message};
+use super::super::role::Role;
 use super::super::room::{AnswerRoom, LOOKED_AT_MAX, TakenRoom};
 use super::super::{
     BatchDeleted, BusMessage, BusMessageState, BusOutcome, BusRefusal, EntityKind, ITEMS_MAX,
-    NotSupported, PeekedBusMessage,
+    PeekedBusMessage,
 };
 use super::effects::place;
 use super::{Answer, Turn};
 use crate::effect::{Arrival, Effect, Rest};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
-use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};
+use crate::vocabulary::{Hold, Incarnation, SequenceNumber, Timestamp};
 
 impl Turn<'_> {
     /// Sends all messages or none. A duplicate is accepted and dropped.
     ///
     /// Source: Service Bus, *Message transfers, locks, and settlement*; *Duplicate detection*.
     pub(super) fn bus_send(&mut self, queue: Incarnation, messages: Vec<BusMessage>) -> Answer {
-        let size_bytes = self.size_bytes(self.first_of(queue));
         Ok(BusOutcome::Sent(match self.kind_of(queue) {
-            EntityKind::Topic => self.publish(queue, &messages, size_bytes)?,
+            EntityKind::Topic => self.publish(queue, &messages)?,
             EntityKind::Queue | EntityKind::Subscription => {
-                self.check_sendable(queue, &messages, size_bytes, None)?;
+                let size_bytes = self.size_bytes(self.first_of(queue));
+                self.check_sendable(queue, &messages, size_bytes)?;
                 self.send_checked(queue, messages)
             }
         }))
@@ -49,6 +50,14 @@ impl Turn<'_> {
             let scheduled_at = message.scheduled_at.filter(|at| !at.has_passed(now));
             let sequence_number = self.bus_backlog(queue).next();
             let body = self.store_body(&message.body);
+            let body = match self.bus(queue).role {
+                // Its copies are going to have it, too.
+                Role::Topic => body.with(Hold::Lends),
+                Role::Queue
+                | Role::Subscription { .. }
+                | Role::DeadLetters { .. }
+                | Role::FailedTransfers { .. } => body,
+            };
             let session = message.session.as_deref();
             let expires_at = scheduled_at.unwrap_or(now).plus_ms(lives_ms);
             let session = session.map(|id| self.session_named(queue, id));
@@ -67,13 +76,13 @@ impl Turn<'_> {
     }
 
     /// Returns the size of the queue with these messages, given its size without them, or why the queue does
-    /// not accept them. `recipients` is how many subscriptions may get a copy, if it is a topic.
+    /// not accept them. In a topic each message counts once: what its copies add is checked no more, because an accepted
+    /// message reaches all subscriptions.
     pub(super) fn check_sendable(
         &self,
         queue: Incarnation,
         messages: &[BusMessage],
         mut size_bytes: u64,
-        recipients: Option<u64>,
     ) -> Result<u64, BusRefusal> {
         let entity = self.bus(queue);
         let name = || entity.name.name.clone();
@@ -94,21 +103,7 @@ impl Turn<'_> {
                 return Err(BusRefusal::SessionRequired);
             }
             let id_bytes = entity.remembered_size_bytes(message.message_id.as_deref());
-            let each_bytes = own_bytes + MESSAGE_OVERHEAD_BYTES;
-            // A topic remembers the id, and none of its subscriptions does.
-            let all_bytes = each_bytes * recipients.unwrap_or(1) + id_bytes;
-            size_bytes = size_bytes.saturating_add(all_bytes);
-            if recipients.is_some()
-                && message
-                    .scheduled_at
-                    .is_some_and(|at| !at.has_passed(self.now()))
-            {
-                let what = NotSupported::ScheduledMessage;
-                return Err(BusRefusal::NotSupportedYet {
-                    queue: name(),
-                    what,
-                });
-            }
+            size_bytes = size_bytes.saturating_add(own_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes);
         }
         let limit_bytes = entity.options.size_bytes_max;
         if size_bytes > limit_bytes {

@@ -62,7 +62,7 @@ impl Turn<'_> {
         may_be_cold: bool,
     ) -> Missing {
         let mut missing = Missing::default();
-        let description = command.describe();
+        let (description, by) = (command.describe(), By::of(command));
         let name_alone;
         let names: &[&EntityName] = match &description.touches {
             Touches::Queue(name) | Touches::Transfer { from: name, .. } => {
@@ -87,11 +87,11 @@ impl Turn<'_> {
                         *spent = 0;
                     }
                     if missing.is_empty() {
-                        self.do_due_here(queue, budget, spent, &mut missing);
+                        self.do_due_here(queue, (budget, by), spent, &mut missing);
                     } else {
                         // Due things of one queue come before those of the next one.
                         let left = budget.saturating_sub(*spent);
-                        let due = self.missing_for_due(queue, left, By::Command);
+                        let due = self.missing_for_due(queue, left, by);
                         missing.groups.extend(due.groups);
                     }
                 }
@@ -117,20 +117,20 @@ impl Turn<'_> {
     fn do_due_here(
         &mut self,
         queue: Incarnation,
-        budget: u32,
+        (budget, by): (u32, By),
         spent: &mut u32,
         missing: &mut Missing,
     ) {
         while *spent < budget {
             let left = budget - *spent;
-            let due = self.missing_for_due(queue, left, By::Command);
+            let due = self.missing_for_due(queue, left, by);
             if !due.is_empty() {
                 missing.groups.extend(due.groups);
                 return;
             }
-            match self.do_next_due(queue, left, By::Command) {
-                DueStep::Done(cost) => *spent = spent.saturating_add(cost),
-                DueStep::TooLarge | DueStep::Nothing => return,
+            match self.do_next_due(queue, left, by) {
+                DueStep::Done(cost) | DueStep::Last(cost) => *spent = spent.saturating_add(cost),
+                DueStep::TooLarge | DueStep::InBatch | DueStep::Nothing => return,
             }
         }
     }
@@ -192,7 +192,7 @@ impl Turn<'_> {
             });
             return;
         }
-        if queue.destination().is_some() {
+        if self.forwards(queue, by).is_some() {
             self.ask_ready(entity, queue, 0, count, missing);
             // Messages without a session come first.
             if missing.is_empty()

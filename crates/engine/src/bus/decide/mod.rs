@@ -8,6 +8,7 @@ mod copies;
 mod due;
 mod effects;
 mod fan_out;
+mod forwarded;
 mod messages;
 mod missing;
 mod numbers;
@@ -29,7 +30,7 @@ pub(crate) use self::bodies::HandOut;
 pub(crate) use self::due::{By, DueStep};
 pub(crate) use self::missing::DueSpent;
 use super::backlog::Backlog;
-use super::message::{Message, OVERLAYS_MAX, OVERLAYS_SIZE_BYTES_MAX};
+use super::message::{Message, takes_overlay};
 use super::queue::BusQueue;
 use super::queues::Queues;
 use super::rules::{Matched, TopicTally};
@@ -76,6 +77,9 @@ pub(crate) trait Ground {
     fn hand_out_mut(&mut self) -> &mut HandOut;
     /// Corrects the bound of when a run's messages expire. It is no part of the state.
     fn raise_expiry(&mut self, queue: Incarnation, run: u64);
+    /// Finds the largest family of a topic, if it is not known. It is no part of the state. Returns how many families were
+    /// looked at.
+    fn keep_largest_family(&mut self, topic: Incarnation) -> u64;
     /// Counts work that no description tells, such as copies of messages: a turn that has done much ends early.
     fn note_steps(&mut self, count: u64);
     /// Counts for metrics what became of messages of a topic.
@@ -97,6 +101,7 @@ impl<'a> Turn<'a> {
     }
 
     pub(crate) fn decide(&mut self, command: BusCommand) -> Decision {
+        let by = By::of(&command);
         match command {
             BusCommand::CreateQueue { queue, options } => self.create_bus_queue(queue, options),
             BusCommand::CreateTopic { topic, options } => self.create_topic(topic, options),
@@ -107,10 +112,12 @@ impl<'a> Turn<'a> {
                 rule,
             } => self.create_subscription(&topic, subscription, options, rule),
             BusCommand::UpdateQueue { queue, options } => {
-                self.with_bus(&queue, |turn, queue| turn.update_bus_queue(queue, options))
+                self.with_bus_by(by, &queue, |turn, queue| {
+                    turn.update_bus_queue(queue, options)
+                })
             }
             BusCommand::DeleteQueue { queue } => {
-                self.with_bus(&queue, |turn, queue| turn.delete_bus_queue(queue))
+                self.with_bus_by(by, &queue, |turn, queue| turn.delete_bus_queue(queue))
             }
             BusCommand::ReadQueue { queue } => self.with_bus(&queue, |turn, queue| {
                 Ok(BusOutcome::Queue(turn.view(queue)))
@@ -273,10 +280,19 @@ impl<'a> Turn<'a> {
         name: &EntityName,
         decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
     ) -> Decision {
+        self.with_bus_by(By::Command, name, decide)
+    }
+
+    fn with_bus_by(
+        &mut self,
+        by: By,
+        name: &EntityName,
+        decide: impl FnOnce(&mut Self, Incarnation) -> Answer,
+    ) -> Decision {
         if let Some(queue) = self.catalogue().find(name)
             && !self.0.is_due_done()
         {
-            self.do_due(queue, self.due_budget());
+            self.do_due(queue, self.due_budget(), by);
         }
         self.with_found(name, decide)
     }
@@ -424,8 +440,6 @@ impl<'a> Turn<'a> {
 
 impl Message<'_> {
     fn takes_overlay(&self, overlay: &Bytes) -> bool {
-        let overlays = self.overlays().iter().map(|it| u64::from(it.length));
-        let size_bytes = overlays.sum::<u64>() + overlay.len() as u64;
-        self.overlays().len() < OVERLAYS_MAX && size_bytes <= OVERLAYS_SIZE_BYTES_MAX
+        takes_overlay(self.overlays(), overlay)
     }
 }

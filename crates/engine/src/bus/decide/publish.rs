@@ -1,18 +1,22 @@
 //! Messages that are sent to a topic: which are copied at once, and which wait in the topic's table.
 //!
+//! A scheduled message is stored in any case. When its time comes, it takes a new number of the topic, as in a queue, and
+//! waits for its copies behind the others.
+//!
 //! Nearly always the topic keeps nothing of a message but its number and its id, because its copies are made by the command
 //! that brings it. A message that takes more than a command may take is stored, and so are all after it: due work copies
 //! them in order ([`fan_out`](super::fan_out)). All messages of a command are looked at before the first effect: so all are
 //! accepted, or none.
+//!
+//! All copies of a message have one body, which one of them counts.
 
-use super::super::queue::ENTITIES_PER_BUS_QUEUE;
 use super::super::room::{COPY_STEPS, at_once_size_bytes_max};
 use super::super::rules::{Topic, TopicTally};
 use super::super::{BusMessage, BusRefusal};
 use super::Turn;
 use super::copies::{CopiesSize, Copy, Original};
 use crate::catalogue::description::EVENT_SIZE_BYTES;
-use crate::vocabulary::{Incarnation, SequenceNumber};
+use crate::vocabulary::{Hold, Incarnation, SequenceNumber};
 
 /// A subscription that may get a copy of a message.
 #[derive(Clone, Copy, Debug)]
@@ -20,18 +24,44 @@ pub(super) struct Recipient {
     pub(super) subscription: Incarnation,
     /// Whether it gets a plain copy of each message.
     pub(super) takes_all: bool,
+    /// How many messages it had before.
+    backlog: u64,
 }
 
-/// How much of a command is copied at once.
+/// The holds of the copies of one message, given who gets them. The one that counts the body is the first copy of the
+/// subscription with the most messages, and of the oldest one of equals: it is likely to be the last to end.
+fn holds(copies: &[(Recipient, Copy)]) -> impl Iterator<Item = Hold> {
+    let count = copies.len();
+    let mut longest = (0, 0);
+    for (index, (recipient, _)) in copies.iter().enumerate() {
+        if recipient.backlog > longest.1 {
+            longest = (index, recipient.backlog);
+        }
+    }
+    (0..count).map(move |index| match index == longest.0 {
+        true if count == 1 => Hold::Alone,
+        true => Hold::Lends,
+        false => Hold::Borrows,
+    })
+}
+
+/// What a command does with a message that does not wait for its copies.
+#[derive(Debug)]
+enum Planned {
+    /// It makes these.
+    Copies(Vec<(Recipient, Copy)>),
+    /// It stores the message until its time. Then the rules in force decide, and not those of now.
+    Scheduled,
+}
+
+/// How much of a command is done at once.
 #[derive(Debug, Default)]
 pub(super) struct AtOnce {
-    /// The copies of each message that is.
-    pub(super) copies: Vec<Vec<(Incarnation, Copy)>>,
+    /// What is done with each message of it.
+    planned: Vec<Planned>,
     /// How many there are.
     count: u64,
     size: CopiesSize,
-    /// What they count for in the size of their topic.
-    pub(super) size_bytes: u64,
     /// How often rules of a subscription failed on a message.
     failures: u64,
 }
@@ -42,44 +72,47 @@ impl AtOnce {
         &mut self,
         turn: &Turn<'_>,
         message: &BusMessage,
-        (copies, failures): (Vec<(Incarnation, Copy)>, u64),
+        (copies, failures): (Vec<(Recipient, Copy)>, u64),
         size_bytes_max: u64,
     ) -> bool {
         let count = self.count + copies.len() as u64;
         if count > turn.0.copies_at_once() {
             return false;
         }
-        let (mut size, mut size_bytes) = (self.size.clone(), self.size_bytes);
-        for (subscription, copy) in &copies {
-            size = size.with(turn, *subscription, copy, message.session.as_deref());
-            size_bytes += message.counted_size_bytes(copy.overlay().map_or(0, |it| it.len()));
+        let mut size = self.size.clone();
+        for (recipient, copy) in &copies {
+            let session = message.session.as_deref();
+            size = size.with(turn, recipient.subscription, copy, session);
             if size.size_bytes > size_bytes_max {
                 return false;
             }
         }
         size.end_message();
-        (self.count, self.size, self.size_bytes) = (count, size, size_bytes);
-        self.copies.push(copies);
+        (self.count, self.size) = (count, size);
+        self.planned.push(Planned::Copies(copies));
         self.failures += failures;
         true
+    }
+
+    /// Adds a message that becomes active later.
+    pub(super) fn schedule(&mut self) {
+        self.planned.push(Planned::Scheduled);
     }
 }
 
 impl Turn<'_> {
     /// Sends all messages to a topic, or none, and returns their numbers in the topic. A duplicate is dropped, and has
-    /// none. `size_bytes` is the size of the topic before.
+    /// none.
     pub(super) fn publish(
         &mut self,
         topic: Incarnation,
         messages: &[BusMessage],
-        size_bytes: u64,
     ) -> Result<Vec<Option<SequenceNumber>>, BusRefusal> {
+        self.check_publishable(topic, messages)?;
         let recipients = self.recipients(topic);
-        let count = recipients.len() as u64;
-        // Each subscription was looked at: for its size, and for what it takes.
+        // Each subscription was looked at.
         let subscriptions = self.catalogue().subscriptions_of(topic).count() as u64;
-        (self.0).note_steps(subscriptions * ENTITIES_PER_BUS_QUEUE as u64);
-        self.check_sendable(topic, messages, size_bytes, Some(count))?;
+        self.0.note_steps(subscriptions);
         let (at_once, steps) = self.plan(topic, &recipients, messages);
         self.0.note_steps(steps);
         let mut tally = TopicTally {
@@ -94,12 +127,12 @@ impl Turn<'_> {
             }
         };
         tally.filter_failures = at_once.failures;
-        let entity = self.bus(topic);
-        let ids = messages.iter().map(|it| it.message_id.as_deref());
-        let ids_bytes: u64 = ids.map(|id| entity.remembered_size_bytes(id)).sum();
-        at_once.check_room(entity, size_bytes.saturating_add(ids_bytes))?;
         let mut numbers = Vec::with_capacity(messages.len());
-        for (message, copies) in messages.iter().zip(&at_once.copies) {
+        for (message, planned) in messages.iter().zip(&at_once.planned) {
+            let Planned::Copies(copies) = planned else {
+                numbers.extend(self.send_checked(topic, vec![message.clone()]));
+                continue;
+            };
             let number = self.pass(topic, message);
             numbers.push(number);
             let Some(number) = number else { continue };
@@ -108,11 +141,31 @@ impl Turn<'_> {
             tally.unmatched += u64::from(made == 0);
         }
         self.0.note_steps(tally.copies * COPY_STEPS);
-        let stored = messages.get(at_once.copies.len()..).unwrap_or_default();
+        let stored = messages.get(at_once.planned.len()..).unwrap_or_default();
         numbers.extend(self.send_checked(topic, stored.to_vec()));
         tally.published = numbers.iter().flatten().count() as u64;
         self.0.tally_topic(topic, &tally);
         Ok(numbers)
+    }
+
+    /// Why a topic does not accept these messages. It does not depend on rules, nor on whether they wait: no message was
+    /// compared yet.
+    fn check_publishable(
+        &mut self,
+        topic: Incarnation,
+        messages: &[BusMessage],
+    ) -> Result<(), BusRefusal> {
+        let at_most = self.size_bytes_at_most(topic);
+        match self.check_sendable(topic, messages, at_most) {
+            // The largest subscription may have become smaller.
+            Err(BusRefusal::QuotaExceeded { .. }) => {
+                let looked_at = self.0.keep_largest_family(topic);
+                self.0.note_steps(looked_at);
+                let size_bytes = self.size_bytes_at_most(topic);
+                self.check_sendable(topic, messages, size_bytes).map(drop)
+            }
+            checked => checked.map(drop),
+        }
     }
 
     /// Which messages are copied at once, with their copies. The number is how many steps it took to find that out.
@@ -143,8 +196,11 @@ impl Turn<'_> {
         }
         if !waits {
             for message in messages {
-                let copies = recipients.iter().map(|it| (it.subscription, Copy::Plain));
-                let copies = copies.collect();
+                if message.is_scheduled(self.now()) {
+                    at_once.schedule();
+                    continue;
+                }
+                let copies = recipients.iter().map(|it| (*it, Copy::Plain)).collect();
                 if !at_once.add(self, message, (copies, 0), size_bytes_max) {
                     break;
                 }
@@ -159,7 +215,7 @@ impl Turn<'_> {
         topic: Incarnation,
         message: &BusMessage,
         number: SequenceNumber,
-        copies: &[(Incarnation, Copy)],
+        copies: &[(Recipient, Copy)],
     ) -> u64 {
         if copies.is_empty() {
             return 0;
@@ -168,8 +224,9 @@ impl Turn<'_> {
         let expires_at = self.life_in_topic(topic, now, message.time_to_live_ms);
         let body = self.store_body(&message.body);
         let original = Original::new(number, now, expires_at, body, message.session.clone());
-        for (subscription, copy) in copies {
-            self.copy(topic, *subscription, &original, copy);
+        for ((recipient, copy), hold) in copies.iter().zip(holds(copies)) {
+            let subscription = recipient.subscription;
+            self.copy(topic, subscription, &original, (copy, hold));
         }
         copies.len() as u64
     }
@@ -190,6 +247,7 @@ impl Turn<'_> {
             (takes_all || has_more()).then_some(Recipient {
                 subscription,
                 takes_all,
+                backlog: self.bus_backlog(subscription).count(),
             })
         });
         recipients.collect()

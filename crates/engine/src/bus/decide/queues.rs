@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::super::role::Role;
 use super::super::{
     BusFact, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, BusRefusal, EntityKind,
-    NotSupported,
 };
 use super::topics::check_topic;
 use super::{Answer, Decision, Turn};
@@ -62,14 +61,10 @@ impl Turn<'_> {
             };
             let found = self.catalogue().find(&target);
             let entity = found.and_then(|found| self.queues().get(&found));
-            let role = entity.map(|entity| entity.role);
-            if let Some(found) = found.filter(|_| role.is_some_and(|it| it.accepts_sends())) {
-                self.check_is_no_topic(found, NotSupported::ForwardToTopic)?;
-            }
-            let is_queue = role.is_some_and(|role| role.accepts_forwards());
+            let is_there = entity.is_some_and(|entity| entity.role.accepts_forwards());
             // A queue that is being created may name itself as its destination.
             let is_itself = kind == EntityKind::Queue && target == *name;
-            if !is_queue && !is_itself {
+            if !is_there && !is_itself {
                 return Err(BusRefusal::DestinationNotFound {
                     queue: destination.clone(),
                 });
@@ -167,13 +162,30 @@ impl Turn<'_> {
     }
 
     /// The size of a queue with its sub-queues, and of a topic with its subscriptions.
+    ///
+    /// A body that several subscriptions have counts once in the size of their topic. If the message that counts it ends
+    /// first, the sum of what they count does not have it any more. So all of them count at least for the largest one. What
+    /// waits in the topic comes on top: it may become a message of each.
+    ///
+    /// Source: Service Bus quotas, *Queue or topic size*.
     pub(super) fn size_bytes(&self, queue: Incarnation) -> u64 {
-        let subscriptions = self.catalogue().subscriptions_of(queue);
-        let all = std::iter::once(queue).chain(subscriptions);
-        all.flat_map(Incarnation::with_sub_queues)
-            .filter_map(|entity| self.queues().get(&entity))
-            .map(|entity| entity.size_bytes(self.now()))
-            .sum()
+        let largest = self.catalogue().largest_family_bytes(queue);
+        self.size_bytes_with(queue, largest)
+    }
+
+    /// A bound of that, without a look at all subscriptions.
+    pub(super) fn size_bytes_at_most(&self, queue: Incarnation) -> u64 {
+        let largest = self.catalogue().families.largest_at_most(queue);
+        self.size_bytes_with(queue, largest)
+    }
+
+    /// The size of a queue, given the largest of its subscriptions.
+    fn size_bytes_with(&self, queue: Incarnation, largest_bytes: u64) -> u64 {
+        let own = queue.with_sub_queues().into_iter();
+        let own = own.filter_map(|entity| self.queues().get(&entity));
+        let own: u64 = own.map(|entity| entity.size_bytes(self.now())).sum();
+        let charged = self.catalogue().families.charge_bytes(queue);
+        own.saturating_add(charged.max(largest_bytes))
     }
 
     /// Queues in the order of their names.

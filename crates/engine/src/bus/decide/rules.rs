@@ -7,7 +7,7 @@ use super::super::rules::{
     RULES_SIZE_BYTES_MAX, RuleKind, Topic, is_default,
 };
 use super::super::{BusFact, BusOutcome, BusRefusal};
-use super::{Answer, Decision, Turn};
+use super::{Answer, By, Decision, Turn};
 use crate::vocabulary::{EntityName, Incarnation};
 
 /// The most bytes of rules in one answer, unless the first one alone has more.
@@ -136,20 +136,26 @@ impl Turn<'_> {
         Ok(())
     }
 
+    /// Carries out what is due in a topic and in a subscription of it, before what that selects changes.
+    pub(super) fn do_due_in_both(&mut self, names: [&EntityName; 2]) {
+        if self.0.is_due_done() {
+            return;
+        }
+        let budget = self.due_budget_for(names.len());
+        for name in names {
+            if let Some(entity) = self.catalogue().find(name) {
+                self.do_due(entity, budget, By::Command);
+            }
+        }
+    }
+
     /// Runs a decision that changes rules of a subscription, unless they cannot change now.
     fn with_rules(
         &mut self,
         [topic, subscription]: [&EntityName; 2],
         decide: impl FnOnce(&mut Self, Of) -> Answer,
     ) -> Decision {
-        if !self.0.is_due_done() {
-            let budget = self.due_budget_for(2);
-            for name in [topic, subscription] {
-                if let Some(entity) = self.catalogue().find(name) {
-                    self.do_due(entity, budget);
-                }
-            }
-        }
+        self.do_due_in_both([topic, subscription]);
         let named = self.catalogue().find(topic);
         self.with_found(subscription, |turn, found| {
             let of = turn.rules_at(found)?;

@@ -1,6 +1,5 @@
 //! Which copies of messages the rules of a topic make, before any of them is made.
 
-use super::super::queue::BusQueue;
 use super::super::rules::{Evaluation, Found, OutOfSteps, Seen, Topic};
 use super::super::{BusMessage, BusRefusal, Known};
 use super::Turn;
@@ -10,22 +9,6 @@ use crate::vocabulary::Incarnation;
 use crate::vocabulary::token::TokenCipher;
 
 use kew_filter::RuleId;
-
-impl AtOnce {
-    /// Refuses copies that the topic has no room for, given its size without them. That it has room for a plain copy in
-    /// each subscription was checked before; actions may make more.
-    pub(super) fn check_room(&self, topic: &BusQueue, size_bytes: u64) -> Result<(), BusRefusal> {
-        let size_bytes = size_bytes.saturating_add(self.size_bytes);
-        let limit_bytes = topic.options.size_bytes_max;
-        match size_bytes > limit_bytes {
-            true => Err(BusRefusal::QuotaExceeded {
-                size_bytes,
-                limit_bytes,
-            }),
-            false => Ok(()),
-        }
-    }
-}
 
 impl Turn<'_> {
     /// Compares messages with the rules of their topic, as many as one command may. The number is how many steps that took,
@@ -49,6 +32,10 @@ impl Turn<'_> {
             if !fits {
                 continue;
             }
+            if message.is_scheduled(self.now()) {
+                at_once.schedule();
+                continue;
+            }
             let ids = |of, rule, nth| self.new_id([topic, of], index as u64, rule, nth);
             let seen = Seen {
                 message: &*view,
@@ -69,28 +56,25 @@ impl Turn<'_> {
         (rules, recipients): (&Topic, &[Recipient]),
         seen: &Seen<'_>,
         evaluation: &mut Evaluation,
-    ) -> Result<(Vec<(Incarnation, Copy)>, u64), OutOfSteps> {
+    ) -> Result<(Vec<(Recipient, Copy)>, u64), OutOfSteps> {
         let mut all = rules.select(seen, evaluation)?;
         let (mut copies, mut failures) = (Vec::new(), 0);
-        for Recipient {
-            subscription,
-            takes_all,
-        } in recipients
-        {
-            let mut found = all.remove(subscription).unwrap_or_default();
-            if *takes_all || found.is_plain {
-                copies.push((*subscription, Copy::Plain));
+        for recipient in recipients {
+            let subscription = recipient.subscription;
+            let mut found = all.remove(&subscription).unwrap_or_default();
+            if recipient.takes_all || found.is_plain {
+                copies.push((*recipient, Copy::Plain));
             }
             for id in std::mem::take(&mut found.actions) {
                 evaluation.check()?;
                 match rules.act(seen, id, evaluation) {
-                    Ok(made) => copies.push((*subscription, Copy::Changed(Box::new(made)))),
+                    Ok(made) => copies.push((*recipient, Copy::Changed(Box::new(made)))),
                     Err(why) => found.fail(id, why),
                 }
             }
             failures += u64::from(found.failure.is_some());
-            let failed = self.failed(*subscription, &found);
-            copies.extend(failed.map(|copy| (*subscription, copy)));
+            let failed = self.failed(subscription, &found);
+            copies.extend(failed.map(|copy| (*recipient, copy)));
         }
         Topic::note_read(seen.message, evaluation);
         Ok((copies, failures))
@@ -100,7 +84,7 @@ impl Turn<'_> {
     pub(super) fn failed(&self, subscription: Incarnation, found: &Found) -> Option<Copy> {
         let wants = self.bus(subscription).options.dead_letters_filter_failures;
         let (_, why) = found.failure.as_ref().filter(|_| wants)?;
-        Some(Copy::Failed(self.0.format().description(why)))
+        Some(Copy::Failed(Some(self.0.format().description(why))))
     }
 
     /// What the bytes of a message do not say when it comes into a topic. Its number there is not known yet: it may be a

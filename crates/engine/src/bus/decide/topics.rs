@@ -38,6 +38,8 @@ impl Turn<'_> {
         options: BusQueueOptions,
         rule: Option<Box<NewRule>>,
     ) -> Decision {
+        // What becomes active before a subscription is there does not come into it.
+        self.do_due_in_both([topic, &name]);
         let checked = self.check_topic_has_room(topic, &name);
         let checked = checked.and_then(|of| {
             let kind = EntityKind::Subscription;

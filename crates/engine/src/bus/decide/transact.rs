@@ -15,7 +15,7 @@ use super::super::{
     TransactionPart, TransactionWork, Verdict,
 };
 use super::messages::not_found;
-use super::{Decision, Turn};
+use super::{By, Decision, Turn};
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber};
 
@@ -51,7 +51,7 @@ impl Turn<'_> {
         let budget = self.due_budget_for(queues.len());
         for name in queues {
             if let Some(queue) = self.catalogue().find(name) {
-                self.do_due(queue, budget);
+                self.do_due(queue, budget, By::Command);
             }
         }
     }
@@ -99,7 +99,7 @@ impl Turn<'_> {
             TransactionWork::Send(messages) => {
                 self.check_is_no_topic(queue, NotSupported::Transaction)
                     .map_err(PartRefusal::Refused)?;
-                let with_these = self.check_sendable(queue, messages, size_bytes, None);
+                let with_these = self.check_sendable(queue, messages, size_bytes);
                 size_bytes = with_these.map_err(PartRefusal::Refused)?;
             }
             TransactionWork::Settle(lock, disposition) => {

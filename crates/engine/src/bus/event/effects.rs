@@ -49,6 +49,8 @@ mod flag {
     pub(super) const MOVED: u8 = 0x10;
     /// A message that took a number of a topic has an id that is remembered.
     pub(super) const ID_HASH: u8 = 0x10;
+    /// A copy of a topic's message counts the body.
+    pub(super) const LENT: u8 = 0x10;
     /// The bits that are the state of a leased message.
     pub(super) const STATE: u8 = 0x70;
     pub(super) const STATE_SHIFT: u8 = 4;
@@ -184,9 +186,10 @@ fn put_effect(
                 out.extend(hash.to_be_bytes());
             }
         }
-        Effect::FannedOut { topic, next } => {
+        Effect::FannedOut { topic, next, lent } => {
+            let lent = if_that(*lent, flag::LENT);
             let same = same_entity_flag(*topic, *before, flag::SAME_ENTITY);
-            out.extend([kind::OF_TOPIC | same, of_topic::FANNED_OUT]);
+            out.extend([kind::OF_TOPIC | lent | same, of_topic::FANNED_OUT]);
             put_place(out, *topic, before);
             put_next_copy(out, *next);
         }
@@ -318,7 +321,7 @@ fn put_bodies(out: &mut Vec<u8>, sent: BodyLocation, overlays: &[BodyLocation]) 
     let mut before = sent.record;
     for overlay in overlays {
         let record = overlay.record.wrapping_sub(before);
-        put_location(out, BodyLocation { record, ..*overlay });
+        put_location(out, overlay.at_record(record));
         before = overlay.record;
     }
 }

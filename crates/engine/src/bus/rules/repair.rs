@@ -11,9 +11,9 @@ use super::{DEFAULT_RULE, DefaultRule, RulesChange, Topic};
 use crate::bus::BusFact;
 use crate::bus::queues::Queues;
 use crate::bus::role::Role;
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Families};
 use crate::queues::Queue;
-use crate::vocabulary::{EntityName, Incarnation};
+use crate::vocabulary::{EntityName, Hint, Incarnation};
 
 /// What a repair has made of the rules of a topic that has subscriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +128,25 @@ impl Queues {
         let completed = topics
             .into_iter()
             .filter_map(|topic| self.complete_rules_of(catalogue, topic, known));
-        completed.collect()
+        let completed = completed.collect();
+        self.recount_families(catalogue);
+        completed
+    }
+
+    /// Counts anew what subscriptions count for in their topics: entities of a family came in any order, and some changed
+    /// their roles.
+    fn recount_families(&mut self, catalogue: &mut Catalogue) {
+        catalogue.families = Families::default();
+        let roles = self.iter().map(|(entity, it)| (*entity, it.role));
+        for (entity, role) in roles {
+            if let Role::Subscription { of } = role {
+                catalogue.families.join(entity, of);
+            }
+        }
+        for (entity, it) in self.iter_mut() {
+            it.counted = Hint::default();
+            it.settle(catalogue, entity);
+        }
     }
 
     fn complete_rules_of(

@@ -12,10 +12,32 @@ use super::{
 use crate::effect::{Effect, NextCopy};
 use crate::shared::{Chunk, SharedMap};
 use crate::table::RunLength;
-use crate::vocabulary::{Hint, Incarnation, SequenceNumber};
+use crate::vocabulary::{BodyLocation, Hint, Hold, Incarnation, SequenceNumber};
 
 /// Rules that follow each other.
 pub(crate) type RuleChunk = Arc<Chunk<Arc<BusRule>>>;
+
+/// How far the first ready message of a topic is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FanOut {
+    /// The message.
+    pub(crate) number: SequenceNumber,
+    /// The first copy that is not made yet.
+    pub(crate) next: NextCopy,
+    /// Whether one of its copies counts its body, in the place where the topic has it.
+    pub(crate) lent: bool,
+}
+
+impl FanOut {
+    /// None of its copies is made.
+    pub(crate) fn of(number: SequenceNumber) -> Self {
+        Self {
+            number,
+            next: NextCopy::default(),
+            lent: false,
+        }
+    }
+}
 
 /// What only a topic has: the rules of its subscriptions.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,8 +45,8 @@ pub(crate) struct Topic {
     /// The number of its next rule. Numbers are never used twice.
     pub(super) next_rule: RuleId,
     pub(super) rules: SharedMap<Arc<BusRule>>,
-    /// The message that has a part of its copies, and the next one of them. It is the first ready one.
-    fan_out: Option<(SequenceNumber, NextCopy)>,
+    /// How far its first ready message is copied, if that has begun.
+    fan_out: Option<FanOut>,
     /// How far the rules were compared with the first ready message.
     matched: Hint<Option<Matched>>,
     // These follow from the rules.
@@ -72,9 +94,13 @@ impl Topic {
     /// Notes what an effect on the topic means for the copies of its messages.
     pub(in crate::bus) fn note(&mut self, effect: &Effect) {
         match effect {
-            Effect::FannedOut { topic, next } => self.set_fan_out(topic.number, *next),
+            Effect::FannedOut { topic, next, lent } => self.set_fan_out(FanOut {
+                number: topic.number,
+                next: *next,
+                lent: *lent,
+            }),
             Effect::Ended { at, .. } => {
-                self.fan_out = self.fan_out.filter(|(number, _)| *number != at.number);
+                self.fan_out = self.fan_out.filter(|it| it.number != at.number);
             }
             Effect::Arrived { .. }
             | Effect::Leased { .. }
@@ -85,13 +111,23 @@ impl Topic {
         }
     }
 
-    /// The message that has a part of its copies, and the next one of them.
-    pub(in crate::bus) fn fan_out(&self) -> Option<(SequenceNumber, NextCopy)> {
+    /// Notes that the body of one of its messages is in another place. Unless it is borrowed there, none of the copies that
+    /// were made counts it there.
+    pub(in crate::bus) fn note_move(&mut self, number: SequenceNumber, to: BodyLocation) {
+        if let Some(fan_out) = &mut self.fan_out
+            && fan_out.number == number
+        {
+            fan_out.lent &= to.hold() == Hold::Borrows;
+        }
+    }
+
+    /// How far its first ready message is copied, if that has begun.
+    pub(in crate::bus) fn fan_out(&self) -> Option<FanOut> {
         self.fan_out
     }
 
-    pub(in crate::bus) fn set_fan_out(&mut self, number: SequenceNumber, next: NextCopy) {
-        self.fan_out = Some((number, next));
+    pub(in crate::bus) fn set_fan_out(&mut self, fan_out: FanOut) {
+        self.fan_out = Some(fan_out);
     }
 
     /// How far the rules were compared with a message. Nobody else has it then.

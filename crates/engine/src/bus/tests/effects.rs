@@ -157,10 +157,11 @@ fn with_stale_was(effect: &Effect) -> Vec<Effect> {
         | Effect::RangeEnded { .. }
         | Effect::SessionReleasing { .. }
         | Effect::SessionFreed { .. } => Vec::new(),
-        Effect::FannedOut { topic, next } => {
+        Effect::FannedOut { topic, next, lent } => {
             let number = topic.number.next();
             let topic = Place { number, ..*topic };
-            vec![Effect::FannedOut { topic, next: *next }]
+            let (next, lent) = (*next, *lent);
+            vec![Effect::FannedOut { topic, next, lent }]
         }
         Effect::Passed { topic, id_hash } => {
             let number = topic.number.next();

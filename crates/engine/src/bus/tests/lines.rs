@@ -42,14 +42,22 @@ impl Format for Lines {
         overlays: &'a [Bytes],
         known: Known<'a>,
     ) -> Option<Box<dyn Message + 'a>> {
-        assert!(overlays.is_empty(), "what is published has no changes");
         let text = std::str::from_utf8(message).ok()?;
         if text.starts_with('!') {
             return None;
         }
         let properties = text.lines().filter_map(|line| line.split_once('='));
         let properties = properties.map(|(name, value)| (name, value_of(value)));
-        let properties = properties.collect();
+        let mut properties: Vec<_> = properties.collect();
+        let overlays = overlays.iter().map(|it| std::str::from_utf8(it));
+        for line in overlays.flat_map(|it| it.unwrap().lines()) {
+            let change = line.get(1..)?;
+            let (name, value) = change.split_once('=').unwrap_or((change, ""));
+            properties.retain(|(it, _)| !same_name(it, name));
+            if line.starts_with('+') {
+                properties.push((name, value_of(value)));
+            }
+        }
         Some(Box::new(View { known, properties }))
     }
 
@@ -108,6 +116,10 @@ impl Message for View<'_> {
         match property {
             SystemProperty::EnqueuedTimeUtc => time(self.known.enqueued_at_ms),
             SystemProperty::ExpiresAtUtc => time(self.known.expires_at_ms),
+            SystemProperty::DeadLetterSource => {
+                let source = self.known.dead_letter_source;
+                source.map_or(Value::Null, Value::Text)
+            }
             other => {
                 let name = format!("sys.{}", other.name());
                 self.user(&name).unwrap_or(Value::Null)

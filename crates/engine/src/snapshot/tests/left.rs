@@ -298,11 +298,7 @@ fn bus_queue() -> Queue {
     let mut queue = Queue::new();
     remember(&mut queue, 10_000, 1500);
     let effects = (1..=200).map(|number| {
-        let body = BodyLocation {
-            record: 4096 + 136 * number,
-            offset: 40,
-            length: 64,
-        };
+        let body = BodyLocation::new(4096 + 136 * number, 40, 64);
         let session = BusSession {
             number: 203 + u32::try_from(number % 3).unwrap(),
             id: (number % 3).to_string().into(),

@@ -202,11 +202,7 @@ pub(super) const ENTITY: u64 = 3;
 
 /// The body of a message of that number.
 fn body(number: u64) -> BodyLocation {
-    BodyLocation {
-        record: 4096 + 136 * number,
-        offset: 40,
-        length: 64,
-    }
+    BodyLocation::new(4096 + 136 * number, 40, 64)
 }
 
 impl Queue {

@@ -12,11 +12,7 @@ use crate::vocabulary::{BodyLocation, Incarnation, Place};
 fn message(now: u64, expires_at: Timestamp, delay_ms: u64) -> Message {
     let now = Timestamp::from_ms(now);
     let due_at = (delay_ms > 0).then(|| now.plus_ms(delay_ms));
-    let location = BodyLocation {
-        record: now.as_ms() << 20,
-        offset: 0,
-        length: 7,
-    };
+    let location = BodyLocation::new(now.as_ms() << 20, 0, 7);
     let body = Placed {
         encoding: BodyEncoding::Text,
         location,
@@ -301,11 +297,7 @@ fn an_effect_that_is_wrong_about_the_old_message_stops_nothing() {
         session: 0,
     };
     let bodies = Bodies {
-        sent: BodyLocation {
-            record: 0,
-            offset: 0,
-            length: u32::MAX,
-        },
+        sent: BodyLocation::new(0, 0, u32::MAX),
         overlays: Vec::new(),
     };
     let mut backlog = backlog_of(3);

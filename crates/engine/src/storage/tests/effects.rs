@@ -202,11 +202,7 @@ fn an_event_says_what_the_old_message_counted_for() {
         was: Was::default(),
     };
     assert_eq!(*received, fresh);
-    let new = BodyLocation {
-        record: 1,
-        offset: 0,
-        length: 1,
-    };
+    let new = BodyLocation::new(1, 0, 1);
     let replaced = Effect::Leased {
         at,
         lease: lease(3, 40),

@@ -66,7 +66,8 @@ impl PageHead {
     }
 }
 
-/// The version of directory pages without patches, times of arrival and [`HAS_SPECIAL`]. Each run's records follow it.
+/// The version of directory pages without patches, times of arrival, borrowed bytes and [`HAS_SPECIAL`]. Each run's
+/// records follow it.
 const FIRST_VERSION: u8 = 1;
 
 /// The version that is written.
@@ -113,6 +114,7 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
     put_time(out, *run.expires_first);
     put_time(out, run.expires_last);
     put_time(out, run.enqueued_first);
+    put_varint(out, run.borrowed_bytes);
     run.spread.put(out);
 }
 
@@ -246,9 +248,9 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
     }
     let size_bytes = r.varint()?;
     let (expires_first, expires_last) = (time(r)?, time(r)?);
-    let enqueued_first = match is_first_version {
-        true => None,
-        false => Some(time(r)?),
+    let (enqueued_first, borrowed_bytes) = match is_first_version {
+        true => (None, 0),
+        false => (Some(time(r)?), r.varint()?),
     };
     let spread = Spread::read(r)?;
     Ok(PagedRun {
@@ -256,6 +258,7 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
         live,
         ready,
         size_bytes,
+        borrowed_bytes,
         expires_first,
         expires_last,
         enqueued_first,

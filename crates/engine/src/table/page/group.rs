@@ -14,7 +14,7 @@ use crate::vocabulary::column::{
     column, column_u32, optional_column, put_column, put_optional_column,
 };
 use crate::vocabulary::elements::{location, put_location};
-use crate::vocabulary::{BodyLocation, LeaseGeneration, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyLocation, Hold, LeaseGeneration, SequenceNumber, Timestamp};
 
 /// A message that is to be written.
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ pub(in crate::table) fn put_messages(out: &mut Vec<u8>, messages: &[ToPage<'_>])
     };
     put(out, &|it| it.enqueued_at.as_ms());
     put(out, &|it| it.body.record);
-    put(out, &|it| it.body.offset.into());
+    put(out, &|it| it.body.offset().into());
     put(out, &|it| it.body.length.into());
     put(out, &|it| it.generation.as_u32().into());
     put(out, &|it| it.deliveries.into());
@@ -141,12 +141,9 @@ impl Columns {
     /// A message, but for its times. `None` if its tags are none.
     fn record(&self, index: usize) -> Option<Record> {
         let of = |column: &[u32]| column.get(index).copied();
-        let (state, cause, encoding) = untagged(of(&self.tags)?)?;
-        let body = BodyLocation {
-            record: *self.position.get(index)?,
-            offset: of(&self.offset)?,
-            length: of(&self.length)?,
-        };
+        let (state, cause, encoding, hold) = untagged(of(&self.tags)?)?;
+        let (position, length) = (*self.position.get(index)?, of(&self.length)?);
+        let body = BodyLocation::of_place(position, of(&self.offset)?, length)?.with(hold);
         let enqueued_at = Timestamp::from_ms(*self.enqueued_at.get(index)?);
         Some(Record {
             generation: LeaseGeneration::new(of(&self.generation)?),
@@ -173,8 +170,9 @@ fn slots(r: &mut Reader<'_>, count: usize) -> Result<Vec<usize>, DecodeError> {
     slots.map_err(|_| r.error("slot out of range"))
 }
 
-/// A message's state, cause and encoding: three bits, three bits, and one. Behind them is the fourth bit of the cause.
-fn tags(record: &Record) -> u8 {
+/// A message's state, cause, encoding and hold: three bits, three bits, and one. Behind them are the fourth bit of the
+/// cause, and two bits of the hold.
+fn tags(record: &Record) -> u16 {
     let cause = match record.cause {
         None => 0,
         Some(DeadLetterCause::MaxDeliveryCountExceeded) => 1,
@@ -186,13 +184,19 @@ fn tags(record: &Record) -> u8 {
         Some(DeadLetterCause::FilterFailed) => 7,
         Some(DeadLetterCause::BodyDamaged) => 8,
     };
-    state_code(record.state)
-        | (cause & 7) << 3
-        | encoding_code(record.encoding) << 6
-        | (cause >> 3) << 7
+    let hold = match record.body.hold() {
+        Hold::Alone => 0,
+        Hold::Lends => 1,
+        Hold::Borrows => 2,
+    };
+    let (state, encoding) = (state_code(record.state), encoding_code(record.encoding));
+    let low = state | (cause & 7) << 3 | encoding << 6 | (cause >> 3) << 7;
+    u16::from(low) | hold << 8
 }
 
-fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEncoding)> {
+type Tags = (MessageState, Option<DeadLetterCause>, BodyEncoding, Hold);
+
+fn untagged(tags: u32) -> Option<Tags> {
     let cause = match tags >> 3 & 7 | (tags >> 7 & 1) << 3 {
         0 => None,
         1 => Some(DeadLetterCause::MaxDeliveryCountExceeded),
@@ -205,10 +209,13 @@ fn untagged(tags: u32) -> Option<(MessageState, Option<DeadLetterCause>, BodyEnc
         8 => Some(DeadLetterCause::BodyDamaged),
         _ => return None,
     };
-    if tags > u32::from(u8::MAX) {
-        return None;
-    }
-    Some((state(tags & 7)?, cause, encoding(tags >> 6 & 1)?))
+    let hold = match tags >> 8 {
+        0 => Hold::Alone,
+        1 => Hold::Lends,
+        2 => Hold::Borrows,
+        _ => return None,
+    };
+    Some((state(tags & 7)?, cause, encoding(tags >> 6 & 1)?, hold))
 }
 
 pub(in crate::table) fn state_code(state: MessageState) -> u8 {
@@ -324,13 +331,9 @@ mod tests {
     use super::*;
 
     fn at() -> impl Strategy<Value = BodyLocation> {
-        (any::<u64>(), any::<u32>(), any::<u32>()).prop_map(|(record, offset, length)| {
-            BodyLocation {
-                record,
-                offset,
-                length,
-            }
-        })
+        let offset = 0..=BodyLocation::OFFSET_MAX;
+        (any::<u64>(), offset, any::<u32>())
+            .prop_map(|(record, offset, length)| BodyLocation::new(record, offset, length))
     }
 
     fn time() -> impl Strategy<Value = Timestamp> {
@@ -343,12 +346,12 @@ mod tests {
     }
 
     fn record() -> impl Strategy<Value = Record> {
-        let numbers = (any::<u32>(), 0_u32..4, 0_u32..9, any::<u8>(), 0_u32..128);
+        let numbers = (any::<u32>(), 0_u32..4, 0_u32..9, any::<u8>(), 0_u32..768);
         (time(), time(), time(), at(), numbers).prop_filter_map(
             "tags that are none",
             |(enqueued_at, expires_at, due_at, body, numbers)| {
                 let (generation, deliveries, session, hops, tags) = numbers;
-                let (state, cause, encoding) = untagged(tags)?;
+                let (state, cause, encoding, hold) = untagged(tags)?;
                 Some(Record {
                     expires_at,
                     due_at,
@@ -359,7 +362,7 @@ mod tests {
                     cause,
                     encoding,
                     hops,
-                    ..Record::ready(enqueued_at, body)
+                    ..Record::ready(enqueued_at, body.with(hold))
                 })
             },
         )
@@ -394,11 +397,7 @@ mod tests {
     /// Copies of a topic's messages, one of which became a dead letter and was forwarded.
     #[test]
     fn first_numbers_are_a_column() {
-        let body = BodyLocation {
-            record: 4,
-            offset: 5,
-            length: 6,
-        };
+        let body = BodyLocation::new(4, 5, 6);
         let record = Record::ready(Timestamp::from_ms(9), body);
         let copy = |slot: usize| {
             let side = Side {
@@ -450,7 +449,7 @@ mod tests {
             count in 1_usize..40,
             flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
-            let record = Record::ready(Timestamp::from_ms(9), BodyLocation { record: 4, offset: 5, length: 6 });
+            let record = Record::ready(Timestamp::from_ms(9), BodyLocation::new(4, 5, 6));
             let first_number = Some(SequenceNumber::new(7));
             let side = Side { overlays: vec![record.body], first_number, source: None };
             let all: Vec<Paged> = (0..count).map(|slot| (2 * slot, record, Some(Box::new(side.clone())))).collect();
@@ -473,15 +472,11 @@ mod tests {
     }
 
     #[test]
-    fn every_state_cause_and_encoding_has_tags() {
-        let known = (0..256).filter_map(|tags| Some((tags, untagged(tags)?)));
+    fn every_state_cause_encoding_and_hold_has_tags() {
+        let known = (0..1024).filter_map(|tags| Some((tags, untagged(tags)?)));
         let mut count = 0;
-        for (expected, (state, cause, encoding)) in known {
-            let body = BodyLocation {
-                record: 0,
-                offset: 0,
-                length: 0,
-            };
+        for (expected, (state, cause, encoding, hold)) in known {
+            let body = BodyLocation::new(0, 0, 0).with(hold);
             let record = Record {
                 state,
                 cause,
@@ -491,6 +486,6 @@ mod tests {
             assert_eq!(u32::from(tags(&record)), expected);
             count += 1;
         }
-        assert_eq!(count, 5 * 9 * 2);
+        assert_eq!(count, 5 * 9 * 2 * 3);
     }
 }

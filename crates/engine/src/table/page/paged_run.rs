@@ -18,6 +18,8 @@ pub(crate) struct PagedRun {
     pub(super) live: Bits,
     pub(in crate::table) ready: Bits,
     pub(crate) size_bytes: u64,
+    /// The lengths of the bodies that messages elsewhere count. Zero if an earlier version wrote it.
+    pub(in crate::table) borrowed_bytes: u64,
     pub(crate) expires_first: Timestamp,
     pub(crate) expires_last: Timestamp,
     /// No message came earlier. `None` if an earlier version wrote it.

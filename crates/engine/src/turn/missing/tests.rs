@@ -36,17 +36,19 @@ struct Log {
     damaged: BTreeSet<BodyLocation>,
     /// Whether each body is read when it is asked for, as by a tick.
     reads_all: bool,
+    /// How many bodies there were before the batch of a tick: the others cannot be read in it.
+    written: Option<usize>,
 }
 
 impl Journal for Log {
     fn store_body(&mut self, body: &[u8]) -> BodyLocation {
         self.bodies.push(body.to_vec());
         self.size_bytes += body.len() as u64 + 10;
-        BodyLocation {
-            record: self.bodies.len() as u64 - 1,
-            offset: 0,
-            length: u32::try_from(body.len()).unwrap(),
-        }
+        BodyLocation::new(
+            self.bodies.len() as u64 - 1,
+            0,
+            u32::try_from(body.len()).unwrap(),
+        )
     }
 
     fn record(&mut self, event: &Event) {
@@ -65,7 +67,8 @@ impl Journal for Log {
     }
 
     fn bytes(&mut self, body: BodyLocation) -> Option<Bytes> {
-        let bytes = self.bodies.get(usize::try_from(body.record).ok()?)?;
+        let written = self.written.unwrap_or(self.bodies.len());
+        let bytes = self.bodies[..written].get(usize::try_from(body.record).ok()?)?;
         Some(Bytes::copy_from_slice(bytes))
     }
 }
@@ -167,6 +170,7 @@ impl Cold {
     ) {
         self.seal();
         self.log.reads_all = true;
+        self.log.written = Some(self.log.bodies.len());
         let turn = Turn::new(&mut self.deciding, now, &mut self.log);
         let mut turn = turn.with_format(&bus::tests::Lines);
         let pages = &self.pages;
@@ -176,6 +180,7 @@ impl Cold {
             true
         });
         self.log.reads_all = false;
+        self.log.written = None;
         assert_eq!(&ticked, expected);
         self.compare(events, hot);
     }
@@ -200,6 +205,16 @@ impl Cold {
         if self.steps.is_multiple_of(5) && !self.deciding.is_comparing() {
             self.deciding = self.pages.restarted(&mut self.deciding, 0);
         }
+        self.evict();
+    }
+
+    /// Takes everything out of memory, in states of any size.
+    pub(crate) fn leave_memory(&mut self) {
+        self.pages.write(&self.deciding);
+        self.evict();
+    }
+
+    fn evict(&mut self) {
         let before = records_at(&self.deciding);
         self.deciding.evict_if(|_, _, _| true);
         assert_eq!(records_at(&self.deciding), before);

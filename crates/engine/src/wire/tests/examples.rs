@@ -17,9 +17,10 @@ use crate::storage::{
     ReceivedMessage, SentMessage, StorageCommand, StorageOutcome, StorageRefusal,
 };
 use crate::{
-    AccountQuota, AccountRecord, AccountSecret, BodyEncoding, BodyLocation, BodyToMove, Command,
-    EntityName, Holder, Incarnation, Outcome, Place, QuotaLimit, Refusal, RunLength,
-    SequenceNumber, Service, Timestamp, Token, VisibilityTimeout,
+    AccountQuota, AccountRecord, AccountSecret, BodiesMoved, BodyEncoding, BodyLocation,
+    BodyToMove, Command, EntityName, Hold, Holder, Incarnation, MovedBody, Outcome, Place,
+    QuotaLimit, Refusal, RunLength, SequenceNumber, Service, Source, Timestamp, Token,
+    VisibilityTimeout,
 };
 
 /// All examples of a type, in the order of their tags.
@@ -45,6 +46,17 @@ pub(super) fn commands() -> Vec<Command> {
         other => vec![other],
     })
     .chain(more_commands())
+    .chain([Command::MoveBodies {
+        bodies: vec![BodyToMove {
+            holder: Holder::Message(Place {
+                entity: Incarnation::new(3),
+                number: number(200),
+            }),
+            from: place(4096),
+            source: Source::SameAs(moved_body()),
+            event_size_bytes: 512,
+        }],
+    }])
     .collect()
 }
 
@@ -116,7 +128,15 @@ pub(super) fn outcomes() -> Vec<Outcome> {
             .collect(),
         other => vec![other],
     })
-    .chain([Outcome::Bus(BusOutcome::SessionState(None))])
+    .chain([
+        Outcome::Bus(BusOutcome::SessionState(None)),
+        Outcome::BodiesMoved(BodiesMoved {
+            count: 300,
+            stored_bytes: 9_000,
+            first: vec![(place(4096), moved_body())],
+            gone: vec![place(8192)],
+        }),
+    ])
     .collect()
 }
 
@@ -172,11 +192,7 @@ fn body() -> Bytes {
 }
 
 fn place(record: u64) -> BodyLocation {
-    BodyLocation {
-        record,
-        offset: 300,
-        length: 5,
-    }
+    BodyLocation::new(record, 300, 5)
 }
 
 fn account(name: &str) -> AccountRecord {
@@ -232,9 +248,9 @@ fn after_command(command: &Command) -> Option<Command> {
             )
             .into_iter()
             .map(|holder| BodyToMove {
+                source: Source::Bytes(body()),
                 holder,
                 from: place(4096),
-                body: body(),
                 event_size_bytes: 512,
             })
             .collect(),
@@ -249,6 +265,16 @@ fn after_command(command: &Command) -> Option<Command> {
         }),
         Command::Bus(_) => return None,
     })
+}
+
+fn moved_body() -> MovedBody {
+    MovedBody {
+        holder: Place {
+            entity: Incarnation::new(6),
+            number: number(2),
+        },
+        at: place(12_288).with(Hold::Lends),
+    }
 }
 
 fn after_holder(holder: &Holder) -> Option<Holder> {
@@ -592,8 +618,11 @@ fn after_outcome(outcome: &Outcome) -> Option<Outcome> {
         Outcome::ServiceProperties(_) => Outcome::AccountPut,
         Outcome::AccountPut => Outcome::AccountRemoved,
         Outcome::AccountRemoved => Outcome::Accounts(vec![account("one"), account("two")]),
-        Outcome::Accounts(_) => Outcome::BodiesMoved { count: 300 },
-        Outcome::BodiesMoved { .. } => Outcome::Storage(StorageOutcome::QueueCreated),
+        Outcome::Accounts(_) => Outcome::BodiesMoved(BodiesMoved {
+            count: 300,
+            ..BodiesMoved::default()
+        }),
+        Outcome::BodiesMoved(_) => Outcome::Storage(StorageOutcome::QueueCreated),
         Outcome::Storage(_) => Outcome::Bus(BusOutcome::QueueCreated(view())),
         Outcome::Bus(_) => return None,
     })

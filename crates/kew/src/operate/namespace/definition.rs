@@ -1,31 +1,24 @@
-//! The definition of a queue as the service has it, and as a line of an export.
+//! The definition of a queue as the service has it, and as a line of an export; and what those of other entities share
+//! with it.
 
 use std::time::Duration;
 
 use kew_client::{EntityStatus, QueueRule, QueueSettings, Right, Secret, UnknownElements};
-
+use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
+use crate::operate::settings::{ms, unless_empty, unless_forever};
 use crate::portable::{BusDefinition, Rule};
 
-const MEGABYTE: u64 = 1 << 20;
-const KILOBYTE: u64 = 1 << 10;
+pub(super) const MEGABYTE: u64 = 1 << 20;
+pub(super) const KILOBYTE: u64 = 1 << 10;
 
 /// The definition of a queue. Keys are left out unless they are wanted.
 pub(super) fn definition_of(settings: &QueueSettings, with_keys: bool) -> BusDefinition {
-    let ms = |it: Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX);
-    let unless_forever =
-        |it: Option<Duration>| it.filter(|&it| it < QueueSettings::FOREVER).map(ms);
-    let unless_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let rules = settings.authorization_rules.iter().flatten();
     BusDefinition {
-        status: settings.status.as_ref().map(|it| it.as_str().to_owned()),
-        size_bytes_max: settings
-            .max_size_megabytes
-            .map(|it| it.saturating_mul(MEGABYTE)),
-        message_size_bytes_max: settings
-            .max_message_size_kilobytes
-            .map(|it| it.saturating_mul(KILOBYTE)),
+        status: word_of(&settings.status),
+        size_bytes_max: bytes(settings.max_size_megabytes, MEGABYTE),
+        message_size_bytes_max: bytes(settings.max_message_size_kilobytes, KILOBYTE),
         requires_session: settings.requires_session,
         detects_duplicates: settings.requires_duplicate_detection,
         duplicate_window_ms: settings.duplicate_window.map(ms),
@@ -34,15 +27,30 @@ pub(super) fn definition_of(settings: &QueueSettings, with_keys: bool) -> BusDef
         default_time_to_live_ms: unless_forever(settings.default_time_to_live),
         dead_letters_expired: settings.dead_letters_expired,
         auto_delete_on_idle_ms: unless_forever(settings.auto_delete_on_idle),
-        forward_to: unless_empty(&settings.forward_to),
-        forward_dead_letters_to: unless_empty(&settings.forward_dead_letters_to),
-        user_metadata: unless_empty(&settings.user_metadata),
+        forward_to: unless_empty(settings.forward_to.clone()),
+        forward_dead_letters_to: unless_empty(settings.forward_dead_letters_to.clone()),
+        user_metadata: unless_empty(settings.user_metadata.clone()),
         enable_batched_operations: settings.enable_batched_operations,
         support_ordering: settings.support_ordering,
         enable_partitioning: settings.enable_partitioning,
         enable_express: settings.enable_express,
-        authorization_rules: rules.map(|rule| rule_of(rule, with_keys)).collect(),
+        authorization_rules: rules_of(&settings.authorization_rules, with_keys),
     }
+}
+
+/// The service's word for a status.
+pub(super) fn word_of(status: &Option<EntityStatus>) -> Option<String> {
+    status.as_ref().map(|it| it.as_str().to_owned())
+}
+
+pub(super) fn bytes(size: Option<u64>, unit: u64) -> Option<u64> {
+    size.map(|size| size.saturating_mul(unit))
+}
+
+/// Authorization rules for a line.
+pub(super) fn rules_of(rules: &Option<Vec<QueueRule>>, with_keys: bool) -> Vec<Rule> {
+    let rules = rules.iter().flatten();
+    rules.map(|rule| rule_of(rule, with_keys)).collect()
 }
 
 fn rule_of(rule: &QueueRule, with_keys: bool) -> Rule {
@@ -64,16 +72,12 @@ fn rule_of(rule: &QueueRule, with_keys: bool) -> Rule {
 
 /// The settings of a definition; or what is wrong with it.
 pub(super) fn settings_of(it: &BusDefinition) -> Result<QueueSettings, String> {
-    let span = |ms: Option<u64>| ms.map(Duration::from_millis);
-    let size = |name: &str, size: Option<u64>, unit: u64| match size {
-        Some(size) if !size.is_multiple_of(unit) => Err(format!(
-            "{name} is {size}, and must be a multiple of {unit}"
-        )),
-        size => Ok(size.map(|size| size / unit)),
-    };
-    let rules: Result<Vec<QueueRule>, String> =
-        it.authorization_rules.iter().map(read_rule).collect();
-    let rules = rules?;
+    let known = [
+        EntityStatus::Active,
+        EntityStatus::Disabled,
+        EntityStatus::SendDisabled,
+        EntityStatus::ReceiveDisabled,
+    ];
     Ok(QueueSettings {
         lock_duration: span(it.lock_duration_ms),
         max_size_megabytes: size("size_bytes_max", it.size_bytes_max, MEGABYTE)?,
@@ -84,8 +88,8 @@ pub(super) fn settings_of(it: &BusDefinition) -> Result<QueueSettings, String> {
         duplicate_window: span(it.duplicate_window_ms),
         max_delivery_count: it.max_delivery_count,
         enable_batched_operations: it.enable_batched_operations,
-        authorization_rules: (!rules.is_empty()).then_some(rules),
-        status: it.status.as_deref().map(status).transpose()?,
+        authorization_rules: read_rules(&it.authorization_rules)?,
+        status: status(&it.status, known)?,
         forward_to: it.forward_to.clone(),
         user_metadata: it.user_metadata.clone(),
         support_ordering: it.support_ordering,
@@ -102,18 +106,42 @@ pub(super) fn settings_of(it: &BusDefinition) -> Result<QueueSettings, String> {
     })
 }
 
-fn status(text: &str) -> Result<EntityStatus, String> {
-    Ok(match text {
-        "Active" => EntityStatus::Active,
-        "Disabled" => EntityStatus::Disabled,
-        "SendDisabled" => EntityStatus::SendDisabled,
-        "ReceiveDisabled" => EntityStatus::ReceiveDisabled,
-        other => {
-            return Err(format!(
-                "status is {other:?}, and must be Active, Disabled, SendDisabled or ReceiveDisabled"
-            ));
-        }
+pub(super) fn span(ms: Option<u64>) -> Option<Duration> {
+    ms.map(Duration::from_millis)
+}
+
+/// A size in units of the service.
+pub(super) fn size(name: &str, size: Option<u64>, unit: u64) -> Result<Option<u64>, String> {
+    match size {
+        Some(size) if !size.is_multiple_of(unit) => Err(format!(
+            "{name} is {size}, and must be a multiple of {unit}"
+        )),
+        size => Ok(size.map(|size| size / unit)),
+    }
+}
+
+/// A status, which is one of those that the kind of entity has.
+pub(super) fn status<const N: usize>(
+    text: &Option<String>,
+    known: [EntityStatus; N],
+) -> Result<Option<EntityStatus>, String> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    let words: Vec<String> = known.iter().map(|it| it.as_str().to_owned()).collect();
+    let found = known.into_iter().find(|it| it.as_str() == text);
+    found.map(Some).ok_or_else(|| {
+        format!(
+            "status is {text:?}, and must be one of {}",
+            words.join(", ")
+        )
     })
+}
+
+/// Authorization rules for the service.
+pub(super) fn read_rules(rules: &[Rule]) -> Result<Option<Vec<QueueRule>>, String> {
+    let rules: Vec<QueueRule> = rules.iter().map(read_rule).collect::<Result<_, _>>()?;
+    Ok((!rules.is_empty()).then_some(rules))
 }
 
 fn read_rule(rule: &Rule) -> Result<QueueRule, String> {
@@ -157,9 +185,13 @@ pub(super) fn while_it_is_filled(settings: &QueueSettings) -> QueueSettings {
     }
 }
 
+/// The entity that one forwards to: an empty text for none.
+pub(super) fn target(to: &Option<String>) -> String {
+    to.clone().unwrap_or_default()
+}
+
 /// Gives a queue the settings that it could not have while it was filled. `None`: it has them.
 pub(super) fn completed(now: &QueueSettings, wanted: &QueueSettings) -> Option<QueueSettings> {
-    let target = |it: &Option<String>| it.clone().unwrap_or_default();
     let last = QueueSettings {
         status: Some(wanted.status.clone().unwrap_or(EntityStatus::Active)),
         forward_to: Some(target(&wanted.forward_to)),
@@ -193,11 +225,16 @@ pub(super) fn differences(now: &QueueSettings, wanted: &BusDefinition) -> Vec<St
         authorization_rules: Vec::new(),
         ..wanted.clone()
     };
-    let members = |it: BusDefinition| match serde_json::to_value(it) {
+    others(&definition_of(now, false), &wanted)
+}
+
+/// The names of members that a definition has and another has otherwise.
+pub(super) fn others<D: Serialize>(now: &D, wanted: &D) -> Vec<String> {
+    let members = |it: &D| match serde_json::to_value(it) {
         Ok(Json::Object(members)) => members,
         Ok(_) | Err(_) => Map::new(),
     };
-    let (now, wanted) = (members(definition_of(now, false)), members(wanted));
+    let (now, wanted) = (members(now), members(wanted));
     let names = wanted
         .iter()
         .filter(|(name, value)| now.get(*name) != Some(value));

@@ -1,30 +1,25 @@
-//! The lines of a namespace: definitions of queues, and then for each queue the states of its sessions and its messages.
+//! The lines of a namespace: definitions (`define`), and then for each queue and subscription the states of its
+//! sessions and its messages, and for each topic the messages that are scheduled there.
 
-use kew_client::{QueueDescription, ReceiverOptions, SessionChoice};
+use kew_client::{MessageState, ReceiverOptions, SessionChoice};
 
-use super::definition::definition_of;
+use super::define::{Definitions, Listed};
 use super::existing::Browse;
 use super::{Namespace, Place};
 use crate::operate::Doors;
-use crate::operate::entity::no_queue;
+use crate::operate::entity::Kind;
 use crate::operate::export::record;
-use crate::operate::failing::status_of_failure;
-use crate::operate::topics::topics_if_any;
-use crate::portable::{Defined, Line, SessionState};
+use crate::portable::{Line, SessionState};
 use crate::queue_command::{Failure, note};
 use crate::transfer_args::ExportArgs;
 
 /// Where lines go.
-type Write<'a> = dyn FnMut(Line) -> Result<(), Failure> + 'a;
+pub(super) type Write<'a> = dyn FnMut(Line) -> Result<(), Failure> + 'a;
 
-/// A queue whose content is exported after all definitions.
-struct Listed {
-    name: String,
-    has_sessions: bool,
-    has_failed_transfers: bool,
-}
+/// What services answer if an operation is none of this kind of entity, or they do not have it.
+const UNSUPPORTED: [&str; 2] = ["amqp:not-allowed", "amqp:not-implemented"];
 
-/// Writes the lines of all queues, or of those that are named. Returns how many things could not be read, of which
+/// Writes the lines of all entities, or of those that are named. Returns how many things could not be read, of which
 /// notes tell.
 pub(crate) fn export_namespace(
     namespace: &Namespace,
@@ -32,80 +27,86 @@ pub(crate) fn export_namespace(
     write: &mut Write<'_>,
 ) -> Result<u64, Failure> {
     let doors = &namespace.0;
-    let queues = define(doors, args, write)?;
+    let mut definitions = Definitions::new(doors, args.with_keys, write);
+    definitions.write(args)?;
+    let Definitions {
+        listed, mut unread, ..
+    } = definitions;
     if args.definitions_only {
-        return Ok(0);
+        return Ok(unread);
     }
-    let mut unread = 0;
-    for queue in &queues {
-        if queue.has_sessions {
-            unread += states(doors, &queue.name, write)?;
+    for entity in &listed {
+        if entity.has_sessions {
+            unread += states(doors, &entity.name, write)?;
         }
-        let places = [
-            Place::FailedTransfer,
-            Place::DeadLetter,
-            Place::Deferred,
-            Place::Rest,
-        ];
-        for place in places {
-            if place != Place::FailedTransfer || queue.has_failed_transfers {
-                unread += messages(doors, &queue.name, place, write)?;
-            }
+        if entity.has_failed_transfers {
+            unread += messages(doors, &entity.name, Place::FailedTransfer, write)?;
+        }
+        if entity.kind == Kind::Topic {
+            unread += schedules(doors, entity, write)?;
+            continue;
+        }
+        for place in [Place::DeadLetter, Place::Deferred, Place::Rest] {
+            unread += messages(doors, &entity.name, place, write)?;
         }
     }
     Ok(unread)
 }
 
-fn define(doors: &Doors, args: &ExportArgs, write: &mut Write<'_>) -> Result<Vec<Listed>, Failure> {
-    let mut listed = Vec::new();
-    let mut take = |queue: QueueDescription| -> Result<(), Failure> {
-        for name in queue.settings.unknown.names() {
-            let queue = &queue.name;
-            note(&format!(
-                "the setting {name} of {queue} is unknown and was not exported"
-            ));
+/// The messages that are scheduled in a topic. Not every service shows them.
+fn schedules(doors: &Doors, topic: &Listed, write: &mut Write<'_>) -> Result<u64, Failure> {
+    let mut browse = Browse::new(doors, &topic.name, Place::Rest);
+    let (mut unread, mut waiting) = (0, 0_u64);
+    loop {
+        let message = match browse.next() {
+            Err(failure) if is_unsupported(&failure) => return Ok(not_shown(topic, &failure)),
+            message => message?,
+        };
+        let Some(message) = message else {
+            break;
+        };
+        if message.state() != MessageState::Scheduled {
+            waiting += 1;
+            continue;
         }
-        let definition = definition_of(&queue.settings, args.with_keys);
-        listed.push(Listed {
-            has_sessions: queue.settings.requires_session == Some(true),
-            has_failed_transfers: queue.state.transfer_dead_letter_count.unwrap_or_default() > 0,
-            name: queue.name.clone(),
-        });
-        write(Line::BusQueue(Box::new(Defined::of_bus(
-            &queue.name,
-            definition,
-        ))))
-    };
-    for name in &args.queue {
-        take(queue_named(doors, name)?)?;
+        match record(browse.entity(), &message) {
+            Ok(record) => write(Line::Message(Box::new(record)))?,
+            Err(failure) => {
+                unread += 1;
+                note(&failure.message());
+            }
+        }
     }
-    if args.queue.is_empty() {
-        note_topics(doors)?;
+    if waiting > 0 {
+        note(&format!(
+            "{waiting} messages of the topic {} were not exported, because they are not in its subscriptions yet: \
+             export it again in a moment",
+            topic.name
+        ));
     }
-    let mut skip = args.queue.is_empty().then_some(0);
-    while let Some(first) = skip {
-        let page = doors.over_http(doors.admin.queues(first))?;
-        page.items.into_iter().try_for_each(&mut take)?;
-        skip = page.next;
-    }
-    Ok(listed)
+    Ok(unread + waiting)
 }
 
-/// Says that topics and subscriptions are left out, if there are any.
-fn note_topics(doors: &Doors) -> Result<(), Failure> {
-    if !topics_if_any(doors)?.is_empty() {
-        note("topics and their subscriptions were not exported: only queues can be exported yet");
+fn is_unsupported(failure: &Failure) -> bool {
+    match failure {
+        Failure::Bus(error) => UNSUPPORTED
+            .iter()
+            .any(|code| error.code.as_deref() == Some(code)),
+        _ => false,
     }
-    Ok(())
 }
 
-fn queue_named(doors: &Doors, name: &str) -> Result<QueueDescription, Failure> {
-    doors
-        .over_http(doors.admin.queue(name))
-        .map_err(|failure| match status_of_failure(&failure) {
-            Some(404) => no_queue(name),
-            Some(_) | None => failure,
-        })
+/// How many things of a topic whose messages are not shown are left out.
+fn not_shown(topic: &Listed, failure: &Failure) -> u64 {
+    if topic.scheduled_count == Some(0) {
+        return 0;
+    }
+    note(&format!(
+        "messages that are scheduled in the topic {} were not exported: {}",
+        topic.name,
+        failure.message()
+    ));
+    1
 }
 
 /// The states of sessions. To read one, its session is locked for a moment, which nothing else allows.

@@ -1,69 +1,35 @@
 //! The lines of a namespace, sent to a namespace. Repeating it sends nothing twice: what is there is compared with the
 //! lines first (`existing`).
 //!
-//! A queue gets its status and the queues that it forwards to at the end: before, it would not take messages, or would
-//! pass them on.
+//! An entity gets its status and what it forwards to at the end: before, it would not take messages, or would pass them
+//! on (`entities`). `current` sends messages to one queue or topic.
 
-use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use kew_client::{QueueSettings, SessionChoice};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use kew_client::SessionChoice;
 
-use super::definition::{completed, differences, settings_of, while_it_is_filled};
-use super::existing::{Existing, Found};
+use super::current::Destination;
+use super::entities::Entities;
+use super::existing::Found;
 use super::order::Order;
-use super::restore::Restorer;
 use super::{Namespace, Place};
 use crate::operate::Doors;
-use crate::operate::failing::status_of_failure;
-use crate::operate::import::{Bundle, Content};
-use crate::operate::own::in_path;
-use crate::portable::{BusDefinition, Record, SessionState};
-use crate::queue_command::{Failure, note};
+use crate::operate::import::Content;
+use crate::portable::{Line, Record, SessionState};
+use crate::queue_command::Failure;
 use crate::transfer::{Lost, Report};
-
-/// How many messages are sent, received and settled at once.
-const RESTORE_COUNT_MAX: usize = 50;
 
 /// A dead letter with a shorter time to live could expire before it is a dead letter again.
 const LIFE_MS_MIN: u64 = 60_000;
-
-/// The longest lock of a queue.
-const LOCK_MAX: Duration = Duration::from_mins(5);
-
-/// How often to look whether locks have ended.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// An import into one namespace.
 pub(crate) struct NamespaceImport<'a> {
     doors: &'a Doors,
     append: bool,
     order: Order,
-    /// What queues get at the end.
-    wanted: BTreeMap<String, QueueSettings>,
-    current: Option<Current<'a>>,
-}
-
-/// The queue that messages are sent to.
-struct Current<'a> {
-    doors: &'a Doors,
-    name: String,
-    has_sessions: bool,
-    detects_duplicates: bool,
-    lock_duration: Duration,
-    forwards_to: Option<String>,
-    place: Place,
-    /// `None`: what is there does not matter.
-    existing: Option<Existing<'a>>,
-    bundle: Bundle<'a>,
-    /// Those of the bundle, if they are to be settled.
-    records: Vec<Record>,
-    /// Those that an earlier import has sent and not settled.
-    unsettled: Vec<Record>,
-    restorer: Restorer<'a>,
+    entities: Entities<'a>,
+    current: Option<Destination<'a>>,
 }
 
 impl<'a> NamespaceImport<'a> {
@@ -72,52 +38,35 @@ impl<'a> NamespaceImport<'a> {
             doors: &namespace.0,
             append,
             order: Order::default(),
-            wanted: BTreeMap::new(),
+            entities: Entities::new(&namespace.0),
             current: None,
         }
     }
 
-    /// Creates a queue, or finds it.
-    pub(crate) fn define(
+    /// Takes a line of Service Bus.
+    pub(crate) fn take(
         &mut self,
-        name: &str,
-        definition: &BusDefinition,
+        number: u64,
+        line: Line,
         report: &mut Report,
     ) -> Result<(), Failure> {
-        let settings = settings_of(definition).map_err(Failure::Usage)?;
-        let doors = self.doors;
-        let first = while_it_is_filled(&settings);
-        match doors.over_http(doors.admin.create_queue(name, &first)) {
-            Ok(_) => {
-                report.queues_created += 1;
-                let rules = definition.authorization_rules.iter();
-                rules
-                    .filter(|rule| rule.primary_key.is_none())
-                    .for_each(|_| report.lost(Lost::Key));
-            }
-            Err(failure) if status_of_failure(&failure) == Some(409) => {
-                report.queues_already_there += 1;
-                let now = doors.over_http(doors.admin.queue(name))?.settings;
-                let others = differences(&now, definition);
-                if !others.is_empty() {
-                    let others = others.join(", ");
-                    note(&format!(
-                        "the queue {name} exists, and keeps its own settings: {others}"
-                    ));
-                }
-            }
-            Err(failure) => return Err(failure),
+        self.order.entity(&line).map_err(Failure::Usage)?;
+        if !matches!(line, Line::Rule(_)) {
+            self.entities.end_rules()?;
         }
-        self.wanted.insert(name.to_owned(), settings);
-        Ok(())
+        match line {
+            Line::BusQueue(it) => self.entities.queue(&it.queue, &it.definition, report),
+            Line::Topic(it) => self.entities.topic(&it, report),
+            Line::Subscription(it) => self.entities.subscription(&it, report),
+            Line::Rule(it) => self.entities.rule(&it, report),
+            Line::SessionState(it) => self.session_state(&it, report),
+            Line::Message(record) => self.message(number, *record, report),
+            Line::StorageQueue(_) | Line::End(_) => Ok(()),
+        }
     }
 
     /// Sets the state of a session.
-    pub(crate) fn session_state(
-        &mut self,
-        state: &SessionState,
-        report: &mut Report,
-    ) -> Result<(), Failure> {
+    fn session_state(&mut self, state: &SessionState, report: &mut Report) -> Result<(), Failure> {
         let bytes = state.state().map_err(Failure::Usage)?;
         let doors = self.doors;
         let choice = SessionChoice::named(&state.session_id);
@@ -131,7 +80,7 @@ impl<'a> NamespaceImport<'a> {
     }
 
     /// Takes a message: it may be sent later, together with others.
-    pub(crate) fn message(
+    fn message(
         &mut self,
         line: u64,
         mut record: Record,
@@ -139,12 +88,20 @@ impl<'a> NamespaceImport<'a> {
     ) -> Result<(), Failure> {
         let (name, place) = self.order.next(&record).map_err(Failure::Usage)?;
         let name = name.to_owned();
-        let is_current = self.current.as_ref().is_some_and(|it| it.name == name);
+        let is_current = self.current.as_ref().is_some_and(|it| it.name() == name);
         if !is_current {
             self.flush(report)?;
-            self.current = Some(Current::open(self.doors, &name, self.append)?);
+            self.current = Some(Destination::open(self.doors, &name, self.append)?);
         }
-        let current = self.current.as_mut().expect("it was opened just now");
+        let destination = self.current.as_mut().expect("it was opened just now");
+        if let Some(lost) = destination.refuses(place) {
+            Content::of(&record).map_err(Failure::Usage)?;
+            report.lost(lost);
+            return Ok(());
+        }
+        let Destination::Filled(current) = destination else {
+            return Ok(());
+        };
         if current.place != place {
             current.flush(report)?;
             current.restorer.close()?;
@@ -168,175 +125,30 @@ impl<'a> NamespaceImport<'a> {
     }
 
     /// Sends what waits. An error is one of these lines.
-    pub(crate) fn flush(&mut self, report: &mut Report) -> Result<(), Failure> {
+    fn flush(&mut self, report: &mut Report) -> Result<(), Failure> {
         match &mut self.current {
-            Some(current) => {
+            Some(Destination::Filled(current)) => {
                 current.flush(report)?;
                 current.restorer.close()
             }
-            None => Ok(()),
+            Some(Destination::Subscription(_)) | None => Ok(()),
         }
     }
 
     /// The lines that wait to be sent.
     pub(crate) fn lines(&self) -> Option<RangeInclusive<u64>> {
-        self.current.as_ref().and_then(|it| it.bundle.lines())
+        match &self.current {
+            Some(Destination::Filled(current)) => current.bundle.lines(),
+            Some(Destination::Subscription(_)) | None => None,
+        }
     }
 
-    /// Gives queues the settings that they could not have while they were filled.
+    /// Gives entities the settings that they could not have while they were filled.
     pub(crate) fn finish(&mut self, report: &mut Report) -> Result<(), Failure> {
+        self.entities.end_rules()?;
         self.flush(report)?;
-        let doors = self.doors;
-        for (name, wanted) in std::mem::take(&mut self.wanted) {
-            let now = doors.over_http(doors.admin.queue(&name))?.settings;
-            if let Some(settings) = completed(&now, &wanted) {
-                doors.over_http(doors.admin.update_queue(&name, &settings))?;
-            }
-        }
-        Ok(())
+        self.entities.finish()
     }
-}
-
-impl<'a> Current<'a> {
-    fn open(doors: &'a Doors, name: &str, append: bool) -> Result<Self, Failure> {
-        let settings = match doors.over_http(doors.admin.queue(name)) {
-            Ok(queue) => queue.settings,
-            Err(failure) if status_of_failure(&failure) == Some(404) => {
-                return Err(Failure::Refused {
-                    message: format!(
-                        "the queue {name} does not exist, and no line before defines it: create it with kew bus create"
-                    ),
-                    code: None,
-                });
-            }
-            Err(failure) => return Err(failure),
-        };
-        let sender = doors.over_amqp(doors.bus.sender(name))?;
-        Ok(Self {
-            doors,
-            name: name.to_owned(),
-            has_sessions: settings.requires_session == Some(true),
-            detects_duplicates: settings.requires_duplicate_detection == Some(true),
-            lock_duration: settings.lock_duration.unwrap_or(LOCK_MAX),
-            forwards_to: settings.forward_to.filter(|to| !to.is_empty()),
-            place: Place::FailedTransfer,
-            existing: (!append).then(|| Existing::new(doors, name)),
-            bundle: Bundle::new(doors, sender),
-            records: Vec::new(),
-            unsettled: Vec::new(),
-            restorer: Restorer::new(doors, name),
-        })
-    }
-
-    /// What is there of a message. A queue that forwards has nothing of what it got.
-    fn find(&mut self, record: &Record) -> Result<Found, Failure> {
-        let Some(existing) = &mut self.existing else {
-            return Ok(Found::Nothing);
-        };
-        let found = existing.find(self.place, record)?;
-        match (&self.forwards_to, found) {
-            (Some(to), Found::Nothing) => Err(Failure::Refused {
-                message: format!(
-                    "the queue {} forwards to {to}, so nothing tells whether its messages were imported before; use \
-                     --append to send them",
-                    self.name
-                ),
-                code: None,
-            }),
-            (Some(_) | None, found) => Ok(found),
-        }
-    }
-
-    fn send(&mut self, line: u64, mut record: Record, report: &mut Report) -> Result<(), Failure> {
-        let is_settled = self.place != Place::Rest;
-        let with_reasons = record.clone();
-        if matches!(self.place, Place::FailedTransfer | Place::DeadLetter) {
-            record.clear_dead_letter_properties();
-        }
-        if is_settled {
-            record.clear_schedule();
-        }
-        let content = Content::of(&record).map_err(Failure::Usage)?;
-        let is_full = is_settled && self.records.len() >= RESTORE_COUNT_MAX;
-        if is_full || !self.bundle.may_take(&content) {
-            self.flush(report)?;
-        }
-        if let Some(content) = self.bundle.add(line, content) {
-            self.flush(report)?;
-            let left = self.bundle.add(line, content);
-            assert!(left.is_none(), "an empty bundle takes any message");
-        }
-        if is_settled {
-            self.records.push(with_reasons);
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self, report: &mut Report) -> Result<(), Failure> {
-        // They come before those that are sent now.
-        let mut unsettled = std::mem::take(&mut self.unsettled);
-        if !unsettled.is_empty() {
-            wait_for_locks(self.doors, &self.name, self.lock_duration)?;
-        }
-        while let Some(first) = unsettled.first() {
-            let session = first.session_id().map(str::to_owned);
-            let is_of_it = |it: &mut Record| it.session_id() == session.as_deref();
-            let together = match self.has_sessions {
-                true => unsettled.extract_if(.., is_of_it).collect(),
-                false => std::mem::take(&mut unsettled),
-            };
-            self.restore(together, report)?;
-        }
-        report.messages_sent += self.bundle.count();
-        self.bundle.send()?;
-        let records = std::mem::take(&mut self.records);
-        self.restore(records, report)
-    }
-
-    fn restore(&mut self, records: Vec<Record>, report: &mut Report) -> Result<(), Failure> {
-        let (place, has_sessions) = (self.place, self.has_sessions);
-        let missing = self.restorer.restore(place, records, has_sessions)?;
-        report.messages_missing += missing;
-        match missing > 0 && !self.detects_duplicates {
-            true => Err(Failure::Refused {
-                message: format!(
-                    "{missing} messages that were sent to {} did not come back: stop its receivers until the import has \
-                     succeeded",
-                    self.name
-                ),
-                code: None,
-            }),
-            false => Ok(()),
-        }
-    }
-}
-
-/// Waits until the locks of an earlier import have ended: others would come first, and change the order. Only Kew shows
-/// whether there are any.
-fn wait_for_locks(doors: &Doors, queue: &str, lock_duration: Duration) -> Result<(), Failure> {
-    note(&format!(
-        "an earlier import was interrupted: waiting until its locks in {queue} end, {} s at most",
-        lock_duration.as_secs()
-    ));
-    let locked = format!(
-        "messages/{}?state=locked&limit=1&bodies=false",
-        in_path(queue)
-    );
-    let begun = Instant::now();
-    while begun.elapsed() <= lock_duration {
-        let look: Option<LockedMessages> = doors.own().look(&locked)?;
-        if look.is_some_and(|look| look.messages.is_empty()) {
-            return Ok(());
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    Ok(())
-}
-
-/// An answer of Kew's own interface.
-#[derive(Deserialize)]
-struct LockedMessages {
-    messages: Vec<IgnoredAny>,
 }
 
 /// Counts what becomes of a message that is sent, and what is lost of it.

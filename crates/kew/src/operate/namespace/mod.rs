@@ -1,13 +1,19 @@
 //! The part of `kew export` and `kew import` that speaks to Service Bus.
 //!
-//! Both use the public protocols alone: they list queues and browse messages, create queues, send, receive and settle.
+//! Both use the public protocols alone: they list entities and browse messages, create entities, send, receive and
+//! settle.
 
+mod current;
+mod define;
 mod definition;
+mod entities;
 mod existing;
 mod export;
 mod import;
 mod order;
 mod restore;
+mod rule;
+mod topic_definition;
 
 pub(crate) use export::export_namespace;
 pub(crate) use import::NamespaceImport;

@@ -23,7 +23,12 @@ pub(crate) fn check_line(line: &Line) -> Result<(), String> {
             metadata_of(&it.definition).map(drop)
         }
         Line::Message(record) => text_in(record).map(drop),
-        Line::BusQueue(_) | Line::SessionState(_) | Line::End(_) => Ok(()),
+        Line::BusQueue(_)
+        | Line::Topic(_)
+        | Line::Subscription(_)
+        | Line::Rule(_)
+        | Line::SessionState(_)
+        | Line::End(_) => Ok(()),
     }
 }
 

@@ -133,6 +133,121 @@ fn targets_of_another_build_are_refused_with_the_command_that_makes_it() {
     }
 }
 
+/// A part of the API of Kubernetes: a workload with two replicas, which takes changes and keeps none.
+#[cfg(feature = "cluster")]
+struct Api {
+    address: std::net::SocketAddr,
+    /// Method, path and body of each request.
+    requests: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+#[cfg(feature = "cluster")]
+impl Api {
+    fn start() -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let api = Self {
+            address: listener.local_addr().expect("it is bound"),
+            requests: std::sync::Arc::default(),
+        };
+        let requests = api.requests.clone();
+        // It ends with the process of the tests.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().filter_map(Result::ok) {
+                if let Some(request) = Self::answer(stream) {
+                    requests.lock().expect("no panic").push(request);
+                }
+            }
+        });
+        api
+    }
+
+    fn answer(stream: std::net::TcpStream) -> Option<String> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let mut first = String::new();
+        reader.read_line(&mut first).ok()?;
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok()?;
+            let line = line.trim().to_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(value) = line.strip_prefix("content-length: ") {
+                length = value.parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        std::io::Read::read_exact(&mut reader, &mut body).ok()?;
+        let scale = r#"{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"worker","namespace":"billing",
+            "resourceVersion":"7"},"spec":{"replicas":2},"status":{"replicas":2}}"#;
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{scale}",
+            scale.len()
+        );
+        std::io::Write::write_all(&mut &stream, answer.as_bytes()).ok()?;
+        Some(format!("{}{}", first, String::from_utf8_lossy(&body)))
+    }
+
+    fn requests(&self, method: &str) -> Vec<String> {
+        let requests = self.requests.lock().expect("no panic");
+        let of = requests.iter().filter(|it| it.starts_with(method));
+        of.cloned().collect()
+    }
+
+    /// A yard whose target has a client's configuration for it.
+    fn yard(&self, target: &str) -> Yard {
+        let yard = Yard::with_target(&target.replace("/absent", "{}"));
+        let server = format!("http://{}", self.address);
+        let text = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [{"name": "fake", "cluster": {"server": server}}],
+            "users": [{"name": "agent", "user": {"token": "secret"}}],
+            "contexts": [{"name": "here", "context": {"cluster": "fake", "user": "agent", "namespace": "billing"}}],
+        });
+        let file = yard.place.path().join("kubeconfig");
+        std::fs::write(file, text.to_string()).expect("writable");
+        yard.put(100);
+        yard
+    }
+}
+
+/// The binary with both targets: a dry run counts, an agent changes the workload or tells KEDA.
+#[cfg(feature = "cluster")]
+#[test]
+fn a_dry_run_in_a_cluster_changes_nothing() {
+    for (target, told) in [
+        (KUBERNETES, "the number of instances was set to 3"),
+        (KEDA, "KEDA is told a new number of instances: 3"),
+    ] {
+        let api = Api::start();
+        let yard = api.yard(target);
+        let dry = yard.agent_with(&["--dry-run"]);
+        dry.log_with(&["start instances until there are 3: "]);
+        let log = dry.terminate();
+        assert!(
+            !log.contains(told) && !log.contains("KEDA is served"),
+            "{log}"
+        );
+        assert!(!api.requests("GET").is_empty());
+        let done = yard.scale("explain");
+        assert_eq!(done.code, 0, "{done:?}");
+        assert!(
+            done.text().contains("  instances: 2 ready, 0 starting"),
+            "{done:?}"
+        );
+        assert_eq!(api.requests("PATCH"), [""; 0]);
+        let agent = yard.agent();
+        agent.log_with(&[told]);
+        agent.terminate();
+        let patches = api.requests("PATCH");
+        assert_eq!(patches.is_empty(), target == KEDA, "{patches:?}");
+        let is_change =
+            |it: &String| it.contains("\"replicas\":3") && it.contains("\"resourceVersion\":\"7\"");
+        assert!(patches.iter().all(is_change), "{patches:?}");
+    }
+}
+
 /// Where both are built, the first thing that is missing is the client's configuration.
 #[cfg(feature = "cluster")]
 #[test]

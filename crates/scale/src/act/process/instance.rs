@@ -106,6 +106,12 @@ impl Instance {
         }
     }
 
+    /// What its process has used of processors. `None` if it has ended.
+    pub(super) fn cpu_ticks(&self) -> Option<u64> {
+        let stat = proc::stat(self.pid).ok()??;
+        Some(stat.cpu_ticks)
+    }
+
     pub(super) fn named(&self) -> Named {
         let (number, pid) = (self.record.number, self.pid);
         Named { number, pid }

@@ -2,6 +2,7 @@
 
 mod instance;
 mod proc;
+mod processors;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until};
 
 use instance::{Instance, Stop};
+use processors::Processors;
 
 pub use survey::Survey;
 
@@ -43,6 +45,7 @@ pub struct ProcessTarget {
     instances: Vec<Instance>,
     next_number: u64,
     pace: Pace,
+    processors: Processors,
 }
 
 impl ProcessTarget {
@@ -70,6 +73,7 @@ impl ProcessTarget {
             instances: Vec::new(),
             next_number: 1,
             pace: Pace::default(),
+            processors: Processors::of_system(),
         })
     }
 
@@ -326,6 +330,9 @@ impl Target for ProcessTarget {
                 false => found.starting += 1,
             }
         }
+        let used = self.instances.iter();
+        let used = used.filter_map(|it| Some((it.record.number, it.cpu_ticks()?)));
+        found.cpu = self.processors.see(now, used.collect());
         Ok(found)
     }
 

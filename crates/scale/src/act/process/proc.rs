@@ -23,6 +23,8 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Stat {
     pub(super) start_ticks: u64,
+    /// What it has used of processors, without its children.
+    pub(super) cpu_ticks: u64,
     /// The place of its environment is not set yet.
     is_between_programs: bool,
 }
@@ -53,8 +55,8 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == gone
 }
 
-/// `7 (a name (with anything)) S …`, with the flags as the 9th field, the start as the 22nd, and the end of the
-/// environment as the 51st.
+/// `7 (a name (with anything)) S …`, with the flags as the 9th field, the use of processors as the 14th and 15th, the start
+/// as the 22nd, and the end of the environment as the 51st.
 ///
 /// Source: *proc_pid_stat(5)*.
 fn parse_stat(text: &str) -> Option<Stat> {
@@ -66,8 +68,10 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let is_thread_of_system = number(9).is_some_and(|flags| flags & KERNEL_THREAD != 0);
     let is_between_programs = number(51) == Some(0) && !is_thread_of_system;
     let has_ended = matches!(*fields.first()?, "Z" | "X" | "x");
+    let cpu_ticks = number(14)?.saturating_add(number(15)?);
     (!has_ended).then_some(Stat {
         start_ticks,
+        cpu_ticks,
         is_between_programs,
     })
 }
@@ -185,6 +189,7 @@ mod tests {
             let found = parse_stat(&line(name, "S"));
             let expected = Stat {
                 start_ticks: 22,
+                cpu_ticks: 14 + 15,
                 is_between_programs: false,
             };
             assert_eq!(found, Some(expected), "{name}");

@@ -6,6 +6,9 @@ use bytes::Bytes;
 use kew_engine::bus::{BusMessageState, BusQueueOptions, DeadLetterCause};
 use kew_engine::{Timestamp, Token};
 
+use super::number_of;
+use crate::bus::topics;
+
 /// After this many hops a message becomes a dead letter.
 ///
 /// Source: Service Bus, *Moving messages to the dead-letter queue*.
@@ -150,7 +153,7 @@ impl Fate {
     }
 
     pub(crate) fn is_of(&self, queue: usize) -> bool {
-        self.life().is_some_and(|life| life.entity.queue == queue)
+        self.life().is_some_and(|life| life.ends_with(queue))
     }
 }
 
@@ -188,6 +191,21 @@ impl Life {
 
     pub(crate) fn session(&self) -> Option<&str> {
         self.content.session.as_deref()
+    }
+
+    /// Whether it waits in a topic for its time.
+    pub(crate) fn is_scheduled_in(&self, topic: usize) -> bool {
+        self.entity.part == Part::Topic
+            && matches!(self.stage, Stage::Scheduled { .. })
+            && topics::topic_of(self.entity.queue) == Some(topic)
+    }
+
+    /// Whether it ends if this queue does. What is scheduled in a topic is for the subscriptions of its time.
+    pub(crate) fn ends_with(&self, queue: usize) -> bool {
+        match topics::topic_of(self.entity.queue) {
+            Some(topic) if self.is_scheduled_in(topic) => topic == queue,
+            Some(_) | None => self.entity.queue == queue,
+        }
     }
 
     /// Whether it belongs to this session, if one is given.
@@ -330,6 +348,22 @@ impl Life {
         }
     }
 
+    /// Its schedule in its topic fell due between then and now: it waits for its copy in this subscription, if there is to
+    /// be one.
+    fn selected(&self, due: Timestamp, now: Timestamp, around: &impl Surroundings) -> Vec<Fate> {
+        let number = number_of(&self.content.body);
+        let copies = around.copies(self.entity.queue, number).into_iter();
+        let fates = copies.map(|changes| match changes {
+            None => Fate::Gone,
+            Some(overlays) => Fate::Here(Self {
+                stage: Stage::Waiting { since: due },
+                overlays,
+                ..self.activated(due, now)
+            }),
+        });
+        fates.collect()
+    }
+
     pub(crate) fn expired(&self, options: &BusQueueOptions) -> Fate {
         if options.dead_letters_expired && self.entity.part == Part::Queue {
             Fate::Here(self.buried(DeadLetterCause::Expired))
@@ -349,6 +383,8 @@ pub(crate) trait Surroundings {
     fn destination(&self, name: &str) -> usize;
     /// Whether a queue may refuse a forwarded message.
     fn may_not_take(&self, queue: usize) -> bool;
+    /// The possible changes in the copy of a message that a subscription gets now. `None` if it may get none.
+    fn copies(&self, subscription: usize, number: u64) -> Vec<Option<Vec<u64>>>;
 }
 
 impl Life {
@@ -367,9 +403,12 @@ impl Life {
                     next.extend(around.options(queue).map(|it| Fate::Here(self.failed(it))));
                 }
             }
-            Stage::Scheduled { due } if due.has_passed(now) => {
-                next.push(Fate::Here(self.activated(due, now)));
-            }
+            Stage::Scheduled { due } if due.has_passed(now) => match self.entity.part {
+                Part::Topic => next.extend(self.selected(due, now, around)),
+                Part::Queue | Part::DeadLetters | Part::FailedTransfers => {
+                    next.push(Fate::Here(self.activated(due, now)));
+                }
+            },
             Stage::Ready => {
                 for options in around.options(queue) {
                     if self.expires.may_have_passed(now) {

@@ -24,6 +24,7 @@
 //! | | a message that is sent again is in its old place or in its new one | `resubmit` |
 //! | topics | each subscription gets one copy of each message that its topic accepted and its rule selects, with the changes of its rule, and they come in that order | `publish` |
 //! | | what waits in its topic is copied later, all of a message before any of the next one, and by the rules of its number | `waiting` |
+//! | | what is scheduled in a topic gets its copies by the rules of its time, and none if it was cancelled | [`life`], `scheduled` |
 //! | | a topic takes its subscriptions with it | `queues` |
 //! | operators | the messages that they removed are deleted and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
@@ -38,6 +39,7 @@ mod queues;
 mod receive;
 mod refused;
 mod resubmit;
+mod scheduled;
 mod send;
 mod sessions;
 mod settle;
@@ -57,6 +59,7 @@ use kew_engine::{Command, EntityName, Outcome, Refusal, Timestamp, Token};
 use life::{Entity, Fate, Life};
 use message::Message;
 use queue::{Owner, Queue, Queues};
+use time::DUE_MAX;
 use works::Works;
 
 use super::{entity, topics};
@@ -219,6 +222,13 @@ impl Checker {
             && operation.from == operation.until
         {
             self.do_due(entity, operation.from);
+        }
+        if let BusCommand::SetRule { topic, .. } = command
+            && operation.had_room
+            && operation.from == operation.until
+        {
+            // The budget is for the subscription, too.
+            self.activate_due(entity(topic).queue, operation.from, DUE_MAX / 3);
         }
         Ok(())
     }

@@ -38,13 +38,18 @@ impl Checker {
         self.takes_messages(topic)?;
         let copies = self.copies_of_each(topic.queue);
         let bodies = messages.iter().map(|message| &message.body);
-        let least = self.sure_copies(topic.queue);
-        self.check_room_was_there(topic.queue, (least * size_of_all(bodies), 0))?;
+        // However many copies there are, a message counts once.
+        self.check_room_was_there(topic.queue, (size_of_all(bodies), 0))?;
         self.note_published(copies);
         let mut at_once = self.at_once(topic.queue);
         for (message, number) in messages.iter().zip(numbers) {
             let id = message.message_id.as_deref();
             self.check_duplicate(topic, id, number.is_none(), at)?;
+            let due = message.scheduled_at.filter(|due| !due.has_passed(at));
+            if let (Some(due), Some(number)) = (due, number) {
+                self.one_scheduled(topic, (message, due), *number)?;
+                continue;
+            }
             let copies = self.copies_most(topic.queue, message);
             let may_wait = at_once.as_mut().is_some_and(|it| it.may_wait(copies));
             match number {
@@ -56,16 +61,6 @@ impl Checker {
             }
         }
         Ok(())
-    }
-
-    /// How many subscriptions must get a copy of each message.
-    fn sure_copies(&self, topic: usize) -> u64 {
-        let subscriptions = topics::subscriptions_of(topic);
-        let known = subscriptions.filter_map(|subscription| self.queues.0.get(subscription));
-        let sure = known.filter(|known| {
-            !known.may_be_absent() && known.rules.iter().all(|rule| rule.copies_all())
-        });
-        sure.count() as u64
     }
 
     /// A message has got a number of the topic, and each copy has it as its first one.
@@ -124,17 +119,28 @@ impl Checker {
         let detects = (self.queues.of(topic)).any(|it| it.duplicate_window_ms.is_some());
         let mut at_once = self.at_once(topic.queue);
         for message in messages {
+            let id = message.message_id.as_ref().filter(|_| detects);
+            let due = message.scheduled_at;
+            if let Some(due) = due.filter(|due| !due.has_passed(when.from)) {
+                self.perhaps_scheduled(topic, (message, due), when, (work, id.is_some()));
+            }
+            let may_be_at_once = due.is_none_or(|due| due.has_passed(when.from));
             let copies = self.copies_most(topic.queue, message);
             let may_wait = at_once.as_mut().is_some_and(|it| it.may_wait(copies));
-            let number = self.note_order(message);
-            if may_wait {
+            let number = match may_be_at_once {
+                true => self.note_order(message),
+                false => number_of(&message.body),
+            };
+            if may_wait && may_be_at_once {
                 self.may_be_stored(topic.queue, message);
             }
-            let id = message.message_id.as_ref().filter(|_| detects);
             if let Some(id) = id {
                 let ids = &mut self.queues.get(topic.queue).ids;
                 let times = ids.entry(id.clone()).or_insert_with(|| vec![None]);
                 times.push(Some(when));
+            }
+            if !may_be_at_once {
+                continue;
             }
             for subscription in topics::subscriptions_of(topic.queue) {
                 if let Some((copy, is_perhaps_absent)) =
@@ -146,6 +152,40 @@ impl Checker {
                     self.works.touch(work, number);
                 }
             }
+        }
+    }
+
+    /// Perhaps a message was scheduled in that time, by some work. If its time came meanwhile, it was perhaps sent at once.
+    fn perhaps_scheduled(
+        &mut self,
+        topic: Entity,
+        (message, due): (&BusMessage, Timestamp),
+        when: Span,
+        (work, has_id): (u64, bool),
+    ) {
+        let body = number_of(&message.body);
+        self.last_message = self.last_message.max(body);
+        let now = BusMessage {
+            scheduled_at: None,
+            ..message.clone()
+        };
+        for subscription in topics::subscriptions_of(topic.queue) {
+            let mut copy = self.scheduled(topic, subscription, (message, due));
+            if due.has_passed(when.to) {
+                match self.copy((topic, subscription), (&now, None), when, true) {
+                    Some((at_once, is_perhaps_absent)) => {
+                        at_once.fates().for_each(|fate| copy.may_be(fate.clone()));
+                        if is_perhaps_absent {
+                            copy.may_be(Fate::NeverSent);
+                        }
+                    }
+                    None => copy.may_be(Fate::NeverSent),
+                }
+            }
+            let number = topics::number_in(subscription, body);
+            let copy = copy.sent_by(work, has_id);
+            self.messages.insert(number, copy);
+            self.works.touch(work, number);
         }
     }
 
@@ -248,7 +288,8 @@ impl Checker {
         let after = after.map(|(_, owner)| owner.message).next();
         let place = |message: &u64| self.published.get(&topics::number_in_body(*message));
         let places = [before.as_ref(), Some(&message), after.as_ref()];
-        let places: Vec<_> = places.into_iter().flatten().map(place).collect();
+        // Those that were scheduled have none.
+        let places: Vec<_> = places.into_iter().flatten().filter_map(place).collect();
         if !places.is_sorted_by(|one, next| one < next) {
             return violated!(
                 ORDER_OF_COPIES,

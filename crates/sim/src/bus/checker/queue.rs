@@ -227,6 +227,17 @@ impl Surroundings for Queues {
         queue_index(name)
     }
 
+    fn copies(&self, subscription: usize, number: u64) -> Vec<Option<Vec<u64>>> {
+        let Some(known) = self.0.get(subscription) else {
+            return vec![None];
+        };
+        let may_be_there = known.options().next().is_some();
+        let rules = known.rules.iter().filter(|_| may_be_there);
+        let absent = known.may_be_absent().then_some(None);
+        let copies = absent.into_iter().chain(rules.map(|it| it.copy(number)));
+        copies.collect()
+    }
+
     fn may_not_take(&self, queue: usize) -> bool {
         let Some(queue) = self.0.get(queue) else {
             return true;

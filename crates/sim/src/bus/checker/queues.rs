@@ -16,7 +16,7 @@ use crate::checker::{Violation, violated};
 /// The size of a message besides its bytes, in its queue's size.
 const OVERHEAD_SIZE_BYTES: u64 = 128;
 /// The size of a change to a message's properties.
-pub(super) const CHANGE_SIZE_BYTES: u64 = size_of::<u64>() as u64;
+const CHANGE_SIZE_BYTES: u64 = size_of::<u64>() as u64;
 /// The size of a remembered id.
 const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 
@@ -244,7 +244,11 @@ impl Checker {
             Kind::Topic => self.stored(entity.queue).0,
             Kind::Queue | Kind::Subscription { .. } => here(false),
         };
-        let mut fits = ready <= active && here_now.has(active) && here(true).has(scheduled);
+        let scheduled_now = match topics::kind(entity.queue) {
+            Kind::Topic if is_whole => self.scheduled_in(entity.queue).0,
+            Kind::Topic | Kind::Queue | Kind::Subscription { .. } => here(true),
+        };
+        let mut fits = ready <= active && here_now.has(active) && scheduled_now.has(scheduled);
         if is_whole {
             fits &= part(Part::DeadLetters).has(dead_letters)
                 && part(Part::FailedTransfers).has(failed_transfers)
@@ -259,7 +263,7 @@ impl Checker {
                 COUNTS,
                 "{entity:?} has {:?} active, {:?} scheduled, {:?} dead, {:?} failed, {size_bytes:?}: {:?}",
                 here_now,
-                here(true),
+                scheduled_now,
                 part(Part::DeadLetters),
                 part(Part::FailedTransfers),
                 view.counts
@@ -298,25 +302,33 @@ impl Checker {
     }
 
     /// The size of a queue with its sub-queues, session states and remembered ids, and of a topic with its
-    /// subscriptions.
+    /// subscriptions. A copy may count nothing for its body, because another one counts or has counted it. But a topic is
+    /// at least as large as each of its subscriptions.
     fn size_bytes(&self, queue: usize) -> Bounds {
-        let mut sum = self.own_size_bytes(queue);
+        let mut sum = self.own_size_bytes(queue, Life::size_bytes);
+        let mut largest = 0;
         for subscription in topics::subscriptions_of(queue) {
-            let own = self.own_size_bytes(subscription);
-            sum.least += own.least;
+            let own = self.own_size_bytes(subscription, Life::size_bytes);
+            let borrowed = |life: &Life| life.size_bytes() - life.content.body.len() as u64;
+            sum.least += self.own_size_bytes(subscription, borrowed).least;
             sum.most += own.most;
+            largest = largest.max(own.least);
         }
+        sum.least = sum.least.max(largest);
         sum
     }
 
-    fn own_size_bytes(&self, queue: usize) -> Bounds {
+    fn own_size_bytes(&self, queue: usize, of: impl Fn(&Life) -> u64) -> Bounds {
         let mut sum = self.bounds(|life| {
             match life.entity.queue == queue && life.entity.part != Part::Topic {
-                true => life.size_bytes(),
+                true => of(life),
                 false => 0,
             }
         });
         sum.most += self.stored(queue).1.most;
+        let (_, scheduled) = self.scheduled_in(queue);
+        sum.least += scheduled.least;
+        sum.most += scheduled.most;
         let sessions = self.queues.0.get(queue).map(|queue| &queue.sessions);
         for (id, session) in sessions.into_iter().flatten() {
             let sizes = session.states.iter();

@@ -4,7 +4,7 @@ use kew_engine::Timestamp;
 use kew_engine::bus::{BusCommand, BusQueueOptions, BusRefusal, SessionChoice};
 
 use super::life::{Entity, Fate, Life, Part, Stage, destination};
-use super::queues::{CHANGE_SIZE_BYTES, size_of_all, state_size_bytes};
+use super::queues::{size_of_all, state_size_bytes};
 use super::{ANSWERS_FIT, Checker, LOCKS, NO_LOSS, QUEUES, entity, is_operation, queue_of};
 use crate::bus::queue_index;
 use crate::bus::topics::{self, Kind};
@@ -96,13 +96,8 @@ impl Checker {
             (BusCommand::Send { queue, messages }, BusRefusal::QuotaExceeded { .. }) => {
                 let bodies = messages.iter().map(|message| &message.body);
                 let queue = entity(queue).queue;
-                let copies = self.copies_of_each(queue).most;
-                // Each copy may have the changes of an action.
-                let changes = match topics::kind(queue) {
-                    Kind::Topic => messages.len() as u64 * CHANGE_SIZE_BYTES,
-                    Kind::Queue | Kind::Subscription { .. } => 0,
-                };
-                self.is_full(queue, copies * (size_of_all(bodies) + changes))
+                // Whatever copies there are, with whatever changes: a message counts once, also one that is scheduled.
+                self.is_full(queue, size_of_all(bodies))
             }
             (BusCommand::Send { queue, messages }, BusRefusal::SessionRequired)
                 if messages.iter().any(|message| message.session.is_none()) =>

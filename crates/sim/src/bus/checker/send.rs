@@ -213,6 +213,9 @@ impl Checker {
     }
 
     pub(super) fn one_cancelled(&mut self, entity: Entity, number: u64) -> Result<(), Violation> {
+        if topics::kind(entity.queue) == Kind::Topic {
+            return self.cancelled_in_topic(entity, number);
+        }
         // If the queue may have been replaced, the owner of the number may be unknown.
         let gone = |life: &Life| is_scheduled_as(life, entity, number).then(|| vec![Fate::Gone]);
         self.narrow_numbered(entity, number, &("cancelled", number), gone)?;
@@ -229,6 +232,9 @@ impl Checker {
 
     /// A scheduled message was not found: it is not scheduled.
     pub(super) fn not_scheduled(&mut self, entity: Entity, number: u64) -> Result<(), Violation> {
+        if topics::kind(entity.queue) == Kind::Topic {
+            return self.not_scheduled_in_topic(entity, number);
+        }
         self.not_shown(
             NO_LOSS,
             &("no scheduled message", number),

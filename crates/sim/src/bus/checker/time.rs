@@ -1,7 +1,7 @@
 //! What happens by itself: locks end, scheduled messages become active, messages expire, idle
 //! queues are deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::Timestamp;
 
@@ -9,9 +9,10 @@ use super::Checker;
 use super::life::{Entity, Fate, Life, Part, Stage};
 use super::message::Message;
 use super::queue::{Queue, Session, SessionLock};
+use crate::bus::topics::{self, Kind};
 
 /// Up to this much due work in a queue is done before another command is decided.
-const DUE_MAX: usize = 40;
+pub(super) const DUE_MAX: usize = 40;
 
 impl Checker {
     /// Adds what may have happened by itself until now.
@@ -73,6 +74,9 @@ impl Checker {
                 "whatever is due comes to something: {message:?}"
             );
         }
+        if topics::kind(entity.queue) == Kind::Topic {
+            self.activate_due(entity.queue, now, DUE_MAX);
+        }
         if entity.part == Part::Queue {
             for session in self.queues.get(entity.queue).sessions.values_mut() {
                 for lock in &mut session.locks {
@@ -86,9 +90,34 @@ impl Checker {
     }
 }
 
+impl Checker {
+    /// What is scheduled in a topic becomes active before a command for the topic is decided, or before its rules change.
+    pub(super) fn activate_due(&mut self, topic: usize, now: Timestamp, count_max: usize) {
+        let is_due = |life: &Life| {
+            let has_passed = matches!(life.stage, Stage::Scheduled { due } if due.has_passed(now));
+            has_passed && life.is_scheduled_in(topic)
+        };
+        let due = self
+            .messages
+            .iter()
+            .filter(|(_, message)| message.may(is_due));
+        let due: BTreeSet<u64> = due.map(|(it, _)| topics::number_in_body(*it)).collect();
+        if due.len() > count_max {
+            return;
+        }
+        for message in self.messages.values_mut() {
+            message.keep(|fate| !fate.life().is_some_and(is_due));
+            assert!(
+                !message.is_impossible(),
+                "whatever is due comes to something: {message:?}"
+            );
+        }
+    }
+}
+
 /// The fate of a message if its queue is deleted.
 pub(super) fn goes_with(life: &Life, queue: usize) -> Vec<Fate> {
-    let is_of = life.entity.queue == queue;
+    let is_of = life.ends_with(queue);
     is_of.then_some(Fate::GoneWith(queue)).into_iter().collect()
 }
 

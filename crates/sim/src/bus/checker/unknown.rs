@@ -92,6 +92,11 @@ impl Checker {
                     self.perhaps_renewed(entity(queue), *token, when);
                 }
             }
+            BusCommand::CancelScheduled { queue, numbers }
+                if topics::kind(entity(queue).queue) == Kind::Topic =>
+            {
+                self.perhaps_cancelled(entity(queue), numbers);
+            }
             BusCommand::CancelScheduled { queue, numbers } => {
                 let is_named = |life: &Life| {
                     let number = life.number;

@@ -38,20 +38,25 @@ impl Life {
         }
     }
 
-    fn waits_in(&self, topic: usize) -> bool {
-        self.entity.part == Part::Topic && topics::topic_of(self.entity.queue) == Some(topic)
+    /// Whether its copy is made at any time.
+    pub(super) fn waits_in(&self, topic: usize) -> bool {
+        self.entity.part == Part::Topic
+            && matches!(self.stage, Stage::Waiting { .. })
+            && topics::topic_of(self.entity.queue) == Some(topic)
     }
 }
 
 impl Checker {
     /// What the next command to a topic may copy at once. `None` if it copies everything.
     pub(super) fn at_once(&self, topic: usize) -> Option<Rest> {
-        let copies_left = self.copies_at_once?;
         let known = self.queues.0.get(topic);
-        let is_behind = known.is_some_and(|it| !it.stored.is_empty());
-        Some(Rest {
-            copies_left: (!is_behind).then_some(copies_left),
-        })
+        let is_behind = known.is_some_and(|it| !it.stored.is_empty())
+            || !self.waiting_without_place(topic).is_empty();
+        if is_behind {
+            return Some(Rest { copies_left: None });
+        }
+        let copies_left = Some(self.copies_at_once?);
+        Some(Rest { copies_left })
     }
 
     /// How many copies a message has at most.
@@ -80,7 +85,10 @@ impl Checker {
     pub(super) fn stored(&self, topic: usize) -> (Bounds, Bounds) {
         let stored = self.queues.0.get(topic).map(|it| &it.stored);
         let count = stored.map_or(0, |it| it.len() as u64);
-        let size_bytes = stored.map_or(0, |it| it.values().sum());
+        let size_bytes: u64 = stored.map_or(0, |it| it.values().sum());
+        let scheduled = self.waiting_without_place(topic);
+        let count = count + scheduled.len() as u64;
+        let size_bytes = size_bytes + scheduled.values().sum::<u64>();
         let most = |most| Bounds { least: 0, most };
         (most(count), most(size_bytes))
     }
@@ -127,14 +135,18 @@ impl Checker {
     ) -> Result<(), Violation> {
         let stored = &mut self.queues.get(topic).stored;
         let left = stored.split_off(&end);
-        if std::mem::replace(stored, left).is_empty() {
+        let is_any = !std::mem::replace(stored, left).is_empty();
+        if is_any {
+            self.note("copies were made of what may have waited");
+        } else if end != u64::MAX {
             return Ok(());
         }
-        self.note("copies were made of what may have waited");
         let mut over = Vec::new();
         for (number, message) in &mut self.messages {
             let place = self.published.get(&topics::number_in_body(*number));
-            if place.is_none_or(|place| *place >= end) || !message.may(|it| it.waits_in(topic)) {
+            // One that was scheduled has no place.
+            let is_copied = place.map_or(end == u64::MAX, |place| *place < end);
+            if !is_copied || !message.may(|it| it.waits_in(topic)) {
                 continue;
             }
             let before = message.clone();

@@ -115,7 +115,7 @@ impl Workload {
         }
         let name = named(queue, Part::Queue);
         let chosen = self.choose(&swarm.weights);
-        if let Some(command) = self.of_subscription(queue, chosen, swarm) {
+        if let Some(command) = self.of_subscription(queue, chosen, swarm, now) {
             return command;
         }
         match chosen {

@@ -1,10 +1,10 @@
 //! Commands for topics and subscriptions, besides those that subscriptions share with queues.
 
-use kew_engine::EntityName;
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions};
+use kew_engine::{EntityName, Timestamp};
 
 use super::settings::{options, subscription_options, topic_options};
-use super::{Workload, plain_options, session_name};
+use super::{SCHEDULE_MS_MAX, Workload, plain_options, session_name};
 use crate::bus::checker::life::Part;
 use crate::bus::rules::{self, Rule};
 use crate::bus::topics::{Kind, TopicSwarm, kind, topic_of};
@@ -86,12 +86,13 @@ impl Workload {
         subscription: usize,
         chosen: usize,
         swarm: &BusSwarm,
+        now: Timestamp,
     ) -> Option<BusCommand> {
         let Kind::Subscription { of, .. } = kind(subscription) else {
             return None;
         };
         match chosen {
-            0 if self.random.happens(980) => Some(self.publish(of, swarm)),
+            0 if self.random.happens(980) => Some(self.publish(of, swarm, now)),
             0 => Some(self.send_to(subscription)),
             12 => Some(self.update(subscription, swarm)),
             13 | 14 => Some(self.create(subscription, swarm)),
@@ -122,9 +123,21 @@ impl Workload {
         }
     }
 
-    fn publish(&mut self, topic: usize, swarm: &BusSwarm) -> BusCommand {
+    fn publish(&mut self, topic: usize, swarm: &BusSwarm, now: Timestamp) -> BusCommand {
         let count = [1, 1, 2, 5][self.random.index(4)];
-        let messages = (0..count).map(|_| self.message_to_topic(swarm));
+        let topics = swarm.topics.as_ref();
+        let per_mille = topics.map_or(0, |it| it.schedule_per_mille);
+        let messages = (0..count).map(|_| {
+            let message = self.message_to_topic(swarm);
+            // Worlds without schedules stay what they are.
+            let is_scheduled = per_mille > 0 && self.random.happens(per_mille);
+            let scheduled_at =
+                is_scheduled.then(|| now.plus_ms(self.random.below(SCHEDULE_MS_MAX)));
+            BusMessage {
+                scheduled_at,
+                ..message
+            }
+        });
         BusCommand::Send {
             messages: messages.collect(),
             queue: whole(topic),

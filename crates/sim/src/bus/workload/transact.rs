@@ -7,6 +7,7 @@ use super::known::{Held, remember};
 use super::settings::{WITH_DUPLICATES, WITH_SESSIONS};
 use super::{SCHEDULE_MS_MAX, Workload, session_name};
 use crate::bus::checker::life::Part;
+use crate::bus::topics::{self, Kind};
 use crate::bus::{BusSwarm, named};
 
 /// How many parts there are at most.
@@ -137,6 +138,11 @@ impl Workload {
             return None;
         }
         let index = r.index(all.len());
+        // Topics take part in no transaction yet.
+        let queue = topics::named(&all[index].queue.name);
+        if queue.is_some_and(|it| topics::kind(it) == Kind::Topic) {
+            return None;
+        }
         let first = if is_careless {
             all[index].clone()
         } else {

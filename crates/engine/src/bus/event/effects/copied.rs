@@ -13,7 +13,7 @@ use crate::vocabulary::place::{
     Before, difference_to, place_near, put_difference_to, put_time_from, same_entity_flag,
     time_from,
 };
-use crate::vocabulary::{Place, Timestamp};
+use crate::vocabulary::{BodyLocation, Hold, Place, Timestamp};
 
 /// It expires, at another time than the one before it.
 const EXPIRES: u8 = 0x10;
@@ -21,8 +21,10 @@ const EXPIRES: u8 = 0x10;
 const STAYS: u8 = 0x20;
 /// Its session has another number.
 const SESSION: u8 = 0x40;
+/// It counts the body, and the one before it does not; or the other way round.
+const OTHER_HOLD: u8 = 0x80;
 /// The flags of a copy.
-pub(super) const FLAGS: u8 = flag::SAME_ENTITY | EXPIRES | STAYS | SESSION;
+pub(super) const FLAGS: u8 = flag::SAME_ENTITY | EXPIRES | STAYS | SESSION | OTHER_HOLD;
 
 /// The most bytes that an arrival takes besides texts and changes, and a copy leaves out: the place of the body,
 /// a time, two numbers and a hash, what a dead letter has, and lengths.
@@ -30,12 +32,28 @@ const LEFT_OUT_SIZE_BYTES: u64 = 80;
 
 /// Whether a message can be written as a copy of the one that arrived before it.
 pub(super) fn is_copy(earlier: &Arrival, message: &Arrival) -> bool {
+    let body = earlier.record.body;
+    let has_fitting_hold =
+        message.record.body == body || Some(message.record.body) == with_other_hold(body);
     let record = Record {
         expires_at: earlier.record.expires_at,
         session: earlier.record.session,
+        body,
         ..message.record
     };
-    record == earlier.record && message.rest == earlier.rest && message.overlays().is_empty()
+    has_fitting_hold
+        && record == earlier.record
+        && message.rest == earlier.rest
+        && message.overlays().is_empty()
+}
+
+/// The same body for a copy that lends if this one borrows, and the other way round.
+fn with_other_hold(body: BodyLocation) -> Option<BodyLocation> {
+    match body.hold() {
+        Hold::Alone => None,
+        Hold::Lends => Some(body.with(Hold::Borrows)),
+        Hold::Borrows => Some(body.with(Hold::Lends)),
+    }
 }
 
 /// Writes it.
@@ -59,6 +77,7 @@ pub(super) fn put(
     let flags = if_that(other_time.is_some(), EXPIRES)
         | if_that(stays, STAYS)
         | if_that(other_session.is_some(), SESSION)
+        | if_that(message.record.body != earlier.record.body, OTHER_HOLD)
         | same_entity_flag(to, *before, flag::SAME_ENTITY);
     out.push(kind::COPIED | flags);
     put_difference_to(out, to, before);
@@ -97,9 +116,17 @@ pub(super) fn read(
     if (session == 0) != earlier.session().is_none() {
         return Err(r.error("copy in a session that the message before it has not"));
     }
+    let body = match flags & OTHER_HOLD {
+        0 => Some(earlier.record.body),
+        _ => with_other_hold(earlier.record.body),
+    };
+    let Some(body) = body else {
+        return Err(r.error("copy with a hold that the message before it cannot have"));
+    };
     let record = Record {
         expires_at,
         session,
+        body,
         ..earlier.record
     };
     let message = Arrival {

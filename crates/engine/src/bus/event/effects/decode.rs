@@ -11,7 +11,7 @@ use crate::table::{Record, Side};
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::elements::{incarnation, location, sequence_number};
 use crate::vocabulary::place::{Before, place, time_from};
-use crate::vocabulary::{BodyLocation, LeaseGeneration, Place, Timestamp};
+use crate::vocabulary::{LeaseGeneration, Place, Timestamp};
 
 /// Reads effects of an event at `at`, up to its end.
 pub(in crate::bus::event) fn effects(
@@ -73,18 +73,20 @@ fn effect_on_topic(
     before: &mut Before,
 ) -> Result<Effect, DecodeError> {
     let code = r.u8()?;
-    let has_id = flags & flag::ID_HASH != 0;
-    if code != of_topic::PASSED && (code != of_topic::FANNED_OUT || has_id) {
+    if code != of_topic::PASSED && code != of_topic::FANNED_OUT {
         return Err(r.error("effect on a topic that is not known"));
     }
     let topic = place(r, flags & flag::SAME_ENTITY != 0, before)?;
     if code == of_topic::FANNED_OUT {
-        let next = next_copy(r)?;
-        return Ok(Effect::FannedOut { topic, next });
+        return Ok(Effect::FannedOut {
+            topic,
+            next: next_copy(r)?,
+            lent: flags & flag::LENT != 0,
+        });
     }
-    let id_hash = match has_id {
-        false => None,
-        true => Some(u128::from_be_bytes(r.array()?)),
+    let id_hash = match flags & flag::ID_HASH {
+        0 => None,
+        _ => Some(u128::from_be_bytes(r.array()?)),
     };
     Ok(Effect::Passed { topic, id_hash })
 }
@@ -293,10 +295,7 @@ fn bodies(r: &mut Reader<'_>, has_overlays: bool) -> Result<Bodies, DecodeError>
     for _ in 0..count {
         let overlay = location(r)?;
         before = before.wrapping_add(overlay.record);
-        overlays.push(BodyLocation {
-            record: before,
-            ..overlay
-        });
+        overlays.push(overlay.at_record(before));
     }
     Ok(Bodies { sent, overlays })
 }

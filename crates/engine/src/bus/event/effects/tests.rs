@@ -11,7 +11,7 @@ use crate::bus::{BusFact, DeadLetterCause, SESSION_ID_SIZE_BYTES_MAX, sent};
 use crate::effect::{Bodies, BusSession, Lease, Rest};
 use crate::event::{Event, Fact};
 use crate::table::Side;
-use crate::vocabulary::SequenceNumber;
+use crate::vocabulary::{Hold, SequenceNumber};
 
 /// What a batch adds to an event of less than 16 KiB: a tag and a length.
 const FRAME_SIZE_BYTES: usize = 3;
@@ -41,21 +41,18 @@ mod largest {
     }
 
     pub(super) fn location(record: u64) -> BodyLocation {
-        BodyLocation {
-            record,
-            offset: 8 << 20,
-            length: 1 << 20,
-        }
+        BodyLocation::new(record, 8 << 20, 1 << 20)
     }
 
     /// Changes have 64 KiB together, and each lies behind the one before.
     pub(super) fn bodies() -> Bodies {
-        let overlay = |index: u64| BodyLocation {
-            length: 2 * 1024,
-            ..location(((1 << 49) / OVERLAYS_MAX as u64) * (index + 1) - 1)
+        let overlay = |index: u64| {
+            let length = 2 * 1024;
+            let at = location(((1 << 49) / OVERLAYS_MAX as u64) * (index + 1) - 1);
+            BodyLocation { length, ..at }
         };
         Bodies {
-            sent: location(1),
+            sent: location(1).with(Hold::Borrows),
             overlays: (0..OVERLAYS_MAX as u64).map(overlay).collect(),
         }
     }
@@ -134,6 +131,8 @@ fn the_largest_due_thing_has_room() {
             source: Some("q".repeat(260).into()),
             overlays: bodies.overlays,
         },
+        // A topic remembers it.
+        id_hash: Some(u128::MAX),
         ..Rest::default()
     };
     let arrived = Effect::Arrived {
@@ -175,11 +174,7 @@ mod usual {
     }
 
     pub(super) fn body(index: u32) -> BodyLocation {
-        BodyLocation {
-            record: 20_000_000_000,
-            offset: 3_000 + 70 * index,
-            length: 64,
-        }
+        BodyLocation::new(20_000_000_000, 3_000 + 70 * index, 64)
     }
 
     pub(super) fn locked() -> Standing {

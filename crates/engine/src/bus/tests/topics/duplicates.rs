@@ -135,17 +135,17 @@ fn a_topic_without_subscriptions_remembers_ids() {
 fn a_remembered_id_counts_once_in_the_size_of_its_topic() {
     let copy_bytes = 1 + MESSAGE_OVERHEAD_BYTES;
     let mut p = Partition::with_topic(BusQueueOptions {
-        size_bytes_max: 4 * copy_bytes + 2 * ID_SIZE_BYTES - 1,
+        size_bytes_max: 2 + 3 * MESSAGE_OVERHEAD_BYTES + 2 * ID_SIZE_BYTES - 1,
         ..detects()
     });
     p.subscribe_all(&["a", "b"]);
     assert_eq!(p.numbers(vec![with_id("x", "1")]), [1]);
-    let size_bytes = 2 * copy_bytes + ID_SIZE_BYTES;
+    let size_bytes = 1 + 2 * MESSAGE_OVERHEAD_BYTES + ID_SIZE_BYTES;
     assert_eq!(p.view(&topic()).counts.size_bytes, size_bytes);
     assert_eq!(p.view(&subscription("a")).counts.size_bytes, copy_bytes);
 
     let full = p.publish(vec![with_id("y", "2")]);
-    let limit_bytes = 4 * copy_bytes + 2 * ID_SIZE_BYTES - 1;
+    let limit_bytes = 2 + 3 * MESSAGE_OVERHEAD_BYTES + 2 * ID_SIZE_BYTES - 1;
     let size_bytes = limit_bytes + 1;
     let full_with = BusRefusal::QuotaExceeded {
         size_bytes,
@@ -157,7 +157,8 @@ fn a_remembered_id_counts_once_in_the_size_of_its_topic() {
 
     // The ids go with their window, as due work of the topic.
     p.pass_ms(WINDOW_MS);
-    assert_eq!(p.view(&topic()).counts.size_bytes, 4 * copy_bytes);
+    let copies = 2 + 4 * MESSAGE_OVERHEAD_BYTES;
+    assert_eq!(p.view(&topic()).counts.size_bytes, copies);
     p.pass_ms(1_000);
     p.tick();
     let incarnation = p.view(&topic()).incarnation;

@@ -19,6 +19,13 @@ impl Partition {
         }
         p
     }
+
+    /// How the messages of an entity hold their bodies.
+    fn holds(&self, entity: &EntityName) -> Vec<Hold> {
+        let entity = self.state.catalogue.find(entity).unwrap();
+        let entries = self.state.bus[&entity].backlog.table().entries();
+        entries.map(|entry| entry.record.body.hold()).collect()
+    }
 }
 
 #[test]
@@ -71,6 +78,74 @@ fn a_restart_in_the_middle_goes_on_where_it_was() {
         panic!("{last:?}")
     };
     assert!(next > NextCopy::default());
+}
+
+/// Until the last copy is made, the message in the topic counts the body, too. Which copy does is known after a restart.
+#[test]
+fn the_first_copy_that_due_work_makes_counts_the_body() {
+    let mut p = Partition::with_subscriptions(150);
+    p.publish(vec![text(&"x".repeat(1_000))]).unwrap();
+    assert_eq!(p.holds(&topic()), [Hold::Lends]);
+    assert_eq!(p.state.live_bytes(), 1_000 + 48);
+    let waits = 1_000 + OVERHEAD_BYTES;
+    assert_eq!(p.view(&topic()).counts.size_bytes, waits);
+    assert!(p.tick_once(16));
+    assert_eq!(p.state.live_bytes(), 2 * 1_000 + 65 * 48);
+    let copies = 1_000 + 64 * OVERHEAD_BYTES;
+    assert_eq!(p.view(&topic()).counts.size_bytes, waits + copies);
+    p.check_whole();
+    p.cold = None;
+    p.state = p.restored();
+    p.tick();
+    assert_eq!(p.holds(&subscription("0")), [Hold::Lends]);
+    for name in 1..150 {
+        let of = subscription(&name.to_string());
+        assert_eq!(p.holds(&of), [Hold::Borrows], "{name}");
+    }
+    assert_eq!(p.state.live_bytes(), 1_000 + 150 * 48);
+    let copies = 1_000 + 150 * OVERHEAD_BYTES;
+    assert_eq!(p.view(&topic()).counts.size_bytes, copies);
+    p.check_whole();
+}
+
+#[test]
+fn a_single_copy_that_due_work_makes_shares_nothing() {
+    let mut p = Partition::with_subscriptions(1);
+    p.copies_at_once = 0;
+    p.publish(vec![text("one"), text("two")]).unwrap();
+    assert_eq!(p.holds(&topic()), [Hold::Lends; 2]);
+    p.tick();
+    assert_eq!(p.holds(&subscription("0")), [Hold::Alone; 2]);
+    p.check_whole();
+}
+
+/// What waits may come into every subscription, so it counts beside the largest one. The copies are not checked again.
+#[test]
+fn what_waits_counts_beside_the_largest_subscription() {
+    let mut p = Partition::with_topic(BusQueueOptions {
+        size_bytes_max: 3_000,
+        message_size_bytes_max: 1_000,
+        ..BusQueueOptions::default()
+    });
+    p.subscribe_all(&["a", "b"]);
+    let large = || text(&"x".repeat(1_000));
+    p.publish(vec![large()]).unwrap();
+    // What counts the body ends.
+    let of_a = p.receive_from(&subscription("a"), None);
+    p.settle_in(&subscription("a"), locks(&of_a)[0], Disposition::Complete);
+    let each = 1_000 + OVERHEAD_BYTES;
+    assert_eq!(p.view(&topic()).counts.size_bytes, each);
+    p.copies_at_once = 1;
+    p.publish(vec![large()]).unwrap();
+    assert_eq!(p.view(&topic()).counts.size_bytes, 2 * each);
+    let full = BusRefusal::QuotaExceeded {
+        size_bytes: 3 * each,
+        limit_bytes: 3_000,
+    };
+    assert_eq!(p.publish(vec![large()]), Err(full));
+    p.tick();
+    assert_eq!(p.view(&subscription("b")).counts.active, 2);
+    p.check_whole();
 }
 
 #[test]

@@ -5,10 +5,13 @@ mod bytes;
 mod copies;
 mod damaged;
 mod fan_out;
+mod forwards;
 mod limits;
 mod random;
+mod schedules;
 mod selects;
 mod tally;
+mod unread;
 mod waiting;
 
 use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};

@@ -166,11 +166,6 @@ fn a_change_is_refused_like_a_new_entity_with_these_settings() {
         ),
         (
             subscription("a"),
-            with(|it| it.forward_to = Some("t".into())),
-            of_topic(NotSupported::ForwardToTopic),
-        ),
-        (
-            subscription("a"),
             with(|it| it.forward_to = Some("t/subscriptions/a".into())),
             BusRefusal::DestinationNotFound {
                 queue: "t/subscriptions/a".into(),

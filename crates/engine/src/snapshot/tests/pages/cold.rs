@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bodies::BodyCursor;
+use crate::moves::MovedBodies;
 use crate::table::{Group, GroupRead, Missing, Resident, Taken};
 
 impl Queue {
@@ -247,9 +248,12 @@ fn a_search_for_bodies_stops_at_records_that_are_not_in_memory() {
     let mut cursor = Some(BodyCursor::default());
     let (mut found, mut stops) = (0, 0);
     while let Some(from) = cursor {
-        let part = queue
-            .state
-            .bodies_in(&(0..1 << 40), from, 100_000, u64::MAX);
+        let part = queue.state.bodies_in(
+            &(0..1 << 40),
+            from,
+            (100_000, u64::MAX),
+            &MovedBodies::default(),
+        );
         found += part.bodies.len();
         cursor = part.next;
         if !part.missing.is_empty() {

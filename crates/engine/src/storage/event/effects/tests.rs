@@ -37,11 +37,7 @@ fn the_largest_event_of_a_tick_has_room() {
         standing: message::until(Timestamp::from_ms(u64::MAX / 2)),
         session: 0,
     };
-    let sent = BodyLocation {
-        record: u64::MAX,
-        offset: u32::MAX,
-        length: u32::MAX,
-    };
+    let sent = BodyLocation::new(u64::MAX, BodyLocation::OFFSET_MAX, u32::MAX);
     let ended = (0..ENDED_COUNT_MAX as u64).map(|index| Effect::Ended {
         at: Place {
             entity,
@@ -70,11 +66,7 @@ fn a_cycle_takes_few_bytes() {
         entity: Incarnation::new(100),
         number: SequenceNumber::new(10_000_000),
     };
-    let location = BodyLocation {
-        record: 20_000_000_000,
-        offset: 3_000,
-        length: 64,
-    };
+    let location = BodyLocation::new(20_000_000_000, 3_000, 64);
     let body = Placed {
         encoding: BodyEncoding::Text,
         location,

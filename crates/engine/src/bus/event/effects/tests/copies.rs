@@ -55,10 +55,18 @@ fn of_topic() -> Arrival {
 /// The effects that copy it into so many subscriptions.
 fn copies(count: u64) -> Vec<Effect> {
     let message = of_topic();
-    let copy = |index: u64| Effect::Arrived {
+    let copy = |index: u64| {
         // Others were created in between, and their backlogs differ.
-        to: at(1_000 + 6 * index, 10_000_000 + 40_000 * (index % 2)),
-        message: message.clone(),
+        let to = at(1_000 + 6 * index, 10_000_000 + 40_000 * (index % 2));
+        let mut message = message.clone();
+        // The second one counts the body.
+        let hold = if index == 1 {
+            Hold::Lends
+        } else {
+            Hold::Borrows
+        };
+        message.record.body = message.record.body.with(hold);
+        Effect::Arrived { to, message }
     };
     (0..count).map(copy).collect()
 }
@@ -116,11 +124,31 @@ fn what_is_no_copy_is_an_error() {
     assert_eq!(then(&ended).map(|it| it.len()), Some(2));
     let copy_of_ended = [&ended[..], &[0x06, 0x06, 0x02]].concat();
     assert_eq!(then(&copy_of_ended), None, "an end before it");
-    assert_eq!(then(&[0x86, 0x06, 0x02]), None, "a flag that is not known");
+    assert_eq!(then(&[0x86, 0x06, 0x02]), None, "another hold than alone");
     assert_eq!(then(&[0x3e, 0x02, 0x02]), None, "it expires and does not");
     assert_eq!(then(&[0x4e, 0x02, 0x07]), None, "a session that is none");
     assert_eq!(then(&[0x06, 0x07, 0x02]), None, "an entity below 0");
     assert_eq!(then(&[0x0e, 0x0b]), None, "a number below 0");
+    let lends = [
+        0x11, 0x03, 0x05, 0x02, 0x80, 0x20, 0x8a, 0x80, 0x80, 0x80, 0x04, 0x05,
+    ];
+    let holds = |more: &[u8]| {
+        let all = with(&[&lends, more].concat())?.into_iter();
+        let holds = all.map(|effect| match effect {
+            Effect::Arrived { message, .. } => message.record.body.hold(),
+            other => panic!("{other:?}"),
+        });
+        Some(holds.collect::<Vec<_>>())
+    };
+    // Each copy has the hold of the one before, or the other one.
+    let [lends_it, borrows] = [Hold::Lends, Hold::Borrows];
+    let three = [0x8e, 0x02, 0x0e, 0x02, 0x8e, 0x02];
+    let expected = vec![lends_it, borrows, borrows, lends_it];
+    assert_eq!(holds(&three), Some(expected));
+    let both = [
+        0x11, 0x03, 0x05, 0x02, 0x80, 0x20, 0x8a, 0x80, 0x80, 0x80, 0x0c, 0x05,
+    ];
+    assert_eq!(with(&both), None, "lent and borrowed");
     let of_session = [
         0x51, 0x03, 0x05, 0x01, 0x02, 0x80, 0x20, 0x0a, 0x05, 0x07, 0x01, 0x73,
     ];
@@ -147,6 +175,7 @@ enum Differs {
     Session(u32),
     NameOfSession(bool),
     Body,
+    Hold(Hold),
     Changes,
     Cause,
     FirstNumber,
@@ -165,6 +194,8 @@ fn differs() -> impl Strategy<Value = Differs> {
         2 => expiry.prop_map(Differs::Expiry),
         2 => (1_u32..1000).prop_map(Differs::Session),
         1 => any::<bool>().prop_map(Differs::NameOfSession),
+        3 => prop::sample::select(vec![Hold::Alone, Hold::Lends, Hold::Borrows])
+            .prop_map(Differs::Hold),
         1 => prop::sample::select(vec![
             Differs::Body,
             Differs::Changes,
@@ -192,7 +223,8 @@ fn changed(message: Arrival, differs: Differs) -> Arrival {
             let rest = message.rest.as_deref().cloned().unwrap_or_default();
             return Arrival::new(message.record, session, rest);
         }
-        Differs::Body => record.body.offset += 1,
+        Differs::Hold(hold) => record.body = record.body.with(hold),
+        Differs::Body => record.body.record += 1,
         Differs::Cause => record.cause = Some(DeadLetterCause::SessionIdIsNull),
         Differs::Changes => {
             let body = record.body;

@@ -11,7 +11,7 @@ use crate::vocabulary::BodyLocation;
 
 impl Partition {
     /// The texts of a subscription's messages in their order, and the rules that changed them.
-    fn copies_in(&self, name: &str) -> Vec<(String, Option<String>)> {
+    pub(super) fn copies_in(&self, name: &str) -> Vec<(String, Option<String>)> {
         let Some(of) = self.state.catalogue.find(&subscription(name)) else {
             return Vec::new();
         };

@@ -103,25 +103,36 @@ fn names_have_50_characters_that_are_allowed() {
     p.check_rules();
 }
 
-/// Copies are counted as they are made.
+/// Copies are counted as they are made: those of a command, and those of the topic.
 #[test]
 fn a_subscription_without_a_rule_does_not_count_for_copies_and_size() {
-    let mut p = Partition::with_topic(BusQueueOptions {
-        size_bytes_max: 100_000,
-        ..BusQueueOptions::default()
-    });
     let names: Vec<String> = (0..64).map(|it| format!("s{it}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    p.subscribe_all(&names);
     let count = COPIES_AT_ONCE_MAX / 64 + 1;
     let messages = || (0..count).map(|_| text("x")).collect::<Vec<_>>();
+    let with_topic = || {
+        let mut p = Partition::with_topic(BusQueueOptions {
+            size_bytes_max: 100_000,
+            ..BusQueueOptions::default()
+        });
+        p.subscribe_all(&names);
+        p
+    };
+
+    let mut p = with_topic();
+    p.publish(messages()).unwrap();
+    assert_eq!(p.view(&topic()).counts.active, 1);
     let refused = p.publish(messages());
     assert!(matches!(refused, Err(BusRefusal::QuotaExceeded { .. })));
+
+    let mut p = with_topic();
     for name in &names[1..] {
         p.remove_rule(name, "$Default").unwrap();
     }
     p.publish(messages()).unwrap();
-    assert_eq!(p.view(&subscription("s0")).counts.active, count as u64);
+    assert_eq!(p.view(&topic()).counts.active, 0);
+    p.publish(messages()).unwrap();
+    assert_eq!(p.view(&subscription("s0")).counts.active, 2 * count as u64);
     assert_eq!(p.view(&subscription("s1")).counts.active, 0);
 }
 
