@@ -31,6 +31,9 @@ pub trait Replay {
         Ok(false)
     }
 
+    /// The next page that is taken lies in a file with damage. Perhaps only one copy of it is left.
+    fn page_is_at_risk(&mut self) {}
+
     /// Takes the next page of the snapshot. They come after all parts, in the order in which they were given. A log whose
     /// snapshots have no pages has none.
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {

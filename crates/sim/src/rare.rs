@@ -15,8 +15,6 @@ pub enum Rare {
     SnapshotPassedOver,
     /// Recovery read a page from its second copy.
     PageReadFromCopy,
-    /// Recovery did not read a page that was damaged in both copies.
-    DamagePassedOver,
     /// The power went off during a recovery.
     PowerCutInRecovery,
     /// A process was killed during a recovery.
@@ -91,14 +89,13 @@ pub enum Rare {
 
 impl Rare {
     /// Every one of them.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 41] = [
         Self::TornTailCut,
         Self::TailCopied,
         Self::RollTakenBack,
         Self::SnapshotReplayed,
         Self::SnapshotPassedOver,
         Self::PageReadFromCopy,
-        Self::DamagePassedOver,
         Self::PowerCutInRecovery,
         Self::KillInRecovery,
         Self::FailedCallInRecovery,

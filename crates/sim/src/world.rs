@@ -91,8 +91,6 @@ pub(crate) struct World {
     damaged_snapshots: Vec<String>,
     /// Pairs of page files with damage, and the number of the file that has it.
     damaged_pages: BTreeMap<u64, u64>,
-    /// A page that was damaged in both copies before the next start.
-    damaged_in_both: Option<recovery::DamagedInBoth>,
     partition: Partition<u64>,
     admission: Admission,
     clock: Clock,
@@ -172,7 +170,6 @@ impl World {
             slow_until: 0,
             damaged_snapshots: Vec::new(),
             damaged_pages: BTreeMap::new(),
-            damaged_in_both: None,
             partition,
             admission: Admission::new(swarm.admission_limits()),
             reading,

@@ -362,7 +362,9 @@ impl<T> Partition<T> {
     }
 
     fn take_group(&mut self, group: Group, read: GroupRead, replies: &mut Vec<(T, Reply)>) {
-        match self.state.take_read(read) {
+        // A new page takes room on a full disk.
+        let may_leave_page = !self.log.is_draining();
+        match self.state.take_read(read, may_leave_page) {
             // If its run is on another page by now, the command that needs it asks again.
             Taken::InMemory | Taken::Replaced => {
                 self.loads.read_count += 1;

@@ -155,6 +155,11 @@ impl Replay for Replayed {
         Ok(true)
     }
 
+    /// Nothing leaves memory whose page lies in a file with damage.
+    fn page_is_at_risk(&mut self) {
+        self.restoring.keep_next();
+    }
+
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
         let decoded = decode(content)?;
         self.passes_over.note(&decoded);
@@ -187,6 +192,8 @@ pub(crate) fn decode(page: &PageContent) -> Result<DecodedPage, BoxError> {
 enum Step {
     Begin,
     Part(Vec<u8>),
+    /// The next page lies in a file with damage.
+    PageAtRisk,
     Page(PageNumber, DecodedPage),
     PassedOver(PageNumber),
     PagesEnd,
@@ -234,12 +241,14 @@ fn rebuild(replayed: &mut Replayed, steps: mpsc::Receiver<Step>) {
                 failed = None;
             }
             Step::Part(_)
+            | Step::PageAtRisk
             | Step::Page(..)
             | Step::PassedOver(_)
             | Step::PagesEnd
             | Step::Events(_)
                 if failed.is_some() => {}
             Step::Part(part) => failed = replayed.restore(&part).err().map(late),
+            Step::PageAtRisk => replayed.page_is_at_risk(),
             Step::Page(page, decoded) => {
                 failed = replayed.restore_page(page, decoded).err().map(late);
             }
@@ -338,6 +347,11 @@ impl Replay for Ahead {
         }
         self.send(Step::PassedOver(page))?;
         Ok(true)
+    }
+
+    fn page_is_at_risk(&mut self) {
+        // If nobody takes it, the page says so.
+        let _ = self.send(Step::PageAtRisk);
     }
 
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {

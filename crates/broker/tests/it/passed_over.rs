@@ -1,31 +1,46 @@
 //! A start with a limit for records in memory passes over the pages of runs.
 
+use std::ops::Range;
+
 use kew_broker::{Partition, PartitionOptions, Rejection};
+use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions};
 use kew_engine::storage::{Metadata, StorageCommand};
 use kew_engine::{Command, Resident, Timestamp};
-use kew_log::{FaultyStorage, read_table};
+use kew_log::{FaultyStorage, TablePage, read_table};
 
+use crate::bus;
 use crate::cold::named;
 use crate::partition::Driver;
 use crate::resident::{ask_all, body, fill, limited, received, records, rest};
 use crate::support::{create, delete, receive, send};
 
-/// A queue with so many messages, of which a snapshot has all, on a disk after a kill.
-fn filled(count: u64) -> FaultyStorage {
-    let options = PartitionOptions {
+/// No snapshot is written but those that a test asks for, and all is in memory.
+fn unlimited() -> PartitionOptions {
+    PartitionOptions {
         snapshot_after_bytes: u64::MAX / 8,
         ..limited(None)
-    };
-    let mut driver = Driver::with(FaultyStorage::new(), options);
+    }
+}
+
+/// A queue with so many messages, of which a snapshot has all, on a disk after a kill.
+fn filled(count: u64) -> FaultyStorage {
+    let mut driver = Driver::with(FaultyStorage::new(), unlimited());
     driver.ask(create()).unwrap();
     fill(&mut driver, count);
-    driver.partition.snapshot();
-    driver.jobs(&mut Vec::new());
-    // Both snapshots that are kept name the same pages.
-    driver.ask(create_named("another")).unwrap();
-    driver.partition.snapshot();
-    driver.jobs(&mut Vec::new());
+    on_pages(driver, create_named("another"))
+}
+
+/// The disk after a kill. Both snapshots that are kept name the same pages of runs.
+fn on_pages(mut driver: Driver, other: Command) -> FaultyStorage {
+    snapshot(&mut driver);
+    driver.ask(other).unwrap();
+    snapshot(&mut driver);
     driver.storage.kill()
+}
+
+fn snapshot(driver: &mut Driver) {
+    driver.partition.snapshot();
+    driver.jobs(&mut Vec::new());
 }
 
 fn create_named(name: &str) -> Command {
@@ -35,23 +50,38 @@ fn create_named(name: &str) -> Command {
     })
 }
 
-/// Damages both copies of each page of a run, and no others: those of the queue and of its directory come first.
-fn damage_runs(storage: &FaultyStorage) -> usize {
+/// The pages of runs that the newest snapshot names: those of the queue and of its directory come first. And those of the
+/// one before.
+fn pages_of_runs(storage: &FaultyStorage) -> [Vec<TablePage>; 2] {
     let names = storage.files().into_iter().map(|(name, _)| name);
-    let newest = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
-    let newest = newest.map(kew_log::LogPosition::new).max().unwrap();
-    let table = read_table(storage, newest).unwrap().table;
-    let places = table.pages().iter().map(|page| page.place);
-    let of_runs: Vec<_> = places.skip(2).collect();
-    for place in &of_runs {
-        for copy in 0..2 {
+    let all = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
+    let mut all: Vec<_> = all.map(kew_log::LogPosition::new).collect();
+    all.sort_unstable();
+    let mut pages = all.into_iter().rev().map(|position| {
+        let table = read_table(storage, position).unwrap().table;
+        table.pages().iter().skip(2).copied().collect()
+    });
+    [pages.next().unwrap(), pages.next().unwrap()]
+}
+
+/// Damages copies of pages.
+fn damage(storage: &FaultyStorage, pages: &[TablePage], copies: Range<u64>) {
+    for page in pages {
+        let place = page.place;
+        for copy in copies.clone() {
             let name = format!("pages-{:020}", 2 * u64::from(place.pair) + copy);
             (0..u64::from(place.size_bytes))
                 .step_by(16)
                 .for_each(|at| storage.flip(&name, u64::from(place.offset) + at, 1));
         }
     }
-    of_runs.len()
+}
+
+/// Damages both copies of each page of a run, and no others.
+fn damage_runs(storage: &FaultyStorage) -> usize {
+    let [newest, _] = pages_of_runs(storage);
+    damage(storage, &newest, 0..2);
+    newest.len()
 }
 
 fn opens(storage: &FaultyStorage, options: PartitionOptions) -> bool {
@@ -161,4 +191,87 @@ fn pages_that_are_damaged_in_both_copies_do_not_refuse_the_start() {
     // The damage was met by a load, so the operator knows of it.
     assert!(driver.partition.scrub_report().unreadable_pages > 0);
     assert!(opens(&driver.storage.kill(), limited(Some(1000))));
+}
+
+/// What one interval between snapshots has written is verified at a start: the snapshot before, with the log, has it too.
+#[test]
+fn pages_that_the_newest_snapshot_has_alone_are_not_lost() {
+    const COUNT: u64 = 10_000;
+    let mut driver = Driver::with(filled(COUNT / 2), unlimited());
+    let numbers: Vec<u64> = (COUNT / 2..COUNT).collect();
+    for numbers in numbers.chunks(100) {
+        let sends = numbers.iter().map(|number| send(body(*number)));
+        assert!(ask_all(&mut driver, sends).iter().all(Result::is_ok));
+    }
+    snapshot(&mut driver);
+    let storage = driver.storage.kill();
+    let [mut new, older] = pages_of_runs(&storage);
+    new.retain(|page| !older.contains(page));
+    assert_eq!(new.len(), 6);
+    damage(&storage, &new[3..4], 0..2);
+    let mut driver = Driver::with(storage, limited(Some(1000)));
+    assert_eq!(driver.partition.state().counts().1, COUNT);
+    drain(&mut driver, COUNT);
+}
+
+/// Messages of a bus queue expire, and cannot be read. That is due before each command on the queue.
+#[test]
+fn due_work_that_cannot_be_read_holds_no_command_back() {
+    let mut driver = Driver::with(FaultyStorage::new(), unlimited());
+    driver.ask(bus::create()).unwrap();
+    let messages = (0..100).map(|number| BusMessage {
+        body: body(number).into(),
+        message_id: None,
+        session: None,
+        time_to_live_ms: Some(60_000),
+        scheduled_at: None,
+    });
+    let messages: Vec<BusMessage> = messages.collect();
+    for _ in 0..30 {
+        let (queue, messages) = (bus::orders(), messages.clone());
+        let send = Command::Bus(BusCommand::Send { queue, messages });
+        driver.ask(send).unwrap();
+    }
+    let another = Command::Bus(BusCommand::CreateQueue {
+        queue: bus::named("another"),
+        options: BusQueueOptions::default(),
+    });
+    let storage = on_pages(driver, another);
+    assert_eq!(damage_runs(&storage), 3);
+    let mut driver = Driver::with(storage, limited(Some(1000)));
+    driver.now = driver.now.plus_seconds(61);
+    // The first one waits for the read, which fails. The next ones know that it does.
+    for _ in 0..2 {
+        driver.ask(bus::send("later")).unwrap();
+        driver.ask(bus::read()).unwrap();
+    }
+    let refused = driver.ask(bus::receive(1));
+    assert!(matches!(refused, Err(Rejection::ReadFailed)), "{refused:?}");
+    let queue = bus::orders();
+    let deleted = driver.ask(Command::Bus(BusCommand::DeleteQueue { queue }));
+    deleted.unwrap();
+    assert_eq!(driver.partition.state().counts().1, 0);
+}
+
+/// The second copy of a page may be the last one. What a start reads from it stays in memory.
+#[test]
+fn what_is_read_from_a_second_copy_stays_in_memory() {
+    for replays_beside in [true, false] {
+        let mut driver = Driver::with(filled(5000), unlimited());
+        for _ in 0..4 {
+            driver.ask(receive(32)).unwrap();
+        }
+        snapshot(&mut driver);
+        let storage = driver.storage.kill();
+        let [newest, _] = pages_of_runs(&storage);
+        let options = PartitionOptions {
+            replays_beside,
+            ..limited(Some(10))
+        };
+        let driver = Driver::with(storage.kill(), options.clone());
+        assert_eq!(records(&driver), 0);
+        damage(&storage, &newest[..1], 0..1);
+        let driver = Driver::with(storage.kill(), options);
+        assert_eq!(records(&driver), 1023);
+    }
 }

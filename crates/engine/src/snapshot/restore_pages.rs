@@ -79,12 +79,13 @@ impl DecodedPage {
     /// For each run's page that follows this one, in order, whether a start can pass over it. The start counts live bytes in
     /// that unit: with another one, it has to count each body.
     pub fn pages_to_pass_over(&self, unit: CountUnit) -> impl Iterator<Item = bool> {
-        let (is_same_unit, runs) = match &self.0 {
-            Decoded::Directory(head, runs) => (head.unit == unit, runs.as_slice()),
-            Decoded::Run(..) | Decoded::Bytes(..) => (false, &[][..]),
+        let (head, runs) = match &self.0 {
+            Decoded::Directory(head, runs) => (Some(head), runs.as_slice()),
+            Decoded::Run(..) | Decoded::Bytes(..) => (None, &[][..]),
         };
+        let head = head.filter(|head| head.unit == unit);
         let paged = runs.iter().filter(|run| run.has_page);
-        paged.map(move |run| is_same_unit && run.is_plain())
+        paged.map(move |run| head.is_some_and(|head| run.is_plain(head.length)))
     }
 }
 
@@ -98,9 +99,16 @@ pub struct RestoringPages {
     pub(super) partial: Option<Box<Partial>>,
     /// Above so many bytes of records, runs whose pages are read keep few records in memory.
     pub(super) resident_bytes: Option<u64>,
+    /// Whether what is on the next page stays in memory.
+    pub(super) keeps_next: bool,
 }
 
 impl RestoringPages {
+    /// Keeps what is on the next page in memory: the page may be lost soon.
+    pub fn keep_next(&mut self) {
+        self.keeps_next = true;
+    }
+
     /// Keeps about so many bytes of records in memory, of runs whose pages are read.
     pub fn within(resident_bytes: u64) -> Self {
         Self {
@@ -132,8 +140,12 @@ impl State {
         if restoring.partial.is_some() {
             return self.restore_left(restoring, page, decoded);
         }
+        let is_kept = std::mem::take(&mut restoring.keeps_next);
         if let Decoded::Run(head, index, messages) = decoded.0 {
-            return self.restore_run(restoring, page, (head, index), messages);
+            let resident_bytes = restoring.resident_bytes;
+            let resident_bytes = resident_bytes.map(|most| if is_kept { u64::MAX } else { most });
+            let run = (head, index, messages);
+            return self.restore_run(restoring, page, run, resident_bytes);
         }
         if restoring.directory.is_some() {
             return Err(error("page that is not that of the next run"));
@@ -166,8 +178,8 @@ impl State {
         &mut self,
         restoring: &mut RestoringPages,
         page: PageNumber,
-        (head, index): (PageHead, u64),
-        messages: Vec<PagedMessage>,
+        (head, index, messages): (PageHead, u64, Vec<PagedMessage>),
+        resident_bytes: Option<u64>,
     ) -> Result<(), DecodeError> {
         let Some(directory) = &mut restoring.directory else {
             return Err(error("run without its directory"));
@@ -175,7 +187,7 @@ impl State {
         if !head.is_of_same_runs(directory.head) || !directory.awaits(index) {
             return Err(error("page that is not that of the next run"));
         }
-        self.restore_next(directory, Some((page, messages)), restoring.resident_bytes)?;
+        self.restore_next(directory, Some((page, messages)), resident_bytes)?;
         self.restore_pageless(restoring)
     }
 
@@ -186,7 +198,11 @@ impl State {
         page: PageNumber,
     ) -> Result<(), DecodeError> {
         let directory = restoring.directory.as_mut();
-        let directory = directory.filter(|it| it.runs.front().is_some_and(PagedRun::is_plain));
+        let is_plain = |it: &&mut Directory| {
+            let next = it.runs.front();
+            next.is_some_and(|run| run.is_plain(it.head.length))
+        };
+        let directory = directory.filter(is_plain);
         let Some(directory) = directory.filter(|it| it.head.unit == self.count_unit()) else {
             return Err(error("page that cannot be passed over"));
         };

@@ -143,10 +143,15 @@ impl Run {
 
     /// Its page, if that has records that are in memory and can leave it.
     pub(super) fn page_to_evict(&self) -> Option<PageNumber> {
-        let (page, changed) = self.paged.page().filter(|_| self.can_be_cold())?;
-        // Those that have a patch are not in memory.
-        let kept = changed.and(&self.live).without(&self.patched());
-        (self.records_here() > kept.count() as u64).then_some(page)
+        // Mostly nothing is here, and that is known at once.
+        if self.records_here() == 0 || !self.can_be_cold() {
+            return None;
+        }
+        let (page, changed) = self.paged.page()?;
+        let changed = changed.and(&self.live).count() as u64;
+        // All that have a patch have changed, and are not in memory.
+        let patched = self.cold.as_ref().map_or(0, |cold| cold.patches.len());
+        (self.records_here() > changed.saturating_sub(patched as u64)).then_some(page)
     }
 
     /// Whether records can be taken out of memory: the others are few.

@@ -94,15 +94,15 @@ impl Table {
         let has_too_many = run.paged.page().is_some() && !run.has_kept_page();
         match (has_too_many, room) {
             (false, _) => {}
-            (true, Room::Unlimited) => run.paged.forget(),
-            (true, Room::Left | Room::Used) => run.cold = Some(Box::default()),
+            (true, Room::Unlimited | Room::Left) => run.paged.forget(),
+            (true, Room::Used) => run.cold = Some(Box::default()),
         }
         let after = run.resident();
         self.recount_resident(before, after, live);
         if room == Room::Used {
             self.evict(index, live);
         }
-        !has_too_many || room != Room::Unlimited
+        !has_too_many || room == Room::Used
     }
 
     /// Notes the page that a restored run has, which messages have changed since, and what its directory says of it. Returns

@@ -223,33 +223,11 @@ impl World {
         let Some(page) = pick(&own, which) else {
             return;
         };
-        let (files, at) = (files_of(page), offset_in(page, which));
-        for name in &files {
-            self.flip(name, at, which);
+        for name in files_of(page) {
+            self.flip(&name, offset_in(page, which), which);
         }
-        self.damaged_in_both = Some(DamagedInBoth { files, at, which });
         self.damaged_snapshots.push(newest.clone());
         self.report.damaged_snapshots += 1;
-    }
-
-    /// A start that does not read all pages may have used the snapshot in spite of its damaged page. Then nothing has the
-    /// messages of that page until the damage is taken back: no command may read one, and no evacuation moves its body.
-    fn take_back_unnoticed_damage(&mut self, recovery: &Recovery) {
-        let Some(damaged) = self.damaged_in_both.take() else {
-            return;
-        };
-        let used = recovery.snapshot.map(snapshot_file);
-        if self
-            .damaged_snapshots
-            .pop_if(|it| Some(&*it) == used.as_ref())
-            .is_none()
-        {
-            return;
-        }
-        self.report.rare.note(Rare::DamagePassedOver);
-        for name in &damaged.files {
-            self.flip(name, damaged.at, damaged.which);
-        }
     }
 
     /// The pages that a snapshot names.
@@ -343,7 +321,6 @@ impl World {
             warns("what is damaged was read from its copy"),
             Rare::PageReadFromCopy,
         );
-        self.take_back_unnoticed_damage(recovery);
         self.partition = partition;
         self.recycled_segments = 0;
         let reading = altered(Seam::Reading, self.reading);
@@ -352,17 +329,6 @@ impl World {
         (self.now, self.boot) = (now.time, now.boot);
         self.timekeeping = Timekeeping::start(self.reading, self.now);
     }
-}
-
-/// The damage of a page, in both of its copies.
-pub(super) struct DamagedInBoth {
-    files: [String; 2],
-    at: u64,
-    which: u64,
-}
-
-fn snapshot_file(position: LogPosition) -> String {
-    format!("snapshot-{:020}", position.as_u64())
 }
 
 /// The number of a file of pages.

@@ -86,7 +86,7 @@ const FAILED_ONCE: [(u64, &str); 4] = [
     ),
     (
         78,
-        "a page that was damaged in both copies, and that a start has passed over",
+        "a start passed over a page that was damaged in both copies, and did not use the older snapshot",
     ),
     (223, "the same, and its dead letters are peeked at"),
 ];

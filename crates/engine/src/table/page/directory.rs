@@ -28,6 +28,9 @@ use crate::vocabulary::{Incarnation, SequenceNumber};
 /// The most runs of a page.
 const RUNS_MAX: u64 = 64;
 
+/// No message counts for so many bytes: a length has 32 bits, and what is added to a message is far smaller.
+const MESSAGE_SIZE_BYTES_MAX: u64 = 1 << 36;
+
 /// Where the messages of some runs are: an entity, and how it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageHead {
@@ -253,6 +256,14 @@ fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, D
         false => (Some(time(r)?), r.varint()?),
     };
     let spread = Spread::read(r)?;
+    let most = live.count() as u64 * MESSAGE_SIZE_BYTES_MAX;
+    let is_possible = |size_bytes: u64| size_bytes <= most;
+    if ![Some(size_bytes), Some(borrowed_bytes), spread.size_bytes()]
+        .into_iter()
+        .all(|it| it.is_some_and(is_possible))
+    {
+        return Err(r.error("sizes that the messages of a run cannot have"));
+    }
     Ok(PagedRun {
         index,
         live,

@@ -87,10 +87,13 @@ impl PagedRun {
     }
 
     /// Whether a restore needs nothing that is on its page: all messages there can be received in the order of their
-    /// numbers, and are in no other order.
-    pub(crate) fn is_plain(&self) -> bool {
+    /// numbers, and are in no other order. One with more changes than may lie beside the page of a run in memory gets
+    /// another page: so these changes do not stay in memory, and in its directory, for as long as it has messages.
+    pub(crate) fn is_plain(&self, length: RunLength) -> bool {
         let is_known = self.has_page && self.enqueued_first.is_some() && !self.has_special;
+        let changes = self.here.len() + self.patches.len();
         is_known
+            && changes <= length.changes_max()
             && self
                 .live
                 .without(&self.ready)

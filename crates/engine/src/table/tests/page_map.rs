@@ -105,7 +105,7 @@ impl PageMap {
         for group in &missing.groups {
             let to_read = state.to_read(*group).expect("what is missing is on a page");
             let before = run(state, *group).records_at();
-            assert_eq!(state.take_read(self.read(&to_read)), Taken::InMemory);
+            assert_eq!(state.take_read(self.read(&to_read), true), Taken::InMemory);
             let run = run(state, *group);
             let has_left = match before {
                 RecordsAt::Page(_, changed) => {

@@ -1,10 +1,12 @@
 //! A start that passes over the pages of runs finds the same state, and goes on in the same way.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::effect::NewBody;
 use crate::state::{Hand, Pass};
-use crate::table::{BodyEncoding, CountUnit, Placed};
-use crate::vocabulary::BodyMove;
+use crate::table::{BodyEncoding, CountUnit, Placed, Resident};
+use crate::vocabulary::{BodyMove, Hold};
 
 /// More than all tests have.
 const ROOM: u64 = 1 << 20;
@@ -20,9 +22,27 @@ impl Queue {
         count
     }
 
+    /// The hand goes round once. Returns of how many runs it has taken records.
+    fn sweep(&mut self) -> u64 {
+        let (state, mut hand) = (&mut self.state, Hand::default());
+        let swept = state.evict(&mut hand, Pass::All, u32::MAX, |_, _, _| true);
+        swept.runs
+    }
+
     /// Gives messages another body, of another length.
     fn update(&mut self, numbers: impl Iterator<Item = u64>) {
-        self.effects(numbers.map(|number| Effect::Leased {
+        for number in numbers {
+            let to = BodyLocation {
+                record: 1 << 24 | number << 8,
+                ..body(9)
+            };
+            self.replace(number, to, body(number));
+        }
+    }
+
+    /// Gives a message another body.
+    fn replace(&mut self, number: u64, body: BodyLocation, was: BodyLocation) {
+        self.effects(std::iter::once(Effect::Leased {
             at: place(number),
             lease: Lease {
                 generation: LeaseGeneration::new(7),
@@ -35,12 +55,9 @@ impl Queue {
             body: Some(Box::new(NewBody::Other {
                 body: Placed {
                     encoding: BodyEncoding::Raw,
-                    location: BodyLocation {
-                        record: 1 << 24 | number << 8,
-                        ..body(9)
-                    },
+                    location: body,
                 },
-                was: body(number),
+                was,
             })),
             was: Was::default(),
         }));
@@ -65,16 +82,17 @@ impl Queue {
 
     fn move_bodies(&mut self, numbers: impl Iterator<Item = u64>) {
         for number in numbers {
-            let body = BodyMove {
-                from: body(number),
-                to: body(number + 1_000_000),
-            };
-            let live = &mut self.state.catalogue.live;
-            let queue = self.state.storage.get_mut(&Incarnation::new(ENTITY));
-            let backlog = &mut queue.unwrap().backlog;
-            let number = SequenceNumber::new(number);
-            assert!(backlog.move_message_body(number, body, live));
+            let (from, to) = (body(number), body(number + 1_000_000));
+            self.move_body(number, BodyMove { from, to });
         }
+    }
+
+    fn move_body(&mut self, number: u64, body: BodyMove) {
+        let live = &mut self.state.catalogue.live;
+        let queue = self.state.storage.get_mut(&Incarnation::new(ENTITY));
+        let backlog = &mut queue.unwrap().backlog;
+        let number = SequenceNumber::new(number);
+        assert!(backlog.move_message_body(number, body, live));
     }
 }
 
@@ -182,13 +200,58 @@ fn a_run_with_many_patches_is_read() {
     assert_eq!(queue.snapshot(), [DIRECTORY, RUN]);
     assert_eq!(queue.store.restored(), queue.state);
     queue.store.pages = written;
-    // With one, it is cold, whatever is read.
+    // Above it, what has changed stays.
+    assert_eq!(queue.restart(0), 2);
+    assert_eq!(queue.resident(), (300, 3));
+    assert_eq!(queue.snapshot(), []);
+    // Below it, too: so that this does not stay for ever.
+    assert_eq!(queue.restart(ROOM), 2);
+    assert_eq!(queue.resident(), (1024, 2));
+    assert_eq!(queue.snapshot(), [DIRECTORY, RUN]);
     assert_eq!(queue.restart(ROOM), 3);
     assert_eq!(queue.resident(), (0, 3));
-    queue.lease(1400..1500);
-    queue.snapshot();
+}
+
+/// What arrives in the last run after a start lies beside its page until the start after that.
+#[test]
+fn what_arrives_in_a_cold_run_leaves_memory_after_the_next_start() {
+    let mut queue = paged();
     queue.restart(ROOM);
+    queue.put(3000..3072);
+    assert_eq!(queue.snapshot(), [HEADS, DIRECTORY]);
+    queue.sweep();
+    assert_eq!(queue.resident(), (72, 3));
+    assert_eq!(queue.restart(ROOM), 2);
+    assert_eq!(queue.snapshot(), [DIRECTORY, RUN]);
+    assert_eq!(queue.sweep(), 1);
     assert_eq!(queue.resident(), (0, 3));
+    assert_eq!(queue.snapshot(), []);
+    assert_eq!(queue.restart(ROOM), 3);
+}
+
+/// Memory may have what the next snapshot makes a page of, if the last copy of it is lost.
+#[test]
+fn a_page_that_may_be_lost_stays_in_memory() {
+    let mut queue = paged();
+    queue.lease(1100..1200);
+    queue.snapshot();
+    let mut state = State::new();
+    for part in &queue.store.parts {
+        state.restore(part).unwrap();
+    }
+    let mut restoring = RestoringPages::within(0);
+    for (page, bytes) in &queue.store.pages {
+        let groups: Vec<&[u8]> = bytes.groups.iter().map(Vec::as_slice).collect();
+        let decoded = DecodedPage::decode(bytes.kind, &groups).unwrap();
+        if bytes.kind == RUN && state.counts().1 == 1023 {
+            restoring.keep_next();
+        }
+        let restored = state.restore_decoded(&mut restoring, *page, decoded);
+        restored.unwrap();
+    }
+    state.finish_pages(restoring).unwrap();
+    let (records, cold_runs) = (1024, 2);
+    assert_eq!(state.resident(), Resident { records, cold_runs });
 }
 
 /// A run that was read as a whole loses both copies of its page. The page is made again with what the directory says of it,
@@ -225,13 +288,9 @@ fn copies_beside_patches_leave_memory() {
     queue.lease(1..512);
     queue.read(520..600);
     assert_eq!(queue.resident(), (128, 3));
-    let sweep = |queue: &mut Queue| {
-        let state = &mut queue.state;
-        state.evict(&mut Hand::default(), Pass::All, u32::MAX, |_, _, _| true)
-    };
-    assert_eq!(sweep(&mut queue).runs, 1);
+    assert_eq!(queue.sweep(), 1);
     assert_eq!(queue.resident(), (0, 3));
-    assert_eq!(sweep(&mut queue).runs, 0);
+    assert_eq!(queue.sweep(), 0);
 }
 
 /// Live bytes are counted in another unit than the directory's: each body counts anew.
@@ -305,4 +364,155 @@ fn a_page_that_is_needed_cannot_be_passed_over() {
         restored.unwrap();
     }
     panic!("there is a page of a run");
+}
+
+/// What is done to messages of which some have bodies that others count.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Arrives(Hold),
+    Ends,
+    /// It gets another body.
+    Updated(Hold),
+    /// Its body lies elsewhere from now on, and is held in another way.
+    Moved(Hold),
+    Snapshot,
+    /// A start that passes over pages.
+    Restart(u64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let hold = || {
+        prop_oneof![
+            1 => Just(Hold::Alone),
+            1 => Just(Hold::Lends),
+            2 => Just(Hold::Borrows)
+        ]
+    };
+    prop_oneof![
+        4 => hold().prop_map(Change::Arrives),
+        4 => Just(Change::Ends),
+        3 => hold().prop_map(Change::Updated),
+        3 => hold().prop_map(Change::Moved),
+        2 => Just(Change::Snapshot),
+        2 => (0_u64..2).prop_map(|room| Change::Restart(room * ROOM)),
+    ]
+}
+
+/// Messages of a queue, and the body of each.
+struct Held {
+    queue: Queue,
+    bodies: BTreeMap<u64, BodyLocation>,
+    /// How many bodies there were.
+    count: u64,
+}
+
+impl Held {
+    fn new() -> Self {
+        let mut held = Self {
+            queue: Queue::new(),
+            bodies: BTreeMap::new(),
+            count: 0,
+        };
+        held.queue.create(ENTITY, "queue");
+        let holds = [Hold::Alone, Hold::Borrows, Hold::Borrows, Hold::Lends];
+        for (number, hold) in (1..1500).zip(holds.into_iter().cycle()) {
+            held.arrive(number, hold);
+        }
+        held.queue.snapshot();
+        held
+    }
+
+    fn next_body(&mut self, hold: Hold) -> BodyLocation {
+        self.count += 1;
+        let length = 10 + u32::try_from(self.count % 90).unwrap();
+        BodyLocation::new(128 * self.count, 4, length).with(hold)
+    }
+
+    fn arrive(&mut self, number: u64, hold: Hold) {
+        let body = self.next_body(hold);
+        if self.bodies.contains_key(&number) {
+            return;
+        }
+        self.bodies.insert(number, body);
+        let message = Record::ready(Timestamp::from_ms(self.queue.now), body).into();
+        let to = place(number);
+        (self.queue).effects(std::iter::once(Effect::Arrived { to, message }));
+    }
+
+    fn change(&mut self, change: Change, at: u64) {
+        let found = self.bodies.range(at..).next();
+        let found = found.map(|(number, was)| (*number, *was));
+        match (change, found) {
+            (Change::Snapshot, _) => {
+                self.queue.snapshot();
+            }
+            (Change::Restart(room_bytes), _) => {
+                self.queue.snapshot();
+                self.queue.restart(room_bytes);
+            }
+            (Change::Arrives(hold), _) => self.arrive(at + 1400, hold),
+            (Change::Ends, Some((number, sent))) => {
+                self.bodies.remove(&number);
+                self.queue.effects(std::iter::once(Effect::Ended {
+                    at: place(number),
+                    was: Was::default(),
+                    bodies: Bodies {
+                        sent,
+                        overlays: Vec::new(),
+                    },
+                    source_length: None,
+                }));
+            }
+            (Change::Updated(hold), Some((number, was))) => {
+                let body = self.next_body(hold);
+                self.bodies.insert(number, body);
+                self.queue.replace(number, body, was);
+            }
+            (Change::Moved(hold), Some((number, from))) => {
+                let to = BodyLocation {
+                    length: from.length,
+                    ..self.next_body(hold)
+                };
+                self.bodies.insert(number, to);
+                self.queue.move_body(number, BodyMove { from, to });
+            }
+            (Change::Ends | Change::Updated(_) | Change::Moved(_), None) => {}
+        }
+    }
+
+    /// What of it other messages count.
+    fn borrowed_bytes(&self) -> u64 {
+        let borrowed = self.bodies.values();
+        let borrowed = borrowed.filter(|body| body.hold() == Hold::Borrows);
+        borrowed.map(|body| u64::from(body.length)).sum()
+    }
+}
+
+fn borrowed_bytes(state: &State) -> u64 {
+    let queue = &state.storage[&Incarnation::new(ENTITY)];
+    queue.backlog.table().borrowed_bytes()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A state from directories alone is that from all pages, also in what other messages count.
+    #[test]
+    fn what_is_borrowed_is_known_without_pages(
+        changes in prop::collection::vec((change(), 0_u64..1600), 1..120),
+    ) {
+        let mut held = Held::new();
+        held.queue.restart(ROOM);
+        prop_assert_eq!(held.queue.resident(), (0, 2));
+        for (change, at) in changes {
+            held.change(change, at);
+            prop_assert_eq!(borrowed_bytes(&held.queue.state), held.borrowed_bytes());
+        }
+        held.queue.snapshot();
+        let all = held.queue.store.restored();
+        prop_assert_eq!(borrowed_bytes(&all), held.borrowed_bytes());
+        let (alone, _) = held.queue.store.restarted(0);
+        prop_assert_eq!(borrowed_bytes(&alone), held.borrowed_bytes());
+        prop_assert_eq!(alone, all);
+    }
 }
