@@ -239,7 +239,8 @@ impl<T> Partition<T> {
                 self.wait_behind(candidate, source, missing);
                 continue;
             }
-            let missing = turn.prepare(&candidate.command, &mut candidate.tries);
+            let Candidate { command, tries, .. } = &mut candidate;
+            let missing = self.loads.prepare(&mut turn, command, tries);
             if !missing.is_empty() {
                 let behind = self
                     .loads
