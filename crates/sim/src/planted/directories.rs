@@ -116,7 +116,7 @@ struct Run {
     flags: u8,
     live: Vec<u8>,
     ready: Vec<u8>,
-    /// Size, times, and where bodies lie.
+    /// Sizes, times, and where bodies lie.
     rest: Vec<u8>,
 }
 
@@ -176,7 +176,7 @@ impl Run {
         let flags = *take(left, 1)?.first()?;
         let (live, ready) = (bits(left)?, bits(left)?);
         let from = *left;
-        varints(left, 4)?;
+        varints(left, 5)?;
         let units = varint(left)?;
         varints(left, 2 * units)?;
         Some(Self {
