@@ -254,7 +254,7 @@ impl<T> Partition<T> {
             } = candidate;
             let decision = turn.decide(command);
             if let Some(id) = left {
-                self.release_bodies(id, replies);
+                self.release(id, replies);
             }
             steps_left = steps_left.saturating_sub(self.state.take_copied());
             if let Some(taking) = taking {

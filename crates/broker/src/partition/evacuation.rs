@@ -24,6 +24,7 @@ use kew_engine::{
 use kew_log::{Body, BodyError, BootTime, Job, LogPosition};
 
 use super::batch::{Batch, Writing};
+use super::loads::Asker;
 use super::maintenance::{Look, Seen};
 use super::space::Space;
 use super::{Partition, to_log};
@@ -338,9 +339,9 @@ impl<T> Partition<T> {
 
     /// Asks for the records at which the search has stopped. It goes on there once they were read.
     fn read_missing(&mut self, now: BootTime, from: BodyCursor, found: &FoundBodies) {
-        let put_off = self.loads.ask(&found.missing, now);
+        let put_off = self.loads.ask(Asker::Evacuation, &found.missing);
         let evacuation = &mut self.maintenance.evacuation;
-        let pins = found.missing.groups.iter().map(Group::run);
+        let pins = found.missing.groups.keys().map(Group::run);
         evacuation.pins = pins.collect();
         if let Some(victim) = &mut evacuation.victim {
             // What was passed over is not looked at again.
@@ -494,7 +495,7 @@ impl<T> Partition<T> {
         let missing = turn.prepare(&command, &mut Tries::default());
         if !missing.is_empty() {
             // It moves what is still in its place when that was read.
-            let put_off = self.loads.ask(&missing, boot);
+            let put_off = self.loads.ask(Asker::Evacuation, &missing);
             let evacuation = &mut self.maintenance.evacuation;
             evacuation.ready = Some((command, needed));
             evacuation.step_at = Some(boot.plus_ms(PACE_MS).max(put_off.unwrap_or_default()));

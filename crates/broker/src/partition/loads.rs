@@ -1,18 +1,24 @@
 //! Reads what decisions miss, on another thread.
 //!
-//! What several commands miss is read once. Two jobs read at a time, and entities take turns. What could not be read is
-//! not asked for again for a while: who needs it meanwhile is rejected, or rests. If only a file descriptor was missing,
-//! it is read a little later.
+//! What several commands miss is read once. Two jobs read at a time, and entities take turns. How much may be in memory
+//! for what waits is bounded ([`wants`]). What could not be read is not asked for again for a while: who needs it meanwhile
+//! is rejected, or rests. If only a file descriptor was missing, it is read a little later.
+
+mod failing;
+mod wants;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kew_engine::bus::Behind;
 use kew_engine::{
     BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, PageNumber, RunId,
-    Taken, Ticked, Turn,
+    Slots, State, Taken, Ticked, Timestamp, Turn,
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead, Storage};
 
+use self::failing::Failing;
+pub(super) use self::wants::Asker;
+use self::wants::Wants;
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::evacuation::Evacuation;
 use super::eviction::may_leave;
@@ -25,8 +31,8 @@ use crate::{Source, Target};
 /// The most groups that one job reads: 8,192 messages.
 const GROUPS_AT_ONCE: usize = 64;
 
-/// And the most that are being read.
-const UNDER_WAY_MAX: usize = 2 * GROUPS_AT_ONCE;
+/// How many such jobs there are at most: one for each thread.
+const JOBS_MAX: usize = 2;
 
 /// How long nothing is asked for again that could not be read.
 pub(super) const RETRY_INTERVAL_MS: u64 = 1000;
@@ -34,17 +40,12 @@ pub(super) const RETRY_INTERVAL_MS: u64 = 1000;
 /// What is to be read, and what is being read.
 #[derive(Default)]
 pub(super) struct Loads {
-    asked: BTreeSet<Group>,
-    /// The entity of the group that was taken last: others come first.
-    taken_of: Incarnation,
-    under_way: BTreeSet<Group>,
+    wants: Wants,
+    /// How many jobs read groups.
+    jobs: usize,
     /// How many groups were read since the open.
     read_count: u64,
-    /// What could not be read, and until when it is not asked for again.
-    failing: BTreeMap<Group, BootTime>,
-    /// What could not be read since the last turn. The next one knows the time.
-    failed: Vec<Group>,
-    now: BootTime,
+    failing: Failing,
     /// The runs of what was read since the last turn: it stays in memory until the next one has used it.
     read: BTreeSet<RunId>,
     /// The runs that due work of entities has asked for: what was read of them stays in memory until it is done.
@@ -57,7 +58,7 @@ pub(super) struct Loads {
 
 /// What a job has read.
 pub(super) enum Loaded {
-    Groups(Vec<(Group, Read)>, PagesRead),
+    Groups(Vec<(Group, Slots, Read)>, PagesRead),
     Bodies(ReadBodies),
 }
 
@@ -70,31 +71,23 @@ pub(super) enum Read {
 }
 
 impl Loads {
-    /// Begins a turn, and the pauses of what failed since the last one: a read may take longer than a pause before it
-    /// fails.
+    /// Begins a turn, and the pauses of what failed since the last one.
     pub(super) fn begin_turn(&mut self, now: BootTime) {
-        self.now = now;
         self.bodies.begin_turn(now);
-        let until = now.plus_ms(RETRY_INTERVAL_MS);
-        for group in std::mem::take(&mut self.failed) {
-            self.failing.insert(group, until);
+        let (failed, until) = self.failing.begin_turn(now);
+        for group in failed {
             self.rests.put_off(group.entity, until);
         }
     }
 
     /// Whether a pause begins with the next turn.
     pub(super) fn awaits_turn(&self) -> bool {
-        !self.failed.is_empty() || self.bodies.awaits_turn()
+        self.failing.awaits_turn() || self.bodies.awaits_turn()
     }
 
     /// Whether something of this could not be read a moment ago.
     fn is_failing(&self, missing: &Missing) -> bool {
-        let rests = |group: &Group| {
-            let until = self.failing.get(group);
-            until.is_some_and(|until| !until.has_passed(self.now))
-        };
-        self.bodies.is_failing(&missing.bodies)
-            || !self.failing.is_empty() && missing.groups.iter().any(rests)
+        self.bodies.is_failing(&missing.bodies) || self.failing.until_any(missing).is_some()
     }
 
     /// Looks for bodies behind those that a command misses, if there is room to read them ahead.
@@ -114,42 +107,25 @@ impl Loads {
         }
     }
 
-    /// Asks for what is not read yet. Returns until when something of it is not asked for, because it could not be read.
-    pub(super) fn ask(&mut self, missing: &Missing, now: BootTime) -> Option<BootTime> {
-        self.failing.retain(|_, until| !until.has_passed(now));
-        let mut put_off = None;
-        for group in &missing.groups {
-            match self.failing.get(group) {
-                Some(until) => put_off = put_off.max(Some(*until)),
-                None if self.under_way.contains(group) => {}
-                None => drop(self.asked.insert(*group)),
-            }
+    /// Asks for records. If some of them could not be read a moment ago, nothing is asked for, and until when that is so is
+    /// returned.
+    pub(super) fn ask(&mut self, asker: Asker, missing: &Missing) -> Option<BootTime> {
+        let put_off = self.failing.until_any(missing);
+        if put_off.is_none() {
+            let groups = missing.groups.iter();
+            let groups = groups.map(|(group, slots)| (*group, *slots));
+            self.wants.ask(asker, groups);
         }
         put_off
-    }
-
-    /// Takes a group to read: of the next entity that has one.
-    fn take_asked(&mut self) -> Option<Group> {
-        let from = Group::first_behind(self.taken_of);
-        let next = self.asked.range(from..).next();
-        let group = *next.or(self.asked.first())?;
-        self.asked.remove(&group);
-        self.taken_of = group.entity;
-        Some(group)
     }
 
     /// Whether records of a run stay in memory, because they were read for a decision or will be.
     fn is_pinned(&self, run: RunId) -> bool {
         let (entity, _) = run;
-        let is_asked = |groups: &BTreeSet<Group>| {
-            let mut from = groups.range(Group::first_of(run)..);
-            from.next().is_some_and(|group| group.run() == run)
-        };
         let due = self.due.get(&entity);
         self.read.contains(&run)
             || due.is_some_and(|due| due.contains(&run))
-            || is_asked(&self.asked)
-            || is_asked(&self.under_way)
+            || self.wants.has_run(run)
     }
 
     /// Ends a turn, which has used what was read.
@@ -157,20 +133,31 @@ impl Loads {
         self.read.clear();
     }
 
-    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest.
-    fn note_ticked(&mut self, missing: &Missing, now: BootTime) {
-        self.ask(missing, now);
-        let needs_more: BTreeSet<Incarnation> = missing.groups.iter().map(|it| it.entity).collect();
-        let rests = &self.rests;
-        (self.due).retain(|entity, _| needs_more.contains(entity) || rests.is_reading(*entity));
-        for group in &missing.groups {
-            self.due
-                .entry(group.entity)
-                .or_default()
-                .insert(group.run());
-            let until = self.failing.get(group).copied();
-            let until = until.unwrap_or(BootTime::NEVER);
-            self.rests.await_read(group.entity, until);
+    /// Asks for what a tick misses. Until it is read, the tick has let these entities rest. What others have asked for is
+    /// kept while they have something to do: the tick may have ended before it came to them.
+    fn note_ticked(&mut self, missing: &Missing, state: &State, now: Timestamp) {
+        let mut by_entity: BTreeMap<Incarnation, Missing> = BTreeMap::new();
+        for (group, slots) in &missing.groups {
+            let missing = by_entity.entry(group.entity).or_default();
+            missing.add(*group, *slots);
+        }
+        let Self {
+            due, rests, wants, ..
+        } = self;
+        due.retain(|entity, _| {
+            let needs_more = by_entity.contains_key(entity) || rests.is_reading(*entity);
+            let is_kept = needs_more || state.is_due(*entity, now);
+            if !is_kept {
+                wants.release(Asker::DueWork(*entity));
+            }
+            is_kept
+        });
+        for (entity, missing) in by_entity {
+            let runs = missing.groups.keys().map(Group::run);
+            self.due.entry(entity).or_default().extend(runs);
+            let put_off = self.ask(Asker::DueWork(entity), &missing);
+            self.rests
+                .await_read(entity, put_off.unwrap_or(BootTime::NEVER));
         }
     }
 }
@@ -179,7 +166,8 @@ impl<T> Partition<T> {
     /// Asks for what a tick misses, and drops the bodies that no tick is going to need.
     pub(super) fn note_ticked(&mut self, ticked: Ticked, replies: &mut Vec<(T, Reply)>) {
         let now = self.now.boot;
-        self.loads.note_ticked(&ticked.missing, now);
+        let time = self.now.time;
+        self.loads.note_ticked(&ticked.missing, &self.state, time);
         let is_needless = |(_, topic): &(&u64, &Incarnation)| {
             !self.state.waits_for_copies(**topic) || ticked.left_alone.contains(topic)
         };
@@ -208,7 +196,7 @@ impl<T> Partition<T> {
             if let Some(topic) = self.loads.due_bodies.remove(&id) {
                 self.loads.rests.end_read(topic, &mut self.state);
             }
-            self.release_bodies(id, replies);
+            self.release(id, replies);
         }
         self.loads.rests.await_space(ticked.left_alone);
     }
@@ -224,15 +212,14 @@ impl<T> Partition<T> {
         behind: Vec<BodyLocation>,
         replies: &mut Vec<(T, Reply)>,
     ) {
-        let is_failing = self.loads.is_failing(&missing);
-        self.loads.ask(&missing, self.now.boot);
-        if is_failing {
+        if self.loads.is_failing(&missing) {
             self.leave(&mut candidate, replies);
             replies.push((candidate.ticket, Err(Rejection::ReadFailed)));
             return;
         }
         let target = Target::of(&candidate.command);
         let id = self.lanes.wait(candidate, source, &missing);
+        self.loads.ask(Asker::Command(id), &missing);
         if !missing.bodies.is_empty() {
             self.loads.bodies.pass_by(target, &missing.bodies);
             let ended = self.loads.bodies.ask(id, &missing);
@@ -248,21 +235,22 @@ impl<T> Partition<T> {
         source: Source,
         mut missing: Missing,
     ) {
-        self.loads.ask(&missing, self.now.boot);
         let failing = &self.loads.failing;
-        missing.groups.retain(|group| !failing.contains_key(group));
-        self.lanes.wait(candidate, source, &missing);
+        (missing.groups).retain(|group, _| failing.until(*group).is_none());
+        let id = self.lanes.wait(candidate, source, &missing);
+        self.loads.ask(Asker::Command(id), &missing);
     }
 
     /// Ends the wait of a command, if it has waited.
     pub(super) fn leave(&mut self, candidate: &mut Candidate<T>, replies: &mut Vec<(T, Reply)>) {
         if let Some(id) = self.lanes.leave(candidate) {
-            self.release_bodies(id, replies);
+            self.release(id, replies);
         }
     }
 
-    /// Drops the bodies that a command has waited for.
-    pub(super) fn release_bodies(&mut self, id: u64, replies: &mut Vec<(T, Reply)>) {
+    /// Drops what a command, or due work, has waited for.
+    pub(super) fn release(&mut self, id: u64, replies: &mut Vec<(T, Reply)>) {
+        self.loads.wants.release(Asker::Command(id));
         let ended = self.loads.bodies.release(id);
         self.note_bodies(ended, replies);
     }
@@ -280,7 +268,7 @@ impl<T> Partition<T> {
                 Some(topic) => {
                     let until = self.now.boot.plus_ms(RETRY_INTERVAL_MS);
                     self.loads.rests.put_off(topic, until);
-                    self.release_bodies(id, replies);
+                    self.release(id, replies);
                 }
                 None => self.reject_unread(id, replies),
             }
@@ -297,38 +285,44 @@ impl<T> Partition<T> {
 
     /// The next job that reads, if something is to be read.
     pub(super) fn next_load(&mut self) -> Option<Job> {
-        let mut to_read: Vec<GroupToRead> = Vec::new();
-        let room = UNDER_WAY_MAX.saturating_sub(self.loads.under_way.len());
+        let mut to_read: Vec<(Slots, GroupToRead)> = Vec::new();
         // Without a file descriptor, nothing is opened for a while.
-        let count_max = match self.opening_retry_at {
-            Some(_) => 0,
-            None => room.min(GROUPS_AT_ONCE),
-        };
-        while to_read.len() < count_max
-            && let Some(group) = self.loads.take_asked()
+        let may_read = self.opening_retry_at.is_none() && self.loads.jobs < JOBS_MAX;
+        while may_read
+            && to_read.len() < GROUPS_AT_ONCE
+            && let Some((group, slots)) = self.loads.wants.take()
         {
-            match self.state.to_read(group) {
-                Some(group) => to_read.push(group),
-                // All of its messages are gone, or in memory by now. Nobody fails for that.
-                None => {
-                    self.lanes.note_read(group);
-                    self.loads.rests.end_read(group.entity, &mut self.state);
-                }
+            match self.state.to_read(group, slots) {
+                Some(group) => to_read.push((slots, group)),
+                // All of these messages are gone, or in memory by now. Nobody fails for that.
+                None => self.end_read(group, slots),
             }
         }
         if to_read.is_empty() {
             return self.next_body_load();
         }
-        let groups = to_read.iter().map(GroupToRead::group);
-        self.loads.under_way.extend(groups);
-        let pages = to_read.iter().map(|it| page_to_log(it.page()));
+        self.loads.jobs += 1;
+        // Groups of a page are read together.
+        to_read.sort_by_key(|(_, it)| (it.page(), it.group()));
+        let pages = to_read.iter().map(|(_, it)| page_to_log(it.page()));
         let pages = self.log.read_pages(pages);
         let read = move |storage: &dyn Storage| read_groups(storage, pages, to_read);
         Some(Job::load(read))
     }
 
+    /// Ends the read of messages, which are in memory or gone, or on another page by now.
+    fn end_read(&mut self, group: Group, slots: Slots) {
+        for asker in self.loads.wants.end_read(group, slots) {
+            match asker {
+                Asker::Command(id) => self.lanes.note_records(id),
+                Asker::DueWork(entity) => self.loads.rests.end_read(entity, &mut self.state),
+                Asker::Evacuation => {}
+            }
+        }
+    }
+
     fn next_body_load(&mut self) -> Option<Job> {
-        let is_reading = !self.loads.under_way.is_empty();
+        let is_reading = self.loads.wants.is_reading();
         let find = |body| self.log.body(to_log(body));
         let to_read = self.loads.bodies.next(find, is_reading);
         let is_empty = to_read.is_empty();
@@ -346,42 +340,49 @@ impl<T> Partition<T> {
             Loaded::Groups(read, pages) => {
                 self.avoid_pages(&pages);
                 self.log.end_read(pages);
-                for (group, read) in read {
-                    self.loads.under_way.remove(&group);
+                self.loads.jobs = self.loads.jobs.saturating_sub(1);
+                for (group, slots, read) in read {
                     match read {
-                        Read::Group(read) => self.take_group(group, read, replies),
+                        Read::Group(read) => self.take_group((group, slots), read, replies),
                         Read::NotNow => {
-                            self.loads.asked.insert(group);
+                            self.loads.wants.put_back(group, slots);
                             self.retry_opening();
                         }
-                        Read::Failed => self.put_off(group, replies),
+                        Read::Failed => self.put_off(group, slots, replies),
                     }
                 }
             }
         }
     }
 
-    fn take_group(&mut self, group: Group, read: GroupRead, replies: &mut Vec<(T, Reply)>) {
+    fn take_group(
+        &mut self,
+        (group, slots): (Group, Slots),
+        read: GroupRead,
+        replies: &mut Vec<(T, Reply)>,
+    ) {
         match self.state.take_read(read) {
             // If its run is on another page by now, the command that needs it asks again.
             Taken::InMemory | Taken::Replaced => {
                 self.loads.read_count += 1;
                 self.loads.read.insert(group.run());
-                self.lanes.note_read(group);
-                self.loads.rests.end_read(group.entity, &mut self.state);
+                self.end_read(group, slots);
             }
             Taken::Damaged => {
                 tracing::error!(?group, "a page lacks messages that it should have");
-                self.put_off(group, replies);
+                self.put_off(group, slots, replies);
             }
         }
     }
 
-    fn put_off(&mut self, group: Group, replies: &mut Vec<(T, Reply)>) {
-        self.loads.failing.insert(group, BootTime::NEVER);
-        self.loads.failed.push(group);
-        for id in self.lanes.note_read(group) {
-            self.reject_unread(id, replies);
+    fn put_off(&mut self, group: Group, slots: Slots, replies: &mut Vec<(T, Reply)>) {
+        self.loads.failing.note(group);
+        for asker in self.loads.wants.fail(group, slots) {
+            match asker {
+                Asker::Command(id) => self.reject_unread(id, replies),
+                // They ask again.
+                Asker::DueWork(_) | Asker::Evacuation => self.loads.wants.release(asker),
+            }
         }
     }
 
@@ -410,6 +411,7 @@ impl<T> Partition<T> {
         for topic in std::mem::take(&mut self.loads.due_bodies).into_values() {
             self.loads.rests.end_read(topic, &mut self.state);
         }
+        self.loads.wants = Wants::default();
         let waiting = self.lanes.drain();
         replies.extend(waiting.map(|ticket| (ticket, Err(Rejection::Stopped))));
     }
@@ -487,9 +489,15 @@ pub(super) fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
     kew_log::PageNumber::new(page.as_u64())
 }
 
-fn read_groups(storage: &dyn Storage, pages: PagesToRead, groups: Vec<GroupToRead>) -> Loaded {
+fn read_groups(
+    storage: &dyn Storage,
+    pages: PagesToRead,
+    groups: Vec<(Slots, GroupToRead)>,
+) -> Loaded {
     let (read, pages) = pages.read(storage, |reader| {
-        let read = |to_read: GroupToRead| (to_read.group(), read_group(reader, &to_read));
+        let read = |(slots, to_read): (Slots, GroupToRead)| {
+            (to_read.group(), slots, read_group(reader, &to_read))
+        };
         groups.into_iter().map(read).collect()
     });
     Loaded::Groups(read, pages)
@@ -519,26 +527,5 @@ fn read_group(reader: &mut GroupReader<'_>, to_read: &GroupToRead) -> Read {
             tracing::error!(%error, "messages cannot be read");
             Read::Failed
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn entities_take_turns() {
-        let [first, second, _] = Incarnation::default().with_sub_queues();
-        let of = |entity, run| Group::first_of((entity, run));
-        let asked = [0, 1, 2].map(|run| of(first, run));
-        let groups = asked.into_iter().chain([of(second, 7)]).collect();
-        let mut loads = Loads::default();
-        let missing = Missing {
-            groups,
-            ..Missing::default()
-        };
-        loads.ask(&missing, BootTime::ZERO);
-        let taken: Vec<Group> = std::iter::from_fn(|| loads.take_asked()).collect();
-        assert_eq!(taken, [of(second, 7), asked[0], asked[1], asked[2]]);
     }
 }

@@ -22,6 +22,7 @@ mod partition;
 mod passed_over;
 mod repair;
 mod resident;
+mod resident_bus;
 mod scrub;
 mod support;
 mod topics;

@@ -1,7 +1,7 @@
 //! What of a state is in memory. No event and no decision depends on it.
 
 use super::State;
-use crate::table::{Group, GroupRead, GroupToRead, Resident, Run, RunId, Table, Taken};
+use crate::table::{Group, GroupRead, GroupToRead, Resident, Run, RunId, Slots, Table, Taken};
 use crate::vocabulary::{EntityName, Incarnation, PageNumber, Place};
 
 impl State {
@@ -51,9 +51,9 @@ impl State {
     }
 
     /// What is to be read of what is missing, if it still is.
-    pub fn to_read(&self, group: Group) -> Option<GroupToRead> {
-        let stored = self.storage.to_read(group);
-        stored.or_else(|| self.bus.to_read(group))
+    pub fn to_read(&self, group: Group, wanted: Slots) -> Option<GroupToRead> {
+        let stored = self.storage.to_read(group, wanted);
+        stored.or_else(|| self.bus.to_read(group, wanted))
     }
 
     /// Takes records that were read.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cold::{GroupRead, GroupToRead, Taken};
-use super::missing::{Group, Missing};
+use super::missing::{Group, Missing, Slots};
 use super::{Entry, Live, Resident, Run, Table};
 use crate::vocabulary::{Incarnation, PageNumber, SequenceNumber, Timestamp};
 
@@ -29,7 +29,28 @@ impl Table {
             && it.is_cold_at(number)
         {
             let index = it.group_of(number);
-            missing.groups.insert(Group { entity, run, index });
+            let slots = it.slot_in_group(number);
+            missing.add(Group { entity, run, index }, slots);
+        }
+    }
+
+    /// Asks for a message's record, if it is not in memory, and for those of its whole group: who walks over messages in
+    /// the order of their numbers needs them next.
+    pub(crate) fn ask_near(
+        &self,
+        entity: Incarnation,
+        number: SequenceNumber,
+        missing: &mut Missing,
+    ) {
+        let run = self.length.run_of(number.as_u64());
+        if let Some(it) = self.run(run)
+            && it.is_cold_at(number)
+        {
+            let index = it.group_of(number);
+            let group = Group { entity, run, index };
+            if !missing.has(group, it.slot_in_group(number)) {
+                missing.add(group, it.missing_in(index));
+            }
         }
     }
 
@@ -77,24 +98,25 @@ impl Table {
         run.enqueued_at(run.first()?)
     }
 
-    /// What is to be read, if it still is on a page.
-    pub(crate) fn to_read(&self, group: Group) -> Option<GroupToRead> {
-        let page = self.run(group.run)?.cold_page()?;
-        Some(GroupToRead { group, page })
+    /// What is to be read of a group, if it still is on a page.
+    pub(crate) fn to_read(&self, group: Group, wanted: Slots) -> Option<GroupToRead> {
+        let run = self.run(group.run)?;
+        let page = run.cold_page()?;
+        let wanted = wanted & run.missing_in(group.index);
+        (wanted != 0).then_some(GroupToRead {
+            group,
+            wanted,
+            page,
+        })
     }
 
     /// Takes records that were read.
     pub(crate) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
-        let GroupRead {
-            group,
-            page,
-            messages,
-        } = read;
-        let Some(run) = self.run_physical(group.run) else {
+        let Some(run) = self.run_physical(read.group.run) else {
             return Taken::Replaced;
         };
         let before = run.resident();
-        let taken = run.add_copies(page, group.index, messages);
+        let taken = run.add_copies(read);
         let after = run.resident();
         self.recount_resident(before, after, live);
         taken

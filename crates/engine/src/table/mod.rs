@@ -42,7 +42,7 @@ use kew_planted::{Bug, is_planted};
 pub(crate) use self::ask::Seen;
 pub use self::cold::{GroupRead, GroupToRead, Taken};
 pub use self::length::RunLength;
-pub use self::missing::{Group, Missing, RunId};
+pub use self::missing::{Group, Missing, RunId, Slots};
 pub(crate) use self::page::Paged as PagedMessage;
 pub(crate) use self::page::directory::{
     DIRECTORY_VERSION, PageHead, directory, put_directory, run_of_page, run_page,

@@ -13,11 +13,13 @@ pub(crate) struct Swept {
     pub(crate) evicted: u64,
     /// Where to continue. `None` after the last run.
     pub(crate) next: Option<u64>,
+    /// Cold runs of which all that is left is in memory and has changed: they need another page.
+    pub(crate) outgrown: Vec<u64>,
 }
 
 impl Table {
-    /// Takes records out of memory that pages have, from a run on: of cold runs, and of runs of which all messages can be
-    /// received. Spares the first run with such messages and the last run, unless it `takes_all`.
+    /// Takes records out of memory that pages have, from a run on. Spares the first run with messages that can be received
+    /// in the order of their numbers, and the last run, unless it `takes_all`.
     pub(crate) fn sweep(
         &mut self,
         from: u64,
@@ -30,7 +32,7 @@ impl Table {
             true => [None, None],
             false => [self.ready.first().copied(), self.last_run()],
         };
-        let (mut chosen, mut next) = (Vec::new(), None);
+        let (mut chosen, mut outgrown, mut next) = (Vec::new(), Vec::new(), None);
         for (index, run) in self.runs.range(from..=u64::MAX) {
             if *steps == 0 {
                 next = Some(index);
@@ -38,9 +40,12 @@ impl Table {
             }
             *steps -= 1;
             let is_cold = run.is_cold();
-            // The cheap questions come first: whether there is something to evict looks at the records.
-            if (is_cold || run.is_all_ready())
-                && !spared.contains(&Some(index))
+            if run.has_outgrown_page() {
+                outgrown.push(index);
+                continue;
+            }
+            // The cheap question comes first: whether there is something to evict looks at the records.
+            if !spared.contains(&Some(index))
                 && let Some(page) = run.page_to_evict()
                 && may(index, page, is_cold)
             {
@@ -52,7 +57,11 @@ impl Table {
         for index in chosen {
             self.evict(index, live);
         }
-        Swept { evicted, next }
+        Swept {
+            evicted,
+            next,
+            outgrown,
+        }
     }
 
     fn last_run(&self) -> Option<u64> {

@@ -123,8 +123,8 @@ impl Pair {
             self.table.ask(entity, number(*at), &mut missing);
         }
         let (before, had_cold) = (missing.groups.len(), self.table.has_cold());
-        for group in std::mem::take(&mut missing.groups) {
-            let read = self.pages.read(&self.table.to_read(group).unwrap());
+        for (group, wanted) in std::mem::take(&mut missing.groups) {
+            let read = self.pages.read(&self.table.to_read(group, wanted).unwrap());
             let run_before = self.records_at();
             let taken = self.table.take_read(read, &mut self.live);
             assert_eq!(taken, Taken::InMemory);

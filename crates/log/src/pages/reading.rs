@@ -77,7 +77,7 @@ impl PagesToRead {
         read: impl FnOnce(&mut GroupReader<'_>) -> R,
     ) -> (R, PagesRead) {
         let mut reader = GroupReader {
-            reader: PageReader::new(storage, self.identity),
+            reader: PageReader::of_groups(storage, self.identity),
             places: &self.places,
             lost: BTreeSet::new(),
         };

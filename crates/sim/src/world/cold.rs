@@ -35,6 +35,15 @@ impl World {
     /// Takes records out of memory, from time to time: of each run, or of none.
     pub(super) fn take_out_of_memory(&mut self) {
         let per_mille = self.swarm.cold_per_mille;
+        let is_cold = self.partition.state().may_be_cold();
+        // Nothing but the limit takes them out, and there are no storage queues.
+        if per_mille == 0
+            && self.swarm.queues == 0
+            && is_cold
+            && let Some(bus) = &mut self.bus
+        {
+            bus.checker.note("records left memory above a limit");
+        }
         if per_mille == 0 || !self.cold.happens(per_mille) {
             return;
         }

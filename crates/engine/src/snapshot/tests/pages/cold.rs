@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::bodies::BodyCursor;
-use crate::table::{Group, GroupRead, Missing, Resident, Taken};
+use crate::table::{Group, GroupRead, Missing, Resident, Slots, Taken};
 
 impl Queue {
-    fn evict(&mut self) {
+    pub(super) fn evict(&mut self) {
         self.state.evict_if(|_, _, _| true);
     }
 
@@ -15,15 +15,15 @@ impl Queue {
         for number in numbers {
             self.state.storage.ask(place(number), &mut missing);
         }
-        for group in missing.groups {
-            let read = self.group(group);
+        for (group, wanted) in missing.groups {
+            let read = self.group(group, wanted);
             assert_eq!(self.state.take_read(read), Taken::InMemory);
         }
     }
 
     /// A group, as a job reads it.
-    fn group(&self, group: Group) -> GroupRead {
-        let to_read = self.state.to_read(group).unwrap();
+    fn group(&self, group: Group, wanted: Slots) -> GroupRead {
+        let to_read = self.state.to_read(group, wanted).unwrap();
         let mut pages = self.store.pages.iter();
         let (_, page) = pages.find(|(page, _)| *page == to_read.page()).unwrap();
         let [of, messages] = to_read.groups().map(|group| page.groups[group].as_slice());
@@ -36,7 +36,7 @@ impl Queue {
     }
 
     /// Asserts that a start finds what this state has, record by record, and that the pages say what it is.
-    fn check_cold(&mut self) {
+    pub(super) fn check_cold(&mut self) {
         self.state.check_live_bytes();
         let restored = self.store.restored();
         assert_eq!(restored.healed_runs(), 0);
@@ -61,7 +61,7 @@ fn to_evict_and_to_read_changes_nothing_that_a_snapshot_writes() {
     assert!(queue.state.share().has_cold());
     assert_eq!(queue.snapshot(), []);
     queue.read([1, 2, 600, 1500].into_iter());
-    assert_eq!(queue.resident(), (127 + 128 + 128, 3));
+    assert_eq!(queue.resident(), (4, 3), "and none of those beside them");
     assert_eq!(queue.snapshot(), []);
     queue.evict();
     assert_eq!(queue.resident(), (0, 3));
@@ -138,7 +138,7 @@ fn a_run_leaves_its_page_while_a_snapshot_is_gathered() {
     queue.check_cold();
 }
 
-/// What was read of a group takes no more room than its messages.
+/// What was read of a group takes no more room than the messages that are wanted.
 #[test]
 fn a_group_that_was_read_takes_no_room_for_others() {
     let mut queue = Queue::new();
@@ -148,8 +148,12 @@ fn a_group_that_was_read_takes_no_room_for_others() {
     queue.evict();
     let mut missing = Missing::default();
     queue.state.storage.ask(place(500), &mut missing);
-    let group = missing.groups.into_iter().next().unwrap();
-    let read = queue.group(group);
+    queue.state.storage.ask(place(511), &mut missing);
+    let (group, wanted) = missing.groups.pop_first().unwrap();
+    assert_eq!(wanted, 1 << (500 % 128) | 1 << 127);
+    let read = queue.group(group, wanted);
+    assert_eq!((read.messages.len(), read.messages.capacity()), (2, 2));
+    let read = queue.group(group, Slots::MAX);
     assert_eq!((read.messages.len(), read.messages.capacity()), (128, 128));
 }
 
@@ -187,8 +191,8 @@ fn a_run_that_was_replaced_is_not_mixed_with_an_older_page() {
     let older = queue.store.pages.clone();
     let mut missing = Missing::default();
     queue.state.storage.ask(place(5), &mut missing);
-    let group = *missing.groups.first().unwrap();
-    let of_older = queue.state.to_read(group).unwrap();
+    let (group, wanted) = missing.groups.pop_first().unwrap();
+    let of_older = queue.state.to_read(group, wanted).unwrap();
     let read = || {
         let (_, page) = older
             .iter()
@@ -221,10 +225,8 @@ fn a_page_without_a_message_that_is_there_is_damaged() {
     queue.evict();
     let mut missing = Missing::default();
     queue.state.storage.ask(place(5), &mut missing);
-    let to_read = queue
-        .state
-        .to_read(*missing.groups.first().unwrap())
-        .unwrap();
+    let (group, wanted) = missing.groups.pop_first().unwrap();
+    let to_read = queue.state.to_read(group, wanted).unwrap();
     let pages = queue.store.pages.iter();
     let run = pages.map(|(_, it)| it).find(|it| it.kind == RUN).unwrap();
     // The records of another group are read in place of these.
