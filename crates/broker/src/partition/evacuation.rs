@@ -365,7 +365,7 @@ impl<T> Partition<T> {
         if let Some(first) = evacuation.victim.as_ref().map(|victim| victim.first) {
             evacuation.let_rest(first, now);
         }
-        evacuation.give_up();
+        self.give_up_search();
         self.maintenance.look_now(now);
     }
 
@@ -396,8 +396,15 @@ impl<T> Partition<T> {
         }
     }
 
+    /// Ends a search, and what it has asked for.
+    fn give_up_search(&mut self) {
+        self.maintenance.evacuation.give_up();
+        self.loads.release_evacuation();
+    }
+
     /// A search has seen everything. Messages may have gone to entities that it had passed: then there is another one.
     fn end_search(&mut self, now: BootTime) {
+        self.loads.release_evacuation();
         let evacuation = &mut self.maintenance.evacuation;
         evacuation.step_at = Some(now);
         evacuation.pins.clear();
@@ -448,7 +455,8 @@ impl<T> Partition<T> {
             evacuation.ready = Some((command, needed));
         }
         if is_without_descriptors {
-            evacuation.give_up();
+            self.give_up_search();
+            let evacuation = &mut self.maintenance.evacuation;
             evacuation.not_before = now.plus_ms(DESCRIPTOR_PAUSE_MS);
             self.maintenance.look_soon(now);
         }
@@ -475,7 +483,7 @@ impl<T> Partition<T> {
             return;
         };
         if !space.takes_moves(needed, &self.log) {
-            evacuation.give_up();
+            self.give_up_search();
             return;
         }
         if needed > room_bytes {

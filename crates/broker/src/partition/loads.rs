@@ -119,6 +119,11 @@ impl Loads {
         put_off
     }
 
+    /// Drops what a search for bodies has asked for.
+    pub(super) fn release_evacuation(&mut self) {
+        self.wants.release(Asker::Evacuation);
+    }
+
     /// Whether records of a run stay in memory, because they were read for a decision or will be.
     fn is_pinned(&self, run: RunId) -> bool {
         let (entity, _) = run;
@@ -154,7 +159,12 @@ impl Loads {
         });
         for (entity, missing) in by_entity {
             let runs = missing.groups.keys().map(Group::run);
-            self.due.entry(entity).or_default().extend(runs);
+            let pinned = self.due.entry(entity).or_default();
+            if self.wants.is_done(Asker::DueWork(entity)) {
+                // It has used what it had.
+                pinned.clear();
+            }
+            pinned.extend(runs);
             let put_off = self.ask(Asker::DueWork(entity), &missing);
             self.rests
                 .await_read(entity, put_off.unwrap_or(BootTime::NEVER));

@@ -171,6 +171,39 @@ fn what_falls_due_is_read() {
     assert_eq!(lock(&mut driver, orders(), 900).len(), 900);
 }
 
+/// However long the work takes, what stays in memory for it is what it needs next, beside what changed since the last
+/// snapshot.
+#[test]
+fn due_work_keeps_what_it_needs_next() {
+    const COUNT: u64 = 400;
+    let options = PartitionOptions {
+        run_length: RunLength::TINY,
+        snapshot_after_bytes: u64::MAX / 8,
+        tick_budget: 2,
+        ..limited(Some(0))
+    };
+    let mut driver = Driver::with(FaultyStorage::new(), options);
+    driver.ask(create(orders())).unwrap();
+    let at = driver.now.plus_seconds(100);
+    for _ in 0..4 {
+        driver.ask(send(orders(), COUNT / 4, Some(at))).unwrap();
+    }
+    cool(&mut driver);
+    assert_eq!(records(&driver), 0);
+    driver.now = at.plus_ms(1);
+    let mut most = 0;
+    for _ in 0..60 {
+        driver.partition.snapshot();
+        for _ in 0..16 {
+            driver.rest();
+            most = most.max(records(&driver));
+        }
+    }
+    assert!(driver.partition.state().next_deadline().is_none());
+    assert_eq!(counts(&mut driver, orders()).ready, COUNT);
+    assert!(most <= 150, "{most} records were in memory");
+}
+
 /// A tick comes to few of them. What the others have read stays until it comes to them.
 #[test]
 fn due_work_of_many_queues_reads_each_message_once() {

@@ -122,12 +122,7 @@ impl Table {
         taken
     }
 
-    /// Whether a run that was read as a whole would stay cold, although it changed too much for its page.
-    pub(crate) fn has_outgrown_page(&self, index: u64) -> bool {
-        self.run(index).is_some_and(Run::has_outgrown_page)
-    }
-
-    /// Takes such a run off its page. Unlike a read, this is a change of what a snapshot has.
+    /// Takes a run off its page that needs nothing of it. Unlike a read, this is a change of what a snapshot has.
     pub(crate) fn leave_page(&mut self, index: u64, live: &mut Live) {
         let Some(run) = self.run_mut(index) else {
             return;

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use super::bits::Bits;
 use super::length::RunLength;
-use super::missing::{Group, RunId, Slots};
+use super::missing::{Group, Slots};
 use super::page::Paged;
 use super::patch::Patch;
 use super::record::{Leased, MessageState};
@@ -220,13 +220,16 @@ impl Run {
         self.is_cold() && !has_patches && self.records.count() == self.live_count
     }
 
-    /// Whether it has all of its records in memory, and stays cold only because more of them changed than may lie beside
-    /// the page of another run.
+    /// Whether a cold run needs nothing of its page: all that is left of it has changed, and is in memory.
     pub(super) fn has_outgrown_page(&self) -> bool {
-        self.is_whole_again() && !self.has_kept_page()
+        let page = self.paged.page().filter(|_| self.is_cold());
+        page.is_some_and(|(_, changed)| {
+            let here = changed.without(&self.patched());
+            self.live.without(&here).is_empty()
+        })
     }
 
-    /// Makes such a run one that needs its page no more: the next snapshot has another place for its records.
+    /// Takes such a run off its page: the next snapshot has another place for its records.
     pub(super) fn leave_page(&mut self) {
         self.cold = None;
         self.paged.forget();
@@ -271,11 +274,6 @@ pub struct GroupRead {
 }
 
 impl GroupRead {
-    /// The run of its messages.
-    pub(crate) fn run(&self) -> RunId {
-        self.group.run()
-    }
-
     /// Their entity.
     pub(crate) fn entity(&self) -> Incarnation {
         self.group.entity

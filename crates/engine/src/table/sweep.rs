@@ -13,7 +13,7 @@ pub(crate) struct Swept {
     pub(crate) evicted: u64,
     /// Where to continue. `None` after the last run.
     pub(crate) next: Option<u64>,
-    /// Cold runs of which all that is left is in memory and has changed: they need another page.
+    /// Cold runs of which all that is left is in memory and has changed: they are to leave their pages.
     pub(crate) outgrown: Vec<u64>,
 }
 
@@ -40,12 +40,16 @@ impl Table {
             }
             *steps -= 1;
             let is_cold = run.is_cold();
+            // The cheap questions come first: whether there is something to evict looks at the records.
             if run.has_outgrown_page() {
-                outgrown.push(index);
-                continue;
-            }
-            // The cheap question comes first: whether there is something to evict looks at the records.
-            if !spared.contains(&Some(index))
+                // It gets another page, as one that was never cold.
+                if let Some(page) = run.cold_page()
+                    && may(index, page, false)
+                {
+                    *steps = steps.saturating_sub(EVICTION_STEPS);
+                    outgrown.push(index);
+                }
+            } else if !spared.contains(&Some(index))
                 && let Some(page) = run.page_to_evict()
                 && may(index, page, is_cold)
             {

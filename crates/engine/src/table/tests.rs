@@ -131,9 +131,10 @@ impl Pair {
             assert_eq!(self.records_at(), run_before);
         }
         for run in 0..60 {
-            if self.table.has_outgrown_page(run) {
+            let outgrown = |table: &Table| table.run(run).is_some_and(Run::has_outgrown_page);
+            if outgrown(&self.table) {
                 self.table.leave_page(run, &mut self.live);
-                assert!(!self.table.has_outgrown_page(run));
+                assert!(!outgrown(&self.table));
             }
             for (number, _) in self.table.seen_of(run) {
                 self.table.ask(entity, number, &mut missing);

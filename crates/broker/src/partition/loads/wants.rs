@@ -2,8 +2,8 @@
 //!
 //! Who misses records asks for all of them at once. They are *admitted* in the order in which they were asked for, while
 //! no more than a bound are held together. The first asker that has not got everything is always admitted: so askers that
-//! hold a part of what they need cannot block each other. What is admitted is read, each record once for all that want it,
-//! and counts until its asker is done.
+//! hold a part of what they need cannot block each other. What is admitted is read, each record once for all that want it.
+//! It counts until its askers are done, once for all that ask for the same messages of a group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +31,8 @@ struct Want {
     parked: Groups,
     /// What is admitted, and not in memory yet.
     unread: Groups,
-    /// How many records were admitted.
-    held: u64,
+    /// What was admitted.
+    held: Vec<(Group, Slots)>,
 }
 
 impl Want {
@@ -41,7 +41,7 @@ impl Want {
             asker,
             parked: Groups::new(),
             unread: Groups::new(),
-            held: 0,
+            held: Vec::new(),
         }
     }
 
@@ -61,7 +61,9 @@ pub(super) struct Wants {
     unserved: BTreeSet<u64>,
     /// Those of which something is not admitted.
     parked: BTreeSet<u64>,
-    /// How many records are admitted.
+    /// What is admitted, and for how many.
+    admitted: BTreeMap<(Group, Slots), u32>,
+    /// How many records that are.
     held: u64,
     /// Which wants miss messages of a group.
     missing: BTreeSet<(Group, u64)>,
@@ -72,21 +74,17 @@ pub(super) struct Wants {
     taken_of: Incarnation,
 }
 
-fn count_of(groups: &Groups) -> u64 {
-    groups
-        .values()
-        .map(|slots| u64::from(slots.count_ones()))
-        .sum()
+fn count_of(slots: Slots) -> u64 {
+    u64::from(slots.count_ones())
 }
 
 impl Wants {
     /// Asks for records. A command keeps what it has got before. Others begin anew once they have got everything.
     pub(super) fn ask(&mut self, asker: Asker, groups: impl IntoIterator<Item = (Group, Slots)>) {
-        let is_done = |number: &u64| self.wants.get(number).is_none_or(Want::is_served);
         match asker {
             Asker::Command(_) => {}
             Asker::DueWork(_) | Asker::Evacuation => {
-                if self.numbers.get(&asker).is_some_and(is_done) {
+                if self.is_done(asker) {
                     self.release(asker);
                 }
             }
@@ -121,17 +119,23 @@ impl Wants {
                 self.parked.remove(&number);
                 continue;
             };
-            let count = count_of(&want.parked);
+            let parked = want.parked.iter();
+            let more = parked.filter(|(group, slots)| {
+                let shared = (**group, **slots);
+                !self.admitted.contains_key(&shared)
+            });
+            let count: u64 = more.map(|(_, slots)| count_of(*slots)).sum();
             let is_first = self.unserved.first() == Some(&number);
             if !is_first && self.held + count > HELD_RECORDS_MAX {
                 return;
             }
             self.parked.remove(&number);
-            want.held += count;
             self.held += count;
             let groups = std::mem::take(&mut want.parked);
             for (group, slots) in &groups {
                 *want.unread.entry(*group).or_default() |= slots;
+                want.held.push((*group, *slots));
+                *self.admitted.entry((*group, *slots)).or_default() += 1;
                 self.missing.insert((*group, number));
             }
             for (group, slots) in groups {
@@ -157,10 +161,19 @@ impl Wants {
         wants.map(|(_, number)| *number)
     }
 
-    fn unread_of(&self, group: Group) -> Slots {
-        let wants = self.missing_of(group).filter_map(|it| self.wants.get(&it));
-        let unread = wants.filter_map(|want| want.unread.get(&group));
-        unread.fold(0, |all, slots| all | slots)
+    /// Which of these messages of a group somebody misses. Mostly the first one does that is looked at, however many there
+    /// are.
+    fn wanted_of(&self, group: Group, slots: Slots) -> Slots {
+        let mut wanted = 0;
+        for number in self.missing_of(group) {
+            let want = self.wants.get(&number);
+            let unread = want.and_then(|want| want.unread.get(&group));
+            wanted |= unread.copied().unwrap_or_default() & slots;
+            if wanted == slots {
+                break;
+            }
+        }
+        wanted
     }
 
     /// Takes a group to read: of the next entity that has one.
@@ -204,7 +217,7 @@ impl Wants {
     /// Ends a read that was not tried. What is still wanted is read later.
     pub(super) fn put_back(&mut self, group: Group, slots: Slots) {
         self.under_way.remove(&(group, slots));
-        self.read_later(group, slots & self.unread_of(group));
+        self.read_later(group, self.wanted_of(group, slots));
     }
 
     /// Ends a read that failed. Returns the askers that wanted something of it.
@@ -225,18 +238,29 @@ impl Wants {
         };
         self.unserved.remove(&number);
         self.parked.remove(&number);
-        self.held -= want.held;
-        for group in want.unread.into_keys() {
-            self.missing.remove(&(group, number));
-            let left = self.unread_of(group);
-            if let Some(asked) = self.asked.get_mut(&group) {
-                *asked &= left;
-                if *asked == 0 {
-                    self.asked.remove(&group);
+        for (group, slots) in want.held {
+            if let Some(sharing) = self.admitted.get_mut(&(group, slots)) {
+                *sharing -= 1;
+                if *sharing == 0 {
+                    self.admitted.remove(&(group, slots));
+                    self.held -= count_of(slots);
                 }
             }
         }
+        for group in want.unread.into_keys() {
+            self.missing.remove(&(group, number));
+            if let Some(asked) = self.asked.remove(&group) {
+                self.read_later(group, self.wanted_of(group, asked));
+            }
+        }
         self.admit_parked();
+    }
+
+    /// Whether an asker has got everything, or has asked for nothing.
+    pub(super) fn is_done(&self, asker: Asker) -> bool {
+        let number = self.numbers.get(&asker);
+        let want = number.and_then(|number| self.wants.get(number));
+        want.is_none_or(Want::is_served)
     }
 
     /// Whether records of a run are to be read, or being read.

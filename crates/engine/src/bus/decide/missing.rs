@@ -181,7 +181,8 @@ impl Turn<'_> {
             // Its ready messages do not expire.
             let first = backlog.table().first_ready();
             if let Some(number) = first.filter(|_| by == By::Tick) {
-                backlog.ask(entity, number, missing);
+                // The next ones are copied next.
+                backlog.table().ask_near(entity, number, missing);
             }
             return;
         }

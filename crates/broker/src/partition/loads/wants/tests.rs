@@ -42,6 +42,7 @@ fn is_empty(wants: &Wants) -> bool {
         && wants.missing.is_empty()
         && wants.asked.is_empty()
         && wants.under_way.is_empty()
+        && wants.admitted.is_empty()
         && wants.held == 0
 }
 
@@ -135,6 +136,32 @@ fn wants_that_hold_a_part_do_not_block_each_other() {
     wants.release(ONE);
     assert_eq!(read_all(&mut wants), [TWO]);
     wants.release(TWO);
+    assert!(is_empty(&wants));
+}
+
+/// Many receivers of a queue need the same messages. These leave room for others, and fail for all at once.
+#[test]
+fn what_many_ask_for_counts_once() {
+    let mut wants = Wants::default();
+    for number in 0..2 * MANY {
+        ask(&mut wants, Asker::Command(number), 0, 1);
+        ask(&mut wants, Asker::Command(number), 1, 1);
+    }
+    let other = Asker::Command(2 * MANY);
+    ask(&mut wants, other, 5, 1);
+    assert_eq!(wants.held, 3 * 128);
+    let [entity, ..] = entities();
+    let all = [0, 1, 5].map(|run| (group(entity, run), Slots::MAX));
+    assert_eq!(wants.take(), Some(all[0]));
+    let failed = wants.fail(all[0].0, all[0].1);
+    assert_eq!(failed.len() as u64, 2 * MANY);
+    for asker in failed {
+        wants.release(asker);
+    }
+    assert_eq!(wants.held, 128);
+    assert_eq!(take_all(&mut wants), all[2..], "nobody wants the second");
+    assert_eq!(wants.end_read(all[2].0, all[2].1), [other]);
+    wants.release(other);
     assert!(is_empty(&wants));
 }
 
