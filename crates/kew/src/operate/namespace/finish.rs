@@ -146,7 +146,7 @@ fn without(failure: Failure, names: &[String]) -> Failure {
     }
 }
 
-/// Whether an entity is finished. A note tells of a refusal; what may pass ends the import.
+/// Whether an entity is finished. If the service refuses it, a note says so. An error that may not come again ends the import.
 fn ended(kind: Kind, name: &str, finished: Result<(), Failure>) -> Result<bool, Failure> {
     let kind = kind.word();
     match finished {
