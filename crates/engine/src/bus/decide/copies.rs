@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::super::message::{Message, takes_overlay};
+use super::super::queue::BusQueue;
 use super::super::room::{COPIED_SIZE_BYTES, PLACE_SIZE_BYTES};
 use super::super::{DeadLetterCause, Made, message};
 use super::Turn;
@@ -114,6 +115,11 @@ impl Original {
         }
     }
 
+    /// What the message in the topic counts of its body, if that came from another entity.
+    pub(super) fn hold_of_forwarded(&self) -> Option<Hold> {
+        (self.hops > 0).then(|| self.body.hold())
+    }
+
     /// The most bytes of what few messages have: the places of changes, and the name of a source.
     pub(super) fn side_size_bytes(&self) -> u64 {
         let Side {
@@ -171,7 +177,7 @@ impl CopiesSize {
         copy: &Copy,
         session: Option<&str>,
     ) -> Self {
-        let cause = turn.cause_of(subscription, copy, session);
+        let cause = Turn::cause_of(turn.bus(subscription), copy, session);
         let overlay = copy.overlay().map(|it| it.len() as u64);
         let is_copied = overlay.is_none() && !self.has_changes && self.before == Some(cause);
         let own = match is_copied {
@@ -200,15 +206,14 @@ impl Turn<'_> {
     ///
     /// Source: Service Bus, *Overview of dead-letter queues* (`Session id is null.`).
     fn cause_of(
-        &self,
-        subscription: Incarnation,
+        subscription: &BusQueue,
         copy: &Copy,
         session: Option<&str>,
     ) -> Option<DeadLetterCause> {
         match copy {
             Copy::Failed(_) => Some(DeadLetterCause::FilterFailed),
             Copy::Plain | Copy::Changed(_) => {
-                let is_needed = self.bus(subscription).requires_session();
+                let is_needed = subscription.requires_session();
                 (is_needed && copy.session(session).is_none())
                     .then_some(DeadLetterCause::SessionIdIsNull)
             }
@@ -238,24 +243,6 @@ impl Turn<'_> {
     ) -> bool {
         let now = self.now();
         let session = copy.session(original.session());
-        let cause = self.cause_of(subscription, copy, original.session());
-        let in_topic = match copy {
-            Copy::Changed(made) => match made.time_to_live_ms {
-                Some(own_ms) => self.life_in_topic(topic, original.accepted_at, own_ms),
-                None => original.expires_at,
-            },
-            Copy::Plain | Copy::Failed(_) => original.expires_at,
-        };
-        let lives_ms = self.bus(subscription).options.default_time_to_live_ms;
-        let (to, expires_at) = match cause {
-            // A dead letter does not expire.
-            Some(_) => (subscription.next(), Timestamp::NEVER),
-            None => (subscription, in_topic.min(now.plus_ms(lives_ms))),
-        };
-        let expires_at = match expires_at <= LAST {
-            true => expires_at,
-            false => Timestamp::NEVER,
-        };
         let rest = match copy.overlay() {
             None => Arc::clone(&original.rest),
             Some(overlay) => {
@@ -265,7 +252,32 @@ impl Turn<'_> {
                 Arc::new(rest)
             }
         };
-        let backlog = self.bus_backlog(to);
+        let in_topic = match copy {
+            Copy::Changed(made) => match made.time_to_live_ms {
+                Some(own_ms) => self.life_in_topic(topic, original.accepted_at, own_ms),
+                None => original.expires_at,
+            },
+            Copy::Plain | Copy::Failed(_) => original.expires_at,
+        };
+        // Ten copies of each message are usual: an entity is looked up once.
+        let entity = self.bus(subscription);
+        let cause = Self::cause_of(entity, copy, original.session());
+        let lives_ms = entity.options.default_time_to_live_ms;
+        let (to, backlog, expires_at) = match cause {
+            // A dead letter does not expire.
+            Some(_) => {
+                let dead = subscription.next();
+                (dead, self.bus_backlog(dead), Timestamp::NEVER)
+            }
+            None => {
+                let expires_at = in_topic.min(now.plus_ms(lives_ms));
+                (subscription, &entity.backlog, expires_at)
+            }
+        };
+        let expires_at = match expires_at <= LAST {
+            true => expires_at,
+            false => Timestamp::NEVER,
+        };
         let record = Record {
             session: session.map_or(0, |id| backlog.sessions.number_for(id)),
             cause: cause.or(original.cause),

@@ -295,15 +295,16 @@ impl Turn<'_> {
         }
     }
 
-    /// The reason why a destination does not accept a message, if there is one. It looks at all entities of a topic.
+    /// The reason why a destination does not accept a message, if there is one. The number is how many subscriptions were
+    /// looked at to find that out.
     pub(super) fn check_room_at(
-        &self,
+        &mut self,
         to: Incarnation,
         from: Incarnation,
         number: SequenceNumber,
-    ) -> Result<Incarnation, DeadLetterCause> {
+    ) -> (Result<Incarnation, DeadLetterCause>, u64) {
         let Some(message) = self.bus_backlog(from).get(number) else {
-            return Err(DeadLetterCause::DestinationUnavailable);
+            return (Err(DeadLetterCause::DestinationUnavailable), 0);
         };
         let entity = self.bus(to);
         let own_bytes = message.size_bytes();
@@ -314,20 +315,26 @@ impl Turn<'_> {
             | Role::DeadLetters { .. }
             | Role::FailedTransfers { .. } => 0,
         };
-        // A message that is forwarded to its own queue or topic frees the room it takes.
-        let freed_bytes = match self.charged(from) == to {
-            true => own_bytes,
-            false => 0,
+        let needs_session = entity.requires_session() && message.session == 0;
+        let limit_bytes = entity.options.size_bytes_max;
+        // A message that is forwarded to its own queue frees the room it takes. One that comes from a subscription to its
+        // topic does not: it becomes a copy in each of them.
+        let frees = entity.role != Role::Topic && self.charged(from) == to;
+        let looked_at = if frees {
+            0
+        } else {
+            let more_bytes = own_bytes + id_bytes;
+            let room_at = limit_bytes.saturating_sub(more_bytes);
+            let (size_bytes, looked_at) = self.size_bytes_above(to, room_at);
+            if size_bytes.saturating_add(more_bytes) > limit_bytes {
+                return (Err(DeadLetterCause::DestinationUnavailable), looked_at);
+            }
+            looked_at
         };
-        let more_bytes = own_bytes + id_bytes - freed_bytes;
-        let fits = |size: u64| size.saturating_add(more_bytes) <= entity.options.size_bytes_max;
-        if more_bytes > 0 && !fits(self.size_bytes_at_most(to)) && !fits(self.size_bytes(to)) {
-            return Err(DeadLetterCause::DestinationUnavailable);
+        match needs_session {
+            true => (Err(DeadLetterCause::SessionIdIsNull), looked_at),
+            false => (Ok(to), looked_at),
         }
-        if entity.requires_session() && message.session == 0 {
-            return Err(DeadLetterCause::SessionIdIsNull);
-        }
-        Ok(to)
     }
 }
 

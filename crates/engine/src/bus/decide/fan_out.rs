@@ -256,7 +256,12 @@ impl Turn<'_> {
             evaluation.spend(1);
             let mut nothing = Found::default();
             let found = matched.found(subscription).unwrap_or(&mut nothing);
-            let is_plain = found.is_plain || self.takes_all(rules, subscription, waiting.number);
+            let is_plain = found.is_plain
+                || Self::takes_all(
+                    rules,
+                    (subscription, self.bus(subscription)),
+                    waiting.number,
+                );
             let left = self.choose_of_one(waiting, (next, is_plain), found, evaluation, step);
             if left.is_some() {
                 return left;
@@ -338,16 +343,20 @@ impl Turn<'_> {
                 false => DueStep::TooLarge,
             };
         }
-        let (mut is_dead, mut lent) = (false, self.has_lent(topic, number));
+        // What was forwarded here may have a body that others have, too. If one of them counts it, no copy does.
+        let original = waiting.original;
+        let own = original.hold_of_forwarded();
+        let mut lent = self.has_lent(topic, number) || own == Some(Hold::Borrows);
+        let mut is_dead = false;
         let is_single = copies == 1 && chosen.next.is_none();
         for (subscription, copy) in chosen.step.copies {
             let hold = match lent {
                 true => Hold::Borrows,
-                false if is_single => Hold::Alone,
+                false if is_single => own.unwrap_or(Hold::Alone),
                 false => Hold::Lends,
             };
             lent = true;
-            is_dead = self.copy(topic, subscription, waiting.original, (&copy, hold));
+            is_dead = self.copy(topic, subscription, original, (&copy, hold));
         }
         let at = place(topic, number);
         let end = NextCopy {

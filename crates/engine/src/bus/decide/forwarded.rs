@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use kew_filter::SystemProperty;
 
-use super::super::queue::{BusQueue, ENTITIES_PER_BUS_QUEUE};
+use super::super::queue::BusQueue;
 use super::super::role::Role;
 use super::super::rules::{Evaluation, Topic};
 use super::super::{DeadLetterCause, Known};
@@ -192,11 +192,12 @@ impl Turn<'_> {
         (number, to): (SequenceNumber, Result<Incarnation, DeadLetterCause>),
         cost: u32,
     ) -> DueStep {
-        let to = self.check_is_open(to, queue, number);
-        let looks = to.map_or(0, |to| self.looks_for_room(to));
-        self.0.note_steps(looks);
+        let (to, looks) = match self.check_is_open(to, queue, number) {
+            Ok(to) => self.check_room_at(to, queue, number),
+            Err(cause) => (Err(cause), 0),
+        };
         let cost = cost.saturating_add(units_of(looks, u64::from(LOOKS_PER_UNIT)));
-        let to = match to.and_then(|to| self.check_room_at(to, queue, number)) {
+        let to = match to {
             Ok(to) => to,
             Err(cause) => {
                 self.bury(queue, number, cause, None);
@@ -220,13 +221,6 @@ impl Turn<'_> {
             true => DueStep::Last(cost),
             false => DueStep::Done(cost),
         }
-    }
-
-    /// How many entities are looked at to find out whether there is room for a message: the size of a topic is that of its
-    /// subscriptions, and each may get a copy.
-    fn looks_for_room(&self, to: Incarnation) -> u64 {
-        let subscriptions = self.catalogue().subscriptions_of(to).count();
-        (subscriptions * (ENTITIES_PER_BUS_QUEUE + 1)) as u64
     }
 
     /// The hash of a message's id, if the entity that it comes to is going to remember it. To read it takes steps.

@@ -10,6 +10,7 @@
 //!
 //! All copies of a message have one body, which one of them counts.
 
+use super::super::queue::BusQueue;
 use super::super::room::{COPY_STEPS, at_once_size_bytes_max};
 use super::super::rules::{Topic, TopicTally};
 use super::super::{BusMessage, BusRefusal};
@@ -242,12 +243,13 @@ impl Turn<'_> {
         let number = self.bus_backlog(topic).next();
         let subscriptions = self.catalogue().subscriptions_of(topic);
         let recipients = subscriptions.filter_map(|subscription| {
-            let takes_all = self.takes_all(rules, subscription, number);
+            let entity = self.bus(subscription);
+            let takes_all = Self::takes_all(rules, (subscription, entity), number);
             let has_more = || rules.is_some_and(|it| it.looks() && it.has_rules_of(subscription));
             (takes_all || has_more()).then_some(Recipient {
                 subscription,
                 takes_all,
-                backlog: self.bus_backlog(subscription).count(),
+                backlog: entity.backlog.count(),
             })
         });
         recipients.collect()
@@ -255,12 +257,11 @@ impl Turn<'_> {
 
     /// Whether a subscription gets a plain copy of a message, whatever that is.
     pub(super) fn takes_all(
-        &self,
         rules: Option<&Topic>,
-        subscription: Incarnation,
+        (subscription, entity): (Incarnation, &BusQueue),
         number: SequenceNumber,
     ) -> bool {
-        let default = self.bus(subscription).rule;
+        let default = entity.rule;
         default.is_some_and(|it| it.since <= number)
             || rules.is_some_and(|it| it.selects_all(subscription, number))
     }

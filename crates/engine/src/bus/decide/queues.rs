@@ -179,6 +179,18 @@ impl Turn<'_> {
         self.size_bytes_with(queue, largest)
     }
 
+    /// The size of a queue if it is above a limit. Below, it is perhaps a bound: subscriptions are looked at only if that is
+    /// above the limit, and only once until the largest one shrinks. The second number is how many were.
+    pub(super) fn size_bytes_above(&mut self, queue: Incarnation, limit_bytes: u64) -> (u64, u64) {
+        let at_most = self.size_bytes_at_most(queue);
+        if at_most <= limit_bytes {
+            return (at_most, 0);
+        }
+        let looked_at = self.0.keep_largest_family(queue);
+        self.0.note_steps(looked_at);
+        (self.size_bytes_at_most(queue), looked_at)
+    }
+
     /// The size of a queue, given the largest of its subscriptions.
     fn size_bytes_with(&self, queue: Incarnation, largest_bytes: u64) -> u64 {
         let own = queue.with_sub_queues().into_iter();

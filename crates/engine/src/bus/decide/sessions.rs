@@ -192,7 +192,7 @@ impl Turn<'_> {
 
     /// A state that is no larger than the one before is accepted even if the queue is full.
     fn check_room_for_state(
-        &self,
+        &mut self,
         queue: Incarnation,
         session: u32,
         state: Option<&Bytes>,
@@ -202,11 +202,15 @@ impl Turn<'_> {
         };
         let before_bytes = session.state_size_bytes();
         let after_bytes = state.map_or(0, |it| state_size_bytes(&session.id, it.len() as u64));
+        let Some(more_bytes) = after_bytes.checked_sub(before_bytes).filter(|it| *it > 0) else {
+            return Ok(());
+        };
         let charged = self.charged(queue);
-        let held_bytes = self.size_bytes(charged);
-        let size_bytes = held_bytes.saturating_sub(before_bytes) + after_bytes;
         let limit_bytes = self.bus(charged).options.size_bytes_max;
-        if after_bytes > before_bytes && size_bytes > limit_bytes {
+        let room_at = limit_bytes.saturating_sub(more_bytes);
+        let (held_bytes, _) = self.size_bytes_above(charged, room_at);
+        let size_bytes = held_bytes.saturating_add(more_bytes);
+        if size_bytes > limit_bytes {
             return Err(BusRefusal::QuotaExceeded {
                 size_bytes,
                 limit_bytes,

@@ -60,7 +60,9 @@ impl Turn<'_> {
         sequence_number: SequenceNumber,
         disposition: Disposition,
     ) -> Verdict {
-        if let Some(verdict) = self.refuse_settlement(queue, sequence_number, &disposition, None) {
+        let held_bytes = self.size_to_change(queue, disposition.overlay_size_bytes());
+        let refused = self.refuse_settlement(queue, sequence_number, &disposition, held_bytes);
+        if let Some(verdict) = refused {
             return verdict;
         }
         self.settle_checked(queue, sequence_number, disposition);
@@ -93,14 +95,13 @@ impl Turn<'_> {
     }
 
     /// Returns why a message cannot be settled in this way, if it cannot. A settlement that does not change
-    /// properties is accepted even if the queue is full. `held_bytes` is the size of the queue at that time,
-    /// if it differs from the present one.
+    /// properties is accepted even if the queue is full. `held_bytes` is the size of the queue at that time.
     pub(super) fn refuse_settlement(
         &self,
         queue: Incarnation,
         sequence_number: SequenceNumber,
         disposition: &Disposition,
-        held_bytes: Option<u64>,
+        held_bytes: u64,
     ) -> Option<Verdict> {
         let entity = self.bus(queue);
         let overlay = match disposition {
@@ -117,12 +118,24 @@ impl Turn<'_> {
         if !message.is_some_and(|message| message.takes_overlay(overlay)) {
             return Some(Verdict::TooManyChanges);
         }
-        let charged = self.charged(queue);
-        let held_bytes = held_bytes.unwrap_or_else(|| self.size_bytes(charged));
         let size_bytes = held_bytes.saturating_add(overlay.len() as u64);
-        let limit_bytes = self.bus(charged).options.changed_size_bytes_max();
+        let limit_bytes = self
+            .bus(self.charged(queue))
+            .options
+            .changed_size_bytes_max();
         let is_full = !overlay.is_empty() && size_bytes > limit_bytes;
         is_full.then_some(Verdict::QuotaExceeded)
+    }
+
+    /// The size of a queue, as far as it decides whether there is room for changes of so many bytes.
+    fn size_to_change(&mut self, queue: Incarnation, more_bytes: u64) -> u64 {
+        if more_bytes == 0 {
+            return 0;
+        }
+        let charged = self.charged(queue);
+        let limit_bytes = self.bus(charged).options.changed_size_bytes_max();
+        let room_at = limit_bytes.saturating_sub(more_bytes);
+        self.size_bytes_above(charged, room_at).0
     }
 
     fn store_overlay(&mut self, overlay: Option<Bytes>) -> Option<BodyLocation> {

@@ -109,11 +109,13 @@ impl Turn<'_> {
                 if !plan.ended.insert((queue, number)) {
                     return Err(PartRefusal::Unsettled(Verdict::LockLost));
                 }
-                let refused = self.refuse_settlement(queue, number, disposition, Some(size_bytes));
+                let refused = self.refuse_settlement(queue, number, disposition, size_bytes);
                 if let Some(verdict) = refused {
                     return Err(PartRefusal::Unsettled(verdict));
                 }
-                if matches!(disposition, Disposition::Complete) {
+                // In a topic, another copy may count its body from then on.
+                let frees = first == self.first_of(queue);
+                if frees && matches!(disposition, Disposition::Complete) {
                     size_bytes = size_bytes.saturating_sub(self.message_size(queue, number));
                 }
                 size_bytes = size_bytes.saturating_add(disposition.overlay_size_bytes());

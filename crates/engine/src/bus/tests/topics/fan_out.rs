@@ -21,7 +21,7 @@ impl Partition {
     }
 
     /// How the messages of an entity hold their bodies.
-    fn holds(&self, entity: &EntityName) -> Vec<Hold> {
+    pub(super) fn holds(&self, entity: &EntityName) -> Vec<Hold> {
         let entity = self.state.catalogue.find(entity).unwrap();
         let entries = self.state.bus[&entity].backlog.table().entries();
         entries.map(|entry| entry.record.body.hold()).collect()
