@@ -19,6 +19,14 @@ import (
 // Runs a scenario through each door, with a topic of its own.
 func eachTopic(t *testing.T, name string, scenario func(t *testing.T, client *admin.Client, door Door, topic string)) {
 	t.Helper()
+	eachTopicThrough(t, doors, name, scenario)
+}
+
+func eachTopicThrough(
+	t *testing.T, doors []Door, name string,
+	scenario func(t *testing.T, client *admin.Client, door Door, topic string),
+) {
+	t.Helper()
 	client, _ := administrator(t)
 	for _, door := range doors {
 		t.Run(door.name, func(t *testing.T) {
@@ -259,7 +267,8 @@ func (table filterTable) messages() (messages []*azservicebus.Message) {
 func TestWhatSQLFiltersSelect(t *testing.T) {
 	source, err := os.ReadFile("../filters.json")
 	must(t, err)
-	eachTopic(t, "selected", func(t *testing.T, manager *admin.Client, door Door, topic string) {
+	// What a filter selects does not depend on the way to the server.
+	eachTopicThrough(t, doors[:1], "selected", func(t *testing.T, manager *admin.Client, door Door, topic string) {
 		var table filterTable
 		must(t, json.Unmarshal(source, &table))
 		subscribe(t, manager, topic, "s", &admin.FalseFilter{}, nil)

@@ -11,13 +11,12 @@ const skip = process.env.KEW_BUS_HTTPS ? false : "no port 443";
 const admin = new ServiceBusAdministrationClient(connectionString("amqps"), { retryOptions: { maxRetries: 0 } });
 
 // All run at once, through one door after the other, each with a topic of its own.
-function scenarios(all, through = doors) {
-  const file = path.basename(process.argv[1], ".test.js");
+function scenarios(all, through = doors, prefix = path.basename(process.argv[1], ".test.js")) {
   for (const door of through) {
     describe(door, { skip, concurrency: true }, () => {
       Object.entries(all).forEach(([name, scenario], number) => {
         test(name, async () => {
-          const topic = `x-${file}-${number}-of-javascript-over-${door}`;
+          const topic = `x-${prefix}-${number}-of-javascript-over-${door}`;
           await admin.createTopic(topic);
           const client = connect(door);
           try {
