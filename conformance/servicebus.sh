@@ -1,5 +1,5 @@
-# The common part of the Service Bus suites, besides common.sh, which is sourced before: a server with the queues of a
-# configuration file. Each scenario takes a queue of the kind that it needs for itself.
+# The common part of the Service Bus suites, besides common.sh, which is sourced before: a server with the queues and
+# topics of a configuration file. Each scenario takes a queue of the kind that it needs for itself.
 
 QUEUES_OF_A_KIND=100
 
@@ -37,6 +37,19 @@ bus_config() {
         echo "$separator{ \"Name\": \"hop-$number\", \"Properties\": {"
         ((number == 6)) || echo "\"ForwardTo\": \"hop-$((number + 1))\""
         echo '} }'
+    done
+    echo '], "Topics": ['
+    separator=
+    # One for each way to the server.
+    for kind in amqp amqps websockets; do
+        echo "$separator{ \"Name\": \"configured-$kind\", \"Properties\": {"
+        echo '"DefaultMessageTimeToLive": "PT1H", "RequiresDuplicateDetection": true }, "Subscriptions": ['
+        echo '{ "Name": "all", "Properties": { "DefaultMessageTimeToLive": "PT30M", "MaxDeliveryCount": 3 } },'
+        echo '{ "Name": "red", "Rules": [ { "Name": "color", "Properties": { "FilterType": "Correlation",'
+        echo '"CorrelationFilter": { "Label": "order", "Properties": { "color": "red" } } } } ] },'
+        echo '{ "Name": "large", "Rules": [ { "Name": "size", "Properties": { "FilterType": "Sql",'
+        echo '"SqlFilter": { "SqlExpression": "size > 5" }, "Action": { "SqlExpression": "SET size = 5" } } } ] } ] }'
+        separator=', '
     done
     echo '] } ] } }'
 }

@@ -25,14 +25,18 @@ func administrator(t *testing.T) (*admin.Client, Door) {
 		t.Skip("no port 443")
 	}
 	door := Door{name: "amqps"}
-	client, err := admin.NewClientFromConnectionString(door.connectionString(), &admin.ClientOptions{
+	client, err := admin.NewClientFromConnectionString(door.connectionString(), administratorOptions())
+	must(t, err)
+	return client, door
+}
+
+func administratorOptions() *admin.ClientOptions {
+	return &admin.ClientOptions{
 		ClientOptions: policy.ClientOptions{
 			Transport: &http.Client{Transport: &http.Transport{TLSClientConfig: trusting}},
 			Retry:     policy.RetryOptions{MaxRetries: -1},
 		},
-	})
-	must(t, err)
-	return client, door
+	}
 }
 
 func refusedWith(t *testing.T, status int, err error) {
@@ -294,6 +298,13 @@ func TestRulesOfASubscription(t *testing.T) {
 		refusedWith(t, http.StatusNotFound, err)
 		_, err = client.CreateRule(ctx, topic, "sub", &admin.CreateRuleOptions{
 			Name: to.Ptr("bad"), Filter: &admin.SQLFilter{Expression: "n ="},
+		})
+		refusedWith(t, http.StatusBadRequest, err)
+		if !strings.Contains(err.Error(), "column 4") {
+			t.Fatal(err)
+		}
+		_, err = client.CreateRule(ctx, topic, "sub", &admin.CreateRuleOptions{
+			Name: to.Ptr("bad"), Action: &admin.SQLAction{Expression: "RUN everything"},
 		})
 		refusedWith(t, http.StatusBadRequest, err)
 		_, err = client.DeleteTopic(ctx, topic, nil)

@@ -77,6 +77,11 @@ async function take(receiver, count = 1) {
   return messages;
 }
 
+// Options for a receiver. The SDK removes the mode from the object, so each receiver needs one of its own.
+function deleting() {
+  return { receiveMode: "receiveAndDelete" };
+}
+
 // Receives a message and completes it.
 async function drop(receiver) {
   const [message] = await take(receiver);
@@ -96,4 +101,6 @@ function sleep(ms) {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-module.exports = { bodies, connect, connectionString, doors, drop, fresh, isEmpty, partner, put, scenarios, sleep, take };
+module.exports = {
+  bodies, connect, connectionString, deleting, doors, drop, fresh, isEmpty, partner, put, scenarios, sleep, take,
+};

@@ -2,9 +2,10 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const { bodies, connect, connectionString, drop, fresh, isEmpty, partner, put, scenarios, sleep, take } = require("../lib/kew.js");
+const {
+  bodies, connect, connectionString, deleting, drop, fresh, isEmpty, partner, put, scenarios, sleep, take,
+} = require("../lib/kew.js");
 
-const deleting = { receiveMode: "receiveAndDelete" };
 const byHand = { maxAutoLockRenewalDurationInMs: 0 };
 const letters = { subQueueType: "deadLetter" };
 
@@ -62,7 +63,7 @@ scenarios({
     assert.ok(batch.count > 90);
     const count = batch.count;
     await sender.sendMessages(batch);
-    const receiver = client.createReceiver(queue, deleting);
+    const receiver = client.createReceiver(queue, deleting());
     assert.deepEqual(bodies(await take(receiver, count)), [...Array(count).keys()]);
     assert.ok(await isEmpty(receiver));
   },
@@ -125,13 +126,13 @@ scenarios({
   async "receive and delete"(client) {
     const queue = fresh();
     await put(client, queue, "a", "b");
-    assert.deepEqual(bodies(await take(client.createReceiver(queue, deleting), 2)), ["a", "b"]);
-    assert.ok(await isEmpty(client.createReceiver(queue)));
+    assert.deepEqual(bodies(await take(client.createReceiver(queue, deleting()), 2)), ["a", "b"]);
+    assert.deepEqual(await client.createReceiver(queue).peekMessages(5), []);
   },
 
   async "drains with nothing, something and all"(client) {
     const queue = fresh();
-    const receiver = client.createReceiver(queue, deleting);
+    const receiver = client.createReceiver(queue, deleting());
     for (let i = 0; i < 100; i++) {
       assert.equal((await receiver.receiveMessages(5, { maxWaitTimeInMs: 20 })).length, 0);
       await put(client, queue, "a", "b");
@@ -143,7 +144,7 @@ scenarios({
     const queue = fresh();
     const other = connect(door);
     try {
-      const receiver = client.createReceiver(queue, deleting);
+      const receiver = client.createReceiver(queue, deleting());
       const sender = other.createSender(queue);
       assert.ok(await isEmpty(receiver));
       const waits = [];
@@ -192,7 +193,7 @@ scenarios({
     const seen = [];
     const done = Promise.all(
       others.map(async (other) => {
-        const receiver = other.createReceiver(queue, deleting);
+        const receiver = other.createReceiver(queue, deleting());
         while (seen.length < 100) {
           seen.push(...bodies(await receiver.receiveMessages(7, { maxWaitTimeInMs: 200 })));
         }
@@ -228,7 +229,7 @@ scenarios({
   async "duplicates"(client) {
     const queue = fresh("unique");
     await put(client, queue, { body: 1, messageId: "a" }, { body: 2, messageId: "a" }, { body: 3, messageId: "b" });
-    const receiver = client.createReceiver(queue, deleting);
+    const receiver = client.createReceiver(queue, deleting());
     assert.deepEqual(bodies(await take(receiver, 2)), [1, 3]);
     assert.ok(await isEmpty(receiver));
   },

@@ -315,6 +315,34 @@ def test_forwarding(client):
         client.get_queue_receiver(queue).receive_messages(1, max_wait_time=20)
 
 
+def test_a_topic_of_the_configuration_file(door, client):
+    topic = f"configured-{door.name}"
+    with client.get_topic_sender(topic) as sender:
+        for color, size in (("red", 1), ("blue", 9), ("red", 9)):
+            properties = {"color": color, "size": size}
+            sender.send_messages(Message(color, message_id=color, subject="order", application_properties=properties))
+
+    def shown(name):
+        with client.get_subscription_receiver(topic, name) as receiver:
+            return [
+                (str(it), it.application_properties[b"size"], it.application_properties.get(b"RuleName"))
+                for it in receiver.peek_messages(10)
+            ]
+
+    # It drops duplicates.
+    assert shown("all") == [("red", 1, None), ("blue", 9, None)]
+    assert shown("red") == [("red", 1, None)]
+    assert shown("large") == [("blue", 5, b"size")]
+    with client.get_subscription_receiver(topic, "all") as receiver:
+        for _ in range(3):
+            (first,) = take(receiver)
+            assert first.expires_at_utc - first.enqueued_time_utc == datetime.timedelta(minutes=30)
+            receiver.abandon_message(first)
+    with client.get_subscription_receiver(topic, "all", **LETTERS) as letters:
+        letter = drop(letters)
+        assert (str(letter), letter.dead_letter_reason) == ("red", "MaxDeliveryCountExceeded")
+
+
 def test_nothing_is_in_the_transfer_dead_letter_queue(client):
     queue = fresh()
     put(client, queue, "x")

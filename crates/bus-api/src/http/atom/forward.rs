@@ -54,23 +54,24 @@ fn name_in(
     let invalid = |reason: &str| {
         HttpError::bad_request(format!("{element} is '{address}', and must be {reason}."))
     };
-    let path = match address.split_once("://") {
-        None => address,
-        Some((_, rest)) => {
-            let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-            let own = head.header(HOST).unwrap_or_default();
-            let is_own = host_of(authority).eq_ignore_ascii_case(host_of(own));
-            if !is_own && !names.has(authority) {
-                let reason = format!(
-                    "an address in this namespace, which is '{}', or at a name that the server was \
-                     given with --server-name",
-                    host_of(own)
-                );
-                return Err(invalid(&reason));
-            }
-            path.split_once('?').map_or(path, |(path, _)| path)
+    let own = head.header(HOST).unwrap_or_default();
+    let mut path = address;
+    // Java's client writes https and its host before an address that an answer showed to it.
+    while let Some((scheme, rest)) = path.split_once("://")
+        && !scheme.contains('/')
+    {
+        let (authority, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        let is_own = host_of(authority).eq_ignore_ascii_case(host_of(own));
+        if !is_own && !names.has(authority) {
+            let reason = format!(
+                "an address in this namespace, which is '{}', or at a name that the server was \
+                 given with --server-name",
+                host_of(own)
+            );
+            return Err(invalid(&reason));
         }
-    };
+        path = rest.split_once('?').map_or(rest, |(path, _)| path);
+    }
     let name = percent_decode_str(path).decode_utf8_lossy();
     let name = name.trim_matches('/');
     if is_queue_name(&name.to_lowercase()) {

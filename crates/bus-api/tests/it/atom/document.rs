@@ -268,6 +268,7 @@ async fn destinations_are_queues_of_this_namespace() {
         "sb://ns.example/Jobs",
         "https://NS.EXAMPLE:443/Jobs/",
         "http://ns.example:5300/%4Aobs",
+        "https://ns.example/sb://ns.example:5300/Jobs",
     ] {
         let elements = format!(
             "<ForwardTo>{address}</ForwardTo>\
@@ -289,6 +290,18 @@ async fn destinations_are_queues_of_this_namespace() {
             400,
             40_000,
             "an address in this namespace, which is 'ns.example'",
+        ),
+        (
+            "https://ns.example/sb://elsewhere/jobs",
+            400,
+            40_000,
+            "an address in this namespace, which is 'ns.example'",
+        ),
+        (
+            "https://ns.example/jobs/sb://ns.example/jobs",
+            400,
+            40_000,
+            "the name or the absolute address of a queue",
         ),
         (
             "sb://ns.example/",

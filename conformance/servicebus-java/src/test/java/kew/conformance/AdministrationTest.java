@@ -214,8 +214,11 @@ class AdministrationTest {
         List<String> names = new ArrayList<>();
         admin.listRules(topic, "s").forEach(rule -> names.add(rule.getName()));
         assertEquals(List.of("First", "second", "third"), names);
-        assertThrows(HttpResponseException.class,
+        String why = Topics.refused(400,
             () -> admin.createRule(topic, "bad", "s", new CreateRuleOptions(new SqlRuleFilter("n ="))));
+        assertTrue(why.contains("column 4"), why);
+        Topics.refused(400, () -> admin.createRule(topic, "bad", "s",
+            new CreateRuleOptions(new TrueRuleFilter()).setAction(new SqlRuleAction("RUN everything"))));
         admin.deleteRule(topic, "s", "third");
         assertThrows(ResourceNotFoundException.class, () -> admin.getRule(topic, "s", "third"));
         admin.deleteTopic(topic);
