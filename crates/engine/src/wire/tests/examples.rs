@@ -1062,6 +1062,7 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
         BusRefusal::RulesTooLarge { .. } => BusRefusal::RulesTakeLong { limit: 50_000 },
         BusRefusal::RulesTakeLong { .. } => BusRefusal::CopiesTooLarge { limit_bytes },
         BusRefusal::CopiesTooLarge { .. } => BusRefusal::NotAMessage,
-        BusRefusal::NotAMessage => return None,
+        BusRefusal::NotAMessage => BusRefusal::NoMatchingSubscription { queue, message: 7 },
+        BusRefusal::NoMatchingSubscription { .. } => return None,
     })
 }

@@ -66,6 +66,8 @@ pub(super) fn settings_of_topic(it: &TopicDefinition) -> Result<TopicSettings, S
 pub(super) fn topic_while_filled(settings: &TopicSettings) -> TopicSettings {
     TopicSettings {
         status: Some(EntityStatus::Active),
+        // It would refuse messages whose time has passed if no rule selects them.
+        filters_before_publishing: settings.filters_before_publishing.map(|_| false),
         user_metadata: mark(),
         ..settings.clone()
     }
@@ -75,6 +77,9 @@ pub(super) fn topic_while_filled(settings: &TopicSettings) -> TopicSettings {
 pub(super) fn completed_topic(now: &TopicSettings, wanted: &TopicSettings) -> TopicSettings {
     TopicSettings {
         status: Some(wanted.status.clone().unwrap_or(EntityStatus::Active)),
+        filters_before_publishing: wanted
+            .filters_before_publishing
+            .or(now.filters_before_publishing),
         user_metadata: Some(target(&wanted.user_metadata)),
         // Without this element the rules stay.
         authorization_rules: None,
@@ -94,6 +99,7 @@ pub(super) fn topic_differences(
     };
     if owner == Owner::Import {
         wanted.status = None;
+        wanted.filters_before_publishing = None;
         wanted.user_metadata = None;
     }
     others(&definition_of_topic(now, false), &wanted)
@@ -318,6 +324,11 @@ mod tests {
         assert_eq!(now.status, Some(EntityStatus::Active));
         let last = completed_topic(&now, &topic());
         assert_eq!(last.status, Some(EntityStatus::SendDisabled));
+        let filters = [
+            now.filters_before_publishing,
+            last.filters_before_publishing,
+        ];
+        assert_eq!(filters, [Some(false), Some(true)]);
         assert_eq!(
             (now.user_metadata.clone(), last.user_metadata.as_deref()),
             (mark(), Some("m"))
@@ -326,7 +337,7 @@ mod tests {
         assert!(topic_differences(&now, &wanted, Owner::Import).is_empty());
         assert_eq!(
             topic_differences(&now, &wanted, Owner::Other),
-            ["status", "user_metadata"]
+            ["filters_before_publishing", "status", "user_metadata"]
         );
 
         let now = subscription_while_filled(&subscription());
