@@ -1,5 +1,6 @@
 //! Topics and subscriptions: copies of what is sent, limits, refusals and deletion.
 
+mod deposit;
 mod duplicates;
 mod fan_out;
 mod idle;

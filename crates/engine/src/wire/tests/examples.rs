@@ -578,7 +578,11 @@ fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
             skip: 3,
             limit: 100,
         },
-        BusCommand::ListRules { .. } => return None,
+        BusCommand::ListRules { .. } => BusCommand::Deposit {
+            queue: subscription(),
+            messages: vec![message()],
+        },
+        BusCommand::Deposit { .. } => return None,
     })
 }
 

@@ -3,8 +3,8 @@
 use kew_client::{EntityStatus, SubscriptionSettings, TopicSettings};
 
 use super::definition::{
-    KILOBYTE, MEGABYTE, bytes, others, read_rules, rules_of, size, span, status, target,
-    with_targets, word_of,
+    DELIVERIES_WHILE_FILLED, KILOBYTE, LOCK_WHILE_FILLED, MEGABYTE, bytes, others, read_rules,
+    rules_of, size, span, status, target, with_targets, word_of,
 };
 use super::mark::{Owner, mark, metadata_of_line, without_mark};
 use crate::operate::settings::{ms, unless_empty, unless_forever};
@@ -156,6 +156,10 @@ pub(super) fn subscription_while_filled(settings: &SubscriptionSettings) -> Subs
         forward_to: None,
         forward_dead_letters_to: None,
         user_metadata: mark(),
+        lock_duration: settings.lock_duration.map(|it| it.min(LOCK_WHILE_FILLED)),
+        max_delivery_count: settings
+            .max_delivery_count
+            .map(|it| it.max(DELIVERIES_WHILE_FILLED)),
         ..settings.clone()
     }
 }
@@ -170,6 +174,8 @@ pub(super) fn completed_subscription(
         forward_to: Some(target(&wanted.forward_to)),
         forward_dead_letters_to: Some(target(&wanted.forward_dead_letters_to)),
         user_metadata: Some(target(&wanted.user_metadata)),
+        lock_duration: wanted.lock_duration.or(now.lock_duration),
+        max_delivery_count: wanted.max_delivery_count.or(now.max_delivery_count),
         ..now.clone()
     }
 }
@@ -200,6 +206,8 @@ pub(super) fn subscription_differences(
                 forward_to: None,
                 forward_dead_letters_to: None,
                 user_metadata: None,
+                lock_duration_ms: None,
+                max_delivery_count: None,
                 ..wanted.clone()
             },
         ),
@@ -355,11 +363,12 @@ mod tests {
         );
         let wanted = SubscriptionDefinition {
             max_delivery_count: Some(7),
+            dead_letters_expired: Some(true),
             ..definition_of_subscription(&subscription())
         };
         assert_eq!(
             subscription_differences(&now, &wanted, Owner::Import),
-            ["max_delivery_count"]
+            ["dead_letters_expired"]
         );
     }
 }
