@@ -3,6 +3,7 @@
 mod deposit;
 mod duplicates;
 mod fan_out;
+mod holds;
 mod idle;
 mod lists;
 mod random;
