@@ -352,6 +352,29 @@ def test_rules_select_and_change_messages(admin, client, topic):
     assert [str(it) for it in received("all")] == ["one", "two", "three"]
 
 
+def test_a_topic_that_filters_refuses_what_no_rule_selects(admin, client, topic):
+    made = admin.get_topic(topic)
+    assert made.filtering_messages_before_publishing is False
+    made.filtering_messages_before_publishing = True
+    admin.update_topic(made)
+    assert admin.get_topic(topic).filtering_messages_before_publishing is True
+    publish(client, topic, Message("kept"))
+    admin.delete_subscription(topic, "More")
+    admin.delete_rule(topic, "all", "$Default")
+    admin.create_rule(topic, "all", "red", filter=CorrelationRuleFilter(properties={"color": "red"}))
+    red, blue = (Message(color, application_properties={"color": color}) for color in ("red", "blue"))
+    with client.get_topic_sender(topic) as sender:
+        for messages in (blue, [red, blue]):
+            with pytest.raises(ServiceBusError, match="com.microsoft:no-matching-subscription"):
+                sender.send_messages(messages)
+        sender.send_messages(red)
+    assert texts(copies(client, topic, "all", 2)) == ["kept", "red"]
+    other = f"{topic}-made"
+    created = admin.create_topic(other, filtering_messages_before_publishing=True)
+    assert created.filtering_messages_before_publishing is True
+    admin.delete_topic(other)
+
+
 def test_names_that_are_for_subscriptions_are_refused(admin, topic):
     for name in (f"{topic}/subscriptions", f"{topic}/subscriptions/all"):
         for create in (admin.create_queue, admin.create_topic):

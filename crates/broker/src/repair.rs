@@ -8,11 +8,15 @@
 mod bus;
 mod reading;
 mod rules;
+mod topics;
 
 use std::collections::BTreeMap;
 
 use kew_engine::bus::BusFact;
-use kew_engine::{EntityName, Event, Fact, Place, SequenceNumber, Skip, State, Timestamp, Token};
+use kew_engine::{
+    BodyLocation, EntityName, Event, Fact, Hold, Place, SequenceNumber, Skip, State, Timestamp,
+    Token,
+};
 use kew_log::{Damage, Gap, LogFailed, OpenError, Rebuilt, Salvage, Storage};
 use thiserror::Error;
 
@@ -38,6 +42,8 @@ pub struct Losses {
     pub rules: Vec<LostRules>,
     /// Queues whose names are lost. They are kept, with their messages, under these names.
     pub renamed: Vec<EntityName>,
+    /// Topics whose creation is lost. They have their names, which their subscriptions have, too, and default settings.
+    pub without_settings: Vec<EntityName>,
     /// Queues that are dropped with their messages, because a newer queue has their name.
     pub dropped: Vec<EntityName>,
     /// How many messages of each queue existed before the last gap. If their deletion is lost, they come
@@ -143,6 +149,9 @@ impl<'a> Repair<'a> {
         reading.list(&mut losses);
         let mut state = reading.state;
         drop_bodiless(&salvage, &mut state, &mut losses);
+        if !losses.gaps.is_empty() {
+            state.complete_holds();
+        }
         losses.secret_is_lost = !losses.gaps.is_empty() && !state.is_initialized();
         Ok(Self {
             storage,
@@ -197,13 +206,38 @@ impl<'a> Repair<'a> {
     }
 }
 
+/// The bodies of a damaged partition. One that several messages have is read once.
+struct Bodies<'a> {
+    salvage: &'a Salvage<'a>,
+    /// Why shared ones cannot be read, if they cannot.
+    shared: BTreeMap<BodyLocation, Option<String>>,
+}
+
+impl Bodies<'_> {
+    /// Why a body cannot be read.
+    fn damage(&mut self, body: BodyLocation) -> Option<String> {
+        let read = || self.salvage.body(to_log(body)).err();
+        match body.hold() {
+            Hold::Alone => read(),
+            Hold::Lends | Hold::Borrows => {
+                let known = self.shared.entry(body.with(Hold::Alone));
+                known.or_insert_with(read).clone()
+            }
+        }
+    }
+}
+
 /// Drops messages whose bodies cannot be read in full, and such states of sessions.
 fn drop_bodiless(salvage: &Salvage<'_>, state: &mut State, losses: &mut Losses) {
     let mut dropped = Vec::new();
+    let mut bodies = Bodies {
+        salvage,
+        shared: BTreeMap::new(),
+    };
     for message in state.messages() {
-        let body = salvage.body(to_log(message.body)).err();
+        let body = bodies.damage(message.body);
         let overlays = message.overlays.iter();
-        let mut overlays = overlays.filter_map(|overlay| salvage.body(to_log(*overlay)).err());
+        let mut overlays = overlays.filter_map(|overlay| bodies.damage(*overlay));
         let overlay = || {
             overlays
                 .next()

@@ -3,6 +3,8 @@
 //!
 //! A running partition uses none of them.
 
+use std::collections::BTreeSet;
+
 use crate::bus::{
     BusFact, BusQueue, BusQueueOptions, CompletedRules, KnownOfRules, Role, StoredSessionState,
 };
@@ -251,6 +253,17 @@ impl State {
         self.bus.get(&subscription)?.role.topic()
     }
 
+    /// The subscriptions of a topic, also of one that is missing.
+    pub fn subscriptions_of(&self, topic: Incarnation) -> impl Iterator<Item = Incarnation> + '_ {
+        self.catalogue.subscriptions_of(topic)
+    }
+
+    /// The topics of all subscriptions. Some may be missing.
+    pub fn topics_of_subscriptions(&self) -> BTreeSet<Incarnation> {
+        let topics = self.bus.values().filter_map(|it| it.role.topic());
+        topics.collect()
+    }
+
     /// Gives a bus queue that stands in the role that it has in another reading.
     pub fn adopt_role(&mut self, queue: Incarnation, other: &Self) {
         let role = other.bus.get(&queue).map(|it| it.role);
@@ -268,6 +281,12 @@ impl State {
     /// Returns what it has done, for each topic with subscriptions.
     pub fn complete_rules(&mut self, known: KnownOfRules<'_>) -> Vec<CompletedRules> {
         self.bus.complete_rules(&mut self.catalogue, known)
+    }
+
+    /// Makes sure that a message counts each body that several have, when everything was read: the one that did may be
+    /// lost.
+    pub fn complete_holds(&mut self) {
+        self.bus.complete_holds(&mut self.catalogue);
     }
 
     /// Gives a stand-in the name, role and settings that another reading has found.

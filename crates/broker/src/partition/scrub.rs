@@ -1,8 +1,9 @@
 //! Scrub: which file is read next, whose bytes are damaged, and snapshots that make damage harmless for a start.
 //!
 //! A pass reads every file once ([`kew_log::Scrub`]). Damaged records may have bytes of messages: those are read one
-//! by one, because each has a checksum of its own, and many of a damaged batch are whole. No message is changed: a
-//! damaged one stays, and reading it has the result that it always had.
+//! by one, because each has a checksum of its own, and many of a damaged batch are whole. One that several messages have,
+//! because a topic gave each of its subscriptions a copy, is read once, and listed for each of them. No message is changed:
+//! a damaged one stays, and reading it has the result that it always had.
 //!
 //! A start replays the log from a snapshot. If records behind it are damaged, or a snapshot is, the partition writes
 //! snapshots until no start needs what is damaged. The same follows from damage of snapshots that a start has found, and
@@ -11,10 +12,10 @@
 //! A page of which both copies are damaged, and whose messages are nowhere else, stays as it is: no snapshot can be written
 //! without it. So the report counts such pages, because the next start needs a repair.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
-use kew_engine::{NeededBody, Timestamp};
+use kew_engine::{BodyLocation, BodyOwner, EntityName, Hold, NeededBody, Timestamp};
 use kew_log::{
     Body, BodyError, BootTime, LogPosition, PageDamage, PagesRead, Scrub, ScrubCursor, ScrubDamage,
     Scrubbed, Storage,
@@ -76,7 +77,7 @@ pub struct ScrubJob(Work);
 enum Work {
     File(Box<Scrub>),
     Bodies {
-        left: VecDeque<(NeededBody, Body)>,
+        left: VecDeque<(Vec<NeededBody>, Body)>,
         damaged: Vec<DamagedBody>,
     },
 }
@@ -97,7 +98,7 @@ impl ScrubJob {
         match &mut self.0 {
             Work::File(scrub) => scrub.step(storage),
             Work::Bodies { left, damaged } => {
-                let (needed, body) = left.pop_front()?;
+                let (holders, body) = left.pop_front()?;
                 let (file, offset) = match body.read() {
                     Ok(_) => return Some(body.len_bytes()),
                     Err(BodyError::Damaged { file, offset }) => (file, offset),
@@ -106,11 +107,11 @@ impl ScrubJob {
                     Err(BodyError::Io(failure)) if failure.is_no_descriptor() => return Some(0),
                     Err(BodyError::Io(failure)) => (failure.file, failure.offset.unwrap_or(0)),
                 };
-                damaged.push(DamagedBody {
+                damaged.extend(holders.into_iter().map(|needed| DamagedBody {
                     needed,
-                    file,
+                    file: file.clone(),
                     offset,
-                });
+                }));
                 Some(body.len_bytes())
             }
         }
@@ -165,8 +166,8 @@ pub(super) struct Scrubbing {
     /// Damage of pages that loads have found, each place once.
     loaded: Listed<ScrubDamage>,
     loaded_places: BTreeSet<(String, u64)>,
-    /// Bodies that lie in damaged records.
-    suspects: VecDeque<NeededBody>,
+    /// Bodies that lie in damaged records: all that has each of them.
+    suspects: VecDeque<Vec<NeededBody>>,
     /// A file of this pass was not read for lack of a descriptor.
     is_incomplete: bool,
     /// No start may need what lies before this position.
@@ -252,10 +253,10 @@ impl<T> Partition<T> {
         }
         let count = self.scrub.suspects.len().min(BODIES_AT_ONCE);
         let suspects: Vec<_> = self.scrub.suspects.drain(..count).collect();
-        let in_files = suspects.into_iter().filter_map(|needed| {
+        let in_files = suspects.into_iter().filter_map(|holders| {
             // Without its segment, nothing needs it any more.
-            let body = self.log.body_in_file(to_log(needed.body))?;
-            Some((needed, body))
+            let body = self.log.body_in_file(to_log(holders.first()?.body))?;
+            Some((holders, body))
         });
         let left: VecDeque<_> = in_files.collect();
         let damaged = Vec::new();
@@ -368,8 +369,14 @@ impl<T> Partition<T> {
             let before = damaged.partition_point(|range| range.end <= at);
             damaged.get(before).is_some_and(|range| range.contains(&at))
         });
-        let room = SUSPECTS_MAX.saturating_sub(self.scrub.suspects.len());
-        self.scrub.suspects.extend(suspects.take(room));
+        let waiting: usize = self.scrub.suspects.iter().map(Vec::len).sum();
+        let room = SUSPECTS_MAX.saturating_sub(waiting);
+        let mut by_place = BTreeMap::<BodyLocation, Vec<NeededBody>>::new();
+        for needed in suspects.take(room) {
+            let place = needed.body.with(Hold::Alone);
+            by_place.entry(place).or_default().push(needed);
+        }
+        self.scrub.suspects.extend(by_place.into_values());
     }
 
     /// Writes snapshots until no start needs what is damaged: two that are whole, behind it. On a full disk only those are
@@ -427,7 +434,7 @@ impl<T> Partition<T> {
         }
         for findings in [&scrub.before, &scrub.found] {
             for body in &findings.bodies.first {
-                let is_new = bodies.insert((&body.file, body.offset));
+                let is_new = bodies.insert((&body.file, body.offset, holder(&body.needed)));
                 if is_new && self.state.needs(&body.needed) {
                     report.bodies.push(body.clone());
                 }
@@ -442,5 +449,13 @@ impl<T> Partition<T> {
             report.bodies_count = report.bodies.len() as u64;
         }
         report
+    }
+}
+
+/// What needs a body, to tell it from the others.
+fn holder(needed: &NeededBody) -> (&EntityName, Option<u64>, Option<&str>) {
+    match &needed.of {
+        BodyOwner::Message(number) => (&needed.queue, Some(number.as_u64()), None),
+        BodyOwner::Session(id) => (&needed.queue, None, Some(id)),
     }
 }

@@ -12,11 +12,12 @@ impl Reading {
     pub(super) fn prepare_bus(&mut self, at: Timestamp, fact: &BusFact) {
         match fact {
             BusFact::Messages { .. } | BusFact::BodiesMoved { .. } => {}
-            BusFact::QueueCreated { name, .. }
-            | BusFact::TopicCreated { name, .. }
-            | BusFact::SubscriptionCreated { name, .. } => {
-                let deleted = |queue| Fact::Bus(BusFact::QueueDeleted { queue });
-                self.delete_namesake(at, name, deleted);
+            BusFact::QueueCreated { name, .. } | BusFact::TopicCreated { name, .. } => {
+                self.delete_bus_namesake(at, name);
+            }
+            BusFact::SubscriptionCreated { name, of, .. } => {
+                self.delete_bus_namesake(at, name);
+                self.stand_in_topic(*of, at);
             }
             BusFact::QueueDeleted { queue } => {
                 for entity in queue.with_sub_queues() {
@@ -30,7 +31,7 @@ impl Reading {
                 topic,
                 subscription,
                 ..
-            } => self.stand_in_rules(*topic, *subscription, at),
+            } => self.stand_in_subscription(*topic, *subscription, at),
             // These facts are about no sub-queue.
             BusFact::QueueUpdated { queue, .. }
             | BusFact::EntityUpdated { entity: queue, .. }
@@ -42,6 +43,12 @@ impl Reading {
                 self.stand_in(Service::ServiceBus, *queue, at);
             }
         }
+    }
+
+    /// Deletes an older entity of that name: its deletion was not read. The subscriptions of a topic go with it.
+    fn delete_bus_namesake(&mut self, at: Timestamp, name: &EntityName) {
+        let deleted = |queue| Fact::Bus(BusFact::QueueDeleted { queue });
+        self.delete_namesake(at, name, deleted);
     }
 
     /// Notes the entities that are no sub-queues, as effects and moves show.
@@ -127,6 +134,7 @@ impl Reading {
     /// becomes the queue itself, so that its messages can be received without knowing of sub-queues.
     pub(super) fn complete_bus_queues(&mut self) -> Vec<EntityName> {
         let at = self.state.last_event_at();
+        self.stand_in_topics(at);
         let renamed = self.complete_known_queues(at);
         let stand_ins = self.stand_ins.keys().copied();
         let mut open: BTreeSet<Incarnation> = stand_ins
@@ -146,9 +154,13 @@ impl Reading {
                 open.remove(&entity);
                 self.stand_ins.remove(&entity);
             }
-            let name = self.name_of_whole(first);
+            let found = self.name_of_topic(first);
+            let name = found.clone().unwrap_or_else(|| self.name_of_whole(first));
             self.state.make_bus_queue(first, name.clone(), first, at);
-            self.stand_ins.insert(first, name);
+            match found {
+                Some(name) => self.found_topics.insert(first, name),
+                None => self.stand_ins.insert(first, name),
+            };
         }
         dropped
     }

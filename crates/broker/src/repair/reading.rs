@@ -44,6 +44,8 @@ pub(super) struct Reading {
     without_next: BTreeSet<Incarnation>,
     /// Queues whose creation was not read, by the names they were given.
     pub(super) stand_ins: BTreeMap<Incarnation, EntityName>,
+    /// Topics whose creation was not read, and whose names their subscriptions have.
+    pub(super) found_topics: BTreeMap<Incarnation, EntityName>,
     /// Those of which nothing shows to which service they belong. Until all is read, they count as queues of Queue Storage.
     pub(super) guessed: BTreeSet<Incarnation>,
     pub(super) deleted: BTreeSet<Incarnation>,
@@ -67,6 +69,7 @@ impl Reading {
             next_at_gap: BTreeMap::new(),
             without_next: BTreeSet::new(),
             stand_ins: BTreeMap::new(),
+            found_topics: BTreeMap::new(),
             guessed: BTreeSet::new(),
             deleted: BTreeSet::new(),
             first_of_queue: BTreeSet::new(),
@@ -167,6 +170,7 @@ impl Reading {
             }
         }
         losses.renamed = self.stand_ins.values().cloned().collect();
+        losses.without_settings = self.found_topics.values().cloned().collect();
         for message in self.state.messages() {
             let next = self.next_at_gap.get(&message.queue);
             if next.is_some_and(|next| message.sequence_number < *next) {
@@ -240,7 +244,12 @@ impl Reading {
 
     /// Restores what these effects and moves imply and a gap has hidden.
     fn prepare_messages(&mut self, service: Service, event: &Event, why: &str) {
+        let mut passed = None;
         for effect in event.fact.effects() {
+            if let Effect::Passed { topic, .. } = effect {
+                passed = Some(*topic);
+            }
+            self.stand_in_copied(passed, effect, event.at);
             self.prepare_effect(service, event.at, effect, why);
         }
         for moved in event.fact.moves() {
@@ -379,7 +388,7 @@ impl Reading {
         }
         if let Some((topic, subscriptions)) = page.topic() {
             for subscription in subscriptions {
-                self.stand_in_rules(topic, subscription, at);
+                self.stand_in_subscription(topic, subscription, at);
             }
         }
     }

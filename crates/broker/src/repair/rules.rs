@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kew_engine::bus::{BusFact, KnownOfRules};
-use kew_engine::{Fact, Incarnation, Service, Timestamp};
+use kew_engine::{Fact, Incarnation};
 
 use super::LostRules;
 use super::reading::Reading;
@@ -52,25 +52,6 @@ impl ReadRules {
 }
 
 impl Reading {
-    /// Creates the topic and the subscription that rules show, if their creation was not read.
-    pub(super) fn stand_in_rules(
-        &mut self,
-        topic: Incarnation,
-        subscription: Incarnation,
-        at: Timestamp,
-    ) {
-        for entity in [topic, subscription] {
-            self.first_of_queue.insert(entity);
-            self.stand_in(Service::ServiceBus, entity, at);
-        }
-        if self.stand_ins.contains_key(&topic) {
-            self.state.make_topic(topic);
-        }
-        if self.stand_ins.contains_key(&subscription) {
-            self.state.make_subscription(subscription, topic);
-        }
-    }
-
     /// Retires in each of two readings what the other one has read as retired, and gives stand-ins that are in both the
     /// role that one of them has found.
     pub(super) fn agree_on_rules(&mut self, other: &mut Self) {
@@ -91,7 +72,8 @@ impl Reading {
 
     /// Completes the rules of all topics. Returns what is lost of them, and what may be.
     pub(super) fn complete_rules(&mut self, has_gaps: bool) -> Vec<LostRules> {
-        let stand_ins: BTreeSet<_> = self.stand_ins.keys().copied().collect();
+        let found = self.found_topics.keys();
+        let stand_ins: BTreeSet<_> = self.stand_ins.keys().chain(found).copied().collect();
         let completed = self.state.complete_rules(KnownOfRules {
             has_gaps,
             changed: &self.rules.changed,

@@ -2,6 +2,7 @@
 //! unchanged.
 
 mod rules;
+mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! A scrub lists damaged messages while all others are served, and makes damage harmless for the next start.
 
 use kew_broker::{Answered, Partition, PartitionOptions, Restore, ScrubReport};
-use kew_engine::bus::{BusCommand, BusOutcome, BusQueueOptions, SessionChoice};
+use kew_engine::bus::{BusCommand, BusMessage, BusOutcome, BusQueueOptions, SessionChoice};
 use kew_engine::storage::StorageCommand;
 use kew_engine::{BodyOwner, Command, Outcome};
 use kew_log::{FaultyStorage, inspect, read_table};
@@ -369,4 +369,90 @@ fn a_damaged_session_state_is_listed() {
         report.bodies[0].needed.of,
         BodyOwner::Session("alone".into())
     );
+}
+
+/// Each subscription has a copy of the message, and all copies have one body.
+#[test]
+fn a_damaged_body_of_many_copies_is_read_once_and_listed_for_each() {
+    let mut driver = quiet();
+    let topic = bus::named("t");
+    let options = BusQueueOptions::default();
+    driver
+        .ask(Command::Bus(BusCommand::CreateTopic {
+            topic: topic.clone(),
+            options: options.clone(),
+        }))
+        .unwrap();
+    let subscriptions = ["a", "b", "c"].map(|of| bus::named(&format!("t/subscriptions/{of}")));
+    for subscription in &subscriptions {
+        let create = BusCommand::CreateSubscription {
+            topic: topic.clone(),
+            subscription: subscription.clone(),
+            options: options.clone(),
+            rule: None,
+        };
+        driver.ask(Command::Bus(create)).unwrap();
+    }
+    for number in [900, 901] {
+        let message = BusMessage {
+            body: body(number).into(),
+            message_id: None,
+            session: None,
+            time_to_live_ms: None,
+            scheduled_at: None,
+        };
+        let queue = topic.clone();
+        let messages = vec![message];
+        driver
+            .ask(Command::Bus(BusCommand::Send { queue, messages }))
+            .unwrap();
+    }
+    while driver.partition.log().segments().count() < 4 {
+        driver.ask(send(body(0))).unwrap();
+    }
+    snapshot(&mut driver);
+    driver.ask(send("between")).unwrap();
+    snapshot(&mut driver);
+    let places = find(&driver.storage, "segment-", body(901).as_bytes());
+    let (file, at) = places[0].clone();
+    driver.storage.flip(&file, at + 20, 1);
+
+    // A job reads a body in each step.
+    driver.now = driver.now.plus_ms(24 * 3600 * 1000);
+    driver.rest();
+    let mut read_count = 0;
+    while let Some(mut job) = driver.partition.next_scrub() {
+        let mut steps = 0;
+        while job.step(&driver.storage).is_some() {
+            steps += 1;
+        }
+        let outcome = job.finish();
+        if !outcome.bodies().is_empty() {
+            read_count += steps;
+        }
+        driver.partition.scrubbed(outcome);
+    }
+    assert_eq!(read_count, 1);
+    let report = driver.partition.scrub_report();
+    let damaged = |report: &ScrubReport| -> Vec<_> {
+        let bodies = report.bodies.iter();
+        let damaged = bodies.map(|it| {
+            assert_eq!((&it.file, it.offset), (&file, at));
+            let BodyOwner::Message(number) = it.needed.of else {
+                panic!("a message is damaged");
+            };
+            (it.needed.queue.clone(), number.as_u64())
+        });
+        damaged.collect()
+    };
+    let each = subscriptions.clone().map(|it| (it, 2));
+    assert_eq!(damaged(&report), each);
+    assert_eq!(report.bodies_count, 3);
+    // A copy that is gone is not listed any more, and each of the others is listed once.
+    let purge = BusCommand::DeleteQueue {
+        queue: subscriptions[1].clone(),
+    };
+    driver.ask(Command::Bus(purge)).unwrap();
+    let report = scrub(&mut driver);
+    assert_eq!(damaged(&report), [each[0].clone(), each[2].clone()]);
 }

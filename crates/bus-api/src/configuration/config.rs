@@ -1,8 +1,8 @@
 //! The emulator's configuration file: Kew reads queues, topics, subscriptions and rules from it, and writes them to it.
 //!
 //! The file is JSON with comments. Unknown properties are refused by name, and so is more than one namespace, which Kew
-//! does not support. The file does not contain messages, authorization rules, user metadata, state, sizes and time to
-//! idle.
+//! does not support. The file does not contain messages, authorization rules, user metadata, state, sizes, time to idle
+//! and whether a topic filters before it publishes.
 //!
 //! Source: the Service Bus emulator, `Config.json`.
 

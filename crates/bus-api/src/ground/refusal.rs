@@ -22,6 +22,7 @@ pub(crate) mod bus_condition {
     pub(crate) const ENTITY_ALREADY_EXISTS: &str = "com.microsoft:entity-already-exists";
     pub(crate) const ARGUMENT_ERROR: &str = "com.microsoft:argument-error";
     pub(crate) const ARGUMENT_OUT_OF_RANGE: &str = "com.microsoft:argument-out-of-range";
+    pub(crate) const NO_MATCHING_SUBSCRIPTION: &str = "com.microsoft:no-matching-subscription";
 }
 
 use bus_condition as bus;
@@ -116,6 +117,7 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         | BusRefusal::InvalidRule { .. }
         | BusRefusal::NotAMessage => bus::ARGUMENT_ERROR,
         BusRefusal::RulesBusy { .. } => bus::SERVER_BUSY,
+        BusRefusal::NoMatchingSubscription { .. } => bus::NO_MATCHING_SUBSCRIPTION,
         BusRefusal::Disabled { .. } => bus::ENTITY_DISABLED,
         BusRefusal::QuotaExceeded { .. }
         | BusRefusal::TooManySubscriptions { .. }

@@ -96,7 +96,8 @@ pub(crate) fn status_of(error_condition: &str) -> i32 {
         bus_condition::LOCK_LOST
         | bus_condition::SESSION_LOCK_LOST
         | bus_condition::SESSION_CANNOT_BE_LOCKED => 410,
-        condition::INTERNAL_ERROR => 500,
+        // The status that SDKs have for both.
+        condition::INTERNAL_ERROR | bus_condition::NO_MATCHING_SUBSCRIPTION => 500,
         condition::NOT_IMPLEMENTED => 501,
         bus_condition::SERVER_BUSY => 503,
         _ => 400,

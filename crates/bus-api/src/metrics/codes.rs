@@ -7,7 +7,7 @@ use super::labels::{Lock, OPERATIONS};
 use crate::ground::refusal::bus_condition as bus;
 
 /// The known conditions. Any other is counted as `other`.
-pub(super) const CODES: [&str; 31] = [
+pub(super) const CODES: [&str; 32] = [
     amqp::INTERNAL_ERROR,
     amqp::NOT_FOUND,
     amqp::UNAUTHORIZED_ACCESS,
@@ -39,6 +39,7 @@ pub(super) const CODES: [&str; 31] = [
     bus::ENTITY_DISABLED,
     bus::ARGUMENT_ERROR,
     bus::ARGUMENT_OUT_OF_RANGE,
+    bus::NO_MATCHING_SUBSCRIPTION,
 ];
 
 /// Which kind of lock was lost, if a condition reports that.

@@ -44,5 +44,6 @@ mod topics;
 mod transactions;
 mod turned_away;
 mod turns;
+mod unmatched;
 mod wakes;
 mod websocket;

@@ -1,11 +1,14 @@
 //! Topics, subscriptions and rules in the operator's interface.
 
+use bytes::BytesMut;
+use kew_amqp::message::write_batch;
 use kew_engine::bus::{BusCommand, NewRule};
 use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
 use serde_json::{Value as Json, json};
 
-use crate::client::{Server, queue_named};
+use crate::client::{Server, message, queue_named};
 use crate::operator::{get, refused};
+use crate::rest::ask_bytes;
 
 #[tokio::test]
 async fn a_topic_is_shown_with_its_subscriptions_and_their_rules() {
@@ -90,4 +93,61 @@ async fn a_topic_is_shown_with_its_subscriptions_and_their_rules() {
         );
     }
     assert_eq!(refused(&server, "POST", "topics", "").await.status, 405);
+}
+
+/// Nobody can send there.
+#[tokio::test]
+async fn messages_are_put_into_one_subscription() {
+    let server = Server::with_topic(&["a", "b"]).await;
+    let mut batch = BytesMut::new();
+    write_batch(&mut batch, &[message("one"), message("two")]);
+    let path = "$kew/v1/deposit/Events/Subscriptions/A";
+    let put = ask_bytes(&server, "POST", path, &batch).await;
+    assert_eq!(put.status, 200, "{put:?}");
+    assert_eq!(put.json(), json!({"deposited": 2, "without_number": 0}));
+    let count = async |name: &str| {
+        let view = server.view(&format!("events/subscriptions/{name}")).await;
+        view.counts.active
+    };
+    assert_eq!((count("a").await, count("b").await), (2, 0));
+    let listed = get(
+        &server,
+        "GET",
+        "messages/events/subscriptions/a",
+        &Json::Null,
+    )
+    .await;
+    assert_eq!(listed["messages"][1]["body"], "two");
+    // A queue and a topic get what is sent.
+    for entity in ["jobs", "events"] {
+        let put = ask_bytes(
+            &server,
+            "POST",
+            &format!("$kew/v1/deposit/{entity}"),
+            &batch,
+        )
+        .await;
+        assert_eq!(put.status, 200, "{put:?}");
+    }
+    assert_eq!((count("a").await, count("b").await), (4, 2));
+    assert_eq!(server.view("jobs").await.counts.active, 2);
+    for (path, body, status, says) in [
+        ("deposit/events/subscriptions/a", &b""[..], 400, "batch"),
+        ("deposit/events/subscriptions/a", b"x", 400, "batch"),
+        ("deposit/events/subscriptions/none", &batch, 404, "none"),
+        (
+            "deposit/events/subscriptions/a/$deadletterqueue",
+            &batch,
+            400,
+            "sub-queue",
+        ),
+    ] {
+        let refused = ask_bytes(&server, "POST", &format!("$kew/v1/{path}"), body).await;
+        assert_eq!(refused.status, status, "{path}: {refused:?}");
+        assert!(refused.body.contains(says), "{refused:?}");
+    }
+    assert_eq!(
+        refused(&server, "GET", "deposit/jobs", "").await.status,
+        405
+    );
 }

@@ -75,10 +75,21 @@ pub(crate) async fn ask_as(
     exchange(server, &request_as(method, path, headers, body)).await
 }
 
+/// The same with a body that is no text.
+pub(crate) async fn ask_bytes(server: &Server, method: &str, path: &str, body: &[u8]) -> Answer {
+    let length = format!("Content-Length: {}", body.len());
+    let head = request(method, path, &[], "").replace("Content-Length: 0", &length);
+    exchange_bytes(server, &[head.as_bytes(), body].concat()).await
+}
+
 /// Sends a request that closes the connection, and waits for the answer.
 pub(crate) async fn exchange(server: &Server, request: &str) -> Answer {
+    exchange_bytes(server, request.as_bytes()).await
+}
+
+async fn exchange_bytes(server: &Server, request: &[u8]) -> Answer {
     let mut stream = server.stream();
-    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.write_all(request).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

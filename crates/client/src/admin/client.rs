@@ -139,6 +139,17 @@ impl BusAdmin {
         target: &str,
         json: Option<Bytes>,
     ) -> Result<RawAnswer, Error> {
+        let body = json.map(|json| ("application/json", json));
+        self.ask_with(method, target, body).await
+    }
+
+    /// The same with a body of another type: its media type, and its bytes.
+    pub async fn ask_with(
+        &self,
+        method: &str,
+        target: &str,
+        body: Option<(&str, Bytes)>,
+    ) -> Result<RawAnswer, Error> {
         let shared = &self.shared;
         if !is_method(method) {
             return Err(Error::refused("the method is none of HTTP"));
@@ -152,10 +163,12 @@ impl BusAdmin {
             let audience = format!("sb://{}/", shared.namespace.host());
             let mut request = shared.begun(method, target, &audience).await?;
             request = request.header("accept", "application/json");
-            if json.is_some() {
-                request = request.header("content-type", "application/json");
+            let mut bytes: &[u8] = &[];
+            if let Some((media_type, body)) = &body {
+                request = request.header("content-type", media_type);
+                bytes = body;
             }
-            let request = request.finish(json.as_deref().unwrap_or_default())?;
+            let request = request.finish(bytes)?;
             let answer = shared.pool.send(&request, effect, deadline).await?;
             match (effect, answer.status) {
                 (Effect::Read, 429 | 503) => Err(error_of(&answer, effect)),

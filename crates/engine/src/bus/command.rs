@@ -133,6 +133,14 @@ pub enum BusCommand {
         /// The messages, in order.
         messages: Vec<BusMessage>,
     },
+    /// Puts messages into a queue, topic or subscription, all or none. For operators: no client sends to a subscription. Its
+    /// rules do not look at them, and no other subscription gets them. Into a queue or topic, it sends them.
+    Deposit {
+        /// The queue, topic or subscription.
+        queue: EntityName,
+        /// The messages, in order. In a subscription none is scheduled.
+        messages: Vec<BusMessage>,
+    },
     /// Takes messages from the head of a queue or session.
     Receive {
         /// The queue or sub-queue.

@@ -109,7 +109,7 @@ impl BusCommand {
             Self::ListSessions { queue, from, .. } => reads(queue)
                 .looking_at(LOOKED_AT_MAX as u64)
                 .refused(refused(check_session_id(from.len()))),
-            Self::Send { queue, messages } => {
+            Self::Send { queue, messages } | Self::Deposit { queue, messages } => {
                 let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
                 let writes = Writes::ToSend {
                     to: queue,
@@ -275,6 +275,7 @@ impl BusCommand {
             | Self::ReadQueue { .. }
             | Self::ListQueues { .. }
             | Self::Send { .. }
+            | Self::Deposit { .. }
             | Self::Settle { .. }
             | Self::RenewLocks { .. }
             | Self::Peek { .. }

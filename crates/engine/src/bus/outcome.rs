@@ -382,7 +382,7 @@ pub enum NotSupported {
     /// A change of the settings of a topic or subscription. Only earlier versions refuse it: their answers can still
     /// be read.
     Update,
-    /// A topic that refuses messages that no rule matches.
+    /// A topic that refuses messages that no rule matches. Only earlier versions refuse it.
     FiltersBeforePublishing,
     /// A topic that deletes itself when it is idle. Only earlier versions refuse it.
     AutoDeleteOnIdle,
@@ -515,6 +515,17 @@ pub enum BusRefusal {
     /// The bytes of a message cannot be read, and the rules of its topic have to look at it.
     #[error("a message cannot be read, and the rules of its topic have to look at it")]
     NotAMessage,
+    /// No rule of a topic that filters before it publishes selects a message, so none of the messages was sent.
+    #[error(
+        "no rule of the topic '{queue}' selects message {message} of those sent, and the topic refuses such messages \
+         (FilteringMessagesBeforePublishing): none was sent"
+    )]
+    NoMatchingSubscription {
+        /// The topic.
+        queue: Box<str>,
+        /// Which message, from 1.
+        message: u64,
+    },
     /// Topics or subscriptions do not support this yet.
     #[error("'{queue}' is a topic or subscription: {what} is not supported yet")]
     NotSupportedYet {

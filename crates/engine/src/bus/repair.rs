@@ -4,6 +4,8 @@
 //! whether it is the queue or one of its sub-queues. At first the entity stands in alone. It becomes part of
 //! a whole queue when everything was read.
 
+use std::collections::BTreeMap;
+
 use super::backlog::{Backlog, Kept};
 use super::queue::{BusQueue, ENTITIES_PER_BUS_QUEUE, sub_queue_names};
 use super::queues::Queues;
@@ -14,7 +16,9 @@ use crate::catalogue::Catalogue;
 use crate::effect::{BusSession, Lease};
 use crate::queues::{Profile, Queue};
 use crate::table::Live;
-use crate::vocabulary::{BodyLocation, EntityName, Incarnation, LeaseGeneration, Timestamp};
+use crate::vocabulary::{
+    BodyLocation, BodyMove, EntityName, Hold, Incarnation, LeaseGeneration, Place, Timestamp,
+};
 
 /// How many rules of a topic a gap may have hidden.
 const RULES_SKIPPED: u64 = 1 << 20;
@@ -174,6 +178,33 @@ impl Queues {
             | BusFact::SessionRenewed { .. }
             | BusFact::Used { .. } => self.apply(catalogue, at, fact),
         }
+    }
+
+    /// Makes sure that a message counts each body that several have. The copy that did may be lost: then the first one of
+    /// the others does.
+    pub(crate) fn complete_holds(&mut self, catalogue: &mut Catalogue) {
+        let bodies = || {
+            self.iter().flat_map(|(entity, queue)| {
+                let messages = queue.backlog.messages();
+                messages.map(|message| {
+                    let (entity, number) = (*entity, message.number());
+                    (Place { entity, number }, message.body)
+                })
+            })
+        };
+        let mut uncounted = BTreeMap::new();
+        for (holder, body) in bodies().filter(|(_, body)| body.hold() == Hold::Borrows) {
+            uncounted.entry(body.with(Hold::Alone)).or_insert(holder);
+        }
+        for (_, body) in bodies().filter(|(_, body)| body.hold() != Hold::Borrows) {
+            uncounted.remove(&body.with(Hold::Alone));
+        }
+        let moves = uncounted.into_iter().filter_map(|(body, holder)| {
+            let (from, to) = (body.with(Hold::Borrows), body.with(Hold::Lends));
+            self.moving(holder, BodyMove { from, to })
+        });
+        let moves: Vec<_> = moves.collect();
+        self.move_bodies(catalogue, &moves);
     }
 
     /// Skips all numbers that may have been given out. Ends every lock: no lock token stays valid.

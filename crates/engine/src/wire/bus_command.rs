@@ -61,6 +61,11 @@ pub(super) fn put_bus_command(out: &mut Vec<u8>, command: &BusCommand) {
             put_name(out, queue);
             put_list(out, messages, put_message);
         }
+        BusCommand::Deposit { queue, messages } => {
+            out.push(40);
+            put_name(out, queue);
+            put_list(out, messages, put_message);
+        }
         BusCommand::Receive {
             queue,
             count,
@@ -502,6 +507,10 @@ pub(super) fn bus_command(r: &mut Received<'_>) -> Result<BusCommand, DecodeErro
         36 => BusCommand::ReadRule {
             subscription: name(r)?,
             name: r.text()?,
+        },
+        40 => BusCommand::Deposit {
+            queue: name(r)?,
+            messages: r.list(message)?,
         },
         37 => BusCommand::ListRules {
             subscription: name(r)?,

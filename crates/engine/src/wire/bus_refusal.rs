@@ -122,6 +122,10 @@ pub(super) fn put_bus_refusal(out: &mut Vec<u8>, refusal: &BusRefusal) {
             put_varint(out, *limit);
         }
         BusRefusal::NotAMessage => out.push(39),
+        BusRefusal::NoMatchingSubscription { queue, message } => {
+            with_queue(out, 40, queue);
+            put_varint(out, *message);
+        }
         BusRefusal::CopiesTooLarge { limit_bytes } => {
             out.push(38);
             put_varint(out, *limit_bytes);
@@ -237,6 +241,10 @@ fn of_one_command(r: &mut Received<'_>, tag: u8) -> Result<BusRefusal, DecodeErr
         },
         37 => BusRefusal::RulesTakeLong { limit: r.varint()? },
         39 => BusRefusal::NotAMessage,
+        40 => BusRefusal::NoMatchingSubscription {
+            queue: r.text()?,
+            message: r.varint()?,
+        },
         38 => BusRefusal::CopiesTooLarge {
             limit_bytes: r.varint()?,
         },

@@ -147,6 +147,11 @@ fn print_consequences(losses: &Losses) {
             "renamed: the name of a queue is lost; the queue is now {name}"
         ));
     }
+    for name in &losses.without_settings {
+        print_line(&format!(
+            "lost: the settings of the topic {name}; it has those of a new topic"
+        ));
+    }
     for name in &losses.dropped {
         print_line(&format!(
             "lost: an older queue {name} with its messages; a newer queue has its name"
@@ -217,6 +222,7 @@ fn listing(repair: &Repair<'_>) -> Value {
             "subscriptions_with_all_messages": lost.opened.iter().map(|it| &*it.name).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
         "queues_renamed": losses.renamed.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "topics_without_settings": losses.without_settings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "queues_lost": losses.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "may_come_back": losses.may_return.iter().map(|(name, count)| json!({
             "account": &*name.account,

@@ -7,6 +7,7 @@
 use std::ops::RangeInclusive;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use kew_client::{Batch, Encoded, Sender};
 use serde_json::json;
 
@@ -18,6 +19,12 @@ use crate::queue_command::{Failure, printable};
 
 /// Larger batches are not faster.
 const BATCH_COUNT_MAX: usize = 500;
+
+/// The most bytes that are put into an entity at once. One message alone may have more.
+const DEPOSIT_SIZE_BYTES_MAX: usize = 1 << 20;
+
+/// What a message takes in a batch beside its bytes.
+const SECTION_SIZE_BYTES: usize = 8;
 
 /// How many messages are scheduled at once. Services bound it by size only.
 const SCHEDULE_COUNT_MAX: usize = 100;
@@ -92,20 +99,36 @@ impl Content {
     }
 }
 
+/// How messages come into their entity.
+enum Way {
+    /// They are sent, as far as they fit in a batch.
+    Sent(Sender, Batch),
+    /// They are put into this entity by Kew's own interface. They have so many bytes.
+    Deposited(String, usize),
+}
+
 /// Messages that are sent together, with their lines.
 pub(super) struct Bundle<'a> {
     doors: &'a Doors,
-    sender: Sender,
-    batch: Batch,
+    way: Way,
     waiting: Vec<(u64, Content)>,
 }
 
 impl<'a> Bundle<'a> {
     pub(super) fn new(doors: &'a Doors, sender: Sender) -> Self {
+        let batch = sender.new_batch();
         Self {
             doors,
-            batch: sender.new_batch(),
-            sender,
+            way: Way::Sent(sender, batch),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// For an entity that nobody sends to.
+    pub(super) fn deposited(doors: &'a Doors, entity: &str) -> Self {
+        Self {
+            doors,
+            way: Way::Deposited(entity.to_owned(), 0),
             waiting: Vec::new(),
         }
     }
@@ -116,8 +139,11 @@ impl<'a> Bundle<'a> {
             true => SCHEDULE_COUNT_MAX,
             false => BATCH_COUNT_MAX,
         };
-        let is_in_batch = self.batch.len() == self.waiting.len();
-        is_in_batch
+        let is_alone = match &self.way {
+            Way::Sent(_, batch) => batch.len() != self.waiting.len(),
+            Way::Deposited(_, size_bytes) => *size_bytes > DEPOSIT_SIZE_BYTES_MAX,
+        };
+        !is_alone
             && self.waiting.len() < count_max
             && self.waiting.first().is_none_or(|(_, first)| {
                 first.group == content.group && first.is_scheduled == content.is_scheduled
@@ -127,7 +153,17 @@ impl<'a> Bundle<'a> {
     /// Adds a message, or gives it back if there is no room for it. One that is too large for any batch waits alone: perhaps it is not too
     /// large by itself.
     pub(super) fn add(&mut self, line: u64, content: Content) -> Option<Content> {
-        let has_room = self.batch.try_add_encoded(&content.message);
+        let has_room = match &mut self.way {
+            Way::Sent(_, batch) => batch.try_add_encoded(&content.message),
+            Way::Deposited(_, size_bytes) => {
+                let with_it = *size_bytes + content.message.bytes().len() + SECTION_SIZE_BYTES;
+                let has_room = with_it <= DEPOSIT_SIZE_BYTES_MAX;
+                if has_room || self.waiting.is_empty() {
+                    *size_bytes = with_it;
+                }
+                has_room
+            }
+        };
         if !has_room && !self.waiting.is_empty() {
             return Some(content);
         }
@@ -150,22 +186,36 @@ impl<'a> Bundle<'a> {
     /// Sends what waits.
     pub(super) fn send(&mut self) -> Result<(), Failure> {
         let waiting = std::mem::take(&mut self.waiting);
-        let batch = std::mem::replace(&mut self.batch, self.sender.new_batch());
+        let (sender, batch) = match &mut self.way {
+            Way::Sent(sender, batch) => {
+                let batch = std::mem::replace(batch, sender.new_batch());
+                (sender, batch)
+            }
+            Way::Deposited(entity, size_bytes) => {
+                *size_bytes = 0;
+                let messages = waiting.iter().map(|(_, it)| it.message.bytes().clone());
+                let messages: Vec<Bytes> = messages.collect();
+                return match messages.is_empty() {
+                    true => Ok(()),
+                    false => self.doors.own().deposit(entity, &messages),
+                };
+            }
+        };
         match &*waiting {
             [] => Ok(()),
             [(_, first), ..] if first.is_scheduled => {
                 let messages = waiting.iter().map(|(_, content)| content.message.clone());
                 let messages: Vec<Encoded> = messages.collect();
-                let scheduled = self.sender.schedule_encoded(&messages);
+                let scheduled = sender.schedule_encoded(&messages);
                 self.doors.over_amqp(scheduled).map(drop)
             }
             [(_, content)] => {
-                let send = self.sender.send_encoded(&content.message);
+                let send = sender.send_encoded(&content.message);
                 self.doors.over_amqp(send)
             }
             _ => {
                 assert_eq!(batch.len(), waiting.len(), "a line is not in its batch");
-                self.doors.over_amqp(self.sender.send_batch(&batch))
+                self.doors.over_amqp(sender.send_batch(&batch))
             }
         }
     }

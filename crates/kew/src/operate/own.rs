@@ -3,7 +3,8 @@
 //! Other namespaces do not have it. A command that needs it says so there; others ask it first, because it knows more,
 //! and go on with the public protocols.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use kew_amqp::message::write_batch;
 use kew_client::{BusAdmin, RawAnswer};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -78,6 +79,21 @@ impl<'a> Own<'a> {
             Other::Refused(error) => Failure::Bus(Box::new(error)),
             Other::NotKew => self.not_kew(),
         })
+    }
+
+    /// Puts encoded messages into a queue, topic or subscription, all or none.
+    pub(super) fn deposit(&self, entity: &str, messages: &[Bytes]) -> Result<(), Failure> {
+        let mut batch = BytesMut::new();
+        write_batch(&mut batch, messages);
+        let path = format!("$kew/v1/deposit/{}", in_path(entity));
+        let body = Some(("application/octet-stream", batch.freeze()));
+        let asked = self.admin.ask_with("POST", &path, body);
+        let answer = self.doors.over_http(asked)?;
+        match read::<IgnoredAny>(&answer) {
+            Ok(_) => Ok(()),
+            Err(Other::Refused(error)) => Err(Failure::Bus(Box::new(error))),
+            Err(Other::NotKew) => Err(self.not_kew()),
+        }
     }
 
     /// Whether this is Kew, and its rule may use this interface. To find no answer is an error: a command that changes

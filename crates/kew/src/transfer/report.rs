@@ -28,7 +28,7 @@ pub(crate) enum Lost {
     TimeToLive,
     /// The schedule had passed: the message is active.
     ScheduledAt,
-    /// Messages of subscriptions, which get messages only through their topics.
+    /// Messages of subscriptions, which get messages only through their topics, except in Kew.
     SubscriptionMessage,
     /// Messages that a topic has set aside.
     TopicDeadLetter,

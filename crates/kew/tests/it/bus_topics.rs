@@ -49,10 +49,12 @@ fn a_topic_has_settings_and_an_update_keeps_the_others() {
             &json_of(server, &["bus", "topic", "show", "news"]),
             &expected,
         );
+        let filters = ["--filter-before-publishing", "true"];
         let update = ["bus", "topic", "update", "news", "--ttl", "never"];
-        let updated = json_of(server, &update);
+        let updated = json_of(server, &[&update[..], &filters].concat());
         assert_eq!(updated, json!({"topic": "news", "updated": true}));
         expected["default_time_to_live_ms"] = json!(null);
+        expected["filters_before_publishing"] = json!(true);
         // The other command for one entity shows topics, too.
         has(&json_of(server, &["bus", "show", "news"]), &expected);
         ok(

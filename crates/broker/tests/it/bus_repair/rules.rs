@@ -6,14 +6,14 @@ use kew_filter::{Definition, FilterDefinition};
 
 use super::*;
 
-const TOPIC: &str = "t";
+pub(super) const TOPIC: &str = "t";
 
-fn subscription(of: &str) -> EntityName {
+pub(super) fn subscription(of: &str) -> EntityName {
     name(&format!("{TOPIC}/subscriptions/{of}"))
 }
 
 impl Driver {
-    fn create_topic(&mut self) {
+    pub(super) fn create_topic(&mut self) {
         self.ask(BusCommand::CreateTopic {
             topic: name(TOPIC),
             options: BusQueueOptions::default(),
@@ -21,7 +21,7 @@ impl Driver {
     }
 
     /// Gives the topic the subscriptions `a` and `b`.
-    fn subscribe(&mut self) {
+    pub(super) fn subscribe(&mut self) {
         for of in ["a", "b"] {
             self.ask(BusCommand::CreateSubscription {
                 topic: name(TOPIC),
@@ -33,7 +33,7 @@ impl Driver {
     }
 
     /// A topic with the subscriptions `a` and `b`.
-    fn with_topic(mut self) -> Self {
+    pub(super) fn with_topic(mut self) -> Self {
         self.create_topic();
         self.subscribe();
         self
@@ -78,13 +78,17 @@ impl Driver {
         }
     }
 
-    /// The only topic, and its subscriptions with their rules.
-    fn topic(&mut self) -> (String, Vec<(String, Vec<String>)>) {
-        let topics = self.list(BusCommand::ListTopics {
+    pub(super) fn topics(&mut self) -> Vec<BusQueueView> {
+        self.list(BusCommand::ListTopics {
             namespace: "ns".into(),
             skip: 0,
             limit: 100,
-        });
+        })
+    }
+
+    /// The only topic, and its subscriptions with their rules.
+    pub(super) fn topic(&mut self) -> (String, Vec<(String, Vec<String>)>) {
+        let topics = self.topics();
         let [topic] = &topics[..] else {
             panic!("{topics:?}");
         };
@@ -100,7 +104,7 @@ impl Driver {
         (topic.name.to_string(), views.collect())
     }
 
-    fn publish(&mut self, to: &str) {
+    pub(super) fn publish(&mut self, to: &str) {
         let message = BusMessage {
             body: body(1),
             message_id: None,
@@ -112,7 +116,7 @@ impl Driver {
         self.ask(BusCommand::Send { queue, messages });
     }
 
-    fn active(&mut self, of: &EntityName) -> u64 {
+    pub(super) fn active(&mut self, of: &EntityName) -> u64 {
         let queue = of.clone();
         match self.ask(BusCommand::ReadQueue { queue }) {
             (BusOutcome::Queue(view), _) => view.counts.active,
@@ -121,7 +125,7 @@ impl Driver {
     }
 
     /// Runs a command. Returns the file that has its record, and a byte of that.
-    fn record(&mut self, command: impl FnOnce(&mut Self)) -> (String, u64) {
+    pub(super) fn record(&mut self, command: impl FnOnce(&mut Self)) -> (String, u64) {
         let log = self.bench.partition.log();
         let (end, segment) = (log.end(), log.segments().last().unwrap());
         let at = 4096 + end.as_u64() - segment.first.as_u64();
@@ -131,21 +135,21 @@ impl Driver {
     }
 
     /// Two snapshots, so that nothing needs what came before, and a record behind them.
-    fn snapshots(&mut self) {
+    pub(super) fn snapshots(&mut self) {
         self.snapshot();
         self.send("first", 60..61);
         self.snapshot();
         self.send("first", 61..62);
     }
 
-    fn close(mut self) -> FaultyStorage {
+    pub(super) fn close(mut self) -> FaultyStorage {
         self.bench.mark();
         self.bench.storage.kill()
     }
 }
 
 /// Repairs, and returns what is lost, and the partition.
-fn repaired(storage: &FaultyStorage) -> (Losses, Driver) {
+pub(super) fn repaired(storage: &FaultyStorage) -> (Losses, Driver) {
     let repair = look(storage);
     let losses = repair.losses().clone();
     assert!(repair.is_needed());

@@ -297,6 +297,7 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         | BusRefusal::RulesTakeLong { .. }
         | BusRefusal::CopiesTooLarge { .. }
         | BusRefusal::NotAMessage
+        | BusRefusal::NoMatchingSubscription { .. }
         | BusRefusal::Forwards { .. }
         | BusRefusal::SessionRequired
         | BusRefusal::SessionsNotSupported

@@ -4,6 +4,7 @@
 //! All of it needs the right to manage the whole namespace. Changes leave a record in the audit
 //! log.
 
+mod deposit;
 mod filter;
 pub(super) mod jobs;
 mod messages;
@@ -93,6 +94,12 @@ async fn carry_out(
             record(service, call, "break lock", &queue, &answered);
             answered
         }
+        (&Method::POST, "deposit") => {
+            let queue = entity_of(entity)?;
+            let answered = deposit::put(&service.shared, call, &queue).await;
+            record(service, call, "deposit", &queue, &answered);
+            answered
+        }
         (&Method::POST, "purge" | "resubmit") => {
             let queue = entity_of(entity)?;
             let begun = match resource {
@@ -115,8 +122,8 @@ async fn carry_out(
         }
         (
             _,
-            "queues" | "topics" | "rules" | "messages" | "groups" | "message" | "lock" | "purge"
-            | "resubmit" | "jobs",
+            "queues" | "topics" | "rules" | "messages" | "groups" | "message" | "lock" | "deposit"
+            | "purge" | "resubmit" | "jobs",
         ) => {
             let text = format!("{method} is not allowed here");
             Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, text))

@@ -290,6 +290,7 @@ impl Turn<'_> {
             | BusCommand::ReadQueue { .. }
             | BusCommand::ListQueues { .. }
             | BusCommand::Send { .. }
+            | BusCommand::Deposit { .. }
             | BusCommand::ClearSessionStates { .. }
             | BusCommand::AcceptSession { .. }
             | BusCommand::RenewSession { .. }

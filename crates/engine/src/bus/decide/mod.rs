@@ -5,6 +5,7 @@
 
 mod bodies;
 mod copies;
+mod deposit;
 mod due;
 mod effects;
 mod fan_out;
@@ -165,6 +166,9 @@ impl<'a> Turn<'a> {
             }),
             BusCommand::Send { queue, messages } => {
                 self.with_bus(&queue, |turn, queue| turn.bus_send(queue, messages))
+            }
+            BusCommand::Deposit { queue, messages } => {
+                self.with_bus(&queue, |turn, queue| turn.deposit(queue, messages))
             }
             BusCommand::Receive {
                 queue,

@@ -195,6 +195,11 @@ impl Turn<'_> {
                 (waits, size_bytes_max),
             );
         }
+        if recipients.is_empty()
+            && let Some(refusal) = self.unmatched_among(topic, messages)
+        {
+            return (Err(refusal), 0);
+        }
         if !waits {
             for message in messages {
                 if message.is_scheduled(self.now()) {
@@ -208,6 +213,32 @@ impl Turn<'_> {
             }
         }
         (Ok(at_once), 0)
+    }
+
+    /// Why messages that nobody gets are not accepted, if the topic refuses them.
+    fn unmatched_among(&self, topic: Incarnation, messages: &[BusMessage]) -> Option<BusRefusal> {
+        let mut messages = messages.iter().enumerate();
+        messages.find_map(|(index, message)| self.unmatched(topic, index, message))
+    }
+
+    /// Why a message that no rule selects is not accepted, if the topic refuses such messages. The rules of the time when
+    /// it becomes active decide about a scheduled message, and a duplicate was accepted before.
+    ///
+    /// Source: Service Bus, *Messaging exceptions*, a topic with pre-filtering.
+    pub(super) fn unmatched(
+        &self,
+        topic: Incarnation,
+        index: usize,
+        message: &BusMessage,
+    ) -> Option<BusRefusal> {
+        let entity = self.bus(topic);
+        let is_refused = entity.options.filters_before_publishing
+            && !message.is_scheduled(self.now())
+            && self.id_hash(topic, message.message_id.as_deref()).is_ok();
+        is_refused.then(|| BusRefusal::NoMatchingSubscription {
+            queue: entity.name.name.clone(),
+            message: index as u64 + 1,
+        })
     }
 
     /// Makes the copies of a message that has this number of its topic. Returns how many there are.

@@ -6,7 +6,6 @@ use super::super::role::Role;
 use super::super::{
     BusFact, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, BusRefusal, EntityKind,
 };
-use super::topics::check_topic;
 use super::{Answer, Decision, Turn};
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation};
@@ -49,9 +48,6 @@ impl Turn<'_> {
         name: &EntityName,
         options: &BusQueueOptions,
     ) -> Result<(), BusRefusal> {
-        if kind == EntityKind::Topic {
-            check_topic(name, options)?;
-        }
         options.check()?;
         let destinations = [&options.forward_to, &options.forward_dead_letters_to];
         for destination in destinations.into_iter().flatten() {

@@ -23,17 +23,21 @@ impl Turn<'_> {
         let mut evaluation = Evaluation::new();
         let mut at_once = AtOnce::default();
         let mut fits = !waits;
+        // What waits is compared, too, as long as there are steps.
+        let filters = self.bus(topic).options.filters_before_publishing;
         for (index, message) in messages.iter().enumerate() {
             let (format, known) = (self.0.format(), self.known(topic, message));
             let Some(view) = format.view(&message.body, &[], known) else {
                 return (Err(BusRefusal::NotAMessage), evaluation.steps());
             };
             evaluation.note_message();
-            if !fits {
+            if !fits && !filters {
                 continue;
             }
             if message.is_scheduled(self.now()) {
-                at_once.schedule();
+                if fits {
+                    at_once.schedule();
+                }
                 continue;
             }
             let ids = |of, rule, nth| self.new_id([topic, of], index as u64, rule, nth);
@@ -43,8 +47,17 @@ impl Turn<'_> {
                 number: self.bus_backlog(topic).next(),
                 ids: &ids,
             };
-            let copies = self.compare((rules, recipients), &seen, &mut evaluation);
-            fits = copies.is_ok_and(|copies| at_once.add(self, message, copies, size_bytes_max));
+            let Ok(found) = self.compare((rules, recipients), &seen, &mut evaluation) else {
+                // Whether rules select it is not known: it waits, and is accepted.
+                fits = false;
+                continue;
+            };
+            if found.0.is_empty()
+                && let Some(refusal) = self.unmatched(topic, index, message)
+            {
+                return (Err(refusal), evaluation.steps());
+            }
+            fits = fits && at_once.add(self, message, found, size_bytes_max);
         }
         (Ok(at_once), evaluation.steps())
     }

@@ -242,17 +242,6 @@ impl Turn<'_> {
     }
 }
 
-/// Refuses the settings that topics do not support yet.
-pub(super) fn check_topic(name: &EntityName, options: &BusQueueOptions) -> Result<(), BusRefusal> {
-    if options.filters_before_publishing {
-        return Err(BusRefusal::NotSupportedYet {
-            queue: name.name.clone(),
-            what: NotSupported::FiltersBeforePublishing,
-        });
-    }
-    Ok(())
-}
-
 fn in_catalogue(result: Answer) -> Decision {
     Decision {
         result,

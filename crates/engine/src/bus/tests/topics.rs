@@ -1,7 +1,9 @@
 //! Topics and subscriptions: copies of what is sent, limits, refusals and deletion.
 
+mod deposit;
 mod duplicates;
 mod fan_out;
+mod holds;
 mod idle;
 mod lists;
 mod random;
@@ -382,14 +384,7 @@ fn a_command_makes_at_most_4096_copies_at_once() {
 #[test]
 fn what_belongs_to_later_steps_is_refused() {
     let never = BusQueueOptions::default();
-    let mut p = Partition::new();
-    let refused = p.create_topic(BusQueueOptions {
-        filters_before_publishing: true,
-        ..never.clone()
-    });
-    let what = NotSupported::FiltersBeforePublishing;
-    assert_eq!(refused, Err(not_supported(topic(), what)));
-    p.create_topic(never.clone()).unwrap();
+    let mut p = Partition::with_topic(never.clone());
     p.subscribe_all(&["a"]);
     p.create(&jobs(), never.clone()).unwrap();
     let events = p.log.events.len();

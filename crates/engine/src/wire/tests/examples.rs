@@ -578,7 +578,11 @@ fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
             skip: 3,
             limit: 100,
         },
-        BusCommand::ListRules { .. } => return None,
+        BusCommand::ListRules { .. } => BusCommand::Deposit {
+            queue: subscription(),
+            messages: vec![message()],
+        },
+        BusCommand::Deposit { .. } => return None,
     })
 }
 
@@ -1062,6 +1066,7 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
         BusRefusal::RulesTooLarge { .. } => BusRefusal::RulesTakeLong { limit: 50_000 },
         BusRefusal::RulesTakeLong { .. } => BusRefusal::CopiesTooLarge { limit_bytes },
         BusRefusal::CopiesTooLarge { .. } => BusRefusal::NotAMessage,
-        BusRefusal::NotAMessage => return None,
+        BusRefusal::NotAMessage => BusRefusal::NoMatchingSubscription { queue, message: 7 },
+        BusRefusal::NoMatchingSubscription { .. } => return None,
     })
 }

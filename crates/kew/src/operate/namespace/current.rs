@@ -1,9 +1,10 @@
-//! The entity that an import sends messages to: a queue, or a topic for the messages that are scheduled there.
+//! The entity that an import sends messages to: a queue, a topic for the messages that are scheduled there, or a
+//! subscription, into which Kew alone puts messages.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant, SystemTime};
 
-use kew_client::{EntityDescription, QueueSettings, TopicSettings};
+use kew_client::{EntityDescription, QueueSettings, SubscriptionSettings, TopicSettings};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -34,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Where the messages of the lines belong.
 pub(super) enum Destination<'a> {
     Filled(Box<Current<'a>>),
-    /// No command of the service puts a message into a subscription.
+    /// No command of a service that is not Kew puts a message into a subscription.
     Subscription(String),
 }
 
@@ -51,6 +52,9 @@ impl<'a> Destination<'a> {
             }
             Some(EntityDescription::Topic(topic)) => {
                 Current::of_topic(doors, name, &topic.settings, append, entities)
+            }
+            Some(EntityDescription::Subscription(it)) if doors.own().is_open()? => {
+                Current::of_subscription(doors, name, &it.settings, append)
             }
             Some(EntityDescription::Subscription(_)) => {
                 return Ok(Self::Subscription(name.to_owned()));
@@ -95,6 +99,7 @@ pub(super) struct Current<'a> {
     lock_duration: Duration,
     forwards_to: Option<String>,
     is_topic: bool,
+    is_subscription: bool,
     /// An import has sent everything to this topic, and closed it.
     is_complete: bool,
     /// Messages whose time has passed, sent to a topic that this import has not created.
@@ -118,6 +123,21 @@ impl<'a> Current<'a> {
             detects_duplicates: settings.requires_duplicate_detection == Some(true),
             lock_duration: settings.lock_duration.unwrap_or(LOCK_MAX),
             forwards_to: settings.forward_to.clone().filter(|to| !to.is_empty()),
+            ..Self::new(doors, name, append)
+        }
+    }
+
+    fn of_subscription(
+        doors: &'a Doors,
+        name: &str,
+        settings: &SubscriptionSettings,
+        append: bool,
+    ) -> Self {
+        Self {
+            has_sessions: settings.requires_session == Some(true),
+            lock_duration: settings.lock_duration.unwrap_or(LOCK_MAX),
+            forwards_to: settings.forward_to.clone().filter(|to| !to.is_empty()),
+            is_subscription: true,
             ..Self::new(doors, name, append)
         }
     }
@@ -146,6 +166,7 @@ impl<'a> Current<'a> {
             lock_duration: LOCK_MAX,
             forwards_to: None,
             is_topic: false,
+            is_subscription: false,
             is_complete: false,
             published_count: 0,
             place: Place::FailedTransfer,
@@ -187,7 +208,7 @@ impl<'a> Current<'a> {
         match (&self.forwards_to, found) {
             (Some(to), Found::Nothing) => Err(Failure::Refused {
                 message: format!(
-                    "the queue {} forwards to {to}, so nothing tells whether its messages were imported before; use \
+                    "{} forwards to {to}, so nothing tells whether its messages were imported before; use \
                      --append to send them",
                     self.name
                 ),
@@ -212,6 +233,9 @@ impl<'a> Current<'a> {
             record.clear_schedule();
         }
         let content = Content::of(&record).map_err(Failure::Usage)?;
+        // One without a session cannot be in a subscription with sessions, and becomes a dead letter there by itself.
+        let is_settled = is_settled
+            && !(self.is_subscription && self.has_sessions && with_reasons.session_id().is_none());
         let is_full = is_settled && self.records.len() >= RESTORE_COUNT_MAX;
         if is_full || !self.bundle()?.may_take(&content) {
             self.flush(report)?;
@@ -229,8 +253,13 @@ impl<'a> Current<'a> {
 
     fn bundle(&mut self) -> Result<&mut Bundle<'a>, Failure> {
         if self.bundle.is_none() {
-            let sender = self.doors.over_amqp(self.doors.bus.sender(&self.name))?;
-            self.bundle = Some(Bundle::new(self.doors, sender));
+            self.bundle = Some(match self.is_subscription {
+                true => Bundle::deposited(self.doors, &self.name),
+                false => {
+                    let sender = self.doors.over_amqp(self.doors.bus.sender(&self.name))?;
+                    Bundle::new(self.doors, sender)
+                }
+            });
         }
         Ok(self.bundle.as_mut().expect("it was made just now"))
     }

@@ -167,10 +167,10 @@ fn read_rule(rule: &Rule) -> Result<QueueRule, String> {
 }
 
 /// The lock of a message that is received to be settled, and of one whose import was killed in between.
-const LOCK_WHILE_FILLED: Duration = Duration::from_secs(10);
+pub(super) const LOCK_WHILE_FILLED: Duration = Duration::from_secs(10);
 
 /// An import that is killed again and again makes no dead letters that way.
-const DELIVERIES_WHILE_FILLED: u32 = 1_000;
+pub(super) const DELIVERIES_WHILE_FILLED: u32 = 1_000;
 
 /// What a queue gets when it is created: it must take messages, and keep them, until all have come.
 pub(super) fn while_it_is_filled(settings: &QueueSettings) -> QueueSettings {

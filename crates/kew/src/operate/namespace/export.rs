@@ -1,5 +1,6 @@
 //! The lines of a namespace: definitions (`define`), and then for each queue and subscription the states of its
-//! sessions and its messages, and for each topic the messages that are scheduled there.
+//! sessions and its messages, and at last for each topic the messages that are scheduled there. An import may publish
+//! those, if their time has passed, and then they come behind what the subscriptions have.
 
 use kew_client::{MessageState, ReceiverOptions, SessionChoice};
 
@@ -32,7 +33,9 @@ pub(crate) fn export_namespace(
     if args.definitions_only {
         return Ok(unread);
     }
-    for entity in &listed {
+    let is_topic = |entity: &&Listed| entity.kind == Kind::Topic;
+    let others = listed.iter().filter(|entity| !is_topic(entity));
+    for entity in others.chain(listed.iter().filter(is_topic)) {
         if entity.has_sessions {
             unread += states(doors, &entity.name, write)?;
         }

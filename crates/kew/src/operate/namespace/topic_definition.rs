@@ -3,8 +3,8 @@
 use kew_client::{EntityStatus, SubscriptionSettings, TopicSettings};
 
 use super::definition::{
-    KILOBYTE, MEGABYTE, bytes, others, read_rules, rules_of, size, span, status, target,
-    with_targets, word_of,
+    DELIVERIES_WHILE_FILLED, KILOBYTE, LOCK_WHILE_FILLED, MEGABYTE, bytes, others, read_rules,
+    rules_of, size, span, status, target, with_targets, word_of,
 };
 use super::mark::{Owner, mark, metadata_of_line, without_mark};
 use crate::operate::settings::{ms, unless_empty, unless_forever};
@@ -66,6 +66,8 @@ pub(super) fn settings_of_topic(it: &TopicDefinition) -> Result<TopicSettings, S
 pub(super) fn topic_while_filled(settings: &TopicSettings) -> TopicSettings {
     TopicSettings {
         status: Some(EntityStatus::Active),
+        // It would refuse messages whose time has passed if no rule selects them.
+        filters_before_publishing: settings.filters_before_publishing.map(|_| false),
         user_metadata: mark(),
         ..settings.clone()
     }
@@ -75,6 +77,9 @@ pub(super) fn topic_while_filled(settings: &TopicSettings) -> TopicSettings {
 pub(super) fn completed_topic(now: &TopicSettings, wanted: &TopicSettings) -> TopicSettings {
     TopicSettings {
         status: Some(wanted.status.clone().unwrap_or(EntityStatus::Active)),
+        filters_before_publishing: wanted
+            .filters_before_publishing
+            .or(now.filters_before_publishing),
         user_metadata: Some(target(&wanted.user_metadata)),
         // Without this element the rules stay.
         authorization_rules: None,
@@ -94,6 +99,7 @@ pub(super) fn topic_differences(
     };
     if owner == Owner::Import {
         wanted.status = None;
+        wanted.filters_before_publishing = None;
         wanted.user_metadata = None;
     }
     others(&definition_of_topic(now, false), &wanted)
@@ -150,6 +156,10 @@ pub(super) fn subscription_while_filled(settings: &SubscriptionSettings) -> Subs
         forward_to: None,
         forward_dead_letters_to: None,
         user_metadata: mark(),
+        lock_duration: settings.lock_duration.map(|it| it.min(LOCK_WHILE_FILLED)),
+        max_delivery_count: settings
+            .max_delivery_count
+            .map(|it| it.max(DELIVERIES_WHILE_FILLED)),
         ..settings.clone()
     }
 }
@@ -164,6 +174,8 @@ pub(super) fn completed_subscription(
         forward_to: Some(target(&wanted.forward_to)),
         forward_dead_letters_to: Some(target(&wanted.forward_dead_letters_to)),
         user_metadata: Some(target(&wanted.user_metadata)),
+        lock_duration: wanted.lock_duration.or(now.lock_duration),
+        max_delivery_count: wanted.max_delivery_count.or(now.max_delivery_count),
         ..now.clone()
     }
 }
@@ -194,6 +206,8 @@ pub(super) fn subscription_differences(
                 forward_to: None,
                 forward_dead_letters_to: None,
                 user_metadata: None,
+                lock_duration_ms: None,
+                max_delivery_count: None,
                 ..wanted.clone()
             },
         ),
@@ -318,6 +332,11 @@ mod tests {
         assert_eq!(now.status, Some(EntityStatus::Active));
         let last = completed_topic(&now, &topic());
         assert_eq!(last.status, Some(EntityStatus::SendDisabled));
+        let filters = [
+            now.filters_before_publishing,
+            last.filters_before_publishing,
+        ];
+        assert_eq!(filters, [Some(false), Some(true)]);
         assert_eq!(
             (now.user_metadata.clone(), last.user_metadata.as_deref()),
             (mark(), Some("m"))
@@ -326,7 +345,7 @@ mod tests {
         assert!(topic_differences(&now, &wanted, Owner::Import).is_empty());
         assert_eq!(
             topic_differences(&now, &wanted, Owner::Other),
-            ["status", "user_metadata"]
+            ["filters_before_publishing", "status", "user_metadata"]
         );
 
         let now = subscription_while_filled(&subscription());
@@ -344,11 +363,12 @@ mod tests {
         );
         let wanted = SubscriptionDefinition {
             max_delivery_count: Some(7),
+            dead_letters_expired: Some(true),
             ..definition_of_subscription(&subscription())
         };
         assert_eq!(
             subscription_differences(&now, &wanted, Owner::Import),
-            ["max_delivery_count"]
+            ["dead_letters_expired"]
         );
     }
 }

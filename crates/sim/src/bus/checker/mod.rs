@@ -440,6 +440,7 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::DeleteQueue { queue }
         | BusCommand::ReadQueue { queue }
         | BusCommand::Send { queue, .. }
+        | BusCommand::Deposit { queue, .. }
         | BusCommand::Receive { queue, .. }
         | BusCommand::Settle { queue, .. }
         | BusCommand::RenewLocks { queue, .. }

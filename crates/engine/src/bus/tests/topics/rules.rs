@@ -11,6 +11,7 @@ mod random;
 mod schedules;
 mod selects;
 mod tally;
+mod unmatched;
 mod unread;
 mod waiting;
 

@@ -147,17 +147,11 @@ fn a_change_is_refused_like_a_new_entity_with_these_settings() {
         options
     };
     let fixed = |option| BusRefusal::UnchangeableOption { option };
-    let of_topic = |what| not_supported(topic(), what);
     for (queue, options, refusal) in [
         (
             topic(),
             with(|it| it.duplicate_window_ms = Some(20_000)),
             fixed(FixedOption::RequiresDuplicateDetection),
-        ),
-        (
-            topic(),
-            with(|it| it.filters_before_publishing = true),
-            of_topic(NotSupported::FiltersBeforePublishing),
         ),
         (
             subscription("a"),
