@@ -123,6 +123,17 @@ impl BusCommand {
                     .looking_at(sent.count as u64)
                     .refused(refused(sent.check()))
             }
+            Self::SendVia { via, to, messages } => {
+                let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
+                let queues: Vec<_> = BTreeSet::from([via, to]).into_iter().collect();
+                let due_in = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+                let writes = Writes::AtMost(sent.size_bytes(EVENT_SIZE_BYTES));
+                Description::new(Produce, Touches::Queues(queues), writes)
+                    .after_due_in(due_in)
+                    .with_bodies(sent.bodies_size_bytes)
+                    .looking_at(sent.count as u64)
+                    .refused(refused(sent.check()))
+            }
             Self::Resubmit { queue, resubmit } => {
                 let messages = resubmit.messages.iter();
                 let sent = Sum::of(messages.map(|it| (&it.body, it.session.as_deref())));
@@ -275,6 +286,7 @@ impl BusCommand {
             | Self::ReadQueue { .. }
             | Self::ListQueues { .. }
             | Self::Send { .. }
+            | Self::SendVia { .. }
             | Self::Settle { .. }
             | Self::RenewLocks { .. }
             | Self::Peek { .. }
@@ -347,7 +359,7 @@ fn describe_rules<'a>(
 }
 
 fn describe_transaction(parts: &[TransactionPart]) -> Description<'_, BusRefusal> {
-    let queues: BTreeSet<_> = parts.iter().map(|part| &part.queue).collect();
+    let queues: BTreeSet<_> = parts.iter().flat_map(TransactionPart::queues).collect();
     let (mut totals, mut size_bytes) = (TransactionTotals::default(), 0);
     let (mut body_size_bytes, mut count, mut longest_session) = (0, 0, 0);
     for TransactionPart { work, .. } in parts {
@@ -355,7 +367,7 @@ fn describe_transaction(parts: &[TransactionPart]) -> Description<'_, BusRefusal
         body_size_bytes += work.body_size_bytes();
         count += work.sent_count() + work.ended_count();
         size_bytes += match work {
-            TransactionWork::Send(messages) => {
+            TransactionWork::Send(messages) | TransactionWork::SendVia(_, messages) => {
                 let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
                 longest_session = sent.longest_session.max(longest_session);
                 sent.size_bytes(EVENT_SIZE_BYTES)

@@ -4,6 +4,7 @@ mod commit;
 mod coordinator;
 mod ends;
 mod requests;
+mod via;
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Composite, Encode, Map, Symbol, Symbols};

@@ -186,6 +186,7 @@ impl Turn<'_> {
             | BusCommand::ReadQueue { .. }
             | BusCommand::ListQueues { .. }
             | BusCommand::Send { .. }
+            | BusCommand::SendVia { .. }
             | BusCommand::Settle { .. }
             | BusCommand::RenewLocks { .. }
             | BusCommand::Peek { .. }

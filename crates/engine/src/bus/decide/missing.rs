@@ -290,6 +290,7 @@ impl Turn<'_> {
             | BusCommand::ReadQueue { .. }
             | BusCommand::ListQueues { .. }
             | BusCommand::Send { .. }
+            | BusCommand::SendVia { .. }
             | BusCommand::ClearSessionStates { .. }
             | BusCommand::AcceptSession { .. }
             | BusCommand::RenewSession { .. }
@@ -458,7 +459,7 @@ impl Turn<'_> {
     fn ask_parts(&self, parts: &[TransactionPart], missing: &mut Missing) {
         for part in parts {
             match &part.work {
-                TransactionWork::Send(_) => {}
+                TransactionWork::Send(_) | TransactionWork::SendVia(..) => {}
                 TransactionWork::Settle(lock, _) => {
                     self.ask_locked(&part.queue, [*lock].into_iter(), missing);
                 }

@@ -100,8 +100,15 @@ fn more_commands() -> Vec<Command> {
             state: None,
         },
         BusCommand::BreakLock {
-            queue,
+            queue: queue.clone(),
             target: BreakTarget::Session("session".into()),
+        },
+        BusCommand::Transact {
+            parts: vec![TransactionPart {
+                queue,
+                incarnation: None,
+                work: TransactionWork::SendVia(bus_queue(), vec![message()]),
+            }],
         },
     ];
     let update = StorageCommand::Update {
@@ -379,7 +386,8 @@ fn works() -> Vec<TransactionWork> {
         Some(match work {
             TransactionWork::Send(_) => TransactionWork::Settle(token(3), Disposition::Complete),
             TransactionWork::Settle(..) => TransactionWork::CancelScheduled(vec![number(9)]),
-            TransactionWork::CancelScheduled(_) => return None,
+            // One more is in [`more_commands`].
+            TransactionWork::CancelScheduled(_) | TransactionWork::SendVia(..) => return None,
         })
     })
 }
@@ -578,7 +586,12 @@ fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
             skip: 3,
             limit: 100,
         },
-        BusCommand::ListRules { .. } => return None,
+        BusCommand::ListRules { .. } => BusCommand::SendVia {
+            via: queue,
+            to: subscription(),
+            messages: vec![message()],
+        },
+        BusCommand::SendVia { .. } => return None,
     })
 }
 

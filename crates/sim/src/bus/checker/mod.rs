@@ -46,6 +46,7 @@ mod settle;
 mod shown;
 mod time;
 mod transact;
+mod transfer;
 mod unknown;
 mod waiting;
 mod works;
@@ -435,6 +436,8 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::ListRules { .. }
         | BusCommand::AddRule { .. }
         | BusCommand::RemoveRule { .. }
+        // The workload sends via an entity in transactions only.
+        | BusCommand::SendVia { .. }
         | BusCommand::Transact { .. } => None,
         BusCommand::UpdateQueue { queue, .. }
         | BusCommand::DeleteQueue { queue }

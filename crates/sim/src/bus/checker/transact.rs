@@ -20,7 +20,7 @@ use super::unknown::settled_then;
 use super::{
     ANSWERS_FIT, Answered, Checker, LOCKS, ONE_PLACE, QUEUES, entities_in, entity, number_of,
 };
-use crate::bus::topics;
+use crate::bus::topics::{self, Kind};
 use crate::checker::{Violation, violated};
 
 impl Checker {
@@ -87,6 +87,10 @@ impl Checker {
     fn part_is_done(&mut self, part: &TransactionPart, at: Timestamp) -> Result<(), Violation> {
         let entity = entity(&part.queue);
         match &part.work {
+            TransactionWork::Send(messages) if is_topic(entity) => {
+                self.published_by(entity, messages, at)
+            }
+            TransactionWork::SendVia(to, messages) => self.sent_via(entity, to, messages, at),
             TransactionWork::Send(messages) => {
                 self.takes_messages(entity)?;
                 let bodies = messages.iter().map(|message| &message.body);
@@ -139,7 +143,12 @@ impl Checker {
     }
 
     /// Whether a message is certainly dropped as a duplicate, and what is known about the id then.
-    fn is_dropped(&mut self, entity: Entity, id: Option<&str>, at: Timestamp) -> Option<bool> {
+    pub(super) fn is_dropped(
+        &mut self,
+        entity: Entity,
+        id: Option<&str>,
+        at: Timestamp,
+    ) -> Option<bool> {
         let queue = self.queues.get(entity.queue);
         let window_ms = queue.options().find_map(|it| it.duplicate_window_ms);
         let (Some(id), Some(window_ms)) = (id, window_ms) else {
@@ -184,6 +193,9 @@ impl Checker {
         if !before.is_empty() {
             self.note("a transaction was refused, and parts of it would have done");
         }
+        if before.iter().any(is_of_topics) {
+            self.note("a transaction with a topic or via was refused");
+        }
         for part in parts {
             if let TransactionWork::Settle(lock, _) = &part.work {
                 self.refused_locks.insert(*lock.as_bytes());
@@ -196,6 +208,7 @@ impl Checker {
     fn part_would_do(&mut self, part: &TransactionPart, at: Timestamp) -> Result<(), Violation> {
         let entity = entity(&part.queue);
         match &part.work {
+            TransactionWork::SendVia(..) => self.takes_messages(entity),
             TransactionWork::Send(messages) => {
                 self.takes_messages(entity)?;
                 messages
@@ -232,9 +245,11 @@ impl Checker {
         }
         self.is_there(entity.queue, why)?;
         match (&part.work, why) {
-            (TransactionWork::Send(messages), PartRefusal::Refused(refusal)) => {
-                self.send_is_refused(entity, (before, messages), refusal)
-            }
+            // A failed transfer takes room of the via entity.
+            (
+                TransactionWork::Send(messages) | TransactionWork::SendVia(_, messages),
+                PartRefusal::Refused(refusal),
+            ) => self.send_is_refused(entity, (before, messages), refusal),
             (TransactionWork::Settle(token, _), PartRefusal::Unsettled(Verdict::LockLost))
                 if before.iter().any(|part| ends(part, *token)) =>
             {
@@ -250,7 +265,7 @@ impl Checker {
                     }
                     Verdict::NotAllowed if entity.part != Part::Queue => Ok(()),
                     Verdict::QuotaExceeded => {
-                        let earlier = self.growth(entity.queue, before);
+                        let earlier = growth(entity.queue, before);
                         self.is_full_for_change(entity.queue, disposition, earlier)
                     }
                     _ => violated!(ANSWERS_FIT, "{part:?}: {why}"),
@@ -317,34 +332,13 @@ impl Checker {
                 self.must_be(entity, refusal, |it| it.requires_session)
             }
             BusRefusal::QuotaExceeded { .. } => {
-                let bodies = messages.iter().map(|message| &message.body);
-                let earlier = self.growth(entity.queue, before);
+                let own = size_of_all(messages.iter().map(|it| &it.body));
+                let earlier = growth(entity.queue, before);
                 self.note("a transaction was refused by a full queue");
-                self.is_full(entity.queue, size_of_all(bodies).saturating_add(earlier))
+                self.is_full(entity.queue, own.saturating_add(earlier))
             }
             _ => violated!(ANSWERS_FIT, "{messages:?}: {refusal}"),
         }
-    }
-
-    /// How many bytes the parts of a transaction add to a queue at most.
-    fn growth(&self, queue: usize, parts: &[TransactionPart]) -> u64 {
-        let charged = topics::charged(queue);
-        let of_queue = parts
-            .iter()
-            .filter(|it| topics::charged(entity(&it.queue).queue) == charged);
-        let grown = of_queue.map(|part| match &part.work {
-            TransactionWork::Send(messages) => size_of_all(messages.iter().map(|it| &it.body)),
-            TransactionWork::Settle(_, disposition) => match disposition {
-                Disposition::Abandon { overlay }
-                | Disposition::Defer { overlay }
-                | Disposition::DeadLetter { overlay } => {
-                    overlay.as_ref().map_or(0, |overlay| overlay.len() as u64)
-                }
-                Disposition::Complete | Disposition::Release => 0,
-            },
-            TransactionWork::CancelScheduled(_) => 0,
-        });
-        grown.sum()
     }
 
     pub(super) fn perhaps_transacted(&mut self, parts: &[TransactionPart], when: Span) {
@@ -354,6 +348,14 @@ impl Checker {
             let entity = entity(&part.queue);
             match &part.work {
                 TransactionWork::Send(_) if entity.part != Part::Queue => self.works.refute(work),
+                TransactionWork::Send(messages) if is_topic(entity) => {
+                    self.works.note_topics(work);
+                    self.perhaps_published_by(work, entity, messages, when);
+                }
+                TransactionWork::SendVia(to, messages) => {
+                    self.works.note_topics(work);
+                    self.perhaps_sent_via(work, entity, to, messages, when);
+                }
                 TransactionWork::Send(messages) => {
                     self.perhaps_sent_by(work, entity, messages, when);
                 }
@@ -407,6 +409,42 @@ impl Checker {
                 None => self.works.refute(work),
             },
         }
+    }
+}
+
+/// How many bytes the parts of a transaction add to a queue or topic at most. However many copies there are going to be,
+/// a message counts once.
+fn growth(queue: usize, parts: &[TransactionPart]) -> u64 {
+    let charged = topics::charged(queue);
+    let is_one = |name| topics::charged(entity(name).queue) == charged;
+    let of_queue = parts.iter().filter(|it| it.queues().any(is_one));
+    let grown = of_queue.map(|part| match &part.work {
+        TransactionWork::Send(messages) | TransactionWork::SendVia(_, messages) => {
+            size_of_all(messages.iter().map(|it| &it.body))
+        }
+        TransactionWork::Settle(_, disposition) => match disposition {
+            Disposition::Abandon { overlay }
+            | Disposition::Defer { overlay }
+            | Disposition::DeadLetter { overlay } => {
+                overlay.as_ref().map_or(0, |overlay| overlay.len() as u64)
+            }
+            Disposition::Complete | Disposition::Release => 0,
+        },
+        TransactionWork::CancelScheduled(_) => 0,
+    });
+    grown.sum()
+}
+
+fn is_topic(entity: Entity) -> bool {
+    topics::kind(entity.queue) == Kind::Topic
+}
+
+/// Whether a part sends to a topic, or via an entity.
+fn is_of_topics(part: &TransactionPart) -> bool {
+    match part.work {
+        TransactionWork::Send(_) => is_topic(entity(&part.queue)),
+        TransactionWork::SendVia(..) => true,
+        TransactionWork::Settle(..) | TransactionWork::CancelScheduled(_) => false,
     }
 }
 

@@ -50,6 +50,7 @@ impl Checker {
     /// What the next command to a topic may copy at once. `None` if it copies everything.
     pub(super) fn at_once(&self, topic: usize) -> Option<Rest> {
         let known = self.queues.0.get(topic);
+        // What a transaction sends is stored in every world.
         let is_behind = known.is_some_and(|it| !it.stored.is_empty())
             || !self.waiting_without_place(topic).is_empty();
         if is_behind {

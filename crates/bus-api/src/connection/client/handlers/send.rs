@@ -27,9 +27,10 @@ impl Client {
         };
         let queue = sender.attached.entity.clone();
         let incarnation = sender.attached.incarnation;
+        let destination = sender.destination.clone();
         self.renew_credit(delivery.link, Sender::CREDIT);
         if let Some(DeliveryState::Transactional(state)) = &delivery.state {
-            let part = (queue, incarnation);
+            let part = (queue, incarnation, destination);
             return self.send_in_transaction(delivery, part, &state.txn_id);
         }
         let messages = match messages_of(&delivery.payload, delivery.message_format) {
@@ -38,7 +39,14 @@ impl Client {
         };
         let sent = sent_of(&messages);
         self.turn.steps.charge(sent.messages);
-        let send = BusCommand::Send { queue, messages };
+        let send = match destination {
+            None => BusCommand::Send { queue, messages },
+            Some(to) => BusCommand::SendVia {
+                via: queue,
+                to,
+                messages,
+            },
+        };
         let delivery = delivery.delivery;
         self.load.begin_sending(sent.size_bytes);
         self.load.sends += 1;
@@ -50,7 +58,7 @@ impl Client {
     fn send_in_transaction(
         &mut self,
         delivery: &Delivery,
-        (queue, incarnation): (EntityName, Incarnation),
+        (queue, incarnation, destination): (EntityName, Incarnation, Option<EntityName>),
         transaction: &[u8],
     ) {
         let messages = messages_of(&delivery.payload, delivery.message_format);
@@ -61,7 +69,10 @@ impl Client {
                 let part = TransactionPart {
                     queue,
                     incarnation: Some(incarnation),
-                    work: TransactionWork::Send(messages),
+                    work: match destination {
+                        None => TransactionWork::Send(messages),
+                        Some(to) => TransactionWork::SendVia(to, messages),
+                    },
                 };
                 self.enlist(transaction, part, noted)
             }
