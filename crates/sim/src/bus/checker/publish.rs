@@ -168,6 +168,7 @@ impl Checker {
     ) {
         let body = number_of(&message.body);
         self.last_message = self.last_message.max(body);
+        self.may_wait_later(topic.queue, message);
         let now = BusMessage {
             scheduled_at: None,
             ..message.clone()
