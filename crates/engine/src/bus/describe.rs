@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::room::{
     BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ENDED_SIZE_BYTES, ENDED_SIZE_BYTES_MAX, ITEMS_MAX,
     LEASED_SIZE_BYTES, LOOKED_AT_MAX, MOVED_SIZE_BYTES_MAX, PLACE_SIZE_BYTES,
-    STATE_CLEARED_SIZE_BYTES, SUBSCRIPTIONS_MAX, TAKEN_SIZE_BYTES, check_bodies, check_count,
-    check_name, check_session_id,
+    STATE_CLEARED_SIZE_BYTES, SUBSCRIPTIONS_MAX, TAKEN_SIZE_BYTES, TRANSFER_FAILED_SIZE_BYTES,
+    check_bodies, check_count, check_name, check_session_id,
 };
 use super::{
     BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, NewRule, Purge,
@@ -127,7 +127,8 @@ impl BusCommand {
                 let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
                 let queues: Vec<_> = BTreeSet::from([via, to]).into_iter().collect();
                 let due_in = u32::try_from(queues.len()).unwrap_or(u32::MAX);
-                let writes = Writes::AtMost(sent.size_bytes(EVENT_SIZE_BYTES));
+                let each = EVENT_SIZE_BYTES + TRANSFER_FAILED_SIZE_BYTES;
+                let writes = Writes::AtMost(sent.size_bytes(each));
                 Description::new(Produce, Touches::Queues(queues), writes)
                     .after_due_in(due_in)
                     .with_bodies(sent.bodies_size_bytes)
@@ -367,10 +368,15 @@ fn describe_transaction(parts: &[TransactionPart]) -> Description<'_, BusRefusal
         body_size_bytes += work.body_size_bytes();
         count += work.sent_count() + work.ended_count();
         size_bytes += match work {
-            TransactionWork::Send(messages) | TransactionWork::SendVia(_, messages) => {
+            TransactionWork::Send(messages) => {
                 let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
                 longest_session = sent.longest_session.max(longest_session);
                 sent.size_bytes(EVENT_SIZE_BYTES)
+            }
+            TransactionWork::SendVia(_, messages) | TransactionWork::Transfer(_, messages) => {
+                let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
+                longest_session = sent.longest_session.max(longest_session);
+                sent.size_bytes(EVENT_SIZE_BYTES + TRANSFER_FAILED_SIZE_BYTES)
             }
             TransactionWork::Settle(_, disposition) => disposition.size_bytes_max(),
             TransactionWork::CancelScheduled(numbers) => cancelled(numbers.len()),

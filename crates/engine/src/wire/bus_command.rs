@@ -660,6 +660,11 @@ fn put_part(out: &mut Vec<u8>, part: &TransactionPart) {
             put_name(out, to);
             put_list(out, messages, put_message);
         }
+        TransactionWork::Transfer(via, messages) => {
+            out.push(5);
+            put_name(out, via);
+            put_list(out, messages, put_message);
+        }
         TransactionWork::Settle(lock, disposition) => {
             out.push(2);
             put_token(out, *lock);
@@ -681,6 +686,7 @@ fn part(r: &mut Received<'_>) -> Result<TransactionPart, DecodeError> {
             2 => TransactionWork::Settle(r.token()?, disposition(r)?),
             3 => TransactionWork::CancelScheduled(r.list(Received::sequence_number)?),
             4 => TransactionWork::SendVia(name(r)?, r.list(message)?),
+            5 => TransactionWork::Transfer(name(r)?, r.list(message)?),
             _ => return Err(r.error("work of a transaction that is not known")),
         },
     })

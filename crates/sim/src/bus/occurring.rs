@@ -66,11 +66,12 @@ pub const MUST_OCCUR: [&str; 61] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 26] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 28] = [
     "a command waited for bodies",
     "a copy was shown that was sent without an answer",
     "a copy without a session became a dead letter",
     "a dead letter went on to another queue",
+    "a failed transfer was shown",
     "a message was copied to several subscriptions",
     "a message was refused by a full queue",
     "a message was refused by a full topic",
@@ -85,6 +86,7 @@ pub const MUST_OCCUR_WITH_TOPICS: [&str; 26] = [
     "a topic dropped a duplicate",
     "a topic without subscriptions accepted messages",
     "a transaction sent to a topic",
+    "a transaction sent, or failed to transfer",
     "a transaction with a topic or via was refused",
     "a transaction with a topic or via without an answer was done",
     "an action changed a copy",

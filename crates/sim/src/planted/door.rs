@@ -157,6 +157,7 @@ pub(super) fn transaction_refusal_counts() -> Hook {
             }),
             TransactionWork::Send(_)
             | TransactionWork::SendVia(..)
+            | TransactionWork::Transfer(..)
             | TransactionWork::CancelScheduled(_) => None,
         });
         failed.collect()
@@ -173,6 +174,7 @@ pub(super) fn via_sent_early() -> Hook {
                 messages,
             }),
             TransactionWork::Send(_)
+            | TransactionWork::Transfer(..)
             | TransactionWork::Settle(..)
             | TransactionWork::CancelScheduled(_) => None,
         });

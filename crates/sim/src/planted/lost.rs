@@ -88,7 +88,7 @@ pub(super) fn transfer_not_logged() -> Hook {
         let is_transaction = matches!(command, Some(Command::Bus(BusCommand::Transact { .. })));
         let is_failed = |effect: &Effect| match effect {
             Effect::Arrived { message, .. } => {
-                message.record.cause == Some(DeadLetterCause::DestinationUnavailable)
+                message.record.cause == Some(DeadLetterCause::TransferFailed)
             }
             _ => false,
         };

@@ -3,6 +3,7 @@
 mod commit;
 mod coordinator;
 mod ends;
+mod first;
 mod requests;
 mod via;
 

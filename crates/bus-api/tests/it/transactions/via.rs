@@ -42,8 +42,14 @@ impl Client {
         (error.condition.to_string(), text)
     }
 
-    /// Takes the next message of an entity, which ends in this body, and returns the reason why it is there.
-    async fn dead_letter(&mut self, entity: &str, body: &str) -> String {
+    /// Takes the next message of an entity, which ends in this body, and returns the reason why it is there. Its
+    /// description names this destination.
+    pub(super) async fn dead_letter(
+        &mut self,
+        entity: &str,
+        body: &str,
+        destination: &str,
+    ) -> String {
         let taker = self.taker(entity).await;
         self.connection.grant(taker, 1);
         let delivery = self.delivery().await;
@@ -51,16 +57,29 @@ impl Client {
         assert!(delivery.payload.ends_with(body.as_bytes()), "{body}");
         let message = Message::scan(delivery.payload.clone()).unwrap();
         let properties = message.application_properties();
-        let reason = properties.get("DeadLetterReason").unwrap().value();
-        reason.as_str().unwrap().to_owned()
+        let text = |name| {
+            properties
+                .get(name)
+                .unwrap()
+                .value()
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        let description = text("DeadLetterErrorDescription");
+        assert!(
+            description.contains(&format!("'{destination}'")),
+            "{description}"
+        );
+        text("DeadLetterReason")
     }
 }
 
-async fn failed(server: &Server, queue: &str) -> u64 {
+pub(super) async fn failed(server: &Server, queue: &str) -> u64 {
     server.view(queue).await.counts.failed_transfers
 }
 
-async fn with_status(server: &Server, queue: &str, status: EntityStatus) {
+pub(super) async fn with_status(server: &Server, queue: &str, status: EntityStatus) {
     let options = BusQueueOptions {
         status,
         ..server.view(queue).await.options
@@ -71,7 +90,7 @@ async fn with_status(server: &Server, queue: &str, status: EntityStatus) {
         .await;
 }
 
-const UNAVAILABLE: &str = "ForwardingDestinationUnavailable";
+pub(super) const UNAVAILABLE: &str = "ForwardingDestinationUnavailable";
 
 #[tokio::test]
 async fn what_is_sent_via_a_queue_arrives_at_its_destination() {
@@ -113,20 +132,26 @@ async fn what_the_destination_does_not_accept_is_a_failed_transfer() {
     let sent = client.send(link, 0, message("one")).await;
     assert_eq!(sent, DeliveryState::ACCEPTED);
     let letters = "jobs/$Transfer/$DeadLetterQueue";
-    assert_eq!(client.dead_letter(letters, "one").await, UNAVAILABLE);
+    assert_eq!(
+        client.dead_letter(letters, "one", "spare").await,
+        UNAVAILABLE
+    );
     // A disabled destination does not refuse the link.
     let second = client.sender_via("jobs", "Spare").await;
     let id = client.declare(coordinator).await;
     client.post(second, &id, "two").await;
     assert_eq!(failed(&server, "jobs").await, 0);
     client.commit(coordinator, &id).await;
-    assert_eq!(client.dead_letter(letters, "two").await, UNAVAILABLE);
+    assert_eq!(
+        client.dead_letter(letters, "two", "spare").await,
+        UNAVAILABLE
+    );
     // A session is missing at the destination.
     let steps = client.sender_via("jobs", "steps").await;
     let sent = client.send(steps, 0, message("three")).await;
     assert_eq!(sent, DeliveryState::ACCEPTED);
     assert_eq!(
-        client.dead_letter(letters, "three").await,
+        client.dead_letter(letters, "three", "steps").await,
         "Session id is null."
     );
     // The destination is gone: the link stays, and a new one is refused.
@@ -137,7 +162,10 @@ async fn what_the_destination_does_not_accept_is_a_failed_transfer() {
         .await;
     let sent = client.send(link, 0, message("four")).await;
     assert_eq!(sent, DeliveryState::ACCEPTED);
-    assert_eq!(client.dead_letter(letters, "four").await, UNAVAILABLE);
+    assert_eq!(
+        client.dead_letter(letters, "four", "spare").await,
+        UNAVAILABLE
+    );
     let (condition, text) = client.refused_via("jobs", "spare").await;
     assert_eq!(condition, "amqp:not-found");
     assert!(text.contains("'spare' could not be found"), "{text}");
@@ -338,7 +366,10 @@ async fn a_transaction_has_parts_on_topics_and_subscriptions() {
     client.retire(&next[0], &id, Outcome::Accepted).await;
     client.commit(coordinator, &id).await;
     let letters = "events/$Transfer/$DeadLetterQueue";
-    assert_eq!(client.dead_letter(letters, "four").await, UNAVAILABLE);
+    assert_eq!(
+        client.dead_letter(letters, "four", "jobs").await,
+        UNAVAILABLE
+    );
     // A disabled topic is neither a via entity nor sent to.
     let id = client.declare(coordinator).await;
     client.post(events, &id, "x").await;

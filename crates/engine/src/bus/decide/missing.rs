@@ -459,7 +459,9 @@ impl Turn<'_> {
     fn ask_parts(&self, parts: &[TransactionPart], missing: &mut Missing) {
         for part in parts {
             match &part.work {
-                TransactionWork::Send(_) | TransactionWork::SendVia(..) => {}
+                TransactionWork::Send(_)
+                | TransactionWork::SendVia(..)
+                | TransactionWork::Transfer(..) => {}
                 TransactionWork::Settle(lock, _) => {
                     self.ask_locked(&part.queue, [*lock].into_iter(), missing);
                 }

@@ -238,7 +238,7 @@ impl Turn<'_> {
     }
 
     /// The subscriptions that may get something of what is sent now, in the order of their incarnations.
-    pub(super) fn recipients(&self, topic: Incarnation) -> Vec<Recipient> {
+    fn recipients(&self, topic: Incarnation) -> Vec<Recipient> {
         let rules = self.rules_of(topic).filter(|rules| rules.has_rules());
         let number = self.bus_backlog(topic).next();
         let subscriptions = self.catalogue().subscriptions_of(topic);

@@ -17,24 +17,35 @@ use super::super::{
 };
 use super::messages::not_found;
 use super::plan::Plan;
-use super::transfer::{Transfer, uses};
+use super::transfer::{Transfer, destinations};
 use super::{By, Decision, Turn};
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Token};
 
 /// A part that can be carried out.
-struct Checked {
-    queue: Incarnation,
-    /// What becomes of each message that is sent via the queue.
-    transfers: Vec<Transfer>,
+enum Checked {
+    /// On this queue.
+    On(Incarnation),
+    /// With what becomes of each of its messages. If they are sent via an entity, all of them use that.
+    Transfers(Option<Incarnation>, Vec<Transfer>),
+}
+
+impl Checked {
+    /// The queues that it uses.
+    fn uses(&self) -> impl Iterator<Item = Incarnation> {
+        let (used, transfers) = match self {
+            Self::On(queue) => (Some(*queue), [].as_slice()),
+            Self::Transfers(via, transfers) => (*via, transfers.as_slice()),
+        };
+        used.into_iter().chain(destinations(transfers))
+    }
 }
 
 impl Turn<'_> {
     pub(super) fn transact(&mut self, parts: Vec<TransactionPart>) -> Decision {
         self.do_due_for(parts.iter().flat_map(TransactionPart::queues));
         let result = self.check_parts(&parts).map(|checked| {
-            let used = checked.iter().flat_map(|it| uses(it.queue, &it.transfers));
-            let used: Vec<_> = used.collect();
+            let used: Vec<_> = checked.iter().flat_map(Checked::uses).collect();
             for (part, checked) in parts.into_iter().zip(checked) {
                 self.do_part(checked, part.work);
             }
@@ -89,8 +100,14 @@ impl Turn<'_> {
         plan: &mut Plan,
         part: &TransactionPart,
     ) -> Result<Checked, PartRefusal> {
-        let found = self.catalogue().find(&part.queue);
-        let found = found.filter(|queue| self.is_addressable(*queue));
+        if let TransactionWork::Transfer(via, messages) = &part.work {
+            let via = self.find_addressable(via);
+            let to = (via, &part.queue, part.incarnation);
+            let transfers = self.check_transfers(plan, to, messages);
+            let transfers = transfers.map_err(PartRefusal::Refused)?;
+            return Ok(Checked::Transfers(None, transfers));
+        }
+        let found = self.find_addressable(&part.queue);
         let found = found.filter(|queue| part.incarnation.is_none_or(|meant| meant == *queue));
         let queue = found.ok_or_else(|| {
             PartRefusal::Refused(BusRefusal::QueueNotFound {
@@ -98,13 +115,13 @@ impl Turn<'_> {
             })
         })?;
         let size_bytes = match &part.work {
-            TransactionWork::Send(messages) => self
+            TransactionWork::Send(messages) | TransactionWork::Transfer(_, messages) => self
                 .check_sent(plan, queue, messages)
                 .map_err(PartRefusal::Refused)?,
             TransactionWork::SendVia(to, messages) => {
-                let transfers = self.check_transfers(plan, queue, to, messages);
+                let transfers = self.check_via(plan, queue, to, messages);
                 let transfers = transfers.map_err(PartRefusal::Refused)?;
-                return Ok(Checked { queue, transfers });
+                return Ok(Checked::Transfers(Some(queue), transfers));
             }
             TransactionWork::Settle(lock, disposition) => self
                 .check_settled(plan, queue, *lock, disposition)
@@ -116,8 +133,7 @@ impl Turn<'_> {
         if !is_planted(Bug::BusTransactionOverfills) {
             plan.size_bytes.insert(self.charged(queue), size_bytes);
         }
-        let transfers = Vec::new();
-        Ok(Checked { queue, transfers })
+        Ok(Checked::On(queue))
     }
 
     /// Returns the size of the queue or topic after a settlement, or why that cannot be done.
@@ -165,13 +181,19 @@ impl Turn<'_> {
     }
 
     /// Carries out a part that was checked.
-    fn do_part(&mut self, Checked { queue, transfers }: Checked, work: TransactionWork) {
-        match work {
-            TransactionWork::Send(messages) => {
-                self.send_tallied(queue, messages);
+    fn do_part(&mut self, checked: Checked, work: TransactionWork) {
+        let queue = match checked {
+            Checked::On(queue) => queue,
+            Checked::Transfers(_, transfers) => {
+                self.transfer_all(work.into_messages(), transfers);
+                return;
             }
-            TransactionWork::SendVia(_, messages) => {
-                self.transfer_all(queue, messages, transfers);
+        };
+        match work {
+            TransactionWork::Send(messages)
+            | TransactionWork::SendVia(_, messages)
+            | TransactionWork::Transfer(_, messages) => {
+                self.send_tallied(queue, messages);
             }
             TransactionWork::Settle(lock, disposition) => {
                 let number = self.held_message(queue, lock);

@@ -7,44 +7,51 @@
 //! Source: Service Bus, *Overview of transaction processing* (transfers and send via); *Overview of dead-letter queues*
 //! (send via scenarios).
 
+use bytes::Bytes;
+
 use super::super::message;
-use super::super::{BusMessage, BusOutcome, BusRefusal, DeadLetterCause, EntityKind};
+use super::super::room::TRANSFER_TEXT_SIZE_BYTES_MAX;
+use super::super::{BusMessage, BusOutcome, BusRefusal, DeadLetterCause};
 use super::effects::place;
 use super::plan::{Plan, is_full};
 use super::{Decision, Turn};
 use crate::catalogue::Scope;
 use crate::effect::{Arrival, Effect, Rest};
-use crate::table::{MESSAGE_OVERHEAD_BYTES, Record};
+use crate::table::{MESSAGE_OVERHEAD_BYTES, Record, Side};
 use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp};
 
 /// What becomes of a message that is sent via an entity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Transfer {
     /// It arrives at its destination.
     Arrives(Incarnation),
-    /// The destination does not accept it.
-    Fails(DeadLetterCause),
+    /// The destination does not accept it: it becomes a dead letter among the failed transfers of this entity, with a change
+    /// that says where it was to go.
+    Fails {
+        via: Incarnation,
+        cause: DeadLetterCause,
+        description: Bytes,
+    },
 }
 
-/// The entities that are used by these transfers via another one, which is used, too. To fail is no use of a destination.
-pub(super) fn uses(via: Incarnation, transfers: &[Transfer]) -> impl Iterator<Item = Incarnation> {
-    let destinations = transfers.iter().filter_map(|transfer| match transfer {
+/// The destinations of those that arrive. To fail is no use of a destination.
+pub(super) fn destinations(transfers: &[Transfer]) -> impl Iterator<Item = Incarnation> {
+    transfers.iter().filter_map(|transfer| match transfer {
         Transfer::Arrives(to) => Some(*to),
-        Transfer::Fails(_) => None,
-    });
-    [via].into_iter().chain(destinations)
+        Transfer::Fails { .. } => None,
+    })
 }
 
-/// What becomes of a message that its destination refuses, or the refusal again if it is of another kind.
-fn failure_of(refusal: BusRefusal) -> Result<Transfer, BusRefusal> {
-    let cause = match refusal {
-        BusRefusal::SessionRequired => DeadLetterCause::SessionIdIsNull,
+/// Why a message is a failed transfer that its destination refuses. `None` if the refusal has another reason.
+fn cause_of(refusal: &BusRefusal) -> Option<DeadLetterCause> {
+    match refusal {
+        BusRefusal::SessionRequired => Some(DeadLetterCause::TransferNeedsSession),
         BusRefusal::QueueNotFound { .. }
         | BusRefusal::Disabled { .. }
         | BusRefusal::QuotaExceeded { .. }
         | BusRefusal::MessageTooLarge { .. }
         | BusRefusal::NotSendable { .. }
-        | BusRefusal::NotSendableSubscription { .. } => DeadLetterCause::DestinationUnavailable,
+        | BusRefusal::NotSendableSubscription { .. } => Some(DeadLetterCause::TransferFailed),
         // That is wrong with the message, and not with its destination.
         BusRefusal::NotAMessage
         // No destination refuses a message for these.
@@ -78,9 +85,8 @@ fn failure_of(refusal: BusRefusal) -> Result<Transfer, BusRefusal> {
         | BusRefusal::TooMany { .. }
         | BusRefusal::SessionIdTooLong { .. }
         | BusRefusal::Transaction { .. }
-        | BusRefusal::SessionStateTooLarge { .. } => return Err(refusal),
-    };
-    Ok(Transfer::Fails(cause))
+        | BusRefusal::SessionStateTooLarge { .. } => None,
+    }
 }
 
 impl Turn<'_> {
@@ -92,19 +98,16 @@ impl Turn<'_> {
         messages: &[BusMessage],
     ) -> Decision {
         self.do_due_for([via, to].into_iter());
-        let found = self.catalogue().find(via);
-        let found = found.filter(|queue| self.is_addressable(*queue));
-        let found = found.ok_or_else(|| BusRefusal::QueueNotFound {
-            queue: via.name.clone(),
-        });
         let mut plan = Plan::default();
+        let found = self.find_addressable(via);
+        let found = found.ok_or_else(|| not_found(via));
         let checked = found.and_then(|via| {
-            let transfers = self.check_transfers(&mut plan, via, to, messages)?;
+            let transfers = self.check_via(&mut plan, via, to, messages)?;
             Ok((via, transfers))
         });
         let result = checked.map(|(via, transfers)| {
-            let uses: Vec<_> = uses(via, &transfers).collect();
-            let numbers = self.transfer_all(via, messages.to_vec(), transfers);
+            let uses: Vec<_> = [via].into_iter().chain(destinations(&transfers)).collect();
+            let numbers = self.transfer_all(messages.to_vec(), transfers);
             self.note_uses(&uses);
             BusOutcome::Sent(numbers)
         });
@@ -114,8 +117,13 @@ impl Turn<'_> {
         }
     }
 
+    pub(super) fn find_addressable(&self, name: &EntityName) -> Option<Incarnation> {
+        let found = self.catalogue().find(name);
+        found.filter(|queue| self.is_addressable(*queue))
+    }
+
     /// What becomes of each message, or why the via entity accepts none. The plan gets what they count for.
-    pub(super) fn check_transfers(
+    pub(super) fn check_via(
         &mut self,
         plan: &mut Plan,
         via: Incarnation,
@@ -129,36 +137,79 @@ impl Turn<'_> {
             return Err(BusRefusal::Disabled { queue });
         }
         let limit_bytes = options.message_size_bytes_max;
-        let size_bytes_max = options.size_bytes_max;
-        let mut transfers = Vec::with_capacity(messages.len());
-        for message in messages {
-            let own_bytes = message.body.len() as u64;
-            if own_bytes > limit_bytes {
-                return Err(BusRefusal::MessageTooLarge {
-                    size_bytes: own_bytes,
-                    limit_bytes,
-                });
-            }
-            let transfer = self.check_transfer(plan, to, message)?;
-            if let Transfer::Fails(_) = transfer {
-                let size_bytes = self.check_failure(plan, via, own_bytes, size_bytes_max)?;
-                plan.size_bytes.insert(via, size_bytes);
-            }
-            transfers.push(transfer);
+        let sizes = messages.iter().map(|it| it.body.len() as u64);
+        if let Some(size_bytes) = sizes.max().filter(|it| *it > limit_bytes) {
+            return Err(BusRefusal::MessageTooLarge {
+                size_bytes,
+                limit_bytes,
+            });
         }
-        Ok(transfers)
+        self.check_transfers(plan, (Some(via), to, None), messages)
     }
 
-    /// Returns the size of the via entity with a failed transfer, or why there is no room for it.
+    /// What becomes of each message that is sent to this name, or this incarnation of it. If there is no other entity for
+    /// those that fail, or one that has no failed transfers, the refusal of the destination counts.
+    pub(super) fn check_transfers(
+        &mut self,
+        plan: &mut Plan,
+        (via, to, meant): (Option<Incarnation>, &EntityName, Option<Incarnation>),
+        messages: &[BusMessage],
+    ) -> Result<Vec<Transfer>, BusRefusal> {
+        let via = via.filter(|via| self.check_takes_sends(*via).is_ok());
+        let transfers = messages.iter().map(|message| {
+            let refusal = match self.check_arrival(plan, (to, meant), message) {
+                Ok(to) => return Ok(Transfer::Arrives(to)),
+                Err(refusal) => refusal,
+            };
+            match (via, cause_of(&refusal)) {
+                (Some(via), Some(cause)) => {
+                    let why = (to, &refusal, cause);
+                    self.check_failure(plan, via, message, why)
+                }
+                (None, _) | (_, None) => Err(refusal),
+            }
+        });
+        transfers.collect()
+    }
+
+    /// The destination of a message, or why it is not accepted there.
+    fn check_arrival(
+        &mut self,
+        plan: &mut Plan,
+        (to, meant): (&EntityName, Option<Incarnation>),
+        message: &BusMessage,
+    ) -> Result<Incarnation, BusRefusal> {
+        let found = self.find_addressable(to);
+        let found = found.filter(|found| meant.is_none_or(|meant| meant == *found));
+        let to = found.ok_or_else(|| not_found(to))?;
+        // The limits of another kind of entity may be those of a topic.
+        self.check_takes_sends(to)?;
+        // It has arrived. As a failed transfer it would be there twice.
+        if self.is_duplicate(plan, to, message.message_id.as_deref()) {
+            return Ok(to);
+        }
+        let size_bytes = self.check_sent(plan, to, std::slice::from_ref(message))?;
+        plan.size_bytes.insert(to, size_bytes);
+        Ok(to)
+    }
+
+    /// A failed transfer of the via entity, or why that has no room for it.
     fn check_failure(
         &mut self,
         plan: &mut Plan,
         via: Incarnation,
-        own_bytes: u64,
-        limit_bytes: u64,
-    ) -> Result<u64, BusRefusal> {
-        let added_bytes = own_bytes + MESSAGE_OVERHEAD_BYTES;
-        self.fit(plan, via, is_full, |_, size_bytes| {
+        message: &BusMessage,
+        (to, refusal, cause): (&EntityName, &BusRefusal, DeadLetterCause),
+    ) -> Result<Transfer, BusRefusal> {
+        let text = format!(
+            "The message was not transferred to '{}': {refusal}.",
+            to.name
+        );
+        let end = text.floor_char_boundary(TRANSFER_TEXT_SIZE_BYTES_MAX);
+        let description = self.0.format().description(&text[..end]);
+        let added_bytes = (message.body.len() + description.len()) as u64 + MESSAGE_OVERHEAD_BYTES;
+        let limit_bytes = self.bus(via).options.size_bytes_max;
+        let size_bytes = self.fit(plan, via, is_full, |_, size_bytes| {
             let size_bytes = size_bytes.saturating_add(added_bytes);
             match size_bytes > limit_bytes {
                 true => Err(BusRefusal::QuotaExceeded {
@@ -167,43 +218,18 @@ impl Turn<'_> {
                 }),
                 false => Ok(size_bytes),
             }
+        })?;
+        plan.size_bytes.insert(via, size_bytes);
+        Ok(Transfer::Fails {
+            via,
+            cause,
+            description,
         })
-    }
-
-    /// What becomes of a message, or why it is none that anybody could accept.
-    fn check_transfer(
-        &mut self,
-        plan: &mut Plan,
-        to: &EntityName,
-        message: &BusMessage,
-    ) -> Result<Transfer, BusRefusal> {
-        let unavailable = Ok(Transfer::Fails(DeadLetterCause::DestinationUnavailable));
-        let found = self.catalogue().find(to);
-        let Some(to) = found.filter(|to| self.queues().contains_key(to)) else {
-            return unavailable;
-        };
-        // Nothing can be sent to another kind of entity, and its limits may be those of a topic.
-        let kind = self.bus(to).role.kind();
-        if !matches!(kind, Some(EntityKind::Queue | EntityKind::Topic)) {
-            return unavailable;
-        }
-        // It has arrived. As a failed transfer it would be there twice.
-        if self.is_duplicate(plan, to, message.message_id.as_deref()) {
-            return Ok(Transfer::Arrives(to));
-        }
-        match self.check_sent(plan, to, std::slice::from_ref(message)) {
-            Ok(size_bytes) => {
-                plan.size_bytes.insert(to, size_bytes);
-                Ok(Transfer::Arrives(to))
-            }
-            Err(refusal) => failure_of(refusal),
-        }
     }
 
     /// Carries out what was checked. Returns the numbers of the messages at their destination.
     pub(super) fn transfer_all(
         &mut self,
-        via: Incarnation,
         messages: Vec<BusMessage>,
         transfers: Vec<Transfer>,
     ) -> Vec<Option<SequenceNumber>> {
@@ -211,8 +237,12 @@ impl Turn<'_> {
         for (message, transfer) in messages.into_iter().zip(transfers) {
             match transfer {
                 Transfer::Arrives(to) => numbers.extend(self.send_tallied(to, vec![message])),
-                Transfer::Fails(cause) => {
-                    self.fail_transfer(via, &message, cause);
+                Transfer::Fails {
+                    via,
+                    cause,
+                    description,
+                } => {
+                    self.fail_transfer(via, &message, (cause, &description));
                     numbers.push(None);
                 }
             }
@@ -221,7 +251,12 @@ impl Turn<'_> {
     }
 
     /// Makes a message a dead letter among the failed transfers of a queue or topic.
-    fn fail_transfer(&mut self, via: Incarnation, message: &BusMessage, cause: DeadLetterCause) {
+    fn fail_transfer(
+        &mut self,
+        via: Incarnation,
+        message: &BusMessage,
+        (cause, description): (DeadLetterCause, &Bytes),
+    ) {
         let [_, _, to] = via.with_sub_queues();
         let body = self.store_body(&message.body);
         let session = message.session.as_deref();
@@ -231,9 +266,23 @@ impl Turn<'_> {
             // A dead letter does not expire.
             ..message::sent(self.now(), Timestamp::NEVER, None, body)
         };
+        let side = Side {
+            overlays: vec![self.store_body(description)],
+            ..Side::default()
+        };
+        let rest = Rest {
+            side,
+            ..Rest::default()
+        };
         self.emit_bus_effect(Effect::Arrived {
             to: place(to, self.bus_backlog(to).next()),
-            message: Arrival::new(record, session, Rest::default()),
+            message: Arrival::new(record, session, rest),
         });
+    }
+}
+
+fn not_found(name: &EntityName) -> BusRefusal {
+    BusRefusal::QueueNotFound {
+        queue: name.name.clone(),
     }
 }

@@ -497,6 +497,9 @@ impl Work {
                     ..text("t")
                 };
                 match is_via {
+                    true if id % 2 == 1 => {
+                        part(&queue, TransactionWork::Transfer(via, vec![message]))
+                    }
                     true => part(&via, TransactionWork::SendVia(queue, vec![message])),
                     false => sends(&queue, vec![message]),
                 }
@@ -539,8 +542,8 @@ impl Partition {
 
     /// Does one part by itself, and says whether it was done.
     fn alone(&mut self, part: TransactionPart) -> bool {
-        let queue = part.queue;
-        match part.work {
+        let queue = part.queue.clone();
+        match part.work.clone() {
             TransactionWork::Send(messages) => {
                 self.ask(BusCommand::Send { queue, messages }).is_ok()
             }
@@ -548,6 +551,7 @@ impl Partition {
                 let via = queue;
                 self.ask(BusCommand::SendVia { via, to, messages }).is_ok()
             }
+            TransactionWork::Transfer(..) => self.transact(vec![part]).is_ok(),
             TransactionWork::Settle(lock, disposition) => {
                 self.settle_in(&queue, lock, disposition) == Verdict::Settled
             }

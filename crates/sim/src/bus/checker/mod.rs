@@ -406,9 +406,10 @@ fn entities_of(command: &BusCommand) -> Vec<Entity> {
     queue_of(command).map(entity).into_iter().collect()
 }
 
-/// Each entity of a transaction, once.
+/// Each entity of a transaction that must exist for it, once.
 fn entities_in(parts: &[TransactionPart]) -> Vec<Entity> {
-    let all: BTreeSet<_> = parts.iter().map(|part| entity(&part.queue)).collect();
+    let parts = parts.iter().filter(|part| !transact::is_transfer(part));
+    let all: BTreeSet<_> = parts.map(|part| entity(&part.queue)).collect();
     all.into_iter().collect()
 }
 

@@ -14,7 +14,7 @@ use kew_engine::bus::{
 use kew_engine::{Incarnation, SequenceNumber, Timestamp, Token};
 
 use super::life::{Entity, Fate, Life, Part, Span};
-use super::queues::size_of_all;
+use super::queues::{CHANGE_SIZE_BYTES, size_of_all};
 use super::send::is_scheduled_as;
 use super::unknown::settled_then;
 use super::{
@@ -90,7 +90,13 @@ impl Checker {
             TransactionWork::Send(messages) if is_topic(entity) => {
                 self.published_by(entity, messages, at)
             }
-            TransactionWork::SendVia(to, messages) => self.sent_via(entity, to, messages, at),
+            TransactionWork::SendVia(to, messages) => {
+                self.sent_via(entity, super::entity(to), messages, at)
+            }
+            TransactionWork::Transfer(via, messages) => {
+                self.note("a transaction sent, or failed to transfer");
+                self.transferred_by(super::entity(via), entity, messages, at)
+            }
             TransactionWork::Send(messages) => {
                 self.takes_messages(entity)?;
                 let bodies = messages.iter().map(|message| &message.body);
@@ -185,7 +191,9 @@ impl Checker {
             return unfit();
         }
         for part in before {
-            self.is_there(entity(&part.queue).queue, refusal)?;
+            if !is_transfer(part) {
+                self.is_there(entity(&part.queue).queue, refusal)?;
+            }
             self.is_the_one(part)?;
             self.part_would_do(part, at)?;
         }
@@ -209,6 +217,7 @@ impl Checker {
         let entity = entity(&part.queue);
         match &part.work {
             TransactionWork::SendVia(..) => self.takes_messages(entity),
+            TransactionWork::Transfer(..) => Ok(()),
             TransactionWork::Send(messages) => {
                 self.takes_messages(entity)?;
                 messages
@@ -240,6 +249,14 @@ impl Checker {
         at: Timestamp,
     ) -> Result<(), Violation> {
         let entity = entity(&part.queue);
+        if let TransactionWork::Transfer(via, messages) = &part.work {
+            let via = super::entity(via).queue;
+            if let PartRefusal::Refused(BusRefusal::QuotaExceeded { .. }) = why {
+                return self.one_is_full([via, entity.queue], (before, messages));
+            }
+            // Else it would be a failed transfer.
+            self.is_absent(via)?;
+        }
         if let PartRefusal::Refused(BusRefusal::QueueNotFound { .. }) = why {
             return self.is_not_the_one(part, why);
         }
@@ -247,7 +264,9 @@ impl Checker {
         match (&part.work, why) {
             // A failed transfer takes room of the via entity.
             (
-                TransactionWork::Send(messages) | TransactionWork::SendVia(_, messages),
+                TransactionWork::Send(messages)
+                | TransactionWork::SendVia(_, messages)
+                | TransactionWork::Transfer(_, messages),
                 PartRefusal::Refused(refusal),
             ) => self.send_is_refused(entity, (before, messages), refusal),
             (TransactionWork::Settle(token, _), PartRefusal::Unsettled(Verdict::LockLost))
@@ -291,6 +310,21 @@ impl Checker {
             }
             _ => violated!(ANSWERS_FIT, "{part:?}: {why}"),
         }
+    }
+
+    /// A transfer was refused because the destination is full and the other queue is gone, or because that is full.
+    fn one_is_full(
+        &mut self,
+        queues: [usize; 2],
+        (before, messages): (&[TransactionPart], &[BusMessage]),
+    ) -> Result<(), Violation> {
+        let changes = messages.len() as u64 * CHANGE_SIZE_BYTES;
+        let own = size_of_all(messages.iter().map(|it| &it.body)) + changes;
+        let [via, to] = queues.map(|queue| {
+            let grown = own.saturating_add(growth(queue, before));
+            self.is_full(queue, grown)
+        });
+        via.or(to)
     }
 
     /// A queue was not found, or is not the intended one.
@@ -354,7 +388,13 @@ impl Checker {
                 }
                 TransactionWork::SendVia(to, messages) => {
                     self.works.note_topics(work);
+                    let to = super::entity(to);
                     self.perhaps_sent_via(work, entity, to, messages, when);
+                }
+                TransactionWork::Transfer(via, messages) => {
+                    self.works.note_topics(work);
+                    let via = super::entity(via);
+                    self.perhaps_sent_via(work, via, entity, messages, when);
                 }
                 TransactionWork::Send(messages) => {
                     self.perhaps_sent_by(work, entity, messages, when);
@@ -419,8 +459,11 @@ fn growth(queue: usize, parts: &[TransactionPart]) -> u64 {
     let is_one = |name| topics::charged(entity(name).queue) == charged;
     let of_queue = parts.iter().filter(|it| it.queues().any(is_one));
     let grown = of_queue.map(|part| match &part.work {
-        TransactionWork::Send(messages) | TransactionWork::SendVia(_, messages) => {
-            size_of_all(messages.iter().map(|it| &it.body))
+        TransactionWork::Send(messages) => size_of_all(messages.iter().map(|it| &it.body)),
+        // A transfer that fails says why.
+        TransactionWork::SendVia(_, messages) | TransactionWork::Transfer(_, messages) => {
+            let changes = messages.len() as u64 * CHANGE_SIZE_BYTES;
+            size_of_all(messages.iter().map(|it| &it.body)) + changes
         }
         TransactionWork::Settle(_, disposition) => match disposition {
             Disposition::Abandon { overlay }
@@ -443,9 +486,14 @@ fn is_topic(entity: Entity) -> bool {
 fn is_of_topics(part: &TransactionPart) -> bool {
     match part.work {
         TransactionWork::Send(_) => is_topic(entity(&part.queue)),
-        TransactionWork::SendVia(..) => true,
+        TransactionWork::SendVia(..) | TransactionWork::Transfer(..) => true,
         TransactionWork::Settle(..) | TransactionWork::CancelScheduled(_) => false,
     }
+}
+
+/// Whether a part only names another queue for what fails: then its own need not exist.
+pub(super) fn is_transfer(part: &TransactionPart) -> bool {
+    matches!(part.work, TransactionWork::Transfer(..))
 }
 
 /// Whether a part ends this lock.

@@ -1,17 +1,19 @@
-//! Parts of transactions that send to topics, and messages that are sent via a queue to a queue or topic.
+//! Parts of transactions that send to topics, and messages that are sent via a queue to a queue or topic. Some parts only
+//! name the queue for transfers that fail.
 //!
 //! A message that is sent via a queue is in one place: at its destination, or among the failed transfers of the queue. What
 //! a transaction sends to a topic is stored there, and its copies are made later.
 
 use std::sync::Arc;
 
+use kew_engine::Timestamp;
 use kew_engine::bus::{BusMessage, DeadLetterCause};
-use kew_engine::{EntityName, Timestamp};
 
 use super::life::{Content, Entity, Fate, Life, Part, Span, Stage, Surroundings as _};
 use super::message::Message;
 use super::queues::size_of_all;
-use super::{Checker, entity, number_of};
+use super::{Checker, number_of};
+use crate::bus::rules::OF_FAILURE;
 use crate::bus::topics::{self, Kind};
 use crate::checker::Violation;
 
@@ -62,7 +64,7 @@ impl Checker {
             }
         }
         if let Some(queue) = failed_at {
-            let failed = self.failed(queue, message, DeadLetterCause::DestinationUnavailable);
+            let failed = self.failed(queue, message, DeadLetterCause::TransferFailed);
             let known = self.messages.entry(number).or_insert_with(never_sent);
             known.may_be(failed);
         }
@@ -101,7 +103,8 @@ impl Checker {
             cause: Some(cause),
             hops: 0,
             expires: Span::at(Timestamp::NEVER),
-            overlays: Vec::new(),
+            // It says where the message was to go.
+            overlays: vec![OF_FAILURE],
             content: Arc::new(Content {
                 body: message.body.clone(),
                 session: message.session.clone(),
@@ -129,10 +132,10 @@ impl Checker {
             false => Message::default(),
         };
         if wants_session(true) {
-            sent.may_be(self.failed(via, message, DeadLetterCause::SessionIdIsNull));
+            sent.may_be(self.failed(via, message, DeadLetterCause::TransferNeedsSession));
         }
         if self.queues.may_not_take(to.queue) {
-            sent.may_be(self.failed(via, message, DeadLetterCause::DestinationUnavailable));
+            sent.may_be(self.failed(via, message, DeadLetterCause::TransferFailed));
         }
         sent
     }
@@ -141,13 +144,23 @@ impl Checker {
     pub(super) fn sent_via(
         &mut self,
         via: Entity,
-        to: &EntityName,
+        to: Entity,
         messages: &[BusMessage],
         at: Timestamp,
     ) -> Result<(), Violation> {
         self.takes_messages(via)?;
         self.note("a message was sent via a queue");
-        let to = entity(to);
+        self.transferred_by(via, to, messages, at)
+    }
+
+    /// A transaction has sent these. What the destination did not accept is a failed transfer of the other queue.
+    pub(super) fn transferred_by(
+        &mut self,
+        via: Entity,
+        to: Entity,
+        messages: &[BusMessage],
+        at: Timestamp,
+    ) -> Result<(), Violation> {
         let may_fail = self.queues.may_not_take(to.queue);
         if self.queues.of(to).all(|it| !it.status.allows_send()) {
             self.note("a message was sent via a queue and could not arrive");
@@ -212,7 +225,7 @@ impl Checker {
             }
         }
         if let Some(queue) = failed_at {
-            let failed = self.failed(queue, message, DeadLetterCause::DestinationUnavailable);
+            let failed = self.failed(queue, message, DeadLetterCause::TransferFailed);
             match sent.iter_mut().find(|(own, ..)| *own == number) {
                 Some((_, copy, _)) => copy.may_be(failed),
                 None => {
@@ -234,11 +247,10 @@ impl Checker {
         &mut self,
         work: u64,
         via: Entity,
-        to: &EntityName,
+        to: Entity,
         messages: &[BusMessage],
         when: Span,
     ) {
-        let to = entity(to);
         let may_fail = self.queues.may_not_take(to.queue);
         for message in messages {
             if topics::kind(to.queue) == Kind::Topic {

@@ -36,8 +36,11 @@ impl Workload {
                     None => self.sends(swarm, now, is_careless),
                 },
             };
+            let incarnation = self.life_of(&queue, is_careless);
+            let is_transfer = matches!(work, TransactionWork::Transfer(..));
             parts.push(TransactionPart {
-                incarnation: self.life_of(&queue, is_careless),
+                // The destination of a transfer is whatever has its name.
+                incarnation: incarnation.filter(|_| !is_transfer),
                 queue,
                 work,
             });
@@ -95,7 +98,11 @@ impl Workload {
             None => (to, TransactionWork::Send(messages)),
             Some(via) => {
                 let via = named(via, Part::Queue);
-                (via, TransactionWork::SendVia(to, messages))
+                // Every third one only names the other queue for what fails. It takes no random number of its own.
+                match self.bodies.is_multiple_of(3) {
+                    true => (to, TransactionWork::Transfer(via, messages)),
+                    false => (via, TransactionWork::SendVia(to, messages)),
+                }
             }
         }
     }

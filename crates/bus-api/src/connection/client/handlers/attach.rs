@@ -13,7 +13,7 @@ use kew_engine::{EntityName, Incarnation};
 
 use crate::authorization::rights::Right;
 use crate::connection::client::Client;
-use crate::connection::client::links::attached::{Attached, check_usable};
+use crate::connection::client::links::attached::{Attached, check_is_destination, check_usable};
 use crate::connection::client::links::cancel::Cancel;
 use crate::connection::client::links::link::Link;
 use crate::connection::client::links::opening::{Opened, Opening, find};
@@ -193,12 +193,21 @@ impl Client {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
-        if let Err(error) = check_usable(&opened.view, attach.role) {
+        let first = match (attach.role, &destination) {
+            (Role::Sender, None) => self.links.first_before(link, &entity),
+            (Role::Sender, Some(_)) | (Role::Receiver, _) => None,
+        };
+        let usable = match first {
+            // If it is disabled, transfers to it fail.
+            Some(_) => check_is_destination(&opened.view),
+            None => check_usable(&opened.view, attach.role),
+        };
+        if let Err(error) = usable {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
         if attach.role == Role::Sender {
-            return self.accept_sender(link, &attach, (entity, destination), &opened);
+            return self.accept_sender(link, &attach, (entity, destination, first), &opened);
         }
         let needs_session = opened.view.options.requires_session && !entity.name.contains('$');
         if needs_session && opened.session.is_none() {
@@ -237,7 +246,7 @@ impl Client {
         &mut self,
         link: LinkId,
         attach: &Attach,
-        (asked, destination): (EntityName, Option<EntityName>),
+        (asked, destination, first): (EntityName, Option<EntityName>, Option<EntityName>),
         opened: &Opened,
     ) {
         let entity = match destination {
@@ -261,6 +270,7 @@ impl Client {
                 attached,
                 asked,
                 destination,
+                first,
             };
             self.links.insert(link, Link::Sender(sender));
             self.connection.grant(link, Sender::CREDIT);

@@ -21,6 +21,8 @@ pub(crate) struct Sender {
     pub(crate) asked: EntityName,
     /// Where its messages go, if it only sends them via its entity.
     pub(crate) destination: Option<EntityName>,
+    /// Which other entity gets what a transaction sends over it and its own does not accept.
+    pub(crate) first: Option<EntityName>,
 }
 
 impl Sender {
@@ -30,8 +32,9 @@ impl Sender {
 
     /// Bytes of its texts.
     pub(crate) fn size_bytes(&self) -> usize {
-        let destination = self.destination.as_ref().map_or(0, |it| it.name.len());
-        self.attached.size_bytes() + self.asked.name.len() + destination
+        let others = self.destination.iter().chain(&self.first);
+        let others: usize = others.map(|it| it.name.len()).sum();
+        self.attached.size_bytes() + self.asked.name.len() + others
     }
 }
 

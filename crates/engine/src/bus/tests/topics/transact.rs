@@ -1,5 +1,6 @@
 //! Transactions with parts that send to topics, and parts that settle in subscriptions.
 
+mod transfers;
 mod via;
 
 use super::*;

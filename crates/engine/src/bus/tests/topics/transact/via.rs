@@ -3,13 +3,13 @@
 use super::*;
 
 /// The failed transfers of an entity, with their causes.
-fn failed_of(p: &mut Partition, name: &str) -> Vec<(String, Option<DeadLetterCause>)> {
+pub(super) fn failed_of(p: &mut Partition, name: &str) -> Vec<(String, Option<DeadLetterCause>)> {
     let received = p.receive_from(&entity(&format!("{name}/$transfer/$deadletterqueue")), None);
     let all = received.iter();
     all.map(|it| (p.body(it).to_owned(), it.cause)).collect()
 }
 
-const UNAVAILABLE: Option<DeadLetterCause> = Some(DeadLetterCause::DestinationUnavailable);
+pub(super) const UNAVAILABLE: Option<DeadLetterCause> = Some(DeadLetterCause::TransferFailed);
 
 #[test]
 fn what_is_sent_via_a_queue_arrives_once_with_the_commit() {
@@ -56,7 +56,7 @@ fn what_the_destination_does_not_accept_is_a_failed_transfer_of_the_via_entity()
         requires_session: true,
         ..BusQueueOptions::default()
     };
-    let no_session = Some(DeadLetterCause::SessionIdIsNull);
+    let no_session = Some(DeadLetterCause::TransferNeedsSession);
     for (out, cause) in [
         (of_status(EntityStatus::Disabled), UNAVAILABLE),
         (of_status(EntityStatus::SendDisabled), UNAVAILABLE),
@@ -112,7 +112,7 @@ fn a_destination_takes_what_it_has_room_for_after_the_parts_before() {
         size_bytes_max: 2 * size_of("one") + 10,
         ..BusQueueOptions::default()
     };
-    let mut p = with_ways(room_for_two.clone());
+    let mut p = with_ways(room_for_two);
     let via = |messages| sends_via(&entity("in"), &entity("out"), messages);
     p.transact(vec![
         via(vec![text("one")]),
@@ -121,8 +121,12 @@ fn a_destination_takes_what_it_has_room_for_after_the_parts_before() {
     .unwrap();
     assert_eq!(p.texts_at(&entity("out")), ["one", "two"]);
     assert_eq!(failed_of(&mut p, "in"), [("six".into(), UNAVAILABLE)]);
-    // A message that cannot be transferred needs room at the via entity.
-    let options = room_for_two;
+    // A message that cannot be transferred needs room at the via entity, with the change that says why.
+    let why = "+why=The message was not transferred to 'gone': the messaging entity 'gone' could not be found.\n";
+    let options = BusQueueOptions {
+        size_bytes_max: 2 * (size_of("one") + why.len() as u64) + 10,
+        ..BusQueueOptions::default()
+    };
     p.create(&entity("narrow"), options).unwrap();
     let via = |messages| sends_via(&entity("narrow"), &entity("gone"), messages);
     p.transact(vec![via(vec![text("one")])]).unwrap();
