@@ -7,7 +7,7 @@ import traceback
 from proton import ConnectionException, Delivery, Message, Timeout
 from proton import symbol, timestamp, ulong
 from proton.handlers import MessagingHandler
-from proton.reactor import Container
+from proton.reactor import Container, SenderOption
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 PORT = int(sys.argv[1])
@@ -245,6 +245,36 @@ def transactions():
     connection.close()
 
 
+class Via(SenderOption):
+    """Sends via the target of the link to this entity."""
+
+    def __init__(self, destination):
+        self.destination = destination
+
+    def apply(self, sender):
+        sender.properties = {symbol("com.microsoft:transfer-destination-address"): self.destination}
+
+
+def sends_via_a_queue():
+    connection = connect()
+    via, destination = queue("via"), queue("destination")
+    connection.create_sender(via, name="arrives", options=Via(destination)).send(Message(body="x"))
+    receiver = connection.create_receiver(destination)
+    assert receiver.receive().body == "x"
+    receiver.accept()
+    # The message has no session.
+    connection.create_sender(via, name="fails", options=Via("session-1")).send(Message(body="y"))
+    letters = connection.create_receiver(f"{via}/$Transfer/$DeadLetterQueue")
+    letter = letters.receive()
+    assert letter.body == "y"
+    assert letter.properties["DeadLetterReason"] == "Session id is null.", letter.properties
+    assert "'session-1'" in letter.properties["DeadLetterErrorDescription"], letter.properties
+    letters.accept()
+    nothing_is_left(letters)
+    nothing_is_left(connection.create_receiver(via))
+    connection.close()
+
+
 MANY = 50 if IS_KEW else 200
 
 
@@ -283,8 +313,8 @@ SCENARIOS = [
     many_sessions_and_links,
 ]
 if IS_KEW:
-    # The example has none.
-    SCENARIOS.append(transactions)
+    # The example has neither.
+    SCENARIOS += [transactions, sends_via_a_queue]
 
 failed = 0
 for scenario in SCENARIOS:

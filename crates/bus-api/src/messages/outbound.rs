@@ -268,8 +268,8 @@ fn explained(reason: &str, description: Option<&str>) -> Map {
     }
 }
 
-/// Reason and description of a dead-lettering by the broker. A change to the message has the description of a failed
-/// rule.
+/// Reason and description of a dead-lettering by the broker. A change to the message has the description of a failed rule
+/// or transfer.
 fn explain(cause: DeadLetterCause) -> Option<(&'static str, Option<&'static str>)> {
     let (reason, description) = match cause {
         DeadLetterCause::MaxDeliveryCountExceeded => (
@@ -297,6 +297,10 @@ fn explain(cause: DeadLetterCause) -> Option<(&'static str, Option<&'static str>
             "The message cannot be read back as it was written, so a topic cannot look at it.",
         ),
         DeadLetterCause::FilterFailed => return Some(("FilterException", None)),
+        DeadLetterCause::TransferFailed => {
+            return Some(("ForwardingDestinationUnavailable", None));
+        }
+        DeadLetterCause::TransferNeedsSession => return Some(("Session id is null.", None)),
         DeadLetterCause::ByReceiver => return None,
     };
     Some((reason, Some(description)))

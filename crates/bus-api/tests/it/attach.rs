@@ -41,12 +41,6 @@ async fn check_refused(client: &mut Client, attach: Attach, said: &str) {
 async fn unsupported_links_are_refused() {
     let server = Server::start().await;
     let mut client = server.trusted().await;
-    let mut via = sender();
-    via.properties = Some(Map::build(|map| {
-        let name = Symbol::from_static("com.microsoft:transfer-destination-address");
-        map.entry(&name, &Text::from("spare"));
-    }));
-    check_refused(&mut client, via, "via another entity").await;
     for mode in ["copy", "sideways"] {
         let mode = Symbol::from_static(mode);
         let said = format!("'{mode}'");

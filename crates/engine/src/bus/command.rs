@@ -141,6 +141,16 @@ pub enum BusCommand {
         /// The messages, in order. In a subscription none is scheduled.
         messages: Vec<BusMessage>,
     },
+    /// Sends messages to a queue or topic via another one. Each arrives at the destination or, if that does not accept
+    /// it, as a failed transfer of the other one.
+    SendVia {
+        /// The queue or topic that they are sent via.
+        via: EntityName,
+        /// The destination. It need not exist.
+        to: EntityName,
+        /// The messages, in order.
+        messages: Vec<BusMessage>,
+    },
     /// Takes messages from the head of a queue or session.
     Receive {
         /// The queue or sub-queue.
@@ -334,17 +344,47 @@ pub struct TransactionPart {
 pub enum TransactionWork {
     /// Sends messages.
     Send(Vec<BusMessage>),
+    /// Sends messages via the part's queue or topic to this destination.
+    SendVia(EntityName, Vec<BusMessage>),
+    /// Sends messages to the part's queue or topic. What that does not accept becomes a failed transfer of this other one,
+    /// if that is there.
+    Transfer(EntityName, Vec<BusMessage>),
     /// Ends a lock.
     Settle(Token, Disposition),
     /// Cancels scheduled messages.
     CancelScheduled(Vec<SequenceNumber>),
 }
 
+impl TransactionPart {
+    /// The queues that it names, which may be the same: the one with the work, and another one.
+    pub fn queues(&self) -> impl Iterator<Item = &EntityName> {
+        let other = match &self.work {
+            TransactionWork::SendVia(other, _) | TransactionWork::Transfer(other, _) => Some(other),
+            TransactionWork::Send(_)
+            | TransactionWork::Settle(..)
+            | TransactionWork::CancelScheduled(_) => None,
+        };
+        [&self.queue].into_iter().chain(other)
+    }
+}
+
 impl TransactionWork {
+    /// The messages that it sends.
+    pub(crate) fn into_messages(self) -> Vec<BusMessage> {
+        match self {
+            Self::Send(messages) | Self::SendVia(_, messages) | Self::Transfer(_, messages) => {
+                messages
+            }
+            Self::Settle(..) | Self::CancelScheduled(_) => Vec::new(),
+        }
+    }
+
     /// How many messages the work sends.
     pub fn sent_count(&self) -> usize {
         match self {
-            Self::Send(messages) => messages.len(),
+            Self::Send(messages) | Self::SendVia(_, messages) | Self::Transfer(_, messages) => {
+                messages.len()
+            }
             Self::Settle(..) | Self::CancelScheduled(_) => 0,
         }
     }
@@ -352,7 +392,7 @@ impl TransactionWork {
     /// How many messages the work settles or cancels.
     pub fn ended_count(&self) -> usize {
         match self {
-            Self::Send(_) => 0,
+            Self::Send(_) | Self::SendVia(..) | Self::Transfer(..) => 0,
             Self::Settle(..) => 1,
             Self::CancelScheduled(numbers) => numbers.len(),
         }
@@ -361,7 +401,9 @@ impl TransactionWork {
     /// The bytes of its messages, and of its changes to properties.
     pub fn body_size_bytes(&self) -> u64 {
         match self {
-            Self::Send(messages) => messages.iter().map(|it| it.body.len() as u64).sum(),
+            Self::Send(messages) | Self::SendVia(_, messages) | Self::Transfer(_, messages) => {
+                messages.iter().map(|it| it.body.len() as u64).sum()
+            }
             Self::Settle(_, disposition) => disposition.overlay_size_bytes(),
             Self::CancelScheduled(_) => 0,
         }

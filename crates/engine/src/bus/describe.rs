@@ -7,8 +7,8 @@ use bytes::Bytes;
 use super::room::{
     BODIES_SIZE_BYTES_MAX, DUE_SIZE_BYTES_MAX, ENDED_SIZE_BYTES, ENDED_SIZE_BYTES_MAX, ITEMS_MAX,
     LEASED_SIZE_BYTES, LOOKED_AT_MAX, MOVED_SIZE_BYTES_MAX, PLACE_SIZE_BYTES,
-    STATE_CLEARED_SIZE_BYTES, SUBSCRIPTIONS_MAX, TAKEN_SIZE_BYTES, check_bodies, check_count,
-    check_name, check_session_id,
+    STATE_CLEARED_SIZE_BYTES, SUBSCRIPTIONS_MAX, TAKEN_SIZE_BYTES, TRANSFER_FAILED_SIZE_BYTES,
+    check_bodies, check_count, check_name, check_session_id,
 };
 use super::{
     BreakTarget, BusCommand, BusQueueOptions, BusRefusal, Disposition, NewRule, Purge,
@@ -119,6 +119,18 @@ impl BusCommand {
                 };
                 Description::new(Produce, Touches::Queue(queue), writes)
                     .after_due_in(1)
+                    .with_bodies(sent.bodies_size_bytes)
+                    .looking_at(sent.count as u64)
+                    .refused(refused(sent.check()))
+            }
+            Self::SendVia { via, to, messages } => {
+                let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
+                let queues: Vec<_> = BTreeSet::from([via, to]).into_iter().collect();
+                let due_in = u32::try_from(queues.len()).unwrap_or(u32::MAX);
+                let each = EVENT_SIZE_BYTES + TRANSFER_FAILED_SIZE_BYTES;
+                let writes = Writes::AtMost(sent.size_bytes(each));
+                Description::new(Produce, Touches::Queues(queues), writes)
+                    .after_due_in(due_in)
                     .with_bodies(sent.bodies_size_bytes)
                     .looking_at(sent.count as u64)
                     .refused(refused(sent.check()))
@@ -276,6 +288,7 @@ impl BusCommand {
             | Self::ListQueues { .. }
             | Self::Send { .. }
             | Self::Deposit { .. }
+            | Self::SendVia { .. }
             | Self::Settle { .. }
             | Self::RenewLocks { .. }
             | Self::Peek { .. }
@@ -348,7 +361,7 @@ fn describe_rules<'a>(
 }
 
 fn describe_transaction(parts: &[TransactionPart]) -> Description<'_, BusRefusal> {
-    let queues: BTreeSet<_> = parts.iter().map(|part| &part.queue).collect();
+    let queues: BTreeSet<_> = parts.iter().flat_map(TransactionPart::queues).collect();
     let (mut totals, mut size_bytes) = (TransactionTotals::default(), 0);
     let (mut body_size_bytes, mut count, mut longest_session) = (0, 0, 0);
     for TransactionPart { work, .. } in parts {
@@ -360,6 +373,11 @@ fn describe_transaction(parts: &[TransactionPart]) -> Description<'_, BusRefusal
                 let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
                 longest_session = sent.longest_session.max(longest_session);
                 sent.size_bytes(EVENT_SIZE_BYTES)
+            }
+            TransactionWork::SendVia(_, messages) | TransactionWork::Transfer(_, messages) => {
+                let sent = Sum::of(messages.iter().map(|it| (&it.body, it.session.as_deref())));
+                longest_session = sent.longest_session.max(longest_session);
+                sent.size_bytes(EVENT_SIZE_BYTES + TRANSFER_FAILED_SIZE_BYTES)
             }
             TransactionWork::Settle(_, disposition) => disposition.size_bytes_max(),
             TransactionWork::CancelScheduled(numbers) => cancelled(numbers.len()),

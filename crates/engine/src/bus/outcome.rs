@@ -373,7 +373,7 @@ pub enum NotSupported {
     DuplicateDetection,
     /// A message of a topic that becomes active later. Only earlier versions refuse it.
     ScheduledMessage,
-    /// A message that is sent to a topic in a transaction.
+    /// A message that is sent to a topic in a transaction. Only earlier versions refuse it.
     Transaction,
     /// A queue or subscription that forwards to a topic. Only earlier versions refuse it.
     ForwardToTopic,

@@ -5,7 +5,7 @@
 
 use super::message::{Message, OVERLAYS_MAX};
 use super::{BusRefusal, RangedOption};
-use crate::catalogue::description::EVENT_SIZE_BYTES;
+use crate::catalogue::description::{BODY_OVERHEAD_BYTES, EVENT_SIZE_BYTES};
 
 /// The most messages, locks or numbers in one command.
 pub const ITEMS_MAX: usize = 5000;
@@ -90,6 +90,11 @@ pub(crate) const RELEASED_SIZE_BYTES: u64 = 48;
 pub(super) const PLACE_SIZE_BYTES: u64 = 14;
 /// The most bytes of an effect that ends a message, without the changes to its properties.
 pub(super) const ENDED_SIZE_BYTES: u64 = 64;
+/// The most bytes of the text that says where a failed transfer was to go, and why it could not.
+pub(super) const TRANSFER_TEXT_SIZE_BYTES_MAX: usize = 512;
+/// The most bytes that this text adds to the event of a message: as a change to its properties, with its place.
+pub(super) const TRANSFER_FAILED_SIZE_BYTES: u64 =
+    TRANSFER_TEXT_SIZE_BYTES_MAX as u64 + 64 + BODY_OVERHEAD_BYTES + PLACE_SIZE_BYTES;
 /// The most bytes of an event that ends a message with as many changes as there can be.
 pub(crate) const ENDED_SIZE_BYTES_MAX: u64 =
     ENDED_SIZE_BYTES + OVERLAYS_MAX as u64 * PLACE_SIZE_BYTES;

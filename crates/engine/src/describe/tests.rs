@@ -151,14 +151,22 @@ fn largest() -> Vec<BusCommand> {
         work,
     };
     let sent = TRANSACTION_SIZE_BYTES_MAX / TRANSACTION_MESSAGES_MAX as u64;
-    let sends = (0..TRANSACTION_MESSAGES_MAX)
-        .map(|index| part(index, TransactionWork::Send(vec![message(sent)])));
+    // Each names two queues.
+    let sends = (0..TRANSACTION_MESSAGES_MAX).map(|index| {
+        let to = entity(&format!("to-{index}"));
+        part(index, TransactionWork::SendVia(to, vec![message(sent)]))
+    });
     let token = Token::from_bytes([0; 16]);
     let settles = (0..TRANSACTION_ENDED_MAX)
         .map(|index| part(index + 1000, TransactionWork::Settle(token, abandon(0))));
     vec![
         BusCommand::Send {
             queue: queue.clone(),
+            messages: vec![message(each); ITEMS_MAX],
+        },
+        BusCommand::SendVia {
+            via: queue.clone(),
+            to: entity("other"),
             messages: vec![message(each); ITEMS_MAX],
         },
         BusCommand::Resubmit {
@@ -207,7 +215,9 @@ fn a_command_beyond_its_limits_needs_no_room() {
     let state = State::new();
     for mut command in largest() {
         match &mut command {
-            BusCommand::Send { messages, .. } => messages.push(message(0)),
+            BusCommand::Send { messages, .. } | BusCommand::SendVia { messages, .. } => {
+                messages.push(message(0));
+            }
             BusCommand::Resubmit { resubmit, .. } => {
                 let again = resubmit.messages[0].clone();
                 resubmit.messages.push(again);

@@ -64,6 +64,11 @@ pub enum DeadLetterCause {
     FilterFailed,
     /// Its bytes are not what was written, so its topic's rules could not look at it.
     BodyDamaged,
+    /// It was sent via its queue to another one, which does not exist or did not accept it. A change to its properties says
+    /// which one, and why.
+    TransferFailed,
+    /// The same, because it belongs to no session, and the other queue requires one.
+    TransferNeedsSession,
 }
 
 /// A message without its number, which follows from its place, and without its bytes. What few messages have

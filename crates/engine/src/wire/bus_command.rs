@@ -231,6 +231,12 @@ pub(super) fn put_bus_command(out: &mut Vec<u8>, command: &BusCommand) {
             out.push(26);
             put_list(out, parts, put_part);
         }
+        BusCommand::SendVia { via, to, messages } => {
+            out.push(39);
+            put_name(out, via);
+            put_name(out, to);
+            put_list(out, messages, put_message);
+        }
         BusCommand::DeleteBatch {
             queue,
             from,
@@ -512,6 +518,11 @@ pub(super) fn bus_command(r: &mut Received<'_>) -> Result<BusCommand, DecodeErro
             queue: name(r)?,
             messages: r.list(message)?,
         },
+        39 => BusCommand::SendVia {
+            via: name(r)?,
+            to: name(r)?,
+            messages: r.list(message)?,
+        },
         37 => BusCommand::ListRules {
             subscription: name(r)?,
             skip: r.varint_u32()?,
@@ -653,6 +664,16 @@ fn put_part(out: &mut Vec<u8>, part: &TransactionPart) {
             out.push(1);
             put_list(out, messages, put_message);
         }
+        TransactionWork::SendVia(to, messages) => {
+            out.push(4);
+            put_name(out, to);
+            put_list(out, messages, put_message);
+        }
+        TransactionWork::Transfer(via, messages) => {
+            out.push(5);
+            put_name(out, via);
+            put_list(out, messages, put_message);
+        }
         TransactionWork::Settle(lock, disposition) => {
             out.push(2);
             put_token(out, *lock);
@@ -673,6 +694,8 @@ fn part(r: &mut Received<'_>) -> Result<TransactionPart, DecodeError> {
             1 => TransactionWork::Send(r.list(message)?),
             2 => TransactionWork::Settle(r.token()?, disposition(r)?),
             3 => TransactionWork::CancelScheduled(r.list(Received::sequence_number)?),
+            4 => TransactionWork::SendVia(name(r)?, r.list(message)?),
+            5 => TransactionWork::Transfer(name(r)?, r.list(message)?),
             _ => return Err(r.error("work of a transaction that is not known")),
         },
     })

@@ -66,15 +66,18 @@ pub const MUST_OCCUR: [&str; 61] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 21] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 28] = [
     "a command waited for bodies",
     "a copy was shown that was sent without an answer",
     "a copy without a session became a dead letter",
     "a dead letter went on to another queue",
+    "a failed transfer was shown",
     "a message was copied to several subscriptions",
     "a message was refused by a full queue",
     "a message was refused by a full topic",
     "a message of a topic was scheduled",
+    "a message was sent via a queue",
+    "a message was sent via a queue and could not arrive",
     "a rule did not select a message",
     "a rule was replaced",
     "a scheduled message of a topic was cancelled",
@@ -82,6 +85,10 @@ pub const MUST_OCCUR_WITH_TOPICS: [&str; 21] = [
     "a subscription was refused for a topic that is gone",
     "a topic dropped a duplicate",
     "a topic without subscriptions accepted messages",
+    "a transaction sent to a topic",
+    "a transaction sent, or failed to transfer",
+    "a transaction with a topic or via was refused",
+    "a transaction with a topic or via without an answer was done",
     "an action changed a copy",
     "copies were made of what may have waited",
     "messages waited in a topic",

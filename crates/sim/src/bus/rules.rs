@@ -20,7 +20,7 @@ const KINDS: u64 = 3;
 const OF_ACTION: u64 = 1 << 62;
 
 /// The number of a failure's description. No rule of a world fails.
-const OF_FAILURE: u64 = OF_ACTION + 1;
+pub(crate) const OF_FAILURE: u64 = OF_ACTION + 1;
 
 /// The name of the rule that a subscription is created with, and of all that take its place.
 pub(crate) const NAME: &str = "$Default";

@@ -155,9 +155,30 @@ pub(super) fn transaction_refusal_counts() -> Hook {
                 queue: part.queue,
                 settlements: vec![(lock, Disposition::Abandon { overlay: None })],
             }),
-            TransactionWork::Send(_) | TransactionWork::CancelScheduled(_) => None,
+            TransactionWork::Send(_)
+            | TransactionWork::SendVia(..)
+            | TransactionWork::Transfer(..)
+            | TransactionWork::CancelScheduled(_) => None,
         });
         failed.collect()
+    })
+}
+
+/// What is sent via an entity is sent before the commit: it is there although the transaction is refused.
+pub(super) fn via_sent_early() -> Hook {
+    after_refusal(|parts| {
+        let sent = parts.into_iter().filter_map(|part| match part.work {
+            TransactionWork::SendVia(to, messages) => Some(BusCommand::SendVia {
+                via: part.queue,
+                to,
+                messages,
+            }),
+            TransactionWork::Send(_)
+            | TransactionWork::Transfer(..)
+            | TransactionWork::Settle(..)
+            | TransactionWork::CancelScheduled(_) => None,
+        });
+        sent.collect()
     })
 }
 

@@ -1,6 +1,6 @@
 //! The log lacks what the state has: a crash brings back what is not true any more.
 
-use kew_engine::bus::{BusCommand, BusFact};
+use kew_engine::bus::{BusCommand, BusFact, DeadLetterCause};
 use kew_engine::storage::StorageFact;
 use kew_engine::{Command, Effect, Event, Fact};
 use kew_log::LogPosition;
@@ -78,6 +78,27 @@ pub(super) fn transaction_torn() -> Hook {
         let is_transaction = matches!(command, Some(Command::Bus(BusCommand::Transact { .. })));
         if is_transaction && effects.len() > 1 {
             effects.pop();
+        }
+    })
+}
+
+/// A transfer that fails is not logged with the transaction: a crash loses the message.
+pub(super) fn transfer_not_logged() -> Hook {
+    recorded(|command, effects| {
+        let is_transaction = matches!(command, Some(Command::Bus(BusCommand::Transact { .. })));
+        let is_failed = |effect: &Effect| match effect {
+            Effect::Arrived { message, .. } => {
+                message.record.cause == Some(DeadLetterCause::TransferFailed)
+            }
+            _ => false,
+        };
+        if is_transaction {
+            for pair in pairs(std::mem::take(effects)) {
+                match pair {
+                    Pair::Alone(effect, _) if is_failed(&effect) => {}
+                    pair => effects.extend(pair.effects()),
+                }
+            }
         }
     })
 }

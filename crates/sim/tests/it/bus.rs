@@ -86,10 +86,19 @@ const FAILED_ONCE: [(u64, &str); 2] = [
     ),
 ];
 
+/// The same with topics.
+const TOPICS_FAILED_ONCE: [(u64, &str); 1] = [(
+    113,
+    "the checker forgot that a scheduled message which nobody is to get waits in its topic when its time comes",
+)];
+
 #[test]
 fn seeds_with_bus_queues_that_failed_once_hold() {
     for (seed, _) in FAILED_ONCE {
         run_bus(seed, OPERATIONS);
+    }
+    for (seed, _) in TOPICS_FAILED_ONCE {
+        run_topics(seed, OPERATIONS);
     }
 }
 

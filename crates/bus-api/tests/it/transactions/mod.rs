@@ -3,7 +3,9 @@
 mod commit;
 mod coordinator;
 mod ends;
+mod first;
 mod requests;
+mod via;
 
 use bytes::{Bytes, BytesMut};
 use kew_amqp::codec::{Composite, Encode, Map, Symbol, Symbols};

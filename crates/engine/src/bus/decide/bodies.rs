@@ -187,6 +187,7 @@ impl Turn<'_> {
             | BusCommand::ListQueues { .. }
             | BusCommand::Send { .. }
             | BusCommand::Deposit { .. }
+            | BusCommand::SendVia { .. }
             | BusCommand::Settle { .. }
             | BusCommand::RenewLocks { .. }
             | BusCommand::Peek { .. }

@@ -291,6 +291,7 @@ impl Turn<'_> {
             | BusCommand::ListQueues { .. }
             | BusCommand::Send { .. }
             | BusCommand::Deposit { .. }
+            | BusCommand::SendVia { .. }
             | BusCommand::ClearSessionStates { .. }
             | BusCommand::AcceptSession { .. }
             | BusCommand::RenewSession { .. }
@@ -459,7 +460,9 @@ impl Turn<'_> {
     fn ask_parts(&self, parts: &[TransactionPart], missing: &mut Missing) {
         for part in parts {
             match &part.work {
-                TransactionWork::Send(_) => {}
+                TransactionWork::Send(_)
+                | TransactionWork::SendVia(..)
+                | TransactionWork::Transfer(..) => {}
                 TransactionWork::Settle(lock, _) => {
                     self.ask_locked(&part.queue, [*lock].into_iter(), missing);
                 }

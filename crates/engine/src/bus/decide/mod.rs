@@ -14,6 +14,7 @@ mod messages;
 mod missing;
 mod numbers;
 mod operate;
+mod plan;
 mod publish;
 mod queues;
 mod receive;
@@ -23,6 +24,7 @@ mod sessions;
 mod settle;
 mod topics;
 mod transact;
+mod transfer;
 
 use bytes::Bytes;
 
@@ -245,6 +247,7 @@ impl<'a> Turn<'a> {
                     ..decision
                 }
             }
+            BusCommand::SendVia { via, to, messages } => self.send_via(&via, &to, &messages),
             BusCommand::Transact { parts } => self.transact(parts),
             BusCommand::AcceptSession { queue, session } => {
                 self.with_bus(&queue, |turn, queue| turn.accept_session(queue, session))

@@ -6,34 +6,50 @@
 //!
 //! Source: AMQP 1.0, part 4; Service Bus, *Overview of transaction processing*.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kew_planted::{Bug, is_planted};
 
+use super::super::rules::TopicTally;
 use super::super::{
-    BusMessageState, BusOutcome, BusRefusal, Disposition, NotSupported, PartRefusal,
-    TransactionPart, TransactionWork, Verdict,
+    BusMessage, BusMessageState, BusOutcome, BusRefusal, Disposition, PartRefusal, TransactionPart,
+    TransactionWork, Verdict,
 };
 use super::messages::not_found;
+use super::plan::Plan;
+use super::transfer::{Transfer, destinations};
 use super::{By, Decision, Turn};
 use crate::catalogue::Scope;
-use crate::vocabulary::{EntityName, Incarnation, SequenceNumber};
+use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Token};
 
-/// The effects of the checked parts, as far as they matter to the parts that follow.
-#[derive(Default)]
-struct Plan {
-    /// Messages whose lock or schedule ends.
-    ended: BTreeSet<(Incarnation, SequenceNumber)>,
-    /// The size of each queue or topic after these parts, with all that counts against its limit.
-    size_bytes: BTreeMap<Incarnation, u64>,
+/// A part that can be carried out.
+enum Checked {
+    /// On this queue.
+    On(Incarnation),
+    /// With what becomes of each of its messages. If they are sent via an entity, all of them use that.
+    Transfers(Option<Incarnation>, Vec<Transfer>),
+}
+
+impl Checked {
+    /// The queues that it uses.
+    fn uses(&self) -> impl Iterator<Item = Incarnation> {
+        let (used, transfers) = match self {
+            Self::On(queue) => (Some(*queue), [].as_slice()),
+            Self::Transfers(via, transfers) => (*via, transfers.as_slice()),
+        };
+        used.into_iter().chain(destinations(transfers))
+    }
 }
 
 impl Turn<'_> {
     pub(super) fn transact(&mut self, parts: Vec<TransactionPart>) -> Decision {
-        self.do_due_for(&parts);
-        let result = self.check_parts(&parts).map(|queues| {
-            self.do_parts(parts, &queues);
-            self.note_uses(&queues);
+        self.do_due_for(parts.iter().flat_map(TransactionPart::queues));
+        let result = self.check_parts(&parts).map(|checked| {
+            let used: Vec<_> = checked.iter().flat_map(Checked::uses).collect();
+            for (part, checked) in parts.into_iter().zip(checked) {
+                self.do_part(checked, part.work);
+            }
+            self.note_uses(&used);
             BusOutcome::Transacted
         });
         Decision {
@@ -43,11 +59,11 @@ impl Turn<'_> {
     }
 
     /// Carries out due things in each queue first: they may end a queue.
-    fn do_due_for(&mut self, parts: &[TransactionPart]) {
+    pub(super) fn do_due_for<'a>(&mut self, queues: impl Iterator<Item = &'a EntityName>) {
         if self.0.is_due_done() {
             return;
         }
-        let queues: BTreeSet<&EntityName> = parts.iter().map(|part| &part.queue).collect();
+        let queues: BTreeSet<&EntityName> = queues.collect();
         let budget = self.due_budget_for(queues.len());
         for name in queues {
             if let Some(queue) = self.catalogue().find(name) {
@@ -65,8 +81,8 @@ impl Turn<'_> {
         }
     }
 
-    /// The queue of each part, or the part that cannot be carried out and why.
-    fn check_parts(&self, parts: &[TransactionPart]) -> Result<Vec<Incarnation>, BusRefusal> {
+    /// What is known of each part, or the part that cannot be carried out and why.
+    fn check_parts(&mut self, parts: &[TransactionPart]) -> Result<Vec<Checked>, BusRefusal> {
         let mut plan = Plan::default();
         let checked = parts.iter().enumerate().map(|(index, part)| {
             let checked = self.check_part(&mut plan, part);
@@ -80,80 +96,104 @@ impl Turn<'_> {
     }
 
     fn check_part(
-        &self,
+        &mut self,
         plan: &mut Plan,
         part: &TransactionPart,
-    ) -> Result<Incarnation, PartRefusal> {
-        let found = self.catalogue().find(&part.queue);
-        let found = found.filter(|queue| self.is_addressable(*queue));
+    ) -> Result<Checked, PartRefusal> {
+        if let TransactionWork::Transfer(via, messages) = &part.work {
+            let via = self.find_addressable(via);
+            let to = (via, &part.queue, part.incarnation);
+            let transfers = self.check_transfers(plan, to, messages);
+            let transfers = transfers.map_err(PartRefusal::Refused)?;
+            return Ok(Checked::Transfers(None, transfers));
+        }
+        let found = self.find_addressable(&part.queue);
         let found = found.filter(|queue| part.incarnation.is_none_or(|meant| meant == *queue));
         let queue = found.ok_or_else(|| {
             PartRefusal::Refused(BusRefusal::QueueNotFound {
                 queue: part.queue.name.clone(),
             })
         })?;
-        let first = self.charged(queue);
-        let held = plan.size_bytes.get(&first).copied();
-        let mut size_bytes = held.unwrap_or_else(|| self.size_bytes(first));
-        match &part.work {
-            TransactionWork::Send(messages) => {
-                self.check_is_no_topic(queue, NotSupported::Transaction)
-                    .map_err(PartRefusal::Refused)?;
-                let with_these = self.check_sendable(queue, messages, size_bytes);
-                size_bytes = with_these.map_err(PartRefusal::Refused)?;
+        let size_bytes = match &part.work {
+            TransactionWork::Send(messages) | TransactionWork::Transfer(_, messages) => self
+                .check_sent(plan, queue, messages)
+                .map_err(PartRefusal::Refused)?,
+            TransactionWork::SendVia(to, messages) => {
+                let transfers = self.check_via(plan, queue, to, messages);
+                let transfers = transfers.map_err(PartRefusal::Refused)?;
+                return Ok(Checked::Transfers(Some(queue), transfers));
             }
-            TransactionWork::Settle(lock, disposition) => {
-                let number = self
-                    .held_message(queue, *lock)
-                    .map_err(PartRefusal::Unsettled)?;
-                if !plan.ended.insert((queue, number)) {
-                    return Err(PartRefusal::Unsettled(Verdict::LockLost));
-                }
-                let refused = self.refuse_settlement(queue, number, disposition, size_bytes);
-                if let Some(verdict) = refused {
-                    return Err(PartRefusal::Unsettled(verdict));
-                }
-                // In a topic, another copy may count its body from then on.
-                let frees = first == self.first_of(queue);
-                if frees && matches!(disposition, Disposition::Complete) {
-                    size_bytes = size_bytes.saturating_sub(self.message_size(queue, number));
-                }
-                size_bytes = size_bytes.saturating_add(disposition.overlay_size_bytes());
-            }
-            TransactionWork::CancelScheduled(numbers) => {
-                for number in numbers {
-                    let message = self.bus_backlog(queue).get(*number);
-                    let is_scheduled =
-                        message.is_some_and(|it| it.state == BusMessageState::Scheduled);
-                    if !is_scheduled || !plan.ended.insert((queue, *number)) {
-                        return Err(PartRefusal::Refused(not_found(*number)));
-                    }
-                    size_bytes = size_bytes.saturating_sub(self.message_size(queue, *number));
-                }
-            }
-        }
+            TransactionWork::Settle(lock, disposition) => self
+                .check_settled(plan, queue, *lock, disposition)
+                .map_err(PartRefusal::Unsettled)?,
+            TransactionWork::CancelScheduled(numbers) => self
+                .check_cancelled(plan, queue, numbers)
+                .map_err(PartRefusal::Refused)?,
+        };
         if !is_planted(Bug::BusTransactionOverfills) {
-            plan.size_bytes.insert(first, size_bytes);
+            plan.size_bytes.insert(self.charged(queue), size_bytes);
         }
-        Ok(queue)
+        Ok(Checked::On(queue))
     }
 
-    fn message_size(&self, queue: Incarnation, number: SequenceNumber) -> u64 {
-        let message = self.bus_backlog(queue).get(number);
-        message.map_or(0, |message| message.size_bytes())
+    /// Returns the size of the queue or topic after a settlement, or why that cannot be done.
+    fn check_settled(
+        &mut self,
+        plan: &mut Plan,
+        queue: Incarnation,
+        lock: Token,
+        disposition: &Disposition,
+    ) -> Result<u64, Verdict> {
+        let number = self.held_message(queue, lock)?;
+        if !plan.ended.insert((queue, number)) {
+            return Err(Verdict::LockLost);
+        }
+        let first = self.charged(queue);
+        let is_full = |verdict: &Verdict| *verdict == Verdict::QuotaExceeded;
+        self.fit(plan, first, is_full, |turn, size_bytes| {
+            let refused = turn.refuse_settlement(queue, number, disposition, size_bytes);
+            refused.map_or(Ok(()), Err)
+        })?;
+        let mut size_bytes = self.size_in(plan, first);
+        if matches!(disposition, Disposition::Complete) {
+            size_bytes = size_bytes.saturating_sub(self.freed_bytes(queue, number));
+        }
+        Ok(size_bytes.saturating_add(disposition.overlay_size_bytes()))
     }
 
-    fn do_parts(&mut self, parts: Vec<TransactionPart>, queues: &[Incarnation]) {
-        for (part, queue) in parts.into_iter().zip(queues) {
-            self.do_part(*queue, part.work);
+    /// Returns the size of the queue or topic without these scheduled messages, or why they cannot be cancelled.
+    fn check_cancelled(
+        &self,
+        plan: &mut Plan,
+        queue: Incarnation,
+        numbers: &[SequenceNumber],
+    ) -> Result<u64, BusRefusal> {
+        let mut size_bytes = self.size_in(plan, self.charged(queue));
+        for number in numbers {
+            let message = self.bus_backlog(queue).get(*number);
+            let is_scheduled = message.is_some_and(|it| it.state == BusMessageState::Scheduled);
+            if !is_scheduled || !plan.ended.insert((queue, *number)) {
+                return Err(not_found(*number));
+            }
+            size_bytes = size_bytes.saturating_sub(self.freed_bytes(queue, *number));
         }
+        Ok(size_bytes)
     }
 
     /// Carries out a part that was checked.
-    fn do_part(&mut self, queue: Incarnation, work: TransactionWork) {
+    fn do_part(&mut self, checked: Checked, work: TransactionWork) {
+        let queue = match checked {
+            Checked::On(queue) => queue,
+            Checked::Transfers(_, transfers) => {
+                self.transfer_all(work.into_messages(), transfers);
+                return;
+            }
+        };
         match work {
-            TransactionWork::Send(messages) => {
-                self.send_checked(queue, messages);
+            TransactionWork::Send(messages)
+            | TransactionWork::SendVia(_, messages)
+            | TransactionWork::Transfer(_, messages) => {
+                self.send_tallied(queue, messages);
             }
             TransactionWork::Settle(lock, disposition) => {
                 let number = self.held_message(queue, lock);
@@ -174,9 +214,26 @@ impl Turn<'_> {
         }
     }
 
+    /// Sends checked messages to a queue or topic. A topic counts what it has accepted.
+    pub(super) fn send_tallied(
+        &mut self,
+        queue: Incarnation,
+        messages: Vec<BusMessage>,
+    ) -> Vec<Option<SequenceNumber>> {
+        let numbers = self.send_checked(queue, messages);
+        let tally = TopicTally {
+            published: numbers.iter().flatten().count() as u64,
+            ..TopicTally::default()
+        };
+        if self.bus(queue).topic.is_some() {
+            self.0.tally_topic(queue, &tally);
+        }
+        numbers
+    }
+
     /// The settlements of a sub-queue do not show that its queue was used, nor those of a subscription that its topic
     /// was.
-    fn note_uses(&mut self, queues: &[Incarnation]) {
+    pub(super) fn note_uses(&mut self, queues: &[Incarnation]) {
         let firsts: BTreeSet<Incarnation> = queues.iter().map(|it| self.first_of(*it)).collect();
         if self.due_budget() > 0 {
             for queue in firsts {

@@ -232,6 +232,8 @@ pub(crate) fn put_cause(out: &mut Vec<u8>, cause: DeadLetterCause) {
         DeadLetterCause::DestinationUnavailable => 6,
         DeadLetterCause::FilterFailed => 7,
         DeadLetterCause::BodyDamaged => 8,
+        DeadLetterCause::TransferFailed => 9,
+        DeadLetterCause::TransferNeedsSession => 10,
     });
 }
 
@@ -245,6 +247,8 @@ pub(crate) fn cause(r: &mut Reader<'_>) -> Result<DeadLetterCause, DecodeError> 
         6 => DeadLetterCause::DestinationUnavailable,
         7 => DeadLetterCause::FilterFailed,
         8 => DeadLetterCause::BodyDamaged,
+        9 => DeadLetterCause::TransferFailed,
+        10 => DeadLetterCause::TransferNeedsSession,
         _ => return Err(r.error("cause of a dead letter that is not known")),
     })
 }

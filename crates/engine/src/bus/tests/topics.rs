@@ -9,6 +9,7 @@ mod lists;
 mod random;
 mod rules;
 mod sizes;
+mod transact;
 mod updates;
 
 use super::*;
@@ -388,22 +389,6 @@ fn what_belongs_to_later_steps_is_refused() {
     p.subscribe_all(&["a"]);
     p.create(&jobs(), never.clone()).unwrap();
     let events = p.log.events.len();
-
-    let refused = p.ask(BusCommand::Transact {
-        parts: vec![TransactionPart {
-            queue: topic(),
-            incarnation: None,
-            work: TransactionWork::Send(vec![text("x")]),
-        }],
-    });
-    let why = PartRefusal::Refused(not_supported(topic(), NotSupported::Transaction));
-    let (queue, why) = (topic().name, Box::new(why));
-    let rolled_back = BusRefusal::Transaction {
-        part: 1,
-        queue,
-        why,
-    };
-    assert_eq!(refused, Err(rolled_back));
 
     let refused = p.ask(BusCommand::Resubmit {
         queue: dead_of("a"),

@@ -32,12 +32,15 @@ fn other() -> EntityName {
 }
 
 impl Partition {
-    fn transact(&mut self, parts: Vec<TransactionPart>) -> Result<BusOutcome, BusRefusal> {
+    pub(super) fn transact(
+        &mut self,
+        parts: Vec<TransactionPart>,
+    ) -> Result<BusOutcome, BusRefusal> {
         self.ask(BusCommand::Transact { parts })
     }
 
     /// A transaction that is refused, and has changed nothing: which part and why.
-    fn refused(&mut self, parts: Vec<TransactionPart>) -> (u64, PartRefusal) {
+    pub(super) fn refused(&mut self, parts: Vec<TransactionPart>) -> (u64, PartRefusal) {
         self.tick();
         let before = self.replayed();
         let refusal = self.transact(parts).unwrap_err();
@@ -447,6 +450,8 @@ enum Work {
         to_other: bool,
         id: u8,
         later: bool,
+        /// Whether it is sent via the other one of the two queues.
+        is_via: bool,
     },
     Settle {
         which: usize,
@@ -458,8 +463,8 @@ enum Work {
 
 fn work() -> impl Strategy<Value = Work> {
     prop_oneof![
-        3 => (any::<bool>(), 0u8..6, any::<bool>())
-            .prop_map(|(to_other, id, later)| Work::Send { to_other, id, later }),
+        3 => (any::<bool>(), 0u8..6, any::<bool>(), any::<bool>())
+            .prop_map(|(to_other, id, later, is_via)| Work::Send { to_other, id, later, is_via }),
         6 => (any::<usize>(), 0u8..5, proptest::bool::weighted(0.05))
             .prop_map(|(which, how, is_swapped)| Work::Settle { which, how, is_swapped }),
         1 => (0u64..12).prop_map(Work::Cancel),
@@ -478,15 +483,26 @@ impl Work {
                 to_other,
                 id,
                 later,
+                is_via,
             } => {
-                let queue = if *to_other { other() } else { jobs() };
+                let (queue, via) = match to_other {
+                    true => (other(), jobs()),
+                    false => (jobs(), other()),
+                };
                 let message = BusMessage {
                     message_id: Some(format!("{id}").into()),
-                    session: sessions.then(|| "s1".into()),
+                    // Without a session, a transfer fails.
+                    session: (sessions && !(*is_via && *id == 0)).then(|| "s1".into()),
                     scheduled_at: later.then(|| p.now.plus_ms(1_000)),
                     ..text("t")
                 };
-                sends(&queue, vec![message])
+                match is_via {
+                    true if id % 2 == 1 => {
+                        part(&queue, TransactionWork::Transfer(via, vec![message]))
+                    }
+                    true => part(&via, TransactionWork::SendVia(queue, vec![message])),
+                    false => sends(&queue, vec![message]),
+                }
             }
             Self::Settle { .. } if held.is_empty() => return None,
             Self::Settle {
@@ -526,11 +542,16 @@ impl Partition {
 
     /// Does one part by itself, and says whether it was done.
     fn alone(&mut self, part: TransactionPart) -> bool {
-        let queue = part.queue;
-        match part.work {
+        let queue = part.queue.clone();
+        match part.work.clone() {
             TransactionWork::Send(messages) => {
                 self.ask(BusCommand::Send { queue, messages }).is_ok()
             }
+            TransactionWork::SendVia(to, messages) => {
+                let via = queue;
+                self.ask(BusCommand::SendVia { via, to, messages }).is_ok()
+            }
+            TransactionWork::Transfer(..) => self.transact(vec![part]).is_ok(),
             TransactionWork::Settle(lock, disposition) => {
                 self.settle_in(&queue, lock, disposition) == Verdict::Settled
             }

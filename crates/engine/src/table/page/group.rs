@@ -190,6 +190,8 @@ fn tags(record: &Record) -> u16 {
         Some(DeadLetterCause::ByReceiver) => 6,
         Some(DeadLetterCause::FilterFailed) => 7,
         Some(DeadLetterCause::BodyDamaged) => 8,
+        Some(DeadLetterCause::TransferFailed) => 9,
+        Some(DeadLetterCause::TransferNeedsSession) => 10,
     };
     let encoding = match record.encoding {
         BodyEncoding::Text => 0,
@@ -224,6 +226,8 @@ fn untagged(tags: u32) -> Option<Tags> {
         6 => Some(DeadLetterCause::ByReceiver),
         7 => Some(DeadLetterCause::FilterFailed),
         8 => Some(DeadLetterCause::BodyDamaged),
+        9 => Some(DeadLetterCause::TransferFailed),
+        10 => Some(DeadLetterCause::TransferNeedsSession),
         _ => return None,
     };
     let encoding = match tags >> 6 & 1 {

@@ -100,8 +100,22 @@ fn more_commands() -> Vec<Command> {
             state: None,
         },
         BusCommand::BreakLock {
-            queue,
+            queue: queue.clone(),
             target: BreakTarget::Session("session".into()),
+        },
+        BusCommand::Transact {
+            parts: vec![TransactionPart {
+                queue: queue.clone(),
+                incarnation: None,
+                work: TransactionWork::SendVia(bus_queue(), vec![message()]),
+            }],
+        },
+        BusCommand::Transact {
+            parts: vec![TransactionPart {
+                queue,
+                incarnation: None,
+                work: TransactionWork::Transfer(bus_queue(), vec![message()]),
+            }],
         },
     ];
     let update = StorageCommand::Update {
@@ -379,7 +393,10 @@ fn works() -> Vec<TransactionWork> {
         Some(match work {
             TransactionWork::Send(_) => TransactionWork::Settle(token(3), Disposition::Complete),
             TransactionWork::Settle(..) => TransactionWork::CancelScheduled(vec![number(9)]),
-            TransactionWork::CancelScheduled(_) => return None,
+            // Two more are in [`more_commands`].
+            TransactionWork::CancelScheduled(_)
+            | TransactionWork::SendVia(..)
+            | TransactionWork::Transfer(..) => return None,
         })
     })
 }
@@ -578,7 +595,12 @@ fn after_bus_command(command: &BusCommand) -> Option<BusCommand> {
             skip: 3,
             limit: 100,
         },
-        BusCommand::ListRules { .. } => BusCommand::Deposit {
+        BusCommand::ListRules { .. } => BusCommand::SendVia {
+            via: queue,
+            to: subscription(),
+            messages: vec![message()],
+        },
+        BusCommand::SendVia { .. } => BusCommand::Deposit {
             queue: subscription(),
             messages: vec![message()],
         },
@@ -740,7 +762,9 @@ fn causes() -> Vec<DeadLetterCause> {
             // A line of its own has the later ones.
             DeadLetterCause::ByReceiver
             | DeadLetterCause::FilterFailed
-            | DeadLetterCause::BodyDamaged => return None,
+            | DeadLetterCause::BodyDamaged
+            | DeadLetterCause::TransferFailed
+            | DeadLetterCause::TransferNeedsSession => return None,
         })
     })
 }
@@ -836,9 +860,13 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
         BusOutcome::Queue(_) => BusOutcome::Queues(vec![view(), view()]),
         BusOutcome::Queues(_) => BusOutcome::Sent(vec![Some(number(1)), None]),
         BusOutcome::Sent(_) => BusOutcome::Received(causes().into_iter().map(delivered).collect()),
-        BusOutcome::Received(all) if all.len() > 1 => {
+        BusOutcome::Received(all) if all.len() > 2 => {
             BusOutcome::Received(vec![delivered(DeadLetterCause::FilterFailed)])
         }
+        BusOutcome::Received(all) if all.len() == 1 => BusOutcome::Received(vec![
+            delivered(DeadLetterCause::TransferFailed),
+            delivered(DeadLetterCause::TransferNeedsSession),
+        ]),
         BusOutcome::Received(_) => BusOutcome::Settled(verdicts()),
         BusOutcome::Settled(_) => BusOutcome::LocksRenewed(vec![at(1), Timestamp::NEVER]),
         BusOutcome::LocksRenewed(_) => {

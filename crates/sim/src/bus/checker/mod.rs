@@ -46,6 +46,7 @@ mod settle;
 mod shown;
 mod time;
 mod transact;
+mod transfer;
 mod unknown;
 mod waiting;
 mod works;
@@ -405,9 +406,10 @@ fn entities_of(command: &BusCommand) -> Vec<Entity> {
     queue_of(command).map(entity).into_iter().collect()
 }
 
-/// Each entity of a transaction, once.
+/// Each entity of a transaction that must exist for it, once.
 fn entities_in(parts: &[TransactionPart]) -> Vec<Entity> {
-    let all: BTreeSet<_> = parts.iter().map(|part| entity(&part.queue)).collect();
+    let parts = parts.iter().filter(|part| !transact::is_transfer(part));
+    let all: BTreeSet<_> = parts.map(|part| entity(&part.queue)).collect();
     all.into_iter().collect()
 }
 
@@ -435,6 +437,8 @@ pub(super) fn queue_of(command: &BusCommand) -> Option<&EntityName> {
         | BusCommand::ListRules { .. }
         | BusCommand::AddRule { .. }
         | BusCommand::RemoveRule { .. }
+        // The workload sends via an entity in transactions only.
+        | BusCommand::SendVia { .. }
         | BusCommand::Transact { .. } => None,
         BusCommand::UpdateQueue { queue, .. }
         | BusCommand::DeleteQueue { queue }

@@ -64,7 +64,7 @@ impl Checker {
     }
 
     /// A message has got a number of the topic, and each copy has it as its first one.
-    fn one_published(
+    pub(super) fn one_published(
         &mut self,
         topic: Entity,
         known: (&BusMessage, Option<u64>),
@@ -77,7 +77,10 @@ impl Checker {
             message: number,
             is_scheduled: false,
         };
-        self.is_given(topic, first_number.unwrap_or_default(), owner)?;
+        // The answer to a transaction has no numbers.
+        if let Some(first_number) = first_number {
+            self.is_given(topic, first_number, owner)?;
+        }
         if may_wait {
             self.may_be_stored(topic.queue, message);
         }
@@ -96,7 +99,7 @@ impl Checker {
     }
 
     /// No subscription gets a copy of a duplicate.
-    fn one_dropped(&mut self, topic: Entity, message: &BusMessage) {
+    pub(super) fn one_dropped(&mut self, topic: Entity, message: &BusMessage) {
         let number = number_of(&message.body);
         self.last_message = self.last_message.max(number);
         let subscriptions = topics::subscriptions_of(topic.queue);
@@ -165,6 +168,7 @@ impl Checker {
     ) {
         let body = number_of(&message.body);
         self.last_message = self.last_message.max(body);
+        self.may_wait_later(topic.queue, message);
         let now = BusMessage {
             scheduled_at: None,
             ..message.clone()
@@ -190,7 +194,7 @@ impl Checker {
     }
 
     /// The number in the body of a message, whose decision comes after those of all before it.
-    fn note_order(&mut self, message: &BusMessage) -> u64 {
+    pub(super) fn note_order(&mut self, message: &BusMessage) -> u64 {
         let number = number_of(&message.body);
         self.last_message = self.last_message.max(number);
         let place = self.published.len() as u64;
@@ -203,7 +207,7 @@ impl Checker {
     /// a copy. If the message may wait, its copy comes then or later.
     ///
     /// A message expires after the shortest of three times: its own, that of the topic and that of the subscription.
-    fn copy(
+    pub(super) fn copy(
         &mut self,
         (topic, subscription): (Entity, usize),
         (message, first_number): (&BusMessage, Option<u64>),

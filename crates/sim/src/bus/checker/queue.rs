@@ -125,6 +125,9 @@ pub(crate) struct Queue {
     pub(crate) last_number: u64,
     /// The sizes of messages that may wait in a topic, by their places among all that were published.
     pub(crate) stored: BTreeMap<u64, u64>,
+    /// The sizes of messages that were scheduled in a topic, by the numbers in their bodies. When their time comes, they
+    /// wait there, also those that nobody is to get. They are removed once it is known that they do not wait any more.
+    pub(crate) scheduled: BTreeMap<u64, u64>,
 }
 
 impl Default for Queue {
@@ -139,6 +142,7 @@ impl Default for Queue {
             numbers: BTreeMap::new(),
             last_number: 0,
             stored: BTreeMap::new(),
+            scheduled: BTreeMap::new(),
         }
     }
 }

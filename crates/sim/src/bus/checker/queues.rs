@@ -16,7 +16,7 @@ use crate::checker::{Violation, violated};
 /// The size of a message besides its bytes, in its queue's size.
 const OVERHEAD_SIZE_BYTES: u64 = 128;
 /// The size of a change to a message's properties.
-const CHANGE_SIZE_BYTES: u64 = size_of::<u64>() as u64;
+pub(super) const CHANGE_SIZE_BYTES: u64 = size_of::<u64>() as u64;
 /// The size of a remembered id.
 const REMEMBERED_ID_SIZE_BYTES: u64 = 128;
 

@@ -235,6 +235,7 @@ impl Checker {
             (_, Some(DeadLetterCause::MaxTransferHopCountExceeded)) => {
                 self.note("a message went on too often");
             }
+            (_, Some(DeadLetterCause::TransferFailed)) => self.note("a failed transfer was shown"),
             (_, Some(DeadLetterCause::DestinationUnavailable)) => {
                 self.note("a message could not go on");
             }

@@ -33,6 +33,7 @@ impl Checker {
         };
         self.is_given(topic, number.as_u64(), owner)?;
         self.note("a message of a topic was scheduled");
+        self.may_wait_later(topic.queue, message);
         for subscription in topics::subscriptions_of(topic.queue) {
             let copy = self.scheduled(topic, subscription, (message, due));
             let number = topics::number_in(subscription, body);
@@ -41,7 +42,14 @@ impl Checker {
         Ok(())
     }
 
-    /// The same for one subscription.
+    /// A message of a topic is scheduled, perhaps. It waits there when its time comes.
+    pub(super) fn may_wait_later(&mut self, topic: usize, message: &BusMessage) {
+        let size_bytes = size_of_all([&message.body]);
+        let scheduled = &mut self.queues.get(topic).scheduled;
+        scheduled.insert(number_of(&message.body), size_bytes);
+    }
+
+    /// A scheduled message as one of these subscriptions may get it.
     pub(super) fn scheduled(
         &self,
         topic: Entity,
@@ -92,6 +100,7 @@ impl Checker {
             let copy = topics::number_in(subscription, owner);
             self.narrow(copy, NO_RESURRECTION, &seen, gone)?;
         }
+        self.queues.get(topic.queue).scheduled.remove(&owner);
         self.note("a scheduled message of a topic was cancelled");
         Ok(())
     }
@@ -165,7 +174,8 @@ impl Checker {
         (count, size_bytes)
     }
 
-    /// The sizes of messages that were scheduled, and may wait in their topic for their copies now.
+    /// The sizes of messages that were scheduled, and may wait in their topic for their copies now, or for a look that finds
+    /// no rule to select them.
     pub(super) fn waiting_without_place(&self, topic: usize) -> BTreeMap<u64, u64> {
         let all = self.messages.iter();
         let all = all.map(|(number, message)| (topics::number_in_body(*number), message));
@@ -174,6 +184,36 @@ impl Checker {
             let life = message.lives().find(|life| life.waits_in(topic))?;
             Some((number, size_of_all([&life.content.body])))
         });
-        waiting.collect()
+        let scheduled = self.queues.0.get(topic).map(|it| &it.scheduled);
+        let scheduled = scheduled.into_iter().flatten();
+        let scheduled = scheduled.filter(|(body, _)| !self.must_be_scheduled(topic, **body));
+        waiting
+            .chain(scheduled.map(|(body, size_bytes)| (*body, *size_bytes)))
+            .collect()
+    }
+
+    /// Whether the time of a message has certainly not come. It comes for all subscriptions at once.
+    fn must_be_scheduled(&self, topic: usize, body: u64) -> bool {
+        let is_it = |life: &Life| life.is_scheduled_in(topic);
+        let mut copies = self.copies_in(topic, body);
+        copies.any(|message| message.must(is_it))
+    }
+
+    /// Nothing waits in a topic: what was scheduled still is, or it is over.
+    pub(super) fn none_waits_now(&mut self, topic: usize) {
+        let is_it = |life: &Life| life.is_scheduled_in(topic);
+        let scheduled = std::mem::take(&mut self.queues.get(topic).scheduled);
+        let left = scheduled.into_iter().filter(|(body, _)| {
+            let mut copies = self.copies_in(topic, *body);
+            copies.any(|message| message.may(is_it))
+        });
+        let left = left.collect();
+        self.queues.get(topic).scheduled = left;
+    }
+
+    /// What the subscriptions of a topic may have or get of a message.
+    fn copies_in(&self, topic: usize, body: u64) -> impl Iterator<Item = &Message> {
+        let subscriptions = topics::subscriptions_of(topic);
+        subscriptions.filter_map(move |it| self.messages.get(&topics::number_in(it, body)))
     }
 }

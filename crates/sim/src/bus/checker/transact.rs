@@ -14,13 +14,13 @@ use kew_engine::bus::{
 use kew_engine::{Incarnation, SequenceNumber, Timestamp, Token};
 
 use super::life::{Entity, Fate, Life, Part, Span};
-use super::queues::size_of_all;
+use super::queues::{CHANGE_SIZE_BYTES, size_of_all};
 use super::send::is_scheduled_as;
 use super::unknown::settled_then;
 use super::{
     ANSWERS_FIT, Answered, Checker, LOCKS, ONE_PLACE, QUEUES, entities_in, entity, number_of,
 };
-use crate::bus::topics;
+use crate::bus::topics::{self, Kind};
 use crate::checker::{Violation, violated};
 
 impl Checker {
@@ -87,6 +87,16 @@ impl Checker {
     fn part_is_done(&mut self, part: &TransactionPart, at: Timestamp) -> Result<(), Violation> {
         let entity = entity(&part.queue);
         match &part.work {
+            TransactionWork::Send(messages) if is_topic(entity) => {
+                self.published_by(entity, messages, at)
+            }
+            TransactionWork::SendVia(to, messages) => {
+                self.sent_via(entity, super::entity(to), messages, at)
+            }
+            TransactionWork::Transfer(via, messages) => {
+                self.note("a transaction sent, or failed to transfer");
+                self.transferred_by(super::entity(via), entity, messages, at)
+            }
             TransactionWork::Send(messages) => {
                 self.takes_messages(entity)?;
                 let bodies = messages.iter().map(|message| &message.body);
@@ -139,7 +149,12 @@ impl Checker {
     }
 
     /// Whether a message is certainly dropped as a duplicate, and what is known about the id then.
-    fn is_dropped(&mut self, entity: Entity, id: Option<&str>, at: Timestamp) -> Option<bool> {
+    pub(super) fn is_dropped(
+        &mut self,
+        entity: Entity,
+        id: Option<&str>,
+        at: Timestamp,
+    ) -> Option<bool> {
         let queue = self.queues.get(entity.queue);
         let window_ms = queue.options().find_map(|it| it.duplicate_window_ms);
         let (Some(id), Some(window_ms)) = (id, window_ms) else {
@@ -176,13 +191,18 @@ impl Checker {
             return unfit();
         }
         for part in before {
-            self.is_there(entity(&part.queue).queue, refusal)?;
+            if !is_transfer(part) {
+                self.is_there(entity(&part.queue).queue, refusal)?;
+            }
             self.is_the_one(part)?;
             self.part_would_do(part, at)?;
         }
         self.part_is_refused((before, refused), why, at)?;
         if !before.is_empty() {
             self.note("a transaction was refused, and parts of it would have done");
+        }
+        if before.iter().any(is_of_topics) {
+            self.note("a transaction with a topic or via was refused");
         }
         for part in parts {
             if let TransactionWork::Settle(lock, _) = &part.work {
@@ -196,6 +216,8 @@ impl Checker {
     fn part_would_do(&mut self, part: &TransactionPart, at: Timestamp) -> Result<(), Violation> {
         let entity = entity(&part.queue);
         match &part.work {
+            TransactionWork::SendVia(..) => self.takes_messages(entity),
+            TransactionWork::Transfer(..) => Ok(()),
             TransactionWork::Send(messages) => {
                 self.takes_messages(entity)?;
                 messages
@@ -227,14 +249,26 @@ impl Checker {
         at: Timestamp,
     ) -> Result<(), Violation> {
         let entity = entity(&part.queue);
+        if let TransactionWork::Transfer(via, messages) = &part.work {
+            let via = super::entity(via).queue;
+            if let PartRefusal::Refused(BusRefusal::QuotaExceeded { .. }) = why {
+                return self.one_is_full([via, entity.queue], (before, messages));
+            }
+            // Else it would be a failed transfer.
+            self.is_absent(via)?;
+        }
         if let PartRefusal::Refused(BusRefusal::QueueNotFound { .. }) = why {
             return self.is_not_the_one(part, why);
         }
         self.is_there(entity.queue, why)?;
         match (&part.work, why) {
-            (TransactionWork::Send(messages), PartRefusal::Refused(refusal)) => {
-                self.send_is_refused(entity, (before, messages), refusal)
-            }
+            // A failed transfer takes room of the via entity.
+            (
+                TransactionWork::Send(messages)
+                | TransactionWork::SendVia(_, messages)
+                | TransactionWork::Transfer(_, messages),
+                PartRefusal::Refused(refusal),
+            ) => self.send_is_refused(entity, (before, messages), refusal),
             (TransactionWork::Settle(token, _), PartRefusal::Unsettled(Verdict::LockLost))
                 if before.iter().any(|part| ends(part, *token)) =>
             {
@@ -250,7 +284,7 @@ impl Checker {
                     }
                     Verdict::NotAllowed if entity.part != Part::Queue => Ok(()),
                     Verdict::QuotaExceeded => {
-                        let earlier = self.growth(entity.queue, before);
+                        let earlier = growth(entity.queue, before);
                         self.is_full_for_change(entity.queue, disposition, earlier)
                     }
                     _ => violated!(ANSWERS_FIT, "{part:?}: {why}"),
@@ -276,6 +310,21 @@ impl Checker {
             }
             _ => violated!(ANSWERS_FIT, "{part:?}: {why}"),
         }
+    }
+
+    /// A transfer was refused because the destination is full and the other queue is gone, or because that is full.
+    fn one_is_full(
+        &mut self,
+        queues: [usize; 2],
+        (before, messages): (&[TransactionPart], &[BusMessage]),
+    ) -> Result<(), Violation> {
+        let changes = messages.len() as u64 * CHANGE_SIZE_BYTES;
+        let own = size_of_all(messages.iter().map(|it| &it.body)) + changes;
+        let [via, to] = queues.map(|queue| {
+            let grown = own.saturating_add(growth(queue, before));
+            self.is_full(queue, grown)
+        });
+        via.or(to)
     }
 
     /// A queue was not found, or is not the intended one.
@@ -317,34 +366,13 @@ impl Checker {
                 self.must_be(entity, refusal, |it| it.requires_session)
             }
             BusRefusal::QuotaExceeded { .. } => {
-                let bodies = messages.iter().map(|message| &message.body);
-                let earlier = self.growth(entity.queue, before);
+                let own = size_of_all(messages.iter().map(|it| &it.body));
+                let earlier = growth(entity.queue, before);
                 self.note("a transaction was refused by a full queue");
-                self.is_full(entity.queue, size_of_all(bodies).saturating_add(earlier))
+                self.is_full(entity.queue, own.saturating_add(earlier))
             }
             _ => violated!(ANSWERS_FIT, "{messages:?}: {refusal}"),
         }
-    }
-
-    /// How many bytes the parts of a transaction add to a queue at most.
-    fn growth(&self, queue: usize, parts: &[TransactionPart]) -> u64 {
-        let charged = topics::charged(queue);
-        let of_queue = parts
-            .iter()
-            .filter(|it| topics::charged(entity(&it.queue).queue) == charged);
-        let grown = of_queue.map(|part| match &part.work {
-            TransactionWork::Send(messages) => size_of_all(messages.iter().map(|it| &it.body)),
-            TransactionWork::Settle(_, disposition) => match disposition {
-                Disposition::Abandon { overlay }
-                | Disposition::Defer { overlay }
-                | Disposition::DeadLetter { overlay } => {
-                    overlay.as_ref().map_or(0, |overlay| overlay.len() as u64)
-                }
-                Disposition::Complete | Disposition::Release => 0,
-            },
-            TransactionWork::CancelScheduled(_) => 0,
-        });
-        grown.sum()
     }
 
     pub(super) fn perhaps_transacted(&mut self, parts: &[TransactionPart], when: Span) {
@@ -354,6 +382,20 @@ impl Checker {
             let entity = entity(&part.queue);
             match &part.work {
                 TransactionWork::Send(_) if entity.part != Part::Queue => self.works.refute(work),
+                TransactionWork::Send(messages) if is_topic(entity) => {
+                    self.works.note_topics(work);
+                    self.perhaps_published_by(work, entity, messages, when);
+                }
+                TransactionWork::SendVia(to, messages) => {
+                    self.works.note_topics(work);
+                    let to = super::entity(to);
+                    self.perhaps_sent_via(work, entity, to, messages, when);
+                }
+                TransactionWork::Transfer(via, messages) => {
+                    self.works.note_topics(work);
+                    let via = super::entity(via);
+                    self.perhaps_sent_via(work, via, entity, messages, when);
+                }
                 TransactionWork::Send(messages) => {
                     self.perhaps_sent_by(work, entity, messages, when);
                 }
@@ -408,6 +450,50 @@ impl Checker {
             },
         }
     }
+}
+
+/// How many bytes the parts of a transaction add to a queue or topic at most. However many copies there are going to be,
+/// a message counts once.
+fn growth(queue: usize, parts: &[TransactionPart]) -> u64 {
+    let charged = topics::charged(queue);
+    let is_one = |name| topics::charged(entity(name).queue) == charged;
+    let of_queue = parts.iter().filter(|it| it.queues().any(is_one));
+    let grown = of_queue.map(|part| match &part.work {
+        TransactionWork::Send(messages) => size_of_all(messages.iter().map(|it| &it.body)),
+        // A transfer that fails says why.
+        TransactionWork::SendVia(_, messages) | TransactionWork::Transfer(_, messages) => {
+            let changes = messages.len() as u64 * CHANGE_SIZE_BYTES;
+            size_of_all(messages.iter().map(|it| &it.body)) + changes
+        }
+        TransactionWork::Settle(_, disposition) => match disposition {
+            Disposition::Abandon { overlay }
+            | Disposition::Defer { overlay }
+            | Disposition::DeadLetter { overlay } => {
+                overlay.as_ref().map_or(0, |overlay| overlay.len() as u64)
+            }
+            Disposition::Complete | Disposition::Release => 0,
+        },
+        TransactionWork::CancelScheduled(_) => 0,
+    });
+    grown.sum()
+}
+
+fn is_topic(entity: Entity) -> bool {
+    topics::kind(entity.queue) == Kind::Topic
+}
+
+/// Whether a part sends to a topic, or via an entity.
+fn is_of_topics(part: &TransactionPart) -> bool {
+    match part.work {
+        TransactionWork::Send(_) => is_topic(entity(&part.queue)),
+        TransactionWork::SendVia(..) | TransactionWork::Transfer(..) => true,
+        TransactionWork::Settle(..) | TransactionWork::CancelScheduled(_) => false,
+    }
+}
+
+/// Whether a part only names another queue for what fails: then its own need not exist.
+pub(super) fn is_transfer(part: &TransactionPart) -> bool {
+    matches!(part.work, TransactionWork::Transfer(..))
 }
 
 /// Whether a part ends this lock.

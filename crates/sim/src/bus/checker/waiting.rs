@@ -50,6 +50,7 @@ impl Checker {
     /// What the next command to a topic may copy at once. `None` if it copies everything.
     pub(super) fn at_once(&self, topic: usize) -> Option<Rest> {
         let known = self.queues.0.get(topic);
+        // What a transaction sends is stored in every world.
         let is_behind = known.is_some_and(|it| !it.stored.is_empty())
             || !self.waiting_without_place(topic).is_empty();
         if is_behind {
@@ -100,7 +101,10 @@ impl Checker {
         view: &BusQueueView,
     ) -> Result<(), Violation> {
         match view.counts.active {
-            0 => self.are_copied(topic, u64::MAX, NO_LOSS, view),
+            0 => {
+                self.none_waits_now(topic);
+                self.are_copied(topic, u64::MAX, NO_LOSS, view)
+            }
             _ => {
                 self.note("messages waited in a topic");
                 Ok(())
@@ -115,11 +119,13 @@ impl Checker {
         subscription: usize,
         message: u64,
     ) -> Result<(), Violation> {
-        let place = self
-            .published
-            .get(&topics::number_in_body(message))
-            .copied();
-        let (Some(topic), Some(place)) = (topics::topic_of(subscription), place) else {
+        let Some(topic) = topics::topic_of(subscription) else {
+            return Ok(());
+        };
+        let body = topics::number_in_body(message);
+        let Some(place) = self.published.get(&body).copied() else {
+            // It was scheduled. From now on its other copies tell whether it waits.
+            self.queues.get(topic).scheduled.remove(&body);
             return Ok(());
         };
         self.are_copied(topic, place, ORDER_OF_COPIES, &(subscription, message))

@@ -23,6 +23,8 @@ struct Work {
     is_refuted: bool,
     /// If it is a transaction, over how many queues.
     queues: Option<usize>,
+    /// Whether it sends to a topic, or via an entity.
+    is_of_topics: bool,
 }
 
 /// The known facts about some work.
@@ -48,6 +50,13 @@ impl Works {
     pub(super) fn touch(&mut self, work: u64, message: u64) {
         if let Some(work) = self.open.get_mut(&work) {
             work.messages.insert(message);
+        }
+    }
+
+    /// It sends to a topic, or via an entity.
+    pub(super) fn note_topics(&mut self, work: u64) {
+        if let Some(work) = self.open.get_mut(&work) {
+            work.is_of_topics = true;
         }
     }
 
@@ -122,6 +131,9 @@ impl Checker {
         match (work.queues, outcome) {
             (Some(queues), Some(true)) => {
                 self.note("a transaction without an answer was done");
+                if work.is_of_topics {
+                    self.note("a transaction with a topic or via without an answer was done");
+                }
                 if queues >= 3 {
                     self.note("a transaction over three queues without an answer was done");
                 }

@@ -144,7 +144,7 @@ impl Workload {
         }
     }
 
-    fn message_to_topic(&mut self, swarm: &BusSwarm) -> BusMessage {
+    pub(super) fn message_to_topic(&mut self, swarm: &BusSwarm) -> BusMessage {
         let size = self.random.below(swarm.body_size_max);
         let body = self.body(size);
         let r = &mut self.random;

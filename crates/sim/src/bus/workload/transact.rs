@@ -7,7 +7,7 @@ use super::known::{Held, remember};
 use super::settings::{WITH_DUPLICATES, WITH_SESSIONS};
 use super::{SCHEDULE_MS_MAX, Workload, session_name};
 use crate::bus::checker::life::Part;
-use crate::bus::topics::{self, Kind};
+use crate::bus::topics::{self, Kind, TopicSwarm};
 use crate::bus::{BusSwarm, named};
 
 /// How many parts there are at most.
@@ -36,8 +36,11 @@ impl Workload {
                     None => self.sends(swarm, now, is_careless),
                 },
             };
+            let incarnation = self.life_of(&queue, is_careless);
+            let is_transfer = matches!(work, TransactionWork::Transfer(..));
             parts.push(TransactionPart {
-                incarnation: self.life_of(&queue, is_careless),
+                // The destination of a transfer is whatever has its name.
+                incarnation: incarnation.filter(|_| !is_transfer),
                 queue,
                 work,
             });
@@ -51,6 +54,11 @@ impl Workload {
         now: Timestamp,
         is_careless: bool,
     ) -> (EntityName, TransactionWork) {
+        if let Some(topics) = &swarm.topics
+            && self.transact.happens(500)
+        {
+            return self.sends_of_topics(topics, swarm, now, is_careless);
+        }
         let queue = self.transact.index(swarm.queues);
         let count = [1, 1, 2, 3][self.transact.index(4)];
         let messages = (0..count).map(|_| self.message(queue, swarm, now, is_careless));
@@ -62,6 +70,41 @@ impl Workload {
             Part::Queue
         };
         (named(queue, part), work)
+    }
+
+    /// Sends to a topic, or via a queue to a queue or topic.
+    fn sends_of_topics(
+        &mut self,
+        topics: &TopicSwarm,
+        swarm: &BusSwarm,
+        now: Timestamp,
+        is_careless: bool,
+    ) -> (EntityName, TransactionWork) {
+        let r = &mut self.transact;
+        let topic = topics.topics[r.index(topics.topics.len())];
+        let via = r.happens(600).then(|| r.index(swarm.queues));
+        let to = match via {
+            Some(_) if r.happens(500) => r.index(swarm.queues),
+            _ => topic,
+        };
+        let count = [1, 1, 2][r.index(3)];
+        let messages = (0..count).map(|_| match to == topic {
+            true => self.message_to_topic(swarm),
+            false => self.message(to, swarm, now, is_careless),
+        });
+        let messages = messages.collect();
+        let to = named(to, Part::Queue);
+        match via {
+            None => (to, TransactionWork::Send(messages)),
+            Some(via) => {
+                let via = named(via, Part::Queue);
+                // Every third one only names the other queue for what fails. It takes no random number of its own.
+                match self.bodies.is_multiple_of(3) {
+                    true => (to, TransactionWork::Transfer(via, messages)),
+                    false => (via, TransactionWork::SendVia(to, messages)),
+                }
+            }
+        }
     }
 
     fn message(
@@ -138,7 +181,7 @@ impl Workload {
             return None;
         }
         let index = r.index(all.len());
-        // Topics take part in no transaction yet.
+        // Those of topics are cancelled by commands of their own.
         let queue = topics::named(&all[index].queue.name);
         if queue.is_some_and(|it| topics::kind(it) == Kind::Topic) {
             return None;

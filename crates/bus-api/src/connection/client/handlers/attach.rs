@@ -8,18 +8,18 @@ use kew_amqp::codec::{Described, Map, Raw, Symbol, Text, Value};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, Role, SenderSettleMode, Target};
 use kew_broker::Broker;
-use kew_engine::bus::{BusCommand, BusQueueView, ReceiveMode, SessionChoice};
+use kew_engine::bus::{BusCommand, ReceiveMode, SessionChoice};
 use kew_engine::{EntityName, Incarnation};
 
 use crate::authorization::rights::Right;
 use crate::connection::client::Client;
-use crate::connection::client::links::attached::{Attached, check_usable};
+use crate::connection::client::links::attached::{Attached, check_is_destination, check_usable};
 use crate::connection::client::links::cancel::Cancel;
 use crate::connection::client::links::link::Link;
 use crate::connection::client::links::opening::{Opened, Opening, find};
 use crate::connection::client::links::receiver::Receiver;
 use crate::connection::client::links::requests::Requests;
-use crate::connection::client::links::sender::Sender;
+use crate::connection::client::links::sender::{Sender, answered_destination, destination_of};
 use crate::connection::client::parts::done::Done;
 use crate::ground::address::{Node, entity_named, node_at};
 use crate::ground::refusal::{bus_condition, not_found, unauthorized};
@@ -109,13 +109,12 @@ impl Client {
 
     /// Looks up the entity, and the session if the client wants one.
     fn open(&mut self, link: LinkId, attach: Box<Attach>, entity: EntityName) {
-        let right = right_of(&attach);
-        if !self.credentials.grants.allow(&entity, right) {
-            return self.refuse(link, &attach, unauthorized(&entity, right));
-        }
-        if attach.role == Role::Sender && attach.properties.as_ref().is_some_and(is_send_via) {
-            let text = "Sending via another entity is not supported.";
-            return self.refuse(link, &attach, Error::new(condition::NOT_IMPLEMENTED, text));
+        let destination = match destination_of(&attach) {
+            Ok(destination) => destination,
+            Err(error) => return self.refuse(link, &attach, error),
+        };
+        if let Err(error) = self.check_rights(&attach, &entity, destination.as_ref()) {
+            return self.refuse(link, &attach, error);
         }
         if let Some(mode) = unknown_distribution_mode(&attach) {
             let text = format!(
@@ -140,6 +139,7 @@ impl Client {
         let opening = Opening {
             attach: attach.into(),
             entity: entity.clone(),
+            destination: destination.clone(),
             cancel: Arc::clone(&cancel),
             _size: self.load.account.fixed(Sum::OpeningBytes, size_bytes),
         };
@@ -151,9 +151,23 @@ impl Client {
             self.load.begin_look();
         }
         self.tasks.spawn(async move {
-            let opened = find(broker, entity, choice, wait, cancel).await;
+            let entities = (entity, destination);
+            let opened = find(broker, entities, choice, wait, cancel).await;
             Done::Opened(link, opened, is_look)
         });
+    }
+
+    /// A client that sends via an entity needs the same right on the destination.
+    fn check_rights(
+        &self,
+        attach: &Attach,
+        entity: &EntityName,
+        destination: Option<&EntityName>,
+    ) -> Result<(), Error> {
+        let right = right_of(attach);
+        let mut all = [entity].into_iter().chain(destination);
+        let refused = all.find(|it| !self.credentials.grants.allow(it, right));
+        refused.map_or(Ok(()), |it| Err(unauthorized(it, right)))
     }
 
     pub(super) fn on_opened(&mut self, link: LinkId, opened: Result<Opened, Error>) {
@@ -161,7 +175,13 @@ impl Client {
             self.load.end_forgotten();
             return self.give_session_back(opened);
         };
-        let Some(Link::Opening(Opening { attach, entity, .. })) = self.links.remove(link) else {
+        let Some(Link::Opening(Opening {
+            attach,
+            entity,
+            destination,
+            ..
+        })) = self.links.remove(link)
+        else {
             return;
         };
         let opened = match opened {
@@ -169,17 +189,25 @@ impl Client {
             Err(error) => return self.refuse(link, &attach, error),
         };
         // The token may have expired while the entity was looked up.
-        if !self.credentials.grants.allow(&entity, right_of(&attach)) {
-            let error = unauthorized(&entity, right_of(&attach));
+        if let Err(error) = self.check_rights(&attach, &entity, destination.as_ref()) {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
-        if let Err(error) = check_usable(&opened.view, attach.role) {
+        let first = match (attach.role, &destination) {
+            (Role::Sender, None) => self.links.first_before(link, &entity),
+            (Role::Sender, Some(_)) | (Role::Receiver, _) => None,
+        };
+        let usable = match first {
+            // If it is disabled, transfers to it fail.
+            Some(_) => check_is_destination(&opened.view),
+            None => check_usable(&opened.view, attach.role),
+        };
+        if let Err(error) = usable {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
         if attach.role == Role::Sender {
-            return self.accept_sender(link, &attach, entity, &opened.view);
+            return self.accept_sender(link, &attach, (entity, destination, first), &opened);
         }
         let needs_session = opened.view.options.requires_session && !entity.name.contains('$');
         if needs_session && opened.session.is_none() {
@@ -197,6 +225,7 @@ impl Client {
         if let Ok(Opened {
             view,
             session: Some(session),
+            ..
         }) = opened
             && let Some(queue) = entity_named(&view.name)
         {
@@ -217,9 +246,14 @@ impl Client {
         &mut self,
         link: LinkId,
         attach: &Attach,
-        entity: EntityName,
-        view: &BusQueueView,
+        (asked, destination, first): (EntityName, Option<EntityName>, Option<EntityName>),
+        opened: &Opened,
     ) {
+        let entity = match destination {
+            None => asked.clone(),
+            // A subscription stands for its topic.
+            Some(_) => entity_named(&opened.view.name).unwrap_or_else(|| asked.clone()),
+        };
         if entity.name.contains('$') {
             let text = format!(
                 "Messages cannot be sent to the sub-queue '{}'.",
@@ -228,10 +262,17 @@ impl Client {
             return self.refuse(link, attach, Error::new(condition::NOT_ALLOWED, text));
         }
         let mut answer = attach.answer();
-        answer.max_message_size = Some(view.options.message_size_bytes_max);
+        answer.max_message_size = Some(opened.message_size_bytes_max);
+        answer.properties = answered_destination(attach);
         if self.connection.accept(link, answer) {
-            let attached = self.attached(entity, view.incarnation);
-            self.links.insert(link, Link::Sender(Sender { attached }));
+            let attached = self.attached(entity, opened.view.incarnation);
+            let sender = Sender {
+                attached,
+                asked,
+                destination,
+                first,
+            };
+            self.links.insert(link, Link::Sender(sender));
             self.connection.grant(link, Sender::CREDIT);
             // It may have changed since it was read.
             self.look(link);
@@ -307,11 +348,6 @@ fn unknown_distribution_mode(attach: &Attach) -> Option<&Symbol> {
     let source = attach.source.as_ref()?;
     let mode = source.distribution_mode.as_ref()?;
     (attach.role == Role::Receiver && mode.as_str() != "move").then_some(mode)
-}
-
-fn is_send_via(properties: &Map) -> bool {
-    let name = properties.get("com.microsoft:transfer-destination-address");
-    name.is_some_and(|name| name.value() != Value::Null)
 }
 
 fn session_filter(attach: &Attach) -> Option<Raw> {

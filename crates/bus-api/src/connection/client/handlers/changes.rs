@@ -41,7 +41,10 @@ impl Client {
         let (Some(attached), Some(role)) = (own.attached(), own.role()) else {
             return;
         };
+        // What its entity does not accept becomes a failed transfer, or is refused one by one.
+        let stays = matches!(own, Link::Sender(sender) if sender.first.is_some());
         let error = match view {
+            Ok(_) | Err(Rejection::Refused(_)) if stays => None,
             // By now another queue may have that name. It is not the queue of this link.
             Ok(Some(view)) if view.incarnation == attached.incarnation => {
                 check_usable(&view, role).err()

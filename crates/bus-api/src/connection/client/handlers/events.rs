@@ -86,6 +86,7 @@ impl Client {
                         self.transactions.fail_all(&error.unwrap_or_else(gone));
                     }
                 }
+                self.links.forget_first_of(session);
                 self.forget_all_of(session);
             }
             Event::Closed { by, error } => {

@@ -20,6 +20,33 @@ use crate::ground::refusal::error_of;
 use crate::messages::inbound::messages_of;
 use crate::metrics::{Scope, Sent};
 
+/// Where a link sends messages in a transaction.
+struct To {
+    queue: EntityName,
+    incarnation: Incarnation,
+    destination: Option<EntityName>,
+    first: Option<EntityName>,
+}
+
+impl To {
+    fn part(self, messages: Vec<BusMessage>) -> TransactionPart {
+        let (incarnation, work) = match (self.destination, self.first) {
+            (Some(to), _) => (
+                Some(self.incarnation),
+                TransactionWork::SendVia(to, messages),
+            ),
+            // The link stays when its entity is deleted, so it means whatever has that name.
+            (None, Some(first)) => (None, TransactionWork::Transfer(first, messages)),
+            (None, None) => (Some(self.incarnation), TransactionWork::Send(messages)),
+        };
+        TransactionPart {
+            queue: self.queue,
+            incarnation,
+            work,
+        }
+    }
+}
+
 impl Client {
     pub(super) fn on_message(&mut self, delivery: &Delivery) {
         let Some(Link::Sender(sender)) = self.links.get(&delivery.link) else {
@@ -27,10 +54,16 @@ impl Client {
         };
         let queue = sender.attached.entity.clone();
         let incarnation = sender.attached.incarnation;
+        let (destination, first) = (sender.destination.clone(), sender.first.clone());
         self.renew_credit(delivery.link, Sender::CREDIT);
         if let Some(DeliveryState::Transactional(state)) = &delivery.state {
-            let part = (queue, incarnation);
-            return self.send_in_transaction(delivery, part, &state.txn_id);
+            let to = To {
+                queue,
+                incarnation,
+                destination,
+                first,
+            };
+            return self.send_in_transaction(delivery, to, &state.txn_id);
         }
         let messages = match messages_of(&delivery.payload, delivery.message_format) {
             Ok(messages) => messages,
@@ -38,7 +71,14 @@ impl Client {
         };
         let sent = sent_of(&messages);
         self.turn.steps.charge(sent.messages);
-        let send = BusCommand::Send { queue, messages };
+        let send = match destination {
+            None => BusCommand::Send { queue, messages },
+            Some(to) => BusCommand::SendVia {
+                via: queue,
+                to,
+                messages,
+            },
+        };
         let delivery = delivery.delivery;
         self.load.begin_sending(sent.size_bytes);
         self.load.sends += 1;
@@ -47,23 +87,13 @@ impl Client {
 
     /// The messages are sent when the transaction is committed. The outcome accepted means that the
     /// transaction contains them.
-    fn send_in_transaction(
-        &mut self,
-        delivery: &Delivery,
-        (queue, incarnation): (EntityName, Incarnation),
-        transaction: &[u8],
-    ) {
+    fn send_in_transaction(&mut self, delivery: &Delivery, to: To, transaction: &[u8]) {
         let messages = messages_of(&delivery.payload, delivery.message_format);
         let enlisted = match messages {
             Ok(messages) => {
                 self.turn.steps.charge(messages.len());
                 let noted = Noted::Sent(sent_of(&messages));
-                let part = TransactionPart {
-                    queue,
-                    incarnation: Some(incarnation),
-                    work: TransactionWork::Send(messages),
-                };
-                self.enlist(transaction, part, noted)
+                self.enlist(transaction, to.part(messages), noted)
             }
             Err(error) => {
                 self.transactions.fail(transaction, error.clone());

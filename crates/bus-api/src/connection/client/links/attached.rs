@@ -76,6 +76,18 @@ pub(crate) fn check_usable(view: &BusQueueView, role: Role) -> Result<(), Error>
     Err(error_of(&Rejection::Refused(Refusal::Bus(refusal))))
 }
 
+/// Refuses an entity that messages cannot be sent to, whatever its status is. If it is disabled, messages that are sent to
+/// it via another one become failed transfers of that one.
+pub(crate) fn check_is_destination(view: &BusQueueView) -> Result<(), Error> {
+    let queue = view.name.clone();
+    let refusal = match view.kind {
+        _ if queue.contains("/$") => BusRefusal::NotSendable { queue },
+        EntityKind::Subscription => BusRefusal::NotSendableSubscription { queue },
+        EntityKind::Queue | EntityKind::Topic => return Ok(()),
+    };
+    Err(error_of(&Rejection::Refused(Refusal::Bus(refusal))))
+}
+
 /// The destination that a queue or sub-queue forwards to.
 fn destination(view: &BusQueueView) -> Option<&str> {
     match view.name.split_once("/$") {

@@ -61,7 +61,7 @@ impl Link {
         let own = match self {
             // Its attach is counted separately.
             Self::Opening(_) | Self::Coordinator => 0,
-            Self::Sender(sender) => sender.attached.size_bytes(),
+            Self::Sender(sender) => sender.size_bytes(),
             Self::Receiver(receiver) => {
                 size_of::<Receiver>()
                     + receiver.name.as_str().len()

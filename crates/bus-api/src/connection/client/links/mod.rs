@@ -5,6 +5,7 @@
 
 pub(crate) mod attached;
 pub(crate) mod cancel;
+mod firsts;
 pub(crate) mod link;
 pub(crate) mod opening;
 pub(crate) mod receive;
@@ -15,11 +16,12 @@ pub(crate) mod sender;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use kew_amqp::LinkId;
 use kew_amqp::codec::{Text, Value};
 use kew_amqp::performative::Attach;
+use kew_amqp::{LinkId, SessionId};
 use kew_engine::{EntityName, Token};
 
+use self::firsts::Firsts;
 use self::link::Link;
 use self::requests::{Asker, Replies};
 use crate::ground::address::Node;
@@ -36,6 +38,8 @@ pub(crate) struct Links {
     replies: BTreeSet<LinkId>,
     /// How many of those were attached so far.
     reply_count: u64,
+    /// The first entities of sessions with a coordinator.
+    firsts: Firsts,
     /// Their memory, counted when they are attached and detached.
     size_bytes: usize,
 }
@@ -46,6 +50,14 @@ impl Links {
         *self.count(&link) += 1;
         if let Link::Replies(_) = link {
             self.replies.insert(id);
+        }
+        match &link {
+            Link::Coordinator => self.firsts.begin(id.session()),
+            Link::Sender(_) | Link::Receiver(_) => {
+                let entity = link.attached().map(|it| &it.entity);
+                entity.inspect(|it| self.firsts.note(id.session(), it));
+            }
+            Link::Opening(_) | Link::Requests(_) | Link::Replies(_) => {}
         }
         self.size_bytes += link.size_bytes();
         self.by_id.insert(id, link);
@@ -63,6 +75,16 @@ impl Links {
 
     pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut Link> {
         self.by_id.get_mut(&id)
+    }
+
+    /// The entity that gets failed transfers of transactions that send to this one over a link.
+    pub(crate) fn first_before(&self, link: LinkId, entity: &EntityName) -> Option<EntityName> {
+        self.firsts.before(link.session(), entity).cloned()
+    }
+
+    /// A session has ended.
+    pub(crate) fn forget_first_of(&mut self, session: SessionId) {
+        self.firsts.end(session);
     }
 
     /// The links for answers.

@@ -68,7 +68,10 @@ impl Credentials {
     /// Whether an attached link is still allowed.
     pub(crate) fn allow(&self, link: &Link) -> bool {
         match link {
-            Link::Sender(it) => self.grants.allow(&it.attached.entity, Right::Send),
+            Link::Sender(it) => [&it.asked]
+                .into_iter()
+                .chain(&it.destination)
+                .all(|entity| self.grants.allow(entity, Right::Send)),
             Link::Receiver(it) => self.grants.allow(&it.attached.entity, Right::Listen),
             Link::Opening(_) | Link::Requests(_) | Link::Replies(_) | Link::Coordinator => true,
         }

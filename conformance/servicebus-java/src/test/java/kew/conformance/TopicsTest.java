@@ -27,6 +27,7 @@ import com.azure.messaging.servicebus.administration.models.RuleFilter;
 import com.azure.messaging.servicebus.administration.models.SqlRuleAction;
 import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
 import com.azure.messaging.servicebus.administration.models.TrueRuleFilter;
+import com.azure.messaging.servicebus.models.CompleteOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -279,6 +280,41 @@ class TopicsTest {
             }
             assertEquals(expected, found);
             assertEquals(0, admin.getSubscriptionRuntimeProperties(topic, "s").getTotalMessageCount());
+        }
+        admin.deleteTopic(topic);
+    }
+
+    /** The first entity that the client uses is the subscription, as where a service handles its messages. */
+    @ParameterizedTest
+    @EnumSource(Door.class)
+    void aTransactionSpansASubscriptionATopicAndAQueue(Door door) {
+        String topic = newTopic("in-transactions", door);
+        admin.createSubscription(topic, "one");
+        admin.createSubscription(topic, "two");
+        String queue = Door.fresh("plain");
+        try (Bus bus = door.connect()) {
+            bus.send(topic, "first", "second");
+            bus.builder.enableCrossEntityTransactions();
+            var one = receiver(bus, topic, "one");
+            var sender = bus.sender(queue);
+            var publisher = bus.closing(bus.builder.sender().topicName(topic).buildClient());
+            for (var message : take(one, 2)) {
+                var transaction = one.createTransaction();
+                publisher.sendMessage(text("about " + message.getBody()), transaction);
+                sender.sendMessage(text("of " + message.getBody()), transaction);
+                one.complete(message, new CompleteOptions().setTransactionContext(transaction));
+                assertEquals(2, bodies(receiver(bus, topic, "two").peekMessages(10, 0)).size());
+                if (message.getBody().toString().equals("first")) {
+                    one.rollbackTransaction(transaction);
+                } else {
+                    one.commitTransaction(transaction);
+                }
+            }
+            assertEquals("about second", drop(one).getBody().toString());
+            assertEquals(List.of("first", "second", "about second"), bodies(take(receiver(bus, topic, "two"), 3)));
+            assertEquals("of second", drop(bus.receiver(queue)).getBody().toString());
+            // The rolled back one is still locked, and was not completed.
+            assertEquals(List.of("first"), bodies(one.peekMessages(10, 0)));
         }
         admin.deleteTopic(topic);
     }

@@ -9,16 +9,21 @@ import static kew.conformance.Bus.text;
 import static kew.conformance.Door.fresh;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import com.azure.messaging.servicebus.ServiceBusTransactionContext;
+import com.azure.messaging.servicebus.administration.ServiceBusAdministrationClientBuilder;
+import com.azure.messaging.servicebus.administration.models.EntityStatus;
 import com.azure.messaging.servicebus.models.AbandonOptions;
 import com.azure.messaging.servicebus.models.CompleteOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
 import com.azure.messaging.servicebus.models.DeferOptions;
+import com.azure.messaging.servicebus.models.SubQueue;
 import java.util.List;
+import java.util.Locale;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
@@ -122,6 +127,42 @@ class TransactionsTest {
             assertEquals("about second", drop(target).getBody().toString());
             assertEquals(List.of("first"), bodies(receiver.peekMessages(10, 0)));
         }
+    }
+
+    /** Its messages go via the first queue that the client uses, and cannot leave it. */
+    @ParameterizedTest
+    @EnumSource(Door.class)
+    void whatCannotArriveIsAFailedTransferOfTheFirstQueue(Door door) {
+        var admin = new ServiceBusAdministrationClientBuilder().connectionString(Door.AMQPS.connectionString())
+            .buildClient();
+        String from = fresh("plain");
+        String to = "x-cannot-arrive-" + door.name().toLowerCase(Locale.ROOT);
+        try (Bus sending = door.connect()) {
+            sending.send(from, "first", "second", "third");
+        }
+        var queue = admin.createQueue(to);
+        try (Bus bus = door.connect()) {
+            bus.builder.enableCrossEntityTransactions();
+            var receiver = bus.receiver(from);
+            var sender = bus.sender(to);
+            receiver.commitTransaction(answer(receiver, takeOne(receiver), sender));
+            // A link that is there stays, and a new one is attached.
+            admin.updateQueue(queue.setStatus(EntityStatus.SEND_DISABLED));
+            receiver.commitTransaction(answer(receiver, takeOne(receiver), sender));
+            receiver.commitTransaction(answer(receiver, takeOne(receiver), bus.sender(to)));
+            assertEquals("about first", drop(bus.receiver(to)).getBody().toString());
+            assertEquals(null, receiver.peekMessage(0));
+            var failed = bus.closing(bus.builder.receiver().queueName(from)
+                .subQueue(SubQueue.TRANSFER_DEAD_LETTER_QUEUE).buildClient());
+            for (String text : List.of("about second", "about third")) {
+                var message = drop(failed);
+                assertEquals(text, message.getBody().toString());
+                assertEquals("ForwardingDestinationUnavailable", message.getDeadLetterReason());
+                String why = message.getDeadLetterErrorDescription();
+                assertTrue(why.contains("'" + to + "'"), why);
+            }
+        }
+        admin.deleteQueue(to);
     }
 
     @ParameterizedTest
