@@ -160,7 +160,7 @@ impl<S: Sources, T: Target> Agent<S, T> {
             let look = tokio::select! {
                 biased;
                 () = &mut stop => return,
-                look = self.look_after(is_announced, &week) => look,
+                look = self.look_after(is_announced, &week, &mut tell) => look,
             };
             self.memory.looked(look.lines(), look.is_whole());
             // What was begun is finished: it takes a bounded time.
@@ -170,12 +170,31 @@ impl<S: Sources, T: Target> Agent<S, T> {
 
     /// Reads everything once, and decides. Changes nothing.
     pub async fn look(&mut self, week: impl Fn() -> TimeOfWeek + Send) -> Look {
-        self.look_after(false, week).await
+        self.look_after(false, week, &mut |_| {}).await
     }
 
-    /// The same, perhaps because work was announced.
-    async fn look_after(&mut self, announced: bool, week: impl Fn() -> TimeOfWeek + Send) -> Look {
-        let mut sources = self.sources.read().await;
+    /// The same, perhaps because work was announced. Tells what happens to instances meanwhile.
+    async fn look_after(
+        &mut self,
+        announced: bool,
+        week: impl Fn() -> TimeOfWeek + Send,
+        tell: &mut (impl FnMut(Note) + Send),
+    ) -> Look {
+        // Of the instances as they were at the last look, or are since they were started.
+        self.sources.own_pages(&self.target.pages());
+        let mut sources = {
+            let mut reading = std::pin::pin!(self.sources.read());
+            loop {
+                // A source that does not answer delays neither a SIGKILL nor the news of an end.
+                tokio::select! {
+                    biased;
+                    sources = &mut reading => break sources,
+                    happened = self.target.changed() => {
+                        happened.into_iter().map(Note::Happened).for_each(&mut *tell);
+                    }
+                }
+            }
+        };
         let workers = self.sources.workers();
         let counted = self.target.instances().await;
         let ready = counted.as_ref().ok().map(|it| it.ready);

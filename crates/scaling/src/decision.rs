@@ -79,7 +79,7 @@ pub enum Reason {
         /// The goal.
         goal: Duration,
     },
-    /// It is not known how fast messages are handled, and they wait too long.
+    /// Messages wait, and it is not known how fast they are handled.
     RateUnknown {
         /// Instances for the next try.
         instances: u32,
@@ -112,10 +112,12 @@ pub enum Reason {
     },
     /// More instances are needed, but the service refuses requests of those that run.
     Throttled,
-    /// Arrivals are not known, so one instance after another is stopped.
-    ArrivalsUnknown,
+    /// Arrivals are not known, so only so many instances stop at a time.
+    ArrivalsUnknown(u32),
     /// The processors of the instances are busy. The law then gives them no more tasks.
     CpuBusy(f64),
+    /// More instances are needed, but those that run use up the processors of the machine that all of them share.
+    MachineFull(f64),
 }
 
 /// How many instances should run, and why.
@@ -144,8 +146,25 @@ struct Counted(u32);
 
 impl fmt::Display for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.0 == 1 { "" } else { "s" };
-        write!(f, "{} instance{plural}", self.0)
+        write!(f, "{} instance{}", self.0, plural(self.0.into()))
+    }
+}
+
+struct Waiting(u64);
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => write!(f, "1 message waits"),
+            count => write!(f, "{count} messages wait"),
+        }
+    }
+}
+
+fn plural(count: u64) -> &'static str {
+    match count {
+        1 => "",
+        _ => "s",
     }
 }
 
@@ -181,7 +200,8 @@ impl fmt::Display for Reason {
                 instances,
             } => write!(
                 f,
-                "{backlog} messages wait, and those left when a new instance is ready must be handled within {}: {}",
+                "{}, and those left when a new instance is ready must be handled within {}: {}",
+                Waiting(*backlog),
                 Seconds(*within),
                 Counted(*instances)
             ),
@@ -192,7 +212,8 @@ impl fmt::Display for Reason {
                 instances,
             } => write!(
                 f,
-                "{backlog} messages will wait when a new instance is ready, after {}, and must be handled within {}: {}",
+                "{backlog} message{} will wait when a new instance is ready, after {}, and must be handled within {}: {}",
+                plural(u64::from(*backlog)),
                 Seconds(*after),
                 Seconds(*within),
                 Counted(*instances)
@@ -203,7 +224,8 @@ impl fmt::Display for Reason {
                 instances,
             } => write!(
                 f,
-                "{backlog} messages wait, and can be handled within {}: {}",
+                "{}, and can be handled within {}: {}",
+                Waiting(*backlog),
                 Seconds(*within),
                 Counted(*instances)
             ),
@@ -213,7 +235,8 @@ impl fmt::Display for Reason {
                 instances,
             } => write!(
                 f,
-                "{backlog} messages wait, at most {for_each} for an instance: {}",
+                "{}, at most {for_each} for an instance: {}",
+                Waiting(*backlog),
                 Counted(*instances)
             ),
             Self::Late { oldest, goal } => write!(
@@ -224,7 +247,7 @@ impl fmt::Display for Reason {
             ),
             Self::RateUnknown { instances } => write!(
                 f,
-                "messages wait too long, and the rate of a task is not known yet: {}",
+                "messages wait, and the rate of a task is not known yet: {}",
                 Counted(*instances)
             ),
             Self::Announced => write!(f, "a publisher has announced work"),
@@ -249,13 +272,23 @@ impl fmt::Display for Reason {
                 f,
                 "the service refuses requests as too many, and more instances would send more"
             ),
-            Self::ArrivalsUnknown => write!(
+            Self::ArrivalsUnknown(1) => write!(
                 f,
                 "nothing reports how many messages arrive, so one instance stops at a time"
+            ),
+            Self::ArrivalsUnknown(step) => write!(
+                f,
+                "nothing reports how many messages arrive, so at most {step} instances stop at a time, because a smaller \
+                 change would be ignored"
             ),
             Self::CpuBusy(share) => write!(
                 f,
                 "the processors of the instances are busy to {:.0} %",
+                share * 100.0
+            ),
+            Self::MachineFull(share) => write!(
+                f,
+                "the instances use {:.0} % of the processors of this machine, and more instances would share them",
                 share * 100.0
             ),
         }

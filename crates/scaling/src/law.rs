@@ -11,7 +11,8 @@ use crate::observation::{Instances, Moment, Observation, Reading};
 use crate::settings::{Settings, SettingsError};
 use crate::week::Peak;
 
-/// Instances get no more tasks while they use this share of their processors.
+/// Instances get no more tasks while they use this share of their processors, and no more of them start while they use
+/// this share of processors that all of them share.
 const CPU_BUSY: f64 = 0.9;
 /// How much a new measurement of the rate of a task counts beside the earlier ones.
 const RATE_WEIGHT: f64 = 0.3;
@@ -241,8 +242,14 @@ impl Law {
             is_idle,
         };
         weighed.bound(now, settings);
+        let running = load.ready.saturating_add(load.starting);
         if seen.is_throttled {
-            weighed.throttle(load.ready.saturating_add(load.starting));
+            weighed.limit(running, Reason::Throttled);
+        }
+        let shared = seen.instances.filter(|it| it.share_processors);
+        let cpu = shared.and_then(|it| it.cpu);
+        if let Some(share) = cpu.filter(|it| *it >= CPU_BUSY) {
+            weighed.limit(running.max(1), Reason::MachineFull(share));
         }
         weighed
     }
@@ -271,7 +278,8 @@ impl Law {
         if settings.spare > 0 {
             reasons.push(Reason::Spare(settings.spare));
         }
-        let cpu = seen.instances.and_then(|it| it.cpu);
+        let own = seen.instances.filter(|it| !it.share_processors);
+        let cpu = own.and_then(|it| it.cpu);
         reasons.extend(cpu.filter(|it| *it >= CPU_BUSY).map(Reason::CpuBusy));
         reasons
     }
@@ -318,13 +326,15 @@ impl Law {
             weighed.others.push(Reason::Maximum(maximum));
             return Action::Stop(maximum);
         }
+        let step = self.settings.least_step(running);
         if weighed.at_least > running {
-            return Action::Start(weighed.at_least);
+            let noticed = running.saturating_add(step).min(maximum);
+            return Action::Start(weighed.at_least.max(noticed));
         }
         match enough {
             Some(enough) if enough < running && weighed.stops_one_by_one => {
-                weighed.others.push(Reason::ArrivalsUnknown);
-                Action::Stop(enough.max(running - 1))
+                weighed.others.push(Reason::ArrivalsUnknown(step));
+                Action::Stop(enough.max(running.saturating_sub(step)))
             }
             Some(enough) if enough < running => Action::Stop(enough),
             Some(_) | None => {
@@ -386,11 +396,11 @@ impl Weighed {
     }
 
     /// Starts none beyond those that run, except for the minimum and peaks.
-    fn throttle(&mut self, running: u32) {
+    fn limit(&mut self, running: u32, reason: Reason) {
         let allowed = running.max(self.floor);
         if self.at_least > allowed {
             self.at_least = allowed;
-            self.others.push(Reason::Throttled);
+            self.others.push(reason);
         }
     }
 }

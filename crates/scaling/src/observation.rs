@@ -48,6 +48,8 @@ pub struct Instances {
     pub handling: Option<Duration>,
     /// The share of their processors that they use, from 0 to 1, if they report it.
     pub cpu: Option<f64>,
+    /// All of them share the processors of one machine, so more of them do not get more.
+    pub share_processors: bool,
 }
 
 impl Instances {

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::numbers::whole_of;
 use crate::week::Peak;
 
 /// Messages a second of one task. Beyond these, the arithmetic of the law would lose small numbers.
 const RATE_MIN: f64 = 1e-6;
 const RATE_MAX: f64 = 1e6;
+/// Above it, a number could not fall to less than twice what is needed.
+const TOLERANCE_MAX: f64 = 0.5;
 
 /// What the instances must achieve.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,6 +43,8 @@ pub struct Settings {
     pub cool_down: Duration,
     /// The last instances stop after the queues have been empty for so long. Default: 120 s.
     pub idle_after: Duration,
+    /// What acts ignores changes up to this share of the number, as the autoscaler of Kubernetes does. Default: 0.
+    pub tolerance: f64,
     /// Scheduled peaks. Where several are on, the largest counts. Default: none.
     pub peaks: Vec<Peak>,
 }
@@ -56,6 +61,7 @@ impl Default for Settings {
             start_delay: Duration::from_secs(30),
             cool_down: Duration::from_secs(30),
             idle_after: Duration::from_secs(120),
+            tolerance: 0.0,
             peaks: Vec::new(),
         }
     }
@@ -94,6 +100,9 @@ pub enum SettingsError {
         "the rate of a task is {0} messages a second: set it from 0.000001 to 1000000, or leave it out"
     )]
     Rate(f64),
+    /// Nothing would ever change.
+    #[error("the tolerance is {0}: set it from 0 to 0.5")]
+    Tolerance(f64),
     /// A peak cannot be served.
     #[error("the peak of {peak} needs {} instances, above the maximum of {maximum}", peak.instances)]
     Peak {
@@ -136,9 +145,19 @@ impl Settings {
         {
             return Err(SettingsError::Rate(rate));
         }
+        if !(0.0..=TOLERANCE_MAX).contains(&self.tolerance) {
+            return Err(SettingsError::Tolerance(self.tolerance));
+        }
         self.peaks
             .iter()
             .try_for_each(|peak| self.check_peak(*peak))
+    }
+
+    /// The smallest change of so many instances that is not ignored.
+    pub(crate) fn least_step(&self, running: u32) -> u32 {
+        // A little more, because a quotient beside the tolerance is rounded.
+        let ignored = f64::from(running) * self.tolerance + 1e-6;
+        whole_of(ignored).saturating_add(1)
     }
 
     fn check_peak(&self, peak: Peak) -> Result<(), SettingsError> {
@@ -172,7 +191,7 @@ mod tests {
             instances,
         };
         type Change = Box<dyn Fn(&mut Settings)>;
-        let cases: [(Change, &str); 11] = [
+        let cases: [(Change, &str); 13] = [
             (
                 Box::new(|it| it.goal = Goal::Age(Duration::ZERO)),
                 "the goal is 0: set an age, or a backlog for each task, above 0",
@@ -210,6 +229,14 @@ mod tests {
                 "the rate of a task is 2000000 messages a second: set it from 0.000001 to 1000000, or leave it out",
             ),
             (
+                Box::new(|it| it.tolerance = 0.6),
+                "the tolerance is 0.6: set it from 0 to 0.5",
+            ),
+            (
+                Box::new(|it| it.tolerance = f64::NAN),
+                "the tolerance is NaN: set it from 0 to 0.5",
+            ),
+            (
                 Box::new(move |it| it.peaks = vec![peak(8, 9, 21)]),
                 "the peak of Monday 08:00 to Monday 09:00 needs 21 instances, above the maximum of 20",
             ),
@@ -224,5 +251,25 @@ mod tests {
             let error = settings.check().unwrap_err();
             assert_eq!(error.to_string(), message);
         }
+    }
+
+    /// The autoscaler of Kubernetes divides, and compares with a tenth.
+    #[test]
+    fn the_least_step_is_one_that_kubernetes_notices() {
+        let settings = Settings {
+            tolerance: 0.1,
+            ..Settings::default()
+        };
+        for running in 1..=1000_u32 {
+            let step = settings.least_step(running);
+            let is_noticed = |count: u32| {
+                let ratio = f64::from(count) / f64::from(running);
+                (1.0 - ratio).abs() > 0.1
+            };
+            assert!(is_noticed(running - step), "{running} - {step}");
+            assert!(is_noticed(running + step), "{running} + {step}");
+            assert!(step == 1 || !is_noticed(running + 2 - step), "{running}");
+        }
+        assert_eq!(Settings::default().least_step(1000), 1);
     }
 }

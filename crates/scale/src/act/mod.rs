@@ -32,7 +32,7 @@ pub use command::CommandTarget;
 pub use http::HttpTarget;
 pub use process::{ProcessTarget, Survey};
 
-use crate::config::Place;
+use crate::config::{OwnPage, Place};
 
 /// What the agent acts on.
 #[async_trait]
@@ -43,6 +43,12 @@ pub trait Target: Send {
     ///
     /// If they cannot be counted.
     async fn instances(&mut self) -> Result<Instances, ActError>;
+
+    /// Where the metrics pages of instances are that are ready, as far as the target knows them: each has a port of the
+    /// loopback interface.
+    fn pages(&mut self) -> Vec<OwnPage> {
+        Vec::new()
+    }
 
     /// Starts or stops instances until `count` run, as far as that can be done now: the next look asks again. It takes a
     /// bounded time.
@@ -61,6 +67,10 @@ pub trait Target: Send {
 impl<T: Target + ?Sized> Target for Box<T> {
     async fn instances(&mut self) -> Result<Instances, ActError> {
         self.as_mut().instances().await
+    }
+
+    fn pages(&mut self) -> Vec<OwnPage> {
+        self.as_mut().pages()
     }
 
     async fn set(&mut self, count: u32) -> Vec<Happened> {
@@ -220,6 +230,14 @@ pub enum ActError {
         program: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// Other programs use all ports of the group.
+    #[error("no port from {first} to {last} is free: write other ports")]
+    NoPort {
+        /// The first one.
+        first: u16,
+        /// The last one.
+        last: u16,
     },
     /// The system refuses what the agent needs to watch a process.
     #[error("cannot watch PID {pid}: {source}")]

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::OFlags;
 
 use super::ActError;
+use crate::config::OwnPage;
 
 const LOCK: &str = "lock";
 const INSTANCE: &str = "instance-";
@@ -47,10 +48,18 @@ pub(super) struct Record {
     pub(super) boot: String,
     /// Clock ticks from the start of the system to the first write. No process of the record is older.
     pub(super) since_ticks: u64,
+    /// The port of its metrics page, if it has one.
+    pub(super) port: Option<u16>,
     pub(super) process: Option<Process>,
 }
 
 impl Record {
+    /// Where its metrics page is.
+    pub(super) fn page(&self) -> Option<OwnPage> {
+        let instance = self.number;
+        self.port.map(|port| OwnPage { instance, port })
+    }
+
     fn text(&self) -> String {
         let Self {
             number,
@@ -58,11 +67,13 @@ impl Record {
             since_ticks,
             ..
         } = self;
+        let port = self.port.map(|it| format!("port={it}\n"));
+        let port = port.unwrap_or_default();
         let process = match &self.process {
             Some(Process { pid, start_ticks }) => format!("pid={pid}\nstart={start_ticks}\n"),
             None => String::new(),
         };
-        format!("number={number}\nboot={boot}\nsince={since_ticks}\n{process}end\n")
+        format!("number={number}\nboot={boot}\nsince={since_ticks}\n{port}{process}end\n")
     }
 
     /// Reads a file. One that makes no sense says only that there may be a process with its token.
@@ -88,6 +99,7 @@ impl Record {
             since_ticks: known
                 .and_then(|_| value("since")?.parse().ok())
                 .unwrap_or(0),
+            port: known.and_then(|_| value("port")?.parse().ok()),
             process: process(),
         }
     }
@@ -314,6 +326,7 @@ mod tests {
             number,
             boot: BOOT.to_owned(),
             since_ticks: if number == 0 { 0 } else { 44 },
+            port: None,
             process,
         }
     }
@@ -326,7 +339,10 @@ mod tests {
             pid: 7,
             start_ticks: u64::MAX,
         };
-        let second = record("b", 2, None);
+        let second = Record {
+            port: Some(23_401),
+            ..record("b", 2, None)
+        };
         let first = record("c", 1, Some(process.clone()));
         state.write(&second).unwrap();
         state.write(&first).unwrap();
@@ -349,7 +365,10 @@ mod tests {
             pid: 71,
             start_ticks: 902,
         };
-        let whole = record("t", 12, Some(process));
+        let whole = Record {
+            port: Some(23_400),
+            ..record("t", 12, Some(process))
+        };
         let text = whole.text();
         assert_eq!(Record::parse("t", &text, BOOT), whole);
         for end in 0..text.len() {

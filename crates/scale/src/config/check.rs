@@ -147,7 +147,7 @@ impl Checker<'_> {
         let announcements = raw.announcements.as_ref();
         let announcements = announcements.map(|it| self.announcements(it, &raw.name));
         let announcements = announcements.transpose()?;
-        let target = self.target(&raw.target)?;
+        let target = self.target(&raw.target, law.maximum)?;
         Ok(Group {
             name,
             law,
@@ -235,6 +235,7 @@ impl Checker<'_> {
                 default.idle_after,
                 (zero, 30 * DAY),
             )?,
+            tolerance: self.tolerance(&raw.target),
             peaks,
         };
         let checked = Law::new(settings.clone());
@@ -257,6 +258,10 @@ impl Checker<'_> {
             SettingsError::Spare { .. } => span(&raw.spare).or(span(&raw.maximum)),
             SettingsError::Tasks => span(&raw.tasks_max),
             SettingsError::Rate(_) => raw.rate_per_task.as_ref().map(At::span),
+            SettingsError::Tolerance(_) => {
+                let keda = raw.target.get_ref().keda.as_ref();
+                keda.and_then(|it| it.get_ref().tolerance.as_ref().map(At::span))
+            }
             SettingsError::Peak { peak, .. } | SettingsError::EmptyPeak(peak) => {
                 let is_it =
                     |it: &&At<raw::Peak>| self.peaks(it).is_ok_and(|peaks| peaks.contains(peak));
@@ -304,13 +309,19 @@ impl Checker<'_> {
         };
         let from = time("from", &peak.from)?;
         let until = time("until", &peak.until)?;
+        let instances = *peak.instances.get_ref();
+        if instances == 0 {
+            let what =
+                "instances is 0, which has no effect: set it to 1 or more, or leave the peak out";
+            return Err(self.error(&peak.instances, what));
+        }
         let days = peak.days.iter().map(|at| {
             let day = values::day(at.get_ref());
             let day = day.map_err(|what| self.error(at, format!("days: {what}")))?;
             Ok(Peak {
                 from: TimeOfWeek::new(day, from.0, from.1),
                 until: values::following(day, from, until),
-                instances: peak.instances,
+                instances,
             })
         });
         days.collect()

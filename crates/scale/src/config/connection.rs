@@ -7,6 +7,9 @@ use kew_client::{BusNamespace, ConnectionString, QueueAccount};
 
 use super::{ConfigError, Http, Place, Source};
 
+/// How a certificate begins in PEM.
+const PEM_BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
 /// Reads an environment variable.
 pub type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
@@ -65,7 +68,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read.
+    /// If the file cannot be read, or has no certificate.
     pub fn extra_roots_pem(&self) -> Result<Option<Vec<u8>>, ConfigError> {
         read_roots(self.ca_cert.as_ref())
     }
@@ -76,7 +79,7 @@ impl Http {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read.
+    /// If the file cannot be read, or has no certificate.
     pub fn extra_roots_pem(&self) -> Result<Option<Vec<u8>>, ConfigError> {
         read_roots(self.ca_cert.as_ref())
     }
@@ -92,5 +95,10 @@ fn read_roots(file: Option<&(Place, PathBuf)>) -> Result<Option<Vec<u8>>, Config
             "ca_cert is {path:?}, which cannot be read: {error}"
         ))
     })?;
+    if !read.windows(PEM_BEGIN.len()).any(|it| it == PEM_BEGIN) {
+        return Err(place.error(format!(
+            "ca_cert is {path:?}, which has no certificate in PEM: name a file that has one"
+        )));
+    }
     Ok(Some(read))
 }

@@ -21,7 +21,8 @@ use error::Document;
 
 pub use connection::{Connection, Variable};
 pub use error::{ConfigError, Place};
-pub use page_url::PageUrl;
+pub use page_url::{OwnPage, PageUrl};
+pub(crate) use target::PORT;
 pub use target::{Command, Http, Keda, Process, TargetConfig, Template, Workload, is_loopback};
 pub use zone::Zone;
 

@@ -1,6 +1,7 @@
 //! Where a metrics page is.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 
 use hyper::Uri;
 
@@ -19,6 +20,17 @@ pub struct PageUrl {
 }
 
 impl PageUrl {
+    /// The usual page at a port of this machine.
+    pub(crate) fn local(port: u16) -> Self {
+        let host = Ipv4Addr::LOCALHOST.to_string();
+        Self {
+            authority: format!("{host}:{port}"),
+            host,
+            port,
+            path: PATH.to_owned(),
+        }
+    }
+
     /// Reads a URL. The error says what was expected.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let expected =
@@ -43,4 +55,13 @@ impl fmt::Display for PageUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}{}", self.authority, self.path)
     }
+}
+
+/// The metrics page of an instance that the target has started.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OwnPage {
+    /// The number of the instance. The next one may get the same port.
+    pub instance: u64,
+    /// A port of 127.0.0.1.
+    pub port: u16,
 }

@@ -52,7 +52,7 @@ pub(super) struct Peak {
     pub(super) days: Vec<At<String>>,
     pub(super) from: At<String>,
     pub(super) until: At<String>,
-    pub(super) instances: u32,
+    pub(super) instances: At<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -92,6 +92,7 @@ pub(super) struct Process {
     pub(super) command: At<Vec<At<String>>>,
     pub(super) state_directory: At<String>,
     pub(super) stop_within: Option<At<String>>,
+    pub(super) ports: Option<At<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -131,5 +132,6 @@ pub(super) struct Workload {
 #[serde(deny_unknown_fields)]
 pub(super) struct Keda {
     pub(super) listen: At<String>,
+    pub(super) tolerance: Option<At<f64>>,
     pub(super) workload: At<Workload>,
 }

@@ -1,6 +1,7 @@
 //! Targets: what counts instances, and what changes their number.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,10 @@ const STOP_WITHIN_DEFAULT: Duration = Duration::from_secs(30);
 /// A target has this time for an answer.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const TIMEOUT_BOUNDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_mins(5));
+/// What the autoscaler of Kubernetes ignores by default.
+const KEDA_TOLERANCE_DEFAULT: f64 = 0.1;
+/// What a command has in place of the port of the instance.
+pub(crate) const PORT: &str = "{port}";
 /// What a template has in place of the number.
 const NUMBER: &str = "{instances}";
 
@@ -40,6 +45,8 @@ pub struct Process {
     pub state_directory: PathBuf,
     /// From SIGTERM to SIGKILL.
     pub stop_within: Duration,
+    /// Each instance gets one of these ports of the loopback interface for its metrics page.
+    pub ports: Option<RangeInclusive<u16>>,
 }
 
 /// Two programs.
@@ -184,11 +191,12 @@ impl Workload {
 }
 
 impl Checker<'_> {
-    pub(super) fn target(self, at: &At<raw::Target>) -> Checked<TargetConfig> {
+    /// `maximum` is that of the group's instances.
+    pub(super) fn target(self, at: &At<raw::Target>, maximum: u32) -> Checked<TargetConfig> {
         let raw = at.get_ref();
         let mut found = Vec::new();
         if let Some(it) = &raw.process {
-            found.push(TargetConfig::Process(self.process(it.get_ref())?));
+            found.push(TargetConfig::Process(self.process(it.get_ref(), maximum)?));
         }
         if let Some(it) = &raw.command {
             found.push(TargetConfig::Command(self.command(it.get_ref())?));
@@ -217,9 +225,20 @@ impl Checker<'_> {
         }
     }
 
-    fn process(self, raw: &raw::Process) -> Checked<Process> {
+    /// The share of the number up to which what acts ignores a change.
+    pub(super) fn tolerance(self, at: &At<raw::Target>) -> f64 {
+        let keda = at.get_ref().keda.as_ref();
+        let set = |it: &At<raw::Keda>| it.get_ref().tolerance.as_ref().map(|it| *it.get_ref());
+        keda.map_or(0.0, |it| set(it).unwrap_or(KEDA_TOLERANCE_DEFAULT))
+    }
+
+    fn process(self, raw: &raw::Process, maximum: u32) -> Checked<Process> {
         let directory = &raw.state_directory;
         let command = self.program("command", &raw.command)?;
+        if directory.get_ref().contains('\0') {
+            let what = "state_directory has a zero byte, which no path can have";
+            return Err(self.error(directory, what));
+        }
         if !Path::new(directory.get_ref()).is_absolute() {
             let what = format!(
                 "state_directory is {:?}: write an absolute path",
@@ -233,7 +252,37 @@ impl Checker<'_> {
             command,
             state_directory: directory.get_ref().into(),
             stop_within: self.duration("stop_within", stop_within, STOP_WITHIN_DEFAULT, bounds)?,
+            ports: self.ports(raw, maximum)?,
         })
+    }
+
+    /// The ports of the instances: enough for all of them.
+    fn ports(self, raw: &raw::Process, maximum: u32) -> Checked<Option<RangeInclusive<u16>>> {
+        let is_used = |it: &At<String>| it.get_ref().contains(PORT);
+        let used = raw.command.get_ref().iter().find(|it| is_used(it));
+        let Some(at) = &raw.ports else {
+            return match used {
+                None => Ok(None),
+                Some(used) => {
+                    let what = format!("command has {PORT}: write ports = \"23400-23499\", too");
+                    Err(self.error(used, what))
+                }
+            };
+        };
+        let ports = values::ports(at.get_ref()).map_err(|what| self.error(at, what))?;
+        if ports.len() < usize::try_from(maximum).unwrap_or(usize::MAX) {
+            let what = format!(
+                "ports are {}, fewer than the maximum of {maximum} instances",
+                ports.len()
+            );
+            return Err(self.error(at, what));
+        }
+        if used.is_none() {
+            let what =
+                format!("command has no {PORT}: write it where the port of the metrics page goes");
+            return Err(self.error(&raw.command, what));
+        }
+        Ok(Some(ports))
     }
 
     /// A program and its arguments.

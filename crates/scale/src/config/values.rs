@@ -1,5 +1,6 @@
 //! Values that TOML writes as text, or with bounds.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use kew_scaling::{Day, TimeOfWeek};
@@ -122,6 +123,21 @@ pub(super) fn is_variable_name(text: &str) -> bool {
     !text.starts_with(|it: char| it.is_ascii_digit())
         && !text.is_empty()
         && text.chars().all(is_part)
+}
+
+/// A range of ports that programs may choose, such as `23400-23499`.
+pub(super) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let expected = || {
+        format!(
+            "ports is {text:?}: write the first and the last of 1024 to 65535, such as \"23400-23499\""
+        )
+    };
+    let (first, last) = text.split_once('-').ok_or_else(expected)?;
+    let number = |it: &str| it.parse::<u16>().ok().filter(|it| *it >= 1024);
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => Ok(first..=last),
+        _ => Err(expected()),
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::counted::{Counted, counted};
 use super::page::Page;
-use crate::config::PageUrl;
+use crate::config::{OwnPage, PageUrl};
 
 /// Names have this time to be resolved, and then each page to answer. Starts do not need these pages, and wait for them.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,7 +42,9 @@ impl Resolve for System {
 
 /// The pages that the file names.
 pub(super) struct Hosts {
+    /// Those of the file, and then those of the target.
     hosts: Vec<Host>,
+    of_file: usize,
     dial: Option<Arc<dyn Dial>>,
     resolve: Option<Arc<dyn Resolve>>,
 }
@@ -51,6 +53,8 @@ struct Host {
     url: PageUrl,
     /// Whether the addresses that are asked are of IPv6, as soon as one has answered.
     family: Option<bool>,
+    /// The number of the instance, if the target has started it.
+    instance: Option<u64>,
 }
 
 /// One address.
@@ -82,14 +86,17 @@ impl Hosts {
         // With other connections than TCP, hosts are no names of the system.
         let system = || -> Arc<dyn Resolve> { Arc::new(System) };
         Self {
-            hosts: urls
-                .iter()
-                .cloned()
-                .map(|url| Host { url, family: None })
-                .collect(),
+            hosts: urls.iter().cloned().map(Host::of_file).collect(),
+            of_file: urls.len(),
             resolve: resolve.or_else(|| dial.is_none().then(system)),
             dial,
         }
+    }
+
+    /// Has these pages of the target from now on.
+    pub(super) fn own(&mut self, pages: &[OwnPage]) {
+        self.hosts.truncate(self.of_file);
+        self.hosts.extend(pages.iter().map(Host::of_target));
     }
 
     /// Each instance once, and why hosts lead to none.
@@ -138,7 +145,11 @@ impl Hosts {
                 url.host = address.to_string();
             }
             Instance {
-                name: format!("{} {}{}", url.host, url.port, url.path),
+                name: match host.instance {
+                    // Its port may have been that of another one.
+                    Some(number) => format!("instance {number}"),
+                    None => format!("{} {}{}", url.host, url.port, url.path),
+                },
                 host: index,
                 is_v6: is_v6(&address),
                 page: Page {
@@ -162,6 +173,24 @@ impl Hosts {
             if let Some(family) = answered.or(first).map(|it| it.0.is_v6) {
                 answers.retain(|it| it.0.host != index || it.0.is_v6 == family);
             }
+        }
+    }
+}
+
+impl Host {
+    fn of_file(url: PageUrl) -> Self {
+        Self {
+            url,
+            family: None,
+            instance: None,
+        }
+    }
+
+    fn of_target(page: &OwnPage) -> Self {
+        Self {
+            url: PageUrl::local(page.port),
+            family: None,
+            instance: Some(page.instance),
         }
     }
 }

@@ -20,7 +20,7 @@ use kew_worker::{BusAnnouncements, TopicAnnouncements};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::{ConfigError, Connection, Group, Source, Variable};
+use crate::config::{ConfigError, Connection, Group, OwnPage, Source, TargetConfig, Variable};
 use announced::Announced;
 use bus::BusQueue;
 use instances::Hosts;
@@ -43,6 +43,9 @@ pub trait Sources: Send {
     fn workers(&self) -> Option<Workers> {
         None
     }
+
+    /// Says where the metrics pages of instances are that the target has started. They are asked at the next reading.
+    fn own_pages(&mut self, _pages: &[OwnPage]) {}
 
     /// Waits until work is announced for one of them. To drop the future must lose nothing. Default: for ever.
     fn announced(&mut self) -> impl Future<Output = ()> + Send {
@@ -230,10 +233,12 @@ impl ClientSources {
         }
         let Connecting { dial, resolve } = connecting.clone();
         let hosts = Hosts::new(&group.metrics, dial, resolve);
+        let has_own = matches!(&group.target, TargetConfig::Process(it) if it.ports.is_some());
+        let has_pages = has_own || !group.metrics.is_empty();
         Ok(Self {
             sources,
             pages,
-            workers: (!group.metrics.is_empty()).then(|| WorkerPages::new(hosts, queues)),
+            workers: has_pages.then(|| WorkerPages::new(hosts, queues)),
             announced: None,
             timeout,
         })
@@ -315,6 +320,12 @@ impl Sources for ClientSources {
 
     fn workers(&self) -> Option<Workers> {
         self.workers.as_ref().map(|it| it.last.clone())
+    }
+
+    fn own_pages(&mut self, pages: &[OwnPage]) {
+        if let Some(workers) = &mut self.workers {
+            workers.hosts.own(pages);
+        }
     }
 
     async fn announced(&mut self) {

@@ -26,7 +26,7 @@ const REMEMBERED_MAX: usize = 10_000;
 /// The pages of a group's instances.
 #[derive(Debug)]
 pub(super) struct WorkerPages {
-    hosts: Hosts,
+    pub(super) hosts: Hosts,
     /// The queues of the sources, in their order.
     queues: Vec<Key>,
     /// What each instance has counted.

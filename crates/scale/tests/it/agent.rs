@@ -32,6 +32,8 @@ struct World {
     /// What the agent asked for.
     asked: Vec<u32>,
     looks: Vec<Duration>,
+    /// How long the source takes to answer.
+    answers_after: Duration,
     /// What has happened to instances by itself.
     news: VecDeque<Happened>,
     began: Option<Instant>,
@@ -42,6 +44,8 @@ struct Script(Arc<Mutex<World>>);
 
 impl Sources for Script {
     async fn read(&mut self) -> Vec<Seen> {
+        let answers_after = self.0.lock().unwrap().answers_after;
+        sleep(answers_after).await;
         let mut world = self.0.lock().unwrap();
         let at = world.began.unwrap().elapsed();
         world.looks.push(at);
@@ -354,6 +358,28 @@ async fn what_happens_between_looks_is_told_at_once() {
         agent.notes(),
         ["an instance ended within 10 s: none starts for 2 s"]
     );
+}
+
+/// A SIGKILL that is due, and the end of an instance, do not wait for a source that says nothing.
+#[tokio::test(start_paused = true)]
+async fn what_happens_during_a_slow_look_is_told_at_once_too() {
+    let agent = Running::start(Some(0), 0);
+    agent.change(|world| world.answers_after = Duration::from_secs(25));
+    agent.pass(12).await;
+    assert_eq!(agent.world.lock().unwrap().looks.len(), 0);
+    agent.change(|world| {
+        world
+            .news
+            .push_back(Happened::Delayed(Duration::from_secs(2)))
+    });
+    agent.pass(1).await;
+    assert_eq!(
+        agent.notes(),
+        ["an instance ended within 10 s: none starts for 2 s"]
+    );
+    // The look goes on, and is not begun again.
+    agent.pass(15).await;
+    assert_eq!(agent.world.lock().unwrap().looks.len(), 1);
 }
 
 /// What an operator is told at the agent's socket.

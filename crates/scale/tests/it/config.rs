@@ -39,9 +39,10 @@ queue = "other"
 connection_env = "ONE"
 
 [group.target.process]
-command = ["worker", "--tasks", "{tasks}"]
+command = ["worker", "--tasks", "{tasks}", "--port", "{port}"]
 state_directory = "/var/lib/x"
 stop_within = "1m"
+ports = "23400-23499"
 "#;
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -67,6 +68,7 @@ fn every_setting_is_read() {
         maximum: 30,
         spare: 2,
         tasks_max: 4,
+        tolerance: 0.0,
         rate_per_task: Some(2.0),
         start_delay: Duration::from_secs(20),
         cool_down: Duration::from_secs(40),
@@ -92,7 +94,11 @@ fn every_setting_is_read() {
     assert_eq!(announced.own.connection_env, "THREE");
     assert_eq!(announced.topic, None);
     let process = process(&group);
-    assert_eq!(process.command, ["worker", "--tasks", "{tasks}"]);
+    assert_eq!(
+        process.command,
+        ["worker", "--tasks", "{tasks}", "--port", "{port}"]
+    );
+    assert_eq!(process.ports, Some(23_400..=23_499));
     assert_eq!(process.state_directory, PathBuf::from("/var/lib/x"));
     assert_eq!(process.stop_within, Duration::from_mins(1));
 }
@@ -279,6 +285,7 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (group("peaks = [{ days = ['mon'], from = '8:00', until = '09:00', instances = 1 }]"), "3:35: from: \"8:00\" is no time of a day: write hour and minute, 00:00 to 24:00".into()),
         (group("peaks = [{ days = ['mon'], from = '08:00', until = '08:00', instances = 1 }]"), "3:10: the peak of Monday 08:00 to Monday 08:00 ends when it begins".into()),
         (group("peaks = [{ days = ['mon'], from = '08:00', until = '09:00', instances = 21 }]"), "3:10: the peak of Monday 08:00 to Monday 09:00 needs 21 instances, above the maximum of 20".into()),
+        (group("peaks = [{ days = ['mon'], from = '08:00', until = '09:00', instances = 0 }]"), "3:73: instances is 0, which has no effect: set it to 1 or more, or leave the peak out".into()),
         (group("announcements = { connection_env = 'X' }"), "3:17: announcements come over a topic or over queues: write one of topic and prefix".into()),
         (group("announcements = { connection_env = 'X', prefix = 'p', topic = 't' }"), "3:17: announcements come over a topic or".into()),
         (group("announcements = { connection_env = 'X', topic = ' ' }"), "3:49: topic is empty: write a name".into()),
@@ -300,6 +307,13 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (with("", "[[group.source]]\nqueue = 'in'\nconnection_env = 'ONE'", ""), "7:1: queue is \"in\", which is there twice".into()),
         (with("", "", "").replace("name = 'a'", "name = 'a b'"), "2:8: \"a b\" is no name of a group".into()),
         (target("stop_within = '2h'"), "11:15: stop_within: \"2h\" is above the maximum of 1h".into()),
+        (with("", "", "").replace("'/s'", "\"/s\\u0000\""), "10:19: state_directory has a zero byte, which no path can have".into()),
+        (with("", "", "").replace("['worker']", "['worker', '{port}']"), "9:22: command has {port}: write ports = \"23400-23499\", too".into()),
+        (with("", "", "ports = '2000-2099'"), "9:11: command has no {port}: write it where the port of the metrics page goes".into()),
+        (with("", "", "ports = '2000-2018'"), "11:9: ports are 19, fewer than the maximum of 20 instances".into()),
+        (with("", "", "ports = '2000'"), "11:9: ports is \"2000\": write the first and the last of 1024 to 65535, such as \"23400-23499\"".into()),
+        (with("", "", "ports = '1000-2000'"), "11:9: ports is \"1000-2000\": write".into()),
+        (with("", "", "ports = '3000-2000'"), "11:9: ports is \"3000-2000\": write".into()),
         (with("", "", "").replace("'/s'", "'s'"), "10:19: state_directory is \"s\": write an absolute path".into()),
         (with("", "", "").replace("['worker']", "[]"), "9:11: command is empty: write the program and its arguments".into()),
         (with("", "", "").replace("['worker']", "['']"), "9:11: command is empty".into()),
@@ -334,6 +348,7 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         (with_target("keda", "workload = { name = 'w' }"), "8:1: missing field `listen`".into()),
         (with_target("keda", "listen = '127.0.0.1:9090'"), "8:1: missing field `workload`".into()),
         (with_target("keda", &keda.replace("127.0.0.1:9090", "localhost:9090")), "9:10: listen is \"localhost:9090\": write an IP address and a port, such as \"0.0.0.0:9090\"".into()),
+        (with_target("keda", &format!("{keda}\ntolerance = 0.6")), "11:13: the tolerance is 0.6: set it from 0 to 0.5".into()),
         (with_target("keda", &keda.replace("'w'", "'W'")), "10:21: name: \"W\" is no name in Kubernetes".into()),
         (target("[group.target.keda]\nlisten = '127.0.0.1:9090'\nworkload = { name = 'w' }"), "8:8: the group has two targets: write one, and a group of its own for the other".into()),
         (with_target("", ""), "8:1: the target is empty: write one of [group.target.process], [group.target.command], ".into()),
@@ -399,6 +414,20 @@ fn connection_strings_come_from_the_environment_and_are_not_shown() {
     let error = opened.unwrap_err().to_string();
     let expected = "scale.toml:7:11: ca_cert is \"/absent.pem\", which cannot be read: ";
     assert!(error.starts_with(expected), "{error}");
+}
+
+#[test]
+fn a_file_without_certificates_is_an_error_at_its_line() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("key.pem");
+    std::fs::write(&path, "-----BEGIN PRIVATE KEY-----").unwrap();
+    let group = only(&with("", &format!("ca_cert = {path:?}"), ""));
+    let storage = "UseDevelopmentStorage=true";
+    let opened = ClientSources::open(&group, &|_| Some(storage.into()), &Connecting::default());
+    let error = opened.unwrap_err().to_string();
+    assert!(error.starts_with("scale.toml:7:11: ca_cert is "), "{error}");
+    let expected = ", which has no certificate in PEM: name a file that has one";
+    assert!(error.ends_with(expected), "{error}");
 }
 
 /// Each example of a target in docs/scale.md.

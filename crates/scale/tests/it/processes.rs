@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kew_scale::{
-    ActError, Group, Happened, Process, ProcessTarget, Survey, Target as _, TargetConfig,
+    ActError, Group, Happened, OwnPage, Process, ProcessTarget, Survey, Target as _, TargetConfig,
 };
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -167,6 +167,63 @@ async fn the_next_agent_finds_what_the_one_before_has_started() {
     target.set(0).await;
     end_all(&mut target).await;
     assert_eq!(survey.instances().await.unwrap().ready, 0);
+}
+
+/// Each instance has a port for its metrics page, also after another agent has found it. One that is taken is left out.
+#[tokio::test]
+async fn each_instance_has_a_port_of_its_own() {
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let first = taken.local_addr().unwrap().port().min(65_500);
+    let ports = |it: &[OwnPage]| -> Vec<u16> { it.iter().map(|it| it.port).collect() };
+    let settings = |delay| format!("maximum = 3\nstart_delay = '{delay}'");
+    let command = format!(
+        "['sh', '-c', 'exec sleep 1000', 'port={{port}}']\nports = '{first}-{}'",
+        first + 30
+    );
+    let group = place.group(&settings("0s"), &command);
+    let (mut target, _) = open(&group).unwrap();
+    let pids = started(&target.set(2).await);
+    let pages = target.pages();
+    assert_eq!(pages.len(), 2);
+    assert!(!ports(&pages).contains(&first) || taken.local_addr().unwrap().port() != first);
+    assert_ne!(pages[0].port, pages[1].port);
+    for (pid, page) in pids.iter().zip(&pages) {
+        let text = fs::read_to_string(place.path().join(file_of(&place, *pid))).unwrap();
+        assert!(text.contains(&format!("port={}\n", page.port)), "{text}");
+    }
+    assert_eq!(survey(&group).pages(), pages);
+    drop(target);
+    let (mut target, _) = open(&group).unwrap();
+    assert_eq!(target.pages(), pages);
+    // Those that stop or start have no page to ask.
+    target.set(1).await;
+    assert_eq!(target.pages(), pages[..1]);
+    end_one(&mut target).await;
+    target.set(2).await;
+    // Usually the port of the one that has ended.
+    let again = ports(&target.pages());
+    assert_eq!((again.len(), again[0]), (2, pages[0].port));
+    assert_ne!(again[1], again[0]);
+    drop(target);
+    let (mut target, _) = open(&place.group(&settings("1h"), &command)).unwrap();
+    assert_eq!(target.pages(), []);
+    target.set(0).await;
+    end_all(&mut target).await;
+}
+
+/// The name of the file of a process.
+fn file_of(place: &Place, pid: i32) -> String {
+    let files = place.files();
+    let found = files.into_iter().find(|(_, text)| pid_in(text) == pid);
+    found.unwrap().0
+}
+
+async fn end_one(target: &mut ProcessTarget) {
+    let before = target.running();
+    while target.running() == before {
+        timeout(PATIENCE, target.changed()).await.unwrap();
+    }
 }
 
 /// The agent was killed between the start and the second write.

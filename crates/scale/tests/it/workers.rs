@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kew_client::{Dial, DialFuture, Stream};
-use kew_scale::{ClientSources, Connecting, Resolve, Sources as _, Workers};
+use kew_scale::{ClientSources, Config, Connecting, OwnPage, Resolve, Sources as _, Workers};
 use kew_worker::{Listener, QueueSource, Stop, Text, handler_fn, metrics_page};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::kew::Kew;
-use crate::support::{open, open_by, source};
+use crate::support::{open, open_by, source, variable};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -238,6 +238,42 @@ async fn completions_are_added_up_and_never_taken_back() {
     assert_eq!((completed, workers.answered, workers.silent), (None, 1, 1));
     world.set("w2", page(7, 8));
     assert_eq!(look(&mut sources).await, (Some(24), all(8, quarter)));
+}
+
+/// Instances that the agent has started have a port each, and no line of the file.
+#[tokio::test]
+async fn instances_of_the_target_have_pages_of_their_own() {
+    let world = World::new().await;
+    let text = "[[group]]\nname = 'jobs'\n[[group.source]]\nqueue = 'jobs'\nconnection_env = 'STORAGE'\n\
+        [group.target.process]\ncommand = ['x', '{port}']\nstate_directory = '/x'\nports = '9100-9199'\n";
+    let config = Config::parse(std::path::Path::new("scale.toml"), text).unwrap();
+    let connecting = Connecting {
+        dial: Some(world.clone()),
+        resolve: None,
+    };
+    let opened = ClientSources::open(&config.groups[0], &variable, &connecting);
+    let mut sources = opened.unwrap();
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!((completed, workers.answered), (None, 0));
+    let own = |instance| OwnPage {
+        instance,
+        port: PORT,
+    };
+    sources.own_pages(&[own(1)]);
+    world.set("127.0.0.1", page(0, 4));
+    look(&mut sources).await;
+    world.set("127.0.0.1", page(50, 4));
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!((completed, workers.tasks), (Some(50), Some(4)));
+    // The next instance has the port of one that has ended. What it had done when it was seen first does not count.
+    sources.own_pages(&[own(2)]);
+    world.set("127.0.0.1", page(70, 4));
+    assert_eq!(look(&mut sources).await.0, Some(50));
+    world.set("127.0.0.1", page(75, 4));
+    assert_eq!(look(&mut sources).await.0, Some(55));
+    sources.own_pages(&[]);
+    let (completed, workers) = look(&mut sources).await;
+    assert_eq!((completed, workers.answered), (Some(55), 0));
 }
 
 #[tokio::test]

@@ -22,8 +22,10 @@ fn any_settings() -> impl Strategy<Value = Settings> {
     let idle_after = prop_oneof![Just(0), 0_u64..300];
     let times = (0_u64..300, 0_u64..300, idle_after);
     let rate = option::of(prop_oneof![0.001_f64..1000.0, Just(1e-6), Just(1e6)]);
+    let tolerance = prop_oneof![Just(0.0), 0.0_f64..=0.5];
+    let rates = (rate, tolerance);
     let peaks = vec((0_u32..168, 1_u32..100, 0_u32..50), 0..3);
-    (numbers, goal, times, rate, peaks).prop_map(|(numbers, goal, times, rate, peaks)| {
+    (numbers, goal, times, rates, peaks).prop_map(|(numbers, goal, times, rates, peaks)| {
         let (maximum, minimum, spare, tasks_max) = numbers;
         let peak = |(from, hours, instances): (u32, u32, u32)| Peak {
             from: TimeOfWeek::new(Day::Monday, from, 0),
@@ -36,7 +38,8 @@ fn any_settings() -> impl Strategy<Value = Settings> {
             maximum,
             spare: spare.min(maximum - 1),
             tasks_max,
-            rate_per_task: rate,
+            rate_per_task: rates.0,
+            tolerance: rates.1,
             start_delay: Duration::from_secs(times.0),
             cool_down: Duration::from_secs(times.1),
             idle_after: Duration::from_secs(times.2),
@@ -63,13 +66,15 @@ fn any_instances() -> impl Strategy<Value = Instances> {
     let handling = option::of((0_u64..100_000).prop_map(Duration::from_millis));
     let tasks = option::of(0_u32..100);
     let cpu = option::of(0.0_f64..1.5);
-    (0_u32..60, 0_u32..60, tasks, handling, cpu).prop_map(
-        |(ready, starting, tasks, handling, cpu)| Instances {
+    let counts = (0_u32..60, 0_u32..60);
+    (counts, tasks, handling, cpu, any::<bool>()).prop_map(
+        |((ready, starting), tasks, handling, cpu, share_processors)| Instances {
             ready,
             starting,
             tasks,
             handling,
             cpu,
+            share_processors,
         },
     )
 }

@@ -99,7 +99,16 @@ fn an_unknown_rate_is_named() {
     });
     check(
         &law.decide(at(0), &seen(Some(reading(50, 40, 50)), 2)),
-        "start instances until there are 4: messages wait too long, and the rate of a task is not known \
-         yet: 4 instances",
+        "start instances until there are 4: messages wait, and the rate of a task is not known yet: 4 instances",
+    );
+}
+
+#[test]
+fn one_message_waits_and_two_wait() {
+    check(
+        &law(settings()).decide(at(0), &seen(Some(reading(1, 0, 1)), 0)),
+        "start instances until there are 1: 1 message waits, and those left when a new instance is ready must be handled \
+         within 18 s: 1 instance; 1 message will wait when a new instance is ready, after 30 s, and must be handled \
+         within 30 s: 1 instance",
     );
 }

@@ -255,6 +255,76 @@ fn busy_processors_get_no_more_tasks_but_more_instances() {
     );
 }
 
+/// More processes on a machine without free processors handle no more messages.
+#[test]
+fn a_machine_whose_processors_are_used_up_gets_no_more_instances() {
+    let decide = |cpu, share_processors, minimum| {
+        let mut law = law(Settings {
+            minimum,
+            ..settings()
+        });
+        let mut observation = seen(Some(reading(5000, 50, 5000)), 2);
+        observation.instances = Some(Instances {
+            ready: 2,
+            cpu,
+            share_processors,
+            ..Instances::default()
+        });
+        law.decide(at(0), &observation)
+    };
+    let full = decide(Some(0.95), true, 0);
+    assert_eq!(full.action, Action::Hold, "{full}");
+    let why = "the instances use 95 % of the processors of this machine, and more instances would share them";
+    assert!(full.to_string().contains(why), "{full}");
+    // The minimum is the operator's.
+    let minimum = decide(Some(0.95), true, 3);
+    assert_eq!(minimum.action, Action::Start(3), "{minimum}");
+    // With free processors, with unknown ones, and with processors of their own, more of them handle more.
+    for (cpu, shared) in [(Some(0.8), true), (None, true), (Some(0.95), false)] {
+        let decision = decide(cpu, shared, 0);
+        assert!(matches!(decision.action, Action::Start(_)), "{decision}");
+        assert!(!decision.to_string().contains(why), "{decision}");
+    }
+}
+
+/// The autoscaler of Kubernetes ignores changes of up to a tenth.
+#[test]
+fn changes_are_large_enough_to_be_noticed() {
+    let tolerant = || {
+        law(Settings {
+            tolerance: 0.1,
+            ..settings()
+        })
+    };
+    let mut law = tolerant();
+    let mut running = 20;
+    let mut stops = Vec::new();
+    for second in (0..=600).step_by(10) {
+        let decision = law.decide(at(second), &only_backlog(running));
+        if let Action::Stop(count) = decision.action {
+            stops.push(count);
+            // It does what the autoscaler does.
+            if f64::from(count) / f64::from(running) < 0.9 {
+                running = count;
+            }
+        }
+    }
+    assert_eq!(
+        stops.first_chunk(),
+        Some(&[17, 15, 13, 11, 9, 8]),
+        "{stops:?}"
+    );
+    assert_eq!(running, 1);
+    // One more than ten would be ignored, so there are two more, and never more than the maximum.
+    let more = |running, arrived| {
+        let decision = tolerant().decide(at(0), &seen(Some(reading(arrived, 0, arrived)), running));
+        assert!(matches!(decision.action, Action::Start(_)), "{decision}");
+        decision.instances
+    };
+    assert_eq!(more(10, 2520), Some(12));
+    assert_eq!(more(19, 4680), Some(20));
+}
+
 #[test]
 fn a_service_that_refuses_requests_gets_no_more_instances() {
     let mut law = law(Settings {

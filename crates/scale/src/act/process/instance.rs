@@ -166,6 +166,7 @@ impl Instance {
             number,
             boot: String::new(),
             since_ticks: 0,
+            port: None,
             process: Some(process.clone()),
         };
         let descriptor = watched(descriptor).unwrap();

@@ -7,6 +7,8 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::RangeInclusive;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -25,7 +27,7 @@ pub use survey::Survey;
 use super::pace::Pace;
 use super::state::{Record, StateDirectory, records};
 use super::{ActError, Happened, Stopped, Target};
-use crate::config::{Group, Process};
+use crate::config::{Group, OwnPage, PORT, Process};
 
 /// How long after SIGKILL a process may take to end. One in the middle of an operation of the system ends after it.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -38,6 +40,7 @@ pub struct ProcessTarget {
     command: Vec<String>,
     stop_within: Duration,
     start_delay: Duration,
+    ports: Option<RangeInclusive<u16>>,
     maximum: usize,
     state: StateDirectory,
     boot: String,
@@ -67,6 +70,7 @@ impl ProcessTarget {
             command: command.map(|it| it.replace("{tasks}", &tasks)).collect(),
             stop_within: process.stop_within,
             start_delay: group.law.start_delay,
+            ports: process.ports.clone(),
             maximum: usize::try_from(group.law.maximum).unwrap_or(usize::MAX),
             state: StateDirectory::open(&process.state_directory)?,
             boot: proc::boot_id()?,
@@ -177,6 +181,7 @@ impl ProcessTarget {
             number: self.take_number(),
             boot: self.boot.clone(),
             since_ticks: proc::ticks_now(),
+            port: self.free_port()?,
             process: None,
         };
         if let Err(error) = self.state.write(&record) {
@@ -184,7 +189,7 @@ impl ProcessTarget {
             let _ = self.state.remove(&record.token);
             return Err(error);
         }
-        let child = match self.command_with(&record.token).spawn() {
+        let child = match self.command_with(&record).spawn() {
             Ok(child) => child,
             Err(source) => {
                 self.state.remove(&record.token)?;
@@ -205,12 +210,29 @@ impl ProcessTarget {
         Ok(happened)
     }
 
-    fn command_with(&self, token: &str) -> Command {
-        let mut parts = self.command.iter();
-        let mut command = Command::new(parts.next().map_or("", String::as_str));
+    /// A port for the next instance, if each needs one: the first that neither an instance nor another program has.
+    fn free_port(&self) -> Result<Option<u16>, ActError> {
+        let Some(ports) = &self.ports else {
+            return Ok(None);
+        };
+        let is_taken = |port: u16| self.instances.iter().any(|it| it.record.port == Some(port));
+        let can_listen = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+        let free = ports.clone().find(|it| !is_taken(*it) && can_listen(*it));
+        let (first, last) = (*ports.start(), *ports.end());
+        free.map(Some).ok_or(ActError::NoPort { first, last })
+    }
+
+    fn command_with(&self, record: &Record) -> Command {
+        let port = record.port.map(|it| it.to_string());
+        let parts = self.command.iter().map(|it| match &port {
+            Some(port) => it.replace(PORT, port),
+            None => it.clone(),
+        });
+        let mut parts = parts.collect::<Vec<_>>().into_iter();
+        let mut command = Command::new(parts.next().unwrap_or_default());
         command
             .args(parts)
-            .env(proc::TOKEN_VARIABLE, token)
+            .env(proc::TOKEN_VARIABLE, &record.token)
             .stdin(Stdio::null())
             // Ctrl-C at the agent's terminal is not for them.
             .process_group(0);
@@ -333,7 +355,15 @@ impl Target for ProcessTarget {
         let used = self.instances.iter();
         let used = used.filter_map(|it| Some((it.record.number, it.cpu_ticks()?)));
         found.cpu = self.processors.see(now, used.collect());
+        found.share_processors = true;
         Ok(found)
+    }
+
+    fn pages(&mut self) -> Vec<OwnPage> {
+        let now = Instant::now();
+        let is_ready = |it: &&Instance| !it.is_stopping() && it.age(now) >= self.start_delay;
+        let ready = self.instances.iter().filter(is_ready);
+        ready.filter_map(|it| it.record.page()).collect()
     }
 
     async fn set(&mut self, count: u32) -> Vec<Happened> {

@@ -9,7 +9,7 @@ use kew_scaling::Instances;
 use super::{proc, process_of};
 use crate::act::state::records;
 use crate::act::{ActError, Happened, Target};
-use crate::config::{Group, Process};
+use crate::config::{Group, OwnPage, Process};
 
 /// The instances of a state directory, read again each time. It starts and stops none.
 #[derive(Debug)]
@@ -34,10 +34,10 @@ impl Survey {
     }
 }
 
-#[async_trait]
-impl Target for Survey {
-    async fn instances(&mut self) -> Result<Instances, ActError> {
-        let mut found = Instances::default();
+impl Survey {
+    /// Those that run, and the pages of those that are ready.
+    fn look(&self) -> Result<(Instances, Vec<OwnPage>), ActError> {
+        let (mut found, mut pages) = (Instances::default(), Vec::new());
         for record in records(&self.directory, &self.boot)? {
             let Some(process) = process_of(&record, &self.boot)? else {
                 continue;
@@ -47,11 +47,26 @@ impl Target for Survey {
                 continue;
             }
             match proc::age(&process) >= self.start_delay {
-                true => found.ready += 1,
+                true => {
+                    found.ready += 1;
+                    pages.extend(record.page());
+                }
                 false => found.starting += 1,
             }
         }
-        Ok(found)
+        Ok((found, pages))
+    }
+}
+
+#[async_trait]
+impl Target for Survey {
+    async fn instances(&mut self) -> Result<Instances, ActError> {
+        Ok(self.look()?.0)
+    }
+
+    fn pages(&mut self) -> Vec<OwnPage> {
+        // What cannot be read is told when the instances are counted.
+        self.look().map(|it| it.1).unwrap_or_default()
     }
 
     async fn set(&mut self, _: u32) -> Vec<Happened> {

@@ -97,10 +97,11 @@ async fn a_process_that_could_not_be_noted_is_noted_later() {
         number: 1,
         boot: target.boot.clone(),
         since_ticks: proc::ticks_now(),
+        port: None,
         process: None,
     };
     target.state.write(&record).unwrap();
-    let mut child = target.command_with(&record.token).spawn().unwrap();
+    let mut child = target.command_with(&record).spawn().unwrap();
     let directory = target.state.path().to_owned();
     // Nothing can be written where a directory is.
     let obstacle = directory.join(format!("instance-{}.new", record.token));
