@@ -1,8 +1,8 @@
 //! The five savings, each against a Kew that does nothing else.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -38,6 +38,11 @@ const INSTANCES: usize = 5;
 
 /// The longest sleep of a listener that backs off further than by default.
 const LONG_SLEEP: Duration = Duration::from_secs(30);
+
+/// Messages that come at once after an idle time.
+const AFTERWARDS: u32 = 1_000;
+
+const IDLE_QUEUE: &str = "measured-idle";
 
 struct Bench {
     place: Place,
@@ -141,9 +146,15 @@ impl Bench {
         sent.await?;
         let handled = Arc::new(AtomicU64::new(0));
         let counted = handled.clone();
+        let half = messages.iter().map(count_of).sum::<u64>().div_ceil(2);
+        let latency = Arc::new(OnceLock::new());
+        let reached = latency.clone();
         let listener = Listener::builder(self.source(queue), codec)
             .subscribe(handler_fn(move |delivery: Delivery<T, QueueLease>| {
-                counted.fetch_add(count_of(delivery.message()), Ordering::Relaxed);
+                let more = count_of(delivery.message());
+                if counted.fetch_add(more, Ordering::Relaxed) + more >= half {
+                    reached.get_or_init(|| began.elapsed());
+                }
                 async { Ok(()) }
             }))
             .batch_size(batch_size)
@@ -164,10 +175,26 @@ impl Bench {
             requests: requests(self.address).await? - before,
             took,
             transactions: handled.load(Ordering::Relaxed),
-            latency: None,
+            latency: latency.get().copied().unwrap_or(took),
+            afterwards: 0.0,
         };
         listener.stop(Stop::default()).await;
         Ok(row)
+    }
+
+    /// Waits until there are so many results.
+    async fn results(&self, count: u32) -> Result<()> {
+        let queues = &self.place.queues;
+        let all = async {
+            loop {
+                let found = queues.queue_properties(RESULTS).await?;
+                if found.approximate_message_count >= u64::from(count) {
+                    return anyhow::Ok(());
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(PATIENCE, all).await?
     }
 
     async fn single(&self, name: &str, all: &[Transaction], batch_size: u32) -> Result<Row> {
@@ -188,7 +215,7 @@ impl Bench {
         self.load(name, package.split(), codec, 1, count).await
     }
 
-    /// A listener whose queue stays empty; then one message.
+    /// A listener whose queue stays empty; then one message, and then many.
     async fn idle(
         &self,
         name: &str,
@@ -196,55 +223,45 @@ impl Bench {
         idle: Duration,
         change: impl FnOnce(Jobs) -> Jobs,
     ) -> Result<Row> {
-        let queue = "measured-idle";
-        self.fresh(queue).await?;
-        let (listener, mut begins) = self.waiting(queue, change);
+        self.fresh(IDLE_QUEUE).await?;
+        let (begun, begins) = mpsc::unbounded_channel();
+        let listener = self.waiting(begun, change);
         listener.start(tasks)?;
         let row = self.wait(name, idle).await?;
-        let latency = self.latency(queue, &mut begins, false).await?;
+        let row = self.work_again(row, begins, false).await?;
         listener.stop(Stop::default()).await;
-        Ok(Row {
-            latency: Some(latency),
-            ..row
-        })
+        Ok(row)
     }
 
     async fn pushed(&self, idle: Duration) -> Result<Row> {
-        let queue = "measured-idle";
         let bus = self.place.bus.as_ref().context("push needs Service Bus")?;
         let (client, admin) = (bus.client.clone(), Some(bus.admin.clone()));
-        let source = self.source(queue);
+        let source = self.source(IDLE_QUEUE);
         let push = TopicAnnouncements::new(client, admin, TOPIC, "measured", source.name());
-        self.fresh(queue).await?;
-        let (listener, mut begins) = self.waiting(queue, |it| it.push(push));
+        self.fresh(IDLE_QUEUE).await?;
+        let (begun, begins) = mpsc::unbounded_channel();
+        let listener = self.waiting(begun, |it| it.push(push));
         listener.start(MANY)?;
         let row = self.wait("4. with push none is left", idle).await?;
-        let latency = self.latency(queue, &mut begins, true).await?;
+        let row = self.work_again(row, begins, true).await?;
         listener.stop(Stop::default()).await;
-        Ok(Row {
-            latency: Some(latency),
-            ..row
-        })
+        Ok(row)
     }
 
-    /// A listener, and what tells when it got a message.
+    /// A listener that tells when it got a message.
     fn waiting(
         &self,
-        queue: &str,
+        begun: mpsc::UnboundedSender<Instant>,
         change: impl FnOnce(Jobs) -> Jobs,
-    ) -> (
-        Listener<Transaction, QueueSource>,
-        mpsc::UnboundedReceiver<Instant>,
-    ) {
-        let (begun, begins) = mpsc::unbounded_channel();
+    ) -> Listener<Transaction, QueueSource> {
         let codec = Json::<Transaction>::new();
-        let builder = Listener::builder(self.source(queue), codec)
+        let builder = Listener::builder(self.source(IDLE_QUEUE), codec)
             .subscribe(handler_fn(move |_: Delivery<Transaction, QueueLease>| {
                 let _ = begun.send(Instant::now());
                 async { Ok(()) }
             }))
             .tasks_max(MANY);
-        (change(builder).build(), begins)
+        change(builder).build()
     }
 
     /// Counts while nothing happens, after the listeners have settled.
@@ -256,44 +273,67 @@ impl Bench {
             name: name.to_owned(),
             requests: requests(self.address).await? - before,
             took: began.elapsed(),
-            transactions: 0,
-            latency: None,
+            ..Row::default()
         })
     }
 
-    async fn latency(
+    /// The latency of one message after the idle time, and then the throughput of many. Their requests do not count.
+    async fn work_again(
         &self,
-        queue: &str,
-        begins: &mut mpsc::UnboundedReceiver<Instant>,
+        row: Row,
+        mut begins: mpsc::UnboundedReceiver<Instant>,
         announces: bool,
-    ) -> Result<Duration> {
-        let sender = Sender::new(Json::<Transaction>::new(), self.target(queue), "measure");
-        let [message] = package(1, 1, 1)[..] else {
-            return Ok(Duration::ZERO);
-        };
+    ) -> Result<Row> {
         let began = Instant::now();
-        sender.send(&message).await?;
+        self.put(1, announces).await?;
+        let ended = "the listener ended";
+        let begun = timeout(PATIENCE, begins.recv()).await?.context(ended)?;
+        let many = Instant::now();
+        self.put(AFTERWARDS, announces).await?;
+        let mut last = many;
+        for _ in 0..AFTERWARDS {
+            last = timeout(PATIENCE, begins.recv()).await?.context(ended)?;
+        }
+        Ok(Row {
+            latency: begun - began,
+            afterwards: f64::from(AFTERWARDS) / (last - many).as_secs_f64(),
+            ..row
+        })
+    }
+
+    /// Puts messages, and announces them after the last one.
+    async fn put(&self, count: u32, announces: bool) -> Result<()> {
+        let sender = Sender::new(
+            Json::<Transaction>::new(),
+            self.target(IDLE_QUEUE),
+            "measure",
+        );
+        let messages = package(1, 1, count);
+        let sends = stream::iter(&messages).map(|it| sender.send(it));
+        let sent = sends
+            .buffer_unordered(IN_FLIGHT)
+            .try_for_each(|_| async { Ok(()) });
+        sent.await?;
         if announces {
             let announcement = Announcement::new(sender.target().name(), "measure");
             self.place.announcer().announce(&announcement).await?;
         }
-        let begun = timeout(PATIENCE, begins.recv()).await?;
-        Ok(begun.context("the listener ended")? - began)
+        Ok(())
     }
 
     /// Instances that stay, each with the one task that is left.
     async fn instances(&self, idle: Duration) -> Result<Row> {
-        let queue = "measured-idle";
-        let mut listeners = Vec::new();
-        self.fresh(queue).await?;
-        for _ in 0..INSTANCES {
-            // No message comes.
-            let (listener, _) = self.waiting(queue, |it| it);
+        self.fresh(IDLE_QUEUE).await?;
+        let (begun, begins) = mpsc::unbounded_channel();
+        let listeners: Vec<_> = (0..INSTANCES)
+            .map(|_| self.waiting(begun.clone(), |it| it))
+            .collect();
+        for listener in &listeners {
             listener.start(1)?;
-            listeners.push(listener);
         }
         let name = "baseline: 5 instances with 1 task each";
         let row = self.wait(name, idle).await?;
+        let row = self.work_again(row, begins, false).await?;
         for listener in listeners {
             listener.stop(Stop::default()).await;
         }
@@ -309,36 +349,38 @@ async fn scaled(plan: &Plan, services: &Services, bench: &Bench, idle: Duration)
     let row = bench
         .wait("5. no instance; the agent looks each 2 s", idle)
         .await?;
-    let item = Package {
-        number: 1,
-        part_size: 10,
-        transactions: package(1, 1, 10),
-    };
-    let items = item.split();
-    let began = Instant::now();
-    let sender = bench.place.sender::<Item>(ITEMS, "measure")?;
-    for item in &items {
-        sender.send(item).await?;
-    }
-    let queues = &bench.place.queues;
-    let result = async {
-        while queues
-            .queue_properties(RESULTS)
-            .await?
-            .approximate_message_count
-            == 0
-        {
-            sleep(Duration::from_millis(50)).await;
-        }
-        anyhow::Ok(())
-    };
-    let result = timeout(PATIENCE, result).await;
-    let latency = began.elapsed();
+    let worked = scaled_up(bench).await;
     agent.stop().await?;
     plan.stop_workers(services).await?;
-    result.context("no worker was started")??;
+    let (latency, afterwards) = worked.context("no worker was started")?;
     Ok(Row {
-        latency: Some(latency),
+        latency,
+        afterwards,
         ..row
     })
+}
+
+/// One item, and then many of one transaction each. Returns how long the first one took, and how many came in a second.
+async fn scaled_up(bench: &Bench) -> Result<(Duration, f64)> {
+    let items = Package {
+        number: 1,
+        part_size: 1,
+        transactions: package(1, 1, AFTERWARDS + 1),
+    };
+    let items = items.split();
+    let (first, others) = items.split_first().context("there are items")?;
+    let sender = bench.place.sender::<Item>(ITEMS, "measure")?;
+    let began = Instant::now();
+    sender.send(first).await?;
+    bench.results(1).await?;
+    let latency = began.elapsed();
+    let began = Instant::now();
+    let sends = stream::iter(others).map(|it| sender.send(it));
+    let sent = sends
+        .buffer_unordered(IN_FLIGHT)
+        .try_for_each(|_| async { Ok(()) });
+    sent.await?;
+    bench.results(AFTERWARDS + 1).await?;
+    let afterwards = f64::from(AFTERWARDS) / began.elapsed().as_secs_f64();
+    Ok((latency, afterwards))
 }
