@@ -2,7 +2,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -15,8 +14,12 @@ use crate::check::{Findings, check};
 use crate::journal::Journal;
 use crate::place::{INLINE_BYTES, Place, Settings};
 use crate::program::{print_line, start_log, stop_requested, until_done};
-use crate::start::{Plan, Program, Services, find_kew};
+use crate::run::{RunArgs, run};
+use crate::start::{Plan, find_kew};
 use crate::{controller, initiator, measure, page, submit, worker};
+
+/// Seconds without work until the last worker stops, by default.
+pub(crate) const IDLE_AFTER_S: u32 = 20;
 
 /// Splits packages into work items. Start as many as you need.
 #[derive(Parser)]
@@ -34,6 +37,9 @@ struct WorkerArgs {
     /// Milliseconds that an item takes beside its computation, as a call of another service would.
     #[arg(long, env = "BILLING_PAUSE_MS", default_value_t = 0)]
     pause_ms: u64,
+    /// Port of 127.0.0.1 for its metrics page. Without it, there is no page.
+    #[arg(long, env = "BILLING_METRICS_PORT")]
+    metrics_port: Option<u16>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -70,8 +76,11 @@ pub async fn worker() -> Result<()> {
     let args = WorkerArgs::parse();
     start_log();
     let pause = Duration::from_millis(args.pause_ms);
+    let metrics = args
+        .metrics_port
+        .map(|port| (Ipv4Addr::LOCALHOST, port).into());
     match ready(&args.settings).await? {
-        Some(place) => worker::serve(&place, args.tasks, pause).await,
+        Some(place) => worker::serve(&place, args.tasks, pause, metrics).await,
         None => Ok(()),
     }
 }
@@ -108,10 +117,10 @@ enum Command {
 }
 
 #[derive(Args)]
-struct Amount {
+pub(crate) struct Amount {
     /// Transactions in all.
     #[arg(long, default_value_t = 1_000_000)]
-    transactions: u64,
+    pub(crate) transactions: u64,
     /// Transactions of each package.
     #[arg(long, default_value_t = 50_000)]
     package_size: u32,
@@ -124,7 +133,7 @@ struct Amount {
 }
 
 impl Amount {
-    fn plan(&self) -> submit::Plan {
+    pub(crate) fn plan(&self) -> submit::Plan {
         submit::Plan {
             transactions: self.transactions,
             package_size: self.package_size,
@@ -158,36 +167,6 @@ struct PageArgs {
     listen: SocketAddr,
     #[command(flatten)]
     settings: Settings,
-}
-
-#[derive(Args)]
-struct RunArgs {
-    #[command(flatten)]
-    amount: Amount,
-    /// Folder for all data. It is created if it does not exist.
-    #[arg(long, env = "BILLING_DATA", default_value = "billing-data")]
-    data: PathBuf,
-    /// Address of the page.
-    #[arg(long, env = "BILLING_LISTEN", default_value = "127.0.0.1:8081")]
-    listen: SocketAddr,
-    /// Worker instances at most.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=20))]
-    instances: u32,
-    /// Items at most that a worker handles at once.
-    #[arg(long, default_value_t = 8)]
-    tasks: u32,
-    /// Milliseconds that an item takes beside its computation.
-    #[arg(long, default_value_t = 100)]
-    pause_ms: u64,
-    /// Seconds that a program may have a message.
-    #[arg(long, default_value_t = 20)]
-    timeout_s: u32,
-    /// Seconds to wait for the last package.
-    #[arg(long, default_value_t = 1_800)]
-    wait: u64,
-    /// Go on until Ctrl-C after the report, so that you can look at the page and submit more.
-    #[arg(long)]
-    stay: bool,
 }
 
 #[derive(Args)]
@@ -241,14 +220,14 @@ pub async fn billing<F: Format>() -> Result<()> {
     }
 }
 
-async fn bind(listen: SocketAddr) -> Result<TcpListener> {
+pub(crate) async fn bind(listen: SocketAddr) -> Result<TcpListener> {
     let listener = TcpListener::bind(listen).await;
     listener.with_context(|| {
         format!("cannot listen on {listen}: free it, or choose another address with BILLING_LISTEN")
     })
 }
 
-fn plan_of(
+pub(crate) fn plan_of(
     data: &std::path::Path,
     timeout_s: u32,
     pause_ms: u64,
@@ -266,13 +245,14 @@ fn plan_of(
         timeout_s,
         pause_ms,
         look_every_s,
+        idle_after_s: IDLE_AFTER_S,
         inline_bytes: INLINE_BYTES,
         log: None,
     })
 }
 
 /// Waits until all packages are complete, compares them, and prints what was found.
-async fn report<F: Format>(place: &Place, wait: Duration) -> Result<()> {
+pub(crate) async fn report<F: Format>(place: &Place, wait: Duration) -> Result<()> {
     let (journal, archive) = (Journal::of(&place.data), place.archive::<F>().await?);
     let began = Instant::now();
     let findings = loop {
@@ -284,7 +264,8 @@ async fn report<F: Format>(place: &Place, wait: Duration) -> Result<()> {
         sleep(Duration::from_millis(100)).await;
     };
     print_findings(&findings);
-    let poisoned = poisoned(place).await?;
+    // Kew may be on its way back.
+    let poisoned = until_done("read the poison queues", || poisoned(place)).await;
     match findings.is_good() && poisoned == 0 {
         true => {
             print_line("every submitted transaction is charged exactly once");
@@ -325,86 +306,4 @@ async fn poisoned(place: &Place) -> Result<u64> {
         }
     }
     Ok(count)
-}
-
-/// Starts everything, and stops it at the end, whatever happened in between.
-async fn run<F: Format>(args: &RunArgs) -> Result<()> {
-    let plan = plan_of(&args.data, args.timeout_s, args.pause_ms, 10)?;
-    let (kew, services) = plan.kew().await?;
-    print_line("Kew runs");
-    let address = kew.fact("KEW_QUEUE_LISTEN")?.parse()?;
-    let mut running = vec![kew];
-    let done = {
-        let mut stop = pin!(stop_requested());
-        tokio::select! {
-            stopped = &mut stop => stopped.map_err(Into::into),
-            ran = all::<F>(&plan, args, &services, address, &mut running) => ran,
-        }
-    };
-    // In reverse: Kew last. The agent leaves its workers running.
-    while let Some(program) = running.pop() {
-        let name = program.name().to_owned();
-        let status = program.stop().await?;
-        print_line(&format!("{name} stopped: {status}"));
-        if name == "agent" {
-            plan.stop_workers(&services).await?;
-        }
-    }
-    done
-}
-
-async fn all<F: Format>(
-    plan: &Plan,
-    args: &RunArgs,
-    services: &Services,
-    kew: SocketAddr,
-    running: &mut Vec<Program>,
-) -> Result<()> {
-    let settings = Settings {
-        data: plan.data.clone(),
-        storage: services.storage.clone(),
-        bus: Some(services.bus.clone()),
-        timeout_s: plan.timeout_s,
-        inline_bytes: plan.inline_bytes,
-    };
-    let place = settings.place()?;
-    place.ensure().await?;
-    running.push(plan.start("billing-controller", services).await?);
-    running.push(plan.start("billing-initiator", services).await?);
-    running.push(plan.agent(services, args.instances, args.tasks).await?);
-    let listener = bind(args.listen).await?;
-    print_line(&format!("the page is at http://{}", listener.local_addr()?));
-    let shown = tokio::spawn(page::serve(
-        place.clone(),
-        place.archive::<F>().await?,
-        listener,
-    ));
-    let (before, began) = (measure::requests(kew).await?, Instant::now());
-    let submitted = submit::submit(&place, args.amount.plan()).await?;
-    print_line(&format!(
-        "submitted {submitted} packages in {:.1?}",
-        began.elapsed()
-    ));
-    report::<F>(&place, Duration::from_secs(args.wait)).await?;
-    summary(
-        args,
-        began.elapsed(),
-        measure::requests(kew).await? - before,
-    );
-    if args.stay {
-        print_line("Ctrl-C stops everything");
-        std::future::pending::<()>().await;
-    }
-    shown.abort();
-    Ok(())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
-fn summary(args: &RunArgs, took: Duration, requests: u64) {
-    let (count, seconds) = (args.amount.transactions as f64, took.as_secs_f64());
-    let dollars = requests as f64 * 0.01 / 10_000.0;
-    print_line(&format!(
-        "seconds={seconds:.1} transactions_a_second={:.0} storage_requests={requests} dollars={dollars:.4}",
-        count / seconds
-    ));
 }

@@ -33,7 +33,7 @@ pub async fn serve<F: Format>(place: &Place) -> Result<()> {
     run(
         place,
         "controller",
-        listener(place, RESULTS, TASKS, controller)?,
+        &listener(place, RESULTS, TASKS, controller)?,
     )
     .await
 }

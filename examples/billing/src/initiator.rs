@@ -41,7 +41,7 @@ pub async fn serve(place: &Place) -> Result<()> {
     run(
         place,
         "initiator",
-        listener(place, PACKAGES, TASKS, initiator)?,
+        &listener(place, PACKAGES, TASKS, initiator)?,
     )
     .await
 }

@@ -9,7 +9,8 @@
 //!
 //! [`transaction`] and [`message`] are the model. [`place`] has the queues, [`archive`] the files, [`listen`] what all
 //! listeners have in common. [`submit`] is the customer, [`check`] compares files with what was submitted to the last
-//! transaction, and [`page`] shows how far the work is. [`measure`] measures what saves requests.
+//! transaction, and [`page`] shows how far the work is. [`measure`] measures what saves requests. [`start`] starts programs,
+//! and [`supervise`] keeps them running.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(
@@ -29,7 +30,9 @@ pub mod message;
 pub mod page;
 pub mod place;
 pub mod program;
+mod run;
 pub mod start;
 pub mod submit;
+pub mod supervise;
 pub mod transaction;
 pub mod worker;

@@ -1,9 +1,12 @@
 //! What the listeners of all programs have in common.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::routing::get;
 use kew_claim_check::Checked;
 use kew_worker::{
     Announce as _, Announcement, BackOff, Fixed, Handler, Json, Listener, QueueLease, QueueSource,
@@ -11,6 +14,7 @@ use kew_worker::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -78,7 +82,7 @@ where
 
 /// Runs a listener until the program is asked to stop, and reports what it does. The first line of output says that it
 /// runs.
-pub async fn run<T>(place: &Place, program: &str, listener: Listener<T, QueueSource>) -> Result<()>
+pub async fn run<T>(place: &Place, program: &str, listener: &Listener<T, QueueSource>) -> Result<()>
 where
     T: Send + Sync + 'static,
 {
@@ -101,6 +105,19 @@ where
     let left = listener.stop(stop).await;
     tracing::info!(?left, "stopped");
     report.remove();
+    Ok(())
+}
+
+/// Serves the metrics of a listener for Prometheus and the scaling agent. It has no authentication.
+pub async fn metrics_page<T>(address: SocketAddr, listener: &Listener<T, QueueSource>) -> Result<()>
+where
+    T: Send + Sync + 'static,
+{
+    let bound = TcpListener::bind(address).await;
+    let bound = bound.with_context(|| format!("cannot listen on {address}"))?;
+    let shown = listener.clone();
+    let page = async move || kew_worker::metrics_page([shown.metrics()]);
+    axum::serve(bound, Router::new().route("/metrics", get(page))).await?;
     Ok(())
 }
 

@@ -71,6 +71,11 @@ impl Program {
         &self.name
     }
 
+    /// Its PID, until its end was noticed.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// What it printed before it was ready.
     pub fn fact(&self, name: &str) -> Result<&str> {
         let found = self.facts.iter().find(|(is, _)| is == name);
@@ -78,7 +83,7 @@ impl Program {
         Ok(&found.1)
     }
 
-    /// Waits until it ends.
+    /// Waits until it ends. To drop the future loses nothing.
     pub async fn ended(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
@@ -121,6 +126,8 @@ pub struct Plan {
     pub pause_ms: u64,
     /// Seconds between two looks of the agent. Announcements cause others at once.
     pub look_every_s: u32,
+    /// Seconds without work until the last worker stops.
+    pub idle_after_s: u32,
     /// Bytes after compression that a message has itself.
     pub inline_bytes: usize,
     /// What all programs log. `None`: what the environment says.
@@ -137,6 +144,12 @@ pub struct Services {
 }
 
 impl Plan {
+    /// Where Kew serves Queue Storage, once that is known.
+    pub fn queue_storage(&self) -> SocketAddr {
+        let [queue, _] = self.listen;
+        queue
+    }
+
     /// Starts Kew.
     pub async fn kew(&self) -> Result<(Program, Services)> {
         let mut command = Command::new(&self.kew);
@@ -219,7 +232,7 @@ impl Plan {
         let worker = self.programs.canonicalize()?.join("billing-worker");
         let state = self.data.canonicalize()?.join("scale");
         // JSON writes a text as TOML reads it.
-        let every = self.look_every_s;
+        let (every, idle_after) = (self.look_every_s, self.idle_after_s);
         let worker = serde_json::to_string(&worker)?;
         let state = serde_json::to_string(&state)?;
         Ok(format!(
@@ -232,7 +245,7 @@ every = "{every}s"
 announcements = {{ connection_env = "BILLING_BUS", topic = "{TOPIC}" }}
 start_delay = "2s"
 cool_down = "10s"
-idle_after = "20s"
+idle_after = "{idle_after}s"
 tasks_max = {tasks}
 
 [[group.source]]
@@ -240,7 +253,8 @@ queue = "billing-items"
 connection_env = "BILLING_STORAGE"
 
 [group.target.process]
-command = [{worker}, "--tasks", "{{tasks}}"]
+command = [{worker}, "--tasks", "{{tasks}}", "--metrics-port", "{{port}}"]
+ports = "23400-23499"
 state_directory = {state}
 stop_within = "15s"
 "#

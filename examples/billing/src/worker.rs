@@ -3,13 +3,14 @@
 //! An item is deleted after its result is in the queue. A worker that dies in between leaves an item that is charged
 //! again, with the same result.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Result;
 use kew_worker::{Delivery, Failure, Handler, QueueLease, Target as _};
 use tokio::time::sleep;
 
-use crate::listen::{PacedAnnouncer, Tasks, listener, run};
+use crate::listen::{PacedAnnouncer, Tasks, listener, metrics_page, run};
 use crate::message::{Charged, Item};
 use crate::place::{ClaimSender, ITEMS, Place, RESULTS};
 
@@ -33,7 +34,13 @@ impl Handler<Item, QueueLease> for Worker {
 
 /// Runs until the program is asked to stop. `pause` is the time that an item takes beside its computation, as a call of
 /// another service would.
-pub async fn serve(place: &Place, tasks_max: u32, pause: Duration) -> Result<()> {
+/// `metrics` is where its metrics page is, if it has one: the scaling agent reads it.
+pub async fn serve(
+    place: &Place,
+    tasks_max: u32,
+    pause: Duration,
+    metrics: Option<SocketAddr>,
+) -> Result<()> {
     let results = place.sender(RESULTS, "worker")?;
     let name = results.target().name();
     let worker = Worker {
@@ -45,5 +52,14 @@ pub async fn serve(place: &Place, tasks_max: u32, pause: Duration) -> Result<()>
         tasks_max,
         handlers_max: tasks_max,
     };
-    run(place, "worker", listener(place, ITEMS, tasks, worker)?).await
+    let listener = listener(place, ITEMS, tasks, worker)?;
+    match metrics {
+        Some(address) => {
+            tokio::select! {
+                ran = run(place, "worker", &listener) => ran,
+                served = metrics_page(address, &listener) => served,
+            }
+        }
+        None => run(place, "worker", &listener).await,
+    }
 }

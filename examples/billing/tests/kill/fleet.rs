@@ -69,6 +69,7 @@ impl Fleet {
             pause_ms: 200,
             // Nothing announces that a worker was killed.
             look_every_s: 2,
+            idle_after_s: 20,
             // Packages, items and results are objects, which must be there for as long as their messages.
             inline_bytes: 64,
             // Failing requests are the purpose of the test.

@@ -1,13 +1,20 @@
-//! One command starts everything, submits, checks, reports and stops.
+//! One command starts everything, submits, checks, reports and stops. Workers come from none and go again, and programs
+//! that die are started again.
 
-use std::process::Stdio;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kew_billing::start::find_kew;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
 use tokio::net::TcpStream;
-use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
 
 use crate::fleet::programs;
 
@@ -23,42 +30,166 @@ async fn state(address: &str) -> String {
     answer
 }
 
-#[tokio::test]
+/// Lines that a program has printed until now.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl Lines {
+    fn of(stream: impl AsyncRead + Send + Unpin + 'static) -> Self {
+        let lines = Self::default();
+        let mut read = BufReader::new(stream).lines();
+        let all = lines.0.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = read.next_line().await {
+                all.lock().unwrap().push(line);
+            }
+        });
+        lines
+    }
+
+    fn text(&self) -> String {
+        self.0.lock().unwrap().join("\n")
+    }
+
+    fn count(&self, part: &str) -> usize {
+        let lines = self.0.lock().unwrap();
+        lines.iter().filter(|it| it.contains(part)).count()
+    }
+
+    /// What follows `before` in the last line that has it.
+    fn after(&self, before: &str) -> Option<String> {
+        let lines = self.0.lock().unwrap();
+        let found = lines.iter().rev().find_map(|it| it.split_once(before));
+        found.map(|(_, after)| after.to_owned())
+    }
+}
+
+/// `billing run`, and what it prints.
+struct Everything {
+    child: Child,
+    out: Lines,
+    /// The log of the agent is here.
+    log: Lines,
+}
+
+impl Everything {
+    fn start(data: &Path) -> Self {
+        let mut command = Command::new(programs().join("billing"));
+        command.args(["run", "--transactions", "1000", "--listen", "127.0.0.1:0"]);
+        command.args(["--package-size", "300", "--part-size", "50", "--data"]);
+        command.arg(data);
+        command.args(["--idle-after-s", "2", "--timeout-s", "5", "--stay"]);
+        command.env(
+            "KEW_BINARY",
+            find_kew(&programs()).unwrap().canonicalize().unwrap(),
+        );
+        command.env("KEW_LOG", "info");
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let out = Lines::of(child.stdout.take().unwrap());
+        let log = Lines::of(child.stderr.take().unwrap());
+        Self { child, out, log }
+    }
+
+    async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let waiting = async {
+            while !is_so(self) {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let waited = timeout(PATIENCE, waiting).await;
+        waited.unwrap_or_else(|_| panic!("{what}: {}\n{}", self.out.text(), self.log.text()));
+    }
+
+    /// The agent has stopped all workers that it has started, which were more than `before`. Returns how many.
+    async fn until_zero(&self, before: usize) -> usize {
+        let started = |it: &Self| it.log.count(" was started");
+        self.until("workers start from none and stop again", |it| {
+            started(it) > before && it.log.count(" has ended") == started(it)
+        })
+        .await;
+        started(self)
+    }
+
+    fn pid(&self, name: &str) -> String {
+        let pid = self.out.after(&format!("{name} runs with PID "));
+        pid.unwrap_or_else(|| panic!("{name} has no PID: {}", self.out.text()))
+    }
+
+    /// Kills a program, and waits until it runs again.
+    async fn kill(&self, name: &str) {
+        let before = self.pid(name);
+        let pid = Pid::from_raw(before.parse().unwrap()).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        let expected = format!("{name} ended by itself: signal: 9 (SIGKILL); it is started again");
+        self.until(name, |it| {
+            it.out.count(&expected) == 1 && it.pid(name) != before
+        })
+        .await;
+    }
+
+    /// Runs a command of the customer, with the settings that were printed for it.
+    async fn customer(&self, arguments: &[&str]) -> String {
+        let mut settings = BTreeMap::new();
+        for name in ["BILLING_STORAGE", "BILLING_BUS", "BILLING_DATA"] {
+            let value = self.out.after(&format!("export {name}=")).unwrap();
+            settings.insert(name, value.trim_matches('\'').to_owned());
+        }
+        let mut command = Command::new(programs().join("billing"));
+        command.args(arguments).envs(settings).stdin(Stdio::null());
+        let output = timeout(PATIENCE, command.output()).await.expect("it ends");
+        let output = output.unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {text}");
+        text
+    }
+
+    async fn stop(mut self) -> (ExitStatus, String) {
+        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+        let status = timeout(PATIENCE, self.child.wait()).await.expect("it ends");
+        (status.unwrap(), self.out.text())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_transactions_are_charged_by_one_command() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(programs().join("billing"));
-    command.args(["run", "--transactions", "1000", "--listen", "127.0.0.1:0"]);
-    command.args(["--package-size", "300", "--part-size", "50", "--data"]);
-    command.arg(folder.path().join("data"));
-    command.env(
-        "KEW_BINARY",
-        find_kew(&programs()).unwrap().canonicalize().unwrap(),
-    );
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut text = String::new();
-    let read = async {
-        while let Some(line) = lines.next_line().await.unwrap() {
-            if let Some(address) = line.strip_prefix("the page is at http://") {
-                let shown = state(address).await;
-                assert!(shown.contains(r#""name":"billing-items""#), "{shown}");
-                assert!(shown.contains(r#""program":"initiator""#), "{shown}");
-            }
-            text.push_str(&line);
-            text.push('\n');
-        }
-        child.wait().await.unwrap()
-    };
-    let status = timeout(PATIENCE, read).await.expect("it ends");
-    assert!(status.success(), "{text}");
+    let all = Everything::start(&folder.path().join("data"));
+    let page = "the page is at http://";
+    all.until("the page", |it| it.out.after(page).is_some())
+        .await;
+    let shown = state(&all.out.after(page).unwrap()).await;
+    assert!(shown.contains(r#""name":"billing-items""#), "{shown}");
+    assert!(shown.contains(r#""program":"initiator""#), "{shown}");
+    all.until("the report", |it| {
+        it.out.count("Ctrl-C stops everything") == 1
+    })
+    .await;
+    let text = all.out.text();
     for expected in [
         "packages=4 complete=4 transactions=1000 charged_once=1000",
         "faults=0",
         "every submitted transaction is charged exactly once",
         "storage_requests=",
-        "kew stopped: exit status: 0",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
     }
+    // The data are new, so no worker ran before the agent has started the first one.
+    let workers = all.until_zero(0).await;
+    // What dies is started again, and Kew has its addresses again.
+    for name in ["billing-initiator", "billing-controller", "agent", "kew"] {
+        all.kill(name).await;
+    }
+    let amount = ["--transactions", "500", "--package-size", "300"];
+    let submitted = all.customer(&[&["submit"], &amount[..]].concat()).await;
+    assert_eq!(submitted, "submitted=2\n");
+    let checked = all.customer(&["check", "--wait", "120"]).await;
+    let expected = "packages=6 complete=6 transactions=1500 charged_once=1500";
+    assert!(checked.contains(expected), "{checked}");
+    all.until_zero(workers).await;
+    let (status, text) = all.stop().await;
+    assert!(status.success(), "{status}: {text}");
+    assert!(text.contains("kew stopped: exit status: 0"), "{text}");
 }
