@@ -1,11 +1,12 @@
 //! Runs listeners of `kew-worker` against Queue Storage of kew and of Azurite, and against Service Bus of kew. The
-//! argument, if any, selects scenarios by their names.
+//! argument, if any, selects scenarios by their names. The scaling agent observes queues of both.
 //!
-//! The scenarios are those of the crate's own tests, which run them at Kew in memory.
+//! Most scenarios are those of the crate's own tests, which run them at Kew in memory.
 
 #![expect(clippy::print_stdout, reason = "it prints what failed, and the total")]
 #![expect(clippy::unwrap_used, reason = "a scenario fails by panicking")]
 
+mod agent;
 #[path = "../client/processes.rs"]
 mod processes;
 #[path = "../../crates/worker/tests/it/scenarios.rs"]
@@ -72,6 +73,9 @@ fn all(services: &Services) -> Vec<(String, Scenario)> {
             |it: Builder| it.visibility(SHORT_LEASE).build()
         ));
         all.append(&mut every_scenario!(@ storage; progress_is_there_at_the_next_attempt();));
+        let name = "the_agent_scales_by_a_queue";
+        let run = agent::the_agent_scales_by_a_queue(storage.clone());
+        all.push((format!("{name} ({})", storage.title()), Box::pin(run)));
     }
     let bus = &services.bus;
     let build = ListenerBuilder::build;

@@ -55,7 +55,8 @@ impl Services {
 #[derive(Clone, Debug)]
 pub(crate) struct Storage {
     title: &'static str,
-    client: QueueClient,
+    pub(crate) client: QueueClient,
+    pub(crate) connection_string: String,
 }
 
 impl Storage {
@@ -65,6 +66,7 @@ impl Storage {
         Self {
             title,
             client: client.unwrap(),
+            connection_string: connection_string.to_owned(),
         }
     }
 
@@ -130,6 +132,6 @@ impl Bus {
 }
 
 /// A name that no other scenario uses. Scenarios look for its beginning.
-fn new_name() -> String {
+pub(crate) fn new_name() -> String {
     format!("jobs-{:016x}", getrandom::u64().unwrap())
 }
