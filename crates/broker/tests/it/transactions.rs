@@ -102,11 +102,18 @@ impl Driver {
             session: None,
         };
         let answered = self.bus(peek).unwrap();
-        let bodies = answered.bodies.read();
-        for body in &bodies {
-            assert!(body.as_ref().unwrap().iter().all(|byte| *byte == b'm'));
+        let Outcome::Bus(BusOutcome::Peeked(messages)) = &answered.outcome else {
+            panic!("{:?}", answered.outcome);
+        };
+        let mut bodies = answered.bodies.read().into_iter().map(Result::unwrap);
+        for message in messages {
+            assert!(bodies.next().unwrap().iter().all(|byte| *byte == b'm'));
+            // A failed transfer says where it was to go.
+            for said in bodies.by_ref().take(message.overlays.len()) {
+                assert!(said.starts_with(b"The message was not transferred to"));
+            }
         }
-        bodies.len()
+        messages.len()
     }
 }
 

@@ -475,6 +475,6 @@ mod tests {
             assert_eq!(u32::from(tags(&record)), expected);
             count += 1;
         }
-        assert_eq!(count, 5 * 9 * 2 * 3);
+        assert_eq!(count, 5 * 11 * 2 * 3);
     }
 }
