@@ -10,6 +10,7 @@ mod reading;
 mod rules;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kew_engine::bus::BusFact;
 use kew_engine::{EntityName, Event, Fact, Place, SequenceNumber, Skip, State, Timestamp, Token};
@@ -91,9 +92,9 @@ pub struct LostRules {
 }
 
 /// A damaged partition, read as far as possible.
-pub struct Repair<'a> {
-    storage: &'a dyn Storage,
-    salvage: Salvage<'a>,
+pub struct Repair {
+    storage: Arc<dyn Storage>,
+    salvage: Salvage,
     state: State,
     losses: Losses,
 }
@@ -115,11 +116,11 @@ pub enum RepairError {
     Commit(#[from] LogFailed),
 }
 
-impl<'a> Repair<'a> {
+impl Repair {
     /// Reads everything that can be read. A queue whose name is lost gets a new name, in the account of
     /// another queue or, without any, in `account`.
-    pub fn look(storage: &'a dyn Storage, account: &str) -> Result<Self, OpenError> {
-        let salvage = Salvage::look(storage)?;
+    pub fn look(storage: Arc<dyn Storage>, account: &str) -> Result<Self, OpenError> {
+        let salvage = Salvage::look(Arc::clone(&storage))?;
         let mut losses = Losses {
             damage: salvage.damage().to_vec(),
             ..Losses::default()
@@ -198,7 +199,7 @@ impl<'a> Repair<'a> {
 }
 
 /// Drops messages whose bodies cannot be read in full, and such states of sessions.
-fn drop_bodiless(salvage: &Salvage<'_>, state: &mut State, losses: &mut Losses) {
+fn drop_bodiless(salvage: &Salvage, state: &mut State, losses: &mut Losses) {
     let mut dropped = Vec::new();
     for message in state.messages() {
         let body = salvage.body(to_log(message.body)).err();
