@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, reason = "it exists for its output")]
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,7 +24,6 @@ type Failure = Box<dyn std::error::Error>;
 const AT_ONCE: usize = 1024;
 
 struct Measured {
-    storage: FileStorage,
     partition: Partition<()>,
     began: Instant,
     longest: Duration,
@@ -58,7 +58,7 @@ impl Measured {
             let end = self.partition.turn(now, &mut commands, &mut replies);
             self.longest = self.longest.max(began.elapsed());
             while let Some(job) = self.partition.next_job() {
-                let outcome = job.run(&self.storage);
+                let outcome = job.run();
                 self.partition.complete(outcome, &mut replies)?;
             }
             if end == TurnEnd::Done {
@@ -223,12 +223,11 @@ fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().ok_or("disk_space DIRECTORY MESSAGES")?;
     let count = arguments.next().map_or(Ok(300_000), |it| it.parse())?;
-    let storage = FileStorage::open(&directory)?;
+    let storage = Arc::new(FileStorage::open(&directory)?);
     let options = PartitionOptions::default();
     let now = Timestamp::from_ms(1_000_000);
-    let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now)?;
+    let (partition, _) = Partition::open(storage, options, 1, [1; 16], now)?;
     let mut m = Measured {
-        storage,
         partition,
         began: Instant::now(),
         longest: Duration::ZERO,

@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, reason = "it exists for its output")]
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,7 @@ type Failure = Box<dyn std::error::Error>;
 const AT_ONCE: usize = 4096;
 
 /// A partition, and what its steps took.
-struct Measured<'a> {
-    storage: &'a MemoryStorage,
+struct Measured {
     partition: Partition<()>,
     now: Timestamp,
     snapshots: mpsc::Sender<Job>,
@@ -35,7 +35,7 @@ struct Measured<'a> {
     all: Duration,
 }
 
-impl Measured<'_> {
+impl Measured {
     /// Carries out commands, and returns the outcomes.
     fn ask(&mut self, commands: Vec<Command>) -> Result<Vec<Outcome>, Failure> {
         let mut commands: VecDeque<_> = commands.into_iter().map(|it| ((), it)).collect();
@@ -64,7 +64,7 @@ impl Measured<'_> {
             if job.kind() == JobKind::Snapshot {
                 self.snapshots.send(job)?;
             } else {
-                let outcome = job.run(self.storage);
+                let outcome = job.run();
                 self.complete(outcome)?;
             }
         }
@@ -132,7 +132,7 @@ fn delete(message: &ReceivedMessage) -> Command {
     })
 }
 
-fn measure(m: &mut Measured<'_>, count: usize) -> Result<(), Failure> {
+fn measure(m: &mut Measured, count: usize) -> Result<(), Failure> {
     let create = StorageCommand::CreateQueue {
         queue: queue(),
         metadata: Default::default(),
@@ -201,24 +201,23 @@ fn main() -> Result<(), Failure> {
         Some(count) => count.parse()?,
         None => 1_000_000,
     };
-    let storage = MemoryStorage::new();
+    let storage = Arc::new(MemoryStorage::new());
     let open = || {
         let options = PartitionOptions::default();
         let now = Timestamp::from_ms(1_000_000);
-        Partition::open(&storage, options, 1, [1; 16], now)
+        Partition::open(storage.clone(), options, 1, [1; 16], now)
     };
     let (jobs, taken) = mpsc::channel::<Job>();
     let (done, outcomes) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for job in taken {
-                if done.send(job.run(&storage)).is_err() {
+                if done.send(job.run()).is_err() {
                     break;
                 }
             }
         });
         let mut m = Measured {
-            storage: &storage,
             partition: open()?.0,
             now: Timestamp::from_ms(1_000_000),
             snapshots: jobs,

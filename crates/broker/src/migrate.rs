@@ -8,6 +8,7 @@
 //! Positions of the new log lie behind all of the old one, so a place means one thing.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use kew_engine::{
     BodyCursor, BodyLocation, BodyToMove, Command, CountUnit, Event, FoundBody, Journal,
@@ -126,7 +127,7 @@ impl OldPartition {
     /// `entropy` seeds the segment salts.
     pub fn write_to(
         self,
-        new: &dyn Storage,
+        new: Arc<dyn Storage>,
         options: &PartitionOptions,
         entropy: u64,
     ) -> Result<Migrated, MigrateError> {
@@ -152,9 +153,8 @@ impl OldPartition {
         };
         let Self { log: old, state } = self;
         let now = state.last_event_at();
-        let log = Log::create(new, log_options, entropy, first, now.as_ms())?;
+        let log = Log::create(Arc::clone(&new), log_options, entropy, first, now.as_ms())?;
         let mut copying = Copying {
-            storage: new,
             now,
             end,
             old,
@@ -165,7 +165,7 @@ impl OldPartition {
         };
         copying.bodies(options.log.batch_size_max_bytes)?;
         let migrated = copying.close()?;
-        check_whole(new, unit, migrated)?;
+        check_whole(&*new, unit, migrated)?;
         Ok(migrated)
     }
 
@@ -248,8 +248,7 @@ impl Pieces {
     }
 }
 
-struct Copying<'a> {
-    storage: &'a dyn Storage,
+struct Copying {
     now: Timestamp,
     /// Where the old log ends.
     end: LogPosition,
@@ -260,7 +259,7 @@ struct Copying<'a> {
     damaged: u64,
 }
 
-impl Copying<'_> {
+impl Copying {
     /// Copies all bodies.
     fn bodies(&mut self, piece_bytes: u64) -> Result<(), MigrateError> {
         let mut pieces = Pieces::before(self.end, &self.state, piece_bytes);
@@ -358,7 +357,7 @@ impl Copying<'_> {
     fn run_jobs(&mut self) -> Result<u64, LogFailed> {
         let mut count = 0;
         while let Some(job) = self.log.next_job() {
-            self.log.complete(job.run(self.storage))?;
+            self.log.complete(job.run())?;
             count += 1;
         }
         Ok(count)

@@ -11,6 +11,7 @@ mod rules;
 mod topics;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kew_engine::bus::BusFact;
 use kew_engine::{
@@ -97,9 +98,9 @@ pub struct LostRules {
 }
 
 /// A damaged partition, read as far as possible.
-pub struct Repair<'a> {
-    storage: &'a dyn Storage,
-    salvage: Salvage<'a>,
+pub struct Repair {
+    storage: Arc<dyn Storage>,
+    salvage: Salvage,
     state: State,
     losses: Losses,
 }
@@ -121,11 +122,11 @@ pub enum RepairError {
     Commit(#[from] LogFailed),
 }
 
-impl<'a> Repair<'a> {
+impl Repair {
     /// Reads everything that can be read. A queue whose name is lost gets a new name, in the account of
     /// another queue or, without any, in `account`.
-    pub fn look(storage: &'a dyn Storage, account: &str) -> Result<Self, OpenError> {
-        let salvage = Salvage::look(storage)?;
+    pub fn look(storage: Arc<dyn Storage>, account: &str) -> Result<Self, OpenError> {
+        let salvage = Salvage::look(Arc::clone(&storage))?;
         let mut losses = Losses {
             damage: salvage.damage().to_vec(),
             ..Losses::default()
@@ -228,7 +229,7 @@ impl Bodies<'_> {
 }
 
 /// Drops messages whose bodies cannot be read in full, and such states of sessions.
-fn drop_bodiless(salvage: &Salvage<'_>, state: &mut State, losses: &mut Losses) {
+fn drop_bodiless(salvage: &Salvage, state: &mut State, losses: &mut Losses) {
     let mut dropped = Vec::new();
     let mut bodies = Bodies {
         salvage,

@@ -4,6 +4,8 @@
 //! backup. If numbers continued where the backup ends, such a receipt could settle another message. So the
 //! restored log begins anew, as after a repair, with numbers far beyond.
 
+use std::sync::Arc;
+
 use kew_engine::{Skip, State};
 use kew_log::{FirstFormatLog, LogPosition, OpenError, ReplayEnd, Salvage, Storage, replay};
 
@@ -65,7 +67,7 @@ impl Restore {
     /// old snapshots, are removed. A crash leaves a directory that must not be used.
     pub fn carry_out(
         self,
-        storage: &dyn Storage,
+        storage: Arc<dyn Storage>,
         options: PartitionOptions,
         entropy: u64,
         secret: [u8; 16],
@@ -81,11 +83,11 @@ impl Restore {
         state.skip_numbers(Skip::BACKUP);
         let mut content = Content::Shared(state.share());
         let live: Vec<_> = state.bodies().map(to_log).collect();
-        let salvage = Salvage::look(storage)?;
+        let salvage = Salvage::look(Arc::clone(&storage))?;
         let rebuilt = salvage.rebuild(&options.log, &mut content, live, entropy)?;
         let wall = state.last_event_at();
-        Partition::<()>::open_repaired(storage, options, entropy, secret, wall)?;
-        Ok(kew_log::remove(storage, &rebuilt.set_aside).map_err(OpenError::from)?)
+        Partition::<()>::open_repaired(Arc::clone(&storage), options, entropy, secret, wall)?;
+        Ok(kew_log::remove(&*storage, &rebuilt.set_aside).map_err(OpenError::from)?)
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn start(
     let began = Instant::now();
     let scrub_rate = options.partition.scrub_bytes_per_second;
     let (mut partition, recovery) =
-        Partition::open(&*storage, options.partition, salt, secret, wall)?;
+        Partition::open(storage, options.partition, salt, secret, wall)?;
     let healed_runs = partition.state().healed_runs();
     if healed_runs > 0 {
         tracing::warn!(
@@ -85,7 +85,6 @@ pub(crate) fn start(
     let runner = Runner {
         partition,
         clock,
-        storage: storage.clone(),
         shared: shared.clone(),
         segment_jobs,
         snapshot_jobs,
@@ -103,9 +102,9 @@ pub(crate) fn start(
     };
     let mut threads = vec![spawn("kew-runner", move || runner.run())?];
     if let Some(jobs) = scrub_work {
-        let (shared, storage) = (shared.clone(), storage.clone());
+        let shared = shared.clone();
         threads.push(spawn("kew-scrub", move || {
-            scrubber::scrub(&jobs, storage.as_ref(), &shared, scrub_rate);
+            scrubber::scrub(&jobs, &shared, scrub_rate);
         })?);
     }
     for (name, jobs) in [
@@ -113,8 +112,8 @@ pub(crate) fn start(
         ("kew-snapshots", snapshot_work),
         ("kew-loads", load_work),
     ] {
-        let (shared, storage) = (shared.clone(), storage.clone());
-        threads.push(spawn(name, move || work(&jobs, storage.as_ref(), &shared))?);
+        let shared = shared.clone();
+        threads.push(spawn(name, move || work(&jobs, &shared))?);
     }
     Ok(Started {
         shared,
@@ -139,7 +138,7 @@ enum Work {
 }
 
 /// Carries out slow work until the runner is gone.
-fn work(all: &mpsc::Receiver<Work>, storage: &dyn Storage, shared: &Shared) {
+fn work(all: &mpsc::Receiver<Work>, shared: &Shared) {
     let _gone = TellIfGone(shared);
     for work in all {
         let job = match work {
@@ -150,7 +149,7 @@ fn work(all: &mpsc::Receiver<Work>, storage: &dyn Storage, shared: &Shared) {
             }
         };
         let (kind, began) = (job.kind(), Instant::now());
-        let outcome = job.run(storage);
+        let outcome = job.run();
         if kind == JobKind::Snapshot {
             let instruments = &shared.instruments;
             instruments.note_snapshot(began.elapsed(), outcome.is_ok());
@@ -164,7 +163,6 @@ fn work(all: &mpsc::Receiver<Work>, storage: &dyn Storage, shared: &Shared) {
 struct Runner {
     partition: Partition<Ticket>,
     clock: Clock,
-    storage: Arc<dyn Storage>,
     shared: Arc<Shared>,
     /// For the thread that prepares and retires segments.
     segment_jobs: mpsc::Sender<Work>,
@@ -300,7 +298,7 @@ impl Runner {
             let worker = match job.kind() {
                 JobKind::Commit => {
                     let (size_bytes, began) = (job.commit_size_bytes(), Instant::now());
-                    let outcome = job.run(self.storage.as_ref());
+                    let outcome = job.run();
                     let took = began.elapsed();
                     on_disk += took;
                     if outcome.is_ok() {
@@ -463,7 +461,7 @@ impl Runner {
     fn drain_jobs(&mut self) {
         loop {
             while let Some(job) = self.partition.next_job() {
-                let outcome = job.run(self.storage.as_ref());
+                let outcome = job.run();
                 self.complete(outcome);
             }
             if self.background_jobs == 0 || self.partition.is_stopped() {

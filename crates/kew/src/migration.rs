@@ -1,6 +1,7 @@
 //! Brings a data directory of the format before to the present one, once, before anything else uses it.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use kew_broker::{MigrateError, Migrated, OldPartition, PartitionOptions};
@@ -41,7 +42,7 @@ fn migrate(migrating: &Migrating) -> Result<Migrated> {
     let options = PartitionOptions::default();
     let old = OldPartition::read(&migrating.old_storage()?, &options).map_err(explain)?;
     let written = old.write_to(
-        &migrating.new_storage()?,
+        Arc::new(migrating.new_storage()?),
         &options,
         u64::from_le_bytes(entropy),
     );

@@ -102,7 +102,7 @@ fn begin_anew(restore: Restore, restoring: &Restoring) -> Result<()> {
     let salt = u64::from_le_bytes(salt.try_into().expect("split at 8"));
     let secret = secret.try_into().expect("24 less 8 is 16");
     let storage = restoring.storage()?;
-    Ok(restore.carry_out(&storage, PartitionOptions::default(), salt, secret)?)
+    Ok(restore.carry_out(Arc::new(storage), PartitionOptions::default(), salt, secret)?)
 }
 
 fn print_restored(

@@ -8,9 +8,9 @@
 //! Run it once for a new format version, into a new directory, and keep those of all earlier
 //! versions: a test opens each of them. Never create a released directory again.
 
-use std::{env, fs, io, path::PathBuf};
+use std::{env, fs, io, path::PathBuf, sync::Arc};
 
-use kew_log::FileStorage;
+use kew_log::{FileStorage, Storage};
 
 #[path = "../tests/golden/scenario.rs"]
 mod scenario;
@@ -24,7 +24,7 @@ fn main() -> io::Result<()> {
     };
     fs::create_dir(&path)?;
     fs::write(path.join("MANIFEST"), scenario::MANIFEST)?;
-    let storage = FileStorage::open(path.join("partition-0"))?;
+    let storage: Arc<dyn Storage> = Arc::new(FileStorage::open(path.join("partition-0"))?);
     match path.to_string_lossy().ends_with("-pages") {
         true => drop(pages::write(&storage)),
         false => drop(scenario::write(&storage)),

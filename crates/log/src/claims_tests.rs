@@ -1,6 +1,7 @@
 //! A log that was cut: a later owner went on before a position that an earlier one has claimed.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -98,7 +99,7 @@ impl Node {
             recent_bytes_max: 1 << 10,
             pages: crate::PageOptions::default(),
         };
-        let (log, recovery) = Log::open(storage, options, 7, &mut found)?;
+        let (log, recovery) = Log::open(Arc::new(storage.clone()), options, 7, &mut found)?;
         let expected: Vec<_> = words.iter().map(|(word, _)| word.clone()).collect();
         assert_eq!(found.0, expected);
         let mut node = Self {
@@ -113,7 +114,7 @@ impl Node {
 
     fn jobs(&mut self) {
         while let Some(job) = self.log.next_job() {
-            let outcome = job.run(&self.storage);
+            let outcome = job.run();
             self.log.complete(outcome).unwrap();
         }
     }
@@ -241,11 +242,16 @@ fn damage_before_the_cut_is_still_damage() {
     let segment = segment.unwrap();
     let name = segment.name.clone();
     storage.flip(&name, segment.offset_of(damaged), 1);
-    let error = Log::open(&storage, LogOptions::default(), 7, &mut Words::default());
+    let error = Log::open(
+        Arc::new(storage.clone()),
+        LogOptions::default(),
+        7,
+        &mut Words::default(),
+    );
     let error = error.err().unwrap().to_string();
     assert!(error.contains(&name), "{error}");
     // A repair takes everything else, and nothing of what is void.
-    let salvage = Salvage::look(&storage).unwrap();
+    let salvage = Salvage::look(Arc::new(storage.clone())).unwrap();
     let mut found = Words::default();
     let gaps = salvage.read(&salvage.bases()[0], &mut found).unwrap();
     assert_eq!(gaps.len(), 1);
@@ -321,7 +327,7 @@ fn the_log_ends_at_a_record_of_an_earlier_epoch() {
     let end = at(4096 + 2 * (records.len() as u64 / 4));
     assert!(segment::make(&storage, header, Source::Fresh, &records).is_ok());
     let words = [("one".to_owned(), end), ("two".to_owned(), end)];
-    let salvage = Salvage::look(&storage).unwrap();
+    let salvage = Salvage::look(Arc::new(storage.clone())).unwrap();
     assert!(salvage.refusal().is_none());
     let mut found = Words::default();
     let gaps = salvage.read(&salvage.bases()[0], &mut found).unwrap();
@@ -350,7 +356,7 @@ fn a_repair_begins_above_every_epoch_that_is_named() {
     for header in survey.headers().filter(|it| it.epoch.next() >= newest) {
         disk.lose_file(&names::segment(header.number));
     }
-    let salvage = Salvage::look(&disk).unwrap();
+    let salvage = Salvage::look(Arc::new(disk.clone())).unwrap();
     assert!(salvage.refusal().is_some(), "the mark is there");
     let mut saved = vec![Bytes::from_static(b"saved")];
     let live = std::iter::empty();

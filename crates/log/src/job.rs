@@ -21,17 +21,23 @@ use crate::{Body, BodyError};
 pub struct Job(pub(crate) Task);
 
 pub(crate) enum Task {
+    /// It has the files that it writes.
     Commit(Commit),
-    Prepare(Prepare),
-    Snapshot(Box<WriteSnapshot>),
-    Retire(Retire),
-    Ballast(MakeBallast),
+    Files(Arc<dyn Storage>, FileTask),
     Read(Vec<Body>),
     Load(Load),
 }
 
+/// What makes, renames or removes files.
+pub(crate) enum FileTask {
+    Prepare(Prepare),
+    Snapshot(Box<WriteSnapshot>),
+    Retire(Retire),
+    Ballast(MakeBallast),
+}
+
 /// A read that the log does not know.
-pub(crate) type Load = Box<dyn FnOnce(&dyn Storage) -> Box<dyn Any + Send> + Send>;
+pub(crate) type Load = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
 
 /// The kind of a job, for drivers that run different kinds on different threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,18 +67,20 @@ impl Job {
 
     /// Reads what the caller knows how to read. Its outcome is for the caller, and not for the log:
     /// [`JobOutcome::take_loaded`].
-    pub fn load<R: Any + Send>(read: impl FnOnce(&dyn Storage) -> R + Send + 'static) -> Self {
-        Self(Task::Load(Box::new(|storage| Box::new(read(storage)))))
+    pub fn load<R: Any + Send>(read: impl FnOnce() -> R + Send + 'static) -> Self {
+        Self(Task::Load(Box::new(|| Box::new(read()))))
     }
 
     /// The kind of this job.
     pub fn kind(&self) -> JobKind {
         match &self.0 {
             Task::Commit(_) => JobKind::Commit,
-            Task::Prepare(_) => JobKind::Prepare,
-            Task::Snapshot(_) => JobKind::Snapshot,
-            Task::Retire(_) => JobKind::Retire,
-            Task::Ballast(_) => JobKind::Ballast,
+            Task::Files(_, task) => match task {
+                FileTask::Prepare(_) => JobKind::Prepare,
+                FileTask::Snapshot(_) => JobKind::Snapshot,
+                FileTask::Retire(_) => JobKind::Retire,
+                FileTask::Ballast(_) => JobKind::Ballast,
+            },
             Task::Read(_) => JobKind::Read,
             Task::Load(_) => JobKind::Load,
         }
@@ -85,26 +93,29 @@ impl Job {
                 let writes = commit.writes.iter();
                 writes.map(|write| write.record.len() as u64).sum()
             }
-            Task::Prepare(_)
-            | Task::Snapshot(_)
-            | Task::Retire(_)
-            | Task::Ballast(_)
-            | Task::Read(_)
-            | Task::Load(_) => 0,
+            Task::Files(..) | Task::Read(_) | Task::Load(_) => 0,
         }
     }
 
-    /// Runs the job. `storage` is the one that the log was opened with.
-    pub fn run(self, storage: &dyn Storage) -> JobOutcome {
+    /// Runs the job. It has all that it needs: a log that is gone, or was opened anew, does not change it.
+    pub fn run(self) -> JobOutcome {
         JobOutcome(match self.0 {
             Task::Commit(commit) => Outcome::Commit(commit.run()),
-            Task::Prepare(prepare) => Outcome::Prepare(prepare.run(storage)),
-            Task::Snapshot(snapshot) => Outcome::Snapshot(Box::new(snapshot.run(storage))),
-            Task::Retire(retire) => Outcome::Retire(retire.run(storage)),
-            Task::Ballast(ballast) => Outcome::Ballast(ballast.run(storage)),
+            Task::Files(storage, task) => task.run(&*storage),
             Task::Read(bodies) => Outcome::Read(bodies.iter().map(Body::read).collect()),
-            Task::Load(read) => Outcome::Load(Some(read(storage))),
+            Task::Load(read) => Outcome::Load(Some(read())),
         })
+    }
+}
+
+impl FileTask {
+    fn run(self, storage: &dyn Storage) -> Outcome {
+        match self {
+            Self::Prepare(prepare) => Outcome::Prepare(prepare.run(storage)),
+            Self::Snapshot(snapshot) => Outcome::Snapshot(Box::new(snapshot.run(storage))),
+            Self::Retire(retire) => Outcome::Retire(retire.run(storage)),
+            Self::Ballast(ballast) => Outcome::Ballast(ballast.run(storage)),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a newer Kew has written is not damage: it is refused, also by a repair.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::format::{RECORD_HEADER_SIZE, RecordHeader, SEGMENT_HEADER_SIZE, content_crc};
 use crate::replay::Ignore;
@@ -14,7 +16,7 @@ fn written() -> (FaultyStorage, Vec<u64>) {
         ballast_size_bytes: 0,
         ..LogOptions::default()
     };
-    let (mut log, _) = Log::open(&storage, options, 3, &mut Ignore).unwrap();
+    let (mut log, _) = Log::open(Arc::new(storage.clone()), options, 3, &mut Ignore).unwrap();
     let mut positions = Vec::new();
     for _ in 0..3 {
         let reservation = log.reserve().unwrap();
@@ -52,16 +54,21 @@ fn a_record_of_a_newer_version_is_refused_in_any_place() {
         let disk = storage.kill();
         make_newer(&disk, position);
         let before = disk.files();
-        let error = Log::open(&disk, LogOptions::default(), 3, &mut Ignore)
-            .err()
-            .unwrap();
+        let error = Log::open(
+            Arc::new(disk.clone()),
+            LogOptions::default(),
+            3,
+            &mut Ignore,
+        )
+        .err()
+        .unwrap();
         assert_eq!(
             error.to_string(),
             format!(
                 "{SEGMENT} has format version 3, and this version of Kew reads versions up to 2"
             )
         );
-        let error = Salvage::look(&disk).err().unwrap();
+        let error = Salvage::look(Arc::new(disk.clone())).err().unwrap();
         assert!(matches!(error, OpenError::NewerFormat { found: 3, .. }));
         assert_eq!(disk.files(), before);
     }

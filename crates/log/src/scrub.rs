@@ -94,6 +94,7 @@ pub struct Scrubbed {
 
 /// A file to read. Any thread may do that.
 pub struct Scrub {
+    storage: Arc<dyn Storage>,
     next: ScrubCursor,
     file: File,
     read_bytes: u64,
@@ -132,6 +133,7 @@ enum File {
 impl Scrub {
     /// `taken_over` is where the next segment goes on, if it does: every record before was durable.
     pub(crate) fn of_segment(
+        storage: Arc<dyn Storage>,
         segment: Arc<Segment>,
         limit: LogPosition,
         taken_over: Option<LogPosition>,
@@ -148,21 +150,26 @@ impl Scrub {
         };
         Self {
             durable: taken_over.unwrap_or(LogPosition::new(0)),
-            ..Self::of(file, next)
+            ..Self::of(storage, file, next)
         }
     }
 
-    pub(crate) fn of_snapshot(position: LogPosition, cursor: ScrubCursor) -> Self {
+    pub(crate) fn of_snapshot(
+        storage: Arc<dyn Storage>,
+        position: LogPosition,
+        cursor: ScrubCursor,
+    ) -> Self {
         let next = ScrubCursor {
             snapshot: Some(position),
             ..cursor
         };
         let parts = None;
-        Self::of(File::Snapshot { position, parts }, next)
+        Self::of(storage, File::Snapshot { position, parts }, next)
     }
 
-    fn of(file: File, next: ScrubCursor) -> Self {
+    fn of(storage: Arc<dyn Storage>, file: File, next: ScrubCursor) -> Self {
         Self {
+            storage,
             next,
             file,
             read_bytes: 0,
@@ -178,7 +185,7 @@ impl Scrub {
     ///
     /// It stops for no damage: it goes on behind it. A file that cannot be opened for lack of a descriptor is left for
     /// the next pass.
-    pub fn step(&mut self, storage: &dyn Storage) -> Option<u64> {
+    pub fn step(&mut self) -> Option<u64> {
         let read_bytes = match std::mem::replace(&mut self.file, File::Done) {
             File::Segment { segment, at, limit } => {
                 let end = match at {
@@ -195,13 +202,13 @@ impl Scrub {
                 }
                 read_bytes
             }
-            File::Snapshot { position, parts } => self.read_part(storage, position, parts)?,
+            File::Snapshot { position, parts } => self.read_part(position, parts)?,
             File::Pages {
                 snapshot,
                 log,
                 left,
                 lost,
-            } => self.read_pages(storage, (snapshot, log), left, lost),
+            } => self.read_pages((snapshot, log), left, lost),
             File::Done => return None,
         };
         self.read_bytes += read_bytes;

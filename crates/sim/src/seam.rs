@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use kew_broker::{OpenPartitionError, Partition, PartitionOptions, Reply};
@@ -41,17 +42,17 @@ pub(crate) fn replies(replies: &mut Vec<(u64, Reply)>) -> Vec<Command> {
     passing.1
 }
 
-/// Carries out a job.
-pub(crate) fn carry_out(job: Job, storage: &dyn Storage) -> JobOutcome {
+/// Carries out a job, on the disk that its partition was opened with.
+pub(crate) fn carry_out(job: Job) -> JobOutcome {
     alter(Seam::Job, &mut Some(job.kind()));
-    let outcome = job.run(storage);
+    let outcome = job.run();
     alter(Seam::Job, &mut None::<JobKind>);
     outcome
 }
 
 /// Opens a partition.
 pub(crate) fn open(
-    storage: &dyn Storage,
+    storage: Arc<dyn Storage>,
     options: PartitionOptions,
     entropy: u64,
     secret: [u8; 16],
@@ -68,77 +69,70 @@ pub(crate) fn open(
     Ok((partition, recovery))
 }
 
-/// A disk whose files cannot be opened.
-pub(crate) struct Unreadable<'a>(pub(crate) Disk<'a>);
+/// The disk as the log sees it.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    disk: FaultyStorage,
+    is_unreadable: AtomicBool,
+}
 
-impl Storage for Unreadable<'_> {
-    fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        self.0.create(name)
+impl Disk {
+    pub(crate) fn new(disk: &FaultyStorage) -> Self {
+        Self {
+            disk: disk.clone(),
+            is_unreadable: AtomicBool::new(false),
+        }
     }
 
-    fn open(&self, _: &str) -> io::Result<Arc<dyn StorageFile>> {
-        Err(io::Error::other("the disk fails"))
+    /// Whether no file can be opened from now on.
+    pub(crate) fn set_unreadable(&self, is_unreadable: bool) {
+        self.is_unreadable.store(is_unreadable, Ordering::Relaxed);
     }
 
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
-    }
-
-    fn list(&self) -> io::Result<Vec<String>> {
-        self.0.list()
-    }
-
-    fn sync_dir(&self) -> io::Result<()> {
-        self.0.sync_dir()
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        self.0.free_bytes()
+    /// What is on it, without the seams.
+    pub(crate) fn inner(&self) -> &FaultyStorage {
+        &self.disk
     }
 }
 
-/// The disk as the log sees it.
-pub(crate) struct Disk<'a>(pub(crate) &'a FaultyStorage);
-
-impl Storage for Disk<'_> {
+impl Storage for Disk {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = self.0.create(name)?;
+        let file = self.disk.create(name)?;
         Ok(altered::<Opened>(Seam::File, (name.to_owned(), file)).1)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = self.0.open(name)?;
+        if self.is_unreadable.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the disk fails"));
+        }
+        let file = self.disk.open(name)?;
         Ok(altered::<Opened>(Seam::File, (name.to_owned(), file)).1)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.0.rename(from, to)?;
+        self.disk.rename(from, to)?;
         if is_any_planted() {
-            alter::<Renamed>(Seam::Renamed, &mut (self.0.clone(), to.to_owned()));
+            alter::<Renamed>(Seam::Renamed, &mut (self.disk.clone(), to.to_owned()));
         }
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
+        self.disk.remove(name)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        self.0.list()
+        self.disk.list()
     }
 
     fn sync_dir(&self) -> io::Result<()> {
         match altered(Seam::DirectorySync, true) {
-            true => self.0.sync_dir(),
+            true => self.disk.sync_dir(),
             false => Ok(()),
         }
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        self.0.free_bytes()
+        self.disk.free_bytes()
     }
 }

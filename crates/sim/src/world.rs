@@ -24,7 +24,7 @@ use crate::checker::{Checker, Operation, Seen, Timekeeping, Turns, Violation, pr
 use crate::faults::{Crash, Faults};
 use crate::random::Stream;
 use crate::rare::Rare;
-use crate::seam::{self, Disk, Unreadable, altered};
+use crate::seam::{self, Disk, altered};
 use crate::swarm::Swarm;
 use crate::trace::Trace;
 use crate::workload::{Workload, create_queue};
@@ -77,6 +77,8 @@ pub(crate) struct World {
     faults: Faults,
     workload: Workload,
     storage: Arc<FaultyStorage>,
+    /// The same, as the partition of this life sees it.
+    device: Arc<Disk>,
     /// The process or the machine dies, or is dead, after this number of storage calls.
     dies_after: Option<(u64, Crash)>,
     /// A call was made to fail, and may have failed.
@@ -147,9 +149,9 @@ impl World {
             boot_us: 0,
         };
         let wall = Timestamp::from_ms(reading.wall_us / 1000);
-        let disk = Disk(&storage);
-        let (partition, _) = seam::open(&disk, options.clone(), seed, secret(seed), wall)
-            .expect("an empty disk without faults can be opened");
+        let device = Arc::new(Disk::new(&storage));
+        let opened = seam::open(device.clone(), options.clone(), seed, secret(seed), wall);
+        let (partition, _) = opened.expect("an empty disk without faults can be opened");
         let mut clock = Clock::start(altered(Seam::Reading, reading), wall);
         let now = clock.now(altered(Seam::Reading, reading));
         Self {
@@ -163,6 +165,7 @@ impl World {
             faults: Faults::new(seed, swarm.faults.clone()),
             workload: Workload::new(seed),
             storage,
+            device,
             dies_after: None,
             call_may_fail: false,
             reads_fail: true,
@@ -442,11 +445,9 @@ impl World {
         let kind = job.kind();
         self.rot_before_load(kind);
         let fails = self.fails_to_load(kind);
-        let disk = Disk(&self.storage);
-        let outcome = match fails {
-            true => seam::carry_out(job, &Unreadable(disk)),
-            false => seam::carry_out(job, &disk),
-        };
+        self.device.set_unreadable(fails);
+        let outcome = seam::carry_out(job);
+        self.device.set_unreadable(false);
         let mut replies = Vec::new();
         let completed = self.partition.complete(outcome, &mut replies);
         self.pass(&mut replies);

@@ -1,6 +1,7 @@
 //! Whole logs: forged segments and snapshots with right checksums, and the golden directory with
 //! wrong bytes in it. A log either opens or is refused.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kew_engine::State;
@@ -87,9 +88,10 @@ fn check(storage: &FaultyStorage, holds: Holds) -> Result<u64, OpenError> {
         let verified = verify(storage).is_ok();
         assert_eq!(verified, verified && report.damage.is_empty());
         let mut owner = Owner::of(holds);
-        Log::open(storage, options, 1, &mut owner)?;
+        Log::open(Arc::new(storage.clone()), options, 1, &mut owner)?;
         let mut again = Owner::of(holds);
-        Log::open(storage, options, 2, &mut again).expect("it has just been opened");
+        Log::open(Arc::new(storage.clone()), options, 2, &mut again)
+            .expect("it has just been opened");
         assert_eq!(
             (owner.parts, owner.events, owner.pages),
             (again.parts, again.events, again.pages)

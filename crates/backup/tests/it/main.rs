@@ -57,7 +57,7 @@ impl Place {
 
     /// Appends events with bodies, and a snapshot at the end.
     fn append(&self, events: u64) {
-        let storage = FileStorage::open(self.source()).unwrap();
+        let storage = Arc::new(FileStorage::open(self.source()).unwrap());
         let options = LogOptions {
             segment_size_first_bytes: 512 << 10,
             segment_size_max_bytes: 512 << 10,
@@ -67,10 +67,10 @@ impl Place {
             ..LogOptions::default()
         };
         let mut count = Count::default();
-        let (mut log, _) = Log::open(&storage, options, events, &mut count).unwrap();
+        let (mut log, _) = Log::open(storage, options, events, &mut count).unwrap();
         for _ in 0..events {
             while let Some(job) = log.next_background_job() {
-                log.complete(job.run(&storage)).unwrap();
+                log.complete(job.run()).unwrap();
             }
             let reservation = log.reserve().unwrap();
             let mut batch = BatchBuilder::at(reservation.position);
@@ -84,7 +84,7 @@ impl Place {
         let part = (count.0 + events).to_le_bytes().to_vec();
         log.snapshot(vec![part.into()], live).unwrap();
         while let Some(job) = log.next_background_job() {
-            log.complete(job.run(&storage)).unwrap();
+            log.complete(job.run()).unwrap();
         }
     }
 
@@ -210,8 +210,8 @@ fn a_backup_that_is_ended_anywhere_continues() {
     fs::create_dir(&to).unwrap();
     backup.copy_to(&to, &unnoted()).unwrap();
     let mut count = Count::default();
-    let storage = FileStorage::open(&to).unwrap();
-    Log::open(&storage, LogOptions::default(), 1, &mut count).unwrap();
+    let storage = Arc::new(FileStorage::open(&to).unwrap());
+    Log::open(storage, LogOptions::default(), 1, &mut count).unwrap();
     assert_eq!(count.0, 30);
 }
 

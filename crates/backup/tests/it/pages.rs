@@ -67,7 +67,6 @@ impl Replay for Words {
 
 /// A log that is open, and its state.
 struct Source {
-    storage: FileStorage,
     log: Log,
     words: Words,
 }
@@ -85,12 +84,8 @@ impl Source {
             ..LogOptions::default()
         };
         let mut words = Words::default();
-        let (log, _) = Log::open(&storage, options, 1, &mut words).unwrap();
-        Self {
-            storage,
-            log,
-            words,
-        }
+        let (log, _) = Log::open(Arc::new(storage), options, 1, &mut words).unwrap();
+        Self { log, words }
     }
 
     /// Writes a snapshot with new words.
@@ -105,7 +100,7 @@ impl Source {
 
     fn jobs(&mut self) {
         while let Some(job) = self.log.next_job() {
-            self.log.complete(job.run(&self.storage)).unwrap();
+            self.log.complete(job.run()).unwrap();
         }
     }
 }

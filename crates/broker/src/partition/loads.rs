@@ -11,7 +11,7 @@ use kew_engine::{
     BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, PageNumber, RunId,
     Taken, Ticked, Turn,
 };
-use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead, Storage};
+use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
 
 use super::bodies::{self, Bodies, Ended, ReadBodies};
 use super::evacuation::Evacuation;
@@ -324,7 +324,7 @@ impl<T> Partition<T> {
         self.loads.under_way.extend(groups);
         let pages = to_read.iter().map(|it| page_to_log(it.page()));
         let pages = self.log.read_pages(pages);
-        let read = move |storage: &dyn Storage| read_groups(storage, pages, to_read);
+        let read = move || read_groups(pages, to_read);
         Some(Job::load(read))
     }
 
@@ -333,7 +333,7 @@ impl<T> Partition<T> {
         let find = |body| self.log.body(to_log(body));
         let to_read = self.loads.bodies.next(find, is_reading);
         let is_empty = to_read.is_empty();
-        let read = move |_: &dyn Storage| Loaded::Bodies(bodies::read(to_read));
+        let read = move || Loaded::Bodies(bodies::read(to_read));
         (!is_empty).then(|| Job::load(read))
     }
 
@@ -488,8 +488,8 @@ pub(super) fn page_to_log(page: PageNumber) -> kew_log::PageNumber {
     kew_log::PageNumber::new(page.as_u64())
 }
 
-fn read_groups(storage: &dyn Storage, pages: PagesToRead, groups: Vec<GroupToRead>) -> Loaded {
-    let (read, pages) = pages.read(storage, |reader| {
+fn read_groups(pages: PagesToRead, groups: Vec<GroupToRead>) -> Loaded {
+    let (read, pages) = pages.read(|reader| {
         let read = |to_read: GroupToRead| (to_read.group(), read_group(reader, &to_read));
         groups.into_iter().map(read).collect()
     });

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 use kew_engine::{Command, CountUnit, Timestamp, Turn};
 use kew_log::{
@@ -47,7 +48,7 @@ impl<T> Partition<T> {
     /// `entropy` seeds the segment salts. `secret` becomes the secret of a new partition and is not used
     /// otherwise. Everything that was replayed is durable when this returns.
     pub fn open(
-        storage: &dyn Storage,
+        storage: Arc<dyn Storage>,
         options: PartitionOptions,
         entropy: u64,
         secret: [u8; 16],
@@ -114,7 +115,7 @@ impl<T> Partition<T> {
     /// Opens a partition whose log was repaired, and leaves it as an ordinary stop would: with a second
     /// snapshot after the one that the repair wrote.
     pub(crate) fn open_repaired(
-        storage: &dyn Storage,
+        storage: Arc<dyn Storage>,
         options: PartitionOptions,
         entropy: u64,
         secret: [u8; 16],
@@ -125,7 +126,7 @@ impl<T> Partition<T> {
         partition.log.run_commit()?;
         partition.snapshot();
         while let Some(job) = partition.log.next_job() {
-            partition.log.complete(job.run(storage))?;
+            partition.log.complete(job.run())?;
         }
         partition.log.mark();
         Ok(partition.log.run_commit()?)

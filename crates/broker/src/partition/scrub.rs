@@ -18,7 +18,7 @@ use std::ops::Range;
 use kew_engine::{BodyLocation, BodyOwner, EntityName, Hold, NeededBody, Timestamp};
 use kew_log::{
     Body, BodyError, BootTime, LogPosition, PageDamage, PagesRead, Scrub, ScrubCursor, ScrubDamage,
-    Scrubbed, Storage,
+    Scrubbed,
 };
 
 use super::{Partition, to_log};
@@ -94,9 +94,9 @@ enum Done {
 
 impl ScrubJob {
     /// Reads a piece. Returns how many bytes that were, and `None` at the end.
-    pub fn step(&mut self, storage: &dyn Storage) -> Option<u64> {
+    pub fn step(&mut self) -> Option<u64> {
         match &mut self.0 {
-            Work::File(scrub) => scrub.step(storage),
+            Work::File(scrub) => scrub.step(),
             Work::Bodies { left, damaged } => {
                 let (holders, body) = left.pop_front()?;
                 let (file, offset) = match body.read() {
@@ -126,8 +126,8 @@ impl ScrubJob {
     }
 
     /// Carries out all of it, without a pause.
-    pub fn run(mut self, storage: &dyn Storage) -> ScrubOutcome {
-        while self.step(storage).is_some() {}
+    pub fn run(mut self) -> ScrubOutcome {
+        while self.step().is_some() {}
         self.finish()
     }
 }

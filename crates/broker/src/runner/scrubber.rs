@@ -4,21 +4,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use kew_engine::BodyOwner;
-use kew_log::Storage;
 
 use super::mailbox::Shared;
 use crate::broker::lock;
 use crate::{ScrubJob, ScrubOutcome};
 
 /// Carries out jobs until the runner ends. A stop does not wait for the rest of one.
-pub(super) fn scrub(
-    jobs: &Receiver<ScrubJob>,
-    storage: &dyn Storage,
-    shared: &Shared,
-    bytes_per_second: u64,
-) {
+pub(super) fn scrub(jobs: &Receiver<ScrubJob>, shared: &Shared, bytes_per_second: u64) {
     while let Ok(mut job) = jobs.recv() {
-        while let Some(read_bytes) = job.step(storage) {
+        while let Some(read_bytes) = job.step() {
             let pause = pause_after(read_bytes, bytes_per_second);
             // There is one job at a time, so nothing comes but the end.
             if !matches!(jobs.recv_timeout(pause), Err(RecvTimeoutError::Timeout)) {

@@ -62,7 +62,7 @@ async fn a_receipt_from_after_the_backup_settles_nothing() {
     let restore = Restore::read(&*copied).unwrap();
     assert_eq!(restore.counts(), (1, 10));
     restore
-        .carry_out(&*copied, PartitionOptions::default(), 3, [7; 16])
+        .carry_out(copied.clone(), PartitionOptions::default(), 3, [7; 16])
         .unwrap();
     assert_eq!(verify(&*copied).unwrap().set_aside, [""; 0]);
     let (broker, _) = Broker::start(copied, BrokerOptions::default()).unwrap();
@@ -101,7 +101,7 @@ async fn a_lock_from_after_the_backup_settles_nothing() {
 
     let restore = Restore::read(&*copied).unwrap();
     restore
-        .carry_out(&*copied, PartitionOptions::default(), 3, [7; 16])
+        .carry_out(copied.clone(), PartitionOptions::default(), 3, [7; 16])
         .unwrap();
     let (broker, _) = Broker::start(copied, BrokerOptions::default()).unwrap();
     // Locked as often as on the old server: without skipped numbers, the old locks would fit.

@@ -5,6 +5,7 @@ mod rules;
 mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use kew_broker::{Losses, PartitionOptions, Repair};
@@ -270,8 +271,8 @@ fn fill(mut driver: Driver) -> (FaultyStorage, BTreeMap<u64, Found>, Token) {
     (driver.bench.storage, found, locks[27])
 }
 
-fn look(storage: &FaultyStorage) -> Repair<'_> {
-    Repair::look(storage, "ns").unwrap()
+fn look(storage: &FaultyStorage) -> Repair {
+    Repair::look(Arc::new(storage.clone()), "ns").unwrap()
 }
 
 /// Repairs, and returns the list of losses and the remaining messages.

@@ -66,17 +66,13 @@ impl Waiting {
     }
 
     pub(crate) fn turn(&mut self) {
-        let Driver {
-            partition,
-            storage,
-            now,
-        } = &mut self.driver;
+        let Driver { partition, now, .. } = &mut self.driver;
         partition.turn(moment(*now), &mut self.commands, &mut self.answers);
         while let Some(job) = partition.next_job() {
             if job.kind() == JobKind::Load {
                 self.loads.push(job);
             } else {
-                let outcome = job.run(storage);
+                let outcome = job.run();
                 partition.complete(outcome, &mut self.answers).unwrap();
             }
         }
@@ -85,7 +81,7 @@ impl Waiting {
     /// Carries out the reads, and decides what can be decided then.
     pub(crate) fn read(&mut self) {
         for job in std::mem::take(&mut self.loads) {
-            let outcome = job.run(&self.driver.storage);
+            let outcome = job.run();
             let partition = &mut self.driver.partition;
             partition.complete(outcome, &mut self.answers).unwrap();
         }
@@ -102,7 +98,7 @@ impl Waiting {
         for job in std::mem::take(&mut self.loads) {
             let storage = &self.driver.storage;
             storage.fail_after(0, fault, Repeat::Sticky);
-            let outcome = job.run(storage);
+            let outcome = job.run();
             storage.clear_faults();
             let partition = &mut self.driver.partition;
             partition.complete(outcome, &mut self.answers).unwrap();
@@ -306,7 +302,7 @@ fn what_a_reader_without_lanes_needs_stays_in_memory() {
     let reader = w.ask(0, peek());
     assert_eq!(w.answered(), []);
     for job in std::mem::take(&mut w.loads) {
-        let outcome = job.run(&w.driver.storage);
+        let outcome = job.run();
         let partition = &mut w.driver.partition;
         partition.complete(outcome, &mut w.answers).unwrap();
     }

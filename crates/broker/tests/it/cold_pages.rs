@@ -1,5 +1,7 @@
 //! Pages of records that are on the disk alone: damage, failing reads, and how many are read at a time.
 
+use std::sync::Arc;
+
 use kew_broker::{Answered, Partition, Rejection};
 use kew_engine::storage::{Metadata, StorageCommand, StorageOutcome};
 use kew_engine::{Command, Outcome, Timestamp};
@@ -46,7 +48,7 @@ fn settle(w: &mut Waiting) {
 /// Carries out the reads, and decides nothing.
 fn take_loads(w: &mut Waiting) {
     for job in std::mem::take(&mut w.loads) {
-        let outcome = job.run(&w.driver.storage);
+        let outcome = job.run();
         let partition = &mut w.driver.partition;
         partition.complete(outcome, &mut w.answers).unwrap();
     }
@@ -58,7 +60,7 @@ fn last_snapshot(w: &Waiting) -> Option<LogPosition> {
 
 fn starts(storage: &FaultyStorage) -> bool {
     let now = Timestamp::from_ms(1_000_000);
-    Partition::<u32>::open(storage, options(), 1, [1; 16], now).is_ok()
+    Partition::<u32>::open(Arc::new(storage.clone()), options(), 1, [1; 16], now).is_ok()
 }
 
 /// The other copy is the only one. So the pages lie elsewhere soon, also if nobody asks for anything.

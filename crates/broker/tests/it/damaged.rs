@@ -58,7 +58,8 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn on(storage: FaultyStorage, options: PartitionOptions) -> Self {
         let now = Timestamp::from_ms(1_000_000);
-        let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now).unwrap();
+        let (partition, _) =
+            Partition::open(Arc::new(storage.clone()), options, 1, [1; 16], now).unwrap();
         Self {
             storage,
             partition,
@@ -98,7 +99,7 @@ impl Bench {
 
     fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
         while let Some(job) = self.partition.next_job() {
-            let outcome = job.run(&self.storage);
+            let outcome = job.run();
             self.partition.complete(outcome, replies).unwrap();
         }
     }

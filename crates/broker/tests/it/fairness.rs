@@ -17,19 +17,17 @@ const QUIET: Source = Source::numbered(2);
 
 /// A partition of the usual size, and the tickets of each turn.
 struct Bench {
-    storage: FaultyStorage,
     partition: Partition<(Source, u32)>,
     waiting: Rotation<(Source, u32)>,
 }
 
 impl Bench {
     fn new() -> Self {
-        let storage = FaultyStorage::new();
+        let storage = Arc::new(FaultyStorage::new());
         let now = Timestamp::from_ms(1_000_000);
         let options = PartitionOptions::default();
-        let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now).unwrap();
+        let (partition, _) = Partition::open(storage, options, 1, [1; 16], now).unwrap();
         let mut bench = Self {
-            storage,
             partition,
             waiting: Rotation::default(),
         };
@@ -49,7 +47,7 @@ impl Bench {
         while replies.is_empty() {
             self.partition.turn(now, &mut self.waiting, &mut replies);
             while let Some(job) = self.partition.next_job() {
-                let outcome = job.run(&self.storage);
+                let outcome = job.run();
                 self.partition.complete(outcome, &mut replies).unwrap();
             }
         }

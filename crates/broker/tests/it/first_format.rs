@@ -3,6 +3,8 @@
 //!
 //! `tests/golden/bus-1` was written with [`history`] by the last version that wrote format 1. Never write it again.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use kew_broker::{MigrateError, Migrated, OldPartition, PartitionOptions, Reply};
 use kew_engine::bus::{
@@ -413,7 +415,7 @@ fn golden(is_whole_log: bool) -> FaultyStorage {
 }
 
 fn migrate(old: &FaultyStorage, new: &FaultyStorage) -> Result<Migrated, MigrateError> {
-    OldPartition::read(old, &options())?.write_to(new, &options(), 11)
+    OldPartition::read(old, &options())?.write_to(Arc::new(new.clone()), &options(), 11)
 }
 
 /// The numbers in the bodies that an examination sends differ from those of a history.

@@ -3,6 +3,8 @@
 //!
 //! `tests/golden/1` was written by that version with [`history`]. Never write it again.
 
+use std::sync::Arc;
+
 use kew_broker::{MigrateError, Migrated, OldPartition, PartitionOptions, Reply};
 use kew_engine::storage::{ReceivedMessage, StorageCommand, StorageOutcome};
 use kew_engine::{
@@ -245,7 +247,7 @@ fn golden(is_whole_log: bool) -> FaultyStorage {
 }
 
 fn migrate(old: &FaultyStorage, new: &FaultyStorage) -> Result<Migrated, MigrateError> {
-    OldPartition::read(old, &options())?.write_to(new, &options(), 11)
+    OldPartition::read(old, &options())?.write_to(Arc::new(new.clone()), &options(), 11)
 }
 
 /// Opens what was made of the directory, with its snapshot or from its first event on.

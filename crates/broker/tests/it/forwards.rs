@@ -263,13 +263,13 @@ fn a_source_changes_while_its_bodies_are_read() {
                     reads.push(job);
                     continue;
                 }
-                let outcome = job.run(&driver.storage);
+                let outcome = job.run();
                 driver.partition.complete(outcome, &mut replies).unwrap();
             }
         }
         assert!(!reads.is_empty());
         for job in reads {
-            let outcome = job.run(&driver.storage);
+            let outcome = job.run();
             driver.partition.complete(outcome, &mut replies).unwrap();
         }
         driver.pass_all_on();

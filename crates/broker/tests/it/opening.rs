@@ -1,6 +1,8 @@
 //! A start reads the log on one thread and applies it on another. It comes to the same as on one thread, also if something
 //! is wrong with the log.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use kew_broker::{OpenPartitionError, Partition, PartitionOptions};
 use kew_engine::bus::{BusCommand, BusQueueOptions};
@@ -20,7 +22,7 @@ fn open(storage: &FaultyStorage) -> Result<(Vec<Vec<u8>>, u64), OpenPartitionErr
         };
         let (storage, now) = (storage.kill(), Timestamp::from_ms(2_000_000));
         let before = storage.fingerprint();
-        let opened = Partition::<u32>::open(&storage, options, 1, [1; 16], now);
+        let opened = Partition::<u32>::open(Arc::new(storage.clone()), options, 1, [1; 16], now);
         let opened = opened.map(|(partition, recovery)| {
             let mut parts = Vec::new();
             partition.state().snapshot(|part| parts.push(part.to_vec()));
@@ -123,7 +125,8 @@ impl Replay for Foreign {
 }
 
 fn foreign_log(storage: &FaultyStorage, events: &[&str]) -> (Log, Vec<LogPosition>) {
-    let (mut log, _) = Log::open(storage, options().log, 1, &mut Foreign).unwrap();
+    let (mut log, _) =
+        Log::open(Arc::new(storage.clone()), options().log, 1, &mut Foreign).unwrap();
     let positions = events.iter().map(|event| append(&mut log, event)).collect();
     (log, positions)
 }
@@ -158,7 +161,7 @@ fn a_snapshot_that_cannot_be_restored_is_named() {
     assert!(log.begin_snapshot(Default::default()).unwrap());
     log.write_snapshot(Box::new(parts));
     while let Some(job) = log.next_job() {
-        log.complete(job.run(&storage)).unwrap();
+        log.complete(job.run()).unwrap();
     }
     append(&mut log, "no event");
     drop(log);

@@ -56,7 +56,8 @@ impl Driver {
 
     pub(crate) fn with(storage: FaultyStorage, options: PartitionOptions) -> Self {
         let now = Timestamp::from_ms(1_000_000);
-        let (partition, _) = Partition::open(&storage, options, 1, [1; 16], now).unwrap();
+        let (partition, _) =
+            Partition::open(Arc::new(storage.clone()), options, 1, [1; 16], now).unwrap();
         Self {
             storage,
             partition,
@@ -89,7 +90,7 @@ impl Driver {
 
     pub(crate) fn jobs(&mut self, replies: &mut Vec<(u32, Reply)>) {
         while let Some(job) = self.partition.next_job() {
-            let outcome = job.run(&self.storage);
+            let outcome = job.run();
             // A failure shows in the answers.
             let _ = self.partition.complete(outcome, replies);
         }
@@ -179,7 +180,7 @@ fn a_clean_end_leaves_nothing_to_replay() {
     driver.ask(send("after")).unwrap();
     assert!(driver.partition.close(), "an older one is under way");
     // The worker has written it.
-    let written = snapshot.run(&driver.storage);
+    let written = snapshot.run();
     driver.partition.complete(written, &mut replies).unwrap();
     driver.jobs(&mut replies);
     assert!(!driver.partition.close());

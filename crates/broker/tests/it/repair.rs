@@ -1,6 +1,7 @@
 //! Damaged partitions: messages listed as lost are lost, and everything else is unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::thread;
 
 use kew_broker::{Answered, Losses, Partition, PartitionOptions, Repair};
@@ -212,8 +213,8 @@ fn ids(losses: &Losses) -> BTreeSet<[u8; 16]> {
         .collect()
 }
 
-fn look(storage: &FaultyStorage) -> Repair<'_> {
-    Repair::look(storage, "acct").unwrap()
+fn look(storage: &FaultyStorage) -> Repair {
+    Repair::look(Arc::new(storage.clone()), "acct").unwrap()
 }
 
 /// Repairs, and checks the promise: messages that are not listed exist, and there is none that no
@@ -500,7 +501,14 @@ fn a_damaged_body_costs_only_that_message() {
         .position(|window| window == body.as_bytes())
         .unwrap();
     storage.flip(&segment, at as u64 + 50, 1);
-    Partition::<u32>::open(&storage.kill(), options(), 1, [1; 16], Timestamp::ZERO).unwrap();
+    Partition::<u32>::open(
+        Arc::new(storage.kill()),
+        options(),
+        1,
+        [1; 16],
+        Timestamp::ZERO,
+    )
+    .unwrap();
     let losses = repair(&storage, &alive, &sent, "a body");
     assert_eq!(losses.gaps, []);
     assert_eq!(ids(&losses), BTreeSet::from([*id]));

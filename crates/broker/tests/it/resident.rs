@@ -205,7 +205,7 @@ fn nothing_leaves_memory_while_a_snapshot_is_written() {
                 held.push(job);
                 continue;
             }
-            let outcome = job.run(&driver.storage);
+            let outcome = job.run();
             driver.partition.complete(outcome, &mut replies).unwrap();
         }
     }
@@ -216,7 +216,7 @@ fn nothing_leaves_memory_while_a_snapshot_is_written() {
         "more than three quarters of the limit"
     );
     for job in held {
-        let outcome = job.run(&driver.storage);
+        let outcome = job.run();
         driver.partition.complete(outcome, &mut replies).unwrap();
     }
     rest(&mut driver);
@@ -242,7 +242,7 @@ fn nothing_leaves_memory_whose_page_is_known_to_be_damaged() {
     driver.jobs(&mut Vec::new());
     damage_all_pages(&driver.storage);
     while let Some(job) = driver.partition.next_scrub() {
-        let outcome = job.run(&driver.storage);
+        let outcome = job.run();
         driver.partition.scrubbed(outcome);
     }
     // The snapshot is at the log's end, so the turn begins no other one.

@@ -1,5 +1,7 @@
 //! A scrub lists damaged messages while all others are served, and makes damage harmless for the next start.
 
+use std::sync::Arc;
+
 use kew_broker::{Answered, Partition, PartitionOptions, Restore, ScrubReport};
 use kew_engine::bus::{BusCommand, BusMessage, BusOutcome, BusQueueOptions, SessionChoice};
 use kew_engine::storage::StorageCommand;
@@ -18,7 +20,7 @@ fn scrub(driver: &mut Driver) -> ScrubReport {
     let mut jobs = 0;
     while driver.partition.scrub_report().passes == passes {
         if let Some(job) = driver.partition.next_scrub() {
-            driver.partition.scrubbed(job.run(&driver.storage));
+            driver.partition.scrubbed(job.run());
         }
         driver.rest();
         jobs += 1;
@@ -170,7 +172,7 @@ fn a_start_does_not_need_what_a_scrub_has_found_damaged() {
     driver.storage.flip(file, at + 20, 4);
     let now = driver.now;
     let disk = driver.storage.kill();
-    let refused = Partition::<u32>::open(&disk, options(), 1, [1; 16], now);
+    let refused = Partition::<u32>::open(Arc::new(disk.clone()), options(), 1, [1; 16], now);
     assert!(refused.is_err(), "the start needs the damaged record");
 
     let mut driver = driver;
@@ -320,7 +322,9 @@ fn a_restored_log_has_no_damage() {
     let (driver, count) = filled();
     let storage = driver.storage.kill();
     let restore = Restore::read(&storage).unwrap();
-    restore.carry_out(&storage, options(), 3, [7; 16]).unwrap();
+    restore
+        .carry_out(Arc::new(storage.clone()), options(), 3, [7; 16])
+        .unwrap();
     let mut driver = Driver::on(storage);
     let report = scrub(&mut driver);
     assert!(report.read_bytes > 100_000, "{}", report.read_bytes);

@@ -141,18 +141,14 @@ impl Reading {
     }
 
     fn turn(&mut self) {
-        let Driver {
-            partition,
-            storage,
-            now,
-        } = &mut self.driver;
+        let Driver { partition, now, .. } = &mut self.driver;
         loop {
             partition.turn(moment(*now), &mut self.commands, &mut self.answers);
             while let Some(job) = partition.next_job() {
                 if job.kind() == JobKind::Load {
                     self.loads.push_back(job);
                 } else {
-                    let outcome = job.run(storage);
+                    let outcome = job.run();
                     partition.complete(outcome, &mut self.answers).unwrap();
                 }
             }
@@ -177,7 +173,7 @@ impl Reading {
         let storage = &self.driver.storage;
         let before = storage.calls();
         prepare(storage);
-        let outcome = job.run(storage);
+        let outcome = job.run();
         storage.clear_faults();
         self.calls += storage.calls() - before;
         let partition = &mut self.driver.partition;

@@ -1,5 +1,7 @@
 //! `kew log repair`: lists what a damaged log has lost, and writes a new log with the rest.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail};
 use kew_broker::{Losses, LostMessage, LostRules, PartitionOptions, Repair};
 use kew_engine::Service;
@@ -22,7 +24,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<()> {
     };
     let storage =
         storage.with_context(|| format!("cannot repair the data directory {}", path.display()))?;
-    let repair = Repair::look(&storage, Accounts::WELL_KNOWN_NAME)
+    let repair = Repair::look(Arc::new(storage), Accounts::WELL_KNOWN_NAME)
         .with_context(|| format!("cannot repair the log in {}", path.display()))?;
     let is_needed = repair.is_needed();
     if args.json {
@@ -54,7 +56,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<()> {
     Ok(())
 }
 
-fn print_listing(repair: &Repair<'_>) {
+fn print_listing(repair: &Repair) {
     let losses = repair.losses();
     if !repair.is_needed() {
         for damage in &losses.damage {
@@ -181,7 +183,7 @@ fn print_repaired(rebuilt: &Rebuilt) {
     print_line("Kew no longer reads these files; remove them when you do not need them");
 }
 
-fn listing(repair: &Repair<'_>) -> Value {
+fn listing(repair: &Repair) -> Value {
     let losses = repair.losses();
     let (queues, messages) = repair.kept();
     json!({

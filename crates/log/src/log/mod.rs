@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::ballast::Ballast;
 use crate::format::FIRST_POSITION;
-use crate::job::{Commit, Job, JobOutcome, Outcome, Task, Write};
+use crate::job::{Commit, FileTask, Job, JobOutcome, Outcome, Task, Write};
 use crate::pages::PageStore;
 use crate::proof::Proof;
 use crate::reader::body::RecentBatches;
@@ -41,6 +41,8 @@ pub use room::Reservation;
 
 /// One writer's log: batches go in, become durable in order, and are replayed by the next open.
 pub struct Log {
+    /// For the jobs.
+    storage: Arc<dyn Storage>,
     options: LogOptions,
     id: LogId,
     /// Of that log, for the checksums of its records.
@@ -94,21 +96,21 @@ impl Log {
     /// `entropy` is random, or from the seed of a simulation. Everything replayed is durable when this
     /// returns. Blocks.
     pub fn open(
-        storage: &dyn Storage,
+        storage: Arc<dyn Storage>,
         options: LogOptions,
         entropy: u64,
         replay: &mut dyn Replay,
     ) -> Result<(Self, Recovery), OpenError> {
         options.check().map_err(OpenError::Options)?;
         let salts = Salts::new(entropy);
-        let recovered = recovery::recover(storage, &options, salts, FIRST_POSITION, replay)?;
-        Ok(Self::resume(options, salts, recovered))
+        let recovered = recovery::recover(&*storage, &options, salts, FIRST_POSITION, replay)?;
+        Ok(Self::resume(storage, options, salts, recovered))
     }
 
     /// Creates a log that begins at this position, which is no beginning of a history: without a snapshot it does
     /// not open. The directory must be empty. `time_ms` is the last time of the history before. Blocks.
     pub fn create(
-        storage: &dyn Storage,
+        storage: Arc<dyn Storage>,
         options: LogOptions,
         entropy: u64,
         first: LogPosition,
@@ -116,12 +118,17 @@ impl Log {
     ) -> Result<Self, OpenError> {
         options.check().map_err(OpenError::Options)?;
         let salts = Salts::new(entropy);
-        let mut recovered = recovery::recover(storage, &options, salts, first, &mut Ignore)?;
+        let mut recovered = recovery::recover(&*storage, &options, salts, first, &mut Ignore)?;
         recovered.recovery.time_ms = time_ms;
-        Ok(Self::resume(options, salts, recovered).0)
+        Ok(Self::resume(storage, options, salts, recovered).0)
     }
 
-    fn resume(options: LogOptions, salts: Salts, recovered: Recovered) -> (Self, Recovery) {
+    fn resume(
+        storage: Arc<dyn Storage>,
+        options: LogOptions,
+        salts: Salts,
+        recovered: Recovered,
+    ) -> (Self, Recovery) {
         let Recovered {
             segments,
             end,
@@ -138,6 +145,7 @@ impl Log {
         } = recovered;
         let active = Arc::clone(segments.last().expect("recovery always makes a segment"));
         let log = Self {
+            storage,
             options,
             id,
             chain_start: id.chain_start(),
@@ -199,15 +207,19 @@ impl Log {
         if self.failed.is_some() {
             return None;
         }
+        let task = self.next_file_task()?;
+        Some(Job(Task::Files(Arc::clone(&self.storage), task)))
+    }
+
+    fn next_file_task(&mut self) -> Option<FileTask> {
         if self.is_short_of_descriptors {
             // Removing files needs none, and frees those of the removed files.
-            return self.next_retire().map(|retire| Job(Task::Retire(retire)));
+            return self.next_retire().map(FileTask::Retire);
         }
-        let task = self.next_prepare().map(Task::Prepare);
-        let task = task.or_else(|| self.next_snapshot().map(Box::new).map(Task::Snapshot));
-        let task = task.or_else(|| self.next_retire().map(Task::Retire));
-        let task = task.or_else(|| self.next_ballast().map(Task::Ballast));
-        task.map(Job)
+        let task = self.next_prepare().map(FileTask::Prepare);
+        let task = task.or_else(|| self.next_snapshot().map(Box::new).map(FileTask::Snapshot));
+        let task = task.or_else(|| self.next_retire().map(FileTask::Retire));
+        task.or_else(|| self.next_ballast().map(FileTask::Ballast))
     }
 
     /// Commits everything staged, on this thread. Does nothing while another commit is under way.

@@ -18,7 +18,7 @@ impl Log {
 
     /// Pages of the newest snapshot, to read them on any thread. Their files stay until [`Log::end_read`].
     pub fn read_pages(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
-        self.pages.read(numbers)
+        self.pages.read(&self.storage, numbers)
     }
 
     /// How many pages the newest snapshot names although both copies of them are damaged. The next start refuses it.

@@ -20,7 +20,7 @@ impl Log {
         };
         let snapshot = self.next_snapshot_to_scrub(cursor);
         if let Some(position) = snapshot.filter(|_| cursor.segment.is_none()) {
-            return Some(Scrub::of_snapshot(position, cursor));
+            return Some(Scrub::of_snapshot(self.storage.clone(), position, cursor));
         }
         let from = cursor.segment.map_or(Bound::Unbounded, Bound::Excluded);
         let mut segments = self.segments.range((from, Bound::Unbounded));
@@ -38,7 +38,10 @@ impl Log {
         let taken_over = (end == next.first()).then_some(end);
         // The roll that leaves a segment may not be written yet.
         let is_left = self.left.iter().any(|(_, left)| Arc::ptr_eq(left, segment));
-        let scrub = || Scrub::of_segment(Arc::clone(segment), limit, taken_over, cursor);
+        let scrub = || {
+            let (storage, segment) = (self.storage.clone(), Arc::clone(segment));
+            Scrub::of_segment(storage, segment, limit, taken_over, cursor)
+        };
         (end <= self.durable && !is_left).then(scrub)
     }
 

@@ -1,6 +1,7 @@
 //! Pages that the log's owner reads while it goes on, and files that stay for that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::format::pair_of;
 use super::{PageDamage, PageError, PageNumber, PagePlace, PageReader};
@@ -9,8 +10,8 @@ use crate::storage::Storage;
 
 /// Pages, with the places that they had when the log was asked. Their files stay until the log gets [`PagesRead`].
 #[must_use = "their files stay until they are read"]
-#[derive(Debug)]
 pub struct PagesToRead {
+    storage: Arc<dyn Storage>,
     identity: LogId,
     places: BTreeMap<PageNumber, PagePlace>,
 }
@@ -66,18 +67,22 @@ impl GroupReader<'_> {
 }
 
 impl PagesToRead {
-    pub(super) fn new(identity: LogId, places: BTreeMap<PageNumber, PagePlace>) -> Self {
-        Self { identity, places }
+    pub(super) fn new(
+        storage: &Arc<dyn Storage>,
+        identity: LogId,
+        places: BTreeMap<PageNumber, PagePlace>,
+    ) -> Self {
+        Self {
+            storage: Arc::clone(storage),
+            identity,
+            places,
+        }
     }
 
     /// Reads them. Blocks.
-    pub fn read<R>(
-        self,
-        storage: &dyn Storage,
-        read: impl FnOnce(&mut GroupReader<'_>) -> R,
-    ) -> (R, PagesRead) {
+    pub fn read<R>(self, read: impl FnOnce(&mut GroupReader<'_>) -> R) -> (R, PagesRead) {
         let mut reader = GroupReader {
-            reader: PageReader::new(storage, self.identity),
+            reader: PageReader::new(&*self.storage, self.identity),
             places: &self.places,
             lost: BTreeSet::new(),
         };

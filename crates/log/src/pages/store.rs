@@ -246,7 +246,11 @@ impl PageStore {
     }
 
     /// Pages that the newest manifest names, to read them. Their files stay until [`PageStore::end_read`].
-    pub fn read(&mut self, numbers: impl IntoIterator<Item = PageNumber>) -> PagesToRead {
+    pub fn read(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+        numbers: impl IntoIterator<Item = PageNumber>,
+    ) -> PagesToRead {
         let places = numbers.into_iter().map(|number| {
             let place = self.place(number);
             (
@@ -258,7 +262,7 @@ impl PageStore {
         for place in places.values() {
             *self.reading.entry(place.pair).or_default() += 1;
         }
-        PagesToRead::new(self.identity, places)
+        PagesToRead::new(storage, self.identity, places)
     }
 
     /// Ends a read. The next manifests have pages elsewhere whose copies are damaged.

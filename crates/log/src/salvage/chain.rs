@@ -14,7 +14,7 @@ use crate::survey::format_error;
 use crate::{Epoch, LogPosition};
 
 pub(super) fn read(
-    salvage: &Salvage<'_>,
+    salvage: &Salvage,
     base: &Base,
     crc: Option<u32>,
     rescue: &mut dyn Rescue,
@@ -58,8 +58,8 @@ enum Way {
     End,
 }
 
-struct Reading<'r, 's> {
-    salvage: &'r Salvage<'s>,
+struct Reading<'r> {
+    salvage: &'r Salvage,
     at: LogPosition,
     /// Checksum of the record before; unknown behind a gap.
     crc: Option<u32>,
@@ -70,7 +70,7 @@ struct Reading<'r, 's> {
     rescue: &'r mut dyn Rescue,
 }
 
-impl Reading<'_, '_> {
+impl Reading<'_> {
     /// Goes to the first record of a segment, unless reading is already in it.
     fn enter(&mut self, segment: &Segment) {
         if self.at < segment.first() {

@@ -74,8 +74,8 @@ enum Source {
 }
 
 /// The contents of a log's directory, damaged or not.
-pub struct Salvage<'a> {
-    storage: &'a dyn Storage,
+pub struct Salvage {
+    storage: Arc<dyn Storage>,
     /// All segments whose place in the log is known, in order of position.
     chain: Vec<Arc<Segment>>,
     superseded: Vec<Arc<Segment>>,
@@ -102,13 +102,13 @@ pub struct Salvage<'a> {
     refusal: Option<OpenError>,
 }
 
-impl<'a> Salvage<'a> {
+impl Salvage {
     /// Inspects everything.
     ///
     /// Fails if the storage does, and if a newer Kew has written here: data that this version cannot read is
     /// not damage.
-    pub fn look(storage: &'a dyn Storage) -> Result<Self, OpenError> {
-        let refusal = refusal(storage)?;
+    pub fn look(storage: Arc<dyn Storage>) -> Result<Self, OpenError> {
+        let refusal = refusal(&*storage)?;
         let mut salvage = Self {
             storage,
             chain: Vec::new(),
@@ -154,13 +154,13 @@ impl<'a> Salvage<'a> {
         let mut gaps = Vec::new();
         let crc = match &base.source {
             Source::Snapshot(header) => {
-                pages::replay_manifest(self.storage, base.position, None, rescue)
+                pages::replay_manifest(&*self.storage, base.position, None, rescue)
                     .map_err(recovery::manifest_error)?;
                 self.note_time(header.time_ms);
                 Some(header.chain)
             }
             Source::DamagedSnapshot => {
-                gaps = parts::read(self.storage, base.position, self.log, rescue)?;
+                gaps = parts::read(&*self.storage, base.position, self.log, rescue)?;
                 None
             }
             Source::Beginning => self.log.filter(|_| base.is_whole).map(LogId::chain_start),
@@ -198,10 +198,10 @@ impl<'a> Salvage<'a> {
         let mut segments = Vec::new();
         let mut damaged = Vec::new();
         let mut proof = FoundProof::default();
-        for name in storage::list(self.storage)? {
+        for name in storage::list(&*self.storage)? {
             match names::parse(&name) {
                 Name::Segment(number) => {
-                    match survey::open_segment(self.storage, name.clone(), number) {
+                    match survey::open_segment(&*self.storage, name.clone(), number) {
                         Ok(Opened::Segment(segment)) => segments.push(segment),
                         Ok(Opened::Blank(blank)) => self.blanks.push(blank),
                         Err(error @ OpenError::Corrupt { .. }) => {
@@ -215,7 +215,7 @@ impl<'a> Salvage<'a> {
                 Name::Pages(_) => self.pages.push(name),
                 Name::SetAside => self.set_aside.push(name),
                 Name::Proof => {
-                    proof = FoundProof::read(self.storage)?;
+                    proof = FoundProof::read(&*self.storage)?;
                 }
                 Name::Temporary | Name::Ballast | Name::Foreign => {}
             }
@@ -229,10 +229,10 @@ impl<'a> Salvage<'a> {
         self.damage.extend(damage.as_ref().and_then(to_damage));
         let headers = segments.iter().map(|segment| &segment.header);
         let headers = headers.chain(self.blanks.iter().map(|blank| &blank.header));
-        let epochs = survey::epochs_of(self.storage, &self.snapshots, self.log, &mut Vec::new());
+        let epochs = survey::epochs_of(&*self.storage, &self.snapshots, self.log, &mut Vec::new());
         self.claims = Claims::of(headers, epochs, &proof);
         for (name, number) in damaged {
-            match header::restore(self.storage, &name, number, &known, &segments)? {
+            match header::restore(&*self.storage, &name, number, &known, &segments)? {
                 Some(segment) => {
                     let size_bytes = storage::len(&*segment.file, &name)?;
                     if size_bytes < segment.header.capacity_bytes {
@@ -267,7 +267,9 @@ impl<'a> Salvage<'a> {
         headers.sort_by_key(|header| std::cmp::Reverse(header.number));
         let mut named: Vec<_> = headers.into_iter().map(|header| header.log).collect();
         for position in self.snapshots.iter().rev() {
-            let header = snapshot::header_of(self.storage, *position).ok().flatten();
+            let header = snapshot::header_of(&*self.storage, *position)
+                .ok()
+                .flatten();
             named.extend(header.map(|it| it.log));
         }
         named.extend(proof.log);
@@ -298,12 +300,12 @@ impl<'a> Salvage<'a> {
 
     fn find_bases(&mut self) -> Result<(), OpenError> {
         for position in self.snapshots.clone().into_iter().rev() {
-            let header = snapshot::header_of(self.storage, position).ok().flatten();
+            let header = snapshot::header_of(&*self.storage, position).ok().flatten();
             if header.is_some_and(|it| self.claims.counted(it.epoch, position) < position) {
                 // A later owner went on before it.
                 continue;
             }
-            let read = || pages::replay_manifest(self.storage, position, None, &mut Ignore);
+            let read = || pages::replay_manifest(&*self.storage, position, None, &mut Ignore);
             let source = match again(read, ManifestError::is_lasting) {
                 Ok(read) => {
                     let copies = read.damage.into_iter();

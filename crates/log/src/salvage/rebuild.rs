@@ -43,7 +43,7 @@ pub struct Rebuilt {
     pub set_aside: Vec<String>,
 }
 
-impl Salvage<'_> {
+impl Salvage {
     /// Makes a log that begins with this state.
     ///
     /// `live` are the locations of all its bodies; each must have been readable. `entropy` is random. Only
@@ -71,7 +71,7 @@ impl Salvage<'_> {
         let mut prepared = work.prepare(content);
         if let Err(failure) = &prepared
             && failure.is_no_space()
-            && ballast::release(self.storage)?
+            && ballast::release(&*self.storage)?
         {
             prepared = work.prepare(content);
         }
@@ -135,7 +135,7 @@ impl Salvage<'_> {
 }
 
 struct Work<'a> {
-    salvage: &'a Salvage<'a>,
+    salvage: &'a Salvage,
     repair: u64,
     log: LogId,
     position: LogPosition,
@@ -173,7 +173,7 @@ struct Prepared {
 impl Work<'_> {
     /// Every step that needs space, up to the snapshot's name.
     fn prepare(&self, content: &mut dyn SnapshotContent) -> Result<Prepared, IoFailure> {
-        let storage = self.salvage.storage;
+        let storage = &*self.salvage.storage;
         let mut prepared = Prepared {
             rewritten: Vec::new(),
             set_aside: Vec::new(),
@@ -223,7 +223,7 @@ impl Work<'_> {
 
     /// Removes prepared files. Best effort: the first failure matters more.
     fn take_back(&self) {
-        let storage = self.salvage.storage;
+        let storage = &*self.salvage.storage;
         let _ = storage::remove(storage, &names::segment_in_preparation(self.number));
         for (name, segment) in &self.needed {
             let number = segment.header.number;
@@ -246,7 +246,7 @@ impl Work<'_> {
             ..segment.header
         };
         let name = names::segment_in_preparation(header.number);
-        let file = create_anew(self.salvage.storage, &name)?;
+        let file = create_anew(&*self.salvage.storage, &name)?;
         copy(segment, &*file, &name, header.capacity_bytes)?;
         let mut block = vec![0; memory_size(SEGMENT_HEADER_BLOCK_SIZE)];
         let bytes = header.encode();
@@ -258,7 +258,7 @@ impl Work<'_> {
 
     /// Keeps a copy of the file as it was found. Returns the copy's name.
     fn keep_copy(&self, segment: &Segment) -> Result<String, IoFailure> {
-        let storage = self.salvage.storage;
+        let storage = &*self.salvage.storage;
         let temporary = copy_in_preparation(&segment.name);
         let file = create_anew(storage, &temporary)?;
         let size_bytes = storage::len(&*segment.file, &segment.name)?;
@@ -271,7 +271,7 @@ impl Work<'_> {
 
     /// The new log is complete: puts the old one away.
     fn switch(&self, prepared: Prepared) -> Result<Rebuilt, OpenError> {
-        let storage = self.salvage.storage;
+        let storage = &*self.salvage.storage;
         let new = names::segment_in_preparation(self.number);
         storage::rename(storage, &new, &names::segment(self.number))?;
         storage::sync_dir(storage)?;
@@ -327,7 +327,7 @@ impl Work<'_> {
             salt: self.salts.of(epoch, self.number),
             durable: self.position,
         };
-        segment::prepare(self.salvage.storage, header).map(|_| ())
+        segment::prepare(&*self.salvage.storage, header).map(|_| ())
     }
 }
 

@@ -1,12 +1,13 @@
 //! Reads snapshots, and both copies of each page that they name.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::{File, STEP_BYTES, Scrub, ScrubDamage};
 use crate::format::names;
 use crate::pages::{FirstParts, PageError, PageReader, PageTable, TablePage};
 use crate::snapshot::{PartReader, ReadError};
-use crate::storage::{self, Storage};
+use crate::storage;
 use crate::{LogId, LogPosition, PageDamage, PageNumber, PagePlace};
 
 /// What a step has read of pages.
@@ -26,13 +27,12 @@ impl Scrub {
     /// Reads a part of a snapshot. Returns how much that was; `None` if the snapshot is not there any more.
     pub(super) fn read_part(
         &mut self,
-        storage: &dyn Storage,
         position: LogPosition,
         parts: Option<(PartReader, FirstParts)>,
     ) -> Option<u64> {
         let before = parts.as_ref().map_or(0, |(parts, _)| parts.offset());
         let opened = || {
-            let parts = PartReader::open(storage, position)?;
+            let parts = PartReader::open(&*self.storage, position)?;
             let first = FirstParts::of(&parts.header());
             Ok((parts, first))
         };
@@ -85,14 +85,13 @@ impl Scrub {
     /// Reads both copies of some pages. Returns how much that was.
     pub(super) fn read_pages(
         &mut self,
-        storage: &dyn Storage,
         (snapshot, log): (LogPosition, LogId),
         mut left: VecDeque<TablePage>,
         lost: Option<PageNumber>,
     ) -> u64 {
         let file = names::snapshot(snapshot.as_u64());
-        let read = self.read_some(storage, log, &mut left);
-        let is_gone = storage::open(storage, &file).is_err_and(|it| it.is_not_found());
+        let read = self.read_some(log, &mut left);
+        let is_gone = storage::open(&*self.storage, &file).is_err_and(|it| it.is_not_found());
         if is_gone && (!left.is_empty() || !read.damage.is_empty()) {
             // It was removed meanwhile, and perhaps pages before they were read. A pass goes on, whatever there is.
             self.next.page = self.next.page.max(read.whole.or(read.first));
@@ -125,16 +124,12 @@ impl Scrub {
         read.bytes
     }
 
-    fn read_some(
-        &mut self,
-        storage: &dyn Storage,
-        log: LogId,
-        left: &mut VecDeque<TablePage>,
-    ) -> ReadPages {
+    fn read_some(&mut self, log: LogId, left: &mut VecDeque<TablePage>) -> ReadPages {
+        let storage = Arc::clone(&self.storage);
         let mut read = ReadPages::default();
         // What is wrong with pages that are read again is noted.
-        let mut again = PageReader::from_disk(storage, log);
-        let mut reader = PageReader::from_disk(storage, log);
+        let mut again = PageReader::from_disk(&*storage, log);
+        let mut reader = PageReader::from_disk(&*storage, log);
         while read.bytes < STEP_BYTES
             && let Some(page) = left.pop_front()
         {

@@ -111,35 +111,36 @@ fn number_of(index: usize) -> u8 {
 }
 
 /// Writes the history into an empty storage. Returns the words at its end.
-pub(crate) fn write(storage: &dyn Storage) -> Vec<String> {
+pub(crate) fn write(storage: &Arc<dyn Storage>) -> Vec<String> {
     let mut words = Words::default();
     let mut log = open(storage, 0x1111, &mut words);
     for index in 0..6 {
-        set(&mut log, storage, &mut words, index, "first");
+        set(&mut log, &mut words, index, "first");
     }
-    snapshot(&mut log, storage, &words);
-    set(&mut log, storage, &mut words, 2, "changed");
-    snapshot(&mut log, storage, &words);
+    snapshot(&mut log, &words);
+    set(&mut log, &mut words, 2, "changed");
+    snapshot(&mut log, &words);
 
     let expected = words.words.clone();
     let mut log = open(storage, 0x2222, &mut words);
     assert_eq!(words.words, expected);
-    set(&mut log, storage, &mut words, 4, "changed again");
-    set(&mut log, storage, &mut words, 6, "added");
-    snapshot(&mut log, storage, &words);
-    set(&mut log, storage, &mut words, 1, "behind the snapshot");
+    set(&mut log, &mut words, 4, "changed again");
+    set(&mut log, &mut words, 6, "added");
+    snapshot(&mut log, &words);
+    set(&mut log, &mut words, 1, "behind the snapshot");
     assert!(log.mark());
-    jobs(&mut log, storage);
+    jobs(&mut log);
     words.words
 }
 
-fn open(storage: &dyn Storage, entropy: u64, words: &mut Words) -> Log {
-    let (mut log, _) = Log::open(storage, options(), entropy, words).expect("a whole log");
-    jobs(&mut log, storage);
+fn open(storage: &Arc<dyn Storage>, entropy: u64, words: &mut Words) -> Log {
+    let (mut log, _) =
+        Log::open(Arc::clone(storage), options(), entropy, words).expect("a whole log");
+    jobs(&mut log);
     log
 }
 
-fn set(log: &mut Log, storage: &dyn Storage, words: &mut Words, index: u8, text: &str) {
+fn set(log: &mut Log, words: &mut Words, index: u8, text: &str) {
     let word = format!("{text} {index} ").repeat(9);
     let reservation = log.reserve().expect("room");
     let mut batch = BatchBuilder::at(reservation.position);
@@ -149,19 +150,19 @@ fn set(log: &mut Log, storage: &dyn Storage, words: &mut Words, index: u8, text:
     });
     log.append(reservation.epoch, reservation.position, batch)
         .expect("it was reserved");
-    jobs(log, storage);
+    jobs(log);
     words.set(index.into(), &word);
 }
 
-fn snapshot(log: &mut Log, storage: &dyn Storage, words: &Words) {
+fn snapshot(log: &mut Log, words: &Words) {
     let live: BTreeSet<LogPosition> = log.segments().map(|span| span.first).collect();
     log.snapshot(words.clone(), live).expect("all is durable");
-    jobs(log, storage);
+    jobs(log);
 }
 
-fn jobs(log: &mut Log, storage: &dyn Storage) {
+fn jobs(log: &mut Log) {
     while let Some(job) = log.next_job() {
-        let outcome = job.run(storage);
+        let outcome = job.run();
         log.complete(outcome).expect("the storage works");
     }
 }

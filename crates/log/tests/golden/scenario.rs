@@ -4,6 +4,7 @@
 //! recovery that copies a tail, two snapshots, a prepared segment.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use kew_log::{
@@ -59,39 +60,40 @@ pub(crate) struct Expected {
 }
 
 /// Writes the history into an empty storage.
-pub(crate) fn write(storage: &dyn Storage) -> Expected {
+pub(crate) fn write(storage: &Arc<dyn Storage>) -> Expected {
     let mut expected = Expected::default();
 
     let mut log = open(storage, 0x1111, &expected);
-    jobs(&mut log, storage);
+    jobs(&mut log);
     for round in 0..6 {
         append(&mut log, &mut expected, &format!("first run {round}"), 700);
-        jobs(&mut log, storage);
+        jobs(&mut log);
     }
-    snapshot(&mut log, storage, &expected);
+    snapshot(&mut log, &expected);
     // A batch in progress while the next is appended, and no mark: recovery copies it.
     append(&mut log, &mut expected, "overlapped", 10);
     let job = log.next_job().expect("a commit");
     append(&mut log, &mut expected, "overlapping", 300);
-    let outcome = job.run(storage);
+    let outcome = job.run();
     log.complete(outcome).expect("a commit");
-    jobs(&mut log, storage);
+    jobs(&mut log);
 
     let mut log = open(storage, 0x2222, &expected);
-    jobs(&mut log, storage);
+    jobs(&mut log);
     append(&mut log, &mut expected, "second run", 0);
-    jobs(&mut log, storage);
-    snapshot(&mut log, storage, &expected);
+    jobs(&mut log);
+    snapshot(&mut log, &expected);
     append(&mut log, &mut expected, &"a long event ".repeat(20), 100);
-    jobs(&mut log, storage);
+    jobs(&mut log);
     assert!(log.mark());
-    jobs(&mut log, storage);
+    jobs(&mut log);
     expected
 }
 
-fn open(storage: &dyn Storage, entropy: u64, expected: &Expected) -> Log {
+fn open(storage: &Arc<dyn Storage>, entropy: u64, expected: &Expected) -> Log {
     let mut words = Words::default();
-    let (log, _) = Log::open(storage, options(), entropy, &mut words).expect("a whole log");
+    let (log, _) =
+        Log::open(Arc::clone(storage), options(), entropy, &mut words).expect("a whole log");
     assert_eq!(words, expected.words);
     log
 }
@@ -112,17 +114,17 @@ fn append(log: &mut Log, expected: &mut Expected, event: &str, body_length: usiz
     expected.bodies.push((location, body));
 }
 
-fn snapshot(log: &mut Log, storage: &dyn Storage, expected: &Expected) {
+fn snapshot(log: &mut Log, expected: &Expected) {
     let parts = expected.words.0.iter();
     let parts: Vec<_> = parts.map(|word| Bytes::from(word.clone())).collect();
     let live: BTreeSet<LogPosition> = log.segments().map(|span| span.first).collect();
     log.snapshot(parts, live).expect("all is durable");
-    jobs(log, storage);
+    jobs(log);
 }
 
-fn jobs(log: &mut Log, storage: &dyn Storage) {
+fn jobs(log: &mut Log) {
     while let Some(job) = log.next_job() {
-        let outcome = job.run(storage);
+        let outcome = job.run();
         log.complete(outcome).expect("the storage works");
     }
 }

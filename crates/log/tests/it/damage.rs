@@ -1,5 +1,7 @@
 //! Bit rot and lost files: lost durable records are reported, others are cut.
 
+use std::sync::Arc;
+
 use kew_log::{Fault, FaultyStorage, LogOptions, OpenError, Repeat, Salvage, inspect, verify};
 
 use crate::node::{Node, Told, body_of, small};
@@ -401,7 +403,7 @@ fn a_damaged_snapshot_falls_back_to_the_older_one() {
 fn a_bad_sector_in_the_older_snapshot_refuses_no_start_and_no_repair() {
     let (storage, told, snapshots) = snapshotted();
     storage.spoil(&snapshots[0], 0..512);
-    assert!(Salvage::look(&storage).is_ok());
+    assert!(Salvage::look(Arc::new(storage.clone())).is_ok());
     let node = Node::open_checked(&storage, &mut told.clone());
     let used = node.recovery.snapshot.unwrap();
     assert_eq!(format!("snapshot-{:020}", used.as_u64()), snapshots[1]);
@@ -416,7 +418,7 @@ fn a_bad_sector_in_the_newest_snapshot_refuses_no_start_and_no_repair() {
     for sector in [0..1, 100..101] {
         let disk = storage.kill();
         disk.spoil(&snapshots[1], sector);
-        let salvage = Salvage::look(&disk).unwrap();
+        let salvage = Salvage::look(Arc::new(disk.clone())).unwrap();
         assert!(salvage.refusal().is_none());
         let base = &salvage.bases()[0];
         let older = format!("snapshot-{:020}", base.position.as_u64());
@@ -436,7 +438,7 @@ fn a_read_that_fails_for_another_reason_is_no_damage() {
     let (storage, ..) = snapshotted();
     let calls = |disk: &FaultyStorage| {
         let before = disk.calls();
-        let salvage = Salvage::look(disk).unwrap();
+        let salvage = Salvage::look(Arc::new(disk.clone())).unwrap();
         let bases = salvage.bases().to_vec();
         (disk.calls() - before, bases)
     };
@@ -445,13 +447,13 @@ fn a_read_that_fails_for_another_reason_is_no_damage() {
         let disk = storage.kill();
         disk.fail_after(call, Fault::Eacces, Repeat::Sticky);
         assert!(
-            Salvage::look(&disk).is_err(),
+            Salvage::look(Arc::new(disk.clone())).is_err(),
             "without rights from call {call}"
         );
         // A disk that fails once has lost nothing.
         let disk = storage.kill();
         disk.fail_after(call, Fault::Eio, Repeat::Once);
-        if let Ok(salvage) = Salvage::look(&disk) {
+        if let Ok(salvage) = Salvage::look(Arc::new(disk.clone())) {
             assert!(salvage.refusal().is_none(), "call {call} fails once");
             assert_eq!(salvage.bases(), bases, "call {call} fails once");
         }

@@ -115,7 +115,7 @@ fn a_failed_sync_is_never_retried_and_nothing_more_is_durable() {
     // The write succeeds, the sync after it does not.
     storage.fail_after(1, Fault::Eio, Repeat::Once);
     let calls = storage.calls();
-    let failed = node.log.complete(job.run(&storage)).unwrap_err();
+    let failed = node.log.complete(job.run()).unwrap_err();
     assert_eq!(storage.calls() - calls, 2);
     let message = failed.to_string();
     assert!(
@@ -165,7 +165,7 @@ fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
             if tried.insert(kind.clone()) {
                 storage.fail_after(0, Fault::Emfile, Repeat::Sticky);
             }
-            let outcome = job.run(&storage);
+            let outcome = job.run();
             storage.clear_faults();
             node.log.complete(outcome).unwrap();
             if node.log.is_short_of_descriptors() {
@@ -173,7 +173,7 @@ fn without_file_descriptors_jobs_are_tried_again_and_the_log_goes_on() {
                 // Only what needs no descriptor is done meanwhile.
                 while let Some(job) = node.log.next_background_job() {
                     assert_eq!(job.kind(), JobKind::Retire);
-                    node.log.complete(job.run(&storage)).unwrap();
+                    node.log.complete(job.run()).unwrap();
                 }
                 node.log.retry_opening();
             }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kew_log::{
     DataDir, FaultyStorage, FirstFormatBody, FirstFormatLog, Log, LogPosition, OpenError, Storage,
@@ -33,19 +34,24 @@ fn load(version: u32) -> FaultyStorage {
     storage
 }
 
-fn open(storage: &dyn Storage) -> Result<(Log, Words), OpenError> {
+fn written(storage: &FaultyStorage) -> scenario::Expected {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    scenario::write(&storage)
+}
+
+fn open(storage: impl Storage + 'static) -> Result<(Log, Words), OpenError> {
     let mut words = Words::default();
-    let (log, _) = Log::open(storage, scenario::options(), 3, &mut words)?;
+    let (log, _) = Log::open(Arc::new(storage), scenario::options(), 3, &mut words)?;
     Ok((log, words))
 }
 
 #[test]
 fn every_golden_directory_opens_with_its_content() {
-    let expected = scenario::write(&FaultyStorage::new());
+    let expected = written(&FaultyStorage::new());
     for version in VERSIONS {
         let storage = load(*version);
         verify(&storage).unwrap();
-        let (log, words) = open(&storage).unwrap();
+        let (log, words) = open(storage.clone()).unwrap();
         assert_eq!(words, expected.words);
         for (location, body) in &expected.bodies {
             assert_eq!(log.body(*location).unwrap().read().unwrap(), body);
@@ -70,7 +76,7 @@ const FIRST_FORMAT_BODIES: [(u64, u32, u32); 10] = [
 /// The same history, as format 1 had it.
 #[test]
 fn a_golden_directory_of_the_first_format_is_read() {
-    let expected = scenario::write(&FaultyStorage::new());
+    let expected = written(&FaultyStorage::new());
     for lost in ["", "snapshot-00000000000000014256"] {
         let storage = load(1);
         let files = storage.files();
@@ -136,14 +142,14 @@ fn a_golden_directory_is_a_data_directory() {
         }
         let directory = DataDir::open(to).unwrap();
         assert_eq!(directory.id(), "6b657720676f6c64656e206469726563");
-        open(&directory.storage().unwrap()).unwrap();
+        open(directory.storage().unwrap()).unwrap();
     }
 }
 
 #[test]
 fn the_same_history_is_written_in_the_same_bytes() {
     let storage = FaultyStorage::new();
-    scenario::write(&storage);
+    written(&storage);
     let stored = load(2);
     assert_eq!(storage.files(), stored.files());
     for (name, size) in storage.files() {
@@ -170,7 +176,7 @@ fn a_newer_format_is_refused_and_both_versions_are_named() {
         let crc = crc32c::crc32c(&header);
         header.extend(crc.to_le_bytes());
         storage.corrupt(name, 0, &header);
-        let error = open(&storage).err().unwrap();
+        let error = open(storage.clone()).err().unwrap();
         assert_eq!(
             error.to_string(),
             format!("{name} has format version 7, and this version of Kew reads versions up to 2")

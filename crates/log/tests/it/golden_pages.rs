@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use kew_log::{FaultyStorage, Log, inspect, verify};
+use kew_log::{FaultyStorage, Log, Storage, inspect, verify};
 
 use crate::golden::scenario;
 
@@ -25,9 +26,14 @@ fn load() -> FaultyStorage {
     storage
 }
 
+fn written(storage: &FaultyStorage) -> Vec<String> {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    pages::write(&storage)
+}
+
 fn words_of(storage: &FaultyStorage) -> Vec<String> {
     let mut words = Words::default();
-    Log::open(storage, pages::options(), 3, &mut words).unwrap();
+    Log::open(Arc::new(storage.clone()), pages::options(), 3, &mut words).unwrap();
     words.words
 }
 
@@ -44,7 +50,7 @@ fn the_golden_directory_with_pages_opens_with_its_content() {
             .iter()
             .all(|it| it.is_whole && it.pages >= 6)
     );
-    let expected = pages::write(&FaultyStorage::new());
+    let expected = written(&FaultyStorage::new());
     assert_eq!(expected.len(), 7);
     assert_eq!(words_of(&storage), expected);
 }
@@ -70,7 +76,7 @@ fn the_second_copies_of_the_golden_directory_have_all_pages() {
 #[test]
 fn the_history_with_pages_is_written_in_the_same_bytes() {
     let (storage, stored) = (FaultyStorage::new(), load());
-    pages::write(&storage);
+    written(&storage);
     assert_eq!(storage.files(), stored.files());
     for (name, size) in storage.files() {
         let (now, then) = (storage.content(&name), stored.content(&name));
@@ -87,12 +93,18 @@ fn newer_files_of_pages_are_refused() {
             newer(&storage, *copy);
         }
         let files = storage.files();
-        let refused = Log::open(&storage, pages::options(), 3, &mut Words::default()).err();
+        let refused = Log::open(
+            Arc::new(storage.clone()),
+            pages::options(),
+            3,
+            &mut Words::default(),
+        )
+        .err();
         let said = refused.map(|error| error.to_string());
         let expected = "pages-00000000000000000000 has format version 7, and this version of Kew reads versions up to 2";
         assert_eq!(said.as_deref(), Some(expected));
         assert_eq!(verify(&storage).unwrap_err().to_string(), expected);
-        let salvage = kew_log::Salvage::look(&storage).err();
+        let salvage = kew_log::Salvage::look(Arc::new(storage.clone())).err();
         assert_eq!(salvage.map(|it| it.to_string()).as_deref(), Some(expected));
         let damage = inspect(&storage).unwrap().damage;
         assert_eq!(damage.len(), 1, "{damage:?}");
@@ -107,7 +119,13 @@ fn newer_files_of_pages_are_refused() {
     assert!(found.starts_with(expected), "{found}");
     words_of(&storage.kill());
     storage.lose_file("pages-00000000000000000000");
-    let refused = Log::open(&storage, pages::options(), 3, &mut Words::default()).err();
+    let refused = Log::open(
+        Arc::new(storage.clone()),
+        pages::options(),
+        3,
+        &mut Words::default(),
+    )
+    .err();
     let said = refused.map(|error| error.to_string()).unwrap_or_default();
     assert!(said.starts_with(expected), "{said}");
 }

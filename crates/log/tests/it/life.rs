@@ -1,5 +1,7 @@
 //! A log's ordinary life: written events are read, marked, replayed and fenced.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use kew_log::{
     AppendError, BatchBuilder, BeginSnapshotError, BodyLocation, BoxError, Epoch, FaultyStorage,
@@ -142,7 +144,7 @@ fn a_mark_is_made_once_and_only_when_all_is_durable() {
     let job = node.log.next_job().unwrap();
     assert!(node.log.is_committing());
     assert!(!node.log.mark(), "it is on its way");
-    node.log.complete(job.run(&storage)).unwrap();
+    node.log.complete(job.run()).unwrap();
     assert!(node.log.mark());
     assert!(!node.log.mark(), "it is staged");
     node.log.run_commit().unwrap();
@@ -225,11 +227,12 @@ fn a_log_in_memory_takes_no_memory_for_unwritten_space() {
             Ok(())
         }
     }
-    let storage = MemoryStorage::new();
-    let open = |count: &mut Count| Log::open(&storage, kew_log::LogOptions::default(), 3, count);
+    let storage = Arc::new(MemoryStorage::new());
+    let open =
+        |count: &mut Count| Log::open(storage.clone(), kew_log::LogOptions::default(), 3, count);
     let (mut log, _) = open(&mut Count(0)).unwrap();
     while let Some(job) = log.next_job() {
-        let outcome = job.run(&storage);
+        let outcome = job.run();
         log.complete(outcome).unwrap();
     }
     assert!(log.space().size_bytes >= 3 << 20);
@@ -265,7 +268,11 @@ fn an_owner_that_refuses_an_event_stops_the_start() {
     let mut node = Node::open(&storage).unwrap();
     node.send(1, &mut told).unwrap();
     node.commit(&mut told).unwrap();
-    let open = || Log::open(&storage, small(), 1, &mut Refuse).err().unwrap();
+    let open = || {
+        Log::open(Arc::new(storage.clone()), small(), 1, &mut Refuse)
+            .err()
+            .unwrap()
+    };
     let error = open();
     assert!(matches!(error, OpenError::Replay { .. }));
     assert_eq!(

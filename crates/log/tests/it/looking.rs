@@ -20,7 +20,7 @@ fn a_report_names_the_purpose_of_every_file() {
     node.snapshot(&mut told).unwrap();
     while node.log.is_snapshotting() {
         let job = node.log.next_background_job().unwrap();
-        let outcome = job.run(&storage);
+        let outcome = job.run();
         node.log.complete(outcome).unwrap();
     }
     node.send(1, &mut told).unwrap();

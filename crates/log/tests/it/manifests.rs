@@ -33,10 +33,10 @@ fn places(disk: &FaultyStorage, position: LogPosition, copy: u64) -> [(String, u
     })
 }
 
-fn scrub(node: &Node, disk: &FaultyStorage) -> Vec<ScrubDamage> {
+fn scrub(node: &Node) -> Vec<ScrubDamage> {
     let (mut cursor, mut found) = (ScrubCursor::default(), Vec::new());
     while let Some(mut scrub) = node.log.next_scrub(cursor) {
-        while scrub.step(disk).is_some() {}
+        while scrub.step().is_some() {}
         let scrubbed = scrub.finish();
         cursor = scrubbed.next;
         found.extend(scrubbed.damage);
@@ -85,7 +85,7 @@ fn a_damaged_copy_of_a_page_is_found_and_written_again() {
         assert_eq!(report.damage[0].file, file);
         assert!(report.snapshots.iter().all(|snapshot| snapshot.is_whole));
         assert!(verify(&disk).unwrap_err().to_string().contains(&file));
-        let found = scrub(&node, &disk);
+        let found = scrub(&node);
         // Both snapshots name the page, and it is read once.
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found.iter().all(|it| it.file == file && it.is_certain));
@@ -97,7 +97,7 @@ fn a_damaged_copy_of_a_page_is_found_and_written_again() {
         snapshot(&mut node, &mut told, 1);
         assert!(node.log.replays_from() >= Some(avoided));
         assert!(!node.log.has_file(&file));
-        assert_eq!(scrub(&node, &disk), []);
+        assert_eq!(scrub(&node), []);
         check_whole(&disk);
         Node::open_checked(&disk, &mut told);
     }
@@ -107,7 +107,6 @@ fn a_damaged_copy_of_a_page_is_found_and_written_again() {
 /// each file has brought the pass.
 fn pass_while(
     node: &mut Node,
-    disk: &FaultyStorage,
     mut between: impl FnMut(&mut Node, usize),
 ) -> (Vec<String>, Vec<String>) {
     let (mut cursor, mut found) = (ScrubCursor::default(), Vec::new());
@@ -117,7 +116,7 @@ fn pass_while(
             between(node, steps);
             steps += 1;
             assert!(steps < 1000, "a pass ends");
-            if scrub.step(disk).is_none() {
+            if scrub.step().is_none() {
                 break;
             }
         }
@@ -138,7 +137,7 @@ fn a_pass_ends_also_if_data_comes_faster_than_it_reads() {
         for _ in 0..4 {
             snapshot(&mut node, &mut told, 40);
         }
-        let (found, files) = pass_while(&mut node, &disk, |node, _| {
+        let (found, files) = pass_while(&mut node, |node, _| {
             for _ in 0..snapshots {
                 snapshot(node, &mut told, 2);
             }
@@ -163,7 +162,7 @@ fn pages_of_a_removed_snapshot_are_read_where_the_newest_one_names_them() {
         // Of the newest messages, which stay longest.
         let [_, (file, offset)] = places(&disk, newest, copy);
         disk.flip(&file, offset, 1);
-        let (found, _) = pass_while(&mut node, &disk, |node, steps| {
+        let (found, _) = pass_while(&mut node, |node, steps| {
             if steps == 1 {
                 snapshot(node, &mut told, 1);
                 snapshot(node, &mut told, 1);
@@ -185,7 +184,7 @@ fn a_page_that_was_lost_is_lost_to_each_snapshot_that_names_it() {
         let [(file, offset), _] = places(&disk, newest, copy);
         disk.flip(&file, offset, 1);
     }
-    let found = scrub(&node, &disk);
+    let found = scrub(&node);
     let snapshots = found.iter().filter(|it| it.file.starts_with("snapshot"));
     let snapshots: Vec<_> = snapshots.map(|it| it.file.as_str()).collect();
     let names = [older, newest].map(|it| format!("snapshot-{:020}", it.as_u64()));
@@ -280,7 +279,7 @@ fn a_snapshot_with_a_lost_page_is_a_damaged_one() {
     let report = inspect(&disk).unwrap();
     let whole: Vec<_> = report.snapshots.iter().map(|it| it.is_whole).collect();
     assert_eq!(whole, [true, false]);
-    let found = scrub(&node, &disk);
+    let found = scrub(&node);
     let name = format!("snapshot-{:020}", newest.as_u64());
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(found[2].file, name);
@@ -306,7 +305,7 @@ fn a_page_that_all_snapshots_have_lost_is_made_again_from_memory() {
         disk.flip(&file, offset, 1);
     }
     assert!(Node::open(&disk.kill()).is_err(), "no snapshot is whole");
-    let found = scrub(&node, &disk);
+    let found = scrub(&node);
     for damage in &found {
         node.log.note_damaged_file(&damage.file);
     }

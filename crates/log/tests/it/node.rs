@@ -2,6 +2,7 @@
 //! after any replay whether something is missing, incomplete or changed.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use kew_log::{
     BatchBuilder, Body, BodyLocation, BoxError, FaultyStorage, Job, Log, LogFailed, LogOptions,
@@ -184,7 +185,8 @@ impl Node {
         entropy: u64,
     ) -> Result<Self, OpenError> {
         let mut messages = Messages::default();
-        let (log, recovery) = Log::open(storage, options, entropy, &mut messages)?;
+        let (log, recovery) =
+            Log::open(Arc::new(storage.clone()), options, entropy, &mut messages)?;
         assert_eq!(recovery.void, 0, "no history here is cut");
         Ok(Self {
             storage: storage.clone(),
@@ -292,7 +294,7 @@ impl Node {
     }
 
     fn run(&mut self, job: Job) -> Result<(), Stop> {
-        let outcome = job.run(&self.storage);
+        let outcome = job.run();
         Ok(self.log.complete(outcome)?)
     }
 

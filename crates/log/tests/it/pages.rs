@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use kew_log::{
     Fault, FaultyStorage, LogId, LogPosition, ManifestError, PageAppender, PageContent, PageError,
-    PageNumber, PageOptions, PagePlace, PageReader, PageStore, PlannedSnapshot, ReadManifest,
-    Repeat, Restored, SnapshotContent, SnapshotError, SnapshotForm, Storage, read_manifest,
-    read_table, remove_pairs,
+    PageNumber, PageOptions, PagePlace, PageReader, PageStore, PagesToRead, PlannedSnapshot,
+    ReadManifest, Repeat, Restored, SnapshotContent, SnapshotError, SnapshotForm, Storage,
+    read_manifest, read_table, remove_pairs,
 };
 
 use crate::random::Random;
@@ -367,6 +367,12 @@ impl Writer {
 
     fn put(&mut self, key: u8, value: &[u8]) {
         self.pieces.0.insert(key, (value.to_vec(), None));
+    }
+
+    /// A page, to read it.
+    fn read(&mut self, number: PageNumber) -> PagesToRead {
+        let storage: Arc<dyn Storage> = Arc::new(self.storage.clone());
+        self.store.read(&storage, [number])
     }
 
     /// Writes a manifest, and removes what is not needed any more.

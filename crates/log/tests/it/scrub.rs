@@ -1,10 +1,11 @@
 //! A scrub finds every damaged byte of what it reads, names it, and goes on behind it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use kew_log::{
     BatchBuilder, Fault, FaultyStorage, Log, LogOptions, LogPosition, Repeat, Scrub, ScrubCursor,
-    ScrubDamage, Scrubbed, Storage,
+    ScrubDamage, Scrubbed,
 };
 
 use crate::node::{Messages, Node, Told};
@@ -25,11 +26,11 @@ fn filled(disk: &FaultyStorage, told: &mut Told) -> Node {
 }
 
 /// All damage that a pass finds, and how much it reads of each file.
-fn pass(node: &Node, storage: &dyn Storage) -> (Vec<ScrubDamage>, BTreeMap<String, u64>) {
+fn pass(node: &Node) -> (Vec<ScrubDamage>, BTreeMap<String, u64>) {
     let mut cursor = ScrubCursor::default();
     let (mut damage, mut read) = (Vec::new(), BTreeMap::new());
     while let Some(mut scrub) = node.log.next_scrub(cursor) {
-        while scrub.step(storage).is_some() {}
+        while scrub.step().is_some() {}
         let scrubbed = scrub.finish();
         assert_ne!(scrubbed.next, cursor, "it goes on");
         cursor = scrubbed.next;
@@ -64,7 +65,7 @@ fn a_whole_log_is_read_and_has_no_damage() {
     let disk = FaultyStorage::new();
     let mut told = Told::default();
     let node = filled(&disk, &mut told);
-    let (damage, read) = pass(&node, &disk);
+    let (damage, read) = pass(&node);
     assert_eq!(damage, []);
     let files = used(&node, &disk);
     assert_eq!(read.len(), files.len());
@@ -89,7 +90,7 @@ fn every_flipped_bit_is_found_and_named() {
             let at = at as u64;
             let before = whole.content(&name);
             whole.flip(&name, at, 0x10);
-            let (damage, _) = pass(&node, &whole);
+            let (damage, _) = pass(&node);
             let is_header = name.starts_with("segment-") && at < 4096;
             if is_header {
                 assert_eq!(whole.content(&name), before, "the header was written again");
@@ -133,7 +134,7 @@ fn a_pass_goes_on_behind_damage() {
         disk.flip(name, 4096 + 200, 1);
         disk.flip(name, *size as u64 - 20, 1);
     }
-    let (damage, _) = pass(&node, &disk);
+    let (damage, _) = pass(&node);
     for (name, _) in &segments {
         let of_file = damage.iter().filter(|damage| damage.file == *name);
         assert!(of_file.count() >= 2, "{name}: {damage:?}");
@@ -147,7 +148,7 @@ fn a_pass_goes_on_behind_damage() {
     // A file that is cut ends within a record.
     let (name, _) = segments[0];
     disk.truncate(name, 5000);
-    let (damage, _) = pass(&node, &disk);
+    let (damage, _) = pass(&node);
     let of_file = damage.iter().filter(|damage| damage.file == *name);
     let what: Vec<_> = of_file.map(|damage| &damage.what).collect();
     assert_eq!(what, ["the file ends within the record"]);
@@ -167,7 +168,7 @@ fn a_header_that_cannot_be_written_stays_damaged() {
     disk.flip(name, 8, 1);
     disk.flip(name, 4096 + 200, 1);
     disk.fail_after(0, Fault::Enospc, Repeat::Sticky);
-    let (damage, _) = pass(&node, &disk);
+    let (damage, _) = pass(&node);
     let found: Vec<_> = damage
         .iter()
         .map(|it| (it.offset, it.is_repaired))
@@ -187,7 +188,7 @@ fn a_file_that_was_cut_gets_no_header() {
         .filter(|(name, _)| name.starts_with("segment-"));
     let (name, _) = segments.next().unwrap();
     disk.truncate(name, 40);
-    let (damage, _) = pass(&node, &disk);
+    let (damage, _) = pass(&node);
     let of_file = || damage.iter().filter(|it| it.file == *name);
     assert!(
         of_file().all(|it| it.is_certain && !it.is_repaired),
@@ -214,7 +215,7 @@ fn a_lost_beginning_is_written_again() {
             continue;
         }
         disk.corrupt(name, 512, &[0; 12]);
-        let (damage, _) = pass(&node, &disk);
+        let (damage, _) = pass(&node);
         assert!(damage.len() == 1 && damage[0].is_repaired, "{damage:?}");
         assert_eq!(disk.content(name), before);
         count += 1;
@@ -227,7 +228,8 @@ fn a_lost_beginning_is_written_again() {
 fn a_pass_goes_on_behind_a_bad_sector() {
     let disk = FaultyStorage::new();
     let options = LogOptions::default();
-    let (mut log, _) = Log::open(&disk, options, 1, &mut Messages::default()).unwrap();
+    let (mut log, _) =
+        Log::open(Arc::new(disk.clone()), options, 1, &mut Messages::default()).unwrap();
     let mut records = Vec::new();
     for _ in 0..40 {
         let at = log.reserve().unwrap();
@@ -237,7 +239,7 @@ fn a_pass_goes_on_behind_a_bad_sector() {
         records.push(log.append(at.epoch, at.position, batch).unwrap());
         log.run_commit().unwrap();
         while let Some(job) = log.next_job() {
-            log.complete(job.run(&disk)).unwrap();
+            log.complete(job.run()).unwrap();
         }
     }
     let segment = log.segments().nth(1).unwrap();
@@ -256,8 +258,8 @@ fn a_pass_goes_on_behind_a_bad_sector() {
     let spoiled = 4096 + inside[3].as_u64() - segment.first.as_u64() + 50_000;
     disk.spoil(&name, spoiled..spoiled + 512);
     let first = log.next_scrub(ScrubCursor::default()).unwrap();
-    let second = log.next_scrub(run(first, &disk).next).unwrap();
-    let damage = run(second, &disk).damage;
+    let second = log.next_scrub(run(first).next).unwrap();
+    let damage = run(second).damage;
     assert_eq!(damage.len(), 2, "{damage:?}");
     let holes: Vec<_> = damage
         .iter()
@@ -273,7 +275,7 @@ fn a_pass_goes_on_behind_a_bad_sector() {
     assert!(damage.iter().all(|it| it.is_certain), "{damage:?}");
 }
 
-fn run(mut scrub: Scrub, storage: &dyn Storage) -> Scrubbed {
-    while scrub.step(storage).is_some() {}
+fn run(mut scrub: Scrub) -> Scrubbed {
+    while scrub.step().is_some() {}
     scrub.finish()
 }

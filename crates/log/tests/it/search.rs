@@ -115,15 +115,16 @@ fn read_bytes_of_a_start(segment_bytes: u64) -> u64 {
     }
     drop(node);
     storage.flip("segment-00000000000000000001", 4096, 1);
-    let counting = Counting {
+    let read_bytes: Arc<AtomicU64> = Arc::default();
+    let counting = Arc::new(Counting {
         storage,
-        read_bytes: Arc::default(),
-    };
-    let error = kew_log::Log::open(&counting, options, 5, &mut Messages::default())
+        read_bytes: Arc::clone(&read_bytes),
+    });
+    let error = kew_log::Log::open(counting, options, 5, &mut Messages::default())
         .err()
         .unwrap();
     assert!(matches!(error, OpenError::Corrupt { offset: 4096, .. }));
-    counting.read_bytes.load(Ordering::Relaxed)
+    read_bytes.load(Ordering::Relaxed)
 }
 
 #[test]

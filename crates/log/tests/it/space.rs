@@ -142,7 +142,7 @@ fn the_log_waits_for_a_segment_that_is_being_prepared() {
         }
     };
     assert!(matches!(error, ReserveError::NotPrepared));
-    node.log.complete(job.run(&storage)).unwrap();
+    node.log.complete(job.run()).unwrap();
     assert!(node.log.space().is_prepared);
     let before = node.log.segments().count();
     node.send(12, &mut told).unwrap();
@@ -431,7 +431,7 @@ fn the_ballast_grows_in_steps_and_a_segment_is_prepared_in_between() {
         if job.kind() == JobKind::Ballast {
             steps += 1;
         }
-        node.log.complete(job.run(&storage)).unwrap();
+        node.log.complete(job.run()).unwrap();
         let now = storage.used_bytes();
         assert!(
             now <= before + (8 << 20),
@@ -497,7 +497,7 @@ fn files_kept_for_lack_of_space_are_removed_later() {
                 storage.fail_after(refused % 5, Fault::EnospcAtAll, Repeat::Once);
                 refused += 1;
             }
-            let outcome = job.run(&storage);
+            let outcome = job.run();
             storage.clear_faults();
             node.log.complete(outcome).unwrap();
         }
@@ -529,7 +529,7 @@ fn a_ballast_that_is_too_large_is_replaced_by_a_smaller_one() {
         is_made |= job.kind() == JobKind::Ballast;
         // There is a whole ballast at any time, so messages have room.
         assert!(node.log.reserve().is_ok());
-        node.log.complete(job.run(&storage)).unwrap();
+        node.log.complete(job.run()).unwrap();
     }
     let small = node.log.space().disk_bytes;
     assert!(is_made && small < large / 4, "{small} after {large}");

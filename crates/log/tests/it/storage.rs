@@ -1,6 +1,7 @@
 //! The same log in a real directory.
 
 use std::process::Command;
+use std::sync::Arc;
 
 use kew_log::{
     BatchBuilder, BodyError, BodyLocation, DataDir, FileStorage, Log, LogOptions, ScrubCursor,
@@ -16,11 +17,11 @@ fn a_log_lives_in_a_directory() {
     let location;
     {
         let directory = DataDir::open(&path).unwrap();
-        let storage = directory.storage().unwrap();
+        let storage = Arc::new(directory.storage().unwrap());
         let mut messages = Messages::default();
-        let (mut log, _) = Log::open(&storage, small(), 5, &mut messages).unwrap();
+        let (mut log, _) = Log::open(storage, small(), 5, &mut messages).unwrap();
         while let Some(job) = log.next_job() {
-            let outcome = job.run(&storage);
+            let outcome = job.run();
             log.complete(outcome).unwrap();
         }
         let reservation = log.reserve().unwrap();
@@ -37,8 +38,8 @@ fn a_log_lives_in_a_directory() {
         assert_eq!(report.end, log.end());
     }
     let directory = DataDir::open(&path).unwrap();
-    let storage = directory.storage().unwrap();
-    let (log, _) = Log::open(&storage, small(), 6, &mut Messages::default()).unwrap();
+    let storage = Arc::new(directory.storage().unwrap());
+    let (log, _) = Log::open(storage, small(), 6, &mut Messages::default()).unwrap();
     let body = log.body(location).unwrap();
     assert_eq!(body.read().unwrap(), b"hello"[..]);
 }
@@ -87,9 +88,9 @@ fn file_storage_keeps_the_rules_of_its_trait() {
 }
 
 /// Appends a body, and carries out all jobs. Returns `None` if the log waits for a descriptor.
-fn append(log: &mut Log, storage: &FileStorage, body: &[u8]) -> Option<BodyLocation> {
+fn append(log: &mut Log, body: &[u8]) -> Option<BodyLocation> {
     while let Some(job) = log.next_job() {
-        log.complete(job.run(storage)).unwrap();
+        log.complete(job.run()).unwrap();
     }
     let reservation = log.reserve_room(body.len() as u64 + 64).ok()?;
     let mut batch = BatchBuilder::at(reservation.position);
@@ -134,15 +135,15 @@ fn a_log_of_many_segments_needs_few_descriptors() {
         return;
     }
     let temporary = tempfile::tempdir().unwrap();
-    let storage = FileStorage::open(temporary.path()).unwrap();
+    let storage = Arc::new(FileStorage::open(temporary.path()).unwrap());
     let options = LogOptions {
         recent_bytes_max: 0,
         ..small()
     };
-    let (mut log, _) = Log::open(&storage, options, 5, &mut Messages::default()).unwrap();
+    let (mut log, _) = Log::open(storage.clone(), options, 5, &mut Messages::default()).unwrap();
     let body = |number: u8| vec![number; 2000];
     let bodies: Vec<_> = (0..200)
-        .map(|it| (it, append(&mut log, &storage, &body(it)).unwrap()))
+        .map(|it| (it, append(&mut log, &body(it)).unwrap()))
         .collect();
     assert!(log.segments().count() > 20);
     let read = |log: &Log, at| log.body(at).unwrap().read();
@@ -154,13 +155,13 @@ fn a_log_of_many_segments_needs_few_descriptors() {
     take_all(&mut taken);
     // The log goes on with those that it has.
     let mut appended: Vec<_> = (0..50)
-        .map(|_| append(&mut log, &storage, &body(7)).unwrap())
+        .map(|_| append(&mut log, &body(7)).unwrap())
         .collect();
     assert_eq!(read(&log, first).unwrap(), body(0));
     // Without these it goes on until it needs another segment: the active one and the next one are open.
     loop {
         take_those_of(&storage, &mut taken);
-        match append(&mut log, &storage, &body(7)) {
+        match append(&mut log, &body(7)) {
             Some(at) => appended.push(at),
             None => break,
         }
@@ -175,7 +176,7 @@ fn a_log_of_many_segments_needs_few_descriptors() {
     // That is no damage.
     let mut cursor = ScrubCursor::default();
     while let Some(mut scrub) = log.next_scrub(cursor) {
-        while scrub.step(&storage).is_some() {}
+        while scrub.step().is_some() {}
         let scrubbed = scrub.finish();
         assert_eq!(scrubbed.damage, []);
         cursor = scrubbed.next;
@@ -184,7 +185,7 @@ fn a_log_of_many_segments_needs_few_descriptors() {
     drop(taken);
     assert_eq!(read(&log, first).unwrap(), body(0));
     log.retry_opening();
-    appended.push(append(&mut log, &storage, &body(7)).unwrap());
+    appended.push(append(&mut log, &body(7)).unwrap());
     for at in appended {
         assert_eq!(read(&log, at).unwrap(), body(7));
     }

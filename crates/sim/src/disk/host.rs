@@ -80,7 +80,13 @@ impl Host {
     ) -> Result<Self, Box<NotOpened>> {
         let mut secret = [7; 16];
         secret[..8].copy_from_slice(&entropy.to_le_bytes());
-        match seam::open(&tape, setting.options(), entropy, secret, now) {
+        match seam::open(
+            Arc::new(tape.clone()),
+            setting.options(),
+            entropy,
+            secret,
+            now,
+        ) {
             Ok((_, recovery)) if recovery.void > 0 => panic!("{recovery:?}: nothing cuts this log"),
             Ok((partition, recovery)) => Ok(Self {
                 now: now.max(partition.state().last_event_at()),
@@ -229,7 +235,7 @@ impl Host {
             self.turn()?;
             self.run_jobs()?;
             if let Some(job) = self.partition.next_scrub() {
-                self.partition.scrubbed(job.run(&self.tape));
+                self.partition.scrubbed(job.run());
             } else if self.partition.scrub_report().passes > 0 {
                 let found = self.partition.scrub_report().bodies;
                 let found = found.into_iter().map(|it| (it.file, it.offset));
@@ -252,7 +258,7 @@ impl Host {
     }
 
     fn carry_out(&mut self, job: Job) -> Result<(), Violation> {
-        let outcome = seam::carry_out(job, &self.tape);
+        let outcome = seam::carry_out(job);
         self.keep_points()?;
         let mut replies = Vec::new();
         // The fault suites check whether it has stopped.

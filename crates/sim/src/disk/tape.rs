@@ -37,7 +37,7 @@ pub(super) struct Tape {
 
 #[derive(Debug)]
 struct Shared {
-    disk: FaultyStorage,
+    disk: Disk,
     reel: Mutex<Reel>,
 }
 
@@ -55,7 +55,7 @@ impl Tape {
     pub(super) fn new(disk: FaultyStorage) -> Self {
         Self {
             shared: Arc::new(Shared {
-                disk,
+                disk: Disk::new(&disk),
                 reel: Mutex::default(),
             }),
         }
@@ -83,7 +83,7 @@ impl Tape {
     }
 
     pub(super) fn disk(&self) -> &FaultyStorage {
-        &self.shared.disk
+        self.shared.disk.inner()
     }
 
     /// Every call since the tape was made.
@@ -124,7 +124,7 @@ impl Shared {
         if reel.is_recording && reel.has_changed {
             reel.has_changed = false;
             let call = reel.calls.len();
-            let disk = self.disk.kill();
+            let disk = self.disk.inner().kill();
             reel.forks.push(Fork { call, disk });
         }
     }
@@ -149,13 +149,13 @@ impl Shared {
 impl Storage for Tape {
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.shared.before_change(Call::Create);
-        let file = Disk(&self.shared.disk).create(name)?;
+        let file = self.shared.disk.create(name)?;
         Ok(self.shared.handle(name, file))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
         self.shared.before_look(Call::Other);
-        let opened = Disk(&self.shared.disk).open(name);
+        let opened = self.shared.disk.open(name);
         let file = self.shared.note_read(has_pages(name), opened)?;
         Ok(self.shared.handle(name, file))
     }
@@ -165,22 +165,22 @@ impl Storage for Tape {
         if from.starts_with("recycled-") && to.starts_with("segment-") {
             self.shared.reel().reused += 1;
         }
-        self.shared.disk.rename(from, to)
+        self.shared.disk.inner().rename(from, to)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.shared.before_change(Call::Other);
-        self.shared.disk.remove(name)
+        self.shared.disk.inner().remove(name)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
         self.shared.before_look(Call::Other);
-        self.shared.disk.list()
+        self.shared.disk.inner().list()
     }
 
     fn sync_dir(&self) -> io::Result<()> {
         self.shared.before_change(Call::Sync);
-        Disk(&self.shared.disk).sync_dir()
+        self.shared.disk.sync_dir()
     }
 
     fn free_bytes(&self) -> Option<u64> {

@@ -12,7 +12,7 @@ use crate::bus::checker::life::Part;
 use crate::bus::named;
 use crate::checker::{Violation, promise, violated};
 use crate::rare::Rare;
-use crate::seam::{self, Disk};
+use crate::seam;
 
 /// How many messages become due one after the other, a millisecond each, while a command waits for four of them at a
 /// time to be read.
@@ -251,7 +251,7 @@ impl World {
             let moment = self.moment();
             self.partition.turn(moment, &mut commands, &mut replies);
             while let Some(job) = self.partition.next_job() {
-                let outcome = seam::carry_out(job, &Disk(&self.storage));
+                let outcome = seam::carry_out(job);
                 let completed = self.partition.complete(outcome, &mut replies);
                 if let Err(error) = completed {
                     return violated!(promise::LIVENESS, "the log failed without a fault: {error}");

@@ -7,7 +7,7 @@ use kew_engine::{Command, Outcome, VisibilityTimeout};
 use super::World;
 use crate::checker::{Seen, Violation, promise, violated};
 use crate::faults::Crash;
-use crate::seam::{self, Disk};
+use crate::seam;
 use crate::workload::queue_name;
 
 /// More turns than any answer needs: above it something waits forever.
@@ -221,7 +221,7 @@ impl World {
         let mut replies = Vec::new();
         self.decide(&mut replies)?;
         while let Some(job) = self.jobs.pop_front().or_else(|| self.partition.next_job()) {
-            let done = seam::carry_out(job, &Disk(&self.storage));
+            let done = seam::carry_out(job);
             let completed = self.partition.complete(done, &mut replies);
             self.pass(&mut replies);
             if let Err(error) = completed {

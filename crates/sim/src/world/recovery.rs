@@ -36,7 +36,7 @@ impl World {
         // Other threads may finish their work before the process ends.
         if self.schedule.happens(500) {
             for job in std::mem::take(&mut self.jobs) {
-                let _ = seam::carry_out(job, &Disk(&self.storage));
+                let _ = seam::carry_out(job);
             }
         }
         let crash = [Crash::Kill, Crash::PowerCut][self.schedule.index(2)];
@@ -126,6 +126,7 @@ impl World {
             }
         };
         self.storage = Arc::new(next);
+        self.device = Arc::new(Disk::new(&self.storage));
         self.dies_after = None;
         self.call_may_fail = false;
     }
@@ -261,7 +262,7 @@ impl World {
             }
             let salt = self.disk.next();
             let opened = seam::open(
-                &Disk(&self.storage),
+                self.device.clone(),
                 self.options.clone(),
                 salt,
                 secret(salt),

@@ -1,5 +1,7 @@
 //! Snapshots that have lost pages, in both copies and to all of them.
 
+use std::sync::Arc;
+
 use kew_broker::{Losses, Restore};
 use kew_log::FaultyStorage;
 
@@ -140,7 +142,9 @@ fn a_queue_whose_next_number_is_lost_has_lost_no_messages() {
 fn numbers_that_a_restore_has_passed_over_are_no_losses() {
     let (storage, alive, sent) = worn().close();
     let restore = Restore::read(&storage).unwrap();
-    restore.carry_out(&storage, options(), 3, [7; 16]).unwrap();
+    restore
+        .carry_out(Arc::new(storage.clone()), options(), 3, [7; 16])
+        .unwrap();
     let driver = Driver {
         bench: Bench::on(storage, options()),
         alive,
@@ -165,7 +169,9 @@ fn numbers_that_may_have_been_sent_are_counted_if_they_are_too_many() {
     driver.send("apples", 2);
     let (storage, alive, sent) = driver.close();
     let restore = Restore::read(&storage).unwrap();
-    restore.carry_out(&storage, options(), 3, [7; 16]).unwrap();
+    restore
+        .carry_out(Arc::new(storage.clone()), options(), 3, [7; 16])
+        .unwrap();
     let mut driver = Driver {
         bench: Bench::on(storage, options()),
         alive,

@@ -22,14 +22,14 @@ fn the_files_of_a_page_that_is_read_stay_until_then() {
     let (mut writer, number) = with_a_page(&storage);
     let first_files = files(&writer);
     // Two reads of one page: the second one ends later.
-    let reads = [writer.store.read([number]), writer.store.read([number])];
+    let reads = [writer.read(number), writer.read(number)];
     for round in 0..40 {
         writer.put(1, &[round; 2000]);
         writer.write().unwrap();
     }
     assert!(writer.store.place(number).is_none(), "no manifest names it");
     for read in reads {
-        let (group, read) = read.read(&storage, |reader| reader.group(number, 0));
+        let (group, read) = read.read(|reader| reader.group(number, 0));
         assert_eq!(group.unwrap(), b"read");
         assert!(read.damage().is_empty());
         assert!(
@@ -49,8 +49,8 @@ fn a_damaged_copy_that_a_read_finds_is_left_by_the_next_manifest() {
     let (mut writer, number) = with_a_page(&storage);
     let place = writer.store.place(number).unwrap();
     storage.flip("pages-00000000000000000000", place.offset.into(), 1);
-    let read = writer.store.read([number]);
-    let (group, read) = read.read(&storage, |reader| reader.group(number, 0));
+    let read = writer.read(number);
+    let (group, read) = read.read(|reader| reader.group(number, 0));
     assert_eq!(group.unwrap(), b"read");
     assert_eq!((read.damage().len(), read.lost().len()), (1, 0));
     writer.store.end_read(read);
@@ -69,8 +69,8 @@ fn a_page_that_cannot_be_copied_nor_made_is_named_where_it_lies() {
         storage.flip(copy, place.offset.into(), 1);
         writer.store.note_damage(copy);
     }
-    let read = writer.store.read([number]);
-    let (group, read) = read.read(&storage, |reader| reader.group(number, 0));
+    let read = writer.read(number);
+    let (group, read) = read.read(|reader| reader.group(number, 0));
     assert!(group.is_err());
     assert_eq!((read.damage().len(), read.lost().len()), (0, 2));
     writer.store.end_read(read);
