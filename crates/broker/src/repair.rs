@@ -209,7 +209,7 @@ impl Repair {
 
 /// The bodies of a damaged partition. One that several messages have is read once.
 struct Bodies<'a> {
-    salvage: &'a Salvage<'a>,
+    salvage: &'a Salvage,
     /// Why shared ones cannot be read, if they cannot.
     shared: BTreeMap<BodyLocation, Option<String>>,
 }

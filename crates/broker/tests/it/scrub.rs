@@ -427,7 +427,7 @@ fn a_damaged_body_of_many_copies_is_read_once_and_listed_for_each() {
     let mut read_count = 0;
     while let Some(mut job) = driver.partition.next_scrub() {
         let mut steps = 0;
-        while job.step(&driver.storage).is_some() {
+        while job.step().is_some() {
             steps += 1;
         }
         let outcome = job.finish();
