@@ -288,7 +288,7 @@ class TopicsTest {
     @ParameterizedTest
     @EnumSource(Door.class)
     void aTransactionSpansASubscriptionATopicAndAQueue(Door door) {
-        String topic = newTopic("in-transactions", door);
+        String topic = topics.create("in-transactions", door);
         admin.createSubscription(topic, "one");
         admin.createSubscription(topic, "two");
         String queue = Door.fresh("plain");
