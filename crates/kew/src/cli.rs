@@ -103,7 +103,7 @@ pub(crate) enum Command {
     /// If it is interrupted, repeat the same command: it compares the queues with the lines, and sends what is missing
     /// there. It publishes a message of a topic again if its time has passed. Until the import succeeds, no other client
     /// may use the queues. At the end it counts what no command of the service can restore, such as sequence numbers,
-    /// delivery counts, and the messages of subscriptions.
+    /// delivery counts, and the messages of subscriptions if the service is not Kew.
     Import(Box<ImportArgs>),
     /// Start and stop instances of workers by the load of their queues.
     ///

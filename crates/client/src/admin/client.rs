@@ -140,15 +140,41 @@ impl BusAdmin {
         json: Option<Bytes>,
     ) -> Result<RawAnswer, Error> {
         let body = json.map(|json| ("application/json", json));
-        self.ask_with(method, target, body).await
+        let deadline = Instant::now() + self.shared.timeout;
+        self.asked((method, target), &body, deadline).await
     }
 
     /// The same with a body of another type: its media type, and its bytes.
+    ///
+    /// Whatever the method is, the request is sent again while the service is busy (429 or 503), because then it has
+    /// done nothing. The last such answer is returned.
     pub async fn ask_with(
         &self,
         method: &str,
         target: &str,
         body: Option<(&str, Bytes)>,
+    ) -> Result<RawAnswer, Error> {
+        let shared = &self.shared;
+        let deadline = Instant::now() + shared.timeout;
+        let mut failures = 0;
+        loop {
+            let answer = self.asked((method, target), &body, deadline).await?;
+            if !matches!(answer.status, 429 | 503) {
+                return Ok(answer);
+            }
+            failures += 1;
+            let busy = Error::of_management(answer.status, None, "it is busy", Effect::Change);
+            if shared.retry.pause(busy, failures, deadline).await.is_err() {
+                return Ok(answer);
+            }
+        }
+    }
+
+    async fn asked(
+        &self,
+        (method, target): (&str, &str),
+        body: &Option<(&str, Bytes)>,
+        deadline: Instant,
     ) -> Result<RawAnswer, Error> {
         let shared = &self.shared;
         if !is_method(method) {
@@ -158,13 +184,12 @@ impl BusAdmin {
             true => Effect::Read,
             false => Effect::Change,
         };
-        let deadline = Instant::now() + shared.timeout;
         let attempt = || async {
             let audience = format!("sb://{}/", shared.namespace.host());
             let mut request = shared.begun(method, target, &audience).await?;
             request = request.header("accept", "application/json");
             let mut bytes: &[u8] = &[];
-            if let Some((media_type, body)) = &body {
+            if let Some((media_type, body)) = body {
                 request = request.header("content-type", media_type);
                 bytes = body;
             }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use kew_client::{
     AdminOptions, BearerToken, BusAdmin, BusNamespace, EntityStatus, ErrorKind, QueueSettings,
     Right, Secret, TokenFuture, TokenSource,
@@ -187,6 +188,35 @@ async fn a_busy_service_is_given_time() {
     );
     assert_eq!(told.status(), Some(503));
     assert_eq!(script.heads().len(), 4);
+}
+
+/// The other interfaces of a service, too, if that is wanted; and never what was not answered.
+#[tokio::test(start_paused = true)]
+async fn a_request_of_another_interface_is_sent_again_while_the_service_is_busy() {
+    let busy = || error(503, "The server is busy.");
+    let limited = || error(429, "Too many.");
+    let done = || reply("200 OK", "{}");
+    let path = "$kew/v1/deposit/jobs";
+    let body = || Some(("application/octet-stream", Bytes::from_static(b"x")));
+    let script = Script::of([busy(), limited(), done()]);
+    let began = Instant::now();
+    let answer = script.admin().ask_with("POST", path, body()).await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert!(began.elapsed() >= Duration::from_secs(8));
+    assert_eq!(script.bodies(), ["x"; 3]);
+    // The last answer says more than an error could.
+    let script = Script::of((0..4).map(|_| busy()));
+    let answer = script.admin().ask_with("POST", path, body()).await.unwrap();
+    assert_eq!((answer.status, script.heads().len()), (503, 4));
+    assert!(answer.body.ends_with(b"busy.</Detail></Error>"));
+    let script = Script::of([Reply::Close, done()]);
+    let told = script.admin().ask_with("POST", path, body()).await;
+    assert_eq!(told.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+    assert_eq!(script.heads().len(), 1);
+    // A command that has its own way to wait asks once.
+    let script = Script::of([limited(), done()]);
+    let answer = script.admin().ask("POST", path, None).await.unwrap();
+    assert_eq!((answer.status, script.heads().len()), (429, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::filter::typed;
-use super::own::in_path;
+use super::own::{Access, in_path};
 use super::send::values_of;
 use super::{Session, resubmit};
 use crate::operate_args::{CancelArgs, PurgeArgs, ResubmitArgs};
@@ -58,7 +58,7 @@ pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> R
     }
     values_of("--set", &args.set)?;
     // Where Kew's own interface cannot be used, the public protocols do the same, without its atomic move.
-    if !it.doors.own().is_open()? {
+    if it.doors.own().access()? != Access::Open {
         return resubmit::resubmit(it, args, entity);
     }
     let set = args

@@ -53,6 +53,17 @@ enum Other {
     NotKew,
 }
 
+/// Who may use the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// This client.
+    Open,
+    /// Other clients: its rule has no Manage of the namespace.
+    Closed,
+    /// Nobody: the namespace is not Kew.
+    NotKew,
+}
+
 impl<'a> Own<'a> {
     pub(super) fn new(doors: &'a Doors, admin: &'a BusAdmin, admin_once: &'a BusAdmin) -> Self {
         Self {
@@ -96,12 +107,12 @@ impl<'a> Own<'a> {
         }
     }
 
-    /// Whether this is Kew, and its rule may use this interface. To find no answer is an error: a command that changes
-    /// something does not go on in another way because a server is busy.
-    pub(super) fn is_open(&self) -> Result<bool, Failure> {
+    /// Whether this is Kew, and whether its rule may use this interface. To find no answer is an error: a command that
+    /// changes something does not go on in another way because a server is busy.
+    pub(super) fn access(&self) -> Result<Access, Failure> {
         let answer = self.doors.over_http(ask(self.admin, "GET", "jobs", None))?;
         match read::<Vec<IgnoredAny>>(&answer) {
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(Access::Open),
             Err(Other::NotKew) if is_temporary(answer.status) => {
                 Err(Failure::Bus(Box::new(ServiceError {
                     message: format!("{} did not say whether it is Kew", self.doors.url()),
@@ -110,9 +121,9 @@ impl<'a> Own<'a> {
                     ..ServiceError::default()
                 })))
             }
-            Err(Other::NotKew) => Ok(false),
+            Err(Other::NotKew) => Ok(Access::NotKew),
             Err(Other::Refused(error)) => match error.status {
-                Some(401 | 403) => Ok(false),
+                Some(401 | 403) => Ok(Access::Closed),
                 Some(_) | None => Err(Failure::Bus(Box::new(error))),
             },
         }

@@ -56,7 +56,7 @@ impl Lost {
             Self::TimeToLive => "times to live of dead letters (shorter than a minute)",
             Self::ScheduledAt => "schedules that had passed (the messages are active)",
             Self::SubscriptionMessage => {
-                "messages of subscriptions (not sent: they get messages through their topics alone)"
+                "messages of subscriptions (not sent: only Kew takes them there)"
             }
             Self::TopicDeadLetter => "failed transfers of topics (no command sets them aside)",
             Self::Key => "keys of authorization rules (new ones were made)",

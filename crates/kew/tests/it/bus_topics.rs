@@ -49,7 +49,7 @@ fn a_topic_has_settings_and_an_update_keeps_the_others() {
             &json_of(server, &["bus", "topic", "show", "news"]),
             &expected,
         );
-        let filters = ["--filter-before-publishing", "true"];
+        let filters = ["--filter-before-publishing=true"];
         let update = ["bus", "topic", "update", "news", "--ttl", "never"];
         let updated = json_of(server, &[&update[..], &filters].concat());
         assert_eq!(updated, json!({"topic": "news", "updated": true}));

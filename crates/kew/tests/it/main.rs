@@ -58,6 +58,7 @@ mod soak;
 mod start_errors;
 mod tls;
 mod transfer;
+mod transfer_deposits;
 mod transfer_finish;
 mod transfer_topics;
 mod transfer_twice;

@@ -267,15 +267,13 @@ fn topics_come_back_in_a_fresh_server() {
     assert_eq!(without_messages(&second), without_messages(&first));
     // Each message is in its subscription, and in no other one.
     assert_eq!(messages(&second), messages(&first));
-    // A repeat finds all of it.
-    let again = report(&to, &file, &[]);
-    assert_eq!(again["messages_already_there"], 6, "{again}");
-    assert_eq!(again["messages_sent"], 0, "{again}");
     check_rules(&to);
 
-    // A repeat changes nothing.
+    // A repeat finds all of it and changes nothing.
     let again = report(&to, &file, &[]);
     for (name, expected) in [
+        ("messages_already_there", 6),
+        ("messages_sent", 0),
         ("topics_created", 0),
         ("topics_already_there", 1),
         ("subscriptions_created", 0),
@@ -287,8 +285,10 @@ fn topics_come_back_in_a_fresh_server() {
     }
     let repeated = ok(&to, &["import", "--file", file.to_str().expect("UTF-8")]);
     assert!(!repeated.err.contains("keeps its own"), "{repeated:?}");
-    assert!(repeated.text().contains("  6 messages of subscriptions"));
-    assert_eq!(without_messages(&export(&to, &["--with-keys"])), expected);
+    assert_eq!(
+        without_messages(&export(&to, &["--with-keys"])),
+        without_messages(&first)
+    );
     assert_eq!(
         comparables(&export(&from, &["--with-keys"])),
         comparables(&first)

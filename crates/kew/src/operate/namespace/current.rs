@@ -15,7 +15,7 @@ use super::restore::Restorer;
 use crate::operate::Doors;
 use crate::operate::entity::entity_named;
 use crate::operate::import::{Bundle, Content};
-use crate::operate::own::in_path;
+use crate::operate::own::{Access, in_path};
 use crate::portable::Record;
 use crate::queue_command::{Failure, note};
 use crate::transfer::{Lost, Report};
@@ -53,12 +53,19 @@ impl<'a> Destination<'a> {
             Some(EntityDescription::Topic(topic)) => {
                 Current::of_topic(doors, name, &topic.settings, append, entities)
             }
-            Some(EntityDescription::Subscription(it)) if doors.own().is_open()? => {
-                Current::of_subscription(doors, name, &it.settings, append)
-            }
-            Some(EntityDescription::Subscription(_)) => {
-                return Ok(Self::Subscription(name.to_owned()));
-            }
+            Some(EntityDescription::Subscription(it)) => match doors.own().access()? {
+                Access::Open => Current::of_subscription(doors, name, &it.settings, append),
+                Access::NotKew => return Ok(Self::Subscription(name.to_owned())),
+                Access::Closed => {
+                    return Err(Failure::Refused {
+                        message: format!(
+                            "the rule of the connection string may not put messages into {name}: Kew allows that with \
+                             Manage of the whole namespace"
+                        ),
+                        code: None,
+                    });
+                }
+            },
             Some(_) | None => {
                 return Err(Failure::Refused {
                     message: format!(
@@ -90,7 +97,7 @@ impl<'a> Destination<'a> {
     }
 }
 
-/// The queue or topic that messages are sent to.
+/// The queue or topic that messages are sent to, or the subscription that they are put into.
 pub(super) struct Current<'a> {
     doors: &'a Doors,
     name: String,

@@ -18,6 +18,7 @@ use super::topic_definition::{
 };
 use crate::operate::Doors;
 use crate::operate::entity::{Kind, done};
+use crate::operate::own::Access;
 use crate::portable::{BusDefinition, DefinedRule, DefinedSubscription, DefinedTopic, Rule};
 use crate::queue_command::{Failure, note};
 use crate::queue_values::SubscriptionName;
@@ -29,6 +30,8 @@ const IS_THERE: u16 = 409;
 /// What an import has defined.
 pub(super) struct Entities<'a> {
     doors: &'a Doors,
+    /// `None`: not asked so far.
+    access: Option<Access>,
     unfinished: Unfinished<'a>,
     /// Topics that this import has created, by their names in lower case.
     new_topics: BTreeSet<String>,
@@ -66,6 +69,7 @@ impl<'a> Entities<'a> {
     pub(super) fn new(doors: &'a Doors) -> Self {
         Self {
             doors,
+            access: None,
             unfinished: Unfinished::new(doors),
             new_topics: BTreeSet::new(),
             others: BTreeMap::new(),
@@ -103,7 +107,7 @@ impl<'a> Entities<'a> {
     pub(super) fn topic(&mut self, it: &DefinedTopic, report: &mut Report) -> Result<(), Failure> {
         let settings = settings_of_topic(&it.definition).map_err(Failure::Usage)?;
         let doors = self.doors;
-        let first = topic_while_filled(&settings);
+        let first = topic_while_filled(&settings, self.is_kew()?);
         let created = doors.over_http(doors.admin.create_topic(&it.topic, &first));
         if done(created.map(drop), true, IS_THERE)? {
             report.topics_created += 1;
@@ -122,6 +126,16 @@ impl<'a> Entities<'a> {
         }
         self.unfinished.topics.push((it.topic.clone(), settings));
         Ok(())
+    }
+
+    /// Whether this client may put messages into subscriptions here. It is asked once.
+    fn is_kew(&mut self) -> Result<bool, Failure> {
+        let access = match self.access {
+            Some(access) => access,
+            None => self.doors.own().access()?,
+        };
+        self.access = Some(access);
+        Ok(access == Access::Open)
     }
 
     /// Creates a subscription, or finds it. The lines of its rules come next.

@@ -56,7 +56,7 @@ pub(crate) fn export_namespace(
 /// The messages that are scheduled in a topic. Not every service shows them.
 fn schedules(doors: &Doors, topic: &Listed, write: &mut Write<'_>) -> Result<u64, Failure> {
     let mut browse = Browse::new(doors, &topic.name, Place::Rest);
-    let (mut unread, mut waiting) = (0, 0_u64);
+    let (mut unread, mut waiting, mut found) = (0, 0_u64, 0_u64);
     loop {
         let message = match browse.next() {
             Err(failure) if failure.is_temporary() => return Err(failure),
@@ -70,6 +70,7 @@ fn schedules(doors: &Doors, topic: &Listed, write: &mut Write<'_>) -> Result<u64
             waiting += 1;
             continue;
         }
+        found += 1;
         match record(browse.entity(), &message) {
             Ok(record) => write(Line::Message(Box::new(record)))?,
             Err(failure) => {
@@ -85,7 +86,17 @@ fn schedules(doors: &Doors, topic: &Listed, write: &mut Write<'_>) -> Result<u64
             topic.name
         ));
     }
-    Ok(unread + waiting)
+    // What left the topic since can be in subscriptions that were read before that. What waits may be the same messages.
+    let left = topic.scheduled_count.unwrap_or_default();
+    let left = left.saturating_sub(found + waiting);
+    if left > 0 {
+        note(&format!(
+            "{left} messages that were scheduled in the topic {} left it during the export, and may not be in it: \
+             export it again",
+            topic.name
+        ));
+    }
+    Ok(unread + waiting + left)
 }
 
 /// How many things of a topic whose messages are not shown are left out.

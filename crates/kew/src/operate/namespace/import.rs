@@ -1,8 +1,9 @@
-//! The lines of a namespace, sent to a namespace. Repeating it sends nothing twice to queues: what is there is compared
-//! with the lines first (`existing`). Messages of topics leave them when their time has come, and can be sent twice.
+//! The lines of a namespace, sent to a namespace. Repeating it sends nothing twice to queues and subscriptions: what is
+//! there is compared with the lines first (`existing`). Messages of topics leave them when their time has come, and can be
+//! sent twice.
 //!
-//! An entity gets its status and what it forwards to at the end: before, it would not take messages, or would pass them
-//! on (`finish`). `current` sends messages to one queue or topic.
+//! An entity gets its status, its size and what it forwards to at the end: before, it would not take messages, or would
+//! pass them on (`finish`). `current` brings messages to one queue, topic or subscription.
 
 use std::ops::RangeInclusive;
 use std::time::SystemTime;

@@ -1,7 +1,7 @@
 //! The part of `kew export` and `kew import` that speaks to Service Bus.
 //!
-//! Both use the public protocols alone: they list entities and browse messages, create entities, send, receive and
-//! settle.
+//! Both use the public protocols: they list entities and browse messages, create entities, send, receive and settle. No
+//! public operation puts a message into one subscription: the import asks Kew's own interface for that.
 
 mod current;
 mod define;

@@ -62,9 +62,17 @@ pub(super) fn settings_of_topic(it: &TopicDefinition) -> Result<TopicSettings, S
     })
 }
 
+/// The size of a topic of Kew while its subscriptions are filled, in megabytes: the largest that there is.
+const MEGABYTES_WHILE_FILLED: u64 = 1 << 30;
+
 /// What a topic gets when it is created: its subscriptions can be given states only while it is active.
-pub(super) fn topic_while_filled(settings: &TopicSettings) -> TopicSettings {
+///
+/// In Kew, messages are put into each subscription with a body of its own, where the copies of a publish have one
+/// together. So they can count more than the topic may have, and its size comes last.
+pub(super) fn topic_while_filled(settings: &TopicSettings, is_kew: bool) -> TopicSettings {
+    let size = settings.max_size_megabytes;
     TopicSettings {
+        max_size_megabytes: size.map(|size| if is_kew { MEGABYTES_WHILE_FILLED } else { size }),
         status: Some(EntityStatus::Active),
         // It would refuse messages whose time has passed if no rule selects them.
         filters_before_publishing: settings.filters_before_publishing.map(|_| false),
@@ -80,6 +88,7 @@ pub(super) fn completed_topic(now: &TopicSettings, wanted: &TopicSettings) -> To
         filters_before_publishing: wanted
             .filters_before_publishing
             .or(now.filters_before_publishing),
+        max_size_megabytes: wanted.max_size_megabytes.or(now.max_size_megabytes),
         user_metadata: Some(target(&wanted.user_metadata)),
         // Without this element the rules stay.
         authorization_rules: None,
@@ -100,6 +109,7 @@ pub(super) fn topic_differences(
     if owner == Owner::Import {
         wanted.status = None;
         wanted.filters_before_publishing = None;
+        wanted.size_bytes_max = None;
         wanted.user_metadata = None;
     }
     others(&definition_of_topic(now, false), &wanted)
@@ -328,10 +338,16 @@ mod tests {
 
     #[test]
     fn what_would_be_in_the_way_comes_last() {
-        let now = topic_while_filled(&topic());
+        assert_eq!(
+            topic_while_filled(&topic(), false).max_size_megabytes,
+            Some(2048)
+        );
+        let now = topic_while_filled(&topic(), true);
         assert_eq!(now.status, Some(EntityStatus::Active));
         let last = completed_topic(&now, &topic());
         assert_eq!(last.status, Some(EntityStatus::SendDisabled));
+        assert_eq!(now.max_size_megabytes, Some(MEGABYTES_WHILE_FILLED));
+        assert_eq!(last.max_size_megabytes, Some(2048));
         let filters = [
             now.filters_before_publishing,
             last.filters_before_publishing,
@@ -345,7 +361,12 @@ mod tests {
         assert!(topic_differences(&now, &wanted, Owner::Import).is_empty());
         assert_eq!(
             topic_differences(&now, &wanted, Owner::Other),
-            ["filters_before_publishing", "status", "user_metadata"]
+            [
+                "filters_before_publishing",
+                "size_bytes_max",
+                "status",
+                "user_metadata"
+            ]
         );
 
         let now = subscription_while_filled(&subscription());
