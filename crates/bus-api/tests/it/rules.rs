@@ -39,11 +39,11 @@ fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(NOW_S.get())
 }
 
-fn later(seconds: u64) {
+pub(crate) fn later(seconds: u64) {
     NOW_S.set(NOW_S.get() + seconds);
 }
 
-async fn server(issuers: impl IntoIterator<Item = Issuer>, origin: Origin) -> Server {
+pub(crate) async fn server(issuers: impl IntoIterator<Item = Issuer>, origin: Origin) -> Server {
     let options = BusApiOptions {
         issuers: issuers.into_iter().map(Arc::new).collect(),
         clock: now,
@@ -57,12 +57,12 @@ pub(crate) fn rule(name: &str, rights: &[Right]) -> AuthorizationRule {
     AuthorizationRule::generate(name, rights, 1).unwrap()
 }
 
-fn token_of(rule: &AuthorizationRule, path: &str, seconds: u64) -> String {
+pub(crate) fn token_of(rule: &AuthorizationRule, path: &str, seconds: u64) -> String {
     let resource = format!("sb://localhost/{path}");
     token_by(&rule.name, &resource, &rule.primary_key, BEGIN_S + seconds)
 }
 
-async fn stranger(server: &Server) -> Client {
+pub(crate) async fn stranger(server: &Server) -> Client {
     let mut client = server.connect("ANONYMOUS", None);
     client.begun().await;
     client

@@ -1,10 +1,13 @@
 //! Sessions with a coordinator and links to several entities, as SDKs with cross-entity transactions have them: the first
 //! entity gets the failed transfers of the others.
 
+use kew_bus_api::Right;
 use kew_engine::bus::{BusQueueOptions, EntityStatus};
 
 use super::via::{UNAVAILABLE, failed, with_status};
 use super::*;
+use crate::client::LOCAL;
+use crate::rules::{later, rule, server as server_with_clock, stranger, token_of};
 
 const LETTERS: &str = "jobs/$Transfer/$DeadLetterQueue";
 
@@ -21,6 +24,20 @@ impl Client {
         self.post(to, &id, body).await;
         self.retire(&held_now[0], &id, Outcome::Accepted).await;
         self.commit(coordinator, &id).await;
+    }
+
+    /// Commits a transaction that only sends this.
+    async fn send_alone(&mut self, coordinator: LinkId, to: LinkId, body: &str) -> DeliveryState {
+        let id = self.declare(coordinator).await;
+        self.post(to, &id, body).await;
+        self.discharge(coordinator, &id, false).await
+    }
+
+    /// Why such a transaction is rolled back.
+    async fn rolls_back(&mut self, coordinator: LinkId, to: LinkId) -> String {
+        let error = error_of(&self.send_alone(coordinator, to, "x").await);
+        assert_eq!(error.condition, ROLLBACK);
+        error.description.unwrap().as_str().to_owned()
     }
 }
 
@@ -138,4 +155,82 @@ async fn a_link_in_another_session_than_the_coordinator_ends_with_its_entity() {
     let refused = client.discharge(coordinator, &id, false).await;
     assert_eq!(condition_of(&refused), ROLLBACK);
     assert_eq!(failed(&server, "jobs").await, 0);
+}
+
+/// A client fills the first entity with what it cannot send to another one, so it needs a right on it at that time.
+#[tokio::test]
+async fn a_first_entity_whose_token_has_expired_gets_no_failed_transfers() {
+    let server = server_with_clock(None, LOCAL).await;
+    let mut client = stranger(&server).await;
+    for (queue, right, seconds) in [("jobs", Right::Listen, 100), ("spare", Right::Send, 900)] {
+        let rule = rule(queue, &[right]);
+        server.add_rule(None, rule.clone()).await.unwrap();
+        let token = token_of(&rule, queue, seconds);
+        let resource = format!("sb://localhost/{queue}");
+        assert_eq!(client.put_token(&resource, &token).await, 202);
+    }
+    let coordinator = client.coordinator().await;
+    let from = client.receiver("jobs").await.unwrap();
+    with_status(&server, "spare", EntityStatus::SendDisabled).await;
+    let to = client.sender("spare").await.unwrap();
+    // The right to receive its messages is enough.
+    let sent = client.send_alone(coordinator, to, "one").await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    assert_eq!(failed(&server, "jobs").await, 1);
+    later(200);
+    client.declare(coordinator).await;
+    client.detached(from).await.unwrap();
+    let text = client.rolls_back(coordinator, to).await;
+    assert!(text.contains("'spare' is disabled"), "{text}");
+    assert_eq!(failed(&server, "jobs").await, 1);
+    // What is sent while its destination accepts it arrives.
+    with_status(&server, "spare", EntityStatus::Active).await;
+    let sent = client.send_alone(coordinator, to, "two").await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    assert_eq!(held(&server, "spare").await, (1, 0));
+}
+
+/// Tokens are for the name that the client uses, although the failed transfers are the topic's.
+#[tokio::test]
+async fn a_first_entity_that_the_client_has_lost_gets_no_failed_transfers() {
+    let server = Server::with_topic(&["all"]).await;
+    let mut client = stranger(&server).await;
+    let subscription = "events/Subscriptions/all";
+    let seconds = 1_000_000_000;
+    let mut tokens = Vec::new();
+    for (name, right, path) in [
+        ("listens", Right::Listen, subscription),
+        ("sends", Right::Send, "spare"),
+    ] {
+        let rule = rule(name, &[right]);
+        server.add_rule(None, rule.clone()).await.unwrap();
+        let resource = format!("sb://localhost/{path}");
+        let token = token_of(&rule, path, seconds);
+        assert_eq!(client.put_token(&resource, &token).await, 202);
+        tokens.push((resource, rule));
+    }
+    let coordinator = client.coordinator().await;
+    let from = client.receiver(subscription).await.unwrap();
+    with_status(&server, "spare", EntityStatus::SendDisabled).await;
+    let to = client.sender("spare").await.unwrap();
+    let sent = client.send_alone(coordinator, to, "one").await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    assert_eq!(failed(&server, "events").await, 1);
+    server.remove_rule(None, "listens").await.unwrap();
+    client.detached(from).await.unwrap();
+    let text = client.rolls_back(coordinator, to).await;
+    assert!(text.contains("'spare' is disabled"), "{text}");
+    assert_eq!(failed(&server, "events").await, 1);
+    // Another link gets the error of its queue at once.
+    client.detach(to).await;
+    let refused = client.sender("spare").await.unwrap_err();
+    assert_eq!(refused.condition, "com.microsoft:entity-disabled");
+    // A token that replaces another one, and has another right, is enough too.
+    let (resource, _) = &tokens[0];
+    let token = token_of(&tokens[1].1, subscription, seconds);
+    assert_eq!(client.put_token(resource, &token).await, 202);
+    let to = client.sender("spare").await.unwrap();
+    let sent = client.send_alone(coordinator, to, "two").await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    assert_eq!(failed(&server, "events").await, 2);
 }

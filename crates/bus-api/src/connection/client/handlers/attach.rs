@@ -35,6 +35,13 @@ const TIMEOUT: &str = "com.microsoft:timeout";
 /// How long a client waits for a session by default.
 const SESSION_WAIT_DEFAULT: Duration = Duration::from_secs(60);
 
+/// Where a link that opens will send messages.
+struct Sends {
+    asked: EntityName,
+    destination: Option<EntityName>,
+    is_after_first: bool,
+}
+
 impl Client {
     pub(super) fn on_attach(&mut self, link: LinkId, attach: Box<Attach>) {
         if let (Role::Sender, Some(Target::Coordinator(asked))) = (attach.role, &attach.target) {
@@ -193,21 +200,29 @@ impl Client {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
-        let first = match (attach.role, &destination) {
-            (Role::Sender, None) => self.links.first_before(link, &entity),
-            (Role::Sender, Some(_)) | (Role::Receiver, _) => None,
+        let is_after_first = match (attach.role, &destination) {
+            (Role::Sender, None) => {
+                let first = self.links.first_before(link, &entity);
+                first.is_some_and(|first| self.credentials.allow_failed_transfers(first))
+            }
+            (Role::Sender, Some(_)) | (Role::Receiver, _) => false,
         };
-        let usable = match first {
+        let usable = match is_after_first {
             // If it is disabled, transfers to it fail.
-            Some(_) => check_is_destination(&opened.view),
-            None => check_usable(&opened.view, attach.role),
+            true => check_is_destination(&opened.view),
+            false => check_usable(&opened.view, attach.role),
         };
         if let Err(error) = usable {
             self.refuse(link, &attach, error);
             return self.give_session_back(Ok(opened));
         }
         if attach.role == Role::Sender {
-            return self.accept_sender(link, &attach, (entity, destination, first), &opened);
+            let sends = Sends {
+                asked: entity,
+                destination,
+                is_after_first,
+            };
+            return self.accept_sender(link, &attach, sends, &opened);
         }
         let needs_session = opened.view.options.requires_session && !entity.name.contains('$');
         if needs_session && opened.session.is_none() {
@@ -242,13 +257,12 @@ impl Client {
         Attached::new(&self.broker, entity, incarnation, changes)
     }
 
-    fn accept_sender(
-        &mut self,
-        link: LinkId,
-        attach: &Attach,
-        (asked, destination, first): (EntityName, Option<EntityName>, Option<EntityName>),
-        opened: &Opened,
-    ) {
+    fn accept_sender(&mut self, link: LinkId, attach: &Attach, sends: Sends, opened: &Opened) {
+        let Sends {
+            asked,
+            destination,
+            is_after_first,
+        } = sends;
         let entity = match destination {
             None => asked.clone(),
             // A subscription stands for its topic.
@@ -270,7 +284,7 @@ impl Client {
                 attached,
                 asked,
                 destination,
-                first,
+                is_after_first,
             };
             self.links.insert(link, Link::Sender(sender));
             self.connection.grant(link, Sender::CREDIT);

@@ -42,7 +42,7 @@ impl Client {
             return;
         };
         // What its entity does not accept becomes a failed transfer, or is refused one by one.
-        let stays = matches!(own, Link::Sender(sender) if sender.first.is_some());
+        let stays = matches!(own, Link::Sender(sender) if sender.is_after_first);
         let error = match view {
             Ok(_) | Err(Rejection::Refused(_)) if stays => None,
             // By now another queue may have that name. It is not the queue of this link.

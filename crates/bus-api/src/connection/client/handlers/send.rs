@@ -23,25 +23,23 @@ use crate::metrics::{Scope, Sent};
 /// Where a link sends messages in a transaction.
 struct To {
     queue: EntityName,
-    incarnation: Incarnation,
+    /// `None` for whatever has that name: the link stays when its entity is deleted.
+    incarnation: Option<Incarnation>,
     destination: Option<EntityName>,
+    /// What gets failed transfers.
     first: Option<EntityName>,
 }
 
 impl To {
     fn part(self, messages: Vec<BusMessage>) -> TransactionPart {
-        let (incarnation, work) = match (self.destination, self.first) {
-            (Some(to), _) => (
-                Some(self.incarnation),
-                TransactionWork::SendVia(to, messages),
-            ),
-            // The link stays when its entity is deleted, so it means whatever has that name.
-            (None, Some(first)) => (None, TransactionWork::Transfer(first, messages)),
-            (None, None) => (Some(self.incarnation), TransactionWork::Send(messages)),
+        let work = match (self.destination, self.first) {
+            (Some(to), _) => TransactionWork::SendVia(to, messages),
+            (None, Some(first)) => TransactionWork::Transfer(first, messages),
+            (None, None) => TransactionWork::Send(messages),
         };
         TransactionPart {
             queue: self.queue,
-            incarnation,
+            incarnation: self.incarnation,
             work,
         }
     }
@@ -54,14 +52,14 @@ impl Client {
         };
         let queue = sender.attached.entity.clone();
         let incarnation = sender.attached.incarnation;
-        let (destination, first) = (sender.destination.clone(), sender.first.clone());
+        let (destination, is_after_first) = (sender.destination.clone(), sender.is_after_first);
         self.renew_credit(delivery.link, Sender::CREDIT);
         if let Some(DeliveryState::Transactional(state)) = &delivery.state {
             let to = To {
+                incarnation: (!is_after_first).then_some(incarnation),
+                first: self.first_for(delivery.link, &queue, is_after_first),
                 queue,
-                incarnation,
                 destination,
-                first,
             };
             return self.send_in_transaction(delivery, to, &state.txn_id);
         }
@@ -83,6 +81,20 @@ impl Client {
         self.load.begin_sending(sent.size_bytes);
         self.load.sends += 1;
         self.submit(send, Purpose::Send { delivery, sent });
+    }
+
+    /// What gets the failed transfers of a link to another entity. Its messages become those, so the client needs a right
+    /// on it when it sends them. Without that, what its own entity does not accept rolls the transaction back.
+    fn first_for(
+        &self,
+        link: LinkId,
+        entity: &EntityName,
+        is_after_first: bool,
+    ) -> Option<EntityName> {
+        let first = self.links.first_before(link, entity);
+        let first =
+            first.filter(|first| is_after_first && self.credentials.allow_failed_transfers(first));
+        first.map(|first| first.whole.clone())
     }
 
     /// The messages are sent when the transaction is committed. The outcome accepted means that the

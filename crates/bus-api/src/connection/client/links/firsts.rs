@@ -16,7 +16,15 @@ use crate::ground::address::topic_of;
 
 /// The first entities, by session. `None` until a link to one is attached.
 #[derive(Default)]
-pub(crate) struct Firsts(BTreeMap<SessionId, Option<EntityName>>);
+pub(crate) struct Firsts(BTreeMap<SessionId, Option<First>>);
+
+/// The first entity of a session.
+pub(crate) struct First {
+    /// The name that the client asked for, of which it has rights.
+    pub(crate) asked: EntityName,
+    /// The queue or topic that this is part of. It gets the failed transfers.
+    pub(crate) whole: EntityName,
+}
 
 impl Firsts {
     /// A coordinator is attached.
@@ -25,16 +33,19 @@ impl Firsts {
     }
 
     /// A link to this entity is attached.
-    pub(super) fn note(&mut self, session: SessionId, entity: &EntityName) {
+    pub(super) fn note(&mut self, session: SessionId, asked: &EntityName) {
         if let Some(first @ None) = self.0.get_mut(&session) {
-            *first = Some(whole(entity));
+            *first = Some(First {
+                asked: asked.clone(),
+                whole: whole(asked),
+            });
         }
     }
 
     /// The first entity of a session, if that is another one than this.
-    pub(super) fn before(&self, session: SessionId, entity: &EntityName) -> Option<&EntityName> {
+    pub(super) fn before(&self, session: SessionId, entity: &EntityName) -> Option<&First> {
         let first = self.0.get(&session)?.as_ref()?;
-        (*first != whole(entity)).then_some(first)
+        (first.whole != whole(entity)).then_some(first)
     }
 
     pub(super) fn end(&mut self, session: SessionId) {

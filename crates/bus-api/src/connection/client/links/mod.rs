@@ -5,7 +5,7 @@
 
 pub(crate) mod attached;
 pub(crate) mod cancel;
-mod firsts;
+pub(crate) mod firsts;
 pub(crate) mod link;
 pub(crate) mod opening;
 pub(crate) mod receive;
@@ -21,7 +21,7 @@ use kew_amqp::performative::Attach;
 use kew_amqp::{LinkId, SessionId};
 use kew_engine::{EntityName, Token};
 
-use self::firsts::Firsts;
+use self::firsts::{First, Firsts};
 use self::link::Link;
 use self::requests::{Asker, Replies};
 use crate::ground::address::Node;
@@ -53,9 +53,9 @@ impl Links {
         }
         match &link {
             Link::Coordinator => self.firsts.begin(id.session()),
-            Link::Sender(_) | Link::Receiver(_) => {
-                let entity = link.attached().map(|it| &it.entity);
-                entity.inspect(|it| self.firsts.note(id.session(), it));
+            Link::Sender(sender) => self.firsts.note(id.session(), &sender.asked),
+            Link::Receiver(receiver) => {
+                self.firsts.note(id.session(), &receiver.attached.entity);
             }
             Link::Opening(_) | Link::Requests(_) | Link::Replies(_) => {}
         }
@@ -78,8 +78,8 @@ impl Links {
     }
 
     /// The entity that gets failed transfers of transactions that send to this one over a link.
-    pub(crate) fn first_before(&self, link: LinkId, entity: &EntityName) -> Option<EntityName> {
-        self.firsts.before(link.session(), entity).cloned()
+    pub(crate) fn first_before(&self, link: LinkId, entity: &EntityName) -> Option<&First> {
+        self.firsts.before(link.session(), entity)
     }
 
     /// A session has ended.

@@ -21,8 +21,9 @@ pub(crate) struct Sender {
     pub(crate) asked: EntityName,
     /// Where its messages go, if it only sends them via its entity.
     pub(crate) destination: Option<EntityName>,
-    /// Which other entity gets what a transaction sends over it and its own does not accept.
-    pub(crate) first: Option<EntityName>,
+    /// Whether its session has another first entity, which gets what a transaction sends over it and its own entity does
+    /// not accept.
+    pub(crate) is_after_first: bool,
 }
 
 impl Sender {
@@ -32,9 +33,9 @@ impl Sender {
 
     /// Bytes of its texts.
     pub(crate) fn size_bytes(&self) -> usize {
-        let others = self.destination.iter().chain(&self.first);
-        let others: usize = others.map(|it| it.name.len()).sum();
-        self.attached.size_bytes() + self.asked.name.len() + others
+        let destination = self.destination.as_ref();
+        let destination = destination.map_or(0, |it| it.name.len());
+        self.attached.size_bytes() + self.asked.name.len() + destination
     }
 }
 

@@ -13,6 +13,7 @@ use crate::authorization::grant::Grant;
 use crate::authorization::grants::Grants;
 use crate::authorization::put_token::PutToken;
 use crate::authorization::rights::Right;
+use crate::connection::client::links::firsts::First;
 use crate::connection::client::links::link::Link;
 use crate::connection::client::links::requests::Asker;
 use crate::connection::client::patience::{BUSY_PAUSE, BUSY_TRIES};
@@ -75,6 +76,15 @@ impl Credentials {
             Link::Receiver(it) => self.grants.allow(&it.attached.entity, Right::Listen),
             Link::Opening(_) | Link::Requests(_) | Link::Replies(_) | Link::Coordinator => true,
         }
+    }
+
+    /// Whether a first entity may get failed transfers now. A client that handles its messages has the right to receive
+    /// them, and often no other one.
+    pub(crate) fn allow_failed_transfers(&self, first: &First) -> bool {
+        let rights = [Right::Listen, Right::Send];
+        rights
+            .into_iter()
+            .any(|right| self.grants.allow(&first.asked, right))
     }
 
     /// Queues a token behind those that wait for judgement. Returns whether it is the only one.
