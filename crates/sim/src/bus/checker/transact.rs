@@ -184,7 +184,8 @@ impl Checker {
             return unfit();
         };
         let until = usize::try_from(*part).unwrap_or(usize::MAX);
-        let Some((refused, before)) = parts.get(..until).and_then(<[_]>::split_last) else {
+        let so_far = parts.get(..until).unwrap_or_default();
+        let Some((refused, before)) = so_far.split_last() else {
             return unfit();
         };
         if refused.queue.name != *queue {
@@ -197,7 +198,7 @@ impl Checker {
             self.is_the_one(part)?;
             self.part_would_do(part, at)?;
         }
-        self.part_is_refused((before, refused), why, at)?;
+        self.part_is_refused((so_far, refused), why, at)?;
         if !before.is_empty() {
             self.note("a transaction was refused, and parts of it would have done");
         }
@@ -244,11 +245,12 @@ impl Checker {
 
     fn part_is_refused(
         &mut self,
-        (before, part): (&[TransactionPart], &TransactionPart),
+        (so_far, part): (&[TransactionPart], &TransactionPart),
         why: &PartRefusal,
         at: Timestamp,
     ) -> Result<(), Violation> {
         let entity = entity(&part.queue);
+        let before = &so_far[..so_far.len() - 1];
         if let TransactionWork::Transfer(via, messages) = &part.work {
             let via = super::entity(via).queue;
             if let PartRefusal::Refused(BusRefusal::QuotaExceeded { .. }) = why {
@@ -268,7 +270,7 @@ impl Checker {
                 | TransactionWork::SendVia(_, messages)
                 | TransactionWork::Transfer(_, messages),
                 PartRefusal::Refused(refusal),
-            ) => self.send_is_refused(entity, (before, messages), refusal),
+            ) => self.send_is_refused(entity, (so_far, messages), refusal),
             (TransactionWork::Settle(token, _), PartRefusal::Unsettled(Verdict::LockLost))
                 if before.iter().any(|part| ends(part, *token)) =>
             {
@@ -353,7 +355,7 @@ impl Checker {
     fn send_is_refused(
         &mut self,
         entity: Entity,
-        (before, messages): (&[TransactionPart], &[BusMessage]),
+        (so_far, messages): (&[TransactionPart], &[BusMessage]),
         refusal: &BusRefusal,
     ) -> Result<(), Violation> {
         match refusal {
@@ -366,10 +368,8 @@ impl Checker {
                 self.must_be(entity, refusal, |it| it.requires_session)
             }
             BusRefusal::QuotaExceeded { .. } => {
-                let own = size_of_all(messages.iter().map(|it| &it.body));
-                let earlier = growth(entity.queue, before);
                 self.note("a transaction was refused by a full queue");
-                self.is_full(entity.queue, own.saturating_add(earlier))
+                self.is_full(entity.queue, growth(entity.queue, so_far))
             }
             _ => violated!(ANSWERS_FIT, "{messages:?}: {refusal}"),
         }

@@ -273,3 +273,6 @@ fn never_sent() -> Message {
     message.may_be(Fate::NeverSent);
     message
 }
+
+#[cfg(test)]
+mod tests;
