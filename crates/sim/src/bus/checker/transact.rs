@@ -16,6 +16,7 @@ use kew_engine::{Incarnation, SequenceNumber, Timestamp, Token};
 use super::life::{Entity, Fate, Life, Part, Span};
 use super::queues::{CHANGE_SIZE_BYTES, size_of_all};
 use super::send::is_scheduled_as;
+use super::transfer::Transfer;
 use super::unknown::settled_then;
 use super::{
     ANSWERS_FIT, Answered, Checker, LOCKS, ONE_PLACE, QUEUES, entities_in, entity, number_of,
@@ -252,23 +253,35 @@ impl Checker {
         let entity = entity(&part.queue);
         let before = &so_far[..so_far.len() - 1];
         if let TransactionWork::Transfer(via, messages) = &part.work {
-            let via = super::entity(via).queue;
-            if let PartRefusal::Refused(BusRefusal::QuotaExceeded { .. }) = why {
-                return self.one_is_full([via, entity.queue], (before, messages));
+            let is_for_room = matches!(why, PartRefusal::Refused(BusRefusal::QuotaExceeded { .. }));
+            let transfer = Transfer {
+                via: super::entity(via),
+                to: entity,
+                messages,
+                so_far,
+            };
+            self.transfer_is_refused(transfer, is_for_room)?;
+            if is_for_room {
+                return Ok(());
             }
-            // Else it would be a failed transfer.
-            self.is_absent(via)?;
         }
         if let PartRefusal::Refused(BusRefusal::QueueNotFound { .. }) = why {
             return self.is_not_the_one(part, why);
         }
         self.is_there(entity.queue, why)?;
         match (&part.work, why) {
-            // A failed transfer takes room of the via entity.
+            (TransactionWork::SendVia(to, messages), PartRefusal::Refused(refusal)) => {
+                let transfer = Transfer {
+                    via: entity,
+                    to: super::entity(to),
+                    messages,
+                    so_far,
+                };
+                self.send_via_is_refused(transfer, refusal)
+            }
+            // There is no other queue for what fails.
             (
-                TransactionWork::Send(messages)
-                | TransactionWork::SendVia(_, messages)
-                | TransactionWork::Transfer(_, messages),
+                TransactionWork::Send(messages) | TransactionWork::Transfer(_, messages),
                 PartRefusal::Refused(refusal),
             ) => self.send_is_refused(entity, (so_far, messages), refusal),
             (TransactionWork::Settle(token, _), PartRefusal::Unsettled(Verdict::LockLost))
@@ -312,21 +325,6 @@ impl Checker {
             }
             _ => violated!(ANSWERS_FIT, "{part:?}: {why}"),
         }
-    }
-
-    /// A transfer was refused because the destination is full and the other queue is gone, or because that is full.
-    fn one_is_full(
-        &mut self,
-        queues: [usize; 2],
-        (before, messages): (&[TransactionPart], &[BusMessage]),
-    ) -> Result<(), Violation> {
-        let changes = messages.len() as u64 * CHANGE_SIZE_BYTES;
-        let own = size_of_all(messages.iter().map(|it| &it.body)) + changes;
-        let [via, to] = queues.map(|queue| {
-            let grown = own.saturating_add(growth(queue, before));
-            self.is_full(queue, grown)
-        });
-        via.or(to)
     }
 
     /// A queue was not found, or is not the intended one.
@@ -454,7 +452,7 @@ impl Checker {
 
 /// How many bytes the parts of a transaction add to a queue or topic at most. However many copies there are going to be,
 /// a message counts once.
-fn growth(queue: usize, parts: &[TransactionPart]) -> u64 {
+pub(super) fn growth(queue: usize, parts: &[TransactionPart]) -> u64 {
     let charged = topics::charged(queue);
     let is_one = |name| topics::charged(entity(name).queue) == charged;
     let of_queue = parts.iter().filter(|it| it.queues().any(is_one));

@@ -4,6 +4,8 @@
 //! A message that is sent via a queue is in one place: at its destination, or among the failed transfers of the queue. What
 //! a transaction sends to a topic is stored there, and its copies are made later.
 
+mod refused;
+
 use std::sync::Arc;
 
 use kew_engine::Timestamp;
@@ -16,6 +18,8 @@ use super::{Checker, number_of};
 use crate::bus::rules::OF_FAILURE;
 use crate::bus::topics::{self, Kind};
 use crate::checker::Violation;
+
+pub(super) use refused::Transfer;
 
 impl Checker {
     /// A transaction has sent these to a topic. Nobody learned their numbers.

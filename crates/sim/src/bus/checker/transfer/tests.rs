@@ -3,8 +3,9 @@
 use kew_engine::bus::{BusQueueOptions, BusRefusal, PartRefusal, TransactionPart, TransactionWork};
 
 use super::*;
-use crate::bus::checker::QUEUES;
+use crate::bus::checker::{ANSWERS_FIT, QUEUES};
 use crate::bus::named;
+use crate::bus::workload::WITH_SESSIONS;
 use crate::bus::workload::plain_options;
 
 const VIA: usize = 0;
@@ -49,6 +50,11 @@ fn sent_via() -> TransactionPart {
     part(VIA, work)
 }
 
+fn transfer() -> TransactionPart {
+    let work = TransactionWork::Transfer(named(VIA, Part::Queue), vec![message(1)]);
+    part(TO, work)
+}
+
 /// A transaction of this part alone was refused.
 fn refused(checker: &mut Checker, part: TransactionPart, why: BusRefusal) -> Result<(), Violation> {
     let refusal = BusRefusal::Transaction {
@@ -72,4 +78,41 @@ fn a_failed_transfer_takes_room_for_what_it_says() {
     let mut enough = checker(&[(VIA, needed)]);
     let violation = refused(&mut enough, sent_via(), FULL).unwrap_err();
     assert_eq!(violation.promise, QUEUES);
+}
+
+/// Refused for room, given what has so much of it. No limit is one that no world reaches.
+fn is_refused(part: TransactionPart, limits: &[(usize, u64)]) -> bool {
+    refused(&mut checker(limits), part, FULL).is_ok()
+}
+
+#[test]
+fn a_transfer_is_refused_for_room_only_where_it_fails() {
+    let (room, none) = (1000, 0);
+    // Only the destination is full, and the message fits among the failed transfers.
+    assert!(!is_refused(transfer(), &[(VIA, room), (TO, none)]));
+    // The destination takes the message.
+    assert!(!is_refused(transfer(), &[(VIA, none), (TO, room)]));
+    assert!(is_refused(transfer(), &[(VIA, none), (TO, none)]));
+    assert!(is_refused(transfer(), &[(VIA, none)]));
+    // Nothing keeps what fails.
+    assert!(!is_refused(transfer(), &[(TO, room)]));
+    assert!(is_refused(transfer(), &[(TO, none)]));
+}
+
+#[test]
+fn what_is_sent_via_a_queue_is_refused_for_room_only_if_it_fails() {
+    let (room, none) = (1000, 0);
+    assert!(!is_refused(sent_via(), &[(VIA, none), (TO, room)]));
+    assert!(!is_refused(sent_via(), &[(VIA, room), (TO, none)]));
+    assert!(is_refused(sent_via(), &[(VIA, none), (TO, none)]));
+    assert!(is_refused(sent_via(), &[(VIA, none)]));
+}
+
+#[test]
+fn what_is_sent_via_a_queue_is_never_refused_for_a_session() {
+    let mut checker = checker(&[(WITH_SESSIONS, 1000), (TO, 1000)]);
+    let work = TransactionWork::SendVia(named(TO, Part::Queue), vec![message(1)]);
+    let part = part(WITH_SESSIONS, work);
+    let violation = refused(&mut checker, part, BusRefusal::SessionRequired).unwrap_err();
+    assert_eq!(violation.promise, ANSWERS_FIT);
 }
