@@ -1,18 +1,28 @@
 //! Via an entity: what is possible, and what is not.
 
+use std::collections::BTreeSet;
+
 use kew_engine::bus::{BusQueueOptions, BusRefusal, PartRefusal, TransactionPart, TransactionWork};
 
 use super::*;
-use crate::bus::checker::{ANSWERS_FIT, QUEUES};
+use crate::bus::checker::{ANSWERS_FIT, NO_LOSS, ONE_PLACE, QUEUES};
 use crate::bus::named;
 use crate::bus::workload::WITH_SESSIONS;
 use crate::bus::workload::plain_options;
 
 const VIA: usize = 0;
 const TO: usize = 3;
+const TOPIC: usize = topics::topic(1);
+const FIRST: usize = TOPIC + 1;
+const THIRD: usize = TOPIC + 3;
 /// A message as [`message`] makes it, with its overhead.
 const SIZE_BYTES: u64 = 136;
 const CHANGE_SIZE_BYTES: u64 = 8;
+
+fn entity_of(queue: usize) -> Entity {
+    let part = Part::Queue;
+    Entity { queue, part }
+}
 
 fn message(number: u64) -> BusMessage {
     BusMessage {
@@ -115,4 +125,80 @@ fn what_is_sent_via_a_queue_is_never_refused_for_a_session() {
     let part = part(WITH_SESSIONS, work);
     let violation = refused(&mut checker, part, BusRefusal::SessionRequired).unwrap_err();
     assert_eq!(violation.promise, ANSWERS_FIT);
+}
+
+/// The topic whose first and third subscriptions exist. It may be too full, or there is none.
+fn checker_with_topic(has_topic: bool) -> Checker {
+    let limit_bytes = BusQueueOptions::default().size_bytes_max;
+    let mut all = vec![(VIA, limit_bytes)];
+    if has_topic {
+        all.extend([(TOPIC, 12_000), (FIRST, limit_bytes), (THIRD, limit_bytes)]);
+    }
+    checker(&all)
+}
+
+/// A transaction sends a message via a queue to the topic, with an answer or without one.
+fn send_to_topic(checker: &mut Checker, has_answer: bool) {
+    let (now, messages) = (Timestamp::ZERO, [message(1)]);
+    let [via, to] = [VIA, TOPIC].map(entity_of);
+    if has_answer {
+        checker.sent_via(via, to, &messages, now).unwrap();
+    } else {
+        let work = checker.works.begin(Some(1));
+        checker.perhaps_sent_via(work, via, to, &messages, Span::at(now));
+    }
+    checker.pass_time(now);
+    checker.conclude().unwrap();
+}
+
+/// An answer shows the message in a part of an entity, or that it is not there.
+fn look(checker: &mut Checker, is_there: bool, entity: Entity) -> Result<(), Violation> {
+    let is_it = |life: &Life| life.entity == entity;
+    match is_there {
+        true => {
+            let number = topics::number_in(entity.queue, 1);
+            checker.narrow(number, ONE_PLACE, &"shown", |life| {
+                is_it(life).then(|| vec![Fate::Here(life.clone())])
+            })?;
+        }
+        false => checker.not_shown(NO_LOSS, &entity, &BTreeSet::new(), is_it)?,
+    }
+    checker.conclude()
+}
+
+fn failed_transfers() -> Entity {
+    Entity {
+        queue: VIA,
+        part: Part::FailedTransfers,
+    }
+}
+
+#[test]
+fn what_a_topic_accepts_is_no_failed_transfer() {
+    for has_answer in [true, false] {
+        let mut checker = checker_with_topic(true);
+        send_to_topic(&mut checker, has_answer);
+        let mut other = checker.clone();
+        look(&mut checker, true, entity_of(THIRD)).unwrap();
+        assert!(look(&mut checker, true, failed_transfers()).is_err());
+        look(&mut other, true, failed_transfers()).unwrap();
+        assert!(look(&mut other, true, entity_of(THIRD)).is_err());
+    }
+}
+
+#[test]
+fn what_no_topic_accepts_is_a_failed_transfer() {
+    let mut checker = checker_with_topic(true);
+    send_to_topic(&mut checker, true);
+    look(&mut checker, false, failed_transfers()).unwrap();
+    for queue in [FIRST, THIRD] {
+        let part = Part::Topic;
+        look(&mut checker, false, Entity { queue, part }).unwrap();
+    }
+    look(&mut checker, true, entity_of(FIRST)).unwrap();
+    assert!(look(&mut checker, false, entity_of(THIRD)).is_err());
+
+    let mut checker = checker_with_topic(false);
+    send_to_topic(&mut checker, true);
+    assert!(look(&mut checker, false, failed_transfers()).is_err());
 }
