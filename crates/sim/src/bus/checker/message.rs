@@ -22,6 +22,7 @@ impl Given {
     fn with(&self, work: u64, is_done: bool) -> Self {
         let mut all = self.0.clone();
         all.push((work, is_done));
+        all.sort_unstable();
         Self(all)
     }
 
@@ -52,16 +53,21 @@ pub(crate) struct Message {
 impl Message {
     /// A message that some work has sent, if it was done. It may have been dropped as a duplicate.
     pub(super) fn sent_by(self, work: u64, is_perhaps_dropped: bool) -> Self {
+        self.sent_by_or(work, is_perhaps_dropped, Fate::NeverSent)
+    }
+
+    /// The same, given its fate if the work was not done.
+    pub(super) fn sent_by_or(self, work: u64, is_perhaps_dropped: bool, otherwise: Fate) -> Self {
         let done = Given::default().with(work, true);
         let mut sent = Self::default();
-        for possibility in self.possible {
-            sent.add(&done, possibility.fate);
+        for Possibility { given, fate } in self.possible {
+            sent.add(&given.with(work, true), fate);
         }
         if is_perhaps_dropped {
             sent.add(&done, Fate::NeverSent);
         }
         let not_done = Given::default().with(work, false);
-        sent.add(&not_done, Fate::NeverSent);
+        sent.add(&not_done, otherwise);
         sent
     }
 

@@ -16,6 +16,7 @@ use kew_engine::{Incarnation, SequenceNumber, Timestamp, Token};
 use super::life::{Entity, Fate, Life, Part, Span};
 use super::queues::{CHANGE_SIZE_BYTES, size_of_all};
 use super::send::is_scheduled_as;
+use super::transfer::Transfer;
 use super::unknown::settled_then;
 use super::{
     ANSWERS_FIT, Answered, Checker, LOCKS, ONE_PLACE, QUEUES, entities_in, entity, number_of,
@@ -184,7 +185,8 @@ impl Checker {
             return unfit();
         };
         let until = usize::try_from(*part).unwrap_or(usize::MAX);
-        let Some((refused, before)) = parts.get(..until).and_then(<[_]>::split_last) else {
+        let so_far = parts.get(..until).unwrap_or_default();
+        let Some((refused, before)) = so_far.split_last() else {
             return unfit();
         };
         if refused.queue.name != *queue {
@@ -197,7 +199,7 @@ impl Checker {
             self.is_the_one(part)?;
             self.part_would_do(part, at)?;
         }
-        self.part_is_refused((before, refused), why, at)?;
+        self.part_is_refused((so_far, refused), why, at)?;
         if !before.is_empty() {
             self.note("a transaction was refused, and parts of it would have done");
         }
@@ -244,31 +246,44 @@ impl Checker {
 
     fn part_is_refused(
         &mut self,
-        (before, part): (&[TransactionPart], &TransactionPart),
+        (so_far, part): (&[TransactionPart], &TransactionPart),
         why: &PartRefusal,
         at: Timestamp,
     ) -> Result<(), Violation> {
         let entity = entity(&part.queue);
+        let before = &so_far[..so_far.len() - 1];
         if let TransactionWork::Transfer(via, messages) = &part.work {
-            let via = super::entity(via).queue;
-            if let PartRefusal::Refused(BusRefusal::QuotaExceeded { .. }) = why {
-                return self.one_is_full([via, entity.queue], (before, messages));
+            let is_for_room = matches!(why, PartRefusal::Refused(BusRefusal::QuotaExceeded { .. }));
+            let transfer = Transfer {
+                via: super::entity(via),
+                to: entity,
+                messages,
+                so_far,
+            };
+            self.transfer_is_refused(transfer, is_for_room)?;
+            if is_for_room {
+                return Ok(());
             }
-            // Else it would be a failed transfer.
-            self.is_absent(via)?;
         }
         if let PartRefusal::Refused(BusRefusal::QueueNotFound { .. }) = why {
             return self.is_not_the_one(part, why);
         }
         self.is_there(entity.queue, why)?;
         match (&part.work, why) {
-            // A failed transfer takes room of the via entity.
+            (TransactionWork::SendVia(to, messages), PartRefusal::Refused(refusal)) => {
+                let transfer = Transfer {
+                    via: entity,
+                    to: super::entity(to),
+                    messages,
+                    so_far,
+                };
+                self.send_via_is_refused(transfer, refusal)
+            }
+            // There is no other queue for what fails.
             (
-                TransactionWork::Send(messages)
-                | TransactionWork::SendVia(_, messages)
-                | TransactionWork::Transfer(_, messages),
+                TransactionWork::Send(messages) | TransactionWork::Transfer(_, messages),
                 PartRefusal::Refused(refusal),
-            ) => self.send_is_refused(entity, (before, messages), refusal),
+            ) => self.send_is_refused(entity, (so_far, messages), refusal),
             (TransactionWork::Settle(token, _), PartRefusal::Unsettled(Verdict::LockLost))
                 if before.iter().any(|part| ends(part, *token)) =>
             {
@@ -312,21 +327,6 @@ impl Checker {
         }
     }
 
-    /// A transfer was refused because the destination is full and the other queue is gone, or because that is full.
-    fn one_is_full(
-        &mut self,
-        queues: [usize; 2],
-        (before, messages): (&[TransactionPart], &[BusMessage]),
-    ) -> Result<(), Violation> {
-        let changes = messages.len() as u64 * CHANGE_SIZE_BYTES;
-        let own = size_of_all(messages.iter().map(|it| &it.body)) + changes;
-        let [via, to] = queues.map(|queue| {
-            let grown = own.saturating_add(growth(queue, before));
-            self.is_full(queue, grown)
-        });
-        via.or(to)
-    }
-
     /// A queue was not found, or is not the intended one.
     fn is_not_the_one(
         &mut self,
@@ -353,7 +353,7 @@ impl Checker {
     fn send_is_refused(
         &mut self,
         entity: Entity,
-        (before, messages): (&[TransactionPart], &[BusMessage]),
+        (so_far, messages): (&[TransactionPart], &[BusMessage]),
         refusal: &BusRefusal,
     ) -> Result<(), Violation> {
         match refusal {
@@ -366,10 +366,8 @@ impl Checker {
                 self.must_be(entity, refusal, |it| it.requires_session)
             }
             BusRefusal::QuotaExceeded { .. } => {
-                let own = size_of_all(messages.iter().map(|it| &it.body));
-                let earlier = growth(entity.queue, before);
                 self.note("a transaction was refused by a full queue");
-                self.is_full(entity.queue, own.saturating_add(earlier))
+                self.is_full(entity.queue, growth(entity.queue, so_far))
             }
             _ => violated!(ANSWERS_FIT, "{messages:?}: {refusal}"),
         }
@@ -454,7 +452,7 @@ impl Checker {
 
 /// How many bytes the parts of a transaction add to a queue or topic at most. However many copies there are going to be,
 /// a message counts once.
-fn growth(queue: usize, parts: &[TransactionPart]) -> u64 {
+pub(super) fn growth(queue: usize, parts: &[TransactionPart]) -> u64 {
     let charged = topics::charged(queue);
     let is_one = |name| topics::charged(entity(name).queue) == charged;
     let of_queue = parts.iter().filter(|it| it.queues().any(is_one));

@@ -4,6 +4,8 @@
 //! A message that is sent via a queue is in one place: at its destination, or among the failed transfers of the queue. What
 //! a transaction sends to a topic is stored there, and its copies are made later.
 
+mod refused;
+
 use std::sync::Arc;
 
 use kew_engine::Timestamp;
@@ -16,6 +18,8 @@ use super::{Checker, number_of};
 use crate::bus::rules::OF_FAILURE;
 use crate::bus::topics::{self, Kind};
 use crate::checker::Violation;
+
+pub(super) use refused::Transfer;
 
 impl Checker {
     /// A transaction has sent these to a topic. Nobody learned their numbers.
@@ -31,44 +35,87 @@ impl Checker {
         self.check_room_was_there(topic.queue, (size_of_all(bodies), 0))?;
         self.note("a transaction sent to a topic");
         for message in messages {
-            self.one_published_by(topic, message, at, None)?;
+            self.one_published_by(topic, message, at)?;
         }
         Ok(())
     }
 
-    /// A message was stored in a topic, unless it was a duplicate, or became a failed transfer of this queue.
+    /// A message was stored in a topic, unless it was a duplicate.
     fn one_published_by(
         &mut self,
         topic: Entity,
         message: &BusMessage,
         at: Timestamp,
-        failed_at: Option<Entity>,
     ) -> Result<(), Violation> {
-        let is_dropped = match failed_at {
-            None => self.is_dropped(topic, message.message_id.as_deref(), at),
-            // Nobody knows whether the topic remembers its id.
-            Some(_) => self.may_be_remembered(topic, message, Span::at(at)),
-        };
+        let is_dropped = self.is_dropped(topic, message.message_id.as_deref(), at);
         if is_dropped == Some(true) {
             self.one_dropped(topic, message);
             return Ok(());
         }
         self.one_published(topic, (message, None), at, true)?;
-        let number = number_of(&message.body);
-        if is_dropped.is_none() || failed_at.is_some() {
+        if is_dropped.is_none() {
             for subscription in topics::subscriptions_of(topic.queue) {
-                let copy = topics::number_in(subscription, number);
+                let copy = topics::number_in(subscription, number_of(&message.body));
                 if let Some(copy) = self.messages.get_mut(&copy) {
                     copy.may_be(Fate::NeverSent);
                 }
             }
         }
-        if let Some(queue) = failed_at {
-            let failed = self.failed(queue, message, DeadLetterCause::TransferFailed);
-            let known = self.messages.entry(number).or_insert_with(never_sent);
-            known.may_be(failed);
-        }
         Ok(())
+    }
+
+    /// A message was stored in a topic, or else it became a failed transfer of this queue, if a transaction was done that
+    /// perhaps has an unknown outcome. So one that is seen in either place has no copies, or is no failed transfer.
+    fn one_published_or_failed(
+        &mut self,
+        (via, topic): (Entity, Entity),
+        message: &BusMessage,
+        when: Span,
+        transaction: Option<u64>,
+    ) {
+        let failed = self.failed(via, message, DeadLetterCause::TransferFailed);
+        if self.queues.of(topic).all(|it| !it.status.allows_send()) {
+            let number = number_of(&message.body);
+            self.last_message = self.last_message.max(number);
+            let mut alone = Message::default();
+            alone.may_be(failed);
+            self.insert_sent(number, alone, transaction);
+            return;
+        }
+        let number = self.note_order(message);
+        self.may_be_stored(topic.queue, message);
+        // Nobody knows whether the topic remembers its id.
+        let may_be_dropped = self.may_be_remembered(topic, message, when).is_none();
+        let publish = self.works.begin(None);
+        for subscription in topics::subscriptions_of(topic.queue) {
+            let copy = self.copy((topic, subscription), (message, None), when, true);
+            let own = topics::number_in(subscription, number);
+            // The first subscription's copy has the number that the message has in a queue.
+            let otherwise = match own == number {
+                true => failed.clone(),
+                false => Fate::NeverSent,
+            };
+            let (copy, is_perhaps_absent) = match copy {
+                Some((copy, is_perhaps_absent)) => (copy, is_perhaps_absent || may_be_dropped),
+                None if own == number => (Message::default(), true),
+                None => continue,
+            };
+            let copy = copy.sent_by_or(publish, is_perhaps_absent, otherwise);
+            self.insert_sent(own, copy, transaction);
+            self.works.touch(publish, own);
+        }
+    }
+
+    /// A message that a transaction has sent. If there is one here, it has no answer.
+    fn insert_sent(&mut self, number: u64, sent: Message, transaction: Option<u64>) {
+        let sent = match transaction {
+            Some(work) => {
+                self.works.touch(work, number);
+                sent.sent_by(work, false)
+            }
+            None => sent,
+        };
+        self.messages.insert(number, sent);
     }
 
     /// The id of a message that may have been accepted then. Whether it was dropped is not known, if it has one.
@@ -167,7 +214,10 @@ impl Checker {
         }
         for message in messages {
             if topics::kind(to.queue) == Kind::Topic {
-                self.one_published_by(to, message, at, may_fail.then_some(via))?;
+                match may_fail {
+                    true => self.one_published_or_failed((via, to), message, Span::at(at), None),
+                    false => self.one_published_by(to, message, at)?,
+                }
                 continue;
             }
             let number = number_of(&message.body);
@@ -198,7 +248,7 @@ impl Checker {
         when: Span,
     ) {
         for message in messages {
-            self.one_perhaps_published_by(work, topic, message, when, None);
+            self.one_perhaps_published_by(work, topic, message, when);
         }
     }
 
@@ -208,37 +258,20 @@ impl Checker {
         topic: Entity,
         message: &BusMessage,
         when: Span,
-        failed_at: Option<Entity>,
     ) {
         let number = self.note_order(message);
         self.may_be_stored(topic.queue, message);
         let may_be_dropped = self.may_be_remembered(topic, message, when).is_none();
-        let is_perhaps_else = may_be_dropped || failed_at.is_some();
-        let mut sent = Vec::new();
         for subscription in topics::subscriptions_of(topic.queue) {
             let known = (message, None);
             if let Some((copy, is_perhaps_absent)) =
                 self.copy((topic, subscription), known, when, true)
             {
                 let number = topics::number_in(subscription, number);
-                sent.push((number, copy, is_perhaps_absent || is_perhaps_else));
+                let copy = copy.sent_by(work, is_perhaps_absent || may_be_dropped);
+                self.messages.insert(number, copy);
+                self.works.touch(work, number);
             }
-        }
-        if let Some(queue) = failed_at {
-            let failed = self.failed(queue, message, DeadLetterCause::TransferFailed);
-            match sent.iter_mut().find(|(own, ..)| *own == number) {
-                Some((_, copy, _)) => copy.may_be(failed),
-                None => {
-                    let mut alone = Message::default();
-                    alone.may_be(failed);
-                    sent.push((number, alone, true));
-                }
-            }
-        }
-        for (number, message, may_be_absent) in sent {
-            let message = message.sent_by(work, may_be_absent);
-            self.messages.insert(number, message);
-            self.works.touch(work, number);
         }
     }
 
@@ -254,7 +287,10 @@ impl Checker {
         let may_fail = self.queues.may_not_take(to.queue);
         for message in messages {
             if topics::kind(to.queue) == Kind::Topic {
-                self.one_perhaps_published_by(work, to, message, when, may_fail.then_some(via));
+                match may_fail {
+                    true => self.one_published_or_failed((via, to), message, when, Some(work)),
+                    false => self.one_perhaps_published_by(work, to, message, when),
+                }
                 continue;
             }
             let number = number_of(&message.body);
@@ -268,8 +304,5 @@ impl Checker {
     }
 }
 
-fn never_sent() -> Message {
-    let mut message = Message::default();
-    message.may_be(Fate::NeverSent);
-    message
-}
+#[cfg(test)]
+mod tests;
