@@ -150,7 +150,8 @@ impl Repair {
         reading.list(&mut losses);
         let mut state = reading.state;
         drop_bodiless(&salvage, &mut state, &mut losses);
-        if !losses.gaps.is_empty() {
+        // The message that counts the body of several may be among those that are lost or dropped.
+        if !losses.gaps.is_empty() || !losses.messages.is_empty() {
             state.complete_holds();
         }
         losses.secret_is_lost = !losses.gaps.is_empty() && !state.is_initialized();

@@ -2,13 +2,15 @@
 
 use bytes::BytesMut;
 use kew_amqp::message::write_batch;
-use kew_engine::bus::{BusCommand, NewRule};
+use kew_bus_api::{AuthorizationRule, Right, Rights};
+use kew_engine::bus::{BusCommand, BusQueueOptions, NewRule};
 use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
 use serde_json::{Value as Json, json};
 
-use crate::client::{Server, message, queue_named};
+use crate::audit::{listen, record_with};
+use crate::client::{Server, message, queue_named, token_by};
 use crate::operator::{get, refused};
-use crate::rest::ask_bytes;
+use crate::rest::{ask_as, ask_bytes};
 
 #[tokio::test]
 async fn a_topic_is_shown_with_its_subscriptions_and_their_rules() {
@@ -150,4 +152,46 @@ async fn messages_are_put_into_one_subscription() {
         refused(&server, "GET", "deposit/jobs", "").await.status,
         405
     );
+}
+
+/// One who may send to a topic may not choose who gets it.
+#[tokio::test]
+async fn who_may_send_cannot_deposit() {
+    listen();
+    let server = Server::with_topic(&["a"]).await;
+    let path = "$kew/v1/deposit/events/subscriptions/a";
+    for (name, rights) in [
+        ("sender", &[Right::Send][..]),
+        ("both", &[Right::Send, Right::Listen]),
+    ] {
+        let rights: Rights = rights.iter().copied().collect();
+        let rule = AuthorizationRule::generate(name, rights, 1).unwrap();
+        server.add_rule(None, rule.clone()).await.unwrap();
+        let token = token_by(name, "sb://localhost/", &rule.primary_key, 9_000_000_000);
+        let authorization = [("Authorization", token.as_str())];
+        let answer = ask_as(&server, "POST", path, &authorization, "").await;
+        assert_eq!(answer.status, 401, "{answer:?}");
+    }
+    // This much is read of a request that may do it.
+    assert_eq!(ask_bytes(&server, "POST", path, b"").await.status, 400);
+    assert_eq!(server.view("events/subscriptions/a").await.counts.active, 0);
+}
+
+#[tokio::test]
+async fn the_audit_log_says_how_many_messages_were_deposited() {
+    listen();
+    let server = Server::start().await;
+    let queue = queue_named("audited-deposits");
+    server
+        .order(BusCommand::CreateQueue {
+            queue,
+            options: BusQueueOptions::default(),
+        })
+        .await;
+    let mut batch = BytesMut::new();
+    write_batch(&mut batch, &[message("one"), message("two")]);
+    let path = "$kew/v1/deposit/audited-deposits";
+    assert_eq!(ask_bytes(&server, "POST", path, &batch).await.status, 200);
+    let record = record_with("entity=\"audited-deposits\"").await;
+    assert!(record.contains("2 messages"), "{record}");
 }

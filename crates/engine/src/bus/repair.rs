@@ -199,12 +199,13 @@ impl Queues {
         for (_, body) in bodies().filter(|(_, body)| body.hold() != Hold::Borrows) {
             uncounted.remove(&body.with(Hold::Alone));
         }
-        let moves = uncounted.into_iter().filter_map(|(body, holder)| {
+        // One by one: a move has a copy of what is known of its message, and a damaged log can need millions of them.
+        for (body, holder) in uncounted {
             let (from, to) = (body.with(Hold::Borrows), body.with(Hold::Lends));
-            self.moving(holder, BodyMove { from, to })
-        });
-        let moves: Vec<_> = moves.collect();
-        self.move_bodies(catalogue, &moves);
+            if let Some(moved) = self.moving(holder, BodyMove { from, to }) {
+                self.move_bodies(catalogue, &[moved]);
+            }
+        }
     }
 
     /// Skips all numbers that may have been given out. Ends every lock: no lock token stays valid.

@@ -2,6 +2,7 @@
 
 use hyper::StatusCode;
 use kew_amqp::message::BATCH_FORMAT;
+use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusOutcome};
 use kew_engine::{EntityName, Outcome};
 use serde::Serialize;
@@ -21,12 +22,12 @@ struct Deposited {
     without_number: usize,
 }
 
-/// Puts the messages of the body, a batch in AMQP, into an entity: all, or none.
+/// Puts the messages of the body, a batch in AMQP, into an entity: all, or none. The number is how many they are.
 pub(super) async fn put(
     shared: &Shared,
     call: &Call,
     queue: &EntityName,
-) -> Result<Answer, HttpError> {
+) -> Result<(Answer, usize), HttpError> {
     let messages = messages_of(&call.body, BATCH_FORMAT).map_err(|error| {
         HttpError::bad_request(format!("the body is not a batch: {}", text_of(&error)))
     })?;
@@ -34,7 +35,17 @@ pub(super) async fn put(
         queue: queue.clone(),
         messages,
     };
-    let answer = Submitted::new(&shared.broker, deposit).answer().await?;
+    let answer = Submitted::new(&shared.broker, deposit).answer().await;
+    let answer = answer.map_err(|rejection| match rejection {
+        // A client repeats what a busy server has refused, and here the messages may be there.
+        Rejection::Stopped => HttpError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The server is stopping: whether it has the messages is unknown.",
+        ),
+        Rejection::Refused(_) | Rejection::Busy | Rejection::Full | Rejection::ReadFailed => {
+            rejection.into()
+        }
+    })?;
     let Outcome::Bus(BusOutcome::Sent(numbers)) = answer.outcome else {
         return Err(HttpError::internal());
     };
@@ -42,5 +53,6 @@ pub(super) async fn put(
         deposited: numbers.len(),
         without_number: numbers.iter().filter(|it| it.is_none()).count(),
     };
-    json(StatusCode::OK, &deposited)
+    let answer = json(StatusCode::OK, &deposited)?;
+    Ok((answer, deposited.deposited))
 }

@@ -97,8 +97,12 @@ async fn carry_out(
         (&Method::POST, "deposit") => {
             let queue = entity_of(entity)?;
             let answered = deposit::put(&service.shared, call, &queue).await;
-            record(service, call, "deposit", &queue, &answered);
-            answered
+            let actor = Actor::of(&service.refused_acts, call);
+            match &answered {
+                Ok((_, count)) => actor.did("deposit", &queue.name, &format!("{count} messages")),
+                Err(error) => actor.was_refused("deposit", &queue.name, error),
+            }
+            answered.map(|(answer, _)| answer)
         }
         (&Method::POST, "purge" | "resubmit") => {
             let queue = entity_of(entity)?;

@@ -10,12 +10,15 @@
 //!
 //! All copies of a message have one body, which one of them counts.
 
+use std::collections::BTreeSet;
+
 use super::super::queue::BusQueue;
 use super::super::room::{COPY_STEPS, at_once_size_bytes_max};
 use super::super::rules::{Topic, TopicTally};
 use super::super::{BusMessage, BusRefusal};
 use super::Turn;
 use super::copies::{CopiesSize, Copy, Original};
+use super::numbers::Duplicate;
 use crate::catalogue::description::EVENT_SIZE_BYTES;
 use crate::vocabulary::{Hold, Incarnation, SequenceNumber};
 
@@ -98,6 +101,30 @@ impl AtOnce {
     /// Adds a message that becomes active later.
     pub(super) fn schedule(&mut self) {
         self.planned.push(Planned::Scheduled);
+    }
+}
+
+/// The ids of the messages of a command, as far as their topic is going to remember them.
+#[derive(Debug, Default)]
+pub(super) struct Accepted(BTreeSet<u128>);
+
+impl Accepted {
+    /// Whether a topic that filters knows the id of a message, of an earlier command or of a message before in this one. If
+    /// not, it does from now on.
+    pub(super) fn has(
+        &mut self,
+        turn: &Turn<'_>,
+        topic: Incarnation,
+        message: &BusMessage,
+    ) -> bool {
+        if !turn.bus(topic).options.filters_before_publishing {
+            return false;
+        }
+        match turn.id_hash(topic, message.message_id.as_deref()) {
+            Err(Duplicate) => true,
+            Ok(None) => false,
+            Ok(Some(hash)) => !self.0.insert(hash),
+        }
     }
 }
 
@@ -217,24 +244,28 @@ impl Turn<'_> {
 
     /// Why messages that nobody gets are not accepted, if the topic refuses them.
     fn unmatched_among(&self, topic: Incarnation, messages: &[BusMessage]) -> Option<BusRefusal> {
+        let mut accepted = Accepted::default();
         let mut messages = messages.iter().enumerate();
-        messages.find_map(|(index, message)| self.unmatched(topic, index, message))
+        messages.find_map(|(index, message)| {
+            let is_known = accepted.has(self, topic, message);
+            self.unmatched(topic, (index, message), is_known)
+        })
     }
 
     /// Why a message that no rule selects is not accepted, if the topic refuses such messages. The rules of the time when
-    /// it becomes active decide about a scheduled message, and a duplicate was accepted before.
+    /// it becomes active decide about a scheduled message. One that is known was accepted before, and is dropped.
     ///
     /// Source: Service Bus, *Messaging exceptions*, a topic with pre-filtering.
     pub(super) fn unmatched(
         &self,
         topic: Incarnation,
-        index: usize,
-        message: &BusMessage,
+        (index, message): (usize, &BusMessage),
+        is_known: bool,
     ) -> Option<BusRefusal> {
         let entity = self.bus(topic);
         let is_refused = entity.options.filters_before_publishing
             && !message.is_scheduled(self.now())
-            && self.id_hash(topic, message.message_id.as_deref()).is_ok();
+            && !is_known;
         is_refused.then(|| BusRefusal::NoMatchingSubscription {
             queue: entity.name.name.clone(),
             message: index as u64 + 1,

@@ -4,7 +4,7 @@ use super::super::rules::{Evaluation, Found, OutOfSteps, Seen, Topic};
 use super::super::{BusMessage, BusRefusal, Known};
 use super::Turn;
 use super::copies::Copy;
-use super::publish::{AtOnce, Recipient};
+use super::publish::{Accepted, AtOnce, Recipient};
 use crate::vocabulary::Incarnation;
 use crate::vocabulary::token::TokenCipher;
 
@@ -25,12 +25,14 @@ impl Turn<'_> {
         let mut fits = !waits;
         // What waits is compared, too, as long as there are steps.
         let filters = self.bus(topic).options.filters_before_publishing;
+        let mut accepted = Accepted::default();
         for (index, message) in messages.iter().enumerate() {
             let (format, known) = (self.0.format(), self.known(topic, message));
             let Some(view) = format.view(&message.body, &[], known) else {
                 return (Err(BusRefusal::NotAMessage), evaluation.steps());
             };
             evaluation.note_message();
+            let is_known = accepted.has(self, topic, message);
             if !fits && !filters {
                 continue;
             }
@@ -53,7 +55,7 @@ impl Turn<'_> {
                 continue;
             };
             if found.0.is_empty()
-                && let Some(refusal) = self.unmatched(topic, index, message)
+                && let Some(refusal) = self.unmatched(topic, (index, message), is_known)
             {
                 return (Err(refusal), evaluation.steps());
             }

@@ -140,6 +140,41 @@ fn a_duplicate_is_accepted() {
     p.check_rules();
 }
 
+/// The first one of an id is sent, and the others are dropped, whatever they are.
+#[test]
+fn a_duplicate_inside_one_send_is_dropped() {
+    let mut p = Partition::that_filters(BusQueueOptions {
+        duplicate_window_ms: Some(WINDOW_MS),
+        ..filters()
+    });
+    let with_id = |id: &str, body| BusMessage {
+        message_id: Some(id.into()),
+        ..text(body)
+    };
+    let sent = p.publish(vec![
+        with_id("1", "color=red"),
+        with_id("1", "color=blue"),
+        with_id("2", "color=red"),
+        with_id("2", "color=blue"),
+    ]);
+    let numbers = [Some(1), None, Some(2), None].map(|it| it.map(SequenceNumber::new));
+    assert_eq!(sent, Ok(BusOutcome::Sent(numbers.into())));
+    assert_eq!(p.count_in("a"), 2);
+    // What a topic does not accept makes no other one a duplicate.
+    let refused = p.publish(vec![with_id("3", "color=blue"), with_id("3", "color=red")]);
+    assert_eq!(refused, unmatched(1));
+    // Without rules that look at messages, too.
+    p.remove_rule("a", "$Default").unwrap();
+    let later = BusMessage {
+        scheduled_at: Some(p.now.plus_ms(1_000)),
+        ..with_id("4", "x")
+    };
+    let sent = p.publish(vec![later, with_id("4", "x")]);
+    let numbers = [Some(3), None].map(|it| it.map(SequenceNumber::new));
+    assert_eq!(sent, Ok(BusOutcome::Sent(numbers.into())));
+    p.check_rules();
+}
+
 #[test]
 fn rules_decide_about_a_scheduled_message_when_it_becomes_active() {
     let mut p = Partition::that_filters(filters());
