@@ -234,3 +234,33 @@ async fn a_first_entity_that_the_client_has_lost_gets_no_failed_transfers() {
     assert_eq!(sent, DeliveryState::ACCEPTED);
     assert_eq!(failed(&server, "events").await, 2);
 }
+
+/// The place is taken in the order in which a client attaches, also if an earlier link is accepted later.
+#[tokio::test]
+async fn the_first_entity_is_the_first_that_a_client_asks_for() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let coordinator = client.coordinator().await;
+    // It waits for the next session.
+    let mut attach = Attach::new("from steps".into(), Role::Receiver);
+    let mut source = Source::new("steps".into());
+    let filter = Symbol::from_static("com.microsoft:session-filter");
+    source.filter = Some(Map::build(|map| map.entry(&filter, &Value::Null)));
+    attach.source = Some(source);
+    attach.target = Some(Target::new("here".into()));
+    let session = client.session.unwrap();
+    let waiting = client.connection.attach(session, attach).unwrap();
+    let spare = client.sender("spare").await.unwrap();
+    // Until it is accepted, there is no first entity, and another link has not its place.
+    with_status(&server, "spare", EntityStatus::SendDisabled).await;
+    client.sender("jobs").await.unwrap();
+    let text = client.rolls_back(coordinator, spare).await;
+    assert!(text.contains("'spare' is disabled"), "{text}");
+    // It is refused: the next link has its place.
+    delete(&server, "steps").await;
+    client.detached(waiting).await.unwrap();
+    client.receiver("jobs").await.unwrap();
+    let sent = client.send_alone(coordinator, spare, "one").await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    assert_eq!(failed(&server, "jobs").await, 1);
+}
