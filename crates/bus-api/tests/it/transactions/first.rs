@@ -234,3 +234,105 @@ async fn a_first_entity_that_the_client_has_lost_gets_no_failed_transfers() {
     assert_eq!(sent, DeliveryState::ACCEPTED);
     assert_eq!(failed(&server, "events").await, 2);
 }
+
+/// The place is taken in the order in which a client attaches, also if an earlier link is accepted later.
+#[tokio::test]
+async fn the_first_entity_is_the_first_that_a_client_asks_for() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let coordinator = client.coordinator().await;
+    // It waits for the next session.
+    let mut attach = Attach::new("from steps".into(), Role::Receiver);
+    let mut source = Source::new("steps".into());
+    let filter = Symbol::from_static("com.microsoft:session-filter");
+    source.filter = Some(Map::build(|map| map.entry(&filter, &Value::Null)));
+    attach.source = Some(source);
+    attach.target = Some(Target::new("here".into()));
+    let session = client.session.unwrap();
+    let waiting = client.connection.attach(session, attach).unwrap();
+    let spare = client.sender("spare").await.unwrap();
+    // Until it is accepted, there is no first entity, and another link has not its place.
+    with_status(&server, "spare", EntityStatus::SendDisabled).await;
+    client.sender("jobs").await.unwrap();
+    let text = client.rolls_back(coordinator, spare).await;
+    assert!(text.contains("'spare' is disabled"), "{text}");
+    // It is refused: the next link has its place.
+    delete(&server, "steps").await;
+    client.detached(waiting).await.unwrap();
+    client.receiver("jobs").await.unwrap();
+    let sent = client.send_alone(coordinator, spare, "one").await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    assert_eq!(failed(&server, "jobs").await, 1);
+}
+
+async fn with_size(server: &Server, queue: &str, size_bytes_max: u64) {
+    let options = BusQueueOptions {
+        size_bytes_max,
+        ..server.view(queue).await.options
+    };
+    let queue = queue_named(queue);
+    server
+        .order(BusCommand::UpdateQueue { queue, options })
+        .await;
+}
+
+/// The error is about the first entity, and says why the destination did not accept the message.
+#[tokio::test]
+async fn a_first_entity_that_is_full_or_gone_rolls_the_transaction_back() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let coordinator = client.coordinator().await;
+    let from = client.receiver("jobs").await.unwrap();
+    let to = client.sender("spare").await.unwrap();
+    with_status(&server, "spare", EntityStatus::SendDisabled).await;
+    with_size(&server, "jobs", 100).await;
+    let text = client.rolls_back(coordinator, to).await;
+    assert!(text.contains(" of 100 bytes are used"), "{text}");
+    delete(&server, "jobs").await;
+    client.detached(from).await.unwrap();
+    let text = client.rolls_back(coordinator, to).await;
+    assert!(text.contains("'spare' is disabled"), "{text}");
+}
+
+#[tokio::test]
+async fn a_destination_that_is_full_or_needs_a_session_has_failed_transfers() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let coordinator = client.coordinator().await;
+    client.receiver("jobs").await.unwrap();
+    let spare = client.sender("spare").await.unwrap();
+    let steps = client.sender("steps").await.unwrap();
+    with_size(&server, "spare", 100).await;
+    for (to, body, destination, reason) in [
+        (spare, "one", "spare", UNAVAILABLE),
+        (steps, "two", "steps", "Session id is null."),
+    ] {
+        let sent = client.send_alone(coordinator, to, body).await;
+        assert_eq!(sent, DeliveryState::ACCEPTED);
+        let told = client.dead_letter(LETTERS, body, destination).await;
+        assert_eq!(told, reason);
+        assert_eq!(held(&server, destination).await, (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_link_that_is_attached_before_the_coordinator_ends_with_its_entity() {
+    let server = start().await;
+    let mut client = server.trusted().await;
+    let before = client.sender("spare").await.unwrap();
+    let coordinator = client.coordinator().await;
+    client.receiver("jobs").await.unwrap();
+    let id = client.declare(coordinator).await;
+    client.post(before, &id, "one").await;
+    with_status(&server, "spare", EntityStatus::SendDisabled).await;
+    let error = client.detached(before).await.unwrap();
+    assert_eq!(error.condition, "com.microsoft:entity-disabled");
+    let refused = client.discharge(coordinator, &id, false).await;
+    assert_eq!(condition_of(&refused), ROLLBACK);
+    assert_eq!(failed(&server, "jobs").await, 0);
+    // One that is attached now is part of it.
+    let after = client.sender("spare").await.unwrap();
+    let sent = client.send_alone(coordinator, after, "two").await;
+    assert_eq!(sent, DeliveryState::ACCEPTED);
+    assert_eq!(failed(&server, "jobs").await, 1);
+}

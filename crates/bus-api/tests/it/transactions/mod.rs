@@ -8,7 +8,7 @@ mod requests;
 mod via;
 
 use bytes::{Bytes, BytesMut};
-use kew_amqp::codec::{Composite, Encode, Map, Symbol, Symbols};
+use kew_amqp::codec::{Composite, Encode, Map, Symbol, Symbols, Value};
 use kew_amqp::error::Error;
 use kew_amqp::message::write_value;
 use kew_amqp::performative::{

@@ -8,8 +8,8 @@ use kew_amqp::codec::{Described, Map, Raw, Symbol, Text, Value};
 use kew_amqp::error::{Error, condition};
 use kew_amqp::performative::{Attach, Role, SenderSettleMode, Target};
 use kew_broker::Broker;
-use kew_engine::bus::{BusCommand, ReceiveMode, SessionChoice};
-use kew_engine::{EntityName, Incarnation};
+use kew_engine::EntityName;
+use kew_engine::bus::{BusCommand, BusQueueView, ReceiveMode, SessionChoice};
 
 use crate::authorization::rights::Right;
 use crate::connection::client::Client;
@@ -252,9 +252,9 @@ impl Client {
     }
 
     /// The entity of a link that will be attached.
-    fn attached(&self, entity: EntityName, incarnation: Incarnation) -> Attached {
+    fn attached(&self, entity: EntityName, view: &BusQueueView) -> Attached {
         let changes = &self.stirred.changes;
-        Attached::new(&self.broker, entity, incarnation, changes)
+        Attached::new(&self.broker, entity, view, changes)
     }
 
     fn accept_sender(&mut self, link: LinkId, attach: &Attach, sends: Sends, opened: &Opened) {
@@ -279,7 +279,7 @@ impl Client {
         answer.max_message_size = Some(opened.message_size_bytes_max);
         answer.properties = answered_destination(attach);
         if self.connection.accept(link, answer) {
-            let attached = self.attached(entity, opened.view.incarnation);
+            let attached = self.attached(entity, &opened.view);
             let sender = Sender {
                 attached,
                 asked,
@@ -323,7 +323,7 @@ impl Client {
         };
         let name = attach.name.unshared();
         let session_end = opened.session.as_ref().map(|session| session.locked_until);
-        let attached = self.attached(entity, opened.view.incarnation);
+        let attached = self.attached(entity, &opened.view);
         let account = &self.load.account;
         let receiver = Receiver::new(name, attached, mode, opened.session, account);
         self.links.insert(link, Link::Receiver(Box::new(receiver)));

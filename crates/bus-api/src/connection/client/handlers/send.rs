@@ -92,8 +92,8 @@ impl Client {
         is_after_first: bool,
     ) -> Option<EntityName> {
         let first = self.links.first_before(link, entity);
-        let first =
-            first.filter(|first| is_after_first && self.credentials.allow_failed_transfers(first));
+        let first = first.filter(|first| is_after_first && first.is_open());
+        let first = first.filter(|first| self.credentials.allow_failed_transfers(first));
         first.map(|first| first.whole.clone())
     }
 

@@ -15,6 +15,7 @@ use crate::ground::refusal::error_of;
 pub(crate) struct Attached {
     pub(crate) entity: EntityName,
     pub(crate) incarnation: Incarnation,
+    pub(crate) kind: EntityKind,
     change: ChangeWatch,
 }
 
@@ -23,13 +24,14 @@ impl Attached {
     pub(crate) fn new(
         broker: &Broker,
         entity: EntityName,
-        incarnation: Incarnation,
+        view: &BusQueueView,
         changes: &Arc<Notify>,
     ) -> Self {
-        let change = broker.watch_changes(incarnation, changes);
+        let change = broker.watch_changes(view.incarnation, changes);
         Self {
             entity,
-            incarnation,
+            incarnation: view.incarnation,
+            kind: view.kind,
             change,
         }
     }

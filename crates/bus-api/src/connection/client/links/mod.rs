@@ -21,7 +21,7 @@ use kew_amqp::performative::Attach;
 use kew_amqp::{LinkId, SessionId};
 use kew_engine::{EntityName, Token};
 
-use self::firsts::{First, Firsts};
+use self::firsts::{First, Firsts, whole};
 use self::link::Link;
 use self::requests::{Asker, Replies};
 use crate::ground::address::Node;
@@ -53,11 +53,17 @@ impl Links {
         }
         match &link {
             Link::Coordinator => self.firsts.begin(id.session()),
-            Link::Sender(sender) => self.firsts.note(id.session(), &sender.asked),
-            Link::Receiver(receiver) => {
-                self.firsts.note(id.session(), &receiver.attached.entity);
+            Link::Opening(opening) => self.firsts.reserve(id, &opening.entity),
+            Link::Sender(sender) => {
+                let whole = sender.attached.entity.clone();
+                self.firsts.note(id.session(), &sender.asked, whole);
             }
-            Link::Opening(_) | Link::Requests(_) | Link::Replies(_) => {}
+            Link::Receiver(receiver) => {
+                let attached = &receiver.attached;
+                let whole = whole(&attached.entity, Some(attached.kind));
+                self.firsts.note(id.session(), &attached.entity, whole);
+            }
+            Link::Requests(_) | Link::Replies(_) => {}
         }
         self.size_bytes += link.size_bytes();
         self.by_id.insert(id, link);
@@ -66,8 +72,12 @@ impl Links {
     pub(crate) fn remove(&mut self, id: LinkId) -> Option<Link> {
         let link = self.by_id.remove(&id)?;
         *self.count(&link) -= 1;
-        if let Link::Replies(_) = link {
-            self.replies.remove(&id);
+        match &link {
+            Link::Replies(_) => {
+                self.replies.remove(&id);
+            }
+            Link::Opening(_) => self.firsts.give_back(id),
+            Link::Sender(_) | Link::Receiver(_) | Link::Requests(_) | Link::Coordinator => {}
         }
         self.size_bytes -= link.size_bytes();
         Some(link)
