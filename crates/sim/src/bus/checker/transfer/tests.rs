@@ -202,3 +202,28 @@ fn what_no_topic_accepts_is_a_failed_transfer() {
     send_to_topic(&mut checker, true);
     assert!(look(&mut checker, false, failed_transfers()).is_err());
 }
+
+/// Accepted, given what has so much room.
+fn is_accepted(messages: &[BusMessage], limits: &[(usize, u64)]) -> bool {
+    let [via, to] = [VIA, TO].map(entity_of);
+    let mut checker = checker(limits);
+    let accepted = checker.sent_via(via, to, messages, Timestamp::ZERO);
+    let promise = accepted.as_ref().err().map(|it| it.promise);
+    assert!(promise.is_none_or(|it| it == QUEUES), "{promise:?}");
+    accepted.is_ok()
+}
+
+#[test]
+fn what_is_sent_via_a_queue_has_room_in_one_of_two_places() {
+    let failed = SIZE_BYTES + CHANGE_SIZE_BYTES;
+    let (one, two) = ([message(1)], [message(1), message(2)]);
+    assert!(is_accepted(&one, &[(VIA, failed)]));
+    assert!(!is_accepted(&one, &[(VIA, failed - 1)]));
+    assert!(is_accepted(&one, &[(VIA, 0), (TO, SIZE_BYTES)]));
+    assert!(!is_accepted(&one, &[(VIA, 0), (TO, SIZE_BYTES - 1)]));
+    assert!(is_accepted(&two, &[(VIA, failed), (TO, SIZE_BYTES)]));
+    assert!(!is_accepted(
+        &two,
+        &[(VIA, SIZE_BYTES), (TO, SIZE_BYTES - 1)]
+    ));
+}
