@@ -42,7 +42,8 @@ impl Checker {
     fn needed(&self, to: Entity, messages: &[BusMessage]) -> Needed {
         let is_refused_perhaps = self.queues.may_not_take(to.queue);
         let open = || self.queues.of(to).filter(|it| it.status.allows_send());
-        let detects = open().any(|it| it.duplicate_window_ms.is_some());
+        let mut all = self.queues.of(to);
+        let detects = all.any(|it| it.duplicate_window_ms.is_some());
         let mut needed = Needed::default();
         for message in messages {
             let lacks_session = message.session.is_none();
@@ -51,8 +52,8 @@ impl Checker {
                 is_refused_perhaps || open().any(|it| lacks_session && it.requires_session);
             let size_bytes = size_of_all([&message.body]);
             match (may_arrive, may_fail) {
-                // A duplicate takes no room.
-                (true, _) if detects && message.message_id.is_some() => {}
+                // A duplicate has arrived and takes no room, even if its destination takes nothing any more.
+                _ if detects && message.message_id.is_some() => {}
                 (true, true) => needed.either += size_bytes,
                 (true, false) => needed.at_destination += size_bytes,
                 (false, _) => needed.failed += size_bytes + CHANGE_SIZE_BYTES,

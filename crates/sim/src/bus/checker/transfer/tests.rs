@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::bus::{BusQueueOptions, BusRefusal, PartRefusal, TransactionPart, TransactionWork};
+use kew_engine::bus::{
+    BusQueueOptions, BusRefusal, EntityStatus, PartRefusal, TransactionPart, TransactionWork,
+};
 
 use super::*;
 use crate::bus::checker::{ANSWERS_FIT, NO_LOSS, ONE_PLACE, QUEUES};
@@ -12,6 +14,8 @@ use crate::bus::workload::plain_options;
 
 const VIA: usize = 0;
 const TO: usize = 3;
+/// The queue that detects duplicates.
+const WITH_DUPLICATES: usize = 2;
 const TOPIC: usize = topics::topic(1);
 const FIRST: usize = TOPIC + 1;
 const THIRD: usize = TOPIC + 3;
@@ -226,4 +230,17 @@ fn what_is_sent_via_a_queue_has_room_in_one_of_two_places() {
         &two,
         &[(VIA, SIZE_BYTES), (TO, SIZE_BYTES - 1)]
     ));
+    // A duplicate needs none.
+    let again = BusMessage {
+        message_id: Some("id".into()),
+        ..message(1)
+    };
+    let mut checker = checker(&[(VIA, 0), (WITH_DUPLICATES, 0)]);
+    let detecting = checker.queues.get(WITH_DUPLICATES);
+    for options in detecting.possible.iter_mut().flatten() {
+        options.status = EntityStatus::SendDisabled;
+    }
+    let [via, to] = [VIA, WITH_DUPLICATES].map(entity_of);
+    let sent = checker.sent_via(via, to, &[again], Timestamp::ZERO);
+    assert!(sent.is_ok(), "{sent:?}");
 }
