@@ -1,18 +1,24 @@
 //! What clients and the machine give the partition, and what clients get from it, is wrong on its way.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 
+use bytes::Bytes;
 use kew_broker::{AnswerBodies, Answered, ClockReading, Rejection, Reply, Share};
 use kew_engine::bus::{
-    BusCommand, BusOutcome, BusRefusal, DeliveredMessage, Disposition, TransactionPart,
-    TransactionWork,
+    BusCommand, BusMessage, BusOutcome, BusQueueOptions, BusRefusal, DeliveredMessage, Disposition,
+    TransactionPart, TransactionWork,
 };
 use kew_engine::storage::StorageOutcome;
-use kew_engine::{Command, Outcome, Refusal};
+use kew_engine::{Command, EntityName, Outcome, Refusal};
 use kew_planted::{Hook, Seam};
 
-use super::hooks::on;
+use super::hooks::{bus_effects, on};
+use super::lost::is_failed_transfer;
+use crate::bus::queue_index;
+use crate::bus::topics::subscriptions_of;
 use crate::seam::Replies;
 
 /// No bug: answers are as they were given.
@@ -180,6 +186,108 @@ pub(super) fn via_sent_early() -> Hook {
         });
         sent.collect()
     })
+}
+
+/// What a topic accepts via a queue is a failed transfer, too. That is so for topics that may be too full, while the
+/// subscription is gone whose copies have the numbers of messages in queues.
+pub(super) fn transfer_fails_too() -> Hook {
+    let failed = Rc::new(RefCell::new(BTreeSet::new()));
+    let has_failed = Rc::clone(&failed);
+    let mut effects = bus_effects(move |known, effects| {
+        if let Some(Command::Bus(BusCommand::Transact { parts })) = known.command()
+            && effects.iter().any(is_failed_transfer)
+        {
+            has_failed.borrow_mut().extend(bodies(parts));
+        }
+    });
+    let mut topics = SmallTopics::default();
+    let mut answers = answers(move |command, reply, commands| {
+        let Command::Bus(command) = command else {
+            return;
+        };
+        if reply.is_err() {
+            return;
+        }
+        topics.note(&command);
+        let BusCommand::Transact { parts } = command else {
+            return;
+        };
+        let failed = failed.borrow();
+        if !bodies(&parts).any(|body| failed.contains(&body)) {
+            let also = parts.into_iter().filter_map(|part| match part.work {
+                TransactionWork::SendVia(to, messages) if topics.has(&to) => {
+                    Some(fails(part.queue, to, messages))
+                }
+                _ => None,
+            });
+            commands.extend(also);
+        }
+    });
+    Box::new(move |seam, value| {
+        effects(seam, value);
+        answers(seam, value);
+    })
+}
+
+/// The topics that may be too full, and the subscriptions that are gone.
+#[derive(Default)]
+struct SmallTopics {
+    small: BTreeSet<usize>,
+    gone: BTreeSet<usize>,
+}
+
+impl SmallTopics {
+    fn note(&mut self, command: &BusCommand) {
+        let limit_bytes = BusQueueOptions::default().size_bytes_max;
+        match command {
+            BusCommand::CreateTopic { topic, options }
+            | BusCommand::UpdateQueue {
+                queue: topic,
+                options,
+            } => {
+                let topic = queue_index(&topic.name);
+                match options.size_bytes_max < limit_bytes {
+                    true => self.small.insert(topic),
+                    false => self.small.remove(&topic),
+                };
+            }
+            BusCommand::CreateSubscription { subscription, .. } => {
+                self.gone.remove(&queue_index(&subscription.name));
+            }
+            BusCommand::DeleteQueue { queue } => {
+                let queue = queue_index(&queue.name);
+                self.gone.insert(queue);
+                self.gone.extend(subscriptions_of(queue));
+            }
+            _ => {}
+        }
+    }
+
+    fn has(&self, to: &EntityName) -> bool {
+        let to = queue_index(&to.name);
+        let mut first = subscriptions_of(to).take(1);
+        self.small.contains(&to) && first.any(|it| self.gone.contains(&it))
+    }
+}
+
+/// What is sent via entities, by its bytes.
+fn bodies(parts: &[TransactionPart]) -> impl Iterator<Item = Bytes> {
+    let messages = parts.iter().flat_map(|part| match &part.work {
+        TransactionWork::SendVia(_, messages) | TransactionWork::Transfer(_, messages) => {
+            messages.as_slice()
+        }
+        _ => &[],
+    });
+    messages.map(|message| message.body.clone())
+}
+
+/// Sends via a queue to what does not exist, instead of to a topic.
+fn fails(via: EntityName, to: EntityName, messages: Vec<BusMessage>) -> Command {
+    let to = EntityName {
+        name: "nowhere".into(),
+        ..to
+    };
+    Command::Bus(BusCommand::SendVia { via, to, messages })
 }
 
 /// What follows from the parts of a transaction before the one that was refused.

@@ -169,7 +169,7 @@ pub const OF_BUS: [Planted; 43] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 31] = [
+pub const OF_TOPICS: [Planted; 33] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
@@ -207,6 +207,8 @@ pub const OF_TOPICS: [Planted; 31] = [
     Planted::seams("TopicWaitingPassed", waiting::waiting_passed),
     Planted::seams("TopicViaSentEarly", door::via_sent_early),
     Planted::seams("TopicTransferNotLogged", lost::transfer_not_logged),
+    Planted::seams("TopicTransferFailsToo", door::transfer_fails_too),
+    Planted::seams("TopicTransferLost", lost::transfer_to_topic_lost),
     Planted::seams("TopicRulesOfTheSend", scheduled::rules_of_the_send),
     Planted::seams("TopicCancelIgnored", scheduled::cancel_ignored),
     Planted::seams("TopicActivationNotLogged", scheduled::activation_not_logged),

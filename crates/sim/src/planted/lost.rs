@@ -1,12 +1,13 @@
 //! The log lacks what the state has: a crash brings back what is not true any more.
 
-use kew_engine::bus::{BusCommand, BusFact, DeadLetterCause};
+use kew_engine::bus::{BusCommand, BusFact, DeadLetterCause, TransactionWork};
 use kew_engine::storage::StorageFact;
 use kew_engine::{Command, Effect, Event, Fact};
 use kew_log::LogPosition;
 use kew_planted::{Hook, Seam};
 
-use super::hooks::{Arrived, on, recorded};
+use super::hooks::{Arrived, dropped, on, recorded};
+use crate::bus::topics::{Kind, kind, named};
 
 /// No bug: the log gets what was decided.
 pub(super) fn nothing() -> Hook {
@@ -86,21 +87,44 @@ pub(super) fn transaction_torn() -> Hook {
 pub(super) fn transfer_not_logged() -> Hook {
     recorded(|command, effects| {
         let is_transaction = matches!(command, Some(Command::Bus(BusCommand::Transact { .. })));
-        let is_failed = |effect: &Effect| match effect {
-            Effect::Arrived { message, .. } => {
-                message.record.cause == Some(DeadLetterCause::TransferFailed)
-            }
-            _ => false,
-        };
         if is_transaction {
             for pair in pairs(std::mem::take(effects)) {
                 match pair {
-                    Pair::Alone(effect, _) if is_failed(&effect) => {}
+                    Pair::Alone(effect, _) if is_failed_transfer(&effect) => {}
                     pair => effects.extend(pair.effects()),
                 }
             }
         }
     })
+}
+
+pub(super) fn is_failed_transfer(effect: &Effect) -> bool {
+    match effect {
+        Effect::Arrived { message, .. } => {
+            message.record.cause == Some(DeadLetterCause::TransferFailed)
+        }
+        _ => false,
+    }
+}
+
+/// A transfer to a topic that does not accept it is nowhere.
+pub(super) fn transfer_to_topic_lost() -> Hook {
+    dropped(|known, effect| is_failed_transfer(effect) && transfers_to_topics(known.command()))
+}
+
+/// Whether whatever a transaction sends via an entity goes to topics.
+fn transfers_to_topics(command: Option<&Command>) -> bool {
+    let Some(Command::Bus(BusCommand::Transact { parts })) = command else {
+        return false;
+    };
+    let mut destinations = parts.iter().filter_map(|part| match &part.work {
+        TransactionWork::SendVia(to, _) => Some(to),
+        TransactionWork::Transfer(..) => Some(&part.queue),
+        TransactionWork::Send(_)
+        | TransactionWork::Settle(..)
+        | TransactionWork::CancelScheduled(_) => None,
+    });
+    destinations.all(|to| named(&to.name).is_some_and(|it| kind(it) == Kind::Topic))
 }
 
 /// An effect, or the two that move a message to another entity.

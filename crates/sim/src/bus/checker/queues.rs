@@ -304,7 +304,7 @@ impl Checker {
     /// The size of a queue with its sub-queues, session states and remembered ids, and of a topic with its
     /// subscriptions. A copy may count nothing for its body, because another one counts or has counted it. But a topic is
     /// at least as large as each of its subscriptions.
-    fn size_bytes(&self, queue: usize) -> Bounds {
+    pub(super) fn size_bytes(&self, queue: usize) -> Bounds {
         let mut sum = self.own_size_bytes(queue, Life::size_bytes);
         let mut largest = 0;
         for subscription in topics::subscriptions_of(queue) {

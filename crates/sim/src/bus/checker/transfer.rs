@@ -5,6 +5,7 @@
 //! a transaction sends to a topic is stored there, and its copies are made later.
 
 mod refused;
+mod room;
 
 use std::sync::Arc;
 
@@ -208,6 +209,7 @@ impl Checker {
         messages: &[BusMessage],
         at: Timestamp,
     ) -> Result<(), Violation> {
+        self.check_room_for_transfers((via, to), messages)?;
         let may_fail = self.queues.may_not_take(to.queue);
         if self.queues.of(to).all(|it| !it.status.allows_send()) {
             self.note("a message was sent via a queue and could not arrive");

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kew_engine::bus::{BusQueueOptions, BusRefusal, PartRefusal, TransactionPart, TransactionWork};
+use kew_engine::bus::{
+    BusQueueOptions, BusRefusal, EntityStatus, PartRefusal, TransactionPart, TransactionWork,
+};
 
 use super::*;
 use crate::bus::checker::{ANSWERS_FIT, NO_LOSS, ONE_PLACE, QUEUES};
@@ -12,6 +14,8 @@ use crate::bus::workload::plain_options;
 
 const VIA: usize = 0;
 const TO: usize = 3;
+/// The queue that detects duplicates.
+const WITH_DUPLICATES: usize = 2;
 const TOPIC: usize = topics::topic(1);
 const FIRST: usize = TOPIC + 1;
 const THIRD: usize = TOPIC + 3;
@@ -201,4 +205,42 @@ fn what_no_topic_accepts_is_a_failed_transfer() {
     let mut checker = checker_with_topic(false);
     send_to_topic(&mut checker, true);
     assert!(look(&mut checker, false, failed_transfers()).is_err());
+}
+
+/// Accepted, given what has so much room.
+fn is_accepted(messages: &[BusMessage], limits: &[(usize, u64)]) -> bool {
+    let [via, to] = [VIA, TO].map(entity_of);
+    let mut checker = checker(limits);
+    let accepted = checker.sent_via(via, to, messages, Timestamp::ZERO);
+    let promise = accepted.as_ref().err().map(|it| it.promise);
+    assert!(promise.is_none_or(|it| it == QUEUES), "{promise:?}");
+    accepted.is_ok()
+}
+
+#[test]
+fn what_is_sent_via_a_queue_has_room_in_one_of_two_places() {
+    let failed = SIZE_BYTES + CHANGE_SIZE_BYTES;
+    let (one, two) = ([message(1)], [message(1), message(2)]);
+    assert!(is_accepted(&one, &[(VIA, failed)]));
+    assert!(!is_accepted(&one, &[(VIA, failed - 1)]));
+    assert!(is_accepted(&one, &[(VIA, 0), (TO, SIZE_BYTES)]));
+    assert!(!is_accepted(&one, &[(VIA, 0), (TO, SIZE_BYTES - 1)]));
+    assert!(is_accepted(&two, &[(VIA, failed), (TO, SIZE_BYTES)]));
+    assert!(!is_accepted(
+        &two,
+        &[(VIA, SIZE_BYTES), (TO, SIZE_BYTES - 1)]
+    ));
+    // A duplicate needs none.
+    let again = BusMessage {
+        message_id: Some("id".into()),
+        ..message(1)
+    };
+    let mut checker = checker(&[(VIA, 0), (WITH_DUPLICATES, 0)]);
+    let detecting = checker.queues.get(WITH_DUPLICATES);
+    for options in detecting.possible.iter_mut().flatten() {
+        options.status = EntityStatus::SendDisabled;
+    }
+    let [via, to] = [VIA, WITH_DUPLICATES].map(entity_of);
+    let sent = checker.sent_via(via, to, &[again], Timestamp::ZERO);
+    assert!(sent.is_ok(), "{sent:?}");
 }
