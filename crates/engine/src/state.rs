@@ -370,7 +370,9 @@ impl State {
     /// topic is the largest.
     #[cfg(test)]
     pub(crate) fn take_over_hints(&mut self, before: &Self) {
-        self.catalogue.families.take_over(&before.catalogue.families);
+        self.catalogue
+            .families
+            .take_over(&before.catalogue.families);
         let deadlines = &mut self.catalogue.deadlines;
         for (entity, before) in before.storage.iter() {
             let queue = self.storage.get_physical(entity);

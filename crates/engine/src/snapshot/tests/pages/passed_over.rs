@@ -207,7 +207,8 @@ fn a_run_with_many_patches_is_read() {
     assert_eq!(queue.restart(ROOM), 2);
     assert_eq!(queue.resident(), (1024, 2));
     assert_eq!(queue.snapshot(), [DIRECTORY, RUN]);
-    assert_eq!(queue.restart(ROOM), 3);
+    // That page has locks, so it is read again. But nothing has to stay.
+    assert_eq!(queue.restart(0), 2);
     assert_eq!(queue.resident(), (0, 3));
 }
 
