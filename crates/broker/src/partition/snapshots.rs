@@ -128,8 +128,8 @@ impl EffectCounts {
 }
 
 impl<T> Partition<T> {
-    /// Writes a snapshot if one is due and no write is on its way to the disk. The partition calls this
-    /// itself after each commit.
+    /// Writes a snapshot if one is due and none is on its way to the disk. The partition calls this itself after each
+    /// commit.
     pub fn snapshot_if_due(&mut self) {
         let written_bytes = self.log.bytes_since_snapshot();
         let is_due = if self.log.is_draining() {
@@ -166,8 +166,8 @@ impl<T> Partition<T> {
         (self.measured_pieces / 10).clamp(least, least.saturating_mul(50))
     }
 
-    /// Writes a snapshot if anything happened since the last one and no write is on its way to the disk. If one is
-    /// being gathered, the rest of that is gathered now.
+    /// Writes a snapshot if anything happened since the last one and none is on its way to the disk. If one is being
+    /// gathered, the rest of that is gathered now.
     pub fn snapshot(&mut self) {
         if self.is_snapshot_possible() {
             self.snapshot_with(self.live_segments());
@@ -185,8 +185,7 @@ impl<T> Partition<T> {
     }
 
     pub(super) fn is_snapshot_possible(&self) -> bool {
-        let is_quiet = self.log.durable() == self.log.end() && !self.log.is_snapshotting();
-        !self.stopped && is_quiet && self.log.bytes_since_snapshot() > 0
+        !self.stopped && !self.log.is_snapshotting() && self.log.bytes_since_snapshot() > 0
     }
 
     pub(super) fn snapshot_with(&mut self, mut live: BTreeSet<LogPosition>) {
@@ -194,7 +193,7 @@ impl<T> Partition<T> {
         match self.log.begin_snapshot(live) {
             Ok(false) => return,
             Ok(true) => {}
-            Err(error) => panic!("a snapshot was refused by a quiet log: {error}"),
+            Err(error) => panic!("a snapshot was refused while none is under way: {error}"),
         }
         if cfg!(debug_assertions) {
             self.snapshot_bound_bytes = self.state.snapshot_size_bytes_max();
