@@ -157,7 +157,7 @@ impl State {
             return false;
         }
         if !queue.role.is_received_from() {
-            self.read_topic(incarnation, steps, overview);
+            self.read_topic(incarnation, overview);
             return true;
         }
         let entities = incarnation.with_sub_queues();
@@ -183,26 +183,19 @@ impl State {
         true
     }
 
-    /// Each subscription takes a step, too.
-    fn read_topic(&self, incarnation: Incarnation, steps: &mut u32, overview: &mut Overview) {
+    fn read_topic(&self, incarnation: Incarnation, overview: &mut Overview) {
         let topic = self.bus.get(&incarnation);
         let Some((topic, rules)) = topic.and_then(|it| Some((it, it.topic.as_ref()?))) else {
             return;
         };
-        let subscriptions = self.catalogue.subscriptions_of(incarnation);
-        let mut defaults = 0;
-        for subscription in subscriptions {
-            *steps = steps.saturating_sub(1);
-            let found = self.bus.get(&subscription);
-            defaults += u64::from(found.is_some_and(|it| it.rule.is_some()));
-        }
+        let defaults = self.catalogue.families.default_count_of(incarnation);
         let backlog = &topic.backlog;
         overview.topics.push(TopicOverview {
             name: topic.name.clone(),
             tally: *rules.tally,
             pending: backlog.ready_count(),
             oldest_at: backlog.oldest_at(),
-            rules: rules.in_force_count() as u64 + defaults,
+            rules: (rules.in_force_count() + defaults) as u64,
         });
     }
 

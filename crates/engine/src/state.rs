@@ -4,6 +4,7 @@ mod awaited;
 mod cold;
 mod hand;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -311,14 +312,19 @@ impl State {
         self.check_families();
     }
 
-    /// Asserts that topics count what their subscriptions have, and queues what other messages count of their bodies.
+    /// Asserts that topics count what their subscriptions have, and queues what other messages count of their bodies; and that
+    /// they know which of these there are, and which still have the rule `$Default` of their creation.
     fn check_families(&self) {
         let mut counted = Families::default();
+        let mut subscriptions = BTreeSet::new();
         for (subscription, queue) in self.bus.iter() {
             if let Some(topic) = queue.role.topic() {
                 counted.join(*subscription, topic);
+                counted.note_default(*subscription, queue.rule.map(|it| it.since));
+                subscriptions.insert((topic, *subscription));
             }
         }
+        assert_eq!(self.catalogue.subscriptions, subscriptions);
         for (entity, queue) in self.bus.iter() {
             let table = queue.backlog.table();
             let borrowed: u64 = table.runs().map(Run::borrowed_bytes).sum();
@@ -326,7 +332,10 @@ impl State {
             let of = queue.role.first_of(*entity);
             counted.count(of, FamilySize::default(), queue.family_size());
         }
-        assert_eq!(self.catalogue.families, counted, "sizes of subscriptions");
+        assert_eq!(
+            self.catalogue.families, counted,
+            "sizes and rules of subscriptions"
+        );
     }
 
     /// How many subscriptions an entity of that name has: none, unless it is a topic.
@@ -344,7 +353,7 @@ impl State {
         let Some(found) = self.catalogue.find(name) else {
             return nothing;
         };
-        let count = self.catalogue.subscriptions_of(found).count() as u64;
+        let count = self.catalogue.subscription_count(found);
         match count {
             // Most are queues.
             0 => nothing,

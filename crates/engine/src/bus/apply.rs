@@ -39,7 +39,7 @@ impl Queues {
             } => {
                 let role = Role::Subscription { of };
                 if self.create(catalogue, subscription, role, &name, &options, at) {
-                    self.give_default_rule(subscription, of);
+                    self.give_default_rule(catalogue, subscription, of);
                     // It is a use of the topic.
                     self.change(catalogue, of, at, |_| {});
                 }

@@ -28,6 +28,7 @@ mod room;
 mod rules;
 mod session;
 pub(crate) mod snapshot;
+mod takers;
 mod totals;
 
 pub use crate::catalogue::{ReceiveMode, Receives};

@@ -39,6 +39,8 @@ pub(crate) struct BusQueue {
     pub(crate) rule: Option<DefaultRule>,
     /// What it counts for in its family, if it is in one.
     pub(crate) counted: Hint<FamilySize>,
+    /// Since when its family has its `rule`, as far as it was told.
+    pub(crate) told: Hint<Option<SequenceNumber>>,
     /// Its place among the deadlines of the catalogue.
     pub(crate) deadline: Hint<Deadline>,
     /// What came and was completed, for metrics.
@@ -67,6 +69,7 @@ impl BusQueue {
             topic,
             rule: None,
             counted: Hint::default(),
+            told: Hint::default(),
             deadline: Hint::default(),
             flow: Hint::default(),
         }
@@ -281,7 +284,7 @@ impl Queue for BusQueue {
     }
 
     fn join(&mut self, catalogue: &mut Catalogue, incarnation: Incarnation) {
-        self.counted = Hint::default();
+        self.forget_family();
         match self.role {
             Role::Queue => {
                 catalogue.bus_queues.insert(self.name.clone(), incarnation);
@@ -340,6 +343,17 @@ impl BusQueue {
         if size != *self.counted && catalogue.families.count(of, *self.counted, size) {
             *self.counted = size;
         }
+        // Only subscriptions have one.
+        let since = self.rule.map(|rule| rule.since);
+        if since != *self.told && catalogue.families.note_default(of, since) {
+            *self.told = since;
+        }
+    }
+
+    /// Its family knows nothing of it yet.
+    pub(crate) fn forget_family(&mut self) {
+        self.counted = Hint::default();
+        self.told = Hint::default();
     }
 }
 

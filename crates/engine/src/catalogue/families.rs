@@ -1,14 +1,17 @@
-//! What the subscriptions of topics count for in the sizes of these.
+//! What the subscriptions of topics count for in the sizes of these, and which of them get every message.
 //!
 //! A *family* is a subscription with its two sub-queues. Each of the three tells what it counts for when that changes, as
 //! queues of an account do. A topic has the sum of the charges of its families, and a bound of the largest one.
 //!
+//! A topic may have 2,000 subscriptions, and few of them get a message. So what a command needs of all of them is kept here,
+//! and no command walks over them: how many there are, and those that still have the rule `$Default` of their creation.
+//!
 //! Invariants: a family is that of the entities which are there; the sum of a topic is that of its families; none of them
-//! is larger than the bound.
+//! is larger than the bound; a subscription has its rule `$Default` here if, and only if, it has one.
 
 use std::collections::BTreeMap;
 
-use crate::vocabulary::{Hint, Incarnation};
+use crate::vocabulary::{Hint, Incarnation, SequenceNumber};
 
 /// What an entity, or a family, counts for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +34,8 @@ struct OfTopic {
     count: u64,
     charge_bytes: u64,
     largest: Hint<Largest>,
+    /// The subscriptions with the rule `$Default` of their creation, and the first number of the topic that it holds for.
+    defaults: BTreeMap<Incarnation, SequenceNumber>,
 }
 
 /// The largest family of a topic, or a bound of it.
@@ -38,21 +43,27 @@ struct OfTopic {
 struct Largest {
     size_bytes: u64,
     of: Incarnation,
-    /// Whether that family has shrunk since: then the largest one is not known.
+    /// A bound of all others. While the largest one stays above it, nobody has to look for another one.
+    others_bytes: u64,
+    /// Whether that family has shrunk below the others since: then the largest one is not known.
     is_old: bool,
 }
 
 impl Largest {
     /// Notes the size of a family that has changed.
     fn note(&mut self, of: Incarnation, size_bytes: u64) {
-        if size_bytes >= self.size_bytes {
+        if self.of == of {
+            self.is_old = size_bytes < self.others_bytes;
+            self.size_bytes = size_bytes.max(self.others_bytes);
+        } else if size_bytes >= self.size_bytes {
             *self = Self {
                 size_bytes,
                 of,
+                others_bytes: self.size_bytes,
                 is_old: false,
             };
-        } else if self.of == of {
-            self.is_old = true;
+        } else {
+            self.others_bytes = self.others_bytes.max(size_bytes);
         }
     }
 }
@@ -82,6 +93,7 @@ impl Families {
             topic.count -= 1;
             topic.charge_bytes = topic.charge_bytes.saturating_sub(family.size.charge_bytes);
             topic.largest.note(subscription, 0);
+            topic.defaults.remove(&subscription);
             if topic.count == 0 {
                 self.topics.remove(&family.topic);
             }
@@ -109,6 +121,48 @@ impl Families {
             topic.largest.note(subscription, family.size.size_bytes);
         }
         true
+    }
+
+    /// Notes the first number that the rule `$Default` of a subscription's creation holds for, or that it has none. Returns
+    /// false if there is no such family: then nothing is noted.
+    pub(crate) fn note_default(
+        &mut self,
+        subscription: Incarnation,
+        since: Option<SequenceNumber>,
+    ) -> bool {
+        let family = self.all.get(&subscription);
+        let Some(topic) = family.and_then(|it| self.topics.get_mut(&it.topic)) else {
+            return false;
+        };
+        match since {
+            Some(since) => topic.defaults.insert(subscription, since),
+            None => topic.defaults.remove(&subscription),
+        };
+        true
+    }
+
+    /// How many subscriptions a topic has.
+    pub(crate) fn count_of(&self, topic: Incarnation) -> u64 {
+        self.topics.get(&topic).map_or(0, |it| it.count)
+    }
+
+    /// How many of them have the rule `$Default` of their creation.
+    pub(crate) fn default_count_of(&self, topic: Incarnation) -> usize {
+        self.topics.get(&topic).map_or(0, |it| it.defaults.len())
+    }
+
+    /// The subscriptions of a topic whose rule `$Default` of their creation holds for a number: the oldest first, from one
+    /// on.
+    pub(crate) fn by_default_from(
+        &self,
+        topic: Incarnation,
+        from: Incarnation,
+        number: SequenceNumber,
+    ) -> impl Iterator<Item = Incarnation> + '_ {
+        let topic = self.topics.get(&topic).into_iter();
+        let all = topic.flat_map(move |it| it.defaults.range(from..));
+        let holding = all.filter(move |(_, since)| **since <= number);
+        holding.map(|(subscription, _)| *subscription)
     }
 
     /// The sum of the charges of a topic's families.
@@ -161,12 +215,16 @@ impl Families {
         count
     }
 
-    /// Asserts that no family is larger than the bound of its topic, and that a bound that is known is exact.
+    /// Asserts that no family is larger than the bounds of its topic, and that a bound that is known is exact.
     #[cfg(test)]
     pub(crate) fn check(&self) {
         for (topic, of) in &self.topics {
-            let own = self.all.values().filter(|family| family.topic == *topic);
-            let largest = own.map(|family| family.size.size_bytes).max();
+            let own = self.all.iter().filter(|(_, it)| it.topic == *topic);
+            let own = own.map(|(subscription, it)| (*subscription, it.size.size_bytes));
+            let others = own.clone().filter(|(it, _)| *it != of.largest.of);
+            let is_bounded = |(_, it): &(Incarnation, u64)| *it <= of.largest.others_bytes;
+            assert!(others.clone().all(|it| is_bounded(&it)), "{of:?}");
+            let largest = own.map(|(_, size_bytes)| size_bytes).max();
             let largest = largest.unwrap_or_default();
             assert!(largest <= of.largest.size_bytes, "{of:?}");
             assert!(

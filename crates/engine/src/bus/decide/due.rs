@@ -200,7 +200,7 @@ impl Turn<'_> {
                 return 1;
             }
             Due::Deletion => {
-                let subscriptions = self.catalogue().subscriptions_of(queue).count() as u64;
+                let subscriptions = self.catalogue().subscription_count(queue);
                 let size_bytes = (1 + subscriptions) * DELETED_SIZE_BYTES;
                 return u32::try_from(size_bytes.div_ceil(DUE_SIZE_BYTES_MAX)).unwrap_or(u32::MAX);
             }

@@ -9,6 +9,8 @@
 //!
 //! The first copy counts the body, and the others borrow it. The record in the topic counts it, too, until it ends.
 
+use std::ops::Bound;
+
 use kew_filter::RuleId;
 
 use super::super::message::Message;
@@ -239,11 +241,15 @@ impl Turn<'_> {
         evaluation: &mut Evaluation,
         step: &mut Step,
     ) -> Option<NextCopy> {
-        let rules = self.rules_of(waiting.topic);
-        let subscriptions = self
-            .catalogue()
-            .subscriptions_from(waiting.topic, from.subscription);
-        for subscription in subscriptions {
+        let mut takers = self
+            .takers_from(waiting.topic, from.subscription, waiting.number)
+            .peekable();
+        let mut behind = Bound::Included(from.subscription);
+        loop {
+            let candidates = [takers.peek().copied(), matched.first_found(behind)];
+            let subscription = candidates.into_iter().flatten().min()?;
+            behind = Bound::Excluded(subscription);
+            let takes_all = takers.next_if_eq(&subscription).is_some();
             let rule = match subscription == from.subscription {
                 true => from.rule,
                 false => 0,
@@ -254,20 +260,18 @@ impl Turn<'_> {
             }
             // To look at a subscription takes time, too.
             evaluation.spend(1);
+            // What was found may be of one that was deleted since.
+            if self.recipient(waiting.topic, subscription).is_none() {
+                continue;
+            }
             let mut nothing = Found::default();
             let found = matched.found(subscription).unwrap_or(&mut nothing);
-            let is_plain = found.is_plain
-                || Self::takes_all(
-                    rules,
-                    (subscription, self.bus(subscription)),
-                    waiting.number,
-                );
+            let is_plain = takes_all || found.is_plain;
             let left = self.choose_of_one(waiting, (next, is_plain), found, evaluation, step);
             if left.is_some() {
                 return left;
             }
         }
-        None
     }
 
     /// Chooses copies of one subscription, from one on. Returns the first one that is left.

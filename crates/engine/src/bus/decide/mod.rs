@@ -18,6 +18,7 @@ mod plan;
 mod publish;
 mod queues;
 mod receive;
+mod recipients;
 mod rules;
 mod select;
 mod sessions;
@@ -123,7 +124,7 @@ impl<'a> Turn<'a> {
                 self.with_bus_by(by, &queue, |turn, queue| turn.delete_bus_queue(queue))
             }
             BusCommand::ReadQueue { queue } => self.with_bus(&queue, |turn, queue| {
-                Ok(BusOutcome::Queue(turn.view(queue)))
+                Ok(BusOutcome::Queue(turn.read(queue)))
             }),
             BusCommand::ListQueues {
                 namespace,

@@ -12,25 +12,15 @@
 
 use std::collections::BTreeSet;
 
-use super::super::queue::BusQueue;
 use super::super::room::{COPY_STEPS, at_once_size_bytes_max};
 use super::super::rules::{Topic, TopicTally};
 use super::super::{BusMessage, BusRefusal};
 use super::Turn;
 use super::copies::{CopiesSize, Copy, Original};
 use super::numbers::Duplicate;
+use super::recipients::Recipient;
 use crate::catalogue::description::EVENT_SIZE_BYTES;
 use crate::vocabulary::{Hold, Incarnation, SequenceNumber};
-
-/// A subscription that may get a copy of a message.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Recipient {
-    pub(super) subscription: Incarnation,
-    /// Whether it gets a plain copy of each message.
-    pub(super) takes_all: bool,
-    /// How many messages it had before.
-    backlog: u64,
-}
 
 /// The holds of the copies of one message, given who gets them. The one that counts the body is the first copy of the
 /// subscription with the most messages, and of the oldest one of equals: it is likely to be the last to end.
@@ -137,11 +127,10 @@ impl Turn<'_> {
         messages: &[BusMessage],
     ) -> Result<Vec<Option<SequenceNumber>>, BusRefusal> {
         self.check_publishable(topic, messages)?;
-        let recipients = self.recipients(topic);
-        // Each subscription was looked at.
-        let subscriptions = self.catalogue().subscriptions_of(topic).count() as u64;
-        self.0.note_steps(subscriptions);
-        let (at_once, steps) = self.plan(topic, &recipients, messages);
+        let takers = self.takers(topic);
+        // Each of them was looked at.
+        self.0.note_steps(takers.len() as u64);
+        let (at_once, steps) = self.plan(topic, &takers, messages);
         self.0.note_steps(steps);
         let mut tally = TopicTally {
             filter_steps: steps,
@@ -196,11 +185,12 @@ impl Turn<'_> {
         }
     }
 
-    /// Which messages are copied at once, with their copies. The number is how many steps it took to find that out.
+    /// Which messages are copied at once, with their copies, given who takes all messages. The number is how many steps it took
+    /// to find that out.
     fn plan(
         &self,
         topic: Incarnation,
-        recipients: &[Recipient],
+        takers: &[Recipient],
         messages: &[BusMessage],
     ) -> (Result<AtOnce, BusRefusal>, u64) {
         let mut at_once = AtOnce::default();
@@ -209,20 +199,15 @@ impl Turn<'_> {
         let sessions: usize = sessions.map(|it| it.map_or(0, str::len)).sum();
         let count = messages.len() as u64;
         let firsts_size_bytes = count * EVENT_SIZE_BYTES + sessions as u64;
-        let subscriptions = self.catalogue().subscriptions_of(topic).count() as u64;
+        let subscriptions = self.catalogue().subscription_count(topic);
         let rules = self.rules_of(topic);
         let changes = rules.map(Topic::changes_of_copies).unwrap_or_default();
         let size_bytes_max =
             at_once_size_bytes_max(changes, subscriptions, (count, firsts_size_bytes));
         if let Some(rules) = rules.filter(|it| it.looks()) {
-            return self.select(
-                topic,
-                (rules, recipients),
-                messages,
-                (waits, size_bytes_max),
-            );
+            return self.select(topic, (rules, takers), messages, (waits, size_bytes_max));
         }
-        if recipients.is_empty()
+        if takers.is_empty()
             && let Some(refusal) = self.unmatched_among(topic, messages)
         {
             return (Err(refusal), 0);
@@ -233,7 +218,7 @@ impl Turn<'_> {
                     at_once.schedule();
                     continue;
                 }
-                let copies = recipients.iter().map(|it| (*it, Copy::Plain)).collect();
+                let copies = takers.iter().map(|it| (*it, Copy::Plain)).collect();
                 if !at_once.add(self, message, (copies, 0), size_bytes_max) {
                     break;
                 }
@@ -292,39 +277,5 @@ impl Turn<'_> {
             self.copy(topic, subscription, &original, (copy, hold));
         }
         copies.len() as u64
-    }
-
-    /// The rules of a topic, as far as they are not the `$Default` of a subscription's creation.
-    pub(super) fn rules_of(&self, topic: Incarnation) -> Option<&Topic> {
-        self.bus(topic).topic.as_ref()
-    }
-
-    /// The subscriptions that may get something of what is sent now, in the order of their incarnations.
-    fn recipients(&self, topic: Incarnation) -> Vec<Recipient> {
-        let rules = self.rules_of(topic).filter(|rules| rules.has_rules());
-        let number = self.bus_backlog(topic).next();
-        let subscriptions = self.catalogue().subscriptions_of(topic);
-        let recipients = subscriptions.filter_map(|subscription| {
-            let entity = self.bus(subscription);
-            let takes_all = Self::takes_all(rules, (subscription, entity), number);
-            let has_more = || rules.is_some_and(|it| it.looks() && it.has_rules_of(subscription));
-            (takes_all || has_more()).then_some(Recipient {
-                subscription,
-                takes_all,
-                backlog: entity.backlog.count(),
-            })
-        });
-        recipients.collect()
-    }
-
-    /// Whether a subscription gets a plain copy of a message, whatever that is.
-    pub(super) fn takes_all(
-        rules: Option<&Topic>,
-        (subscription, entity): (Incarnation, &BusQueue),
-        number: SequenceNumber,
-    ) -> bool {
-        let default = entity.rule;
-        default.is_some_and(|it| it.since <= number)
-            || rules.is_some_and(|it| it.selects_all(subscription, number))
     }
 }

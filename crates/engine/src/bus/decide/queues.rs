@@ -6,6 +6,7 @@ use super::super::role::Role;
 use super::super::{
     BusFact, BusOutcome, BusQueueCounts, BusQueueOptions, BusQueueView, BusRefusal, EntityKind,
 };
+use super::topics::listed;
 use super::{Answer, Decision, Turn};
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation};
@@ -126,6 +127,14 @@ impl Turn<'_> {
         })
     }
 
+    /// The view of a queue, topic or subscription. The size of a topic is at least that of its largest subscription, which may
+    /// have to be found first.
+    pub(super) fn read(&mut self, queue: Incarnation) -> BusQueueView {
+        let looked_at = self.0.keep_largest_family(queue);
+        self.0.note_steps(looked_at);
+        self.view(queue)
+    }
+
     pub(super) fn view(&self, queue: Incarnation) -> BusQueueView {
         let entity = self.bus(queue);
         let backlog = &entity.backlog;
@@ -142,7 +151,7 @@ impl Turn<'_> {
             counts.dead_letters = dead.count();
             counts.failed_transfers = failed.count();
             counts.size_bytes = self.size_bytes(queue);
-            counts.subscriptions = self.catalogue().subscriptions_of(queue).count() as u64;
+            counts.subscriptions = self.catalogue().subscription_count(queue);
         }
         BusQueueView {
             kind: self.kind_of(queue),
@@ -206,10 +215,6 @@ impl Turn<'_> {
     ) -> Decision {
         let found = self.catalogue().bus_queues_from(&namespace, from);
         let found = found.skip(skip as usize).take(limit as usize);
-        let views = found.map(|queue| self.view(queue)).collect();
-        Decision {
-            result: Ok(BusOutcome::Queues(views)),
-            scope: Scope::Catalogue,
-        }
+        listed(found.map(|queue| self.view(queue)).collect())
     }
 }

@@ -4,7 +4,8 @@ use super::super::rules::{Evaluation, Found, OutOfSteps, Seen, Topic};
 use super::super::{BusMessage, BusRefusal, Known};
 use super::Turn;
 use super::copies::Copy;
-use super::publish::{Accepted, AtOnce, Recipient};
+use super::publish::{Accepted, AtOnce};
+use super::recipients::Recipient;
 use crate::vocabulary::Incarnation;
 use crate::vocabulary::token::TokenCipher;
 
@@ -16,7 +17,7 @@ impl Turn<'_> {
     pub(super) fn select(
         &self,
         topic: Incarnation,
-        (rules, recipients): (&Topic, &[Recipient]),
+        (rules, takers): (&Topic, &[Recipient]),
         messages: &[BusMessage],
         (waits, size_bytes_max): (bool, u64),
     ) -> (Result<AtOnce, BusRefusal>, u64) {
@@ -49,7 +50,7 @@ impl Turn<'_> {
                 number: self.bus_backlog(topic).next(),
                 ids: &ids,
             };
-            let Ok(found) = self.compare((rules, recipients), &seen, &mut evaluation) else {
+            let Ok(found) = self.compare(topic, (rules, takers), &seen, &mut evaluation) else {
                 // Whether rules select it is not known: it waits, and is accepted.
                 fits = false;
                 continue;
@@ -65,32 +66,41 @@ impl Turn<'_> {
     }
 
     /// The copies of a message, by subscription, and for how many of these a rule failed. In one, the plain copy comes first,
-    /// then those of actions in the order of their rules, and a dead letter last.
+    /// then those of actions in the order of their rules, and a dead letter last. Subscriptions for which nothing was found are
+    /// not looked at, unless they take all messages.
     fn compare(
         &self,
-        (rules, recipients): (&Topic, &[Recipient]),
+        topic: Incarnation,
+        (rules, takers): (&Topic, &[Recipient]),
         seen: &Seen<'_>,
         evaluation: &mut Evaluation,
     ) -> Result<(Vec<(Recipient, Copy)>, u64), OutOfSteps> {
-        let mut all = rules.select(seen, evaluation)?;
+        let all = rules.select(seen, evaluation)?;
         let (mut copies, mut failures) = (Vec::new(), 0);
-        for recipient in recipients {
-            let subscription = recipient.subscription;
-            let mut found = all.remove(&subscription).unwrap_or_default();
-            if recipient.takes_all || found.is_plain {
-                copies.push((*recipient, Copy::Plain));
+        let mut takers = takers.iter().copied().peekable();
+        for (subscription, mut found) in all {
+            while let Some(before) = takers.next_if(|it| it.subscription < subscription) {
+                copies.push((before, Copy::Plain));
+            }
+            let taker = takers.next_if(|it| it.subscription == subscription);
+            let Some(recipient) = taker.or_else(|| self.recipient(topic, subscription)) else {
+                continue;
+            };
+            if taker.is_some() || found.is_plain {
+                copies.push((recipient, Copy::Plain));
             }
             for id in std::mem::take(&mut found.actions) {
                 evaluation.check()?;
                 match rules.act(seen, id, evaluation) {
-                    Ok(made) => copies.push((*recipient, Copy::Changed(Box::new(made)))),
+                    Ok(made) => copies.push((recipient, Copy::Changed(Box::new(made)))),
                     Err(why) => found.fail(id, why),
                 }
             }
             failures += u64::from(found.failure.is_some());
             let failed = self.failed(subscription, &found);
-            copies.extend(failed.map(|copy| (*recipient, copy)));
+            copies.extend(failed.map(|copy| (recipient, copy)));
         }
+        copies.extend(takers.map(|taker| (taker, Copy::Plain)));
         Topic::note_read(seen.message, evaluation);
         Ok((copies, failures))
     }

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use super::super::role::Role;
 use super::super::{
-    BusFact, BusOutcome, BusQueueOptions, BusRefusal, EntityKind, NotSupported, SUBSCRIPTIONS_MAX,
-    Verdict,
+    BusFact, BusOutcome, BusQueueOptions, BusQueueView, BusRefusal, EntityKind, NotSupported,
+    SUBSCRIPTIONS_MAX, Verdict,
 };
 use super::{Answer, Decision, Turn};
 use crate::bus::NewRule;
-use crate::bus::queue::ENTITIES_PER_BUS_QUEUE;
 use crate::catalogue::Scope;
 use crate::vocabulary::{EntityName, Incarnation};
 
@@ -67,12 +66,8 @@ impl Turn<'_> {
     pub(super) fn list_topics(&mut self, namespace: Arc<str>, skip: u32, limit: u32) -> Decision {
         let topics = self.catalogue().topics_of(&namespace);
         let page = topics.skip(skip as usize).take(limit as usize);
-        let views: Vec<_> = page.map(|topic| self.view(topic)).collect();
-        // The size of a topic is that of all its subscriptions with their sub-queues.
-        let subscriptions: u64 = views.iter().map(|it| it.counts.subscriptions).sum();
-        self.0
-            .note_steps(subscriptions * ENTITIES_PER_BUS_QUEUE as u64);
-        in_catalogue(Ok(BusOutcome::Queues(views)))
+        let page: Vec<_> = page.collect();
+        listed(page.into_iter().map(|topic| self.read(topic)).collect())
     }
 
     /// Source: Service Bus, *List Subscriptions*.
@@ -122,7 +117,7 @@ impl Turn<'_> {
             });
         };
         self.check_is_new(name)?;
-        if self.catalogue().subscriptions_of(of).count() >= SUBSCRIPTIONS_MAX {
+        if self.catalogue().subscription_count(of) >= SUBSCRIPTIONS_MAX as u64 {
             return Err(BusRefusal::TooManySubscriptions {
                 queue: topic.name.clone(),
                 limit: SUBSCRIPTIONS_MAX as u64,
@@ -240,6 +235,11 @@ impl Turn<'_> {
             what,
         }
     }
+}
+
+/// A list of entities.
+pub(super) fn listed(views: Vec<BusQueueView>) -> Decision {
+    in_catalogue(Ok(BusOutcome::Queues(views)))
 }
 
 fn in_catalogue(result: Answer) -> Decision {

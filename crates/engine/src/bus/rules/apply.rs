@@ -47,6 +47,7 @@ impl Queues {
     /// later.
     pub(in crate::bus) fn give_default_rule(
         &mut self,
+        catalogue: &mut Catalogue,
         subscription: Incarnation,
         topic: Incarnation,
     ) {
@@ -57,6 +58,7 @@ impl Queues {
         });
         if let Some(entity) = self.get_mut(&subscription) {
             entity.rule = Some(of_topic.unwrap_or(DefaultRule::OF_UNKNOWN));
+            entity.settle(catalogue, subscription);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::bus::queues::Queues;
 use crate::bus::role::Role;
 use crate::catalogue::{Catalogue, Families};
 use crate::queues::Queue;
-use crate::vocabulary::{EntityName, Hint, Incarnation};
+use crate::vocabulary::{EntityName, Incarnation};
 
 /// What a repair has made of the rules of a topic that has subscriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,8 +133,8 @@ impl Queues {
         completed
     }
 
-    /// Counts anew what subscriptions count for in their topics: entities of a family came in any order, and some changed
-    /// their roles.
+    /// Counts anew what subscriptions count for in their topics, and notes anew which have their `$Default`: entities of a
+    /// family came in any order, and some changed their roles.
     fn recount_families(&mut self, catalogue: &mut Catalogue) {
         catalogue.families = Families::default();
         let roles = self.iter().map(|(entity, it)| (*entity, it.role));
@@ -144,7 +144,7 @@ impl Queues {
             }
         }
         for (entity, it) in self.iter_mut() {
-            it.counted = Hint::default();
+            it.forget_family();
             it.settle(catalogue, entity);
         }
     }

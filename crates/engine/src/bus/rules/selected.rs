@@ -1,6 +1,7 @@
 //! What the rules of a topic make of a message.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use kew_filter::{Matches, Message, RuleId, changes_of_copy};
 
@@ -81,6 +82,12 @@ impl Matched {
         self.found.as_mut()?.get_mut(&subscription)
     }
 
+    /// The first subscription there for which something was found.
+    pub(in crate::bus) fn first_found(&self, from: Bound<Incarnation>) -> Option<Incarnation> {
+        let mut rest = self.found.as_ref()?.range((from, Bound::Unbounded));
+        rest.next().map(|(subscription, _)| *subscription)
+    }
+
     /// All that was found. It begins again for another message.
     fn take_found(&mut self) -> BTreeMap<Incarnation, Found> {
         self.has_begun = false;
@@ -146,14 +153,29 @@ impl Topic {
     }
 
     /// Whether a rule selects all messages for the subscription, without an action. Its `$Default` is not looked at.
-    pub(in crate::bus) fn selects_all(
-        &self,
-        subscription: Incarnation,
-        number: SequenceNumber,
-    ) -> bool {
+    fn selects_all(&self, subscription: Incarnation, number: SequenceNumber) -> bool {
         let own = (subscription, 0)..=(subscription, RuleId::MAX);
         let mut own = self.compiled.plain.range(own);
         own.any(|(_, id)| self.holds(*id, number).is_some())
+    }
+
+    /// The subscriptions for which one does so, the oldest first, from one on.
+    pub(in crate::bus) fn taking_all_from(
+        &self,
+        from: Incarnation,
+        number: SequenceNumber,
+    ) -> impl Iterator<Item = Incarnation> + '_ {
+        let mut behind = Bound::Included((from, 0));
+        std::iter::from_fn(move || {
+            loop {
+                let mut rest = self.compiled.plain.range((behind, Bound::Unbounded));
+                let subscription = rest.next()?.0;
+                behind = Bound::Excluded((subscription, RuleId::MAX));
+                if self.selects_all(subscription, number) {
+                    return Some(subscription);
+                }
+            }
+        })
     }
 
     /// What rules may add to copies.

@@ -319,11 +319,6 @@ impl Topic {
         self.retired.len()
     }
 
-    /// Whether the subscription has a rule in force.
-    pub(in crate::bus) fn has_rules_of(&self, subscription: Incarnation) -> bool {
-        self.names_from(subscription, "").next().is_some()
-    }
-
     /// Whether there are rules besides those `$Default` that subscriptions are created with.
     pub(in crate::bus) fn has_rules(&self) -> bool {
         !self.rules.is_empty()

@@ -12,11 +12,14 @@ mod sizes;
 mod transact;
 mod updates;
 
+use kew_filter::{Definition, FilterDefinition};
+
 use super::*;
+use crate::bus::queue::BusQueue;
 use crate::catalogue::Scope;
 use crate::event::Fact;
 use crate::table::MESSAGE_OVERHEAD_BYTES as OVERHEAD_BYTES;
-use crate::vocabulary::Hold;
+use crate::vocabulary::{Hold, Incarnation};
 
 fn topic() -> EntityName {
     entity("t")
@@ -91,7 +94,39 @@ impl Partition {
     fn check_whole(&self) {
         assert_eq!(self.replayed(), self.state);
         assert_eq!(self.restored(), self.state);
+        self.check_kept();
+    }
+
+    /// What is kept of all subscriptions is what a walk finds.
+    fn check_kept(&self) {
         self.state.check_live_bytes();
+        self.state.catalogue.families.check();
+        self.check_takers();
+    }
+
+    /// Those that are found as takers of all messages are those that a walk over all subscriptions and rules finds.
+    fn check_takers(&self) {
+        let (bus, catalogue) = (&self.state.bus, &self.state.catalogue);
+        let all = Definition::new(FilterDefinition::True, None).unwrap();
+        for (of, entity) in bus.iter() {
+            let Some(rules) = &entity.topic else { continue };
+            for number in 1..=entity.backlog.next().as_u64() {
+                let number = SequenceNumber::new(number);
+                let has_default = |it: &BusQueue| it.rule.is_some_and(|it| it.since <= number);
+                let own = bus.iter().filter(|(_, it)| it.role.topic() == Some(*of));
+                let by_default = own.filter(|(_, it)| has_default(it)).map(|(it, _)| *it);
+                let holding = rules.holding(number);
+                let by_rule = holding.filter(|rule| *rule.definition == *all.bytes());
+                let walked: BTreeSet<_> = by_default
+                    .chain(by_rule.map(|rule| rule.subscription))
+                    .collect();
+                for from in [Incarnation::default(), of.next()] {
+                    let found = bus.takers_from(catalogue, *of, from, number);
+                    let expected: Vec<_> = walked.range(from..).copied().collect();
+                    assert_eq!(found.collect::<Vec<_>>(), expected, "{of:?} {number:?}");
+                }
+            }
+        }
     }
 
     /// The facts of the last events.

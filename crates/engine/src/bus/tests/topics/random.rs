@@ -372,8 +372,7 @@ proptest! {
                 queue.backlog.check();
             }
             overview::check(&mut p.state, p.now);
-            p.state.check_live_bytes();
-            p.state.catalogue.families.check();
+            p.check_kept();
             model.check_size(&mut p);
         }
         snapshots.finish(&mut p.state);

@@ -7,6 +7,7 @@ mod damaged;
 mod fan_out;
 mod forwards;
 mod limits;
+mod many;
 mod random;
 mod schedules;
 mod selects;
@@ -15,11 +16,10 @@ mod unmatched;
 mod unread;
 mod waiting;
 
-use kew_filter::{Definition, Equality, FilterDefinition, OwnedValue, SqlDefinition};
+use kew_filter::{Equality, OwnedValue, SqlDefinition};
 
 use super::*;
 use crate::bus::rules::RETIRED_RULES_MAX;
-use crate::vocabulary::Incarnation;
 
 fn sql(text: &str) -> FilterDefinition {
     FilterDefinition::Sql(SqlDefinition {

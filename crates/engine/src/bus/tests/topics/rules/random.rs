@@ -145,6 +145,7 @@ impl Model {
         }
         let topic = p.of_topic();
         topic.check(RunLength::TINY);
+        p.check_kept();
         for (place, rules) in &self.waiting {
             let holding = topic.holding(place.number);
             let holding = holding.map(|it| (it.subscription, &*it.name, &it.definition));

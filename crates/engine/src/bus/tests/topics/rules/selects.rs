@@ -295,7 +295,7 @@ proptest! {
             // Some copies are not made at once.
             p.tick();
             model.check(&mut p);
-            p.state.check_live_bytes();
+            p.check_kept();
         }
         snapshots.finish(&mut p.state);
         p.check_rules();
