@@ -237,9 +237,12 @@ impl Turn<'_> {
     }
 }
 
-/// A list of entities.
+/// A list of entities. It has their counts, so it rests on their messages, too.
 pub(super) fn listed(views: Vec<BusQueueView>) -> Decision {
-    in_catalogue(Ok(BusOutcome::Queues(views)))
+    Decision {
+        result: Ok(BusOutcome::Queues(views)),
+        scope: Scope::Everything,
+    }
 }
 
 fn in_catalogue(result: Answer) -> Decision {

@@ -102,6 +102,41 @@ fn a_list_counts_what_it_looks_at() {
     assert_eq!(p.state.catalogue.bus_queues.len(), 20);
 }
 
+/// A list shows counts. So it waits for the messages that it counts, and not only for the entities that it lists.
+#[test]
+fn a_list_waits_for_what_it_counts() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a"]);
+    p.create(&jobs(), BusQueueOptions::default()).unwrap();
+    p.cold = None;
+    let mut scope = |command: BusCommand| {
+        let mut turn = Turn::new(&mut p.state, p.now, &mut p.log);
+        let decision = turn.decide(Command::Bus(command));
+        decision.result.unwrap();
+        decision.scope
+    };
+    let (skip, limit) = (0, 10);
+    let queues = scope(BusCommand::ListQueues {
+        namespace: "ns".into(),
+        from: "".into(),
+        skip,
+        limit,
+    });
+    assert_eq!(queues, Scope::Everything);
+    let topics = scope(BusCommand::ListTopics {
+        namespace: "ns".into(),
+        skip,
+        limit,
+    });
+    assert_eq!(topics, Scope::Everything);
+    let subscriptions = scope(BusCommand::ListSubscriptions {
+        topic: topic(),
+        skip,
+        limit,
+    });
+    assert_eq!(subscriptions, Scope::Everything);
+}
+
 /// These parts are read by every later version.
 #[test]
 fn the_parts_of_topics_and_subscriptions_have_these_bytes() {
