@@ -3,8 +3,9 @@
 //! A *family* is a subscription with its two sub-queues. Each of the three tells what it counts for when that changes, as
 //! queues of an account do. A topic has the sum of the charges of its families, and a bound of the largest one.
 //!
-//! A topic may have 2,000 subscriptions, and few of them get a message. So what a command needs of all of them is kept here,
-//! and no command walks over them: how many there are, and those that still have the rule `$Default` of their creation.
+//! A topic may have 2,000 subscriptions, and few of them get a message. So what a send,
+//! a receive or a settlement needs of all of them is kept here: how many there are, and those that still have the rule
+//! `$Default` of their creation. Only the largest one has to be looked for at times, when a topic is full.
 //!
 //! Invariants: a family is that of the entities which are there; the sum of a topic is that of its families; none of them
 //! is larger than the bound; a subscription has its rule `$Default` here if, and only if, it has one.
@@ -151,18 +152,27 @@ impl Families {
         self.topics.get(&topic).map_or(0, |it| it.defaults.len())
     }
 
-    /// The subscriptions of a topic whose rule `$Default` of their creation holds for a number: the oldest first, from one
-    /// on.
-    pub(crate) fn by_default_from(
+    /// The subscriptions of a topic that have the rule `$Default` of their creation: the oldest first, from one on.
+    pub(crate) fn with_default_from(
         &self,
         topic: Incarnation,
         from: Incarnation,
-        number: SequenceNumber,
     ) -> impl Iterator<Item = Incarnation> + '_ {
         let topic = self.topics.get(&topic).into_iter();
         let all = topic.flat_map(move |it| it.defaults.range(from..));
-        let holding = all.filter(move |(_, since)| **since <= number);
-        holding.map(|(subscription, _)| *subscription)
+        all.map(|(subscription, _)| *subscription)
+    }
+
+    /// Whether one of them has it for a message with this number.
+    pub(crate) fn has_default(
+        &self,
+        topic: Incarnation,
+        subscription: Incarnation,
+        number: SequenceNumber,
+    ) -> bool {
+        let topic = self.topics.get(&topic);
+        let since = topic.and_then(|it| it.defaults.get(&subscription));
+        since.is_some_and(|since| *since <= number)
     }
 
     /// The sum of the charges of a topic's families.

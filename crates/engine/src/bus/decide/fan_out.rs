@@ -241,15 +241,14 @@ impl Turn<'_> {
         evaluation: &mut Evaluation,
         step: &mut Step,
     ) -> Option<NextCopy> {
-        let mut takers = self
-            .takers_from(waiting.topic, from.subscription, waiting.number)
-            .peekable();
+        let takers = self.may_take_all_from(waiting.topic, from.subscription);
+        let mut takers = takers.peekable();
         let mut behind = Bound::Included(from.subscription);
         loop {
             let candidates = [takers.peek().copied(), matched.first_found(behind)];
             let subscription = candidates.into_iter().flatten().min()?;
             behind = Bound::Excluded(subscription);
-            let takes_all = takers.next_if_eq(&subscription).is_some();
+            let may_take_all = takers.next_if_eq(&subscription).is_some();
             let rule = match subscription == from.subscription {
                 true => from.rule,
                 false => 0,
@@ -258,15 +257,18 @@ impl Turn<'_> {
             if evaluation.check().is_err() {
                 return Some(next);
             }
-            // To look at a subscription takes time, too.
-            evaluation.spend(1);
+            // To look at a subscription takes time, too, whether it gets a copy or not.
+            let looked_at =
+                may_take_all.then(|| self.look_at(waiting.topic, subscription, waiting.number));
+            let rules = looked_at.map_or(1, |it| it.rules);
+            evaluation.spend(u32::try_from(rules).unwrap_or(u32::MAX));
             // What was found may be of one that was deleted since.
             if self.recipient(waiting.topic, subscription).is_none() {
                 continue;
             }
             let mut nothing = Found::default();
             let found = matched.found(subscription).unwrap_or(&mut nothing);
-            let is_plain = takes_all || found.is_plain;
+            let is_plain = looked_at.is_some_and(|it| it.takes_all) || found.is_plain;
             let left = self.choose_of_one(waiting, (next, is_plain), found, evaluation, step);
             if left.is_some() {
                 return left;

@@ -127,9 +127,8 @@ impl Turn<'_> {
         messages: &[BusMessage],
     ) -> Result<Vec<Option<SequenceNumber>>, BusRefusal> {
         self.check_publishable(topic, messages)?;
-        let takers = self.takers(topic);
-        // Each of them was looked at.
-        self.0.note_steps(takers.len() as u64);
+        let (takers, steps) = self.takers(topic);
+        self.0.note_steps(steps);
         let (at_once, steps) = self.plan(topic, &takers, messages);
         self.0.note_steps(steps);
         let mut tally = TopicTally {

@@ -95,7 +95,7 @@ impl Turn<'_> {
                 ids_from,
             },
         });
-        Ok(BusOutcome::QueueUpdated(self.view(queue)))
+        Ok(BusOutcome::QueueUpdated(self.read(queue)))
     }
 
     /// Source: Service Bus, *Delete Queue*.

@@ -152,29 +152,34 @@ impl Topic {
         self.compiled.looks()
     }
 
-    /// Whether a rule selects all messages for the subscription, without an action. Its `$Default` is not looked at.
-    fn selects_all(&self, subscription: Incarnation, number: SequenceNumber) -> bool {
+    /// Whether a rule that holds for this number selects all messages for the subscription, without an action, and how many
+    /// rules were looked at for that. Its `$Default` is not.
+    pub(in crate::bus) fn selects_all(
+        &self,
+        subscription: Incarnation,
+        number: SequenceNumber,
+    ) -> (bool, u64) {
+        let mut looked_at = 0;
         let own = (subscription, 0)..=(subscription, RuleId::MAX);
         let mut own = self.compiled.plain.range(own);
-        own.any(|(_, id)| self.holds(*id, number).is_some())
+        let is_one = own.any(|(_, id)| {
+            looked_at += 1;
+            self.holds(*id, number).is_some()
+        });
+        (is_one, looked_at)
     }
 
-    /// The subscriptions for which one does so, the oldest first, from one on.
-    pub(in crate::bus) fn taking_all_from(
+    /// The subscriptions that have such rules, whatever numbers they hold for: the oldest first, from one on.
+    pub(in crate::bus) fn with_plain_rules_from(
         &self,
         from: Incarnation,
-        number: SequenceNumber,
     ) -> impl Iterator<Item = Incarnation> + '_ {
         let mut behind = Bound::Included((from, 0));
         std::iter::from_fn(move || {
-            loop {
-                let mut rest = self.compiled.plain.range((behind, Bound::Unbounded));
-                let subscription = rest.next()?.0;
-                behind = Bound::Excluded((subscription, RuleId::MAX));
-                if self.selects_all(subscription, number) {
-                    return Some(subscription);
-                }
-            }
+            let mut rest = self.compiled.plain.range((behind, Bound::Unbounded));
+            let subscription = rest.next()?.0;
+            behind = Bound::Excluded((subscription, RuleId::MAX));
+            Some(subscription)
         })
     }
 

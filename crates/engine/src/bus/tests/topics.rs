@@ -110,7 +110,9 @@ impl Partition {
         let all = Definition::new(FilterDefinition::True, None).unwrap();
         for (of, entity) in bus.iter() {
             let Some(rules) = &entity.topic else { continue };
-            for number in 1..=entity.backlog.next().as_u64() {
+            let next = entity.backlog.next().as_u64();
+            // After damage, many numbers may have been skipped.
+            for number in (1..=next.min(1_000)).chain([next]) {
                 let number = SequenceNumber::new(number);
                 let has_default = |it: &BusQueue| it.rule.is_some_and(|it| it.since <= number);
                 let own = bus.iter().filter(|(_, it)| it.role.topic() == Some(*of));
@@ -120,8 +122,13 @@ impl Partition {
                 let walked: BTreeSet<_> = by_default
                     .chain(by_rule.map(|rule| rule.subscription))
                     .collect();
-                for from in [Incarnation::default(), of.next()] {
-                    let found = bus.takers_from(catalogue, *of, from, number);
+                let places = walked.iter().flat_map(|it| [*it, it.next()]);
+                for from in [Incarnation::default()].into_iter().chain(places) {
+                    let found = bus.may_take_all_from(catalogue, *of, from);
+                    let found = found.filter(|it| {
+                        let looked_at = bus.look_at(catalogue, (*of, *it), number);
+                        looked_at.takes_all
+                    });
                     let expected: Vec<_> = walked.range(from..).copied().collect();
                     assert_eq!(found.collect::<Vec<_>>(), expected, "{of:?} {number:?}");
                 }

@@ -91,6 +91,19 @@ fn a_list_counts_what_it_looks_at() {
     p.settle_in(&subscription("b"), of_b[0], Disposition::Complete);
     assert_eq!(list(&mut p), 2);
     assert_eq!(list(&mut p), 0);
+    // So does an update, which shows it, too.
+    p.publish(vec![text("x")]).unwrap();
+    let of_a = locks(&p.receive_from(&subscription("a"), None));
+    p.settle_in(&subscription("a"), of_a[0], Disposition::Complete);
+    p.settle_in(&subscription("a"), of_a[1], Disposition::Complete);
+    p.state.take_copied();
+    p.ask(BusCommand::UpdateQueue {
+        queue: topic(),
+        options: BusQueueOptions::default(),
+    })
+    .unwrap();
+    assert_eq!(p.state.take_copied(), 2);
+    assert_eq!(list(&mut p), 0);
     p.ask(BusCommand::ListQueues {
         namespace,
         from: "".into(),

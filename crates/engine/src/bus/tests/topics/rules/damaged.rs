@@ -81,6 +81,7 @@ impl Partition {
     /// What a repair makes is an ordinary state: it can be restored from parts and from pages.
     fn check_ordinary(&self) {
         self.of_topic().check(RunLength::TINY);
+        self.check_kept();
         assert_eq!(self.restored(), self.state);
         let planned = self.state.share().plan_pages();
         let mut state = State::new();

@@ -121,7 +121,43 @@ fn a_full_topic_does_not_look_for_its_largest_subscription_each_time() {
         p.take_one("c7");
         p.publish_in_few_steps("color=c7");
         p.take_one("all");
+        p.state.catalogue.walked.set(0);
         p.publish(vec![text("color=c7")]).unwrap_err();
+        // A refusal is sure, so the largest one is looked for if it is not known. That counts.
+        let walked = p.state.catalogue.walked.get();
+        assert!(p.state.take_copied() >= walked, "{walked} steps");
     }
+    p.check_kept();
+}
+
+/// Subscriptions that came after a message that waits get nothing of it. To pass over them takes steps all the same, and so
+/// does a rule that was retired before a message came.
+#[test]
+fn to_look_at_a_rule_that_does_not_hold_is_a_step() {
+    const LATER: u64 = 300;
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.cold = None;
+    p.subscribe_all(&["first"]);
+    p.copies_at_once = 0;
+    p.publish(vec![text("x")]).unwrap();
+    for number in 0..LATER {
+        p.subscribe_all(&[&format!("s{number}")]);
+    }
+    p.publish(vec![text("w")]).unwrap();
+    for number in 0..LATER {
+        p.set_rule(&format!("s{number}"), rule("$Default", correlation("red")))
+            .unwrap();
+    }
+    p.add_many("first", 1_000, &FilterDefinition::True);
+    // What is sent behind it looks at the rules that were retired, too.
+    p.state.take_copied();
+    p.publish(vec![text("y")]).unwrap();
+    let steps = p.state.take_copied();
+    assert!(steps >= LATER, "{steps}");
+    // A unit is 200 steps.
+    assert!(p.tick_once(1), "more to look at");
+    while p.tick_once(7) {}
+    assert_eq!(p.view(&subscription("first")).counts.active, 3);
+    assert_eq!(p.view(&subscription("s7")).counts.active, 1);
     p.check_kept();
 }
