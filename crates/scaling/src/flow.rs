@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::numbers::rate_of;
 use crate::observation::Reading;
+use crate::trend::{Arrived, fall_at_least};
 
 /// Over how long a rate is measured: the longest time with fewer messages than `messages`, but at least `shortest`. Few
 /// messages are measured for long, and a change among many is noticed at once.
@@ -26,6 +27,8 @@ const LONG: Window = Window {
 };
 /// No rate is measured over more than this time.
 const WINDOW_MAX: Duration = Duration::from_secs(600);
+/// How the rate falls is seen over at most this time.
+const TREND_MAX: Duration = Duration::from_secs(1800);
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -84,7 +87,7 @@ impl Flow {
 
     fn push(&mut self, sample: Sample) {
         self.samples.push_back(sample);
-        let too_old = |it: &Sample| sample.at.saturating_sub(it.at) > WINDOW_MAX;
+        let too_old = |it: &Sample| sample.at.saturating_sub(it.at) > TREND_MAX;
         while self.samples.len() > 2 && self.samples.front().is_some_and(too_old) {
             self.samples.pop_front();
         }
@@ -106,14 +109,28 @@ impl Flow {
         Some((count / seconds).min(at_most_lately))
     }
 
+    /// By how many messages a second their rate falls in each second, at the least: below 0 if it may grow. `None` if
+    /// that cannot be said.
+    pub(crate) fn fall(&self) -> Option<f64> {
+        let last = self.samples.back()?;
+        let later = self.samples.iter().skip(1);
+        let arrived = self.samples.iter().zip(later).map(|(from, until)| Arrived {
+            ago: last.at.saturating_sub(until.at).as_secs_f64(),
+            seconds: until.at.saturating_sub(from.at).as_secs_f64(),
+            messages: rate_of(until.arrived.saturating_sub(from.arrived)),
+        });
+        fall_at_least(arrived)
+    }
+
     /// How many messages arrived in how many seconds.
     fn measured(&self, window: Window) -> Option<(f64, f64)> {
         let last = self.samples.back()?;
         let mut first = None;
         for sample in self.samples.iter().rev().skip(1) {
-            let is_short = last.at.saturating_sub(sample.at) <= window.shortest;
+            let time = last.at.saturating_sub(sample.at);
+            let is_short = time <= window.shortest;
             let is_quiet = last.arrived.saturating_sub(sample.arrived) < window.messages;
-            if first.is_some() && !is_short && !is_quiet {
+            if first.is_some() && (time > WINDOW_MAX || !is_short && !is_quiet) {
                 break;
             }
             first = Some(sample);

@@ -187,6 +187,7 @@ impl Law {
         let flows = || readable.clone().map(|it| self.flows.get(&it.name));
         let arrivals = flows().map(|it| it.and_then(Flow::arrivals));
         let lasting = flows().map(|it| it.and_then(Flow::lasting_arrivals));
+        let falls = flows().map(|it| it.and_then(Flow::fall));
         let is_busy = |share: &f64| *share >= CPU_BUSY;
         let cpu_is_busy = instances.cpu.as_ref().is_some_and(is_busy);
         let tasks_max = self.settings.tasks_max;
@@ -199,6 +200,8 @@ impl Law {
             oldest: readings(seen).filter_map(|it| it.oldest).max(),
             arrivals: arrivals.sum(),
             lasting_arrivals: lasting.sum(),
+            // One that grows is set off against others that fall.
+            fall: falls.sum::<Option<f64>>().unwrap_or(0.0).max(0.0),
             rate_per_task: self.rate_per_task,
             tasks,
             ready: instances.ready,
