@@ -247,7 +247,7 @@ impl fmt::Display for Reason {
                 instances,
             } => write!(
                 f,
-                "{}, and can be handled within {}: {}",
+                "{}, and instances stop only if the others handle those within {}: {}",
                 Waiting(*backlog),
                 Seconds(*within),
                 Counted(*instances)

@@ -29,6 +29,8 @@ const LONG: Window = Window {
 const WINDOW_MAX: Duration = Duration::from_secs(600);
 /// How the rate falls is seen over at most this time.
 const TREND_MAX: Duration = Duration::from_secs(1800);
+/// Reports that follow each other sooner count as one: frequent looks would make it expensive, and no better.
+const TREND_STEP: Duration = Duration::from_secs(9);
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -40,6 +42,9 @@ struct Sample {
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     samples: VecDeque<Sample>,
+    /// Fewer of them, and older ones, for the slope.
+    trend: VecDeque<Sample>,
+    fall: Option<f64>,
     last: Option<(Duration, Reading)>,
     completed: Option<(u64, Duration)>,
 }
@@ -52,7 +57,7 @@ impl Flow {
             |(_, last): &(Duration, Reading)| last.arrived.is_some() == reading.arrived.is_some();
         self.last = self.last.filter(is_same);
         if self.last.is_none() {
-            self.samples.clear();
+            self.forget();
         }
         self.completed = self.last.and_then(|(then, last)| {
             let more = reading.completed?.checked_sub(last.completed?)?;
@@ -60,7 +65,7 @@ impl Flow {
         });
         match self.arrived(&reading) {
             Some(arrived) => self.push(Sample { at, arrived }),
-            None => self.samples.clear(),
+            None => self.forget(),
         }
         self.last = Some((at, reading));
     }
@@ -70,14 +75,14 @@ impl Flow {
         let last = self.samples.back().map(|it| it.arrived);
         if let Some(counted) = reading.arrived {
             if last.is_some_and(|last| counted < last) {
-                self.samples.clear();
+                self.forget();
             }
             return Some(counted);
         }
         let completed = reading.completed?;
         let before = self.last.and_then(|(_, last)| last.completed);
         if before.is_some_and(|before| completed < before) {
-            self.samples.clear();
+            self.forget();
             return Some(reading.backlog.saturating_add(completed));
         }
         // A backlog is approximate: a smaller sum does not mean that messages went back.
@@ -86,8 +91,9 @@ impl Flow {
     }
 
     fn push(&mut self, sample: Sample) {
+        self.watch(sample);
         self.samples.push_back(sample);
-        let too_old = |it: &Sample| sample.at.saturating_sub(it.at) > TREND_MAX;
+        let too_old = |it: &Sample| sample.at.saturating_sub(it.at) > WINDOW_MAX;
         while self.samples.len() > 2 && self.samples.front().is_some_and(too_old) {
             self.samples.pop_front();
         }
@@ -112,14 +118,32 @@ impl Flow {
     /// By how many messages a second their rate falls in each second, at the least: below 0 if it may grow. `None` if
     /// that cannot be said.
     pub(crate) fn fall(&self) -> Option<f64> {
-        let last = self.samples.back()?;
-        let later = self.samples.iter().skip(1);
-        let arrived = self.samples.iter().zip(later).map(|(from, until)| Arrived {
-            ago: last.at.saturating_sub(until.at).as_secs_f64(),
+        self.fall
+    }
+
+    fn watch(&mut self, sample: Sample) {
+        let is_soon = |it: &Sample| sample.at.saturating_sub(it.at) < TREND_STEP;
+        if self.trend.back().is_some_and(is_soon) {
+            return;
+        }
+        self.trend.push_back(sample);
+        let too_old = |it: &Sample| sample.at.saturating_sub(it.at) > TREND_MAX;
+        while self.trend.front().is_some_and(too_old) {
+            self.trend.pop_front();
+        }
+        let later = self.trend.iter().skip(1);
+        let arrived = self.trend.iter().zip(later).map(|(from, until)| Arrived {
+            ago: sample.at.saturating_sub(until.at).as_secs_f64(),
             seconds: until.at.saturating_sub(from.at).as_secs_f64(),
             messages: rate_of(until.arrived.saturating_sub(from.arrived)),
         });
-        fall_at_least(arrived)
+        self.fall = fall_at_least(arrived);
+    }
+
+    fn forget(&mut self) {
+        self.samples.clear();
+        self.trend.clear();
+        self.fall = None;
     }
 
     /// How many messages arrived in how many seconds.
@@ -127,10 +151,9 @@ impl Flow {
         let last = self.samples.back()?;
         let mut first = None;
         for sample in self.samples.iter().rev().skip(1) {
-            let time = last.at.saturating_sub(sample.at);
-            let is_short = time <= window.shortest;
+            let is_short = last.at.saturating_sub(sample.at) <= window.shortest;
             let is_quiet = last.arrived.saturating_sub(sample.arrived) < window.messages;
-            if first.is_some() && (time > WINDOW_MAX || !is_short && !is_quiet) {
+            if first.is_some() && !is_short && !is_quiet {
                 break;
             }
             first = Some(sample);
@@ -258,6 +281,19 @@ mod tests {
         let seconds = Duration::from_secs(10);
         assert_eq!(flow(4).completed(), Some((20, seconds)));
         assert_eq!(flow(6).completed(), Some((80, seconds)));
+    }
+
+    /// A look each second costs no more than one each ten seconds, in memory and in time.
+    #[test]
+    fn frequent_looks_do_not_make_the_slope_expensive() {
+        let flow = flow((0..4000).map(|second| (second, arrived(second * 5))));
+        assert!(
+            (180..=201).contains(&flow.trend.len()),
+            "{}",
+            flow.trend.len()
+        );
+        assert!(flow.samples.len() <= 602, "{}", flow.samples.len());
+        assert!(flow.fall().is_some());
     }
 
     #[test]
