@@ -63,6 +63,11 @@ impl Family {
         Self::new(name, unit, help, Kind::Histogram)
     }
 
+    /// Whether it is another one of the same metric.
+    pub fn is_like(&self, other: &Self) -> bool {
+        (self.name, self.unit) == (other.name, other.unit)
+    }
+
     fn new(name: &'static str, unit: Unit, help: &'static str, kind: Kind) -> Self {
         Self {
             name,

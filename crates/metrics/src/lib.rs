@@ -25,5 +25,5 @@ pub use format::Format;
 pub use instrument::{Counter, Gauge, HighWater, Histogram, Observed, SIZES_BYTES, Scale};
 pub use lint::lint;
 pub use once_a_second::OnceASecond;
-pub use process::{disk_free_bytes, process};
+pub use process::{disk_free_bytes, process, process_cpu};
 pub use read::{Read, read};

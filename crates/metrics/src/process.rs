@@ -10,9 +10,7 @@ use crate::{Family, Unit};
 /// block.
 pub fn process(started: SystemTime) -> Vec<Family> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let since_epoch = started.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let cpu = Family::counter("process_cpu", Unit::Seconds, "Processor time used");
     let memory = Family::gauge("process_resident_memory", Unit::Bytes, "Resident memory");
     let files = Family::gauge("process_open_fds", Unit::None, "Open file descriptors");
     let files_max = Family::gauge("process_max_fds", Unit::None, "Limit of open files");
@@ -23,12 +21,19 @@ pub fn process(started: SystemTime) -> Vec<Family> {
     );
     let max = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     vec![
-        with(cpu, cpu_seconds(&stat), Family::amount),
+        process_cpu(),
         with(memory, resident_bytes(&status), Family::count),
         with(files, open_files(), Family::count),
         with(files_max, max, Family::count),
         start.amount(Vec::new(), since_epoch.as_secs_f64()),
     ]
+}
+
+/// Processor time of this process, under the name that every exporter uses. Empty if the system does not say it.
+pub fn process_cpu() -> Family {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let cpu = Family::counter("process_cpu", Unit::Seconds, "Processor time used");
+    with(cpu, cpu_seconds(&stat), Family::amount)
 }
 
 /// The space that this process may use on the file system of the path. Blocks.

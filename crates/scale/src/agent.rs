@@ -1,5 +1,6 @@
 //! The loop: it looks, decides, and acts.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::mem::{Discriminant, discriminant};
@@ -81,6 +82,8 @@ struct Told {
     unreadable: Vec<(String, ReadError)>,
     uncounted: Option<String>,
     has_silent_page: bool,
+    /// What failed when the number was changed last.
+    failed: BTreeSet<String>,
 }
 
 /// What one look has found.
@@ -240,13 +243,14 @@ impl<S: Sources, T: Target> Agent<S, T> {
         self.told.decision(look.decision, tell);
         match action {
             Action::Hold => {
+                self.told.failed.clear();
                 if let Some(count) = instances {
                     self.target.hold(count);
                 }
             }
             Action::Start(count) | Action::Stop(count) => {
                 let happened = self.target.set(count).await;
-                happened.into_iter().map(Note::Happened).for_each(tell);
+                self.told.changes(happened, tell);
             }
         }
     }
@@ -298,6 +302,7 @@ fn with_pages(counted: Instances, pages: Option<&Workers>) -> Instances {
     Instances {
         tasks: counted.tasks.or(pages.tasks),
         handling: counted.handling.or(pages.handling),
+        cpu: counted.cpu.or(pages.cpu),
         ..counted
     }
 }
@@ -357,6 +362,22 @@ impl Told {
             Some(error) if before != self.uncounted => tell(Note::Uncounted(error)),
             None if before.is_some() => tell(Note::Counted),
             Some(_) | None => {}
+        }
+    }
+
+    /// What failed in the same way at the last change is no news.
+    fn changes(&mut self, happened: Vec<Happened>, tell: &mut impl FnMut(Note)) {
+        let before = std::mem::take(&mut self.failed);
+        for happened in happened {
+            if matches!(happened, Happened::Failed(_) | Happened::Full) {
+                let text = happened.to_string();
+                let is_known = before.contains(&text);
+                self.failed.insert(text);
+                if is_known {
+                    continue;
+                }
+            }
+            tell(Note::Happened(happened));
         }
     }
 

@@ -33,8 +33,9 @@ pub use act::{
 };
 pub use agent::{Agent, Look, Note};
 pub use config::{
-    Announcements, Command, Config, ConfigError, Connection, Group, Http, Keda, OwnPage, PageUrl,
-    Place, Process, Source, TargetConfig, Template, Variable, Workload, Zone, is_loopback,
+    Announcements, Command, Config, ConfigError, Connection, Environment, Group, Http, Keda,
+    OwnPage, PageUrl, Place, Process, Source, TargetConfig, Template, Variable, Workload, Zone,
+    is_loopback,
 };
 pub use log::log;
 pub use memory::{Memory, Told};

@@ -4,7 +4,8 @@
 //! all instances together, and how many were started. KEDA's target is a share of what an instance handles within the
 //! goal. *Window* is the stabilization window of 300 s with which Kubernetes lowers a number.
 //!
-//! `benches/run agent GOAL START TASKS` takes other values than 60 s, 30 s and 8 tasks of one message a second.
+//! `benches/run agent GOAL START TASKS SEED` takes other values than 60 s, 30 s, 8 tasks of one message a second, and the
+//! loads of seed 1.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use kew_scaling::{Goal, Law, Settings, SettingsError};
 const MAXIMUM: u32 = 20;
 
 struct Setup {
+    seed: u64,
     goal_seconds: u32,
     start_seconds: u32,
     tasks: u32,
@@ -34,8 +36,9 @@ impl Setup {
         }
     }
 
-    fn law(&self) -> Result<Law, SettingsError> {
+    fn law(&self, cool_down: Duration) -> Result<Law, SettingsError> {
         Law::new(Settings {
+            cool_down,
             goal: Goal::Age(self.goal()),
             maximum: MAXIMUM,
             tasks_max: self.tasks,
@@ -66,16 +69,21 @@ fn show(name: &str, score: Score) {
 #[expect(clippy::print_stdout, reason = "this is what the program is for")]
 fn compare(setup: &Setup) -> Result<(), SettingsError> {
     let goal = setup.goal();
-    for load in Load::all(1) {
+    for load in Load::all(setup.seed) {
         let Load { name, .. } = &load;
         println!("\n| {name:30} | late s | oldest | instance-hours | starts |");
         println!(
             "| {:-<30} | -----: | -----: | -------------: | -----: |",
             ""
         );
-        let mut law = setup.law()?;
-        let course = run(&mut law, &load, setup.workers(), |_| true);
-        show("kew", course.score(goal));
+        for (name, cool_down) in [
+            ("kew", Settings::default().cool_down),
+            ("kew, no cool-down", Duration::ZERO),
+        ] {
+            let mut law = setup.law(cool_down)?;
+            let course = run(&mut law, &load, setup.workers(), |_| true);
+            show(name, course.score(goal));
+        }
         for percent in [100, 75, 50, 25] {
             let with_window = setup.keda(percent);
             let without = with_window.clone().without_stabilization();
@@ -92,19 +100,20 @@ fn compare(setup: &Setup) -> Result<(), SettingsError> {
 #[expect(clippy::print_stderr, reason = "this is where errors are printed")]
 fn main() -> ExitCode {
     let mut setup = Setup {
+        seed: 1,
         goal_seconds: 60,
         start_seconds: 30,
         tasks: 8,
     };
+    let mut seed = 1;
     let Setup {
         goal_seconds,
         start_seconds,
         tasks,
+        ..
     } = &mut setup;
-    for (place, value) in [goal_seconds, start_seconds, tasks]
-        .into_iter()
-        .zip(std::env::args().skip(1))
-    {
+    let places = [goal_seconds, start_seconds, tasks, &mut seed];
+    for (place, value) in places.into_iter().zip(std::env::args().skip(1)) {
         match value.parse() {
             Ok(value) => *place = value,
             Err(error) => {
@@ -113,6 +122,7 @@ fn main() -> ExitCode {
             }
         }
     }
+    setup.seed = seed.into();
     match compare(&setup) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -34,6 +34,17 @@ pub enum Reason {
         /// Instances that keep up.
         instances: u32,
     },
+    /// Ever fewer messages arrive, and so many instances are enough soon.
+    Falling {
+        /// Messages that arrive each second.
+        rate: f64,
+        /// By how much that becomes less in each second.
+        fall: f64,
+        /// Messages that one instance handles each second.
+        instance_rate: f64,
+        /// Instances that keep up soon.
+        instances: u32,
+    },
     /// Messages wait. So many instances handle those in time that are left when a new instance is ready.
     Backlog {
         /// Messages that wait or are being handled.
@@ -194,6 +205,18 @@ impl fmt::Display for Reason {
                 busy_max * instance_rate,
                 Counted(*instances)
             ),
+            Self::Falling {
+                rate,
+                fall,
+                instance_rate,
+                instances,
+            } => write!(
+                f,
+                "{rate:.1} messages arrive each second, and in a minute {:.1} fewer, and an instance handles \
+                 {instance_rate:.1}: {} will be enough before much waits",
+                fall * 60.0,
+                Counted(*instances)
+            ),
             Self::Backlog {
                 backlog,
                 within,
@@ -224,7 +247,7 @@ impl fmt::Display for Reason {
                 instances,
             } => write!(
                 f,
-                "{}, and can be handled within {}: {}",
+                "{}, and instances stop only if the others handle those within {}: {}",
                 Waiting(*backlog),
                 Seconds(*within),
                 Counted(*instances)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::numbers::rate_of;
 use crate::observation::Reading;
+use crate::trend::{Arrived, fall_at_least};
 
 /// Over how long a rate is measured: the longest time with fewer messages than `messages`, but at least `shortest`. Few
 /// messages are measured for long, and a change among many is noticed at once.
@@ -26,6 +27,10 @@ const LONG: Window = Window {
 };
 /// No rate is measured over more than this time.
 const WINDOW_MAX: Duration = Duration::from_secs(600);
+/// How the rate falls is seen over at most this time.
+const TREND_MAX: Duration = Duration::from_secs(1800);
+/// Reports that follow each other sooner count as one: frequent looks would make it expensive, and no better.
+const TREND_STEP: Duration = Duration::from_secs(9);
 
 #[derive(Clone, Copy, Debug)]
 struct Sample {
@@ -37,6 +42,9 @@ struct Sample {
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     samples: VecDeque<Sample>,
+    /// Fewer of them, and older ones, for the slope.
+    trend: VecDeque<Sample>,
+    fall: Option<f64>,
     last: Option<(Duration, Reading)>,
     completed: Option<(u64, Duration)>,
 }
@@ -49,7 +57,7 @@ impl Flow {
             |(_, last): &(Duration, Reading)| last.arrived.is_some() == reading.arrived.is_some();
         self.last = self.last.filter(is_same);
         if self.last.is_none() {
-            self.samples.clear();
+            self.forget();
         }
         self.completed = self.last.and_then(|(then, last)| {
             let more = reading.completed?.checked_sub(last.completed?)?;
@@ -57,7 +65,7 @@ impl Flow {
         });
         match self.arrived(&reading) {
             Some(arrived) => self.push(Sample { at, arrived }),
-            None => self.samples.clear(),
+            None => self.forget(),
         }
         self.last = Some((at, reading));
     }
@@ -67,14 +75,14 @@ impl Flow {
         let last = self.samples.back().map(|it| it.arrived);
         if let Some(counted) = reading.arrived {
             if last.is_some_and(|last| counted < last) {
-                self.samples.clear();
+                self.forget();
             }
             return Some(counted);
         }
         let completed = reading.completed?;
         let before = self.last.and_then(|(_, last)| last.completed);
         if before.is_some_and(|before| completed < before) {
-            self.samples.clear();
+            self.forget();
             return Some(reading.backlog.saturating_add(completed));
         }
         // A backlog is approximate: a smaller sum does not mean that messages went back.
@@ -83,6 +91,7 @@ impl Flow {
     }
 
     fn push(&mut self, sample: Sample) {
+        self.watch(sample);
         self.samples.push_back(sample);
         let too_old = |it: &Sample| sample.at.saturating_sub(it.at) > WINDOW_MAX;
         while self.samples.len() > 2 && self.samples.front().is_some_and(too_old) {
@@ -104,6 +113,37 @@ impl Flow {
         let (lately, seconds_lately) = self.measured(BRIEF)?;
         let at_most_lately = (lately + 2.0 * lately.sqrt()) / seconds_lately;
         Some((count / seconds).min(at_most_lately))
+    }
+
+    /// By how many messages a second their rate falls in each second, at the least: below 0 if it may grow. `None` if
+    /// that cannot be said.
+    pub(crate) fn fall(&self) -> Option<f64> {
+        self.fall
+    }
+
+    fn watch(&mut self, sample: Sample) {
+        let is_soon = |it: &Sample| sample.at.saturating_sub(it.at) < TREND_STEP;
+        if self.trend.back().is_some_and(is_soon) {
+            return;
+        }
+        self.trend.push_back(sample);
+        let too_old = |it: &Sample| sample.at.saturating_sub(it.at) > TREND_MAX;
+        while self.trend.front().is_some_and(too_old) {
+            self.trend.pop_front();
+        }
+        let later = self.trend.iter().skip(1);
+        let arrived = self.trend.iter().zip(later).map(|(from, until)| Arrived {
+            ago: sample.at.saturating_sub(until.at).as_secs_f64(),
+            seconds: until.at.saturating_sub(from.at).as_secs_f64(),
+            messages: rate_of(until.arrived.saturating_sub(from.arrived)),
+        });
+        self.fall = fall_at_least(arrived);
+    }
+
+    fn forget(&mut self) {
+        self.samples.clear();
+        self.trend.clear();
+        self.fall = None;
     }
 
     /// How many messages arrived in how many seconds.
@@ -241,6 +281,19 @@ mod tests {
         let seconds = Duration::from_secs(10);
         assert_eq!(flow(4).completed(), Some((20, seconds)));
         assert_eq!(flow(6).completed(), Some((80, seconds)));
+    }
+
+    /// A look each second costs no more than one each ten seconds, in memory and in time.
+    #[test]
+    fn frequent_looks_do_not_make_the_slope_expensive() {
+        let flow = flow((0..4000).map(|second| (second, arrived(second * 5))));
+        assert!(
+            (180..=201).contains(&flow.trend.len()),
+            "{}",
+            flow.trend.len()
+        );
+        assert!(flow.samples.len() <= 602, "{}", flow.samples.len());
+        assert!(flow.fall().is_some());
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Law {
 
     /// Measures the rate of a task, while all tasks have work.
     fn learn_rate(&mut self, seen: &Observation) {
-        let backlog = readings(seen).map(|it| it.backlog).sum();
+        let backlog = backlog_of(seen);
         let now = seen.instances.map(|it| Before {
             ready: it.ready,
             tasks: it.tasks.unwrap_or(self.tasks),
@@ -187,6 +187,7 @@ impl Law {
         let flows = || readable.clone().map(|it| self.flows.get(&it.name));
         let arrivals = flows().map(|it| it.and_then(Flow::arrivals));
         let lasting = flows().map(|it| it.and_then(Flow::lasting_arrivals));
+        let falls = flows().map(|it| it.and_then(Flow::fall));
         let is_busy = |share: &f64| *share >= CPU_BUSY;
         let cpu_is_busy = instances.cpu.as_ref().is_some_and(is_busy);
         let tasks_max = self.settings.tasks_max;
@@ -195,10 +196,12 @@ impl Law {
             Some(_) | None => tasks_max,
         };
         Load {
-            backlog: readings(seen).map(|it| it.backlog).sum(),
+            backlog: backlog_of(seen),
             oldest: readings(seen).filter_map(|it| it.oldest).max(),
             arrivals: arrivals.sum(),
             lasting_arrivals: lasting.sum(),
+            // One that grows is set off against others that fall.
+            fall: falls.sum::<Option<f64>>().unwrap_or(0.0).max(0.0),
             rate_per_task: self.rate_per_task,
             tasks,
             ready: instances.ready,
@@ -303,7 +306,15 @@ impl Law {
             Action::Hold => None,
         };
         let (count, mut reasons) = match action {
-            Action::Start(count) => (count, weighed.to_start),
+            Action::Start(count) => {
+                // How long it was quiet is no reason to start.
+                let is_quiet =
+                    |it: &Reason| matches!(it, Reason::Idle(_) | Reason::NotIdleYet { .. });
+                if weighed.others.iter().any(|it| !is_quiet(it)) {
+                    weighed.others.retain(|it| !is_quiet(it));
+                }
+                (count, weighed.to_start)
+            }
             Action::Stop(count) => (count, weighed.to_keep),
             Action::Hold => (running, weighed.to_keep),
         };
@@ -362,6 +373,8 @@ impl Law {
             self.enough.clear();
             at
         });
+        // One look says nothing of how many messages come.
+        let is_first = at == since;
         let cool_down = self.settings.cool_down;
         self.enough.push_back((at, weighed.enough));
         let is_old = |it: &(Duration, u32)| at.saturating_sub(it.0) > cool_down;
@@ -369,7 +382,7 @@ impl Law {
             self.enough.pop_front();
         }
         let largest = self.enough.iter().map(|it| it.1).max();
-        largest.filter(|_| at.saturating_sub(since) >= cool_down)
+        largest.filter(|_| !is_first && at.saturating_sub(since) >= cool_down)
     }
 }
 
@@ -403,6 +416,12 @@ impl Weighed {
             self.others.push(reason);
         }
     }
+}
+
+/// Of all sources together. A sum that no number holds is as large as a number can be.
+fn backlog_of(seen: &Observation) -> u64 {
+    let backlogs = readings(seen).map(|it| it.backlog);
+    backlogs.fold(0, u64::saturating_add)
 }
 
 fn readings(seen: &Observation) -> impl Iterator<Item = Reading> {

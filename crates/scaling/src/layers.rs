@@ -7,7 +7,7 @@ use kew_layers::{Layers, broken};
 /// The parts from the ground up.
 const LAYERS: Layers<'_> = Layers {
     order: &[
-        &["numbers", "week"],
+        &["numbers", "week", "trend"],
         &["settings", "observation"],
         &["flow", "decision"],
         &["need"],

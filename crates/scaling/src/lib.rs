@@ -17,6 +17,7 @@ mod numbers;
 mod observation;
 mod settings;
 pub mod simulate;
+mod trend;
 mod week;
 
 pub use decision::{Action, Decision, Reason};

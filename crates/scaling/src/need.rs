@@ -14,6 +14,10 @@ const TASKS_BUSY_MAX: f64 = 0.8;
 const TASKS_SECONDS: f64 = 10.0;
 /// However late messages are, the law does not try to catch up within less than this part of the goal.
 const CATCH_UP: u32 = 4;
+/// And instances that run do not stop if the others need less than this part of the goal for what waits.
+const REST_MIN: u32 = 60;
+/// A load that falls is expected to go on so for half of the time over which it was seen to fall.
+const FORECAST: Duration = Duration::from_secs(900);
 
 /// What is there to handle, and what handles it.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +30,8 @@ pub(crate) struct Load {
     pub(crate) arrivals: Option<f64>,
     /// The same without those that came only briefly.
     pub(crate) lasting_arrivals: Option<f64>,
+    /// By how many messages a second that becomes less in each second, for sure. 0 if it may not.
+    pub(crate) fall: f64,
     /// Messages that one task handles each second, if that is known.
     pub(crate) rate_per_task: Option<f64>,
     /// Tasks that an instance can run.
@@ -119,7 +125,7 @@ impl Load {
             (Goal::BacklogPerTask(count), _) => self.need_for_backlog(&mut need, count, backlog),
             (Goal::Age(goal), None) => self.search(&mut need, settings, goal),
             (Goal::Age(goal), Some(rate)) => {
-                let (backlog, within) = (self.backlog, goal / CATCH_UP);
+                let (backlog, within) = (self.backlog, self.rest_within(goal));
                 let instances = instances_for(rate_of(backlog), rate, within);
                 need.raise(instances, |instances| Reason::Rest {
                     backlog,
@@ -129,16 +135,47 @@ impl Load {
             }
         }
         if let (Some(rate), Some(instance_rate)) = (self.lasting_arrivals, instance_rate) {
-            need.raise(rate / (BUSY_MAX * instance_rate), |instances| {
-                Reason::Arrivals {
+            let lasting = rate / (BUSY_MAX * instance_rate);
+            let gone = self.gone_soon(settings, rate);
+            let soon = gone.map(|gone| (rate - gone) / instance_rate);
+            match soon.filter(|soon| *soon < lasting) {
+                Some(soon) => need.raise(soon, |instances| Reason::Falling {
+                    rate,
+                    fall: self.fall,
+                    instance_rate,
+                    instances,
+                }),
+                None => need.raise(lasting, |instances| Reason::Arrivals {
                     rate,
                     instance_rate,
                     busy_max: BUSY_MAX,
                     instances,
-                }
-            });
+                }),
+            }
         }
         need
+    }
+
+    /// Of a load that falls for sure, the messages a second that no instance is needed for: what they add to the backlog
+    /// until they do not come any more can be handled within a quarter of the goal.
+    fn gone_soon(&self, settings: &Settings, rate: f64) -> Option<f64> {
+        let Goal::Age(goal) = settings.goal else {
+            return None;
+        };
+        let backlog_max = rate * (goal / CATCH_UP).as_secs_f64();
+        let more = (backlog_max - rate_of(self.backlog)).max(0.0);
+        // The area of a triangle.
+        let gone = (2.0 * self.fall * more).sqrt();
+        let gone = gone.min(self.fall * FORECAST.as_secs_f64()).min(rate);
+        (gone > 0.0).then_some(gone)
+    }
+
+    /// How soon what waits must be handled so that instances may stop: before the oldest message is too old, with a
+    /// fifth of the goal to spare.
+    fn rest_within(&self, goal: Duration) -> Duration {
+        let oldest = self.oldest.unwrap_or_default();
+        let left = (goal * 4 / 5).saturating_sub(oldest);
+        left.min(goal / CATCH_UP).max(goal / REST_MIN)
     }
 
     /// Tasks that each instance needs.

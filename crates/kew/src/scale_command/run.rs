@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use anyhow::{Context as _, Result, anyhow};
-use kew_scale::{Agent, ClientSources, Group, Memory, Note, Socket, Target, log};
+use kew_scale::{Agent, ClientSources, Group, Memory, Note, Socket, Target, TargetConfig, log};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -84,6 +84,14 @@ async fn one(group: Group, mut agent: OpenAgent, is_dry: bool, mut stopped: watc
 
 /// Answers operators who ask why the agent acted, or did not. A dry run may run beside the agent, which answers them.
 async fn answer(group: &Group, memory: Memory, is_dry: bool) -> Infallible {
+    let is_process = matches!(group.target, TargetConfig::Process(_));
+    if group.socket.is_none() && is_process && !is_dry {
+        tracing::warn!(
+            group = group.name,
+            "kew scale explain is not answered, because state_directory is too long for a socket in it: set socket to a \
+             shorter path"
+        );
+    }
     if let Some(path) = group.socket.as_ref().filter(|_| !is_dry) {
         match Socket::open(path).await {
             Ok(socket) => return socket.answer(&group.name, &memory).await,

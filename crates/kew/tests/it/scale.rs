@@ -346,6 +346,21 @@ fn the_running_agent_explains_what_it_did() {
     assert_eq!(yard.scale("stop").code, 0);
 }
 
+/// The system allows no long paths of sockets. Nobody looks for the reason in a page of the documentation.
+#[test]
+fn an_agent_that_cannot_be_asked_says_so_and_what_to_do() {
+    let yard = Yard::new(SETTINGS);
+    let state = yard.place.path().join("state").display().to_string();
+    let text = std::fs::read_to_string(yard.file()).expect("readable");
+    let long = format!("{state}{}", "e".repeat(100));
+    std::fs::write(yard.file(), text.replace(&state, &long)).expect("writable");
+    let agent = yard.agent();
+    agent.log_with(&[
+        "state_directory is too long for a socket in it: set socket to a shorter path",
+    ]);
+    agent.terminate();
+}
+
 /// What was sent is what a simulation replays.
 #[test]
 fn a_recorded_load_is_what_was_sent() {

@@ -36,8 +36,23 @@ impl CommandTarget {
         }
     }
 
+    /// Runs a program to its end.
+    async fn run(&self, program: &[String], number: Option<u32>) -> Result<String, String> {
+        let mut parts = program.iter();
+        let mut command = Command::new(parts.next().map_or("", String::as_str));
+        if let Some(variables) = self.config.environment.variables() {
+            command.env_clear().envs(variables);
+        }
+        command.args(parts);
+        match number {
+            Some(number) => command.env(NUMBER_VARIABLE, number.to_string()),
+            None => command.env_remove(NUMBER_VARIABLE),
+        };
+        run(command, self.config.timeout).await
+    }
+
     async fn count(&self) -> Result<u32, String> {
-        let output = run(&self.config.count, None, self.config.timeout).await?;
+        let output = self.run(&self.config.count, None).await?;
         number(&output).map_err(|what| format!("it has printed {what}"))
     }
 }
@@ -54,7 +69,7 @@ impl Target for CommandTarget {
     }
 
     async fn set(&mut self, count: u32) -> Vec<Happened> {
-        let done = run(&self.config.set, Some(count), self.config.timeout).await;
+        let done = self.run(&self.config.set, Some(count)).await;
         vec![match done {
             Ok(_) => Happened::Set(count),
             Err(what) => {
@@ -72,20 +87,13 @@ fn program_of(command: &[String]) -> String {
 
 /// Runs a program to its end, and returns what it printed. If it takes too long or prints too much, its process group is
 /// killed.
-async fn run(command: &[String], number: Option<u32>, within: Duration) -> Result<String, String> {
-    let mut parts = command.iter();
-    let mut command = Command::new(parts.next().map_or("", String::as_str));
+async fn run(mut command: Command, within: Duration) -> Result<String, String> {
     command
-        .args(parts)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // Ctrl-C at the agent's terminal is not for it.
         .process_group(0);
-    match number {
-        Some(number) => command.env(NUMBER_VARIABLE, number.to_string()),
-        None => command.env_remove(NUMBER_VARIABLE),
-    };
     let child = command.spawn();
     let mut group = Group::of(child.map_err(|error| format!("it cannot be started: {error}"))?);
     let (status, output, errors) = match timeout(within, finish(&mut group.child)).await {

@@ -123,7 +123,8 @@ pub(super) fn records(directory: &Path, this_boot: &str) -> Result<Vec<Record>, 
         let Some(token) = name.strip_prefix(INSTANCE) else {
             continue;
         };
-        if token.ends_with(UNFINISHED) {
+        // Neither one that is not finished nor a copy of one, such as those of editors.
+        if !token.bytes().all(|it| it.is_ascii_alphanumeric()) {
             continue;
         }
         let path = directory.join(&*name);
@@ -385,6 +386,19 @@ mod tests {
         let state = StateDirectory::open(place.path()).unwrap();
         assert!(!path.exists());
         assert_eq!(records(state.path(), BOOT).unwrap(), []);
+    }
+
+    /// Editors, and people before they try something, leave copies. Their processes are those of the files.
+    #[test]
+    fn a_copy_of_a_file_is_no_other_instance() {
+        let place = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(place.path()).unwrap();
+        let only = record("5f", 1, None);
+        state.write(&only).unwrap();
+        for copy in ["instance-5f~", "instance-5f.bak", "instance-5f (copy)"] {
+            fs::copy(place.path().join("instance-5f"), place.path().join(copy)).unwrap();
+        }
+        assert_eq!(records(state.path(), BOOT).unwrap(), [only]);
     }
 
     #[test]

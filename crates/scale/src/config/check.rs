@@ -15,6 +15,10 @@ use super::{Announcements, Config, Group, PageUrl, Source, TargetConfig};
 const DAY: Duration = Duration::from_hours(24);
 /// Instances of a group at most.
 const MAXIMUM_MAX: u32 = 1_000;
+/// Groups of a file at most: each has a task of its own.
+const GROUPS_MAX: usize = 100;
+/// Sources of a group at most: each has connections of its own.
+const SOURCES_MAX: usize = 1_000;
 /// Tasks of an instance at most.
 const TASKS_MAX: u32 = 10_000;
 
@@ -31,6 +35,13 @@ pub(super) type Checked<T> = Result<T, ConfigError>;
 pub(super) fn config(document: Document<'_>, raw: raw::File) -> Checked<Config> {
     if raw.group.is_empty() {
         return Err(document.error(&(0..0), "there is no group: write one as [[group]]"));
+    }
+    if let Some(first_above) = raw.group.get(GROUPS_MAX) {
+        let what = format!(
+            "there are {} groups, above the limit of {GROUPS_MAX}: write another file for another agent",
+            raw.group.len()
+        );
+        return Err(document.error(&first_above.span(), what));
     }
     let mut groups: Vec<Group> = Vec::new();
     for raw in raw.group {
@@ -141,6 +152,13 @@ impl Checker<'_> {
         if raw.source.is_empty() {
             let what = format!("the group {name:?} has no source: write one as [[group.source]]");
             return Err(self.document.error(&at, what));
+        }
+        if let Some(first_above) = raw.source.get(SOURCES_MAX) {
+            let what = format!(
+                "the group {name:?} has {} sources, above the limit of {SOURCES_MAX}",
+                raw.source.len()
+            );
+            return Err(self.error(first_above, what));
         }
         let sources = self.sources(&raw.source)?;
         let metrics = raw.metrics.iter().map(|at| self.page(at));

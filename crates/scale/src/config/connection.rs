@@ -4,6 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use kew_client::{BusNamespace, ConnectionString, QueueAccount};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use super::{ConfigError, Http, Place, Source};
 
@@ -68,7 +71,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, or has no certificate.
+    /// If the file cannot be read, or has no certificate or a damaged one.
     pub fn extra_roots_pem(&self) -> Result<Option<Vec<u8>>, ConfigError> {
         read_roots(self.ca_cert.as_ref())
     }
@@ -79,7 +82,7 @@ impl Http {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, or has no certificate.
+    /// If the file cannot be read, or has no certificate or a damaged one.
     pub fn extra_roots_pem(&self) -> Result<Option<Vec<u8>>, ConfigError> {
         read_roots(self.ca_cert.as_ref())
     }
@@ -99,6 +102,17 @@ fn read_roots(file: Option<&(Place, PathBuf)>) -> Result<Option<Vec<u8>>, Config
         return Err(place.error(format!(
             "ca_cert is {path:?}, which has no certificate in PEM: name a file that has one"
         )));
+    }
+    let mut roots = RootCertStore::empty();
+    for (index, certificate) in CertificateDer::pem_slice_iter(&read).enumerate() {
+        let added = certificate.map_err(|error| error.to_string());
+        let added = added.and_then(|it| roots.add(it).map_err(|error| error.to_string()));
+        added.map_err(|error| {
+            let number = index + 1;
+            place.error(format!(
+                "ca_cert is {path:?}, whose certificate {number} cannot be used: {error}"
+            ))
+        })?;
     }
     Ok(Some(read))
 }

@@ -5,6 +5,7 @@
 
 mod check;
 mod connection;
+mod environment;
 mod error;
 mod page_url;
 mod raw;
@@ -20,6 +21,7 @@ use kew_scaling::Settings;
 use error::Document;
 
 pub use connection::{Connection, Variable};
+pub use environment::Environment;
 pub use error::{ConfigError, Place};
 pub use page_url::{OwnPage, PageUrl};
 pub(crate) use target::PORT;

@@ -93,6 +93,7 @@ pub(super) struct Process {
     pub(super) state_directory: At<String>,
     pub(super) stop_within: Option<At<String>>,
     pub(super) ports: Option<At<String>>,
+    pub(super) environment: Option<At<Vec<At<String>>>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -100,6 +101,7 @@ pub(super) struct Process {
 pub(super) struct Command {
     pub(super) count: At<Vec<At<String>>>,
     pub(super) set: At<Vec<At<String>>>,
+    pub(super) environment: Option<At<Vec<At<String>>>>,
     pub(super) timeout: Option<At<String>>,
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::check::{Checked, Checker};
+use super::environment::Environment;
 use super::error::Place;
 use super::raw::{self, At};
 use super::values;
@@ -47,6 +48,8 @@ pub struct Process {
     pub stop_within: Duration,
     /// Each instance gets one of these ports of the loopback interface for its metrics page.
     pub ports: Option<RangeInclusive<u16>>,
+    /// What instances get of the agent's environment.
+    pub environment: Environment,
 }
 
 /// Two programs.
@@ -56,6 +59,8 @@ pub struct Command {
     pub count: Vec<String>,
     /// Changes it to the number in `KEW_INSTANCES`.
     pub set: Vec<String>,
+    /// What they get of the agent's environment.
+    pub environment: Environment,
     /// Each of them ends within this time.
     pub timeout: Duration,
     /// Where both are in the file.
@@ -253,6 +258,7 @@ impl Checker<'_> {
             state_directory: directory.get_ref().into(),
             stop_within: self.duration("stop_within", stop_within, STOP_WITHIN_DEFAULT, bounds)?,
             ports: self.ports(raw, maximum)?,
+            environment: self.environment(raw.environment.as_ref())?,
         })
     }
 
@@ -310,6 +316,7 @@ impl Checker<'_> {
         Ok(Command {
             count: self.program("count", &raw.count)?,
             set: self.program("set", &raw.set)?,
+            environment: self.environment(raw.environment.as_ref())?,
             timeout: self.timeout(raw.timeout.as_ref())?,
             places: (self.place(&raw.count), self.place(&raw.set)),
         })

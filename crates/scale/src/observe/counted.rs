@@ -1,6 +1,7 @@
 //! What the page of an instance says of each queue that it handles.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::page::{Families, whole};
 
@@ -37,6 +38,33 @@ pub(super) struct Counts {
 
 /// Counts by queue.
 pub(super) type Counted = BTreeMap<Key, Counts>;
+
+/// What an instance has used of its processors since it started.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Processors {
+    seconds: f64,
+    count: f64,
+}
+
+impl Processors {
+    /// What a page says, if it says that.
+    pub(super) fn on(page: &Families) -> Option<Self> {
+        let only = |name: &str| {
+            let family = page.get(name)?;
+            let value = family.samples.first()?.2;
+            (value.is_finite() && value >= 0.0).then_some(value)
+        };
+        let seconds = only("process_cpu_seconds")?;
+        let count = only("kew_worker_processors").filter(|it| *it >= 1.0)?;
+        Some(Self { seconds, count })
+    }
+
+    /// Processor time used since an earlier reading, and what there was of it. `None` if the instance began again.
+    pub(super) fn used_since(self, before: Self, elapsed: Duration) -> Option<(f64, f64)> {
+        let used = self.seconds - before.seconds;
+        (used >= 0.0).then_some((used, self.count * elapsed.as_secs_f64()))
+    }
+}
 
 /// What a page says.
 pub(super) fn counted(page: &Families) -> Counted {

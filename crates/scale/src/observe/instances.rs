@@ -14,7 +14,7 @@ use kew_client::Dial;
 use tokio::net::lookup_host;
 use tokio::time::{Instant, timeout_at};
 
-use super::counted::{Counted, counted};
+use super::counted::{Counted, Processors, counted};
 use super::page::Page;
 use crate::config::{OwnPage, PageUrl};
 
@@ -68,7 +68,7 @@ pub(super) struct Instance {
 }
 
 /// What the page of an instance says, or why it cannot be read.
-pub(super) type Answer = (Instance, Result<Counted, String>);
+pub(super) type Answer = (Instance, Result<(Counted, Option<Processors>), String>);
 
 impl std::fmt::Debug for Hosts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -201,7 +201,7 @@ impl Instance {
         let read = timeout_at(soon(end), self.page.families(PAGE_SIZE_MAX)).await;
         let url = &self.page.url;
         let answer = match read {
-            Ok(Ok(families)) => Ok(counted(&families)),
+            Ok(Ok(families)) => Ok((counted(&families), Processors::on(&families))),
             Ok(Err(error)) => Err(format!("{} (at {})", error.text, url.host)),
             Err(_) => Err(format!(
                 "the metrics page {url}: {} (at {})",

@@ -33,6 +33,10 @@ pub use instances::Resolve;
 /// A source has this time to answer, or the time between two looks if that is longer.
 const READ_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 const READ_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+/// One that took longer than this to fail has only this time, so that it does not hold up the others at each look.
+const SILENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// It has the whole time again so long after that.
+const SILENT_RETRY: Duration = Duration::from_secs(60);
 
 /// What can be observed.
 pub trait Sources: Send {
@@ -54,7 +58,7 @@ pub trait Sources: Send {
 }
 
 /// What the metrics pages of instances say.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Workers {
     /// Instances that have answered.
     pub answered: u32,
@@ -66,6 +70,8 @@ pub struct Workers {
     pub tasks: Option<u32>,
     /// How long a message has taken since the reading before, on average.
     pub handling: Option<Duration>,
+    /// The share of their processors that they have used since the reading before, on average.
+    pub cpu: Option<f64>,
 }
 
 /// What a source reported.
@@ -174,6 +180,8 @@ type ReadPage = OnceCell<Result<Families, ReadError>>;
 struct Observed {
     name: String,
     queue: Queue,
+    /// When it last had the whole time and took long to fail.
+    silent_since: Option<Instant>,
     /// The index of the metrics page that shows the queue, and its name there.
     page: Option<(usize, Named)>,
 }
@@ -228,6 +236,7 @@ impl ClientSources {
             sources.push(Observed {
                 name: source.name.clone(),
                 queue: Queue::open(source, connection, connecting, timeout)?,
+                silent_since: None,
                 page,
             });
         }
@@ -293,19 +302,9 @@ impl Sources for ClientSources {
         } = self;
         let limit = self.timeout;
         let end = Instant::now() + limit;
-        let late = || {
-            let seconds = limit.as_secs();
-            ReadError::of_answer(format!("there was no answer within {seconds} s"))
-        };
         // A page is read once for all of its queues. Sources without a page do not wait for it.
         let pages: Vec<_> = pages.iter().map(|it| (it, OnceCell::new())).collect();
-        let all = sources.iter().map(|source| async {
-            let reading = timeout_at(end, source.read(&pages)).await;
-            Seen {
-                name: source.name.clone(),
-                reading: reading.unwrap_or_else(|_| Err(late())),
-            }
-        });
+        let all = sources.iter_mut().map(|it| it.read_within(limit, &pages));
         let asked = async {
             if let Some(workers) = workers.as_mut() {
                 workers.read(end).await;
@@ -337,6 +336,28 @@ impl Sources for ClientSources {
 }
 
 impl Observed {
+    /// Reads it within a time, or within less if it is known to be silent.
+    async fn read_within(&mut self, limit: Duration, pages: &[(&Page, ReadPage)]) -> Seen {
+        let began = Instant::now();
+        let is_silent = |since: &Instant| began.duration_since(*since) < SILENT_RETRY;
+        let silent = self.silent_since.filter(is_silent);
+        let within = silent.map_or(limit, |_| limit.min(SILENT_TIMEOUT));
+        let late = |_| {
+            let seconds = within.as_secs();
+            Err(ReadError::of_answer(format!(
+                "there was no answer within {seconds} s"
+            )))
+        };
+        let reading = timeout_at(began + within, self.read(pages)).await;
+        let reading = reading.unwrap_or_else(late);
+        let is_slow = reading.is_err() && began.elapsed() >= SILENT_TIMEOUT;
+        self.silent_since = is_slow.then(|| silent.unwrap_or(began));
+        Seen {
+            name: self.name.clone(),
+            reading,
+        }
+    }
+
     /// Reads the metrics page, or asks the service if there is none or it does not name the queue. A page that cannot be
     /// read is an error: without its counters, another number of instances would seem right.
     async fn read(&self, pages: &[(&Page, ReadPage)]) -> Result<Reading, ReadError> {

@@ -1,5 +1,5 @@
-//! What instances say of themselves on their metrics pages: their tasks, how long a message takes, and what they have
-//! completed.
+//! What instances say of themselves on their metrics pages: their tasks, how long a message takes, what they have
+//! completed, and how busy their processors are.
 //!
 //! The counters of an instance end with it, so what it has completed is added up here. Of an instance that is new, only
 //! what it completes from now on counts: it may have run for long. If one page cannot be read, completions are not known
@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::time::Instant;
 
-use super::counted::{Counted, Counts, Key, between};
+use super::counted::{Counted, Counts, Key, Processors, between};
 use super::instances::{Answer, Hosts, Instance};
 use super::page::whole;
 use super::{Seen, Workers};
@@ -30,11 +30,19 @@ pub(super) struct WorkerPages {
     /// The queues of the sources, in their order.
     queues: Vec<Key>,
     /// What each instance has counted.
-    before: BTreeMap<String, Counted>,
+    before: BTreeMap<String, Before>,
     /// What all of them have completed of each queue, while the agent looked.
     completed: BTreeMap<Key, u64>,
     /// What the last look has found.
     pub(super) last: Workers,
+}
+
+/// What an instance has said at its last reading.
+#[derive(Debug)]
+struct Before {
+    at: Instant,
+    counted: Counted,
+    processors: Option<Processors>,
 }
 
 impl WorkerPages {
@@ -50,6 +58,7 @@ impl WorkerPages {
 
     /// Reads the pages of all instances until `end`.
     pub(super) async fn read(&mut self, end: Instant) {
+        let at = Instant::now();
         let (mut instances, errors) = self.hosts.find(end).await;
         let mut looked = Looked::default();
         errors.into_iter().for_each(|it| looked.fail(it));
@@ -66,8 +75,19 @@ impl WorkerPages {
         self.hosts.of_one_family(&mut answers);
         for (instance, answer) in answers {
             match answer {
-                Ok(now) => {
-                    looked.add(&between(self.before.get(&instance.name), &now));
+                Ok((counted, processors)) => {
+                    let before = self.before.get(&instance.name);
+                    looked.add(&between(before.map(|it| &it.counted), &counted));
+                    let used = before.and_then(|before| {
+                        let elapsed = at.duration_since(before.at);
+                        processors?.used_since(before.processors?, elapsed)
+                    });
+                    looked.used(used);
+                    let now = Before {
+                        at,
+                        counted,
+                        processors,
+                    };
                     self.before.insert(instance.name, now);
                 }
                 Err(error) => looked.fail(error),
@@ -121,12 +141,20 @@ struct Looked {
     silent: usize,
     error: Option<String>,
     counts: Counted,
+    /// Seconds of processors that were used, and that there were.
+    processors: (f64, f64),
 }
 
 impl Looked {
     fn fail(&mut self, error: String) {
         self.silent += 1;
         self.error.get_or_insert(error);
+    }
+
+    fn used(&mut self, more: Option<(f64, f64)>) {
+        let (used, there) = more.unwrap_or_default();
+        self.processors.0 += used;
+        self.processors.1 += there;
     }
 
     fn add(&mut self, more: &Counted) {
@@ -154,6 +182,7 @@ impl Looked {
             // Those that are idle have ended their tasks, and start them again.
             tasks: tasks.filter(|it| *it > 0),
             handling: handling.filter(|it| !it.is_zero()),
+            cpu: mean(self.processors.0, self.processors.1).map(|it| it.min(1.0)),
         }
     }
 }

@@ -7,7 +7,7 @@ mod text;
 use std::time::Duration;
 
 use kew_scaling::simulate::{Course, Keda, Load, Scaler, Score, Workers, run};
-use kew_scaling::{Goal, Law};
+use kew_scaling::{Goal, Law, TimeOfWeek};
 use thiserror::Error;
 
 use crate::config::Group;
@@ -23,6 +23,9 @@ pub struct Simulation {
     name: String,
     /// The age above which a message is late.
     goal: Duration,
+    /// When the load begins, and how many seconds it has.
+    begins: TimeOfWeek,
+    seconds: u32,
     runs: Vec<Run>,
 }
 
@@ -71,7 +74,12 @@ impl Simulation {
         };
         let law = Law::new(settings.clone());
         let law = law.map_err(|error| SimulateError::Settings(group.name.clone(), error))?;
-        let mut law = Paced(law, group.every);
+        let mut law = Paced {
+            law,
+            every: group.every,
+            is_counted: group.sources.iter().all(|it| it.metrics.is_some()),
+            has_push: group.announcements.is_some(),
+        };
         let course = run(&mut law, load, workers, |_| true);
         let mut runs = vec![Run::judged("kew".to_owned(), course, goal)];
         if beside_keda {
@@ -88,11 +96,17 @@ impl Simulation {
         Ok(Self {
             name: format!("{}, {}", group.name, load.name),
             goal,
+            begins: load.begins,
+            seconds: u32::try_from(load.arrivals.len()).unwrap_or(u32::MAX),
             runs,
         })
     }
 
-    /// A table, and a line of blocks for each of backlog, age and instances.
+    fn at(&self, second: u32) -> TimeOfWeek {
+        self.begins.plus(Duration::from_secs(second.into()))
+    }
+
+    /// A table, and a line of blocks for each of backlog, age, instances and cost.
     #[must_use]
     pub fn text(&self) -> String {
         text::draw(self)
@@ -105,17 +119,22 @@ impl Simulation {
     }
 }
 
-/// The law as the agent has it: it looks as often, and sees as much. No service counts arrivals and completions for it.
-struct Paced(Law, Duration);
+/// The law as the agent has it: it looks as often, sees as much, and hears of work if the group does.
+struct Paced {
+    law: Law,
+    every: Duration,
+    /// Whether metrics pages count arrivals and completions. No service does.
+    is_counted: bool,
+    has_push: bool,
+}
 
 impl Scaler for Paced {
     fn every(&self) -> Duration {
-        self.1
+        self.every
     }
 
-    /// The agent hears no announcements yet.
     fn has_push(&self) -> bool {
-        false
+        self.has_push
     }
 
     fn scale(
@@ -123,11 +142,14 @@ impl Scaler for Paced {
         now: kew_scaling::Moment,
         seen: &kew_scaling::Observation,
     ) -> Option<(u32, u32)> {
+        if self.is_counted {
+            return self.law.scale(now, seen);
+        }
         let mut seen = seen.clone();
         for reading in seen.sources.iter_mut().filter_map(|it| it.reading.as_mut()) {
             (reading.arrived, reading.completed) = (None, None);
         }
-        self.0.scale(now, &seen)
+        self.law.scale(now, &seen)
     }
 }
 

@@ -10,6 +10,15 @@ const LEFT: u32 = 16;
 const PANEL: u32 = 110;
 const GAP: u32 = 40;
 const TOP: u32 = 60;
+/// Below the last panel, for the time.
+const FOOT: u32 = 20;
+/// Seconds between two marks of the time: the first of these with at most [`MARKS`] marks.
+const STEPS: [u32; 12] = [
+    60, 300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800,
+];
+const MARKS: u32 = 7;
+/// The panel of the age, which has a line for the goal.
+const AGE: usize = 1;
 /// Points of a line at most.
 const POINTS: usize = 768;
 /// Distinguishable also without colours: the second line is dashed.
@@ -20,16 +29,18 @@ pub(super) fn draw(simulation: &Simulation) -> String {
     let mut svg = String::new();
     // Writing to a text cannot fail.
     let _ = begin(&mut svg, simulation);
+    let _ = draw_time(&mut svg, simulation);
     for panel in 0..4_usize {
         let series = runs.iter().filter_map(|run| run.get(panel));
-        let _ = draw_panel(&mut svg, panel, &series.collect::<Vec<_>>());
+        let goal = (panel == AGE).then_some(simulation.goal.as_secs_f64());
+        let _ = draw_panel(&mut svg, panel, &series.collect::<Vec<_>>(), goal);
     }
     svg.push_str("</svg>\n");
     svg
 }
 
 fn begin(svg: &mut String, simulation: &Simulation) -> std::fmt::Result {
-    let height = TOP + 4 * (PANEL + GAP);
+    let height = bottom() + FOOT;
     writeln!(
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">"
@@ -59,7 +70,43 @@ fn begin(svg: &mut String, simulation: &Simulation) -> std::fmt::Result {
     Ok(())
 }
 
-fn draw_panel(svg: &mut String, panel: usize, series: &[&Series]) -> std::fmt::Result {
+/// Where the last panel ends.
+const fn bottom() -> u32 {
+    TOP + 4 * (PANEL + GAP)
+}
+
+/// Upright lines through all panels, each with its time of the week.
+fn draw_time(svg: &mut String, simulation: &Simulation) -> std::fmt::Result {
+    let seconds = simulation.seconds.max(1);
+    let step = STEPS.into_iter().find(|step| seconds / step <= MARKS);
+    let step = usize::try_from(step.unwrap_or(seconds)).unwrap_or(usize::MAX);
+    for second in (0..=seconds).step_by(step) {
+        let part = f64::from(second) / f64::from(seconds);
+        let x = f64::from(LEFT) + part * f64::from(WIDTH - 2 * LEFT);
+        // The first and the last text would leave the picture.
+        let anchor = match part {
+            0.0 => "start",
+            part if part > 0.95 => "end",
+            _ => "middle",
+        };
+        writeln!(
+            svg,
+            "<path d=\"M{x:.1} {TOP}V{}\" stroke=\"#eee\"/><text x=\"{x:.1}\" y=\"{}\" fill=\"#666\" \
+             text-anchor=\"{anchor}\">{}</text>",
+            bottom() - GAP + 16,
+            bottom() - GAP + 34,
+            simulation.at(second)
+        )?;
+    }
+    Ok(())
+}
+
+fn draw_panel(
+    svg: &mut String,
+    panel: usize,
+    series: &[&Series],
+    goal: Option<f64>,
+) -> std::fmt::Result {
     let panel = u32::try_from(panel).unwrap_or_default();
     let top = TOP + panel * (PANEL + GAP) + 16;
     let bottom = top + PANEL;
@@ -72,6 +119,17 @@ fn draw_panel(svg: &mut String, panel: usize, series: &[&Series]) -> std::fmt::R
         top - 6,
         shown(largest)
     )?;
+    if let Some(goal) = goal.filter(|goal| *goal <= largest) {
+        let y = f64::from(bottom) - goal / largest * f64::from(PANEL);
+        writeln!(
+            svg,
+            "<path d=\"M{LEFT} {y:.1}h{wide}\" stroke=\"#999\" stroke-dasharray=\"2 3\"/><text x=\"{}\" y=\"{:.1}\" \
+             fill=\"#666\" text-anchor=\"end\">goal: {} s</text>",
+            WIDTH - LEFT,
+            y - 3.0,
+            shown(goal)
+        )?;
+    }
     for (series, (colour, dashes)) in series.iter().zip(LINES) {
         let values = columns(&series.values, POINTS);
         let step = f64::from(wide) / f64::from(u32::try_from(values.len()).unwrap_or(1).max(1));

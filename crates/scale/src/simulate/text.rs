@@ -13,12 +13,21 @@ pub(super) fn draw(simulation: &Simulation) -> String {
     let _ = table(&mut text, simulation);
     for run in &simulation.runs {
         let _ = writeln!(text, "\n{}", run.rule);
+        let mut width = 0;
         for series in run.series() {
             let parts = columns(&series.values, WIDTH);
             let most = most(&parts);
             let _ = writeln!(text, "  {} (at most {})", series.name, shown(most));
             let _ = writeln!(text, "  {}", blocks(&parts, most));
+            width = width.max(parts.len());
         }
+        let (begin, end) = (simulation.at(0), simulation.at(simulation.seconds));
+        let begin = begin.to_string();
+        // Both ends of the time, below both ends of the blocks.
+        let width = width
+            .saturating_sub(begin.len())
+            .max(end.to_string().len() + 1);
+        let _ = writeln!(text, "  {begin}{:>width$}", end.to_string());
     }
     text
 }

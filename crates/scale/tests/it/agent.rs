@@ -34,6 +34,8 @@ struct World {
     looks: Vec<Duration>,
     /// How long the source takes to answer.
     answers_after: Duration,
+    /// Why the number cannot be changed, if it cannot.
+    fails: Option<&'static str>,
     /// What has happened to instances by itself.
     news: VecDeque<Happened>,
     began: Option<Instant>,
@@ -97,6 +99,10 @@ impl Target for Script {
 
     async fn set(&mut self, count: u32) -> Vec<Happened> {
         let mut world = self.0.lock().unwrap();
+        if let Some(fails) = world.fails {
+            let error = ActError::Elsewhere(fails.to_owned());
+            return vec![Happened::Failed(error)];
+        }
         world.running = count;
         world.asked.push(count);
         Vec::new()
@@ -509,4 +515,48 @@ async fn a_silent_page_is_a_line_of_the_log_at_its_begin_and_end() {
         "all instances can be read again",
     ];
     assert_eq!(notes, expected);
+}
+
+/// What fails at each look is told when it begins, and when it fails in another way.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_fails_again_and_again_is_told_once() {
+    let agent = Running::start(Some(300), 0);
+    agent.change(|world| world.fails = Some("no permission"));
+    agent.pass(95).await;
+    let failed = |notes: &[String]| {
+        let all = notes.iter().filter(|it| it.starts_with("no "));
+        all.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(failed(&agent.notes()), ["no permission"]);
+    agent.change(|world| world.fails = Some("no space"));
+    agent.pass(30).await;
+    assert_eq!(failed(&agent.notes()), ["no space"]);
+    agent.change(|world| world.fails = None);
+    agent.pass(10).await;
+    assert_eq!(agent.asked(), [10]);
+    agent.change(|world| {
+        world.backlog = Some(3000);
+        world.fails = Some("no space");
+    });
+    agent.pass(30).await;
+    assert_eq!(failed(&agent.notes()), ["no space"]);
+}
+
+/// Instances that something else runs get no more tasks, and the reason is named.
+#[tokio::test(start_paused = true)]
+async fn busy_processors_of_instances_elsewhere_are_explained() {
+    let agent = Running::start(Some(300), 3);
+    agent.change(|world| {
+        world.workers = Some(Workers {
+            cpu: Some(0.95),
+            tasks: Some(1),
+            ..workers(3, None)
+        });
+    });
+    agent.pass(15).await;
+    let notes = agent.notes();
+    let expected = "the processors of the instances are busy to 95 %";
+    assert!(notes.iter().any(|it| it.contains(expected)), "{notes:#?}");
+    let lines = agent.memory.tell("jobs").text;
+    assert!(lines.contains(", processors used to 95 %"), "{lines}");
 }

@@ -250,6 +250,8 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         let other = other.replace("'/s'", &format!("'{directory}'"));
         with("", "", "") + &other
     };
+    let source_of =
+        |queue: &str| format!("[[group.source]]\nqueue = '{queue}'\nconnection_env = 'ONE'\n");
     let number = "body = '{instances}'";
     let http = |line: &str| with_target("http", &format!("url = 'http://h/n'\n{line}"));
     let http_at = |url: &str| with_target("http", &format!("url = '{url}'"));
@@ -259,6 +261,8 @@ fn each_error_names_its_place_the_value_and_what_was_expected() {
         ("".into(), "1:1: there is no group: write one as [[group]]".into()),
         ("group = 1\n".into(), "1:9: invalid type: integer `1`, expected a sequence".into()),
         ("[[group]]\nname = \n".into(), "2:8: string values must be quoted, expected literal string".to_owned()),
+        (with("", "", "").repeat(101), "1101:1: there are 101 groups, above the limit of 100: write another file".into()),
+        (source(&source_of("x").repeat(1000)), "the group \"a\" has 1001 sources, above the limit of 1000".into()),
         (group("nmae = 1"), "3:1: unknown field `nmae`, expected one of".into()),
         (source("nmae = 1"), "7:1: unknown field `nmae`, expected one of".into()),
         (target("nmae = 1"), "11:1: unknown field `nmae`, expected one of".into()),
@@ -428,6 +432,26 @@ fn a_file_without_certificates_is_an_error_at_its_line() {
     assert!(error.starts_with("scale.toml:7:11: ca_cert is "), "{error}");
     let expected = ", which has no certificate in PEM: name a file that has one";
     assert!(error.ends_with(expected), "{error}");
+}
+
+#[test]
+fn a_damaged_certificate_is_an_error_at_the_line_of_its_file() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("ca.pem");
+    let open = |source: &str| {
+        let group = only(&with("", source, ""));
+        let storage = "UseDevelopmentStorage=true";
+        let opened = ClientSources::open(&group, &|_| Some(storage.into()), &Connecting::default());
+        opened.unwrap_err().to_string()
+    };
+    for damaged in ["AAAA", "not base64!"] {
+        let pem = format!("-----BEGIN CERTIFICATE-----\n{damaged}\n-----END CERTIFICATE-----\n");
+        std::fs::write(&path, pem).unwrap();
+        let error = open(&format!("ca_cert = {path:?}"));
+        let expected =
+            format!("scale.toml:7:11: ca_cert is {path:?}, whose certificate 1 cannot be used: ");
+        assert!(error.starts_with(&expected), "{error}");
+    }
 }
 
 /// Each example of a target in docs/scale.md.

@@ -6,6 +6,7 @@ mod agent;
 mod announced;
 mod command;
 mod config;
+mod environment;
 mod http;
 #[path = "../../../worker/tests/it/kew.rs"]
 mod kew;

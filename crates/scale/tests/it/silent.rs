@@ -61,6 +61,27 @@ async fn a_silent_service_cannot_be_read() {
     );
 }
 
+/// One source that never answers holds up the start of instances for others once a minute, and not at each look.
+#[tokio::test(start_paused = true)]
+async fn a_silent_service_has_the_whole_time_once_a_minute() {
+    let silent = Arc::<Silent>::default();
+    let mut sources = sources(
+        &silent,
+        &[("jobs", "STORAGE", false), ("orders", "BUS", false)],
+    );
+    for (pause, seconds) in [(0, 10), (0, 1), (1, 1), (40, 1), (20, 10), (0, 1)] {
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        let began = tokio::time::Instant::now();
+        for seen in sources.read().await {
+            let error = seen.reading.unwrap_err();
+            assert!(error.text.contains("within"), "{}: {error:?}", seen.name);
+        }
+        let took = began.elapsed().as_secs_f64();
+        let whole = f64::from(seconds);
+        assert!((whole - 0.1..=whole + 1.0).contains(&took), "{took} s");
+    }
+}
+
 /// A silent page makes those sources unreadable that need it, and no others: they are read beside it.
 #[tokio::test]
 async fn a_silent_page_holds_up_no_source_without_it() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kew_scale::{Simulation, load};
+use kew_scale::{Config, Simulation, load};
 use kew_scaling::simulate::Load;
 use kew_scaling::{Day, TimeOfWeek};
 
@@ -63,6 +63,67 @@ fn a_picture_has_four_panels_with_a_line_for_each_rule() {
     assert_eq!(
         (heights[59], heights[60], heights[599]),
         ("186.0", "76.0", "186.0")
+    );
+}
+
+/// A reader sees when something was, and whether it was too late.
+#[test]
+fn a_picture_has_the_time_and_the_goal() {
+    let svg = simulate(SETTINGS, &load("monday-morning").unwrap(), true)
+        .unwrap()
+        .svg();
+    for hour in 6..=12 {
+        assert!(
+            svg.contains(&format!(">Monday {hour:02}:00</text>")),
+            "{svg}"
+        );
+    }
+    assert_eq!(svg.matches(">Monday ").count(), 7);
+    assert_eq!(svg.matches(">goal: 60 s</text>").count(), 1);
+    // Nothing comes near this goal.
+    let goal = format!("{SETTINGS}goal = {{ age = '1h' }}\n");
+    let svg = simulate(&goal, &burst(), false).unwrap().svg();
+    assert_eq!(svg.matches(">goal: ").count(), 0);
+}
+
+/// With metrics pages, the law knows arrivals, and with announcements it looks at once.
+#[test]
+fn the_law_sees_and_hears_what_the_agent_of_the_group_would() {
+    let score = |group: &str, source: &str, load: &Load| {
+        let text = format!(
+            "[[group]]\nname = 'jobs'\n{group}\n[[group.source]]\nqueue = 'jobs'\nconnection_env = 'STORAGE'\n{source}\n\
+             [group.target.process]\ncommand = ['x']\nstate_directory = '/x'\n"
+        );
+        let config = Config::parse(Path::new("scale.toml"), &text).unwrap();
+        let text = Simulation::new(&config.groups[0], load, false)
+            .unwrap()
+            .text();
+        let line = text.lines().find(|it| it.starts_with("| kew ")).unwrap();
+        let value = |column| {
+            line.split('|')
+                .nth(column)
+                .unwrap()
+                .trim()
+                .parse::<f64>()
+                .unwrap()
+        };
+        (value(3), value(4))
+    };
+    let packages = load("thursday-afternoon").unwrap();
+    let rate = "rate_per_task = 1";
+    let (_, hours) = score(rate, "", &packages);
+    let (_, counted) = score(rate, "metrics = 'http://x/metrics'", &packages);
+    assert!(
+        counted < 0.8 * hours,
+        "{counted} hours, and {hours} without a page"
+    );
+    let rarely = format!("{rate}\nevery = '5m'");
+    let (oldest, _) = score(&rarely, "", &burst());
+    let hears = format!("{rarely}\nannouncements = {{ connection_env = 'BUS', topic = 't' }}");
+    let (announced, _) = score(&hears, "", &burst());
+    assert!(
+        announced + 100.0 < oldest,
+        "{announced} s, and {oldest} s without announcements"
     );
 }
 

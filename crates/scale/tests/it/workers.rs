@@ -219,6 +219,7 @@ async fn completions_are_added_up_and_never_taken_back() {
         error: None,
         tasks: Some(tasks),
         handling,
+        cpu: None,
     };
     let quarter = Some(Duration::from_millis(250));
     world.set("w1", page(1000, 8));
@@ -238,6 +239,43 @@ async fn completions_are_added_up_and_never_taken_back() {
     assert_eq!((completed, workers.answered, workers.silent), (None, 1, 1));
     world.set("w2", page(7, 8));
     assert_eq!(look(&mut sources).await, (Some(24), all(8, quarter)));
+}
+
+/// Where something else runs the instances, only they know how busy their processors are.
+#[tokio::test]
+async fn instances_say_how_busy_their_processors_are() {
+    let world = World::new().await;
+    let mut sources = world.sources();
+    let with = |seconds: f64, processors: u32| {
+        page(5, 8)
+            + &format!(
+                "# HELP process_cpu_seconds_total P.\n# TYPE process_cpu_seconds_total counter\n\
+                 process_cpu_seconds_total {seconds}\n\
+                 # HELP kew_worker_processors N.\n# TYPE kew_worker_processors gauge\n\
+                 kew_worker_processors {processors}\n"
+            )
+    };
+    world.set("w1", with(100.0, 2));
+    world.set("w2", with(7.0, 1));
+    // Nothing to compare with.
+    assert_eq!(look(&mut sources).await.1.cpu, None);
+    let began = tokio::time::Instant::now();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    // A tenth of a second of three processors in at least a fifth of a second.
+    world.set("w1", with(100.06, 2));
+    world.set("w2", with(7.04, 1));
+    let cpu = look(&mut sources).await.1.cpu.unwrap();
+    let least = 0.1 / 3.0 / began.elapsed().as_secs_f64();
+    assert!(
+        (least * 0.9..0.17).contains(&cpu),
+        "{cpu}, at least {least}"
+    );
+    // The first one has started again, and the second one does not say it any more.
+    world.set("w1", with(0.5, 2));
+    world.set("w2", page(5, 8));
+    assert_eq!(look(&mut sources).await.1.cpu, None);
+    world.set("w1", with(9000.0, 2));
+    assert_eq!(look(&mut sources).await.1.cpu, Some(1.0));
 }
 
 /// Instances that the agent has started have a port each, and no line of the file.

@@ -4,6 +4,7 @@
 
 mod bounds;
 mod explain;
+mod falls;
 mod loads;
 mod sources;
 mod steady;

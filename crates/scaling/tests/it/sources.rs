@@ -357,6 +357,38 @@ fn a_new_law_holds_what_it_finds() {
 }
 
 /// A message that fails again and again is old, and more instances would not change that.
+/// Also without a cool-down: one look says nothing of how many messages come.
+#[test]
+fn a_new_law_without_a_cool_down_stops_nothing_at_its_first_look() {
+    let mut law = law(Settings {
+        cool_down: Duration::ZERO,
+        ..settings()
+    });
+    let look = |ready, arrived: u64| seen(Some(reading(3, 0, 1000 + arrived)), ready);
+    let first = law.decide(at(0), &look(10, 0));
+    assert_eq!(first.action, Action::Hold, "{first}");
+    let second = law.decide(at(10), &look(10, 120));
+    assert_eq!(second.action, Action::Stop(2), "{second}");
+}
+
+/// A damaged counter of one queue is no reason to end, nor to think that there is little to do.
+#[test]
+fn backlogs_that_no_number_holds_together_are_the_largest_number() {
+    let mut law = law(settings());
+    let mut seen = seen(Some(reading(0, 0, 0)), 1);
+    seen.sources = [u64::MAX, u64::MAX, 7]
+        .map(|backlog| Source {
+            name: format!("queue of {backlog} {}", law.settings().maximum),
+            reading: Some(Reading {
+                backlog,
+                ..Reading::default()
+            }),
+        })
+        .into();
+    let decision = law.decide(at(0), &seen);
+    assert_eq!(decision.action, Action::Start(20), "{decision}");
+}
+
 #[test]
 fn one_old_message_starts_nothing() {
     let mut law = law(settings());

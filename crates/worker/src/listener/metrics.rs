@@ -1,6 +1,6 @@
 //! Metrics of listeners, as a page for Prometheus.
 
-use kew_metrics::{Family, Format, Labels, Unit, page_in};
+use kew_metrics::{Family, Format, Labels, Unit, page_in, process_cpu};
 
 use super::Listener;
 use super::counters::Counters;
@@ -138,6 +138,24 @@ impl<T: Send + Sync + 'static, S: Source> Listener<T, S> {
 }
 
 /// A page in the text format of Prometheus (0.0.4) with the metrics of several listeners and of the application.
+///
+/// It has the processor time of the process, too, unless the application adds that itself, and its processors.
 pub fn metrics_page(families: impl IntoIterator<Item = Vec<Family>>) -> String {
-    page_in(families.into_iter().flatten().collect(), Format::Prometheus)
+    let mut families: Vec<Family> = families.into_iter().flatten().collect();
+    for family in [process_cpu(), processors()] {
+        if !families.iter().any(|it| it.is_like(&family)) {
+            families.push(family);
+        }
+    }
+    page_in(families, Format::Prometheus)
+}
+
+/// Limits of a container count.
+fn processors() -> Family {
+    let help = "Processors that the process may use";
+    let family = Family::gauge("kew_worker_processors", Unit::None, help);
+    match std::thread::available_parallelism() {
+        Ok(count) => family.count(Vec::new(), u64::try_from(count.get()).unwrap_or(u64::MAX)),
+        Err(_) => family,
+    }
 }

@@ -248,7 +248,7 @@ async fn the_page_names_every_metric() {
     let page = kew_worker::metrics_page([listener.metrics()]);
     let names = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let names: Vec<&str> = names.filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(names.len(), 23);
+    assert_eq!(names.len(), 25);
     for name in names {
         assert!(
             PAGE.contains(&format!("`{name}`")),

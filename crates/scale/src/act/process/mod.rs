@@ -27,7 +27,7 @@ pub use survey::Survey;
 use super::pace::Pace;
 use super::state::{Record, StateDirectory, records};
 use super::{ActError, Happened, Stopped, Target};
-use crate::config::{Group, OwnPage, PORT, Process};
+use crate::config::{Environment, Group, OwnPage, PORT, Process};
 
 /// How long after SIGKILL a process may take to end. One in the middle of an operation of the system ends after it.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
@@ -38,6 +38,7 @@ const KILL_RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct ProcessTarget {
     command: Vec<String>,
+    environment: Environment,
     stop_within: Duration,
     start_delay: Duration,
     ports: Option<RangeInclusive<u16>>,
@@ -68,6 +69,7 @@ impl ProcessTarget {
         let command = process.command.iter();
         Ok(Self {
             command: command.map(|it| it.replace("{tasks}", &tasks)).collect(),
+            environment: process.environment.clone(),
             stop_within: process.stop_within,
             start_delay: group.law.start_delay,
             ports: process.ports.clone(),
@@ -230,6 +232,9 @@ impl ProcessTarget {
         });
         let mut parts = parts.collect::<Vec<_>>().into_iter();
         let mut command = Command::new(parts.next().unwrap_or_default());
+        if let Some(variables) = self.environment.variables() {
+            command.env_clear().envs(variables);
+        }
         command
             .args(parts)
             .env(proc::TOKEN_VARIABLE, &record.token)
