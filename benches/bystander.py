@@ -14,8 +14,11 @@ from compare_bus import bus_address, run, start_bus
 from servers import add_program_options, finish_programs
 
 PROTOCOLS = ["amqp", "http", "queue"]
-ATTACKS = 9
+ATTACKS = 10
 BUSY = "busy"  # one connection that sends all it can; the others are attacks
+# The rules of the topic of the attack `rules`. Each looks for 900 characters in a text that has nearly that.
+RULES = 400
+PATTERN = "'%" + "_" * 900 + "b%'"
 
 
 def parse_options(arguments):
@@ -31,6 +34,18 @@ def parse_options(arguments):
     options = parser.parse_args(arguments)
     finish_programs(options)
     return options
+
+
+def expensive_topic():
+    """A topic whose rules take as long as rules can."""
+    rules = [
+        {
+            "Name": f"r{number}",
+            "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": f"p LIKE {PATTERN}"}},
+        }
+        for number in range(RULES)
+    ]
+    return {"Name": "bench-rules", "Subscriptions": [{"Name": "s", "Rules": rules}]}
 
 
 def measure(options, server):
@@ -81,7 +96,7 @@ def main(arguments):
     options = parse_options(arguments)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.target) as place:
         data = Path(place)
-        server = start_bus(options, data, entities=2)
+        server = start_bus(options, data, entities=2, topics=[expensive_topic()])
         try:
             runs = measure(options, server)
         finally:

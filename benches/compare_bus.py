@@ -27,10 +27,12 @@ class Rival:
         self.arguments = ["--address", address, "--pid", str(server.process.pid), *arguments]
 
 
-def start_bus(options, data, entities=0):
-    """Kew with the queues of the load generator."""
+def start_bus(options, data, entities=0, topics=()):
+    """Kew with the queues of the load generator, and with these topics."""
     config = data / "config.json"
-    config.write_text(run(options, ["config", "--entities", str(entities)]))
+    content = json.loads(run(options, ["config", "--entities", str(entities)]))
+    content["UserConfig"]["Namespaces"][0].setdefault("Topics", []).extend(topics)
+    config.write_text(json.dumps(content))
     more = ["--bus-listen", "127.0.0.1:0", "--import", str(config), *options.kew_option]
     return start_kew(options, data, more)
 

@@ -28,6 +28,7 @@ use crate::client::{connect, receiver};
 use crate::ends::Sending as _;
 use crate::many::entity;
 use crate::options::{Auth, Bystander, Target};
+use crate::token::sign;
 
 /// How much is written at once, about, in bytes.
 const CHUNK_SIZE_BYTES: usize = 64 * 1024;
@@ -36,6 +37,8 @@ const BATCH_COUNT: usize = 1_000;
 /// The messages of a busy connection: how many are not settled, and their bytes.
 const BUSY_COUNT: usize = 1_000;
 const BUSY_SIZE_BYTES: usize = 64;
+/// The topic that `bystander.py` gives the expensive rules.
+const EXPENSIVE_TOPIC: &str = "bench-rules";
 /// How long to wait before reconnecting after the server has ended a connection.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -67,6 +70,8 @@ pub(crate) enum Attack {
     QueueRequests,
     /// No attack: one connection that sends as many messages as it may.
     Busy,
+    /// Messages to a topic whose rules take long for each. It comes last: the topic has work for long after the end.
+    Rules,
 }
 
 impl Attack {
@@ -81,11 +86,12 @@ impl Attack {
             Self::Requests => "requests",
             Self::QueueRequests => "queue-requests",
             Self::Busy => "busy",
+            Self::Rules => "rules",
         }
     }
 
     /// The bytes to repeat.
-    fn said(self) -> Vec<u8> {
+    fn said(self, target: &Target) -> Result<Vec<u8>> {
         let once = match self {
             Self::Dispositions => [disposition(None), disposition(Some(received()))].concat(),
             Self::Outcomes => disposition(Some(DeliveryState::ACCEPTED)),
@@ -96,9 +102,10 @@ impl Attack {
             Self::Requests => request(&format!("/{}/messages/head", entity(0))),
             Self::QueueRequests => request("/devstoreaccount1/bystander/messages"),
             // It sends messages that are settled, instead of the same bytes.
-            Self::Busy => return Vec::new(),
+            Self::Busy => return Ok(Vec::new()),
+            Self::Rules => expensive_send(target)?,
         };
-        once.repeat(CHUNK_SIZE_BYTES.div_ceil(once.len()))
+        Ok(once.repeat(CHUNK_SIZE_BYTES.div_ceil(once.len())))
     }
 }
 
@@ -196,7 +203,7 @@ async fn attack_all(
 
 /// Attacks until the end. Reconnects when the server has ended a connection.
 async fn keep_on(plan: &Plan, mut attacker: Attacker, shared: &Shared) -> Result<()> {
-    let said = plan.attack.said();
+    let said = plan.attack.said(&plan.target)?;
     while !shared.is_over.load(Ordering::Relaxed) {
         match attacker.say(&said, shared).await {
             Ok(()) => {}
@@ -257,7 +264,7 @@ impl Attacker {
                 client.connection.grant(answers, 1_000_000_000);
                 client
             }
-            Attack::Requests => {
+            Attack::Requests | Attack::Rules => {
                 return Ok(Self::Http(TcpStream::connect(plan.target.address).await?));
             }
             Attack::QueueRequests => {
@@ -454,4 +461,16 @@ fn request(path: &str) -> Vec<u8> {
     }
     request += "Authorization: SharedKey devstoreaccount1:AAAA\r\n\r\n";
     request.into_bytes()
+}
+
+/// A message with a property that is long enough for the rules of the topic `bench-rules`.
+fn expensive_send(target: &Target) -> Result<Vec<u8>> {
+    let audience = format!("http://{}/", target.address.ip());
+    let token = sign(&audience, &target.user, &target.password)?;
+    let property = "a".repeat(30_000);
+    let request = format!(
+        "POST /{EXPENSIVE_TOPIC}/messages HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n\
+         p: \"{property}\"\r\nContent-Length: 1\r\n\r\nx"
+    );
+    Ok(request.into_bytes())
 }

@@ -113,9 +113,17 @@ class Server:
         {"Name": "session", "Properties": {"RequiresSession": True}},
         {"Name": "unique", "Properties": {"RequiresDuplicateDetection": True}},
     ]
+    TOPICS = [
+        {
+            "Name": "unique-topic",
+            "Properties": {"RequiresDuplicateDetection": True},
+            "Subscriptions": [{"Name": "one"}, {"Name": "two"}],
+        },
+    ]
 
     def __init__(self):
-        command = [pathlib.Path(__file__).parents[2] / "restarting", json.dumps(self.QUEUES)]
+        restarting = pathlib.Path(__file__).parents[2] / "restarting"
+        command = [restarting, json.dumps(self.QUEUES), json.dumps(self.TOPICS)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.connection_string = self.hear()
 

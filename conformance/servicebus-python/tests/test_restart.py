@@ -25,6 +25,8 @@ def test_everything_is_there_after_a_kill(killable):
         with client.get_queue_sender("plain") as sender:
             (number,) = sender.schedule_messages(Message("scheduled"), later)
         put(client, "unique", Message("first", message_id="a"))
+        with client.get_topic_sender("unique-topic") as sender:
+            sender.send_messages(Message("first", message_id="a"))
         put(client, "session", Message("x", session_id="s"))
         with client.get_queue_receiver("session", session_id="s") as receiver:
             receiver.session.set_state(b"so far")
@@ -44,6 +46,14 @@ def test_everything_is_there_after_a_kill(killable):
         with client.get_queue_receiver("unique") as receiver:
             assert str(drop(receiver)) == "first"
             assert is_empty(receiver)
+        # A topic remembers ids, too, for all its subscriptions.
+        with client.get_topic_sender("unique-topic") as sender:
+            sender.send_messages(Message("second", message_id="a"))
+            sender.send_messages(Message("third", message_id="b"))
+        for name in ["one", "two"]:
+            with client.get_subscription_receiver("unique-topic", name) as receiver:
+                assert texts(take(receiver, 2)) == ["first", "third"]
+                assert is_empty(receiver)
         with client.get_queue_receiver("session", session_id="s") as receiver:
             assert receiver.session.get_state() == b"so far"
             drop(receiver)

@@ -57,6 +57,30 @@ if SECONDS >= IDLE_SECONDS + SLACK_SECONDS:
             assert time.monotonic() - began > IDLE_SECONDS - 5
 
     @pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
+    def test_idle_topics_and_subscriptions_delete_themselves():
+        idle = datetime.timedelta(seconds=IDLE_SECONDS)
+        with connect() as admin:
+            admin.create_topic("x-idle-topic", auto_delete_on_idle=idle)
+            admin.create_topic("x-topic-of-an-idle-one")
+            admin.create_subscription("x-topic-of-an-idle-one", "idle", auto_delete_on_idle=idle)
+            admin.create_subscription("x-topic-of-an-idle-one", "stays")
+            began = time.monotonic()
+            reads = {
+                "topic": lambda: admin.get_topic("x-idle-topic"),
+                "subscription": lambda: admin.get_subscription("x-topic-of-an-idle-one", "idle"),
+            }
+            while reads and time.monotonic() < began + IDLE_SECONDS + SLACK_SECONDS:
+                time.sleep(1)
+                for name, read in list(reads.items()):
+                    try:
+                        read()
+                    except ResourceNotFoundError:
+                        assert time.monotonic() - began > IDLE_SECONDS - 5, name
+                        del reads[name]
+            assert not reads
+            assert [it.name for it in admin.list_subscriptions("x-topic-of-an-idle-one")] == ["stays"]
+
+    @pytest.mark.skipif(not os.environ["KEW_BUS_HTTPS"], reason="no port 443")
     def test_a_queue_whose_receiver_waits_is_not_idle(client):
         with connect() as admin, client.get_queue_receiver("x-waited-for") as receiver:
             admin.create_queue("x-waited-for", auto_delete_on_idle=datetime.timedelta(seconds=IDLE_SECONDS))

@@ -197,6 +197,9 @@ impl Counted for BusQueueOverview {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TopicSum {
     pub(crate) pending: u64,
+    pub(crate) scheduled: u64,
+    pub(crate) failed_transfers: u64,
+    pub(crate) size_bytes: u64,
     pub(crate) oldest_at: Option<Timestamp>,
     pub(crate) rules: u64,
 }
@@ -215,6 +218,9 @@ impl Counted for TopicOverview {
     fn sum(&self) -> TopicSum {
         TopicSum {
             pending: self.pending,
+            scheduled: self.scheduled,
+            failed_transfers: self.failed_transfers,
+            size_bytes: self.size_bytes,
             oldest_at: self.oldest_at,
             rules: self.rules,
         }
@@ -223,9 +229,19 @@ impl Counted for TopicOverview {
     fn plus(one: TopicSum, other: TopicSum) -> TopicSum {
         TopicSum {
             pending: one.pending + other.pending,
+            scheduled: one.scheduled + other.scheduled,
+            failed_transfers: one.failed_transfers + other.failed_transfers,
+            size_bytes: one.size_bytes + other.size_bytes,
             oldest_at: older(one.oldest_at, other.oldest_at),
             rules: one.rules + other.rules,
         }
+    }
+}
+
+impl TopicSum {
+    /// The messages that are in topics themselves, in the order of [`BUS_STATES`].
+    pub(crate) fn messages(&self) -> [u64; BUS_STATES.len()] {
+        [self.pending, 0, 0, self.scheduled, 0, self.failed_transfers]
     }
 }
 

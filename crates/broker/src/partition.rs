@@ -61,6 +61,9 @@ use crate::{Cost, Moment, Source, Waiting};
 /// at more: about a millisecond. What a turn copies because a snapshot has it counts too.
 const TURN_STEPS_MAX: u64 = 50_000;
 
+/// How many of these are for commands, whatever the tick of the turn took.
+const COMMAND_STEPS_MIN: u64 = TURN_STEPS_MAX / 2;
+
 /// How many commands a turn decides at most. New commands wait for the turns before them.
 const TURN_COMMANDS_MAX: usize = 4096;
 
@@ -184,14 +187,19 @@ impl<T> Partition<T> {
         self.move_bodies(now, &mut batch, space, room_bytes);
         let mut decided = Vec::new();
         let mut count_left = TURN_COMMANDS_MAX;
-        let mut steps_left = TURN_STEPS_MAX.saturating_sub(self.state.take_copied());
+        let ticked_steps = self.state.take_copied();
+        let mut steps_left = TURN_STEPS_MAX
+            .saturating_sub(ticked_steps)
+            .max(COMMAND_STEPS_MIN);
         while count_left > 0
             && (steps_left > 0 || count_left == TURN_COMMANDS_MAX)
             && let Some(command) = self.lanes.front_mut().or_else(|| commands.front_mut())
         {
             space.trim(command, &self.state);
             let description = command.describe();
-            if description.looks_at > steps_left && steps_left < TURN_STEPS_MAX {
+            // The first command comes in any case: a tick of expensive rules would hold all of them up for as long as it
+            // has work.
+            if description.looks_at > steps_left && count_left < TURN_COMMANDS_MAX {
                 break;
             }
             let needed = space.needed_bytes(&description, &self.state);

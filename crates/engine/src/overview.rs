@@ -51,7 +51,7 @@ pub struct BusQueueOverview {
     pub flow: Flow,
 }
 
-/// A topic at one time.
+/// A topic at one time, with the messages that are in itself and not in its subscriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicOverview {
     /// Its name.
@@ -60,6 +60,13 @@ pub struct TopicOverview {
     pub tally: TopicTally,
     /// Messages that wait for their copies.
     pub pending: u64,
+    /// Messages that become active later.
+    pub scheduled: u64,
+    /// Messages that were sent via it and did not reach their destination, and those of its own that rules could not look
+    /// at, in any state.
+    pub failed_transfers: u64,
+    /// Bytes of all of these, of remembered ids, and of its subscriptions: what it takes of its quota.
+    pub size_bytes: u64,
     /// When the oldest of them was sent.
     pub oldest_at: Option<Timestamp>,
     /// The rules in force of its subscriptions.
@@ -157,7 +164,7 @@ impl State {
             return false;
         }
         if !queue.role.is_received_from() {
-            self.read_topic(incarnation, overview);
+            self.read_topic(incarnation, now, steps, overview);
             return true;
         }
         let entities = incarnation.with_sub_queues();
@@ -183,17 +190,34 @@ impl State {
         true
     }
 
-    fn read_topic(&self, incarnation: Incarnation, overview: &mut Overview) {
+    /// Each subscription takes a step, too: for the size, the largest one may have to be found.
+    fn read_topic(
+        &self,
+        incarnation: Incarnation,
+        now: Timestamp,
+        steps: &mut u32,
+        overview: &mut Overview,
+    ) {
         let topic = self.bus.get(&incarnation);
         let Some((topic, rules)) = topic.and_then(|it| Some((it, it.topic.as_ref()?))) else {
             return;
         };
+        let subscriptions = self.catalogue.subscription_count(incarnation);
+        *steps = steps.saturating_sub(u32::try_from(subscriptions).unwrap_or(u32::MAX));
         let defaults = self.catalogue.families.default_count_of(incarnation);
+        let own = incarnation.with_sub_queues().into_iter();
+        let own = own.filter_map(|entity| self.bus.get(&entity));
+        let own: u64 = own.map(|entity| entity.size_bytes(now)).sum();
+        let [_, _, failed] = incarnation.with_sub_queues();
+        let failed = self.bus.get(&failed);
         let backlog = &topic.backlog;
         overview.topics.push(TopicOverview {
             name: topic.name.clone(),
             tally: *rules.tally,
             pending: backlog.ready_count(),
+            scheduled: backlog.scheduled_count(),
+            failed_transfers: failed.map_or(0, |it| it.backlog.count()),
+            size_bytes: own.saturating_add(self.catalogue.subscriptions_size_bytes(incarnation)),
             oldest_at: backlog.oldest_at(),
             rules: (rules.in_force_count() + defaults) as u64,
         });

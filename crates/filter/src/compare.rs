@@ -157,6 +157,6 @@ pub(crate) fn steps_to_compare(left: Value<'_>, right: Value<'_>) -> u32 {
 
 /// What it takes to look at so many bytes.
 #[inline]
-fn steps_of(bytes: usize) -> u32 {
+pub(crate) fn steps_of(bytes: usize) -> u32 {
     u32::try_from(bytes / 64).unwrap_or(u32::MAX)
 }

@@ -1,7 +1,7 @@
 //! One evaluation of a predicate or an expression: each part at most once, from left to right.
 
 use crate::arithmetic::{Computed, negated, operate, with_plus};
-use crate::compare::{Comparison, Truth, compare, steps_to_compare};
+use crate::compare::{Comparison, Truth, compare, steps_of, steps_to_compare};
 use crate::error::{EvaluationError, Fault, beginning_of};
 use crate::like::Pattern;
 use crate::limits::STEPS_MAX;
@@ -19,6 +19,10 @@ pub(crate) struct Run<'v, M: ?Sized> {
 }
 
 type Done<T> = Result<T, EvaluationError>;
+
+fn steps(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
 
 fn at(column: Column) -> impl Fn(Fault) -> EvaluationError {
     move |fault| EvaluationError {
@@ -181,6 +185,8 @@ impl<'v, M: Message + ?Sized> Run<'v, M> {
                     },
                     None => None,
                 };
+                let size_bytes = pattern.as_text().map_or(0, str::len);
+                self.spend(steps(size_bytes), like.column)?;
                 let pattern = pattern_of(pattern, escape).map_err(&fault)?;
                 self.matches(&text, &pattern, like.column)
             }
@@ -266,6 +272,9 @@ impl<'v, M: Message + ?Sized> Run<'v, M> {
                         }
                         (Some(_) | None, None) | (None, Some(_)) => Computed::Unknown,
                     };
+                    if let Computed::Made(text) = &made {
+                        self.spend(steps_of(text.len()), *column)?;
+                    }
                 }
                 Ok(made)
             }
@@ -282,6 +291,8 @@ impl<'v, M: Message + ?Sized> Run<'v, M> {
                 found: value.type_name(),
             }));
         };
+        // It is compared with the names that the message has, in one case of letters.
+        self.spend(steps(name.len() / 8), column)?;
         let scoped = |scope: &str| {
             let start = name.get(..scope.len())?;
             let rest = name.get(scope.len()..)?;

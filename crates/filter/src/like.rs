@@ -10,6 +10,9 @@ use crate::limits::PATTERN_CHARS_MAX;
 const WORD_BITS: usize = u64::BITS as usize;
 const WORDS_MAX: usize = PATTERN_CHARS_MAX.div_ceil(WORD_BITS);
 
+/// How many characters of a piece with `_` take a step where it stands at an end of the pattern.
+const COMPARED_PER_STEP: usize = 16;
+
 /// A pattern.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pattern {
@@ -75,7 +78,11 @@ impl Pattern {
     pub(crate) fn steps(&self, text: &str) -> u32 {
         let middle = self.rest.iter().flat_map(|rest| &rest.middle);
         let words = middle.map(Piece::words).max().unwrap_or(0);
-        u32::try_from(text.len().saturating_mul(words)).map_or(u32::MAX, |it| it.saturating_add(1))
+        let last = self.rest.as_ref().map(|rest| &rest.last);
+        let ends = last.into_iter().chain([&self.first]).map(Piece::compared);
+        let ends = ends.sum::<usize>() / COMPARED_PER_STEP;
+        let steps = text.len().saturating_mul(words).saturating_add(ends);
+        u32::try_from(steps).map_or(u32::MAX, |it| it.saturating_add(1))
     }
 
     pub(crate) fn matches(&self, text: &str) -> bool {
@@ -123,6 +130,14 @@ impl Piece {
         match self {
             Piece::Literal(_) => 1,
             Piece::Wild(wild) => wild.fits.words,
+        }
+    }
+
+    /// How many characters are compared one after the other at an end of a text.
+    fn compared(&self) -> usize {
+        match self {
+            Piece::Literal(_) => 0,
+            Piece::Wild(wild) => wild.chars.len(),
         }
     }
 
@@ -203,13 +218,21 @@ impl Fitting {
         chars.sort_unstable();
         chars.dedup();
         let words = piece.len().div_ceil(WORD_BITS);
-        let mut places = vec![0; (chars.len() + 1) * words];
-        for (row, character) in chars.iter().map(Some).chain([None]).enumerate() {
-            for (at, wanted) in piece.iter().enumerate() {
-                let fits = wanted.is_none() || wanted.as_ref() == character;
-                if let (true, Some(word)) = (fits, places.get_mut(row * words + at / WORD_BITS)) {
-                    *word |= 1 << (at % WORD_BITS);
-                }
+        let set = |row: &mut [u64], at: usize| {
+            if let Some(word) = row.get_mut(at / WORD_BITS) {
+                *word |= 1 << (at % WORD_BITS);
+            }
+        };
+        // `_` fits each character. A pattern may come with the message, so each row is not searched for by itself.
+        let mut others = vec![0; words];
+        for (at, _) in piece.iter().enumerate().filter(|(_, it)| it.is_none()) {
+            set(&mut others, at);
+        }
+        let mut places = others.repeat(chars.len() + 1);
+        for (at, wanted) in piece.iter().enumerate() {
+            let row = wanted.and_then(|wanted| chars.binary_search(&wanted).ok());
+            if let Some(row) = row.and_then(|row| places.get_mut(row * words..)) {
+                set(row, at);
             }
         }
         Self {

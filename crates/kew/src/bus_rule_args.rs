@@ -74,7 +74,7 @@ pub(crate) struct AddRuleArgs {
     /// The subscription, as TOPIC/subscriptions/NAME
     #[arg(value_parser = bus_subscription)]
     pub(super) subscription: SubscriptionName,
-    /// The name of the rule: up to 50 letters, digits and . - _ $
+    /// The name of the rule: up to 50 characters, and none of / \ ? # @ *
     #[arg(value_parser = bus_rule_name)]
     pub(super) name: String,
     /// Succeed if there is a rule of that name, even another one

@@ -121,7 +121,7 @@ pub(crate) enum OperateCommand {
     /// Use a single message
     #[command(subcommand)]
     Message(MessageCommand),
-    /// Show message counts of queues and their growth until you press Ctrl-C
+    /// Show message counts of queues, topics and subscriptions and their growth until you press Ctrl-C
     Watch(WatchArgs),
     /// Print a connection string or a token that gives access for a limited time
     ///
@@ -141,7 +141,7 @@ pub(crate) enum OperateCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DlqCommand {
-    /// List queues and subscriptions that have dead letters
+    /// List queues, topics and subscriptions that have dead letters, or messages that could not be forwarded
     List(ListArgs),
     /// Browse dead letters without receiving them
     Peek(PeekArgs),

@@ -24,7 +24,9 @@ use kew_client::{QueueAccount, QueueOptions, Retry};
 pub(crate) use account::{Account, AccountImport, check_line, export_account};
 use client::Client;
 pub(crate) use failure::Failure;
-pub(crate) use output::{Align, Output, is_active, printable, printable_lines, rfc3339, table};
+pub(crate) use output::{
+    Align, Output, is_active, printable, printable_lines, rfc3339, shortened, table,
+};
 pub(crate) use watch::{INTERVAL_MIN, draw, end_signal, growth};
 
 use crate::proxy;

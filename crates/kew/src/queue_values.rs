@@ -209,10 +209,14 @@ pub(crate) fn bus_subscription(text: &str) -> Result<SubscriptionName, String> {
     })
 }
 
-/// A rule of a subscription. The server checks the rest of the name.
+/// A rule of a subscription. `.` and `..` are steps in the path of a request. The server checks how long a new name is.
 pub(crate) fn bus_rule_name(text: &str) -> Result<String, String> {
-    if matches!(text, "" | "." | "..") || text.contains('/') {
-        return Err("a rule's name can have letters, digits, . - _ and $, and no slashes".into());
+    let is_refused = |c: char| c.is_control() || r"/\?#@*".contains(c);
+    if matches!(text, "" | "." | "..") || text.contains(is_refused) {
+        return Err(
+            "a rule's name has 1 to 50 characters: no control characters, none of / \\ ? # @ *, and it is not . or .."
+                .into(),
+        );
     }
     Ok(text.to_owned())
 }
@@ -305,7 +309,12 @@ mod tests {
         let told = bus_topic_name("t/Subscriptions/s").unwrap_err();
         assert!(told.contains("its topic is t"), "{told}");
         assert_eq!(bus_rule_name("$Default").as_deref(), Ok("$Default"));
-        assert!(bus_rule_name("a/b").is_err() && bus_rule_name("").is_err());
+        assert_eq!(bus_rule_name("ünïcode name").as_deref(), Ok("ünïcode name"));
+        for bad in [
+            "", ".", "..", "a/b", "a\\b", "a?b", "a#b", "a@b", "a*b", "a\nb",
+        ] {
+            assert!(bus_rule_name(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

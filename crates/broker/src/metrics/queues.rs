@@ -87,7 +87,7 @@ pub(super) fn bus_queue_families(read: Option<&Picture>) -> Vec<Family> {
     let mut messages = Family::gauge(
         "kew_bus_messages",
         Unit::None,
-        "Messages of all queues of Service Bus and of their sub-queues",
+        "Messages of all queues, subscriptions and topics of Service Bus and of their sub-queues",
     );
     let mut by_queue = Family::gauge(
         "kew_bus_queue_messages",
@@ -113,8 +113,10 @@ pub(super) fn bus_queue_families(read: Option<&Picture>) -> Vec<Family> {
     if let Some(read) = read {
         let counted = &read.bus_queues;
         queues = queues.count(none(), counted.count);
-        for (state, count) in BUS_STATES.iter().zip(counted.total().messages) {
-            messages = messages.count(label("state", state), count);
+        let of_topics = read.topics.total().messages();
+        let all = counted.total().messages.into_iter().zip(of_topics);
+        for (state, (of_queues, of_topics)) in BUS_STATES.iter().zip(all) {
+            messages = messages.count(label("state", state), of_queues + of_topics);
         }
         for (namespace, queue, sum) in counted.named() {
             let of = || [label("namespace", namespace), label("queue", queue)].concat();

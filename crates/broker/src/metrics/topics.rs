@@ -5,7 +5,10 @@ use kew_metrics::{Family, Unit};
 
 use super::queues::age_seconds;
 use super::{label, none};
-use crate::overview::{Counted as _, Picture};
+use crate::overview::{BUS_STATES, Counted as _, Picture};
+
+/// Where a message can be that is in a topic itself: nobody receives there.
+const TOPIC_STATES: [&str; 3] = ["active", "scheduled", "failed_transfer"];
 
 /// A counter of topics: its name, its help and its value.
 type Row = (&'static str, &'static str, fn(&TopicOverview) -> u64);
@@ -50,6 +53,16 @@ pub(super) fn topic_families(read: Option<&Picture>) -> Vec<Family> {
         Unit::Seconds,
         "Time since the oldest of these messages was sent; nothing if there is none",
     );
+    let mut messages = Family::gauge(
+        "kew_bus_topic_messages",
+        Unit::None,
+        "Messages that are in a topic itself: those that wait for their copies are active",
+    );
+    let mut sizes = Family::gauge(
+        "kew_bus_topic_size",
+        Unit::Bytes,
+        "What a topic and its subscriptions take of the topic's quota",
+    );
     let mut rules = Family::gauge(
         "kew_bus_topic_rules",
         Unit::None,
@@ -62,6 +75,13 @@ pub(super) fn topic_families(read: Option<&Picture>) -> Vec<Family> {
         count = count.count(none(), read.topics.count);
         for (namespace, topic, sum) in read.topics.named() {
             pending = pending.count(of(namespace, topic), sum.pending);
+            for (state, count) in BUS_STATES.iter().zip(sum.messages()) {
+                if TOPIC_STATES.contains(state) {
+                    let labels = [of(namespace, topic), label("state", state)].concat();
+                    messages = messages.count(labels, count);
+                }
+            }
+            sizes = sizes.count(of(namespace, topic), sum.size_bytes);
             rules = rules.count(of(namespace, topic), sum.rules);
             if let Some(oldest_at) = sum.oldest_at {
                 oldest = oldest.amount(of(namespace, topic), age_seconds(&read.status, oldest_at));
@@ -76,7 +96,7 @@ pub(super) fn topic_families(read: Option<&Picture>) -> Vec<Family> {
             family.count(of(&name.account, &name.name), value(topic))
         })
     });
-    let mut families = vec![count, pending, oldest, rules];
+    let mut families = vec![count, messages, sizes, pending, oldest, rules];
     families.extend(counters);
     families
 }

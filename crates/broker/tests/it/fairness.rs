@@ -5,11 +5,16 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
 use kew_broker::{Answers, Broker, BrokerOptions, Partition, PartitionOptions, Rotation, Source};
+use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, NewRule};
 use kew_engine::storage::{Metadata, StorageCommand};
-use kew_engine::{Command, EntityName, Timestamp};
+use kew_engine::{Command, EntityName, Service, Timestamp};
+use kew_filter::{Definition, FilterDefinition, SqlDefinition};
 use kew_log::{FaultyStorage, MemoryStorage, Storage, StorageFile};
 
+use crate::bus::named;
+use crate::forwards::Words;
 use crate::support::{create, queue, send};
 
 const BUSY: Source = Source::numbered(1);
@@ -23,9 +28,12 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::with(PartitionOptions::default())
+    }
+
+    fn with(options: PartitionOptions) -> Self {
         let storage = Arc::new(FaultyStorage::new());
         let now = Timestamp::from_ms(1_000_000);
-        let options = PartitionOptions::default();
         let (partition, _) = Partition::open(storage, options, 1, [1; 16], now).unwrap();
         let mut bench = Self {
             partition,
@@ -42,16 +50,90 @@ impl Bench {
 
     /// The commands that a turn decides, when they are durable. The first segments are prepared meanwhile.
     fn turn(&mut self) -> Vec<(Source, u32)> {
-        let mut replies = Vec::new();
-        let now = self.partition.now();
-        while replies.is_empty() {
-            self.partition.turn(now, &mut self.waiting, &mut replies);
-            while let Some(job) = self.partition.next_job() {
-                let outcome = job.run();
-                self.partition.complete(outcome, &mut replies).unwrap();
+        loop {
+            let decided = self.single_turn();
+            if !decided.is_empty() {
+                return decided;
             }
         }
+    }
+
+    /// The commands that one turn decides, which may be none.
+    fn single_turn(&mut self) -> Vec<(Source, u32)> {
+        let mut replies = Vec::new();
+        let now = self.partition.now();
+        self.partition.turn(now, &mut self.waiting, &mut replies);
+        while let Some(job) = self.partition.next_job() {
+            let outcome = job.run();
+            self.partition.complete(outcome, &mut replies).unwrap();
+        }
         replies.into_iter().map(|(ticket, _)| ticket).collect()
+    }
+
+    fn ask(&mut self, command: BusCommand) {
+        self.push(Source::ALONE, 0, Command::Bus(command));
+        self.turn();
+    }
+
+    /// A topic with rules that take two ticks for each message, and that select nothing.
+    fn with_expensive_rules() -> Self {
+        let mut bench = Self::with(PartitionOptions {
+            format: Arc::new(Words),
+            ..PartitionOptions::default()
+        });
+        let topic = named("t");
+        let options = BusQueueOptions::default();
+        bench.ask(BusCommand::CreateTopic {
+            topic,
+            options: options.clone(),
+        });
+        bench.ask(BusCommand::CreateSubscription {
+            topic: named("t"),
+            subscription: named("t/subscriptions/s"),
+            options,
+            rule: Some(Box::new(expensive(0))),
+        });
+        for number in 1..500 {
+            bench.ask(BusCommand::AddRule {
+                topic: named("t"),
+                subscription: named("t/subscriptions/s"),
+                rule: Box::new(expensive(number)),
+            });
+        }
+        bench
+    }
+
+    /// Sends messages to the topic, of which all but a few wait for their copies.
+    fn publish(&mut self, count: usize) {
+        let message = BusMessage {
+            body: Bytes::from_static(b"id-1 body"),
+            message_id: None,
+            session: None,
+            time_to_live_ms: None,
+            scheduled_at: None,
+        };
+        self.ask(BusCommand::Send {
+            queue: named("t"),
+            messages: vec![message; count],
+        });
+    }
+
+    /// How many messages of the topic wait.
+    fn pending(&mut self) -> u64 {
+        let now = self.partition.now().time;
+        let overview = self.partition.overview(None, now, 1_000);
+        overview.topics.iter().map(|topic| topic.pending).sum()
+    }
+}
+
+fn expensive(number: u32) -> NewRule {
+    let filter = SqlDefinition {
+        text: format!("{}1 = 0", "1 = 0 OR ".repeat(110)).into(),
+        ..SqlDefinition::default()
+    };
+    NewRule {
+        name: format!("rule-{number}").into(),
+        definition: Definition::new(FilterDefinition::Sql(filter), None).unwrap(),
     }
 }
 
@@ -108,6 +190,58 @@ fn a_quiet_queue_is_served_in_the_next_turn() {
         assert!(decided.contains(&(Source::ALONE, number)), "{number}");
         assert!(decided.len() > 64);
     }
+}
+
+/// What ticks do for one client, others do not wait for.
+#[test]
+fn expensive_rules_leave_half_of_each_turn_to_commands() {
+    let mut bench = Bench::with_expensive_rules();
+    bench.publish(100);
+    for number in 0..50 {
+        for nth in 0..100 {
+            bench.push(QUIET, number * 100 + nth, read());
+        }
+        let decided = bench.single_turn();
+        assert!(decided.len() >= 100, "turn {number}: {}", decided.len());
+        assert!(bench.pending() > 0, "the rules were too cheap");
+    }
+}
+
+/// A command that looks at more than a turn has left comes first in the next one, however long ticks have work.
+#[test]
+fn expensive_rules_do_not_hold_up_expensive_commands() {
+    let mut bench = Bench::with_expensive_rules();
+    bench.publish(100);
+    for number in 0..20 {
+        let list = StorageCommand::ListQueues {
+            service: Service::QueueStorage,
+            account: "acct".into(),
+            prefix: "".into(),
+            from: "".into(),
+            limit: 60_000,
+            metadata_size_bytes_max: None,
+        };
+        bench.push(QUIET, number, Command::Storage(list));
+        let decided = bench.single_turn();
+        assert_eq!(decided, [(QUIET, number)]);
+        assert!(bench.pending() > 0, "the rules were too cheap");
+    }
+}
+
+/// Nor do ticks wait for commands.
+#[test]
+fn a_flood_of_commands_does_not_hold_up_copies() {
+    let mut bench = Bench::with_expensive_rules();
+    bench.publish(20);
+    let before = bench.pending();
+    for number in 0..200_000 {
+        bench.push(BUSY, number, read());
+    }
+    for _ in 0..20 {
+        assert!(bench.single_turn().len() > 1_000);
+    }
+    let after = bench.pending();
+    assert!(after + 5 <= before, "{before} messages, then {after}");
 }
 
 /// A storage on which each sync of the runner needs a permit.

@@ -21,7 +21,7 @@ use crate::support::moment;
 
 /// Messages whose first word is their id. All changes are the same.
 #[derive(Debug)]
-struct Words;
+pub(crate) struct Words;
 
 struct View<'a>(&'a str);
 

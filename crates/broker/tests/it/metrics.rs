@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kew_broker::{AdmissionLimits, Broker, BrokerOptions, Rejection};
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions, ReceiveMode};
 use kew_engine::storage::{StorageCommand, StorageOutcome};
-use kew_engine::{Command, EntityName, Service};
+use kew_engine::{Command, EntityName, Service, Timestamp};
 use kew_log::{Fault, FaultyStorage, MemoryStorage, Repeat, Storage, StorageFile};
 use kew_metrics::{Read, page, read};
 
@@ -293,17 +293,20 @@ fn bus_queue(name: &str) -> Command {
     })
 }
 
-fn bus_send(name: &str, count: usize) -> Command {
-    let message = BusMessage {
+fn bus_message() -> BusMessage {
+    BusMessage {
         body: "x".into(),
         message_id: None,
         session: None,
         time_to_live_ms: None,
         scheduled_at: None,
-    };
+    }
+}
+
+fn bus_send(name: &str, count: usize) -> Command {
     on_bus(name, |queue| BusCommand::Send {
         queue,
-        messages: vec![message; count],
+        messages: vec![bus_message(); count],
     })
 }
 
@@ -345,6 +348,8 @@ async fn topics_are_counted_and_their_subscriptions_are_queues() {
     assert_eq!(of("pending", "ns", "many"), Some(0.0));
     assert_eq!(of("pending_age_seconds", "ns", "many"), None);
     assert_eq!(of("rules", "ns", "many"), Some(2.0));
+    // Three messages of 128 bytes and more, in two subscriptions, which share the bodies.
+    assert!(of("size_bytes", "ns", "many").is_some_and(|it| it > 3.0 * 2.0 * 128.0));
     // The limit of names holds, and counters have no sum of the others.
     assert_eq!(of("rules", "", "(other)"), Some(0.0));
     assert_eq!(page["kew_bus_topic_published"].samples.len(), 1);
@@ -355,6 +360,42 @@ async fn topics_are_counted_and_their_subscriptions_are_queues() {
     };
     assert_eq!(arrived("many/subscriptions/s1"), Some(3.0));
     assert_eq!(arrived("many"), None);
+    broker.stop();
+}
+
+/// Nobody receives from a topic, but messages can be in it.
+#[tokio::test]
+async fn messages_of_topics_are_counted_with_those_of_queues() {
+    let broker = Broker::start_in_memory().unwrap();
+    let create = on_bus("t", |topic| BusCommand::CreateTopic {
+        topic,
+        options: BusQueueOptions::default(),
+    });
+    broker.submit(create).await.unwrap();
+    let later = BusMessage {
+        scheduled_at: Some(Timestamp::from_ms(253_000_000_000_000)),
+        ..bus_message()
+    };
+    let send = on_bus("t", |queue| BusCommand::Send {
+        queue,
+        messages: vec![later; 2],
+    });
+    broker.submit(send).await.unwrap();
+    let page = metrics(&broker, 10).await;
+    for (state, expected) in [
+        ("active", 0.0),
+        ("scheduled", 2.0),
+        ("failed_transfer", 0.0),
+    ] {
+        let labels = [("namespace", "ns"), ("topic", "t"), ("state", state)];
+        let count = value(&page, "kew_bus_topic_messages", &labels);
+        assert_eq!(count, Some(expected), "{state}");
+        let all = value(&page, "kew_bus_messages", &[("state", state)]);
+        assert_eq!(all, Some(expected), "{state}");
+    }
+    let labels = [("namespace", "ns"), ("topic", "t")];
+    let size_bytes = value(&page, "kew_bus_topic_size_bytes", &labels);
+    assert!(size_bytes.is_some_and(|it| it > 256.0), "{size_bytes:?}");
     broker.stop();
 }
 

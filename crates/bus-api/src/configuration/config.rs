@@ -98,6 +98,19 @@ pub fn read_config(text: &str) -> Result<Imported, ImportError> {
             entities.push(read.map_err(|why| failed("subscription", &path, why))?);
         }
     }
+    let mut names = BTreeSet::new();
+    for entity in &entities {
+        if !names.insert(&entity.entity) {
+            return Err(entity.failed(match entity.kind {
+                ImportedKind::Queue | ImportedKind::Topic => {
+                    "there is another queue or topic of that name"
+                }
+                ImportedKind::Subscription { .. } => {
+                    "there is another subscription of that name in this topic"
+                }
+            }));
+        }
+    }
     Ok(Imported { entities })
 }
 
@@ -280,15 +293,16 @@ pub(super) fn exported_queue(view: &BusQueueView) -> file::Queue {
     }
 }
 
-/// A topic in the form of a file, or what the file cannot have.
+/// A topic in the form of a file. `lost` gets what the file cannot have.
 pub(super) fn exported_topic(
     view: &BusQueueView,
     subscriptions: &[Kept],
-) -> Result<file::Topic, String> {
+    lost: &mut Vec<String>,
+) -> file::Topic {
     let (options, spellings) = (&view.options, Spellings::of(view));
     let kept_window = spellings.description.duplicate_window_ms;
     let window = options.duplicate_window_ms.or(kept_window);
-    Ok(file::Topic {
+    file::Topic {
         name: spellings.name(&view.name),
         properties: file::TopicProperties {
             default_message_time_to_live: Some(duration::format(options.default_time_to_live_ms)),
@@ -297,17 +311,17 @@ pub(super) fn exported_topic(
         },
         subscriptions: subscriptions
             .iter()
-            .map(exported_subscription)
-            .collect::<Result<_, _>>()?,
-    })
+            .map(|kept| exported_subscription(kept, lost))
+            .collect(),
+    }
 }
 
-fn exported_subscription(kept: &Kept) -> Result<file::Subscription, String> {
+fn exported_subscription(kept: &Kept, lost: &mut Vec<String>) -> file::Subscription {
     let (options, spellings) = (&kept.view.options, Spellings::of(&kept.view));
     let path = spellings.name(&kept.view.name);
     let at = path.to_lowercase().rfind(SUBSCRIPTIONS);
     let name = at.and_then(|at| path.get(at + SUBSCRIPTIONS.len()..));
-    Ok(file::Subscription {
+    file::Subscription {
         name: name.unwrap_or(&path).to_owned(),
         properties: file::SubscriptionProperties {
             dead_lettering_on_message_expiration: options.dead_letters_expired,
@@ -318,34 +332,40 @@ fn exported_subscription(kept: &Kept) -> Result<file::Subscription, String> {
             forward_to: spellings.forward_to(options),
             requires_session: options.requires_session,
         },
-        rules: exported_rules(&path, &kept.rules)?,
-    })
+        rules: exported_rules(&path, &kept.rules, lost),
+    }
 }
 
-fn exported_rules(subscription: &str, rules: &[BusRuleView]) -> Result<Vec<file::Rule>, String> {
+fn exported_rules(
+    subscription: &str,
+    rules: &[BusRuleView],
+    lost: &mut Vec<String>,
+) -> Vec<file::Rule> {
     let mut written = Vec::new();
     for view in rules {
         let of = format!(
             "the rule {:?} of the subscription {subscription:?}",
             view.name
         );
-        let definition = Definition::decode(&view.definition);
-        let definition = definition.map_err(|_| format!("{of} cannot be read by this version"))?;
+        let Ok(definition) = Definition::decode(&view.definition) else {
+            lost.push(format!("{of} cannot be read by this version"));
+            continue;
+        };
         let is_default = view.name.eq_ignore_ascii_case("$Default")
             && definition.filter() == &FilterDefinition::True
             && definition.action().is_none();
         if is_default && rules.len() == 1 {
-            return Ok(Vec::new());
+            return Vec::new();
         }
-        let rule = rule::exported(&view.name, &definition);
-        let rule =
-            rule.map_err(|what| format!("{of} has {what}: the file has no place for that"))?;
-        written.push(rule);
+        match rule::exported(&view.name, &definition) {
+            Ok(rule) => written.push(rule),
+            Err(what) => lost.push(format!("{of} has {what}")),
+        }
     }
     if written.is_empty() {
         written.push(rule::gets_nothing());
     }
-    Ok(written)
+    written
 }
 
 /// Names as they were spelled.
@@ -473,6 +493,31 @@ mod tests {
         ));
         assert!(
             twice.contains("rule \"r\": there is another one of that name"),
+            "{twice}"
+        );
+        for (second, says) in [
+            (
+                r#"{"Name": "t"}"#,
+                "topic \"t\": there is another queue or topic of that name",
+            ),
+            (
+                r#"{"Name": "ORDERS.in"}"#,
+                "topic \"ORDERS.in\": there is another queue or topic of that name",
+            ),
+            (
+                r#"{"Name": "u", "Subscriptions": [{"Name": "S"}, {"Name": "s"}]}"#,
+                "subscription \"u/Subscriptions/s\": there is another subscription of that name in this topic",
+            ),
+        ] {
+            let refused = topics(&format!(r#"{{"Name": "T"}}, {second}"#));
+            assert!(refused.contains(says), "{refused}");
+        }
+        let twice = refused(
+            "{ \"Name\": \"Orders.In\"",
+            "{\"Name\": \"orders.IN\"}, { \"Name\": \"Orders.In\"",
+        );
+        assert!(
+            twice.contains("queue \"Orders.In\": there is another"),
             "{twice}"
         );
         let says = "subscription \"T/Subscriptions/S\": rule \"R\": FilterType is Sql, and there is no SqlFilter";

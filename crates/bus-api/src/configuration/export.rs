@@ -20,9 +20,24 @@ pub enum ExportError {
     /// The broker could not be asked.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// The file has no place for something.
-    #[error("{0}")]
-    NoPlace(String),
+    /// The file has no place for these.
+    #[error("{}", of_lost(.0))]
+    NoPlace(Vec<String>),
+}
+
+/// How many rules that a file has no place for an error names.
+const NAMED_MAX: usize = 100;
+
+/// All of them, so that they can be changed at once.
+fn of_lost(lost: &[String]) -> String {
+    let mut named = lost.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>();
+    if let Some(more) = lost.len().checked_sub(NAMED_MAX).filter(|&more| more > 0) {
+        named.push(format!("and {more} more"));
+    }
+    format!(
+        "the file has no place for what these rules have (`kew export` keeps it): {}",
+        named.join("; ")
+    )
 }
 
 /// Reads the settings of all queues, topics and subscriptions, and rules. What is created or deleted meanwhile may be
@@ -40,7 +55,7 @@ pub(crate) async fn export(broker: &Broker) -> Result<BusConfig, ExportError> {
         limit: PAGE,
     });
     let queues = queues.await?.iter().map(exported_queue).collect();
-    let mut written = Vec::new();
+    let (mut written, mut lost) = (Vec::new(), Vec::new());
     for topic in topics.await? {
         let Some(name) = entity_named(&topic.name) else {
             continue;
@@ -62,9 +77,12 @@ pub(crate) async fn export(broker: &Broker) -> Result<BusConfig, ExportError> {
                 kept.push(Kept { view, rules });
             }
         }
-        written.push(exported_topic(&topic, &kept).map_err(ExportError::NoPlace)?);
+        written.push(exported_topic(&topic, &kept, &mut lost));
     }
-    Ok(BusConfig::of(queues, written))
+    match lost.is_empty() {
+        true => Ok(BusConfig::of(queues, written)),
+        false => Err(ExportError::NoPlace(lost)),
+    }
 }
 
 /// `None` if it was deleted meanwhile.
@@ -110,6 +128,8 @@ async fn rules_of(
             _ => break,
         }
     }
+    // A list has them by name. An import creates them one after the other, and copies come in the order of creation.
+    rules.sort_by_key(|rule| rule.created_at);
     Ok(rules)
 }
 
@@ -207,18 +227,25 @@ mod tests {
             compatibility_level: None,
         };
         let filter = kew_filter::FilterDefinition::Sql(text);
-        let add = BusCommand::AddRule {
-            topic: entity_named("a/topic").unwrap(),
-            subscription: entity_named("a/topic/subscriptions/every.one").unwrap(),
-            rule: Box::new(kew_engine::bus::NewRule {
-                name: "given".into(),
-                definition: kew_filter::Definition::new(filter, None).unwrap(),
-            }),
-        };
-        Submitted::new(&broker, add).answer().await.unwrap();
+        for name in ["given", "more"] {
+            let add = BusCommand::AddRule {
+                topic: entity_named("a/topic").unwrap(),
+                subscription: entity_named("a/topic/subscriptions/every.one").unwrap(),
+                rule: Box::new(kew_engine::bus::NewRule {
+                    name: name.into(),
+                    definition: kew_filter::Definition::new(filter.clone(), None).unwrap(),
+                }),
+            };
+            Submitted::new(&broker, add).answer().await.unwrap();
+        }
+        // All of them at once, so that nobody has to try again for each.
         let refused = export(&broker).await.unwrap_err().to_string();
-        let says = "the rule \"given\" of the subscription \"A/Topic/Subscriptions/Every.One\" has parameters";
-        assert!(refused.contains(says), "{refused}");
+        for name in ["given", "more"] {
+            let says = format!(
+                "the rule {name:?} of the subscription \"A/Topic/Subscriptions/Every.One\" has parameters"
+            );
+            assert!(refused.contains(&says), "{refused}");
+        }
         broker.stop();
     }
 }

@@ -138,6 +138,10 @@ pub(crate) fn exported(name: &str, definition: &Definition) -> Result<Rule, &'st
         FilterDefinition::True => (FilterType::Sql, None, Some(written(TRUE))),
         FilterDefinition::False => (FilterType::Sql, None, Some(written(FALSE))),
         FilterDefinition::Sql(sql) => (FilterType::Sql, None, Some(text_of(sql)?)),
+        // Earlier versions took such a filter, which selects all messages.
+        FilterDefinition::Correlation(all) if all.is_empty() => {
+            (FilterType::Sql, None, Some(written(TRUE)))
+        }
         FilterDefinition::Correlation(all) => {
             (FilterType::Correlation, Some(correlation_of(all)?), None)
         }
@@ -197,10 +201,7 @@ fn correlation_of(all: &[Equality]) -> Result<Correlation, &'static str> {
             }
         }
     }
-    match all.is_empty() {
-        true => Err("a correlation filter without properties"),
-        false => Ok(filter),
-    }
+    Ok(filter)
 }
 
 fn json_of(value: Value<'_>) -> Option<serde_json::Value> {
@@ -264,6 +265,7 @@ mod tests {
         for (filter, text) in [
             (FilterDefinition::True, "1=1"),
             (FilterDefinition::False, "1=0"),
+            (FilterDefinition::Correlation(Vec::new()), "1=1"),
         ] {
             let definition = Definition::new(filter, None).unwrap();
             let written = exported("r", &definition).unwrap();

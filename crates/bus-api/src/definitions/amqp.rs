@@ -11,7 +11,7 @@ use kew_engine::bus::NewRule;
 use kew_filter::limits::EQUALITIES_MAX;
 use kew_filter::{CorrelationFilter, Definition, Equality, FilterDefinition, SqlDefinition};
 
-use super::{BadRule, Properties, SYSTEM_COUNT, level_of};
+use super::{BadRule, Properties, SYSTEM_COUNT, conditions, level_of, unknown_condition};
 use crate::messages::outbound::wire_time;
 use crate::messages::request::present;
 
@@ -36,13 +36,16 @@ const SYSTEM_NAMES: [&str; SYSTEM_COUNT] = [
     "content-type",
 ];
 
+/// The field of a correlation filter with the properties of the application.
+const PROPERTIES: &str = "properties";
+
 /// The rule of this name that a map describes.
 pub(crate) fn read(name: &str, description: &Map) -> Result<NewRule, BadRule> {
     let sql = map_in(description, "sql-filter")?;
     let correlation = map_in(description, "correlation-filter")?;
     let filter = match (sql, correlation) {
         (Some(sql), None) => FilterDefinition::Sql(sql_of(&sql, "sql-filter")?),
-        (None, Some(correlation)) => FilterDefinition::Correlation(equalities_of(&correlation)?),
+        (None, Some(correlation)) => conditions(equalities_of(&correlation)?)?,
         (Some(_), Some(_)) | (None, None) => {
             return Err(BadRule::new(
                 "the rule-description must have either a sql-filter or a correlation-filter",
@@ -86,6 +89,13 @@ fn sql_of(map: &Map, of: &str) -> Result<SqlDefinition, BadRule> {
 
 /// An empty text names no property, as over HTTP, where it looks like one that is missing.
 fn equalities_of(map: &Map) -> Result<Vec<Equality>, BadRule> {
+    for (key, _) in map.iter() {
+        let key = key.value();
+        let name = key.as_str().unwrap_or_default();
+        if name != PROPERTIES && !SYSTEM_NAMES.contains(&name) {
+            return Err(unknown_condition(name, &SYSTEM_NAMES));
+        }
+    }
     let mut equalities = Vec::new();
     for (property, name) in CorrelationFilter::SYSTEM.into_iter().zip(SYSTEM_NAMES) {
         let text = text_in(map, "correlation-filter", name)?;
@@ -93,7 +103,7 @@ fn equalities_of(map: &Map) -> Result<Vec<Equality>, BadRule> {
             equalities.push(Equality::System { property, text });
         }
     }
-    let properties = map_in(map, "properties")?.unwrap_or_default();
+    let properties = map_in(map, PROPERTIES)?.unwrap_or_default();
     let mut read = Properties::with_room_for(properties.len() as usize, EQUALITIES_MAX)?;
     for (key, value) in properties.iter() {
         let key = key.value();
@@ -311,6 +321,18 @@ mod tests {
             (
                 with("correlation-filter", &with("properties", "a")),
                 "the properties must be a map",
+            ),
+            (
+                with("correlation-filter", &Map::default()),
+                "no property with a value",
+            ),
+            (
+                with("correlation-filter", &with("label", "")),
+                "no property with a value",
+            ),
+            (
+                with("correlation-filter", &with("foo", "x")),
+                "the unknown property \"foo\": it can have correlation-id,",
             ),
             (properties(&no_name), "must be strings"),
             (properties(&twice), "twice"),

@@ -8,14 +8,19 @@
 use bytes::{BufMut as _, BytesMut};
 use kew_engine::bus::NewRule;
 use kew_filter::limits::{EQUALITIES_MAX, PARAMETERS_MAX};
-use kew_filter::{CorrelationFilter, Definition, Equality, FilterDefinition, SqlDefinition, Value};
+use kew_filter::{
+    CorrelationFilter, Definition, Equality, FilterDefinition, SqlDefinition, SystemProperty, Value,
+};
 use kew_xml::{Element, put_attribute, put_element};
 
 use super::value::{self, Written};
-use super::{BadRule, DEFAULT_RULE, Properties, level_of};
+use super::{
+    BadRule, DEFAULT_RULE, Properties, SHOWN_LENGTH_MAX, conditions, level_of, unknown_condition,
+};
 
-/// How many characters of a value an error shows.
-const SHOWN_LENGTH_MAX: usize = 64;
+/// The elements of a correlation filter besides system properties. The last two belong to other filters; clients that
+/// write all members of a filter's class may send them.
+const OTHERS: [&str; 3] = ["Properties", "CompatibilityLevel", "RequiresPreprocessing"];
 
 /// The expressions of the filters that need none. Clients read them as those of SQL filters.
 const ALL: &str = "1=1";
@@ -46,7 +51,7 @@ fn filter_of(filter: &Element<'_>) -> Result<FilterDefinition, BadRule> {
         "TrueFilter" => FilterDefinition::True,
         "FalseFilter" => FilterDefinition::False,
         "SqlFilter" => FilterDefinition::Sql(sql_of(filter)?),
-        "CorrelationFilter" => FilterDefinition::Correlation(equalities_of(filter)?),
+        "CorrelationFilter" => conditions(equalities_of(filter)?)?,
         other => {
             return Err(BadRule(format!(
                 "the type of the Filter is '{}', and must be SqlFilter, CorrelationFilter, TrueFilter or FalseFilter",
@@ -119,6 +124,13 @@ fn sql_of(element: &Element<'_>) -> Result<SqlDefinition, BadRule> {
 }
 
 fn equalities_of(filter: &Element<'_>) -> Result<Vec<Equality>, BadRule> {
+    let known = CorrelationFilter::SYSTEM.map(SystemProperty::name);
+    for child in &filter.children {
+        let name = child.local_name();
+        if !known.contains(&name) && !OTHERS.contains(&name) {
+            return Err(unknown_condition(name, &known));
+        }
+    }
     let mut equalities = Vec::new();
     for property in CorrelationFilter::SYSTEM {
         let Some(element) = filter.child(property.name()) else {
@@ -342,9 +354,11 @@ mod tests {
             ),
             (level, "$Default", &level_shown),
             (
-                "<Filter i:type='CorrelationFilter'/>",
+                "<Filter i:type='CorrelationFilter'><To>t</To><RequiresPreprocessing>false</RequiresPreprocessing></Filter>",
                 "$Default",
-                &format!("<Filter i:type=\"CorrelationFilter\"><Properties /></Filter>{EMPTY}"),
+                &format!(
+                    "<Filter i:type=\"CorrelationFilter\"><To>t</To><Properties /></Filter>{EMPTY}"
+                ),
             ),
         ] {
             let rule = read_text(elements).unwrap();
@@ -416,6 +430,18 @@ mod tests {
             (
                 parameters(&entry(key, "<Value><x/></Value>")),
                 "is not allowed in it",
+            ),
+            (
+                "<Filter i:type='CorrelationFilter'/>".into(),
+                "no property with a value",
+            ),
+            (
+                "<Filter i:type='CorrelationFilter'><Label/><To></To><Properties/></Filter>".into(),
+                "no property with a value",
+            ),
+            (
+                "<Filter i:type='CorrelationFilter'><To>t</To><Colour>x</Colour></Filter>".into(),
+                "the unknown property \"Colour\": it can have CorrelationId,",
             ),
             (action("<Action/>"), "the type of the Action is ''"),
             (

@@ -22,6 +22,9 @@ pub(crate) const DEFAULT_RULE: &str = "$Default";
 /// The level that the service shows if a rule's creator named none.
 const COMPATIBILITY_LEVEL: u32 = 20;
 
+/// How many characters of a value an error shows.
+const SHOWN_LENGTH_MAX: usize = 64;
+
 /// How many system properties a correlation filter can name.
 const SYSTEM_COUNT: usize = CorrelationFilter::SYSTEM.len();
 
@@ -33,6 +36,29 @@ pub(crate) struct BadRule(String);
 impl BadRule {
     fn new(why: impl Into<String>) -> Self {
         Self(why.into())
+    }
+}
+
+/// A condition of a correlation filter that no such filter has: a misspelled name would select all messages.
+fn unknown_condition(name: &str, known: &[&str]) -> BadRule {
+    let shown: String = name.chars().take(SHOWN_LENGTH_MAX).collect();
+    BadRule(format!(
+        "the correlation filter has the unknown property {shown:?}: it can have {}, or properties for those of the \
+         application",
+        known.join(", ")
+    ))
+}
+
+/// The conditions of a correlation filter. Earlier versions took one without any, which selects all messages.
+///
+/// Source: the schema of the service's emulator and Kew's command line want one at least; what the service does is not
+/// documented.
+fn conditions(equalities: Vec<Equality>) -> Result<FilterDefinition, BadRule> {
+    match equalities.is_empty() {
+        false => Ok(FilterDefinition::Correlation(equalities)),
+        true => Err(BadRule::new(
+            "the correlation filter has no property with a value, and would select all messages: use a true filter for that",
+        )),
     }
 }
 

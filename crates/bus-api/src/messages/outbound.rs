@@ -290,7 +290,8 @@ fn explain(cause: DeadLetterCause) -> Option<(&'static str, Option<&'static str>
         ),
         DeadLetterCause::DestinationUnavailable => (
             "ForwardingDestinationUnavailable",
-            "The entity that the message was to be forwarded to does not accept it.",
+            "The entity that the message was to be forwarded to does not accept it: ForwardTo of this queue or \
+             subscription names it, or ForwardDeadLetteredMessagesTo for a dead letter.",
         ),
         DeadLetterCause::BodyDamaged => (
             "BodyDamaged",

@@ -154,7 +154,7 @@ impl RangedOption {
             }
             Self::NameLength => {
                 let range = 0..=NAME_SIZE_BYTES_MAX as u64;
-                let allowed = "at most 260 bytes in UTF-8";
+                let allowed = "at most 260 bytes in UTF-8; that of a subscription is TOPIC/Subscriptions/NAME";
                 ("the name's length", " bytes", range, allowed)
             }
             Self::RuleNameLength => {

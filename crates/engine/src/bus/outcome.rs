@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::{
     BusMessageState, BusQueueOptions, BusRuleView, DeadLetterCause, EntityKind, FixedOption,
-    InvalidOption,
+    InvalidOption, SQL_RULES_MAX,
 };
 use crate::vocabulary::{BodyLocation, Incarnation, SequenceNumber, Timestamp, Token};
 
@@ -390,6 +390,14 @@ pub enum NotSupported {
     Status,
 }
 
+/// Which filters a limit of a topic's rules is for: each kind has a number of its own.
+fn filters_of_limit(limit: u64) -> &'static str {
+    match limit == SQL_RULES_MAX as u64 {
+        true => "an SQL filter",
+        false => "a true, false or correlation filter",
+    }
+}
+
 impl fmt::Display for NotSupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -553,7 +561,7 @@ pub enum BusRefusal {
         why: Box<str>,
     },
     /// A topic has as many rules of a kind as it may have.
-    #[error("the topic '{queue}' has {limit} rules of this kind, which is the maximum")]
+    #[error("the topic '{queue}' has {limit} rules with {}, which is the maximum", filters_of_limit(*limit))]
     TooManyRules {
         /// The topic.
         queue: Box<str>,
@@ -586,8 +594,8 @@ pub enum BusRefusal {
         /// The queue.
         queue: Box<str>,
     },
-    /// The destination for forwarded messages does not exist, or has a sub-queue's name.
-    #[error("the forwarding destination '{queue}' could not be found")]
+    /// The destination for forwarded or resubmitted messages does not exist, or has a sub-queue's name.
+    #[error("the destination '{queue}' could not be found")]
     DestinationNotFound {
         /// The destination.
         queue: Box<str>,

@@ -147,6 +147,12 @@ impl Catalogue {
         self.families.largest(topic, self.subscriptions_of(topic))
     }
 
+    /// What the subscriptions of a topic count for in its size.
+    pub(crate) fn subscriptions_size_bytes(&self, topic: Incarnation) -> u64 {
+        let charged = self.families.charge_bytes(topic);
+        charged.max(self.largest_family_bytes(topic))
+    }
+
     /// Finds the largest family of a topic, if it is not known. That is no part of the state. Returns how many families were
     /// looked at.
     pub(crate) fn keep_largest_family(&mut self, topic: Incarnation) -> u64 {

@@ -133,6 +133,22 @@ fn made_texts_and_patterns_have_a_length() {
     assert_eq!(fault("'a' LIKE a"), Err(Fault::PatternTooLong));
 }
 
+/// What a message brings costs as much as it takes: a pattern, a text that is made, the name of a property.
+#[test]
+fn what_a_message_computes_takes_steps() {
+    let of = |text: &str, value: &str| counted(text, &with_text("p", value.to_owned())).1;
+    // One for the pattern's bytes, and one for the text's.
+    let pattern = |size: usize| of("'a' LIKE p", &format!("%{}", "é".repeat(size)));
+    assert_eq!(pattern(500) - pattern(0), 1000);
+    let joined = |size: usize| of("p + '!' = ''", &"x".repeat(size));
+    assert_eq!(joined(6400) - joined(1), 100);
+    let named = |size: usize| of("p(p) = 1", &"x".repeat(size));
+    assert_eq!(named(800) - named(0), 100);
+    // An end of a pattern with `_` is compared character by character.
+    let end = |count: usize| of(&format!("p LIKE 'x%{}'", "_".repeat(count)), "y");
+    assert_eq!(end(800) - end(1), 50);
+}
+
 /// A message that counts how often it is asked.
 struct Counting(Cell<u32>);
 

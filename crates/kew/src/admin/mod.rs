@@ -134,7 +134,7 @@ async fn export(bus: &BusApi) -> Result<Answer, Failure> {
         ExportError::Rejected(rejection) => {
             Failure::of(&PrincipalError::of_read(rejection), "bus", "")
         }
-        ExportError::NoPlace(why) => Failure::new("not-exportable", why),
+        error @ ExportError::NoPlace(_) => Failure::new("not-exportable", error.to_string()),
     })?;
     Ok(Answer::Config { config })
 }

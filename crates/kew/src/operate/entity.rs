@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::failing::{not_found, status_of_failure};
 use super::own::in_path;
 use super::settings::{EntityView, apply};
-use super::topics::{subscriptions_of_topics, topics_if_any};
+use super::topics::{topics_if_any, topics_with_subscriptions};
 use super::{Doors, Session, show};
 use crate::bus_entity_args::{CreateArgs, DeleteQueueArgs, UpdateArgs};
 use crate::operate_args::ShowArgs;
@@ -18,7 +18,7 @@ use crate::queue_command::{Align, Failure, confirm, note, printable, table};
 pub(super) enum Listed {
     /// All queues.
     All,
-    /// Queues and subscriptions with dead letters.
+    /// Queues, topics and subscriptions with dead letters or failed transfers.
     WithDeadLetters,
 }
 
@@ -63,8 +63,16 @@ pub(super) fn list(it: &mut Session, listed: Listed) -> Result<(), Failure> {
     match listed {
         Listed::All => note_topics(topics_if_any(&it.doors)?.len()),
         Listed::WithDeadLetters => {
-            entities.extend(subscriptions_of_topics(&it.doors, |_| true)?);
-            entities.retain(|entity| entity.dead_letters.unwrap_or_default() > 0);
+            entities.extend(topics_with_subscriptions(&it.doors, |_| true)?);
+            let has = |count: Option<u64>| count.unwrap_or_default() > 0;
+            entities.retain(|it| has(it.dead_letters) || has(it.failed_transfers));
+            if let Some(first) = entities.iter().find(|it| has(it.failed_transfers)) {
+                note(&format!(
+                    "failed transfers are in {0}/$transfer/$deadletterqueue: kew dlq peek '{0}/$transfer/$deadletterqueue' \
+                     shows them",
+                    printable(&first.name)
+                ));
+            }
         }
     }
     print(it, "QUEUE", &entities)
@@ -94,6 +102,7 @@ pub(super) fn print(
         ("ACTIVE", Align::Right),
         ("SCHEDULED", Align::Right),
         ("DEAD", Align::Right),
+        ("FAILED", Align::Right),
         ("BYTES", Align::Right),
         ("STATUS", Align::Left),
     ];
@@ -103,6 +112,7 @@ pub(super) fn print(
             shown(entity.active_messages),
             shown(entity.scheduled_messages),
             shown(entity.dead_letters),
+            shown(entity.failed_transfers),
             shown(entity.size_bytes),
             entity.status.clone().unwrap_or_default(),
         ]
@@ -141,6 +151,12 @@ pub(super) fn entity_named(
         Err(failure) if status_of_failure(&failure) == Some(404) => Ok(None),
         Err(failure) => Err(failure),
     }
+}
+
+/// Whether a topic has this name. If that cannot be found out, not.
+pub(super) fn is_topic(doors: &Doors, name: &str) -> bool {
+    let found = entity_named(doors, name).ok().flatten();
+    found.as_ref().and_then(Kind::of) == Some(Kind::Topic)
 }
 
 /// Refuses a name that belongs to an entity of another kind.
@@ -206,6 +222,7 @@ pub(super) fn create(it: &mut Session, args: &CreateArgs) -> Result<(), Failure>
 
 pub(super) fn update(it: &mut Session, args: &UpdateArgs) -> Result<(), Failure> {
     let doors = &it.doors;
+    must_be(doors, Kind::Queue, &args.name)?;
     // An update replaces everything, so unchanged settings must be sent again.
     let mut settings = doors.over_http(doors.admin.queue(&args.name))?.settings;
     apply(&mut settings, &args.settings)?;

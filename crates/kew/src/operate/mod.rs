@@ -40,6 +40,7 @@ use crate::operate_args::{
 use crate::queue_command::{Failure, Output};
 use doors::Doors;
 use entity::Listed;
+use failing::status_of_failure;
 
 pub(crate) use failing::ServiceError;
 pub(crate) use namespace::{Namespace, NamespaceCheck, NamespaceImport, export_namespace};
@@ -144,19 +145,44 @@ pub(crate) fn run_dlq(args: &DlqArgs) -> ExitCode {
     use DlqCommand as It;
     match &args.command {
         It::List(args) => with(&args.common, |it| entity::list(it, Listed::WithDeadLetters)),
-        It::Peek(args) => with(&args.common, |it| {
-            show::peek(it, args, &dead_letters(&args.queue))
+        It::Peek(args) => with_dead_letters(&args.common, &args.queue, |it, dead| {
+            show::peek(it, args, dead)
         }),
-        It::Groups(args) => with(&args.common, |it| {
-            show::groups(it, args, &dead_letters(&args.queue))
+        It::Groups(args) => with_dead_letters(&args.common, &args.queue, |it, dead| {
+            show::groups(it, args, dead)
         }),
-        It::Resubmit(args) => with(&args.common, |it| {
-            jobs::resubmit(it, args, &dead_letters(&args.queue))
+        It::Resubmit(args) => with_dead_letters(&args.common, &args.queue, |it, dead| {
+            jobs::resubmit(it, args, dead)
         }),
-        It::Purge(args) => with(&args.common, |it| {
-            jobs::purge(it, args, &dead_letters(&args.queue))
+        It::Purge(args) => with_dead_letters(&args.common, &args.queue, |it, dead| {
+            jobs::purge(it, args, dead)
         }),
     }
+}
+
+/// Works on the dead letters of a queue or subscription. A topic has none: the failure then says where they are.
+fn with_dead_letters(
+    common: &Common,
+    queue: &str,
+    work: impl FnOnce(&mut Session, &str) -> Result<(), Failure>,
+) -> ExitCode {
+    with(common, |it| {
+        let failure = match work(it, &dead_letters(queue)) {
+            Ok(()) => return Ok(()),
+            Err(failure) => failure,
+        };
+        let is_gone = status_of_failure(&failure) == Some(404) && !queue.contains('$');
+        match is_gone && entity::is_topic(&it.doors, queue) {
+            false => Err(failure),
+            true => Err(Failure::Refused {
+                message: format!(
+                    "'{queue}' is a topic, and has no dead letters: name one of its subscriptions, as \
+                     {queue}/subscriptions/NAME, or {queue}/$transfer/$deadletterqueue for its failed transfers"
+                ),
+                code: Some("OtherKind"),
+            }),
+        }
+    })
 }
 
 /// The entity of a queue's dead letters. A sub-queue stays unchanged.

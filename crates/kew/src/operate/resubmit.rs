@@ -141,11 +141,12 @@ fn check_destination(doors: &Doors, to: &str, has_new_ids: bool) -> Result<(), F
 }
 
 /// Where dead letters came from. Nothing can be sent to a subscription.
-fn origin_of(entity: &str) -> Result<String, Failure> {
+/// Where dead letters came from, if messages can be sent there.
+pub(super) fn origin_of(entity: &str) -> Result<String, Failure> {
     match Entity::new(entity).subscription_names() {
         None => Ok(queue_of(entity)),
         Some((topic, name)) => Err(Failure::Usage(format!(
-            "messages cannot be sent to the subscription {topic}/subscriptions/{name}: name a queue with --to"
+            "messages cannot be sent to the subscription {topic}/subscriptions/{name}: name a queue with --to QUEUE"
         ))),
     }
 }

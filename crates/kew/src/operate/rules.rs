@@ -13,8 +13,17 @@ use crate::bus_rule_args::{
     AddRuleArgs, ListRulesArgs, OneRuleArgs, RemoveRuleArgs, RuleArgs, SetRuleArgs,
 };
 use crate::portable::{of_amqp, shown, typed};
-use crate::queue_command::{Align, Failure, printable, table};
+use crate::queue_command::{Align, Failure, printable, shortened, table};
 use crate::queue_values::SubscriptionName;
+
+/// The member with the conditions of a correlation filter.
+const CORRELATION: &str = "correlation";
+
+/// How a list shows a correlation filter without conditions, which earlier versions took.
+const NO_CONDITIONS: &str = "(a correlation filter without conditions: matches all messages)";
+
+/// How many characters of a filter or an action a list shows.
+const LISTED_CHARS_MAX: usize = 100;
 
 /// Before the name of a system property.
 pub(super) const SYSTEM: &str = "sys.";
@@ -96,7 +105,9 @@ pub(super) fn list(it: &mut Session, args: &ListRulesArgs) -> Result<(), Failure
     let row = |rule: &RuleDescription| {
         let action = rule.settings.action.as_ref();
         let action = action.map_or_else(String::new, |action| action.text.clone());
-        vec![rule.name.clone(), line_of(&rule.settings.filter), action]
+        let filter = line_of(&rule.settings.filter);
+        let [filter, action] = [filter, action].map(|it| shortened(&it, LISTED_CHARS_MAX));
+        vec![rule.name.clone(), filter, action]
     };
     let rows: Vec<_> = rules.iter().map(row).collect();
     for line in table(&columns, &rows) {
@@ -159,10 +170,7 @@ fn view_of(rule: &RuleDescription) -> Json {
         }
         Filter::Correlation(filter) => {
             let conditions = conditions(filter);
-            put(
-                "correlation",
-                Json::Object(conditions.into_iter().collect()),
-            )
+            put(CORRELATION, Json::Object(conditions.into_iter().collect()))
         }
         Filter::Other { kind, .. } => put("filter", kind.as_str().into()),
         _ => put("filter", Json::Null),
@@ -174,7 +182,8 @@ fn view_of(rule: &RuleDescription) -> Json {
     if let Some(at) = rule.state.created_at {
         put("created_at", rfc3339_ms(at).into());
     }
-    view.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));
+    // A correlation filter without conditions is shown: it selects all messages.
+    view.retain(|name, value| name == CORRELATION || !value.as_object().is_some_and(Map::is_empty));
     Json::Object(view)
 }
 
@@ -190,7 +199,11 @@ pub(super) fn line_of(filter: &Filter) -> String {
                 Json::String(text) => format!("{name}={text}"),
                 value => format!("{name}={value}"),
             });
-            conditions.collect::<Vec<_>>().join(" ")
+            let conditions: Vec<_> = conditions.collect();
+            match conditions.is_empty() {
+                true => NO_CONDITIONS.to_owned(),
+                false => conditions.join(" "),
+            }
         }
         Filter::Other { kind, .. } => kind.clone(),
         _ => String::new(),

@@ -193,7 +193,7 @@ pub(super) struct EntityView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dead_letters: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    failed_transfers: Option<u64>,
+    pub(super) failed_transfers: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting_transfers: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

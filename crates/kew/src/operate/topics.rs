@@ -13,8 +13,11 @@ use crate::bus_topic_args::{
     CreateSubscriptionArgs, CreateTopicArgs, DeleteSubscriptionArgs, DeleteTopicArgs,
     SubscriptionArgs, TopicArgs, UpdateSubscriptionArgs, UpdateTopicArgs,
 };
-use crate::queue_command::{Align, Failure, confirm, printable, table};
+use crate::queue_command::{Align, Failure, confirm, printable, shortened, table};
 use crate::queue_values::SubscriptionName;
+
+/// How many characters of a name a list shows.
+const LISTED_CHARS_MAX: usize = 80;
 
 /// The service's name of the rule that a subscription begins with.
 const DEFAULT_RULE: &str = "$Default";
@@ -41,6 +44,7 @@ pub(super) fn create_topic(it: &mut Session, args: &CreateTopicArgs) -> Result<(
 }
 
 pub(super) fn show_topic(it: &mut Session, args: &TopicArgs) -> Result<(), Failure> {
+    must_be(&it.doors, Kind::Topic, &args.name)?;
     let topic = it.doors.over_http(it.doors.admin.topic(&args.name))?;
     show::object(&mut it.output, &json!(EntityView::of_topic(topic)))
 }
@@ -53,15 +57,19 @@ pub(super) fn list_topics(it: &mut Session) -> Result<(), Failure> {
     let columns = [
         ("TOPIC", Align::Left),
         ("SUBSCRIPTIONS", Align::Right),
+        ("WAITING", Align::Right),
         ("SCHEDULED", Align::Right),
+        ("FAILED", Align::Right),
         ("BYTES", Align::Right),
         ("STATUS", Align::Left),
     ];
     let row = |topic: &EntityView| {
         vec![
-            topic.name.clone(),
+            shortened(&topic.name, LISTED_CHARS_MAX),
             shown(topic.subscriptions),
+            shown(topic.active_messages),
             shown(topic.scheduled_messages),
+            shown(topic.failed_transfers),
             shown(topic.size_bytes),
             topic.status.clone().unwrap_or_default(),
         ]
@@ -98,15 +106,20 @@ pub(super) fn has_no_topics(failure: &Failure) -> bool {
     matches!(status_of_failure(failure), Some(400 | 404 | 405))
 }
 
-/// The subscriptions of the topics whose names are wanted.
-pub(super) fn subscriptions_of_topics(
+/// The topics whose names are wanted, each with its subscriptions behind it.
+pub(super) fn topics_with_subscriptions(
     doors: &Doors,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<EntityView>, Failure> {
     let mut all = Vec::new();
     let topics = topics_if_any(doors)?.into_iter();
-    for topic in topics.filter(|it| it.subscriptions != Some(0) && is_wanted(&it.name)) {
-        match all_subscriptions(doors, &topic.name) {
+    for topic in topics.filter(|it| is_wanted(&it.name)) {
+        let (name, has_some) = (topic.name.clone(), topic.subscriptions != Some(0));
+        all.push(topic);
+        if !has_some {
+            continue;
+        }
+        match all_subscriptions(doors, &name) {
             // It was deleted meanwhile.
             Err(failure) if status_of_failure(&failure) == Some(404) => {}
             subscriptions => all.extend(subscriptions?),
@@ -117,6 +130,7 @@ pub(super) fn subscriptions_of_topics(
 
 pub(super) fn update_topic(it: &mut Session, args: &UpdateTopicArgs) -> Result<(), Failure> {
     let doors = &it.doors;
+    must_be(doors, Kind::Topic, &args.name)?;
     // An update replaces everything, so unchanged settings must be sent again.
     let mut settings = doors.over_http(doors.admin.topic(&args.name))?.settings;
     apply_to_topic(&mut settings, &args.settings)?;

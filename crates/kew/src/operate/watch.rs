@@ -1,4 +1,4 @@
-//! `kew bus watch`: counts of queues and subscriptions and their growth, again and again.
+//! `kew bus watch`: counts of queues, topics and subscriptions and their growth, again and again.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::entity::{all_queues, entity_named};
 use super::settings::EntityView;
-use super::topics::subscriptions_of_topics;
+use super::topics::topics_with_subscriptions;
 use super::{Doors, Session};
 use crate::bus_tool_args::WatchArgs;
 use crate::queue_command::{
@@ -29,6 +29,7 @@ struct Row {
     active_messages: Option<u64>,
     scheduled_messages: Option<u64>,
     dead_letters: Option<u64>,
+    failed_transfers: Option<u64>,
     /// Growth of the active messages per second since the last look; `None` at the first.
     growth_per_second: Option<f64>,
 }
@@ -87,7 +88,7 @@ fn look(doors: &Doors, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, Fa
     if args.names.is_empty() {
         let prefix = args.prefix.as_str();
         let mut all = all_queues(doors)?;
-        all.extend(subscriptions_of_topics(doors, |topic| {
+        all.extend(topics_with_subscriptions(doors, |topic| {
             may_begin_with(topic, prefix)
         })?);
         all.retain(|it| it.name.starts_with(prefix));
@@ -113,6 +114,7 @@ fn look(doors: &Doors, args: &WatchArgs, past: &mut Past) -> Result<Vec<Row>, Fa
                 active_messages: active,
                 scheduled_messages: found.as_ref().and_then(|it| it.scheduled_messages),
                 dead_letters: found.as_ref().and_then(|it| it.dead_letters),
+                failed_transfers: found.as_ref().and_then(|it| it.failed_transfers),
                 queue,
             }
         })
@@ -140,6 +142,7 @@ fn show(rows: &[Row], interval: Duration, output: &mut Output) -> Result<(), Fai
         ("ACTIVE", Align::Right),
         ("SCHEDULED", Align::Right),
         ("DEAD", Align::Right),
+        ("FAILED", Align::Right),
         ("GROWTH/S", Align::Right),
     ];
     let cells: Vec<Vec<String>> = rows.iter().map(Row::cells).collect();
@@ -156,6 +159,7 @@ impl Row {
             active.map_or_else(|| "not there".into(), |it| it.to_string()),
             count(self.scheduled_messages),
             count(self.dead_letters),
+            count(self.failed_transfers),
             growth.map_or_else(|| "-".into(), |growth| format!("{growth:+.1}")),
         ]
     }

@@ -119,6 +119,17 @@ pub(crate) fn table(columns: &[(&str, Align)], rows: &[Vec<String>]) -> Vec<Stri
         .collect()
 }
 
+/// A text for a cell of a table: one that is longer than this many characters ends in `…`. JSON has the whole text.
+pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        None => text.to_owned(),
+        Some(_) => {
+            let kept: String = text.chars().take(chars_max - 1).collect();
+            kept + "…"
+        }
+    }
+}
+
 /// A text with control characters escaped, on one line.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_active)

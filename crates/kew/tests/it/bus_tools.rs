@@ -46,7 +46,7 @@ fn counts_are_watched() {
         assert_eq!(looks.len(), 2);
         let expected = json!({
             "queue": "orders", "active_messages": 2, "scheduled_messages": 1, "dead_letters": 0,
-            "growth_per_second": null,
+            "failed_transfers": 0, "growth_per_second": null,
         });
         assert_eq!(of(0, 0), &expected);
         assert_eq!(of(1, 0)["growth_per_second"], 0.0);
@@ -56,7 +56,7 @@ fn counts_are_watched() {
         );
         let lines = ok(server, &["bus", "watch", "--prefix", "or", "-n", "1"]);
         assert_eq!(lines.lines().count(), 1, "{lines}");
-        assert!(lines.contains("orders  2  1  0  -"), "{lines}");
+        assert!(lines.contains("orders  2  1  0  0  -"), "{lines}");
         let fast = kew(server, &["bus", "watch", "--interval", "1ms"]);
         fast.check_error(2, &["100ms"]);
     });

@@ -50,6 +50,8 @@ fn rules_are_shown_like_the_flags_that_make_them() {
         entry("order", ORDER),
         entry("$Default", "<Filter i:type=\"TrueFilter\"/>"),
         entry("odd", "<Filter i:type=\"ShapeFilter\"/>"),
+        // Earlier versions of Kew took such a rule.
+        entry("empty", "<Filter i:type=\"CorrelationFilter\"/>"),
     ]);
     let (done, request) = scripted("200 OK", &all, &["bus", "rule", "list", S]);
     let target = "GET /news/Subscriptions/s/Rules?$skip=0&$top=100&";
@@ -58,11 +60,12 @@ fn rules_are_shown_like_the_flags_that_make_them() {
     assert_eq!(
         lines,
         [
-            "RULE      FILTER                          ACTION",
-            "red       color = @c                      SET seen = 1",
+            "RULE      FILTER                                                           ACTION",
+            "red       color = @c                                                       SET seen = 1",
             "order     sys.Label=order size={\"int\":7}",
             "$Default  true",
             "odd       ShapeFilter",
+            "empty     (a correlation filter without conditions: matches all messages)",
         ],
         "{done:?}"
     );
@@ -75,6 +78,7 @@ fn rules_are_shown_like_the_flags_that_make_them() {
         {"name": "order", "correlation": {"sys.Label": "order", "size": {"int": 7}}},
         {"name": "$Default", "true": true},
         {"name": "odd", "filter": "ShapeFilter"},
+        {"name": "empty", "correlation": {}},
     ]);
     assert_eq!(done.json(), expected);
     let show = ["bus", "rule", "show", S, "red"];

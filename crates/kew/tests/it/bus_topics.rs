@@ -68,9 +68,17 @@ fn a_topic_has_settings_and_an_update_keeps_the_others() {
             .collect();
         assert_eq!(
             lines[0],
-            ["TOPIC", "SUBSCRIPTIONS", "SCHEDULED", "BYTES", "STATUS"]
+            [
+                "TOPIC",
+                "SUBSCRIPTIONS",
+                "WAITING",
+                "SCHEDULED",
+                "FAILED",
+                "BYTES",
+                "STATUS"
+            ]
         );
-        assert_eq!(lines[1], ["News", "1", "0", "0", "Active"]);
+        assert_eq!(lines[1], ["News", "1", "0", "0", "0", "0", "Active"]);
         let listed = json_of(server, &["bus", "topic", "list"]);
         assert_eq!(listed.as_array().map(Vec::len), Some(1));
         has(&listed[0], &json!({"name": "News", "subscriptions": 1}));
@@ -177,8 +185,16 @@ fn entities_are_created_and_deleted_once_unless_asked_otherwise() {
         kew(server, &other).check_error(1, &["is a subscription", "kew bus subscription"]);
         let other = ["bus", "topic", "delete", "orders", "--yes"];
         kew(server, &other).check_error(1, &["'orders' is a queue, and no topic: use kew bus"]);
-        kew(server, &["bus", "topic", "show", "orders"]).check_error(1, &["404"]);
-        kew(server, &["bus", "topic", "update", "orders", "--ttl", "1h"]).check_error(1, &["404"]);
+        for command in [
+            &["bus", "topic", "show", "orders"][..],
+            &["bus", "topic", "update", "orders", "--ttl", "1h"],
+        ] {
+            kew(server, command)
+                .check_error(1, &["'orders' is a queue, and no topic: use kew bus"]);
+        }
+        let other = ["bus", "update", "news", "--ttl", "1h"];
+        kew(server, &other).check_error(1, &["'news' is a topic, and no queue: use kew bus topic"]);
+        kew(server, &["bus", "topic", "update", "none", "--ttl", "1h"]).check_error(1, &["404"]);
         let orphan = ["bus", "subscription", "create", "none/subscriptions/s"];
         kew(server, &orphan).check_error(1, &["404"]);
         kew(server, &["bus", "subscription", "list", "none"]).check_error(1, &["404"]);
@@ -251,7 +267,8 @@ fn invalid_arguments_are_refused_before_any_request() {
             &["rule", "add", "news", "r", "--true"],
             "TOPIC/subscriptions/NAME",
         ),
-        (&["rule", "add", S, "a/b", "--true"], "no slashes"),
+        (&["rule", "add", S, "a/b", "--true"], "none of / \\ ? # @ *"),
+        (&["rule", "add", S, "a*b", "--true"], "none of / \\ ? # @ *"),
         (
             &[
                 "rule",
@@ -423,6 +440,81 @@ fn sessions_of_subscriptions_are_used_as_those_of_queues() {
     });
 }
 
+/// Nobody receives from a topic, but messages can be in it, and messages of every entity can fail to go on.
+#[test]
+fn messages_that_are_in_a_topic_or_could_not_go_on_are_listed() {
+    with_server(|server| {
+        with_topic(server);
+        ok(server, &["bus", "send", "news", "later", "--delay", "1h"]);
+        let forwards = [
+            "bus",
+            "create",
+            "away",
+            "--forward-dead-letters-to",
+            "target",
+        ];
+        ok(server, &forwards);
+        ok(server, &["bus", "delete", "target", "--yes"]);
+        ok(server, &["bus", "send", "away", "lost"]);
+        ok(
+            server,
+            &["bus", "receive", "away", "--settle", "dead-letter"],
+        );
+        let until = std::time::Instant::now() + crate::server::PATIENCE;
+        while json_of(server, &["bus", "show", "away"])["failed_transfers"] != 1 {
+            assert!(std::time::Instant::now() < until, "it was not moved");
+        }
+        let listed = json_of(server, &["dlq", "list"]);
+        assert_eq!(listed.as_array().map(Vec::len), Some(1), "{listed}");
+        has(
+            &listed[0],
+            &json!({"name": "away", "dead_letters": 0, "failed_transfers": 1}),
+        );
+        let text = kew(server, &["dlq", "list"]);
+        assert!(text.text().contains("FAILED"), "{text:?}");
+        let place = "away/$transfer/$deadletterqueue";
+        assert!(text.err.contains(place), "{text:?}");
+        assert_eq!(json_of(server, &["dlq", "peek", place])[0]["body"], "lost");
+
+        let watched = json_of(server, &["bus", "watch", "-n", "1"]);
+        let of = |name: &str| {
+            let all = watched["queues"].as_array().expect("an array");
+            let found = all.iter().find(|it| it["queue"] == name);
+            found.unwrap_or_else(|| panic!("no {name}: {watched}"))
+        };
+        has(of("away"), &json!({"failed_transfers": 1}));
+        has(
+            of("news"),
+            &json!({"active_messages": 0, "scheduled_messages": 1, "failed_transfers": 0}),
+        );
+        assert_eq!(of(S)["active_messages"], 0);
+        let topics = json_of(server, &["bus", "topic", "list"]);
+        let counts = json!({"active_messages": 0, "scheduled_messages": 1, "failed_transfers": 0});
+        has(&topics[0], &counts);
+    });
+}
+
+/// One long name or filter does not widen each line. JSON has the whole text.
+#[test]
+fn long_texts_of_lists_are_shortened() {
+    with_server(|server| {
+        with_topic(server);
+        let name = "n".repeat(240);
+        ok(server, &["bus", "topic", "create", &name]);
+        let listed = ok(server, &["bus", "topic", "list"]);
+        assert!(listed.lines().all(|line| line.len() < 170), "{listed}");
+        assert!(listed.contains(&format!("{}…", "n".repeat(79))), "{listed}");
+        let listed = json_of(server, &["bus", "topic", "list"]);
+        assert_eq!(listed[1]["name"], name);
+        let filter = format!("color = '{}'", "x".repeat(900));
+        ok(server, &["bus", "rule", "add", S, "long", "--sql", &filter]);
+        let listed = ok(server, &["bus", "rule", "list", S]);
+        assert!(listed.lines().all(|line| line.len() < 170), "{listed}");
+        let listed = json_of(server, &["bus", "rule", "list", S]);
+        assert_eq!(listed[1]["sql"], filter);
+    });
+}
+
 #[test]
 fn dead_letters_of_subscriptions_are_seen_exported_resubmitted_and_purged() {
     with_server(|server| {
@@ -452,7 +544,17 @@ fn dead_letters_of_subscriptions_are_seen_exported_resubmitted_and_purged() {
         let line: Value = serde_json::from_str(&exported).expect("JSON");
         assert_eq!(line["queue"], DEAD);
         // Nothing can be sent to a subscription.
-        kew(server, &["dlq", "resubmit", S, "--yes"]).check_error(1, &["subscription"]);
+        kew(server, &["dlq", "resubmit", S, "--yes"])
+            .check_error(2, &["subscription", "--to QUEUE"]);
+        kew(server, &["dlq", "resubmit", S, "--to", "nosuch", "--yes"])
+            .check_error(1, &["the destination 'nosuch' could not be found"]);
+        for act in ["groups", "purge", "resubmit"] {
+            let done = match act {
+                "groups" => kew(server, &["dlq", act, "news"]),
+                _ => kew(server, &["dlq", act, "news", "--yes"]),
+            };
+            done.check_error(1, &["'news' is a topic", "news/$transfer/$deadletterqueue"]);
+        }
         let to = [
             "dlq", "resubmit", S, "--to", "orders", "--until", "1", "--yes",
         ];

@@ -405,10 +405,12 @@ fn every_metric_is_documented_and_everything_documented_is_shown() {
             "kew_bus_topic_copies_total",
             "kew_bus_topic_filter_failures_total",
             "kew_bus_topic_filter_steps_total",
+            "kew_bus_topic_messages",
             "kew_bus_topic_pending",
             "kew_bus_topic_pending_age_seconds",
             "kew_bus_topic_published_total",
             "kew_bus_topic_rules",
+            "kew_bus_topic_size_bytes",
             "kew_bus_topic_unmatched_total",
             "kew_log_snapshot_age_seconds",
             "kew_log_snapshot_size_bytes"

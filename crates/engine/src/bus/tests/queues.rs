@@ -289,7 +289,8 @@ fn a_name_has_at_most_260_bytes() {
     for name in ["q".repeat(261), "ü".repeat(131)] {
         let refusal = p.create(&named(&name), options()).unwrap_err();
         let text = format!(
-            "the name's length is {} bytes, and must be at most 260 bytes in UTF-8",
+            "the name's length is {} bytes, and must be at most 260 bytes in UTF-8; that of a subscription is \
+             TOPIC/Subscriptions/NAME",
             name.len()
         );
         assert_eq!(refusal.to_string(), text);

@@ -189,7 +189,10 @@ impl<'a, 'w> Definitions<'a, 'w> {
         let definition = definition_of_subscription(&it.settings);
         let line = DefinedSubscription::new((topic, &name.name), definition);
         (self.write)(Line::Subscription(Box::new(line)))?;
-        let rules = all_rules(self.doors, &name)?;
+        let mut rules = all_rules(self.doors, &name)?;
+        // A list has them by name. An import creates them one after the other, and the copies that they make come in the
+        // order of their creation.
+        rules.sort_by_key(|rule| rule.state.created_at);
         let is_mark = |rule: &RuleDescription| rule.name.eq_ignore_ascii_case(UNFINISHED);
         let owner = match rules.iter().any(is_mark) {
             true => Owner::Import,

@@ -23,6 +23,8 @@ pub(super) fn content_of(rule: &RuleSettings) -> Result<Content, String> {
         Filter::True => RuleFilter::True,
         Filter::False => RuleFilter::False,
         Filter::Sql(sql) => RuleFilter::Sql(line_of_sql(sql)),
+        // Earlier versions of Kew took such a filter, which selects all messages.
+        Filter::Correlation(it) if **it == CorrelationFilter::default() => RuleFilter::True,
         Filter::Correlation(it) => RuleFilter::Correlation(Box::new(conditions_of(it))),
         Filter::Other { kind, .. } => return Err(format!("its filter is of the kind {kind:?}")),
         _ => return Err("its filter is of an unknown kind".into()),
@@ -72,6 +74,8 @@ pub(super) fn settings_of_rule(line: &DefinedRule) -> Result<RuleSettings, Strin
         RuleFilter::True => Filter::True,
         RuleFilter::False => Filter::False,
         RuleFilter::Sql(sql) => Filter::Sql(read_sql("filter", sql)?),
+        // An earlier version has exported it.
+        RuleFilter::Correlation(it) if **it == RuleConditions::default() => Filter::True,
         RuleFilter::Correlation(it) => Filter::Correlation(Box::new(CorrelationFilter {
             correlation_id: it.correlation_id.clone(),
             message_id: it.message_id.clone(),
@@ -149,6 +153,14 @@ mod tests {
             let settings = settings_of_rule(&line).unwrap();
             assert_eq!(content_of(&settings), Ok(content));
         }
+        let none = RuleFilter::Correlation(Box::default());
+        let settings = settings_of_rule(&rule(none, None)).unwrap();
+        assert!(matches!(settings.filter, Filter::True));
+        let none = RuleSettings {
+            filter: Filter::Correlation(Box::default()),
+            ..RuleSettings::default()
+        };
+        assert_eq!(content_of(&none), Ok((RuleFilter::True, None)));
         let current = RuleSettings {
             filter: Filter::Sql(Sql {
                 compatibility_level: Some(COMPATIBILITY_LEVEL),

@@ -11,12 +11,22 @@ fn a_topic_has_so_many_rules_of_a_kind() {
     p.subscribe_all(&["a", "b"]);
     let full = |limit: usize| {
         let (queue, limit) = (topic().name, limit as u64);
-        Err(BusRefusal::TooManyRules { queue, limit })
+        Err::<BusOutcome, _>(BusRefusal::TooManyRules { queue, limit })
     };
     p.add_many("a", SQL_RULES_MAX - 1, &sql("color = 'red'"));
     p.add_rule("b", rule("last", sql("color = 'red'"))).unwrap();
     let more = rule("more", sql("color = 'blue'"));
     assert_eq!(p.add_rule("b", more.clone()), full(SQL_RULES_MAX));
+    for (limit, kind) in [
+        (SQL_RULES_MAX, "2000 rules with an SQL filter,"),
+        (
+            OTHER_RULES_MAX,
+            "100000 rules with a true, false or correlation filter,",
+        ),
+    ] {
+        let text = full(limit).unwrap_err().to_string();
+        assert!(text.contains(kind), "{text}");
+    }
     let instead = rule("$Default", sql("color = 'blue'"));
     assert_eq!(p.set_rule("b", instead.clone()), full(SQL_RULES_MAX));
     // One that takes the place of another one is no further one, and the other kind has room.

@@ -61,3 +61,34 @@ fn a_replay_counts_nothing_of_topics() {
     let overview = replayed.overview(None, p.now, 1000);
     assert_eq!(overview.topics[0].tally, Default::default());
 }
+
+/// Nobody receives from a topic, but messages can stay there: some wait for their time, and some cannot go on.
+#[test]
+fn what_is_in_a_topic_itself_is_counted() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a"]);
+    p.set_rule("a", rule(DEFAULT, correlation("red"))).unwrap();
+    let later = BusMessage {
+        scheduled_at: Some(p.now.plus_ms(60_000)),
+        ..text("later")
+    };
+    p.publish(vec![later.clone(), later]).unwrap();
+    p.copies_at_once = 0;
+    p.publish(vec![text("color=red"); 3]).unwrap();
+    let counts = |p: &mut Partition| {
+        let topic = seen(p);
+        assert_eq!(topic.size_bytes, p.view(&entity("t")).counts.size_bytes);
+        [topic.pending, topic.scheduled, topic.failed_transfers]
+    };
+    assert_eq!(counts(&mut p), [3, 2, 0]);
+    let of = p.topic_incarnation();
+    let waiting = p.state.bus[&of].backlog.table().first_ready().unwrap();
+    let body = p.state.bus[&of].backlog.get(waiting).unwrap().body;
+    p.log.damaged.insert(body);
+    if let Some(cold) = &mut p.cold {
+        cold.damage(body);
+    }
+    p.tick();
+    assert_eq!(counts(&mut p), [0, 2, 1]);
+    assert_eq!(p.view(&subscription("a")).counts.active, 2);
+}
