@@ -444,6 +444,23 @@ pub enum BusRefusal {
         /// The largest size allowed.
         limit_bytes: u64,
     },
+    /// A message that its destination refuses is a failed transfer of another entity, which has no room for it.
+    #[error(
+        "the failed transfer has no room in '{queue}', where {size_bytes} of {limit_bytes} bytes would be used; \
+         '{to}' refused it: {why}"
+    )]
+    TransferFull {
+        /// The entity that gets failed transfers.
+        queue: Box<str>,
+        /// The size it would have.
+        size_bytes: u64,
+        /// The largest size allowed.
+        limit_bytes: u64,
+        /// The destination.
+        to: Box<str>,
+        /// Why the destination refuses the message.
+        why: Box<str>,
+    },
     /// A message is larger than the queue accepts.
     #[error("message of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]
     MessageTooLarge {

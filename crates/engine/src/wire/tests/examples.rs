@@ -1095,6 +1095,13 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
         BusRefusal::RulesTakeLong { .. } => BusRefusal::CopiesTooLarge { limit_bytes },
         BusRefusal::CopiesTooLarge { .. } => BusRefusal::NotAMessage,
         BusRefusal::NotAMessage => BusRefusal::NoMatchingSubscription { queue, message: 7 },
-        BusRefusal::NoMatchingSubscription { .. } => return None,
+        BusRefusal::NoMatchingSubscription { .. } => BusRefusal::TransferFull {
+            queue,
+            size_bytes,
+            limit_bytes,
+            to: "out".into(),
+            why: "the queue is disabled".into(),
+        },
+        BusRefusal::TransferFull { .. } => return None,
     })
 }
