@@ -319,7 +319,7 @@ pub struct ClearedStates {
 /// The result for one message to resubmit. Unless it was resubmitted, the message stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResubmitVerdict {
-    /// It is in the other queue under this number.
+    /// It is in the other entity under this number.
     Resubmitted(SequenceNumber),
     /// The message does not exist any more.
     NotFound,
@@ -335,6 +335,8 @@ pub enum ResubmitVerdict {
     SessionRequired,
     /// The destination has no room.
     Full,
+    /// The destination is a topic of which no subscription would get the message: it would be lost.
+    Unselected,
 }
 
 /// The result of a settlement.
@@ -377,7 +379,7 @@ pub enum NotSupported {
     Transaction,
     /// A queue or subscription that forwards to a topic. Only earlier versions refuse it.
     ForwardToTopic,
-    /// A message that is resubmitted to a topic.
+    /// A message that is resubmitted to a topic. Only earlier versions refuse it.
     ResubmitToTopic,
     /// A change of the settings of a topic or subscription. Only earlier versions refuse it: their answers can still
     /// be read.

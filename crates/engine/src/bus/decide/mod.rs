@@ -18,6 +18,7 @@ mod plan;
 mod publish;
 mod queues;
 mod receive;
+mod resubmit;
 mod rules;
 mod select;
 mod sessions;

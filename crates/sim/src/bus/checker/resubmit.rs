@@ -112,7 +112,9 @@ impl Checker {
                 self.is_full(to.queue, size_bytes)?;
                 self.narrow_numbered(from, number, &verdict, stays)
             }
-            ResubmitVerdict::SessionRequired | ResubmitVerdict::TooLarge => {
+            ResubmitVerdict::SessionRequired
+            | ResubmitVerdict::TooLarge
+            | ResubmitVerdict::Unselected => {
                 violated!(ANSWERS_FIT, "{message:?}: {verdict:?}")
             }
         }

@@ -8,6 +8,7 @@ mod fan_out;
 mod forwards;
 mod limits;
 mod random;
+mod resubmit;
 mod schedules;
 mod selects;
 mod tally;
