@@ -226,7 +226,8 @@ pub(crate) struct PurgeArgs {
 pub(crate) struct ResubmitArgs {
     /// The queue or subscription that has the dead letters
     pub(super) queue: String,
-    /// Send them to this queue [default: the queue that has the dead letters]. Those of a subscription need it
+    /// Send them to this queue or topic [default: the queue or subscription that has the dead letters]. Elsewhere than
+    /// at Kew, it must be a queue, and those of a subscription need it
     #[arg(long, value_name = "NAME")]
     pub(super) to: Option<String>,
     /// Give each message a new message id, so that duplicate detection accepts it. Without this flag,

@@ -129,6 +129,11 @@ impl BusSwarm {
         subscription.unwrap_or_else(|| r.index(self.queues))
     }
 
+    /// How often messages are forwarded to the gathering topic, of those that may be.
+    pub(crate) fn gather_per_mille(&self) -> u32 {
+        self.topics.as_ref().map_or(0, |it| it.gather_per_mille)
+    }
+
     /// An entity whose messages belong to sessions.
     pub(crate) fn pick_with_sessions(&self, r: &mut Stream) -> usize {
         let topics = self.topics.as_ref();

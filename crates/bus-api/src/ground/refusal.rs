@@ -120,6 +120,7 @@ fn error_of_refusal(refusal: &BusRefusal) -> Error {
         BusRefusal::NoMatchingSubscription { .. } => bus::NO_MATCHING_SUBSCRIPTION,
         BusRefusal::Disabled { .. } => bus::ENTITY_DISABLED,
         BusRefusal::QuotaExceeded { .. }
+        | BusRefusal::TransferFull { .. }
         | BusRefusal::TooManySubscriptions { .. }
         | BusRefusal::TooManyRules { .. }
         | BusRefusal::RulesTooLarge { .. } => condition::RESOURCE_LIMIT_EXCEEDED,

@@ -415,7 +415,7 @@ impl TransactionWork {
 pub struct BusMessage {
     /// Its bytes.
     pub body: Bytes,
-    /// Its id, for queues that detect duplicates.
+    /// Its id, for destinations that detect duplicates.
     pub message_id: Option<Box<str>>,
     /// Its session.
     pub session: Option<Box<str>>,
@@ -474,7 +474,8 @@ pub enum BreakTarget {
 /// Messages to resubmit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resubmit {
-    /// The queue to send them to, in lower case. Without it, the queue that the dead letters belong to.
+    /// The queue or topic to send them to, in lower case. Without it, the queue, topic or subscription that the dead letters
+    /// belong to.
     pub to: Option<Box<str>>,
     /// The messages.
     pub messages: Vec<Resubmission>,
@@ -489,7 +490,7 @@ pub struct Resubmission {
     pub overlay_count: u32,
     /// Its bytes.
     pub body: Bytes,
-    /// Its id, for queues that detect duplicates.
+    /// Its id, for destinations that detect duplicates.
     pub message_id: Option<Box<str>>,
     /// Its session.
     pub session: Option<Box<str>>,

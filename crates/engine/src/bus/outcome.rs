@@ -319,7 +319,7 @@ pub struct ClearedStates {
 /// The result for one message to resubmit. Unless it was resubmitted, the message stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResubmitVerdict {
-    /// It is in the other queue under this number.
+    /// It is in the other entity under this number.
     Resubmitted(SequenceNumber),
     /// The message does not exist any more.
     NotFound,
@@ -335,6 +335,8 @@ pub enum ResubmitVerdict {
     SessionRequired,
     /// The destination has no room.
     Full,
+    /// The destination is a topic of which no subscription would get the message: it would be lost.
+    Unselected,
 }
 
 /// The result of a settlement.
@@ -377,7 +379,7 @@ pub enum NotSupported {
     Transaction,
     /// A queue or subscription that forwards to a topic. Only earlier versions refuse it.
     ForwardToTopic,
-    /// A message that is resubmitted to a topic.
+    /// A message that is resubmitted to a topic. Only earlier versions refuse it.
     ResubmitToTopic,
     /// A change of the settings of a topic or subscription. Only earlier versions refuse it: their answers can still
     /// be read.
@@ -451,6 +453,23 @@ pub enum BusRefusal {
         size_bytes: u64,
         /// The largest size allowed.
         limit_bytes: u64,
+    },
+    /// A message that its destination refuses is a failed transfer of another entity, which has no room for it.
+    #[error(
+        "the failed transfer has no room in '{queue}', where {size_bytes} of {limit_bytes} bytes would be used; \
+         '{to}' refused it: {why}"
+    )]
+    TransferFull {
+        /// The entity that gets failed transfers.
+        queue: Box<str>,
+        /// The size it would have.
+        size_bytes: u64,
+        /// The largest size allowed.
+        limit_bytes: u64,
+        /// The destination.
+        to: Box<str>,
+        /// Why the destination refuses the message.
+        why: Box<str>,
     },
     /// A message is larger than the queue accepts.
     #[error("message of {size_bytes} bytes is above the maximum of {limit_bytes} bytes")]

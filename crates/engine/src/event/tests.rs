@@ -398,6 +398,15 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
             ..Rest::default()
         },
     );
+    let failed = |cause| {
+        let dead = dead.clone();
+        let cause = Some(cause);
+        let record = Record {
+            cause,
+            ..dead.record
+        };
+        Message { record, ..dead }
+    };
     // A message of a topic, in the first of its subscriptions and in three others.
     let of_topic = Message::new(
         sent(NOW, ms(2000), None, body),
@@ -485,6 +494,14 @@ fn bus_effects_golden() -> Vec<(Fact, &'static str)> {
         (vec![arrived(200, &plain)], "5201e907 01 03c801 80200aac02"),
         (vec![arrived(200, &scheduled)], "5201e907 71 03c801 03 d00f e807 80200aac02 070173 00000000000000000000000000000001"),
         (vec![arrived(200, &dead)], "5201e907 41 03c801 fd 80200aac02 02680aac02010aac02 070173 09 0302 05 01 0171"),
+        (
+            vec![arrived(200, &failed(DeadLetterCause::TransferFailed))],
+            "5201e907 41 03c801 fd 80200aac02 02680aac02010aac02 070173 09 0302 09 01 0171",
+        ),
+        (
+            vec![arrived(200, &failed(DeadLetterCause::TransferNeedsSession))],
+            "5201e907 41 03c801 fd 80200aac02 02680aac02010aac02 070173 09 0302 0a 01 0171",
+        ),
         (vec![leased(200, locked, None, ready, 0)], "5201e907 22 03c801 21 0301 a01f"),
         (vec![leased(200, of_session, None, deferred, 7)], "5201e907 32 03c801 15 07 0301"),
         (vec![leased(200, expiring, Some(body), locked, 7)], "5201e907 12 03c801 7a a01f 07 0301 d00f 80200aac02"),

@@ -390,6 +390,7 @@ fn put_resubmitted(out: &mut Vec<u8>, verdict: ResubmitVerdict) {
         ResubmitVerdict::TooLarge => out.push(6),
         ResubmitVerdict::SessionRequired => out.push(7),
         ResubmitVerdict::Full => out.push(8),
+        ResubmitVerdict::Unselected => out.push(9),
     }
 }
 
@@ -403,6 +404,7 @@ fn resubmitted(r: &mut Received<'_>) -> Result<ResubmitVerdict, DecodeError> {
         6 => ResubmitVerdict::TooLarge,
         7 => ResubmitVerdict::SessionRequired,
         8 => ResubmitVerdict::Full,
+        9 => ResubmitVerdict::Unselected,
         _ => return Err(r.error("result of a resubmission that is not known")),
     })
 }

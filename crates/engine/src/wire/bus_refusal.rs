@@ -130,6 +130,19 @@ pub(super) fn put_bus_refusal(out: &mut Vec<u8>, refusal: &BusRefusal) {
             out.push(38);
             put_varint(out, *limit_bytes);
         }
+        BusRefusal::TransferFull {
+            queue,
+            size_bytes,
+            limit_bytes,
+            to,
+            why,
+        } => {
+            with_queue(out, 41, queue);
+            put_varint(out, *size_bytes);
+            put_varint(out, *limit_bytes);
+            put_str(out, to);
+            put_str(out, why);
+        }
     }
 }
 
@@ -247,6 +260,13 @@ fn of_one_command(r: &mut Received<'_>, tag: u8) -> Result<BusRefusal, DecodeErr
         },
         38 => BusRefusal::CopiesTooLarge {
             limit_bytes: r.varint()?,
+        },
+        41 => BusRefusal::TransferFull {
+            queue: r.text()?,
+            size_bytes: r.varint()?,
+            limit_bytes: r.varint()?,
+            to: r.text()?,
+            why: r.text()?,
         },
         _ => return Err(r.error("refusal about bus queues that is not known")),
     })

@@ -48,10 +48,6 @@ pub(super) fn purge(it: &mut Session, args: &PurgeArgs, entity: &str) -> Result<
 }
 
 pub(super) fn resubmit(it: &mut Session, args: &ResubmitArgs, entity: &str) -> Result<(), Failure> {
-    if args.to.is_none() {
-        // A subscription is no destination.
-        resubmit::origin_of(entity)?;
-    }
     if args.caution.asks() {
         let to = args.to.as_deref().unwrap_or("where they came from");
         confirm(&format!(

@@ -104,7 +104,7 @@ fn check_destination(doors: &Doors, to: &str, has_new_ids: bool) -> Result<(), F
             return Err(Failure::Refused {
                 message: format!(
                     "{to} is a topic, and may drop resubmitted messages that no rule selects, which would lose them: name \
-                     a queue with --to"
+                     a queue with --to, or use a rule with Manage of the namespace at Kew, which keeps such messages"
                 ),
                 code: None,
             });
@@ -140,13 +140,13 @@ fn check_destination(doors: &Doors, to: &str, has_new_ids: bool) -> Result<(), F
     })
 }
 
-/// Where dead letters came from. Nothing can be sent to a subscription.
 /// Where dead letters came from, if messages can be sent there.
-pub(super) fn origin_of(entity: &str) -> Result<String, Failure> {
+fn origin_of(entity: &str) -> Result<String, Failure> {
     match Entity::new(entity).subscription_names() {
         None => Ok(queue_of(entity)),
         Some((topic, name)) => Err(Failure::Usage(format!(
-            "messages cannot be sent to the subscription {topic}/subscriptions/{name}: name a queue with --to QUEUE"
+            "messages cannot be sent to the subscription {topic}/subscriptions/{name}: name a queue with --to QUEUE, or use \
+             a rule with Manage of the namespace at Kew, which puts them back"
         ))),
     }
 }

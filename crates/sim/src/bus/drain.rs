@@ -36,8 +36,14 @@ impl World {
             self.drain_entities(subscriptions)?;
             self.rest(REST_MS)?;
         }
+        if swarm.gather_per_mille() > 0 {
+            // They may have forwarded them to a topic.
+            self.drain_entities(subscriptions)?;
+            self.rest(REST_MS)?;
+        }
         self.drain_entities(&queues)?;
         for topic in topics.into_iter().flat_map(|topics| &topics.topics) {
+            self.drain_entity(*topic, Part::FailedTransfers)?;
             self.check_empty_topic(*topic)?;
         }
         self.check_bus_drained()

@@ -66,18 +66,24 @@ pub const MUST_OCCUR: [&str; 61] = [
 ];
 
 /// The same of worlds with topics, whose seeds are fewer.
-pub const MUST_OCCUR_WITH_TOPICS: [&str; 28] = [
+pub const MUST_OCCUR_WITH_TOPICS: [&str; 34] = [
     "a command waited for bodies",
+    "a copy of a forwarded message was shown",
     "a copy was shown that was sent without an answer",
     "a copy without a session became a dead letter",
     "a dead letter went on to another queue",
+    "a dead letter went on to a topic",
+    "a failed transfer of a topic was shown",
     "a failed transfer was shown",
+    "a message went on too often",
     "a message was copied to several subscriptions",
     "a message was refused by a full queue",
     "a message was refused by a full topic",
     "a message of a topic was scheduled",
     "a message was sent via a queue",
     "a message was sent via a queue and could not arrive",
+    "a message was put back into its subscription",
+    "a message was sent again to a topic",
     "a rule did not select a message",
     "a rule was replaced",
     "a scheduled message of a topic was cancelled",

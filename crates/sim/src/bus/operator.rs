@@ -7,8 +7,9 @@ use kew_engine::bus::{
 };
 use kew_engine::{BodyLocation, EntityName, SequenceNumber, Timestamp};
 
-use super::checker::life::Part;
-use super::workload::{QUEUES, WITH_SESSIONS, remember, session_name};
+use super::checker::life::{Entity, Part};
+use super::topics::{BEFORE, FORWARDING, GATHERING, Kind, SHORT_LIVED, is_before, kind};
+use super::workload::{QUEUES, plain_options, remember, session_name};
 use super::{BusSwarm, entity, named, queue_name};
 use crate::random::Stream;
 
@@ -155,15 +156,17 @@ impl Operator {
         }
     }
 
-    /// Resubmits messages that were shown, of a queue that is never deleted: so no number is ever
+    /// Resubmits messages that were shown, of an entity that is never deleted: so no number is ever
     /// reused for another message with another body.
     fn resubmit(&mut self, swarm: &BusSwarm) -> BusCommand {
-        let is_lasting = |known: &&Known| entity(&known.queue).queue < swarm.queues_lasting;
+        let is_lasting = |known: &&Known| is_lasting(entity(&known.queue).queue, swarm);
         let lasting: Vec<_> = self.known.iter().filter(is_lasting).collect();
         if lasting.is_empty() || self.random.happens(150) {
             let queue = self.random.index(swarm.queues_lasting.max(1));
+            let subscription = (swarm.topics.as_ref()).filter(|it| it.delete_per_mille == 0);
+            let subscription = subscription.and_then(|it| it.pick(&mut self.random));
             return BusCommand::Peek {
-                queue: named(queue, Part::DeadLetters),
+                queue: named(subscription.unwrap_or(queue), Part::DeadLetters),
                 from: SequenceNumber::named(0),
                 count: 20,
                 session: None,
@@ -174,9 +177,20 @@ impl Operator {
         let others = lasting.iter().filter(|known| known.queue == from);
         let others = others.take(self.random.index(3)).copied();
         let all: Vec<Known> = [first].into_iter().chain(others).cloned().collect();
-        let to = self.random.index(swarm.queues);
-        let is_back = self.random.happens(500);
-        let destination = if is_back { entity(&from).queue } else { to };
+        let Entity { queue, part } = entity(&from);
+        let mut to = self.random.index(swarm.queues);
+        let mut is_back = self.random.happens(500) || is_bound(queue);
+        if swarm.gather_per_mille() > 0 {
+            if !is_before(queue) {
+                is_back |= to == BEFORE;
+            } else if part == Part::FailedTransfers {
+                // It may have been sent to that topic, and its copies would have the numbers of those that never were.
+                (to, is_back) = (to.max(BEFORE + 1), false);
+            } else if self.random.happens(700) {
+                to = GATHERING;
+            }
+        }
+        let destination = if is_back { queue } else { to };
         let messages = all.into_iter();
         BusCommand::Resubmit {
             resubmit: Resubmit {
@@ -196,7 +210,10 @@ impl Operator {
             body.extend(r.next().to_be_bytes());
         }
         let is_stale = r.happens(50);
-        let in_session = if to == WITH_SESSIONS { 950 } else { 200 };
+        let in_session = match plain_options(to).requires_session {
+            true => 950,
+            false => 200,
+        };
         Resubmission {
             sequence_number: known.number,
             overlay_count: known.overlay_count + u32::from(is_stale),
@@ -264,6 +281,23 @@ impl Operator {
         };
         remember(&mut self.known, known);
     }
+}
+
+/// Whether an entity is never deleted.
+fn is_lasting(queue: usize, swarm: &BusSwarm) -> bool {
+    let topics = swarm.topics.as_ref();
+    match kind(queue) {
+        Kind::Queue => queue < swarm.queues_lasting,
+        Kind::Topic => false,
+        Kind::Subscription { nth, .. } => {
+            nth != SHORT_LIVED && topics.is_some_and(|it| it.delete_per_mille == 0)
+        }
+    }
+}
+
+/// Whether its messages are known by a number that they cannot have elsewhere.
+fn is_bound(queue: usize) -> bool {
+    matches!(kind(queue), Kind::Subscription { nth, .. } if nth != FORWARDING)
 }
 
 /// How many queues are never deleted in a world with resubmissions: at least one, and not the one

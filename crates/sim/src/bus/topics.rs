@@ -17,6 +17,11 @@ const FAMILY: usize = 1 + SUBSCRIPTIONS;
 /// Messages have lower numbers in their bodies.
 const COPIES_FROM: u32 = 48;
 
+/// The topic to which others forward messages. What has come through it is never forwarded to it again, so no two copies of a
+/// message meet.
+pub(crate) const GATHERING: usize = topic(1);
+/// The queue that forwards to it. What has come through that topic is not forwarded to this queue, nor resubmitted there.
+pub(crate) const BEFORE: usize = 0;
 /// The topic that detects duplicates.
 pub(crate) const DETECTING: usize = topic(0);
 /// The subscription whose messages may be forwarded: so no two copies of a message meet in a queue.
@@ -77,18 +82,35 @@ pub(crate) fn charged(queue: usize) -> usize {
     topic_of(queue).unwrap_or(queue)
 }
 
-/// The number by which the checker knows a message, given the number in its body and an entity that has it. Queues
-/// get no copies but those of [`FORWARDING`].
+/// The number by which the checker knows a message, given the number in its body and an entity that has it. Queues and
+/// topics get no copies but those of [`FORWARDING`].
 pub(crate) fn number_in(queue: usize, number: u64) -> u64 {
     match kind(queue) {
-        Kind::Subscription { nth, .. } => number | (nth as u64) << COPIES_FROM,
-        Kind::Queue | Kind::Topic => number,
+        Kind::Subscription {
+            nth: FORWARDING, ..
+        }
+        | Kind::Queue
+        | Kind::Topic => number,
+        Kind::Subscription { of, nth } => {
+            let copy = of - QUEUES + nth;
+            number | (copy as u64) << COPIES_FROM
+        }
     }
 }
 
 /// The number in the body of a message.
 pub(crate) fn number_in_body(number: u64) -> u64 {
     number & ((1 << COPIES_FROM) - 1)
+}
+
+/// Whether what an entity has may come to the gathering topic: the queue, and the subscription of the other topic that
+/// forwards.
+pub(crate) fn is_before(entity: usize) -> bool {
+    match kind(entity) {
+        Kind::Queue => entity == BEFORE,
+        Kind::Subscription { of, nth } => of != GATHERING && nth == FORWARDING,
+        Kind::Topic => false,
+    }
 }
 
 pub(crate) fn name(queue: usize) -> String {
@@ -129,6 +151,8 @@ pub(crate) struct TopicSwarm {
     pub(crate) rule_per_mille: u32,
     /// How often a message is scheduled.
     pub(crate) schedule_per_mille: u32,
+    /// How often messages are forwarded to [`GATHERING`], of those that may be.
+    pub(crate) gather_per_mille: u32,
     /// How many copies a command makes at once, if that is not what is usual. Of the others, the messages wait.
     pub(crate) copies_at_once: Option<u64>,
 }
@@ -138,13 +162,19 @@ impl TopicSwarm {
         let mut r = Stream::new(seed, "topic swarm");
         let mut waiting = Stream::new(seed, "copies at once");
         let mut scheduling = Stream::new(seed, "topic schedules");
+        let mut gathering = Stream::new(seed, "forwards to topics");
         let topics: Vec<_> = (0..1 + r.index(TOPICS)).map(topic).collect();
         let mut subscriptions = Vec::new();
         for topic in &topics {
             let count = 1 + r.index(SUBSCRIPTIONS);
             subscriptions.extend(subscriptions_of(*topic).take(count));
         }
+        let gathers = topics.contains(&GATHERING);
         Self {
+            gather_per_mille: match gathers {
+                true => [0, 400, 700, 900][gathering.index(4)],
+                false => 0,
+            },
             topics,
             subscriptions,
             share_per_mille: [600, 900][r.index(2)],
@@ -198,5 +228,7 @@ mod tests {
         assert!(copies.is_sorted_by(|one, next| one < next));
         assert!(copies.iter().all(|it| number_in_body(*it) == 7));
         assert_eq!(copies[FORWARDING], number_in(0, 7));
+        let others = subscriptions_of(super::topic(0)).map(|it| number_in(it, 7));
+        assert!(others.skip(1).all(|it| !copies.contains(&it)));
     }
 }

@@ -11,7 +11,7 @@ use super::clients::Clients;
 use super::host::Host;
 use super::step::{Step, body};
 use crate::bus::checker::life::Part;
-use crate::bus::{named, queue_name};
+use crate::bus::{named, queue_name, topics};
 use crate::checker::Violation;
 
 /// The shortest lock duration of a queue.
@@ -24,6 +24,11 @@ const USED: usize = 0;
 const WITH_SESSIONS: usize = 1;
 /// A queue that is created and deleted repeatedly; resubmitted messages may go there.
 const OTHER: usize = 2;
+
+/// The topic. What is resubmitted to it waits there for its copies.
+const TOPIC: usize = topics::GATHERING;
+/// Its subscriptions: the first one, and one without sessions.
+const SUBSCRIPTIONS: [usize; 2] = [TOPIC + 1, TOPIC + 3];
 
 const SESSION: &str = "session-0";
 
@@ -126,21 +131,42 @@ impl Known {
     }
 }
 
-/// Commands that create the queues.
-pub(super) fn create_queues() -> [Command; 2] {
-    [create(USED, false), create(WITH_SESSIONS, true)].map(Command::Bus)
+/// Commands that create the queues, and the topic with its subscriptions.
+pub(super) fn create_queues() -> Vec<Command> {
+    let topic = named(TOPIC, Part::Queue);
+    let create_topic = BusCommand::CreateTopic {
+        topic: topic.clone(),
+        options: BusQueueOptions::default(),
+    };
+    let subscriptions = SUBSCRIPTIONS.map(|it| BusCommand::CreateSubscription {
+        topic: topic.clone(),
+        subscription: named(it, Part::Queue),
+        options: options(false),
+        rule: None,
+    });
+    let queues = [
+        create(USED, false),
+        create(WITH_SESSIONS, true),
+        create_topic,
+    ];
+    let all = queues.into_iter().chain(subscriptions);
+    all.map(Command::Bus).collect()
 }
 
 fn create(queue: usize, requires_session: bool) -> BusCommand {
     BusCommand::CreateQueue {
         queue: named(queue, Part::Queue),
-        options: BusQueueOptions {
-            lock_duration_ms: LOCK_MS,
-            max_delivery_count: 2,
-            dead_letters_expired: true,
-            requires_session,
-            ..BusQueueOptions::default()
-        },
+        options: options(requires_session),
+    }
+}
+
+fn options(requires_session: bool) -> BusQueueOptions {
+    BusQueueOptions {
+        lock_duration_ms: LOCK_MS,
+        max_delivery_count: 2,
+        dead_letters_expired: true,
+        requires_session,
+        ..BusQueueOptions::default()
     }
 }
 
@@ -158,6 +184,11 @@ pub(super) fn command(step: Step, clients: &mut Clients, now: Timestamp) -> Opti
         Step::BusSend => send(clients, None),
         Step::BusSendScheduled => send(clients, Some(now)),
         Step::BusReceive => receive(queue(Part::Queue), 2),
+        Step::BusPublish => BusCommand::Send {
+            queue: named(TOPIC, Part::Queue),
+            messages: vec![message(clients, None)],
+        },
+        Step::BusReceiveCopy => receive(named(SUBSCRIPTIONS[0], Part::Queue), 2),
         Step::BusComplete => settle(clients, Disposition::Complete),
         Step::BusAbandon => settle(clients, Disposition::Abandon { overlay }),
         Step::BusDefer => settle(clients, Disposition::Defer { overlay: None }),
@@ -188,20 +219,23 @@ pub(super) fn command(step: Step, clients: &mut Clients, now: Timestamp) -> Opti
     })
 }
 
-/// A message with the number of this operation; scheduled for a while after `now`.
 fn send(clients: &Clients, now: Option<Timestamp>) -> BusCommand {
+    BusCommand::Send {
+        queue: queue(Part::Queue),
+        messages: vec![message(clients, now)],
+    }
+}
+
+/// A message with the number of this operation; scheduled for a while after `now`.
+fn message(clients: &Clients, now: Option<Timestamp>) -> BusMessage {
     let mut bytes = (clients.asked() + 1).to_be_bytes().to_vec();
     bytes.extend(body(clients, "on the bus"));
-    let message = BusMessage {
+    BusMessage {
         body: bytes.into(),
         message_id: None,
         session: None,
         time_to_live_ms: now.map(|_| 40_000),
         scheduled_at: now.map(|now| now.plus_ms(10_000)),
-    };
-    BusCommand::Send {
-        queue: queue(Part::Queue),
-        messages: vec![message],
     }
 }
 
@@ -211,7 +245,10 @@ fn resubmit(clients: &mut Clients) -> BusCommand {
     let Some(known) = clients.bus_known().take_shown(Part::DeadLetters) else {
         return peek(queue(Part::DeadLetters));
     };
-    let to = clients.bus_known().has_other.then_some(OTHER);
+    let to = match clients.asked().is_multiple_of(2) {
+        true => Some(TOPIC),
+        false => clients.bus_known().has_other.then_some(OTHER),
+    };
     let mut bytes = known.body.to_vec();
     bytes.extend(body(clients, "again"));
     let message = Resubmission {
@@ -273,6 +310,10 @@ pub(super) fn drain(host: &mut Host) -> Result<(), Violation> {
         (USED, Part::DeadLetters),
         (OTHER, Part::Queue),
         (OTHER, Part::DeadLetters),
+        (SUBSCRIPTIONS[0], Part::Queue),
+        (SUBSCRIPTIONS[0], Part::DeadLetters),
+        (SUBSCRIPTIONS[1], Part::Queue),
+        (SUBSCRIPTIONS[1], Part::DeadLetters),
     ];
     let parts = parts.map(|(queue, part)| named(queue, part));
     for _ in 0..3 {

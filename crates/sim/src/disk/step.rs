@@ -60,7 +60,7 @@ pub enum Step {
     BusRenew,
     /// Peeks at the dead letters.
     BusPeek,
-    /// Resubmits the dead letter that was shown last.
+    /// Resubmits the dead letter that was shown last, in turns to another queue, if there is one, and to the topic.
     BusResubmit,
     /// Deletes the message of the bus queue that was shown last, by its number.
     BusDelete,
@@ -68,6 +68,10 @@ pub enum Step {
     BusSession,
     /// Creates another bus queue, or deletes it.
     BusQueue,
+    /// Sends a message to the topic, whose subscriptions get copies with one body.
+    BusPublish,
+    /// Receives up to two copies of the first subscription, under locks.
+    BusReceiveCopy,
 }
 
 impl Step {
@@ -90,7 +94,7 @@ impl Step {
     ];
 
     /// The steps for bus queues, and a few others to mix in.
-    pub const OF_BUS: [Self; 16] = [
+    pub const OF_BUS: [Self; 18] = [
         Self::BusSend,
         Self::BusSendScheduled,
         Self::BusReceive,
@@ -104,6 +108,8 @@ impl Step {
         Self::BusDelete,
         Self::BusSession,
         Self::BusQueue,
+        Self::BusPublish,
+        Self::BusReceiveCopy,
         Self::Send,
         Self::Snapshot,
         Self::Mark,
@@ -113,7 +119,12 @@ impl Step {
     pub(super) fn is_frequent(self) -> bool {
         !matches!(
             self,
-            Self::BusPeek | Self::BusResubmit | Self::BusDelete | Self::BusSession | Self::BusQueue
+            Self::BusPeek
+                | Self::BusResubmit
+                | Self::BusDelete
+                | Self::BusSession
+                | Self::BusQueue
+                | Self::BusReceiveCopy
         )
     }
 

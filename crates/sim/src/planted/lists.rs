@@ -2,7 +2,9 @@
 
 use kew_planted::Bug;
 
-use super::{Planted, bus, disk, door, history, lost, pages, scheduled, storage, topics, waiting};
+use super::{
+    Planted, bus, disk, door, forwards, history, lost, pages, scheduled, storage, topics, waiting,
+};
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
 const PAGES_NOT_SYNCED: Planted = Planted::seams("PagesNotSynced", disk::pages_not_synced);
@@ -169,7 +171,7 @@ pub const OF_BUS: [Planted; 43] = [
 ];
 
 /// The bugs of topics.
-pub const OF_TOPICS: [Planted; 33] = [
+pub const OF_TOPICS: [Planted; 40] = [
     Planted::seams("TopicCopyMissing", topics::copy_missing),
     Planted::seams("TopicCopyDoubled", topics::copy_doubled),
     Planted::seams("TopicCopyNotLogged", topics::copy_not_logged),
@@ -211,5 +213,15 @@ pub const OF_TOPICS: [Planted; 33] = [
     Planted::seams("TopicTransferLost", lost::transfer_to_topic_lost),
     Planted::seams("TopicRulesOfTheSend", scheduled::rules_of_the_send),
     Planted::seams("TopicCancelIgnored", scheduled::cancel_ignored),
+    Planted::seams("TopicOldRuleTooLate", waiting::old_rule_too_late),
+    Planted::line("TopicRetiredRuleGone", Bug::TopicRetiredRuleGone),
+    Planted::seams("TopicForwardedTwice", forwards::forwarded_twice),
+    Planted::seams("TopicForwardLost", forwards::forward_lost),
+    Planted::seams("TopicForwardSourceNotLogged", forwards::source_not_logged),
+    Planted::seams("TopicForwardHopsForgotten", forwards::hops_forgotten),
+    Planted::seams(
+        "TopicFailedTransferLost",
+        forwards::failed_transfer_of_topic_lost,
+    ),
     Planted::seams("TopicActivationNotLogged", scheduled::activation_not_logged),
 ];

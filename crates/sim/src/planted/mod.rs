@@ -7,6 +7,7 @@
 mod bus;
 mod disk;
 mod door;
+mod forwards;
 mod history;
 mod hooks;
 mod lists;

@@ -59,6 +59,17 @@ pub(super) fn new_rule_too_early() -> Hook {
     })
 }
 
+/// A rule that was replaced counts for the next three messages, too, and the one in its place does not.
+pub(super) fn old_rule_too_late() -> Hook {
+    on(Seam::Decided, |events: &mut Vec<Event>| {
+        for event in events {
+            if let Fact::Bus(BusFact::RulesChanged { from, .. }) = &mut event.fact {
+                *from = SequenceNumber::named(from.as_u64() + 3);
+            }
+        }
+    })
+}
+
 /// A message that is sent while another one waits has its copy first: it was made at once.
 pub(super) fn waiting_passed() -> Hook {
     let subscriptions = Rc::new(RefCell::new(BTreeSet::<Incarnation>::new()));

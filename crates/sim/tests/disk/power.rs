@@ -44,8 +44,8 @@ fn no_power_cut_loses_acknowledged_bus_messages() {
         again_everywhere_one_in: 64,
     };
     let sequences = sequences_of_bus();
-    // Of one and two steps out of sixteen kinds; of three with eleven of them.
-    assert_eq!(sequences.len(), 16 + 16 * 16 + 2 * 11 * 11);
+    // Of one and two steps out of eighteen kinds; of three with twelve of them.
+    assert_eq!(sequences.len(), 18 + 18 * 18 + 2 * 12 * 12);
     let sequences = sample(sequences, one_in());
     let all = cut_all("power cuts, bus", &Setting::WITH_BUS, &sequences, cut);
     if replayed().is_some() {

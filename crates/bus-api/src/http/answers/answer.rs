@@ -283,6 +283,7 @@ fn of_refusal(refusal: &BusRefusal) -> HttpError {
         }
         BusRefusal::RulesBusy { .. } => (StatusCode::SERVICE_UNAVAILABLE, 50_300),
         BusRefusal::QuotaExceeded { .. }
+        | BusRefusal::TransferFull { .. }
         | BusRefusal::TooManySubscriptions { .. }
         | BusRefusal::TooManyRules { .. }
         | BusRefusal::RulesTooLarge { .. }

@@ -32,7 +32,7 @@ const COUNT_AT_ONCE: usize = 100;
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Request {
     pub(super) filter: Filter,
-    /// The queue to send to. Default: the queue of the dead letters.
+    /// The queue or topic to send to. Default: the queue, topic or subscription of the dead letters.
     pub(super) to: Option<String>,
     message_id: MessageIds,
     edit: Edit,
@@ -214,7 +214,7 @@ impl Slice {
         });
         if is_full {
             // The next messages would find no room either.
-            let text = "the destination queue is full";
+            let text = "the destination is full";
             return Err(HttpError::new(hyper::StatusCode::FORBIDDEN, text));
         }
         Ok(())
@@ -234,6 +234,7 @@ fn note(progress: &mut Progress, verdict: ResubmitVerdict) {
         ResubmitVerdict::TooLarge => "too_large",
         ResubmitVerdict::SessionRequired => "session_required",
         ResubmitVerdict::Full => "full",
+        ResubmitVerdict::Unselected => "unselected",
     };
     progress.skip(why, 1);
 }

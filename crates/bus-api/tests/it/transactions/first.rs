@@ -287,7 +287,9 @@ async fn a_first_entity_that_is_full_or_gone_rolls_the_transaction_back() {
     with_status(&server, "spare", EntityStatus::SendDisabled).await;
     with_size(&server, "jobs", 100).await;
     let text = client.rolls_back(coordinator, to).await;
-    assert!(text.contains(" of 100 bytes are used"), "{text}");
+    let begin = "the failed transfer has no room in 'jobs', where ";
+    let end = " of 100 bytes would be used; 'spare' refused it: it is disabled for this operation";
+    assert!(text.contains(begin) && text.contains(end), "{text}");
     delete(&server, "jobs").await;
     client.detached(from).await.unwrap();
     let text = client.rolls_back(coordinator, to).await;

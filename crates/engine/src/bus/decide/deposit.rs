@@ -8,7 +8,7 @@ use super::super::{BusMessage, BusOutcome, BusRefusal};
 use super::copies::{Copy, Original};
 use super::{Answer, Turn};
 use crate::table::MESSAGE_OVERHEAD_BYTES;
-use crate::vocabulary::{Hold, Incarnation};
+use crate::vocabulary::{Hold, Incarnation, SequenceNumber};
 
 impl Turn<'_> {
     /// Puts all messages into a queue, topic or subscription, or none.
@@ -21,15 +21,31 @@ impl Turn<'_> {
         self.check_deposit(queue, charged, &messages)?;
         let mut numbers = Vec::with_capacity(messages.len());
         for message in messages {
-            let number = self.bus_backlog(queue).next();
-            let now = self.now();
-            let expires_at = self.life_in_topic(charged, now, message.time_to_live_ms);
-            let body = self.store_body(&message.body);
-            let original = Original::new(number, now, expires_at, body, message.session);
-            let is_dead = self.copy(charged, queue, &original, (&Copy::Plain, Hold::Alone));
+            let (number, is_dead) = self.deposit_one(queue, charged, message);
             numbers.push((!is_dead).then_some(number));
         }
         Ok(BusOutcome::Sent(numbers))
+    }
+
+    /// Puts a message into a subscription. Returns its number there, and whether it became a dead letter instead.
+    pub(super) fn deposit_one(
+        &mut self,
+        subscription: Incarnation,
+        charged: Incarnation,
+        message: BusMessage,
+    ) -> (SequenceNumber, bool) {
+        let number = self.bus_backlog(subscription).next();
+        let now = self.now();
+        let expires_at = self.life_in_topic(charged, now, message.time_to_live_ms);
+        let body = self.store_body(&message.body);
+        let original = Original::new(number, now, expires_at, body, message.session);
+        let is_dead = self.copy(
+            charged,
+            subscription,
+            &original,
+            (&Copy::Plain, Hold::Alone),
+        );
+        (number, is_dead)
     }
 
     /// Why a subscription does not accept these messages. It gets copies whatever its status is, and so it does these. The

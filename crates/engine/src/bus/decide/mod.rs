@@ -19,6 +19,7 @@ mod publish;
 mod queues;
 mod receive;
 mod recipients;
+mod resubmit;
 mod rules;
 mod select;
 mod sessions;

@@ -1,24 +1,20 @@
-//! Commands for operators, beyond what the service offers its clients: purge, take and delete by number,
-//! break locks, resubmit dead letters.
+//! Commands for operators, beyond what the service offers its clients: purge, take and delete by number, and break locks.
+//! [`resubmit`](super::resubmit) sends messages again.
 //!
 //! They work on disabled and forwarding queues too, because they are the means to repair such a queue.
 
 use kew_planted::{Bug, is_planted};
 
-use super::super::message;
 use super::super::message::Message;
 use super::super::room::{LOOKED_AT_MAX, TakenRoom};
 use super::super::{
-    BreakTarget, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX, NotSupported,
-    Purge, Purged, ReceiveMode, Release, Resubmission, Resubmit, ResubmitVerdict,
+    BreakTarget, BusMessageState, BusOutcome, BusRefusal, ClearedStates, ITEMS_MAX, Purge, Purged,
+    ReceiveMode, Release,
 };
-use super::effects::place;
 use super::messages::not_found;
 use super::receive::is_damaged;
 use super::{Answer, Turn};
-use crate::effect::{Arrival, Effect, Rest};
-use crate::table::MESSAGE_OVERHEAD_BYTES;
-use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp};
+use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};
 
 impl Turn<'_> {
     /// Carries out a part of a purge: the messages from a number on, as many as one command may.
@@ -171,121 +167,6 @@ impl Turn<'_> {
             }
         }
         Ok(BusOutcome::LockBroken)
-    }
-
-    /// Resubmits messages. Each is removed here and sent there as a new one, in one step. Each succeeds or
-    /// fails by itself.
-    pub(super) fn resubmit(&mut self, queue: Incarnation, resubmit: Resubmit) -> Answer {
-        let to = self.check_destination(queue, resubmit.to.as_deref())?;
-        let verdicts = resubmit
-            .messages
-            .into_iter()
-            .map(|message| self.resubmit_one(queue, to, message))
-            .collect();
-        Ok(BusOutcome::Resubmitted(verdicts))
-    }
-
-    /// The destination of resubmitted messages. Without a name, the queue that the entity belongs to.
-    fn check_destination(
-        &self,
-        queue: Incarnation,
-        to: Option<&str>,
-    ) -> Result<Incarnation, BusRefusal> {
-        let found = match to {
-            None => Some(self.first_of(queue)),
-            Some(to) => {
-                let name = EntityName {
-                    name: to.into(),
-                    ..self.bus(queue).name.clone()
-                };
-                self.catalogue().find(&name)
-            }
-        };
-        let entity = found.and_then(|to| Some((to, self.queues().get(&to)?)));
-        let Some((to, entity)) = entity.filter(|(to, _)| *to != queue) else {
-            let queue = to.unwrap_or(&self.bus(queue).name.name).into();
-            return Err(BusRefusal::DestinationNotFound { queue });
-        };
-        let name = || entity.name.name.clone();
-        self.check_takes_sends(to)?;
-        self.check_is_no_topic(to, NotSupported::ResubmitToTopic)?;
-        if !entity.options.status.allows_send() {
-            return Err(BusRefusal::Disabled { queue: name() });
-        }
-        Ok(to)
-    }
-
-    fn resubmit_one(
-        &mut self,
-        queue: Incarnation,
-        to: Incarnation,
-        message: Resubmission,
-    ) -> ResubmitVerdict {
-        if let Some(verdict) = self.refuse_resubmission(queue, to, &message) {
-            return verdict;
-        }
-        let now = self.now();
-        let options = &self.bus(to).options;
-        let default_ms = options.default_time_to_live_ms;
-        let lives_ms = message
-            .time_to_live_ms
-            .map_or(default_ms, |own_ms| own_ms.min(default_ms));
-        let Ok(id_hash) = self.id_hash(to, message.message_id.as_deref()) else {
-            return ResubmitVerdict::Duplicate;
-        };
-        let to_sequence_number = self.bus_backlog(to).next();
-        let body = self.store_body(&message.body);
-        let session = message.session.as_deref();
-        let session = session.map(|id| self.session_named(to, id));
-        let rest = Rest {
-            id_hash,
-            ..Rest::default()
-        };
-        let record = message::sent(now, now.plus_ms(lives_ms), None, body);
-        self.emit_bus_effect(Effect::Arrived {
-            to: place(to, to_sequence_number),
-            message: Arrival::new(record, session, rest),
-        });
-        self.remove(queue, message.sequence_number);
-        ResubmitVerdict::Resubmitted(to_sequence_number)
-    }
-
-    fn refuse_resubmission(
-        &self,
-        queue: Incarnation,
-        to: Incarnation,
-        message: &Resubmission,
-    ) -> Option<ResubmitVerdict> {
-        let Some(known) = self.bus_backlog(queue).get(message.sequence_number) else {
-            return Some(ResubmitVerdict::NotFound);
-        };
-        if matches!(known.state, BusMessageState::Locked { .. }) {
-            return Some(ResubmitVerdict::Locked);
-        }
-        if known.overlays().len() != message.overlay_count as usize {
-            return Some(ResubmitVerdict::Changed);
-        }
-        let destination = self.bus(to);
-        let size_bytes = message.body.len() as u64;
-        if size_bytes > destination.options.message_size_bytes_max {
-            return Some(ResubmitVerdict::TooLarge);
-        }
-        if destination.requires_session() && message.session.is_none() {
-            return Some(ResubmitVerdict::SessionRequired);
-        }
-        // A message from the queue's own dead letters frees the room it takes.
-        let freed_bytes = match self.first_of(queue) == to {
-            true => known.size_bytes(),
-            false => 0,
-        };
-        let id_bytes = destination.remembered_size_bytes(message.message_id.as_deref());
-        let taken_bytes = self.size_bytes(to) + size_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes;
-        let is_full = taken_bytes
-            > destination
-                .options
-                .size_bytes_max
-                .saturating_add(freed_bytes);
-        is_full.then_some(ResubmitVerdict::Full)
     }
 }
 

@@ -115,11 +115,18 @@ impl Turn<'_> {
     /// What the bytes of a message do not say when it comes into a topic. Its number there is not known yet: it may be a
     /// duplicate.
     fn known(&self, topic: Incarnation, message: &BusMessage) -> Known<'static> {
+        self.known_in(topic, message.time_to_live_ms)
+    }
+
+    /// The same, given how long the message is to live.
+    pub(super) fn known_in(
+        &self,
+        topic: Incarnation,
+        time_to_live_ms: Option<u64>,
+    ) -> Known<'static> {
         let now = self.now();
         let lives_ms = self.bus(topic).options.default_time_to_live_ms;
-        let lives_ms = message
-            .time_to_live_ms
-            .map_or(lives_ms, |own| own.min(lives_ms));
+        let lives_ms = time_to_live_ms.map_or(lives_ms, |own| own.min(lives_ms));
         let ms = |ms: u64| i64::try_from(ms).ok();
         Known {
             enqueued_at_ms: ms(now.as_ms()),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::super::role::Role;
 use super::super::{
-    BusFact, BusOutcome, BusQueueOptions, BusQueueView, BusRefusal, EntityKind, NotSupported,
-    SUBSCRIPTIONS_MAX, Verdict,
+    BusFact, BusOutcome, BusQueueOptions, BusQueueView, BusRefusal, EntityKind, SUBSCRIPTIONS_MAX,
+    Verdict,
 };
 use super::{Answer, Decision, Turn};
 use crate::bus::NewRule;
@@ -215,25 +215,6 @@ impl Turn<'_> {
             Some(_) => BusRefusal::NotSendableSubscription { queue },
             None => BusRefusal::NotSendable { queue },
         })
-    }
-
-    /// Refuses what topics do not support.
-    pub(super) fn check_is_no_topic(
-        &self,
-        entity: Incarnation,
-        what: NotSupported,
-    ) -> Result<(), BusRefusal> {
-        match self.kind_of(entity) {
-            EntityKind::Queue | EntityKind::Subscription => Ok(()),
-            EntityKind::Topic => Err(self.not_supported(entity, what)),
-        }
-    }
-
-    fn not_supported(&self, entity: Incarnation, what: NotSupported) -> BusRefusal {
-        BusRefusal::NotSupportedYet {
-            queue: self.bus(entity).name.name.clone(),
-            what,
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::super::message;
 use super::super::room::TRANSFER_TEXT_SIZE_BYTES_MAX;
 use super::super::{BusMessage, BusOutcome, BusRefusal, DeadLetterCause};
 use super::effects::place;
-use super::plan::{Plan, is_full};
+use super::plan::Plan;
 use super::{Decision, Turn};
 use crate::catalogue::Scope;
 use crate::effect::{Arrival, Effect, Rest};
@@ -52,8 +52,10 @@ fn cause_of(refusal: &BusRefusal) -> Option<DeadLetterCause> {
         | BusRefusal::MessageTooLarge { .. }
         | BusRefusal::NotSendable { .. }
         | BusRefusal::NotSendableSubscription { .. } => Some(DeadLetterCause::TransferFailed),
+        // Only a transfer itself is refused so.
+        BusRefusal::TransferFull { .. }
         // That is wrong with the message, and not with its destination.
-        BusRefusal::NotAMessage
+        | BusRefusal::NotAMessage
         // No destination refuses a message for these. A topic stores what is sent via another entity, and compares it later.
         | BusRefusal::NoMatchingSubscription { .. }
         | BusRefusal::QueueAlreadyExists { .. }
@@ -202,21 +204,24 @@ impl Turn<'_> {
         message: &BusMessage,
         (to, refusal, cause): (&EntityName, &BusRefusal, DeadLetterCause),
     ) -> Result<Transfer, BusRefusal> {
-        let text = format!(
-            "The message was not transferred to '{}': {refusal}.",
-            to.name
-        );
-        let end = text.floor_char_boundary(TRANSFER_TEXT_SIZE_BYTES_MAX);
-        let description = self.0.format().description(&text[..end]);
+        let why = reason(refusal);
+        let description = self.0.format().description(&transfer_text(&to.name, &why));
         let added_bytes = (message.body.len() + description.len()) as u64 + MESSAGE_OVERHEAD_BYTES;
-        let limit_bytes = self.bus(via).options.size_bytes_max;
+        let via_queue = self.bus(via);
+        let queue: Box<str> = (*via_queue.name.name).into();
+        let limit_bytes = via_queue.options.size_bytes_max;
+        let full = |size_bytes: u64| BusRefusal::TransferFull {
+            queue: queue.clone(),
+            size_bytes,
+            limit_bytes,
+            to: to.name.clone(),
+            why: why.clone(),
+        };
+        let is_full = |refusal: &BusRefusal| matches!(refusal, BusRefusal::TransferFull { .. });
         let size_bytes = self.fit(plan, via, is_full, |_, size_bytes| {
             let size_bytes = size_bytes.saturating_add(added_bytes);
             match size_bytes > limit_bytes {
-                true => Err(BusRefusal::QuotaExceeded {
-                    size_bytes,
-                    limit_bytes,
-                }),
+                true => Err(full(size_bytes)),
                 false => Ok(size_bytes),
             }
         })?;
@@ -280,6 +285,25 @@ impl Turn<'_> {
             message: Arrival::new(record, session, rest),
         });
     }
+}
+
+/// Why a destination refuses a message, in a sentence that has named it. A name can be so long that it would leave no room
+/// for a second one.
+fn reason(refusal: &BusRefusal) -> Box<str> {
+    match refusal {
+        BusRefusal::QueueNotFound { .. } => "it could not be found".into(),
+        BusRefusal::Disabled { .. } => "it is disabled for this operation".into(),
+        BusRefusal::NotSendable { .. } => "it is a sub-queue".into(),
+        BusRefusal::NotSendableSubscription { .. } => "it is a subscription".into(),
+        other => other.to_string().into(),
+    }
+}
+
+/// Says where a failed transfer was to go, and why it could not. A long name is cut, and not the reason.
+fn transfer_text(to: &str, why: &str) -> String {
+    let with = |to: &str| format!("The message was not transferred to '{to}': {why}.");
+    let room = TRANSFER_TEXT_SIZE_BYTES_MAX.saturating_sub(with("").len());
+    with(&to[..to.floor_char_boundary(room)])
 }
 
 fn not_found(name: &EntityName) -> BusRefusal {

@@ -147,11 +147,6 @@ fn names(views: &[BusQueueView]) -> Vec<&str> {
     views.iter().map(|view| &*view.name).collect()
 }
 
-fn not_supported(queue: EntityName, what: NotSupported) -> BusRefusal {
-    let queue = queue.name;
-    BusRefusal::NotSupportedYet { queue, what }
-}
-
 #[test]
 fn what_is_published_arrives_in_each_subscription_with_one_body() {
     let mut p = Partition::with_topic(BusQueueOptions::default());
@@ -425,26 +420,6 @@ fn a_command_makes_at_most_4096_copies_at_once() {
 }
 
 #[test]
-fn what_belongs_to_later_steps_is_refused() {
-    let never = BusQueueOptions::default();
-    let mut p = Partition::with_topic(never.clone());
-    p.subscribe_all(&["a"]);
-    p.create(&jobs(), never.clone()).unwrap();
-    let events = p.log.events.len();
-
-    let refused = p.ask(BusCommand::Resubmit {
-        queue: dead_of("a"),
-        resubmit: Resubmit {
-            to: Some("t".into()),
-            messages: Vec::new(),
-        },
-    });
-    let what = NotSupported::ResubmitToTopic;
-    assert_eq!(refused, Err(not_supported(topic(), what)));
-    assert_eq!(p.log.events.len(), events);
-}
-
-#[test]
 fn a_topic_is_not_received_from_and_a_subscription_not_sent_to() {
     let mut p = Partition::with_topic(BusQueueOptions::default());
     p.subscribe_all(&["a"]);
@@ -481,17 +456,6 @@ fn a_topic_is_not_received_from_and_a_subscription_not_sent_to() {
     let refused = p.ask(send(dead_of("a")));
     let queue = dead_of("a").name;
     assert_eq!(refused, Err(BusRefusal::NotSendable { queue }));
-    // A resubmission cannot put a copy back into its subscription yet.
-    let refused = p.ask(BusCommand::Resubmit {
-        queue: dead_of("a"),
-        resubmit: Resubmit {
-            to: None,
-            messages: Vec::new(),
-        },
-    });
-    let queue = subscription("a").name;
-    assert_eq!(refused, Err(BusRefusal::NotSendableSubscription { queue }));
-
     // Queues are listed, and other entities are not.
     let listed = p.ask(BusCommand::ListQueues {
         namespace: "ns".into(),

@@ -319,6 +319,32 @@ mod tests {
 
     use super::*;
 
+    /// Pages of earlier versions are read.
+    #[test]
+    fn the_tags_of_causes_stay_as_they_are() {
+        for (cause, expected) in [
+            (DeadLetterCause::MaxDeliveryCountExceeded, 0x08),
+            (DeadLetterCause::Expired, 0x10),
+            (DeadLetterCause::MaxTransferHopCountExceeded, 0x18),
+            (DeadLetterCause::SessionIdIsNull, 0x20),
+            (DeadLetterCause::DestinationUnavailable, 0x28),
+            (DeadLetterCause::ByReceiver, 0x30),
+            (DeadLetterCause::FilterFailed, 0x38),
+            (DeadLetterCause::BodyDamaged, 0x80),
+            (DeadLetterCause::TransferFailed, 0x88),
+            (DeadLetterCause::TransferNeedsSession, 0x90),
+        ] {
+            let body = BodyLocation::new(1, 2, 3);
+            let record = Record {
+                cause: Some(cause),
+                ..Record::ready(Timestamp::from_ms(1), body)
+            };
+            assert_eq!(tags(&record), expected, "{cause:?}");
+            let read = untagged(expected.into()).unwrap();
+            assert_eq!(read.1, Some(cause));
+        }
+    }
+
     fn at() -> impl Strategy<Value = BodyLocation> {
         let offset = 0..=BodyLocation::OFFSET_MAX;
         (any::<u64>(), offset, any::<u32>())

@@ -825,7 +825,8 @@ fn resubmissions() -> Vec<ResubmitVerdict> {
             ResubmitVerdict::Duplicate => ResubmitVerdict::TooLarge,
             ResubmitVerdict::TooLarge => ResubmitVerdict::SessionRequired,
             ResubmitVerdict::SessionRequired => ResubmitVerdict::Full,
-            ResubmitVerdict::Full => return None,
+            // It came later, and has a line of its own.
+            ResubmitVerdict::Full | ResubmitVerdict::Unselected => return None,
         })
     })
 }
@@ -904,6 +905,9 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
         BusOutcome::SessionStatesCleared(_) => BusOutcome::MessageDeleted,
         BusOutcome::MessageDeleted => BusOutcome::LockBroken,
         BusOutcome::LockBroken => BusOutcome::Resubmitted(resubmissions()),
+        BusOutcome::Resubmitted(verdicts) if verdicts.len() > 1 => {
+            BusOutcome::Resubmitted(vec![ResubmitVerdict::Unselected])
+        }
         BusOutcome::Resubmitted(_) => BusOutcome::Transacted,
         BusOutcome::Transacted => BusOutcome::QueueCreated(other_view(EntityKind::Topic)),
     })
@@ -1095,6 +1099,13 @@ fn after_bus_refusal(refusal: &BusRefusal) -> Option<BusRefusal> {
         BusRefusal::RulesTakeLong { .. } => BusRefusal::CopiesTooLarge { limit_bytes },
         BusRefusal::CopiesTooLarge { .. } => BusRefusal::NotAMessage,
         BusRefusal::NotAMessage => BusRefusal::NoMatchingSubscription { queue, message: 7 },
-        BusRefusal::NoMatchingSubscription { .. } => return None,
+        BusRefusal::NoMatchingSubscription { .. } => BusRefusal::TransferFull {
+            queue,
+            size_bytes,
+            limit_bytes,
+            to: "out".into(),
+            why: "the queue is disabled".into(),
+        },
+        BusRefusal::TransferFull { .. } => return None,
     })
 }

@@ -121,6 +121,8 @@ pub(crate) struct Life {
     pub(crate) failures: u32,
     pub(crate) cause: Option<DeadLetterCause>,
     pub(crate) hops: u8,
+    /// Whether it came through the gathering topic.
+    pub(crate) was_gathered: bool,
     pub(crate) expires: Span,
     /// The changes to its properties, by number.
     pub(crate) overlays: Vec<u64>,
@@ -132,8 +134,12 @@ pub(crate) struct Life {
 pub(crate) enum Fate {
     /// It never arrived in the queue.
     NeverSent,
+    /// It is a copy of a message that has not come to the gathering topic, and perhaps never will.
+    NotGathered,
     /// It was in the queue, and does not exist any more.
     Gone,
+    /// The same of a message that came through the gathering topic.
+    GoneGathered,
     /// It was deleted with this queue.
     GoneWith(usize),
     Here(Life),
@@ -149,7 +155,25 @@ impl Fate {
 
     /// Whether it can never be seen again.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self, Self::Gone | Self::NeverSent)
+        matches!(self, Self::Gone | Self::GoneGathered | Self::NeverSent)
+    }
+
+    /// Whether it came through the gathering topic, if that is known.
+    pub(crate) fn was_gathered(&self) -> Option<bool> {
+        match self {
+            Self::NeverSent | Self::NotGathered | Self::Gone => Some(false),
+            Self::GoneGathered => Some(true),
+            Self::GoneWith(_) => None,
+            Self::Here(life) => Some(life.was_gathered),
+        }
+    }
+
+    /// What became of a message, given what it was.
+    pub(super) fn after(self, before: Option<&Life>) -> Self {
+        match self {
+            Self::Gone if before.is_some_and(|it| it.was_gathered) => Self::GoneGathered,
+            fate => fate,
+        }
     }
 
     pub(crate) fn is_of(&self, queue: usize) -> bool {
@@ -164,6 +188,7 @@ impl Life {
                 (one.token, one.was_deferred, one.is_of_session())
                     == (other.token, other.was_deferred, other.is_of_session())
             }
+            (Stage::Waiting { .. }, Stage::Waiting { .. }) => true,
             (one, other) => one == other,
         };
         stages
@@ -174,7 +199,8 @@ impl Life {
                     other.first_number,
                     other.failures,
                 )
-            && (self.cause, self.hops) == (other.cause, other.hops)
+            && (self.cause, self.hops, self.was_gathered)
+                == (other.cause, other.hops, other.was_gathered)
             && self.overlays == other.overlays
             && self.content == other.content
     }
@@ -185,6 +211,11 @@ impl Life {
         self.expires = self.expires.hull(other.expires);
         if let (Stage::Locked(one), Stage::Locked(other)) = (&mut self.stage, other.stage) {
             one.until = one.until.hull(other.until);
+        }
+        if let (Stage::Waiting { since }, Stage::Waiting { since: other }) =
+            (&mut self.stage, other.stage)
+        {
+            *since = other.min(*since);
         }
         before != (self.expires, self.stage)
     }
@@ -306,6 +337,58 @@ impl Life {
         }
     }
 
+    /// It came to a topic since the moment before, or comes now, after so many hops, and waits there for its copy in this subscription, if there
+    /// is to be one.
+    pub(super) fn gathered(
+        &self,
+        subscription: usize,
+        hops: u8,
+        now: Timestamp,
+        around: &impl Surroundings,
+    ) -> Vec<Fate> {
+        let since = around.since();
+        let mut fates = Vec::new();
+        let topic = topics::topic_of(subscription).expect("it is a subscription");
+        for options in around.options(topic) {
+            let lives_ms = options.default_time_to_live_ms;
+            let expires = Span::new(
+                self.expires.from.min(since.plus_ms(lives_ms)),
+                self.expires.to.min(now.plus_ms(lives_ms)),
+            );
+            let number = number_of(&self.content.body);
+            for changes in around.copies(subscription, number) {
+                fates.push(match changes {
+                    None => Fate::GoneGathered,
+                    Some(changes) => Fate::Here(Self {
+                        entity: Entity {
+                            queue: subscription,
+                            part: Part::Topic,
+                        },
+                        stage: Stage::Waiting { since },
+                        was_gathered: true,
+                        expires,
+                        overlays: [&self.overlays[..], &changes].concat(),
+                        hops,
+                        ..self.forwarded(subscription)
+                    }),
+                });
+            }
+        }
+        fates
+    }
+
+    /// Whether it may go to the gathering topic now.
+    pub(super) fn may_be_gathered(&self, around: &impl Surroundings) -> bool {
+        let goes = |options: &BusQueueOptions| {
+            let name = destination(options, self.entity.part);
+            name.is_some_and(|name| around.destination(name) == topics::GATHERING)
+        };
+        self.is_ready()
+            && self.hops < HOPS_MAX
+            && around.options(self.entity.queue).any(goes)
+            && around.options(topics::GATHERING).next().is_some()
+    }
+
     /// Its copy comes into the subscription now, or came since then.
     fn copied(&self, since: Timestamp, now: Timestamp, options: &BusQueueOptions) -> Self {
         let lives_ms = options.default_time_to_live_ms;
@@ -377,6 +460,8 @@ impl Life {
 pub(crate) trait Surroundings {
     /// The possible settings of a queue.
     fn options(&self, queue: usize) -> impl Iterator<Item = &BusQueueOptions>;
+    /// A moment since which nothing is known: whatever may happen now may have happened since then.
+    fn since(&self) -> Timestamp;
     /// Whether a session's lock may have ended.
     fn may_be_free(&self, queue: usize, session: &str, now: Timestamp) -> bool;
     /// The queue of that name.
@@ -415,7 +500,7 @@ impl Life {
                         next.push(self.expired(options));
                     }
                     if let Some(name) = destination(options, self.entity.part) {
-                        self.forward(around.destination(name), around, &mut next);
+                        self.forward(around.destination(name), now, around, &mut next);
                     }
                 }
             }
@@ -429,7 +514,7 @@ impl Life {
         next
     }
 
-    fn forward(&self, to: usize, around: &impl Surroundings, next: &mut Vec<Fate>) {
+    fn forward(&self, to: usize, now: Timestamp, around: &impl Surroundings, next: &mut Vec<Fate>) {
         if self.hops >= HOPS_MAX {
             let cause = DeadLetterCause::MaxTransferHopCountExceeded;
             next.push(Fate::Here(self.buried(cause)));
@@ -438,6 +523,10 @@ impl Life {
         if around.may_not_take(to) {
             let cause = DeadLetterCause::DestinationUnavailable;
             next.push(Fate::Here(self.buried(cause)));
+        }
+        if let Some(first) = topics::subscriptions_of(to).next() {
+            next.extend(self.gathered(first, self.hops + 1, now, around));
+            return;
         }
         for options in around.options(to) {
             if options.requires_session && self.session().is_none() {

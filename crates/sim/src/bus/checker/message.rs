@@ -99,10 +99,11 @@ impl Message {
     pub(crate) fn perhaps(&mut self, then: impl Fn(&Life) -> Vec<Fate>) {
         for index in 0..self.possible.len() {
             let Possibility { given, fate } = &self.possible[index];
-            let fates = fate.life().map_or_else(Vec::new, &then);
+            let before = fate.life().cloned();
+            let fates = before.as_ref().map_or_else(Vec::new, &then);
             let given = given.clone();
             fates.into_iter().for_each(|fate| {
-                self.add(&given, fate);
+                self.add(&given, fate.after(before.as_ref()));
             });
         }
     }
@@ -111,8 +112,8 @@ impl Message {
     pub(crate) fn follow(&mut self, then: impl Fn(&Fate) -> Vec<Fate>) -> Vec<Possibility> {
         let before = std::mem::take(&mut self.possible);
         for Possibility { given, fate } in &before {
-            then(fate).into_iter().for_each(|fate| {
-                self.add(given, fate);
+            then(fate).into_iter().for_each(|after| {
+                self.add(given, after.after(fate.life()));
             });
         }
         before
@@ -134,8 +135,8 @@ impl Message {
                     None => given.with(work, true),
                 };
                 let fates = fate.life().map_or_else(Vec::new, &then);
-                fates.into_iter().for_each(|fate| {
-                    self.add(&done, fate);
+                fates.into_iter().for_each(|after| {
+                    self.add(&done, after.after(fate.life()));
                 });
             }
             match known {
@@ -185,14 +186,15 @@ impl Message {
             is_new = false;
             for index in 0..self.possible.len() {
                 let Possibility { given, fate } = &self.possible[index];
-                let next = fate.life().map(|life| life.successors(now, around));
+                let before = fate.life().cloned();
+                let next = before.as_ref().map(|life| life.successors(now, around));
                 let next = next.unwrap_or_default();
                 if next.is_empty() {
                     continue;
                 }
                 let given = given.clone();
                 for fate in next {
-                    is_new |= self.add(&given, fate);
+                    is_new |= self.add(&given, fate.after(before.as_ref()));
                 }
             }
             assert!(

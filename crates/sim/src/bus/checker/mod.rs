@@ -18,6 +18,7 @@
 //! | numbers (I9) | no number is given out twice | [`Checker::learn_number`] |
 //! | counts (I7) | counts and sizes lie between what must and what can be there | `queues` |
 //! | forwarding | a message arrives once, and is forwarded four times at most | [`life`] |
+//! | | a message that is forwarded to a topic has copies, or it is still on its way | `gathering` |
 //! | sessions | one receiver, the state that was set, and no session is missing | `sessions` |
 //! | atomicity | of messages that were sent together all arrived, or none | [`works`] |
 //! | | a transaction is done as a whole, or it is refused with a reason and has changed nothing | `transact`, [`works`] |
@@ -29,6 +30,7 @@
 //! | operators | the messages that they removed are deleted and counted, and nothing else has changed | `operate` |
 //! | liveness | at the end everything was shown | `drain` |
 
+mod gathering;
 pub(crate) mod life;
 mod message;
 mod operate;
@@ -54,6 +56,7 @@ mod works;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use gathering::Gathering;
 use kew_broker::Rejection;
 use kew_engine::bus::{BusCommand, BusOutcome, TransactionPart};
 use kew_engine::{Command, EntityName, Outcome, Refusal, Timestamp, Token};
@@ -98,8 +101,11 @@ pub(crate) struct Checker {
     /// Locks that refused transactions would have ended.
     refused_locks: BTreeSet<[u8; 16]>,
     last_message: u64,
-    /// The messages that were sent to topics, in the order of the decisions.
-    published: BTreeMap<u64, u64>,
+    /// The messages that were sent to topics: to which, and their places in the order of the decisions.
+    published: BTreeMap<u64, (usize, u64)>,
+    gathering: Gathering,
+    /// Messages that an operator has sent again: they do not come in the order of their topic any more.
+    sent_again: BTreeSet<u64>,
     /// How many copies a command makes at once. `None` if that is enough for all.
     copies_at_once: Option<u64>,
     pub(crate) operations: u64,
@@ -138,7 +144,15 @@ impl Checker {
         };
         self.operations += 1;
         self.look(command, operation)?;
-        self.conclude()
+        self.agree_on_gathered()?;
+        self.conclude()?;
+        self.agree_on_gathered()?;
+        // What has an unknown outcome may have been done at any time since it began.
+        self.queues.1 = match operation.seen {
+            Seen::Answered(Ok(_) | Err(Rejection::Refused(_))) => operation.until,
+            Seen::Answered(Err(_)) | Seen::Unknown => operation.from,
+        };
+        Ok(())
     }
 
     fn look(&mut self, command: &BusCommand, operation: &Operation) -> Result<(), Violation> {
@@ -287,7 +301,9 @@ impl Checker {
     }
 
     fn end(&mut self, number: u64) {
-        self.messages.remove(&number);
+        if let Some(message) = self.messages.remove(&number) {
+            self.gathering.note_end(number, &message);
+        }
         self.over.insert(number);
     }
 

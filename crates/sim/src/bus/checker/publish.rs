@@ -72,7 +72,7 @@ impl Checker {
         may_wait: bool,
     ) -> Result<(), Violation> {
         let (message, first_number) = known;
-        let number = self.note_order(message);
+        let number = self.note_order(topic, message);
         let owner = Owner {
             message: number,
             is_scheduled: false,
@@ -131,7 +131,7 @@ impl Checker {
             let copies = self.copies_most(topic.queue, message);
             let may_wait = at_once.as_mut().is_some_and(|it| it.may_wait(copies));
             let number = match may_be_at_once {
-                true => self.note_order(message),
+                true => self.note_order(topic, message),
                 false => number_of(&message.body),
             };
             if may_wait && may_be_at_once {
@@ -193,13 +193,20 @@ impl Checker {
         }
     }
 
-    /// The number in the body of a message, whose decision comes after those of all before it.
-    pub(super) fn note_order(&mut self, message: &BusMessage) -> u64 {
+    /// The number in the body of a message to a topic, whose decision comes after those of all before it.
+    pub(super) fn note_order(&mut self, topic: Entity, message: &BusMessage) -> u64 {
         let number = number_of(&message.body);
         self.last_message = self.last_message.max(number);
         let place = self.published.len() as u64;
-        self.published.insert(number, place);
+        self.published.insert(number, (topic.queue, place));
         number
+    }
+
+    /// The place of a message among all that were published, if it was published to this topic and not scheduled there or
+    /// forwarded to it.
+    pub(super) fn place_in(&self, topic: usize, body: u64) -> Option<u64> {
+        let (own, place) = self.published.get(&body)?;
+        (*own == topic).then_some(*place)
     }
 
     /// A copy of a message, which has that first number if it is known, if it was made then, and whether it may not have
@@ -282,17 +289,20 @@ impl Checker {
         number: u64,
         message: u64,
     ) -> Result<(), Violation> {
-        if entity.part != Part::Queue || topics::topic_of(entity.queue).is_none() {
+        let (Some(topic), Part::Queue) = (topics::topic_of(entity.queue), entity.part) else {
             return Ok(());
-        }
+        };
         let numbers = &self.queues.get(entity.queue).numbers;
         let before = numbers.range((entity.part, 0)..(entity.part, number));
         let after = numbers.range((entity.part, number + 1)..=(entity.part, u64::MAX));
         let before = before.last().map(|(_, owner)| owner.message);
         let after = after.map(|(_, owner)| owner.message).next();
-        let place = |message: &u64| self.published.get(&topics::number_in_body(*message));
+        let place = |message: &u64| match self.sent_again.contains(message) {
+            true => None,
+            false => self.place_in(topic, topics::number_in_body(*message)),
+        };
         let places = [before.as_ref(), Some(&message), after.as_ref()];
-        // Those that were scheduled have none.
+        // Those that were scheduled, forwarded or sent again have none.
         let places: Vec<_> = places.into_iter().flatten().filter_map(place).collect();
         if !places.is_sorted_by(|one, next| one < next) {
             return violated!(

@@ -125,8 +125,9 @@ pub(crate) struct Queue {
     pub(crate) last_number: u64,
     /// The sizes of messages that may wait in a topic, by their places among all that were published.
     pub(crate) stored: BTreeMap<u64, u64>,
-    /// The sizes of messages that were scheduled in a topic, by the numbers in their bodies. When their time comes, they
-    /// wait there, also those that nobody is to get. They are removed once it is known that they do not wait any more.
+    /// The sizes of messages that were scheduled in a topic or forwarded to it, by the numbers in their bodies. When their time
+    /// comes, or they come, they wait there, also those that nobody is to get. They are removed once it is known that they do
+    /// not wait any more.
     pub(crate) scheduled: BTreeMap<u64, u64>,
 }
 
@@ -198,9 +199,15 @@ impl Queue {
     }
 }
 
-/// All queues.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Queues(pub(crate) Vec<Queue>);
+/// All queues, and the moment since which nothing is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Queues(pub(crate) Vec<Queue>, pub(crate) Timestamp);
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self(Vec::new(), Timestamp::ZERO)
+    }
+}
 
 impl Queues {
     pub(crate) fn get(&mut self, queue: usize) -> &mut Queue {
@@ -219,6 +226,10 @@ impl Queues {
 impl Surroundings for Queues {
     fn options(&self, queue: usize) -> impl Iterator<Item = &BusQueueOptions> {
         self.0.get(queue).into_iter().flat_map(Queue::options)
+    }
+
+    fn since(&self) -> Timestamp {
+        self.1
     }
 
     fn may_be_free(&self, queue: usize, session: &str, now: Timestamp) -> bool {

@@ -165,8 +165,14 @@ impl Checker {
         *self.queues.get(index) = super::Queue::default();
         self.change_all(NO_LOSS, "its queue is gone", |message| {
             message.follow(|fate| {
-                let is_gone = fate.is_of(index) || *fate == Fate::GoneWith(index);
-                vec![if is_gone { Fate::Gone } else { fate.clone() }]
+                match fate {
+                    // Whether it was gathered before is not known.
+                    Fate::GoneWith(queue) if *queue == index => {
+                        vec![Fate::Gone, Fate::GoneGathered]
+                    }
+                    fate if fate.is_of(index) => vec![Fate::Gone],
+                    fate => vec![fate.clone()],
+                }
             });
         })
     }

@@ -14,6 +14,7 @@ use super::{
     ANSWERS_FIT, Answered, Checker, LOCKS, NO_LOSS, ONE_PLACE, ORDER, Owner, QUEUES, SESSIONS,
     entity,
 };
+use crate::bus::topics::{self, Kind};
 use crate::checker::{Violation, violated};
 
 /// How many messages one command returns on a full disk.
@@ -235,11 +236,21 @@ impl Checker {
             (_, Some(DeadLetterCause::MaxTransferHopCountExceeded)) => {
                 self.note("a message went on too often");
             }
-            (_, Some(DeadLetterCause::TransferFailed)) => self.note("a failed transfer was shown"),
+            (_, Some(DeadLetterCause::TransferFailed)) => {
+                self.note("a failed transfer was shown");
+                if topics::kind(entity.queue) == Kind::Topic {
+                    self.note("a failed transfer of a topic was shown");
+                }
+            }
             (_, Some(DeadLetterCause::DestinationUnavailable)) => {
                 self.note("a message could not go on");
             }
-            (Part::Queue, Some(_)) => self.note("a dead letter went on to another queue"),
+            (Part::Queue, Some(_)) => {
+                self.note("a dead letter went on to another queue");
+                if topics::topic_of(entity.queue) == Some(topics::GATHERING) {
+                    self.note("a dead letter went on to a topic");
+                }
+            }
             _ => {}
         }
     }

@@ -272,9 +272,13 @@ fn of(command: &BusCommand) -> Entity {
 
 /// Whether a topic or subscription refuses the command because of what it is.
 fn is_refused_to_kind(command: &BusCommand, refusal: &BusRefusal) -> bool {
-    let kind = topics::kind(of(command).queue);
+    let Entity { queue, part } = of(command);
+    let kind = topics::kind(queue);
     match refusal {
-        BusRefusal::NotReceivable { .. } => kind == Kind::Topic && receives(command),
+        // What was sent via a topic, and failed, is received.
+        BusRefusal::NotReceivable { .. } => {
+            kind == Kind::Topic && part == Part::Queue && receives(command)
+        }
         BusRefusal::NotSendableSubscription { .. } => {
             let is_sent = matches!(command, BusCommand::Send { .. });
             is_sent && matches!(kind, Kind::Subscription { .. })

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use kew_engine::Timestamp;
-use kew_engine::bus::{BusQueueOptions, BusRefusal, Resubmission, Resubmit, ResubmitVerdict};
+use kew_engine::bus::{BusRefusal, Resubmission, Resubmit, ResubmitVerdict};
 
 use super::life::{Content, Entity, Fate, Life, Part, Span, Stage};
 use super::queues::size_of_all;
-use super::{ANSWERS_FIT, Checker, NO_RESURRECTION, ONE_PLACE, Owner, QUEUES, number_of};
+use super::{ANSWERS_FIT, Checker, NO_LOSS, NO_RESURRECTION, ONE_PLACE, Owner, QUEUES, number_of};
 use crate::bus::queue_index;
+use crate::bus::topics::{self, Kind};
 use crate::checker::{Violation, violated};
 
 /// The destination queue.
@@ -28,18 +29,13 @@ fn is_as_known(life: &Life, message: &Resubmission) -> bool {
 }
 
 /// Its state afterwards, for each of the possible settings of the destination.
-fn sent_again(
-    to: Entity,
-    options: &[BusQueueOptions],
-    message: &Resubmission,
-    when: Span,
-) -> Vec<Life> {
+fn sent_again(to: Entity, lives_ms: &[u64], message: &Resubmission, when: Span) -> Vec<Life> {
     let content = Arc::new(Content {
         body: message.body.clone(),
         session: message.session.clone(),
     });
     let own_ms = message.time_to_live_ms.unwrap_or(u64::MAX);
-    let with = |options: &BusQueueOptions| Life {
+    let with = |lives_ms: &u64| Life {
         entity: to,
         number: None,
         first_number: None,
@@ -47,11 +43,23 @@ fn sent_again(
         failures: 0,
         cause: None,
         hops: 0,
-        expires: when.plus_ms(own_ms.min(options.default_time_to_live_ms)),
+        was_gathered: false,
+        expires: when.plus_ms(own_ms.min(*lives_ms)),
         overlays: Vec::new(),
         content: content.clone(),
     };
-    options.iter().map(with).collect()
+    lives_ms.iter().map(with).collect()
+}
+
+/// The same message, which has come through the gathering topic or not.
+fn gathered_as(fate: &Fate, before: &Life) -> Fate {
+    match fate {
+        Fate::Here(life) => Fate::Here(Life {
+            was_gathered: life.was_gathered || before.was_gathered,
+            ..life.clone()
+        }),
+        fate => fate.clone(),
+    }
 }
 
 impl Checker {
@@ -67,7 +75,9 @@ impl Checker {
             return violated!(ANSWERS_FIT, "{from:?}, {resubmit:?}: {verdicts:?}");
         }
         self.is_there(to.queue, resubmit)?;
-        self.takes_messages(to)?;
+        // A subscription takes what its topic does.
+        let queue = topics::charged(to.queue);
+        self.takes_messages(Entity { queue, ..to })?;
         for (message, verdict) in resubmit.messages.iter().zip(verdicts) {
             self.one_resubmitted((from, to), message, *verdict, at)?;
         }
@@ -112,7 +122,16 @@ impl Checker {
                 self.is_full(to.queue, size_bytes)?;
                 self.narrow_numbered(from, number, &verdict, stays)
             }
-            ResubmitVerdict::SessionRequired | ResubmitVerdict::TooLarge => {
+            ResubmitVerdict::Unselected if topics::kind(to.queue) == Kind::Topic => {
+                self.note("a message was not sent again because nobody would get it");
+                if self.copies_least(to.queue, number_of(&message.body)) > 0 {
+                    return violated!(NO_LOSS, "{message:?} has recipients: {verdict:?}");
+                }
+                self.narrow_numbered(from, number, &verdict, stays)
+            }
+            ResubmitVerdict::SessionRequired
+            | ResubmitVerdict::TooLarge
+            | ResubmitVerdict::Unselected => {
                 violated!(ANSWERS_FIT, "{message:?}: {verdict:?}")
             }
         }
@@ -125,16 +144,17 @@ impl Checker {
         new: u64,
         at: Timestamp,
     ) -> Result<(), Violation> {
-        let number = number_of(&message.body);
+        let body = number_of(&message.body);
+        let number = topics::number_in(from.queue, body);
         let old = message.sequence_number.as_u64();
         let is_it = |life: &Life| life.may_have_number(from, old) && is_as_known(life, message);
-        let options: Vec<_> = self.queues.of(to).cloned().collect();
-        if message.session.is_none() && options.iter().all(|it| it.requires_session) {
+        let wants_session = self.queues.of(to).all(|it| it.requires_session);
+        if message.session.is_none() && wants_session {
             return violated!(QUEUES, "{message:?} has no session, and is {new} of {to:?}");
         }
         // A resubmission from a queue's own dead letters frees room for itself.
         let freed_bytes = match self.messages.get(&number) {
-            Some(known) if from.queue == to.queue => {
+            Some(known) if topics::charged(from.queue) == topics::charged(to.queue) => {
                 let sizes = known.lives().filter(|life| is_it(life));
                 sizes.map(Life::size_bytes).max().unwrap_or(0)
             }
@@ -146,6 +166,10 @@ impl Checker {
         if let Some(id) = &message.session {
             self.queues.get(to.queue).session(id);
         }
+        if self.over.contains(&number) {
+            return violated!(NO_RESURRECTION, "message {number}: {message:?}");
+        }
+        self.sent_again.insert(number);
         let owner = Owner {
             message: number,
             is_scheduled: false,
@@ -153,24 +177,60 @@ impl Checker {
         self.is_given(to, new, owner)?;
         let queue = self.queues.get(to.queue);
         queue.used_at = queue.used_at.max(at);
-        let lives = sent_again(to, &options, message, Span::at(at));
-        let fates = lives.into_iter().map(|life| {
-            Fate::Here(Life {
-                number: Some(new),
+        let fates = self.fates_again(to, message, Span::at(at));
+        let known_as = |fate: Fate| match fate {
+            Fate::Here(life) => Fate::Here(Life {
+                number: (life.entity == to).then_some(new),
                 first_number: Some(new),
                 ..life
-            })
-        });
-        let fates: Vec<_> = fates.collect();
-        if self.over.contains(&number) {
-            return violated!(NO_RESURRECTION, "message {number}: {message:?}");
-        }
+            }),
+            fate => fate,
+        };
+        let fates: Vec<_> = fates.into_iter().map(known_as).collect();
         let seen = ("sent again", from, to, message, new);
         self.narrow(number, ONE_PLACE, &seen, |life| {
-            is_it(life).then(|| fates.clone())
+            is_it(life).then(|| fates.iter().map(|it| gathered_as(it, life)).collect())
         })?;
+        if to.queue == topics::GATHERING {
+            self.note("a message was sent again to a topic");
+            if self.copies_most_of(to.queue, body) == 0 {
+                return violated!(NO_LOSS, "{message:?} has no recipient, and is {new}");
+            }
+            let known = |life: Life| Life {
+                first_number: Some(new),
+                ..life
+            };
+            let lives = self.lives_again(to, message, Span::at(at));
+            let lives: Vec<_> = lives.into_iter().map(known).collect();
+            self.are_gathered(body, &lives, at)?;
+        }
+        if topics::topic_of(to.queue).is_some() {
+            self.note("a message was put back into its subscription");
+        }
         self.note("a message was sent again");
         Ok(())
+    }
+
+    /// What is sent again, for each of the possible settings of the destination.
+    fn lives_again(&self, to: Entity, message: &Resubmission, when: Span) -> Vec<Life> {
+        let queue = topics::charged(to.queue);
+        let charged = self.queues.of(Entity { queue, ..to });
+        let of_charged: Vec<_> = charged.map(|it| it.default_time_to_live_ms).collect();
+        let own = self.queues.of(to).map(|it| it.default_time_to_live_ms);
+        let lives_ms = own.flat_map(|own| of_charged.iter().map(move |it| own.min(*it)));
+        let lives_ms: Vec<_> = lives_ms.collect();
+        sent_again(to, &lives_ms, message, when)
+    }
+
+    /// What a message may become that is sent again then.
+    fn fates_again(&self, to: Entity, message: &Resubmission, when: Span) -> Vec<Fate> {
+        let lives = self.lives_again(to, message, when);
+        let Some(first) = topics::subscriptions_of(to.queue).next() else {
+            return lives.into_iter().map(Fate::Here).collect();
+        };
+        let gathered = lives.iter();
+        let gathered = gathered.flat_map(|it| it.gathered(first, 0, when.to, &self.queues));
+        gathered.collect()
     }
 
     pub(super) fn refused_resubmission(
@@ -185,7 +245,9 @@ impl Checker {
             BusRefusal::DestinationNotFound { .. } => self.is_absent(to.queue),
             BusRefusal::Disabled { .. } => {
                 self.is_there(to.queue, refusal)?;
-                self.must_be(to, refusal, |it| !it.status.allows_send())
+                let queue = topics::charged(to.queue);
+                let charged = Entity { queue, ..to };
+                self.must_be(charged, refusal, |it| !it.status.allows_send())
             }
             _ => violated!(ANSWERS_FIT, "{resubmit:?}: {refusal}"),
         }
@@ -196,13 +258,15 @@ impl Checker {
         if to == from {
             return;
         }
-        let options: Vec<_> = self.queues.of(to).cloned().collect();
-        let detects = options.iter().any(|it| it.duplicate_window_ms.is_some());
+        let detects = (self.queues.of(to)).any(|it| it.duplicate_window_ms.is_some());
         for message in &resubmit.messages {
             if let Some(id) = &message.session {
                 self.queues.get(to.queue).session(id);
             }
-            let Some(known) = self.messages.get_mut(&number_of(&message.body)) else {
+            let again = self.fates_again(to, message, when);
+            let body = number_of(&message.body);
+            let copy = topics::number_in(from.queue, body);
+            let Some(known) = self.messages.get_mut(&copy) else {
                 continue;
             };
             let number = message.sequence_number.as_u64();
@@ -211,11 +275,15 @@ impl Checker {
             if !known.may(is_it) {
                 continue;
             }
-            let again = sent_again(to, &options, message, when);
             known.perhaps(|life| {
                 let again = again.iter().filter(|_| is_it(life));
-                again.cloned().map(Fate::Here).collect()
+                again.map(|it| gathered_as(it, life)).collect()
             });
+            self.sent_again.insert(copy);
+            if to.queue == topics::GATHERING {
+                let lives = self.lives_again(to, message, when);
+                self.may_be_gathered(body, &lives, (0, when.to));
+            }
             if let Some(id) = message.message_id.as_ref().filter(|_| detects) {
                 let ids = &mut self.queues.get(to.queue).ids;
                 let times = ids.entry(id.clone()).or_insert_with(|| vec![None]);

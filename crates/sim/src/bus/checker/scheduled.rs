@@ -75,6 +75,7 @@ impl Checker {
                 failures: 0,
                 cause: None,
                 hops: 0,
+                was_gathered: false,
                 expires: Span::at(due).plus_ms(lives_ms),
                 overlays: Vec::new(),
                 content: Arc::clone(&content),
@@ -174,15 +175,15 @@ impl Checker {
         (count, size_bytes)
     }
 
-    /// The sizes of messages that were scheduled, and may wait in their topic for their copies now, or for a look that finds
+    /// The sizes of messages that were scheduled or forwarded, and may wait in their topic for their copies now, or for a look that finds
     /// no rule to select them.
     pub(super) fn waiting_without_place(&self, topic: usize) -> BTreeMap<u64, u64> {
         let all = self.messages.iter();
         let all = all.map(|(number, message)| (topics::number_in_body(*number), message));
-        let all = all.filter(|(number, _)| !self.published.contains_key(number));
+        let all = all.filter(|(number, _)| self.place_in(topic, *number).is_none());
         let waiting = all.filter_map(|(number, message)| {
             let life = message.lives().find(|life| life.waits_in(topic))?;
-            Some((number, size_of_all([&life.content.body])))
+            Some((number, life.size_bytes()))
         });
         let scheduled = self.queues.0.get(topic).map(|it| &it.scheduled);
         let scheduled = scheduled.into_iter().flatten();

@@ -180,6 +180,7 @@ impl Checker {
                 failures: 0,
                 cause: None,
                 hops: 0,
+                was_gathered: false,
                 expires: sent.plus_ms(lives_ms),
                 overlays: Vec::new(),
                 content: content.clone(),

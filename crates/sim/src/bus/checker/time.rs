@@ -29,6 +29,7 @@ impl Checker {
         for message in self.messages.values_mut() {
             message.pass_time(now, &self.queues);
         }
+        self.gather(now);
     }
 
     /// Before a command for an entity is decided, its due work is done, unless it is too much or
@@ -74,7 +75,7 @@ impl Checker {
                 "whatever is due comes to something: {message:?}"
             );
         }
-        if topics::kind(entity.queue) == Kind::Topic {
+        if topics::kind(entity.queue) == Kind::Topic && entity.part == Part::Queue {
             self.activate_due(entity.queue, now, DUE_MAX);
         }
         if entity.part == Part::Queue {

@@ -253,15 +253,17 @@ impl Checker {
         let entity = entity(&part.queue);
         let before = &so_far[..so_far.len() - 1];
         if let TransactionWork::Transfer(via, messages) = &part.work {
-            let is_for_room = matches!(why, PartRefusal::Refused(BusRefusal::QuotaExceeded { .. }));
+            let refusal = match why {
+                PartRefusal::Refused(refusal) => Some(refusal),
+                _ => None,
+            };
             let transfer = Transfer {
                 via: super::entity(via),
                 to: entity,
                 messages,
                 so_far,
             };
-            self.transfer_is_refused(transfer, is_for_room)?;
-            if is_for_room {
+            if self.transfer_is_refused(transfer, refusal)? {
                 return Ok(());
             }
         }

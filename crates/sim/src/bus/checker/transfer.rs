@@ -83,7 +83,7 @@ impl Checker {
             self.insert_sent(number, alone, transaction);
             return;
         }
-        let number = self.note_order(message);
+        let number = self.note_order(topic, message);
         self.may_be_stored(topic.queue, message);
         // Nobody knows whether the topic remembers its id.
         let may_be_dropped = self.may_be_remembered(topic, message, when).is_none();
@@ -150,6 +150,7 @@ impl Checker {
             failures: 0,
             cause: Some(cause),
             hops: 0,
+            was_gathered: false,
             expires: Span::at(Timestamp::NEVER),
             // It says where the message was to go.
             overlays: vec![OF_FAILURE],
@@ -261,7 +262,7 @@ impl Checker {
         message: &BusMessage,
         when: Span,
     ) {
-        let number = self.note_order(message);
+        let number = self.note_order(topic, message);
         self.may_be_stored(topic.queue, message);
         let may_be_dropped = self.may_be_remembered(topic, message, when).is_none();
         for subscription in topics::subscriptions_of(topic.queue) {

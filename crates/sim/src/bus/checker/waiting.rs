@@ -62,7 +62,22 @@ impl Checker {
 
     /// How many copies a message has at most.
     pub(super) fn copies_most(&self, topic: usize, message: &BusMessage) -> u64 {
-        let number = number_of(&message.body);
+        self.copies_most_of(topic, number_of(&message.body))
+    }
+
+    /// How many copies a message with this number must have.
+    pub(super) fn copies_least(&self, topic: usize, number: u64) -> u64 {
+        let subscriptions = topics::subscriptions_of(topic);
+        let known = subscriptions.filter_map(|subscription| self.queues.0.get(subscription));
+        let must = known.filter(|known| {
+            let rules = &mut known.rules.iter();
+            !known.may_be_absent() && rules.all(|rule| rule.copy(number).is_some())
+        });
+        must.count() as u64
+    }
+
+    /// How many copies a message with this number has at most.
+    pub(super) fn copies_most_of(&self, topic: usize, number: u64) -> u64 {
         let subscriptions = topics::subscriptions_of(topic);
         let known = subscriptions.filter_map(|subscription| self.queues.0.get(subscription));
         let may = known.filter(|known| {
@@ -75,7 +90,7 @@ impl Checker {
     /// A message, the latest of its topic, may be stored there.
     pub(super) fn may_be_stored(&mut self, topic: usize, message: &BusMessage) {
         let number = number_of(&message.body);
-        let Some(place) = self.published.get(&number).copied() else {
+        let Some(place) = self.place_in(topic, number) else {
             return;
         };
         let size_bytes = size_of_all([&message.body]);
@@ -123,8 +138,8 @@ impl Checker {
             return Ok(());
         };
         let body = topics::number_in_body(message);
-        let Some(place) = self.published.get(&body).copied() else {
-            // It was scheduled. From now on its other copies tell whether it waits.
+        let Some(place) = self.place_in(topic, body) else {
+            // It was scheduled or forwarded. From now on its other copies tell whether it waits.
             self.queues.get(topic).scheduled.remove(&body);
             return Ok(());
         };
@@ -148,10 +163,12 @@ impl Checker {
             return Ok(());
         }
         let mut over = Vec::new();
+        let places = &self.published;
         for (number, message) in &mut self.messages {
-            let place = self.published.get(&topics::number_in_body(*number));
-            // One that was scheduled has no place.
-            let is_copied = place.map_or(end == u64::MAX, |place| *place < end);
+            let place = places.get(&topics::number_in_body(*number));
+            let place = place.filter(|(own, _)| *own == topic);
+            // One that was scheduled or forwarded has no place.
+            let is_copied = place.map_or(end == u64::MAX, |(_, place)| *place < end);
             if !is_copied || !message.may(|it| it.waits_in(topic)) {
                 continue;
             }

@@ -85,11 +85,12 @@ pub(super) fn subscription_options(
             ..
         }
     );
-    let mut other = |per_mille| {
-        let to = r.index(swarm.queues);
+    let per_mille = forwards_per_mille(subscription, 250, swarm);
+    let mut other = || {
+        let to = destination(r, subscription, swarm);
         (is_forwarding && r.happens(per_mille)).then(|| queue_name(to).into())
     };
-    let (forward_to, forward_dead_letters_to) = (other(250), other(250));
+    let (forward_to, forward_dead_letters_to) = (other(), other());
     BusQueueOptions {
         lock_duration_ms: [5_000, LOCK_MS_MAX][r.index(2)],
         max_delivery_count: [1, 3, 10][r.index(3)],
@@ -106,11 +107,30 @@ pub(super) fn subscription_options(
     }
 }
 
+/// Where an entity may forward to. What comes through the gathering topic comes no more to what forwards to that.
+fn destination(r: &mut Stream, from: usize, swarm: &BusSwarm) -> usize {
+    match (swarm.gather_per_mille(), topics::is_before(from)) {
+        (0, _) => r.index(swarm.queues),
+        (gather, true) if r.happens(gather) => topics::GATHERING,
+        (_, true) => r.index(swarm.queues),
+        (_, false) => topics::BEFORE + 1 + r.index(swarm.queues - topics::BEFORE - 1),
+    }
+}
+
+/// How often it forwards. Where messages are gathered, those that may go there do so more often.
+fn forwards_per_mille(from: usize, usual: u32, swarm: &BusSwarm) -> u32 {
+    match swarm.gather_per_mille() > 0 && topics::is_before(from) {
+        true => 500,
+        false => usual,
+    }
+}
+
 /// Settings for a queue. Those that never change depend only on its number.
 pub(super) fn options(r: &mut Stream, queue: usize, swarm: &BusSwarm) -> BusQueueOptions {
     let mut other = |per_mille| {
-        let to = r.index(swarm.queues);
-        r.happens(per_mille).then(|| queue_name(to).into())
+        let to = destination(r, queue, swarm);
+        r.happens(forwards_per_mille(queue, per_mille, swarm))
+            .then(|| queue_name(to).into())
     };
     let (forward_to, forward_dead_letters_to) = (other(250), other(150));
     // Seldom, so that its sessions are received too.

@@ -1,7 +1,7 @@
 //! Commands for topics and subscriptions, besides those that subscriptions share with queues.
 
 use kew_engine::bus::{BusCommand, BusMessage, BusQueueOptions};
-use kew_engine::{EntityName, Timestamp};
+use kew_engine::{EntityName, SequenceNumber, Timestamp};
 
 use super::settings::{options, subscription_options, topic_options};
 use super::{SCHEDULE_MS_MAX, Workload, plain_options, session_name};
@@ -76,6 +76,7 @@ impl Workload {
                 2 => self.read_rule(topics),
                 _ => self.update(topic, swarm),
             },
+            7..9 => self.failed_of(topic),
             _ => return None,
         })
     }
@@ -166,6 +167,25 @@ impl Workload {
             count: 1,
             mode: self.mode(),
             session: None,
+        }
+    }
+
+    /// What was sent via a topic, and could not arrive.
+    fn failed_of(&mut self, topic: usize) -> BusCommand {
+        let queue = named(topic, Part::FailedTransfers);
+        match self.random.happens(300) {
+            true => BusCommand::Peek {
+                queue,
+                from: SequenceNumber::default(),
+                count: 1 + self.random.below_u32(10),
+                session: None,
+            },
+            false => BusCommand::Receive {
+                queue,
+                count: 1 + self.random.below_u32(4),
+                mode: self.mode(),
+                session: None,
+            },
         }
     }
 

@@ -72,7 +72,7 @@ impl Workload {
         (named(queue, part), work)
     }
 
-    /// Sends to a topic, or via a queue to a queue or topic.
+    /// Sends to a topic, or via a queue or topic to a queue or topic.
     fn sends_of_topics(
         &mut self,
         topics: &TopicSwarm,
@@ -82,7 +82,10 @@ impl Workload {
     ) -> (EntityName, TransactionWork) {
         let r = &mut self.transact;
         let topic = topics.topics[r.index(topics.topics.len())];
-        let via = r.happens(600).then(|| r.index(swarm.queues));
+        let via = r.happens(600).then(|| match r.happens(300) {
+            true => topics.topics[r.index(topics.topics.len())],
+            false => r.index(swarm.queues),
+        });
         let to = match via {
             Some(_) if r.happens(500) => r.index(swarm.queues),
             _ => topic,

@@ -9,6 +9,7 @@ mod forwards;
 mod limits;
 mod many;
 mod random;
+mod resubmit;
 mod schedules;
 mod selects;
 mod tally;

@@ -8,6 +8,7 @@ use kew_engine::bus::{BusMessage, BusRefusal, TransactionPart};
 use crate::bus::checker::life::{Entity, Part};
 use crate::bus::checker::transact::growth;
 use crate::bus::checker::{ANSWERS_FIT, Checker};
+use crate::bus::topics;
 use crate::checker::{Violation, violated};
 
 /// The two entities of a part, and what is sent.
@@ -34,36 +35,45 @@ impl Checker {
                 self.note("a transaction was refused by a disabled queue");
                 self.must_be(via, refusal, |it| !it.status.allows_send())
             }
-            BusRefusal::QuotaExceeded { .. } => self.failures_are_refused(transfer),
+            BusRefusal::TransferFull { queue, to, .. } => {
+                self.failures_are_refused(transfer, (queue, to))
+            }
             // Without a session, a message becomes a failed transfer.
             _ => violated!(ANSWERS_FIT, "{:?}: {refusal}", transfer.messages),
         }
     }
 
     /// A part was refused that only names an entity for what fails. Afterwards that does not exist, unless the refusal says
-    /// that it is full.
+    /// that it is full. Whether nothing is left to check.
     pub(in crate::bus::checker) fn transfer_is_refused(
         &mut self,
         transfer: Transfer<'_>,
-        is_for_room: bool,
-    ) -> Result<(), Violation> {
-        let via = self.queues.get(transfer.via.queue);
-        let (may_exist, may_be_absent) = (via.options().next().is_some(), via.may_be_absent());
-        if is_for_room && may_exist {
-            let failures = self.failures_are_refused(transfer);
-            if failures.is_ok() || !may_be_absent {
-                return failures;
-            }
+        refusal: Option<&BusRefusal>,
+    ) -> Result<bool, Violation> {
+        let via = transfer.via.queue;
+        if let Some(BusRefusal::TransferFull { queue, to, .. }) = refusal {
+            self.is_there(via, &refusal)?;
+            self.failures_are_refused(transfer, (queue, to))?;
+            return Ok(true);
         }
-        self.is_absent(transfer.via.queue)?;
-        match is_for_room {
-            true => self.is_full_after(transfer.to, transfer),
-            false => Ok(()),
+        self.is_absent(via)?;
+        if let Some(BusRefusal::QuotaExceeded { .. }) = refusal {
+            self.is_full_after(transfer.to, transfer)?;
+            return Ok(true);
         }
+        Ok(false)
     }
 
-    /// The destination may not accept all, and the other entity has no room for the rest.
-    fn failures_are_refused(&mut self, transfer: Transfer<'_>) -> Result<(), Violation> {
+    /// The destination may not accept all, and the other entity has no room for the rest. The refusal names both.
+    fn failures_are_refused(
+        &mut self,
+        transfer: Transfer<'_>,
+        names: (&str, &str),
+    ) -> Result<(), Violation> {
+        let [via, to] = [transfer.via, transfer.to].map(|it| topics::name(it.queue));
+        if names != (via.as_str(), to.as_str()) {
+            return violated!(ANSWERS_FIT, "{names:?} are not {via} and {to}");
+        }
         self.is_full_after(transfer.via, transfer)?;
         if self.refuses_at_any_size(transfer) {
             return Ok(());

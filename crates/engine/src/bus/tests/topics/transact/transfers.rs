@@ -51,13 +51,19 @@ fn a_failed_transfer_says_where_it_was_to_go_and_why_it_could_not() {
     assert_eq!(
         whys[..3],
         [
-            format!("{begin} 'out': the messaging entity 'out' is disabled for this operation.\n"),
-            format!("{begin} 'gone': the messaging entity 'gone' could not be found.\n"),
+            format!("{begin} 'out': it is disabled for this operation.\n"),
+            format!("{begin} 'gone': it could not be found.\n"),
             format!("{begin} 'steps': the entity requires sessions: a session is missing.\n"),
         ]
     );
     assert!(whys[3].starts_with(&format!("{begin} 'ö")), "{}", whys[3]);
     assert!(whys[3].len() <= 512 + 6);
+    // A long name is cut, and not the reason.
+    assert!(
+        whys[3].ends_with("ö': it could not be found.\n"),
+        "{}",
+        whys[3]
+    );
 }
 
 #[test]
@@ -139,6 +145,14 @@ fn without_an_entity_for_failed_transfers_the_destination_refuses() {
         &entity("full"),
         vec![text("x")],
     )]);
-    let is_full = matches!(why, PartRefusal::Refused(BusRefusal::QuotaExceeded { .. }));
-    assert!(part == 1 && is_full, "{why:?}");
+    let text = why.to_string();
+    assert!(
+        part == 1 && text.starts_with("the failed transfer has no room in 'full', where "),
+        "{text}"
+    );
+    let end = format!(
+        " of {} bytes would be used; 'out' refused it: it is disabled for this operation",
+        size_of("x")
+    );
+    assert!(text.ends_with(&end), "{text}");
 }

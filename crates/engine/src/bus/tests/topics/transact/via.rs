@@ -122,7 +122,7 @@ fn a_destination_takes_what_it_has_room_for_after_the_parts_before() {
     assert_eq!(p.texts_at(&entity("out")), ["one", "two"]);
     assert_eq!(failed_of(&mut p, "in"), [("six".into(), UNAVAILABLE)]);
     // A message that cannot be transferred needs room at the via entity, with the change that says why.
-    let why = "+why=The message was not transferred to 'gone': the messaging entity 'gone' could not be found.\n";
+    let why = "+why=The message was not transferred to 'gone': it could not be found.\n";
     let options = BusQueueOptions {
         size_bytes_max: 2 * (size_of("one") + why.len() as u64) + 10,
         ..BusQueueOptions::default()
@@ -138,7 +138,7 @@ fn a_destination_takes_what_it_has_room_for_after_the_parts_before() {
     assert_eq!(part, 3);
     let is_full = matches!(
         why,
-        PartRefusal::Refused(BusRefusal::QuotaExceeded { size_bytes, limit_bytes }) if size_bytes > limit_bytes
+        PartRefusal::Refused(BusRefusal::TransferFull { size_bytes, limit_bytes, .. }) if size_bytes > limit_bytes
     );
     assert!(is_full, "{why:?}");
 }

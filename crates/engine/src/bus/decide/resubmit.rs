@@ -1,0 +1,239 @@
+//! Messages that an operator sends again: each leaves its entity and comes to another one, in one step.
+//!
+//! - To a queue, it comes as what a client sends.
+//! - To a topic, too: it waits there for its copies, however many there are, and ticks make them. A message that nobody would
+//!   get stays where it is, because the topic would drop it.
+//! - A dead letter of a subscription goes back into that subscription alone, as a deposit does: no rule looks at it.
+//!
+//! Each message succeeds or fails by itself.
+
+use super::super::message::Message;
+use super::super::rules::{Evaluation, Seen, Topic, TopicTally};
+use super::super::{
+    BusMessage, BusMessageState, BusOutcome, BusRefusal, EntityKind, Resubmission, Resubmit,
+    ResubmitVerdict,
+};
+use super::{Answer, Turn};
+use crate::table::MESSAGE_OVERHEAD_BYTES;
+use crate::vocabulary::{EntityName, Hold, Incarnation, SequenceNumber};
+
+/// Where a command sends messages again.
+struct Destination {
+    entity: Incarnation,
+    kind: EntityKind,
+    /// The entity whose limits count, and whose size grows.
+    charged: Incarnation,
+    /// Whether some subscription of a topic gets every message.
+    takes_all: bool,
+    /// What it took to compare the messages of the command with the rules of a topic.
+    evaluation: Evaluation,
+}
+
+impl Turn<'_> {
+    pub(super) fn resubmit(&mut self, queue: Incarnation, resubmit: Resubmit) -> Answer {
+        let to = self.check_destination(queue, resubmit.to.as_deref())?;
+        let kind = self.kind_of(to);
+        let mut to = Destination {
+            entity: to,
+            kind,
+            charged: self.charged(to),
+            takes_all: kind == EntityKind::Topic && self.has_recipient_of_all(to),
+            evaluation: Evaluation::new(),
+        };
+        let messages = resubmit.messages.into_iter();
+        let verdicts = messages.map(|it| self.resubmit_one(queue, &mut to, it));
+        let verdicts = verdicts.collect();
+        self.0.note_steps(to.evaluation.steps());
+        Ok(BusOutcome::Resubmitted(verdicts))
+    }
+
+    /// The destination of messages that are sent again. Without a name, the queue, topic or subscription that the entity
+    /// belongs to.
+    fn check_destination(
+        &self,
+        queue: Incarnation,
+        to: Option<&str>,
+    ) -> Result<Incarnation, BusRefusal> {
+        let own = self.first_of(queue);
+        let found = match to {
+            None => Some(own),
+            Some(to) => {
+                let name = EntityName {
+                    name: to.into(),
+                    ..self.bus(queue).name.clone()
+                };
+                self.catalogue().find(&name)
+            }
+        };
+        let found = found.filter(|to| *to != queue && self.queues().contains_key(to));
+        let Some(to) = found else {
+            let queue = to.unwrap_or(&self.bus(queue).name.name).into();
+            return Err(BusRefusal::DestinationNotFound { queue });
+        };
+        let is_back = to == own && self.kind_of(to) == EntityKind::Subscription;
+        if !is_back {
+            self.check_takes_sends(to)?;
+        }
+        // A subscription gets messages whatever its own status is.
+        let charged = self.bus(self.charged(to));
+        if !charged.options.status.allows_send() && (!is_back || charged.role.topic().is_none()) {
+            let queue = charged.name.name.clone();
+            return Err(BusRefusal::Disabled { queue });
+        }
+        Ok(to)
+    }
+
+    fn resubmit_one(
+        &mut self,
+        queue: Incarnation,
+        to: &mut Destination,
+        message: Resubmission,
+    ) -> ResubmitVerdict {
+        if let Some(verdict) = self.refuse_resubmission(queue, to, &message) {
+            return verdict;
+        }
+        let number = message.sequence_number;
+        let sent = BusMessage {
+            body: message.body,
+            message_id: message.message_id,
+            session: message.session,
+            time_to_live_ms: message.time_to_live_ms,
+            scheduled_at: None,
+        };
+        let new = match to.kind {
+            EntityKind::Queue => self.send_checked(to.entity, vec![sent]).pop().flatten(),
+            EntityKind::Topic => self.store_in_topic(to, sent),
+            EntityKind::Subscription => Some(self.deposit_one(to.entity, to.charged, sent).0),
+        };
+        match new {
+            Some(new) => {
+                self.remove(queue, number);
+                ResubmitVerdict::Resubmitted(new)
+            }
+            None => ResubmitVerdict::Duplicate,
+        }
+    }
+
+    /// `None` if it is a duplicate.
+    fn store_in_topic(&mut self, to: &Destination, message: BusMessage) -> Option<SequenceNumber> {
+        let number = self
+            .send_checked(to.entity, vec![message])
+            .pop()
+            .flatten()?;
+        let tally = TopicTally {
+            published: 1,
+            ..TopicTally::default()
+        };
+        self.0.tally_topic(to.entity, &tally);
+        Some(number)
+    }
+
+    fn refuse_resubmission(
+        &mut self,
+        queue: Incarnation,
+        to: &mut Destination,
+        message: &Resubmission,
+    ) -> Option<ResubmitVerdict> {
+        let Some(known) = self.bus_backlog(queue).get(message.sequence_number) else {
+            return Some(ResubmitVerdict::NotFound);
+        };
+        if matches!(known.state, BusMessageState::Locked { .. }) {
+            return Some(ResubmitVerdict::Locked);
+        }
+        if known.overlays().len() != message.overlay_count as usize {
+            return Some(ResubmitVerdict::Changed);
+        }
+        let freed_bytes = match self.charged(queue) == to.charged {
+            true => counted_bytes(&known),
+            false => 0,
+        };
+        let size_bytes = message.body.len() as u64;
+        if size_bytes > self.bus(to.charged).options.message_size_bytes_max {
+            return Some(ResubmitVerdict::TooLarge);
+        }
+        if self.bus(to.entity).requires_session() && message.session.is_none() {
+            return Some(ResubmitVerdict::SessionRequired);
+        }
+        if to.kind == EntityKind::Topic {
+            if self
+                .id_hash(to.entity, message.message_id.as_deref())
+                .is_err()
+            {
+                return Some(ResubmitVerdict::Duplicate);
+            }
+            if self.is_unselected(to, message) {
+                return Some(ResubmitVerdict::Unselected);
+            }
+        }
+        let id_bytes = match to.kind {
+            EntityKind::Subscription => 0,
+            EntityKind::Queue | EntityKind::Topic => self
+                .bus(to.entity)
+                .remembered_size_bytes(message.message_id.as_deref()),
+        };
+        // A message from the dead letters of the same queue or topic frees the room it takes.
+        let added_bytes = size_bytes + MESSAGE_OVERHEAD_BYTES + id_bytes;
+        let limit_bytes = self.bus(to.charged).options.size_bytes_max;
+        let limit_bytes = limit_bytes.saturating_add(freed_bytes);
+        let room = limit_bytes.saturating_sub(added_bytes);
+        let (size_bytes, _) = self.size_bytes_above(to.charged, room);
+        (size_bytes.saturating_add(added_bytes) > limit_bytes).then_some(ResubmitVerdict::Full)
+    }
+
+    /// Whether some subscription of a topic gets all messages that come now.
+    fn has_recipient_of_all(&mut self, topic: Incarnation) -> bool {
+        let number = self.bus_backlog(topic).next();
+        let mut looked_at = 0;
+        let mut takers = self.may_take_all_from(topic, Incarnation::default());
+        let is_any = takers.any(|subscription| {
+            let found = self.look_at(topic, subscription, number);
+            looked_at += found.rules;
+            found.takes_all
+        });
+        drop(takers);
+        self.0.note_steps(looked_at);
+        is_any
+    }
+
+    /// Whether no subscription of a topic gets a message, as far as the steps of a command are enough to know that. The
+    /// rules that count later are those of its number, and so those of now.
+    fn is_unselected(&self, to: &mut Destination, message: &Resubmission) -> bool {
+        let topic = to.entity;
+        if to.takes_all {
+            return false;
+        }
+        let Some(rules) = self.rules_of(topic).filter(|it| it.looks()) else {
+            return true;
+        };
+        let format = self.0.format();
+        let known = self.known_in(topic, message.time_to_live_ms);
+        // What is no message becomes a failed transfer of the topic.
+        let Some(view) = format.view(&message.body, &[], known) else {
+            return false;
+        };
+        to.evaluation.note_message();
+        let seen = Seen {
+            message: &*view,
+            format,
+            number: self.bus_backlog(topic).next(),
+            ids: &|_, _, _| [0; 16],
+        };
+        let found = rules.select(&seen, &mut to.evaluation);
+        Topic::note_read(seen.message, &mut to.evaluation);
+        found.is_ok_and(|all| {
+            let mut all = all.iter();
+            !all.any(|(subscription, found)| {
+                let is_copied = found.is_plain || !found.actions.is_empty();
+                is_copied || self.failed(*subscription, found).is_some()
+            })
+        })
+    }
+}
+
+/// What its queue or topic loses with a message. A body that another message counts is not freed.
+fn counted_bytes(message: &Message<'_>) -> u64 {
+    match message.body.hold() {
+        Hold::Borrows => message.size_bytes() - u64::from(message.body.length),
+        Hold::Alone | Hold::Lends => message.size_bytes(),
+    }
+}

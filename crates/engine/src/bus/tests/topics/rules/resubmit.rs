@@ -1,0 +1,275 @@
+//! Dead letters that are sent again: to a topic, and back to a subscription.
+
+use super::*;
+use crate::bus::ResubmitVerdict;
+use crate::table::MESSAGE_OVERHEAD_BYTES;
+
+impl Partition {
+    /// Makes dead letters of all that a subscription has.
+    fn give_up(&mut self, name: &str) {
+        let queue = subscription(name);
+        for lock in locks(&self.receive_from(&queue, None)) {
+            let settled = self.settle_in(&queue, lock, Disposition::DeadLetter { overlay: None });
+            assert_eq!(settled, Verdict::Settled);
+        }
+    }
+
+    fn again(
+        &mut self,
+        from: EntityName,
+        to: Option<&str>,
+        messages: Vec<Resubmission>,
+    ) -> Result<Vec<ResubmitVerdict>, BusRefusal> {
+        let resubmit = Resubmit {
+            to: to.map(Into::into),
+            messages,
+        };
+        let queue = from;
+        match self.ask(BusCommand::Resubmit { queue, resubmit })? {
+            BusOutcome::Resubmitted(verdicts) => Ok(verdicts),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn bodies_in(&mut self, queue: EntityName) -> Vec<String> {
+        let messages = self.peeked(queue);
+        messages.iter().map(|it| self.bytes(it.body)).collect()
+    }
+}
+
+fn number(number: u64) -> SequenceNumber {
+    SequenceNumber::new(number)
+}
+
+fn message(number: u64, body: &str) -> Resubmission {
+    Resubmission {
+        sequence_number: SequenceNumber::new(number),
+        overlay_count: 0,
+        body: Bytes::copy_from_slice(body.as_bytes()),
+        message_id: None,
+        session: None,
+        time_to_live_ms: None,
+    }
+}
+
+fn done(number: u64) -> ResubmitVerdict {
+    ResubmitVerdict::Resubmitted(SequenceNumber::new(number))
+}
+
+#[test]
+fn a_dead_letter_goes_back_to_its_subscription_alone() {
+    let options = BusQueueOptions {
+        default_time_to_live_ms: 50_000,
+        ..BusQueueOptions::default()
+    };
+    let mut p = Partition::with_topic(options);
+    p.subscribe_all(&["a", "b"]);
+    p.publish(vec![text("color=red\n"), text("color=blue\n")])
+        .unwrap();
+    p.give_up("a");
+    // No rule looks at it.
+    p.set_rule("a", rule("$Default", correlation("green")))
+        .unwrap();
+    let both = vec![
+        message(1, "color=red\nedited=1\n"),
+        message(2, "color=blue\n"),
+        message(9, "x"),
+    ];
+    let verdicts = p.again(dead_of("a"), None, both).unwrap();
+    assert_eq!(verdicts, [done(3), done(4), ResubmitVerdict::NotFound]);
+    assert_eq!(p.view(&subscription("a")).counts.dead_letters, 0);
+    assert_eq!(p.view(&subscription("b")).counts.active, 2);
+    let received = p.receive_from(&subscription("a"), None);
+    assert_eq!(
+        p.texts(&received),
+        ["color=red\nedited=1\n", "color=blue\n"]
+    );
+    for message in &received {
+        assert_eq!((message.delivery_count, message.cause), (0, None));
+        assert_eq!(message.expires_at, p.now.plus_ms(50_000));
+    }
+    // The topic has given it no number.
+    let sent = p.publish(vec![text("color=red\n")]);
+    assert_eq!(sent, Ok(BusOutcome::Sent(vec![Some(number(3))])));
+    p.check_rules();
+}
+
+#[test]
+fn a_topic_copies_what_is_sent_again_to_all_that_select_it() {
+    let options = BusQueueOptions {
+        duplicate_window_ms: Some(20_000),
+        ..BusQueueOptions::default()
+    };
+    let mut p = Partition::with_topic(options);
+    p.create(&jobs(), BusQueueOptions::default()).unwrap();
+    // More than a command copies at once, and than a step.
+    for name in 0..200 {
+        p.subscribe(&name.to_string(), BusQueueOptions::default())
+            .unwrap();
+    }
+    p.set_rule("7", rule("$Default", correlation("blue")))
+        .unwrap();
+    p.publish(vec![text("color=red\n"), text("color=red\nn=2\n")])
+        .unwrap();
+    p.tick();
+    p.give_up("3");
+    let with_id = |it: Resubmission| Resubmission {
+        message_id: Some("id".into()),
+        ..it
+    };
+    let both = vec![
+        with_id(message(1, "color=blue\n")),
+        with_id(message(2, "color=red\nn=2\n")),
+    ];
+    let verdicts = p.again(dead_of("3"), Some("t"), both).unwrap();
+    assert_eq!(verdicts, [done(3), ResubmitVerdict::Duplicate]);
+    // It waits in the topic, and the other one is still a dead letter.
+    assert_eq!(p.view(&topic()).counts.active, 1);
+    assert_eq!(p.bodies_in(dead_of("3")), ["color=red\nn=2\n"]);
+    p.check_rules();
+    p.tick();
+    assert_eq!(p.view(&topic()).counts.active, 0);
+    for name in 0..200 {
+        let name = name.to_string();
+        let expected = match name.as_str() {
+            "3" | "7" => 1,
+            _ => 3,
+        };
+        let all = p.bodies_in(subscription(&name));
+        assert_eq!(all.len(), expected, "{name}");
+        assert_eq!(all.last().unwrap(), "color=blue\n");
+    }
+    p.check_rules();
+}
+
+#[test]
+fn what_nobody_would_get_stays_a_dead_letter() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a"]);
+    p.publish(vec![text("color=red\n"), text("color=red\n")])
+        .unwrap();
+    p.give_up("a");
+    p.set_rule("a", rule("$Default", correlation("blue")))
+        .unwrap();
+    let both = || vec![message(1, "color=red\n"), message(2, "color=blue\n")];
+    let verdicts = p.again(dead_of("a"), Some("t"), both()).unwrap();
+    assert_eq!(verdicts, [ResubmitVerdict::Unselected, done(3)]);
+    p.tick();
+    assert_eq!(p.bodies_in(subscription("a")), ["color=blue\n"]);
+    assert_eq!(p.bodies_in(dead_of("a")), ["color=red\n"]);
+    // Without any rule, likewise.
+    p.remove_rule("a", "$Default").unwrap();
+    let verdicts = p.again(dead_of("a"), Some("t"), both()).unwrap();
+    assert_eq!(
+        verdicts,
+        [ResubmitVerdict::Unselected, ResubmitVerdict::NotFound]
+    );
+    p.check_rules();
+}
+
+#[test]
+fn limits_are_those_of_the_topic_and_a_dead_letter_of_it_frees_its_room() {
+    let each = MESSAGE_OVERHEAD_BYTES + 10;
+    let mut p = Partition::with_topic(BusQueueOptions {
+        size_bytes_max: 2 * each,
+        message_size_bytes_max: 10,
+        ..BusQueueOptions::default()
+    });
+    let sessions = BusQueueOptions {
+        requires_session: true,
+        ..BusQueueOptions::default()
+    };
+    p.subscribe_all(&["a"]);
+    p.publish(vec![text("0123456789"), text("0123456789")])
+        .unwrap();
+    p.give_up("a");
+    for to in [None, Some("t")] {
+        let verdicts = p
+            .again(dead_of("a"), to, vec![message(1, "0123456789x")])
+            .unwrap();
+        assert_eq!(verdicts, [ResubmitVerdict::TooLarge]);
+    }
+    // The topic is full, and each leaves as much as it takes.
+    let verdicts = p
+        .again(dead_of("a"), None, vec![message(1, "9876543210")])
+        .unwrap();
+    assert_eq!(verdicts, [done(3)]);
+    let verdicts = p
+        .again(dead_of("a"), Some("t"), vec![message(2, "9876543210")])
+        .unwrap();
+    assert_eq!(verdicts, [done(3)]);
+    p.tick();
+    assert_eq!(p.view(&topic()).counts.size_bytes, 2 * each);
+    // Another topic's dead letters free nothing here.
+    p.create(&jobs(), BusQueueOptions::default()).unwrap();
+    p.ask(BusCommand::Send {
+        queue: jobs(),
+        messages: vec![text("0123456789")],
+    })
+    .unwrap();
+    let lock = locks(&p.receive_from(&jobs(), None))[0];
+    p.settle_in(&jobs(), lock, Disposition::DeadLetter { overlay: None });
+    let verdicts = p
+        .again(dead(), Some("t"), vec![message(1, "0123456789")])
+        .unwrap();
+    assert_eq!(verdicts, [ResubmitVerdict::Full]);
+    p.check_rules();
+
+    p.subscribe("s", sessions).unwrap();
+    let big = BusQueueOptions {
+        size_bytes_max: 100 * each,
+        ..p.view(&topic()).options
+    };
+    let queue = topic();
+    p.ask(BusCommand::UpdateQueue {
+        queue,
+        options: big,
+    })
+    .unwrap();
+    p.publish(vec![text("x")]).unwrap();
+    // It has no session, and so it is there at once.
+    let verdicts = p.again(dead_of("s"), None, vec![message(1, "x")]).unwrap();
+    assert_eq!(verdicts, [ResubmitVerdict::SessionRequired]);
+    let with = Resubmission {
+        session: Some("s".into()),
+        ..message(1, "x")
+    };
+    let verdicts = p.again(dead_of("s"), None, vec![with]).unwrap();
+    assert_eq!(verdicts, [done(1)]);
+    p.check_rules();
+}
+
+#[test]
+fn a_disabled_topic_and_another_subscription_take_nothing() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a", "b"]);
+    p.publish(vec![text("x")]).unwrap();
+    p.give_up("a");
+    let refused = |p: &mut Partition, to| p.again(dead_of("a"), to, vec![message(1, "x")]);
+    let queue = subscription("b").name;
+    let expected = BusRefusal::NotSendableSubscription {
+        queue: queue.clone(),
+    };
+    assert_eq!(refused(&mut p, Some(&*queue)), Err(expected));
+    // A subscription's own status is as little in the way as it is of copies.
+    for (entity, status) in [
+        (subscription("a"), EntityStatus::Disabled),
+        (topic(), EntityStatus::SendDisabled),
+    ] {
+        let options = BusQueueOptions {
+            status,
+            ..p.view(&entity).options
+        };
+        let queue = entity;
+        p.ask(BusCommand::UpdateQueue { queue, options }).unwrap();
+    }
+    for to in [None, Some("t")] {
+        let queue = topic().name;
+        assert_eq!(refused(&mut p, to), Err(BusRefusal::Disabled { queue }));
+    }
+    let options = BusQueueOptions::default();
+    let queue = topic();
+    p.ask(BusCommand::UpdateQueue { queue, options }).unwrap();
+    assert_eq!(refused(&mut p, None), Ok(vec![done(2)]));
+    p.check_rules();
+}
