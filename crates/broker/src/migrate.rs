@@ -21,7 +21,7 @@ use kew_log::{
 use thiserror::Error;
 
 use crate::PartitionOptions;
-use crate::partition::{Content, Replayed, to_log};
+use crate::partition::{Content, Rebuild, Replayed, to_log};
 
 /// How many entities, runs, messages and sessions a search for bodies looks at before what it has found is written.
 const SEARCH_STEPS: u32 = 1 << 16;
@@ -101,7 +101,7 @@ impl OldPartition {
     /// Replays the log as the version did that wrote it. Changes nothing.
     pub fn read(old: &dyn Storage, options: &PartitionOptions) -> Result<Self, OpenError> {
         let unit = CountUnit::at_most(options.log.segment_size_first_bytes / 16);
-        let mut replayed = Replayed::new(State::counting_in(unit));
+        let mut replayed = Replayed::new(Rebuild::whole(unit));
         let log = FirstFormatLog::read(old, &mut replayed)?;
         let state = replayed.state;
         Ok(Self { log, state })
@@ -190,7 +190,7 @@ impl OldPartition {
 
 /// Reads the new log as a start does: afterwards the old one is removed.
 fn check_whole(new: &dyn Storage, unit: CountUnit, migrated: Migrated) -> Result<(), MigrateError> {
-    let mut replayed = Replayed::new(State::counting_in(unit));
+    let mut replayed = Replayed::new(Rebuild::whole(unit));
     replay(new, &mut replayed)?;
     let found = replayed.state.counts();
     match found == (migrated.queues, migrated.messages) {

@@ -43,7 +43,7 @@ use self::loads::{Loaded, Loads};
 use self::maintenance::Maintenance;
 pub use self::opening::OpenPartitionError;
 pub use self::options::PartitionOptions;
-pub(crate) use self::replaying::{Replayed, decode, to_engine};
+pub(crate) use self::replaying::{Rebuild, Replayed, decode, to_engine};
 use self::reply::Decided;
 pub use self::reply::{Answered, Rejection, Reply};
 use self::reservation::WaitForJob;
@@ -247,7 +247,8 @@ impl<T> Partition<T> {
                 self.wait_behind(candidate, source, missing);
                 continue;
             }
-            let missing = turn.prepare(&candidate.command, &mut candidate.tries);
+            let Candidate { command, tries, .. } = &mut candidate;
+            let missing = self.loads.prepare(&mut turn, command, tries);
             if !missing.is_empty() {
                 let behind = self
                     .loads
@@ -258,9 +259,13 @@ impl<T> Partition<T> {
             }
             let left = self.lanes.leave(&mut candidate);
             let Candidate {
-                ticket, command, ..
+                ticket,
+                command,
+                tries,
+                ..
             } = candidate;
             let decision = turn.decide(command);
+            self.loads.note_decided(&tries);
             if let Some(id) = left {
                 self.release_bodies(id, replies);
             }

@@ -375,6 +375,35 @@ impl State {
         })
     }
 
+    /// Takes over what a restart forgets and a tick goes by: whom it has served last, who rests, and which family of a
+    /// topic is the largest.
+    #[cfg(test)]
+    pub(crate) fn take_over_hints(&mut self, before: &Self) {
+        self.catalogue
+            .families
+            .take_over(&before.catalogue.families);
+        let deadlines = &mut self.catalogue.deadlines;
+        for (entity, before) in before.storage.iter() {
+            let queue = self.storage.get_physical(entity);
+            let queue = queue.expect("a restart loses no queue");
+            let deadline = queue.next_deadline();
+            deadlines.take_over(*entity, (&mut queue.deadline, *before.deadline), deadline);
+        }
+        for (entity, before) in before.bus.iter() {
+            let queue = self.bus.get_physical(entity);
+            let queue = queue.expect("a restart loses no queue");
+            let deadline = queue.next_deadline();
+            deadlines.take_over(*entity, (&mut queue.deadline, *before.deadline), deadline);
+        }
+    }
+
+    /// Whether a comparison of a message with rules is to go on: after a restart it would begin again.
+    #[cfg(test)]
+    pub(crate) fn is_comparing(&self) -> bool {
+        let mut topics = self.bus.values().filter_map(|it| it.topic.as_ref());
+        topics.any(|it| it.has_matched())
+    }
+
     /// Whether an entity of that name exists.
     pub fn has_entity(&self, name: &EntityName) -> bool {
         self.catalogue.find(name).is_some()

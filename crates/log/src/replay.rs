@@ -24,6 +24,16 @@ pub trait Replay {
     /// Takes the next part of the snapshot, in the order in which they were given.
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError>;
 
+    /// Whether the next page of the snapshot need not be read. It is asked about each one, in the order in which they were
+    /// given, and after all pages before it were taken. What is passed over may be damaged, or missing.
+    fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
+        let _ = page;
+        Ok(false)
+    }
+
+    /// The next page that is taken lies in a file with damage. Perhaps only one copy of it is left.
+    fn page_is_at_risk(&mut self) {}
+
     /// Takes the next page of the snapshot. They come after all parts, in the order in which they were given. A log whose
     /// snapshots have no pages has none.
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {

@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use kew_broker::{OpenPartitionError, Partition, PartitionOptions, Reply};
-use kew_engine::{Command, Timestamp};
-use kew_log::{FaultyStorage, Job, JobKind, JobOutcome, Recovery, Storage, StorageFile};
+use kew_engine::{Command, RestoringPages, State, Timestamp};
+use kew_log::{
+    BoxError, FaultyStorage, Job, JobKind, JobOutcome, LogPosition, OpenError, PageContent,
+    PageNumber, Recovery, Replay, Storage, StorageFile, replay,
+};
 use kew_planted::{Seam, alter, is_any_planted};
 
 /// A file that the disk opens, under its name.
@@ -60,13 +63,66 @@ pub(crate) fn open(
 ) -> Result<(Partition<u64>, Recovery), OpenPartitionError> {
     let mut parts: Vec<Bytes> = Vec::new();
     alter(Seam::Opened, &mut parts);
+    let kept = Arc::clone(&storage);
     let (partition, recovery) = Partition::open(storage, options, entropy, secret, wall)?;
     if is_any_planted() {
         let state = partition.state();
-        state.snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
+        match state.may_be_cold() {
+            false => put_parts(state, &mut parts),
+            true => match whole(&*kept) {
+                Ok(state) => put_parts(&state, &mut parts),
+                // A fault of the disk. No state can be made of this.
+                Err(_) => parts.push(Bytes::from_static(b"not read")),
+            },
+        }
         alter(Seam::Opened, &mut parts);
     }
     Ok((partition, recovery))
+}
+
+fn put_parts(state: &State, parts: &mut Vec<Bytes>) {
+    state.snapshot(|part| parts.push(Bytes::copy_from_slice(part)));
+}
+
+/// The state that a log has, with all messages in memory.
+fn whole(storage: &dyn Storage) -> Result<State, OpenError> {
+    let mut whole = Whole::default();
+    replay(storage, &mut whole)?;
+    Ok(whole.state)
+}
+
+#[derive(Default)]
+struct Whole {
+    state: State,
+    restoring: RestoringPages,
+}
+
+impl Replay for Whole {
+    fn begin(&mut self) {
+        *self = Self::default();
+    }
+
+    fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
+        Ok(self.state.restore(part)?)
+    }
+
+    fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
+        let groups: Vec<&[u8]> = content.groups().collect();
+        let page = kew_engine::PageNumber::new(page.as_u64());
+        let restored = (self.state).restore_page(&mut self.restoring, page, content.kind, &groups);
+        Ok(restored?)
+    }
+
+    fn snapshot_end(&mut self) -> Result<(), BoxError> {
+        let restoring = std::mem::take(&mut self.restoring);
+        Ok(self.state.finish_pages(restoring)?)
+    }
+
+    fn event(&mut self, _: LogPosition, event: &[u8]) -> Result<(), BoxError> {
+        let event = self.state.read_event(event)?;
+        self.state.apply(event);
+        Ok(())
+    }
 }
 
 /// The disk as the log sees it.

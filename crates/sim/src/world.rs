@@ -297,6 +297,7 @@ impl World {
                 from: self.now,
                 until: Timestamp::NEVER,
                 had_room: false,
+                could_read_due: false,
                 seen: Seen::Unknown,
             },
             admitted: None,
@@ -356,8 +357,14 @@ impl World {
             taken: Vec::new(),
         };
         let moved_before = self.partition.moved_count();
+        let without_due_before = self.partition.decided_without_due_count();
         let end = self.partition.turn(moment, &mut noting, replies);
         let has_moved = self.partition.moved_count() > moved_before;
+        let could_read_due = self.partition.decided_without_due_count() == without_due_before;
+        if !could_read_due && let Some(bus) = &mut self.bus {
+            let what = "a command was decided without due work that could not be read";
+            bus.checker.note(what);
+        }
         let taken = noting.taken;
         self.pass(replies);
         for id in &taken {
@@ -374,6 +381,7 @@ impl World {
                 (operation.from, operation.until) = (self.now, self.now);
                 operation.had_room =
                     !self.partition.is_out_of_space() && self.swarm.carries_out_all_due();
+                operation.could_read_due = could_read_due;
             }
         }
         let rare = &mut self.report.rare;

@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kew_engine::bus::Receives;
-use kew_engine::{Class, Command, EntityName, Group, Missing, RunId, Touches, Tries};
+use kew_engine::{Class, Command, EntityName, Group, Incarnation, Missing, RunId, Touches, Tries};
 use kew_planted::{Bug, is_planted};
 
 use crate::Source;
@@ -444,6 +444,12 @@ impl<T> Lanes<T> {
         lanes.all(is_first_of)
             && (!keys.writes || is_first_of(&self.about_all))
             && (!keys.is_about_all || is_behind_all)
+    }
+
+    /// Lets a command go on without the due work of an entity that cannot be read. Returns false if it needs that itself.
+    pub(super) fn leave_due_alone(&mut self, id: u64, entity: Incarnation) -> bool {
+        let held = self.held.get_mut(&id);
+        held.is_some_and(|held| held.candidate.tries.leave_due_alone(entity))
     }
 
     /// Notes that a group was read, is gone, or could not be read. Returns those that have waited for it.

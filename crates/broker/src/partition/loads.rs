@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kew_engine::bus::Behind;
 use kew_engine::{
     BodyLocation, Command, Group, GroupRead, GroupToRead, Incarnation, Missing, PageNumber, RunId,
-    Taken, Ticked, Turn,
+    Taken, Ticked, Tries, Turn,
 };
 use kew_log::{BootTime, GroupReader, Job, PageError, PagesRead, PagesToRead};
 
@@ -40,6 +40,8 @@ pub(super) struct Loads {
     under_way: BTreeSet<Group>,
     /// How many groups were read since the open.
     read_count: u64,
+    /// How many commands were decided without due work that could not be read.
+    without_due_count: u64,
     /// What could not be read, and until when it is not asked for again.
     failing: BTreeMap<Group, BootTime>,
     /// What could not be read since the last turn. The next one knows the time.
@@ -90,12 +92,42 @@ impl Loads {
 
     /// Whether something of this could not be read a moment ago.
     fn is_failing(&self, missing: &Missing) -> bool {
-        let rests = |group: &Group| {
+        self.bodies.is_failing(&missing.bodies) || self.failing_entity(missing).is_some()
+    }
+
+    /// An entity of which some of these records could not be read a moment ago.
+    fn failing_entity(&self, missing: &Missing) -> Option<Incarnation> {
+        if self.failing.is_empty() {
+            return None;
+        }
+        let mut groups = missing.groups.iter();
+        let fails = |group: &&Group| {
             let until = self.failing.get(group);
             until.is_some_and(|until| !until.has_passed(self.now))
         };
-        self.bodies.is_failing(&missing.bodies)
-            || !self.failing.is_empty() && missing.groups.iter().any(rests)
+        groups.find(fails).map(|group| group.entity)
+    }
+
+    /// Says what a command misses. Due work that could not be read a moment ago does not hold it back.
+    pub(super) fn prepare(
+        &self,
+        turn: &mut Turn<'_>,
+        command: &Command,
+        tries: &mut Tries,
+    ) -> Missing {
+        loop {
+            let missing = turn.prepare(command, tries);
+            match self.failing_entity(&missing) {
+                // Each time it is another entity.
+                Some(entity) if tries.leave_due_alone(entity) => {}
+                Some(_) | None => return missing,
+            }
+        }
+    }
+
+    /// Notes that a command is decided after these tries.
+    pub(super) fn note_decided(&mut self, tries: &Tries) {
+        self.without_due_count += u64::from(tries.has_left_due_alone());
     }
 
     /// Looks for bodies behind those that a command misses, if there is room to read them ahead.
@@ -363,7 +395,9 @@ impl<T> Partition<T> {
     }
 
     fn take_group(&mut self, group: Group, read: GroupRead, replies: &mut Vec<(T, Reply)>) {
-        match self.state.take_read(read) {
+        // A new page takes room on a full disk.
+        let may_leave_page = !self.log.is_draining();
+        match self.state.take_read(read, may_leave_page) {
             // If its run is on another page by now, the command that needs it asks again.
             Taken::InMemory | Taken::Replaced => {
                 self.loads.read_count += 1;
@@ -382,7 +416,9 @@ impl<T> Partition<T> {
         self.loads.failing.insert(group, BootTime::NEVER);
         self.loads.failed.push(group);
         for id in self.lanes.note_read(group) {
-            self.reject_unread(id, replies);
+            if !self.lanes.leave_due_alone(id, group.entity) {
+                self.reject_unread(id, replies);
+            }
         }
     }
 
@@ -402,6 +438,11 @@ impl<T> Partition<T> {
     /// How many groups of messages were read from pages since the open.
     pub fn loaded_count(&self) -> u64 {
         self.loads.read_count
+    }
+
+    /// How many commands were decided since the open although due work that comes before them could not be read.
+    pub fn decided_without_due_count(&self) -> u64 {
+        self.loads.without_due_count
     }
 
     /// Rejects the commands that wait for a read: nothing was done for them.

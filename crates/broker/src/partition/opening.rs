@@ -15,6 +15,7 @@ use super::eviction::Eviction;
 use super::lanes::Lanes;
 use super::loads::Loads;
 use super::maintenance::Maintenance;
+use super::replaying::Rebuild;
 use super::scrub::Scrubbing;
 use super::snapshots::EffectCounts;
 use super::stirred::PassedOver;
@@ -56,10 +57,14 @@ impl<T> Partition<T> {
     ) -> Result<(Self, Recovery), OpenPartitionError> {
         // A unit that lies in two segments keeps both. So it is much smaller than the smallest segment.
         let unit = CountUnit::at_most(options.log.segment_size_first_bytes / 16);
+        let how = Rebuild {
+            unit,
+            resident_bytes: options.resident_bytes,
+        };
         let open = |replay: &mut dyn Replay| Log::open(storage, options.log, entropy, replay);
         let (opened, replayed) = match options.replays_beside {
-            true => replaying::beside(unit, open).map_err(OpenPartitionError::Thread)?,
-            false => replaying::alone(unit, open),
+            true => replaying::beside(how, open).map_err(OpenPartitionError::Thread)?,
+            false => replaying::alone(how, open),
         };
         let (log, recovery) = opened?;
         debug_assert_eq!(

@@ -3,7 +3,11 @@
 //! A start has two halves of about the same length: to read, check and decode what lies on the disk, and to restore and
 //! apply it. [`beside`] does them on two threads. Both ways come to the same state, because everything is applied in the
 //! order of the log.
+//!
+//! If there is a limit for records in memory, a start passes over the pages of runs, as far as their directories say all
+//! that the state needs of them. Then what it takes and needs does not grow with the backlog.
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::panic::resume_unwind;
@@ -23,19 +27,75 @@ const STEP_SIZE_BYTES: usize = 128 * 1024;
 /// decoded. A part or a page of a snapshot is a step, and so is an event that is longer than a step.
 const STEPS_AHEAD: usize = 32;
 
+/// How a state is rebuilt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rebuild {
+    /// The unit of live bytes.
+    pub(crate) unit: CountUnit,
+    /// The limit for records in memory. Without one, all of them are read.
+    pub(crate) resident_bytes: Option<u64>,
+}
+
+impl Rebuild {
+    /// Everything is read.
+    pub(crate) fn whole(unit: CountUnit) -> Self {
+        Self {
+            unit,
+            resident_bytes: None,
+        }
+    }
+
+    /// Half of the limit is left for what the log brings.
+    fn restoring(self) -> RestoringPages {
+        let limit = self.resident_bytes;
+        limit.map_or_else(RestoringPages::default, |bytes| {
+            RestoringPages::within(bytes / 2)
+        })
+    }
+}
+
+/// Which pages of runs are passed over, as the directory before them says. Both halves of a start know it.
+struct PassesOver {
+    how: Rebuild,
+    /// For the next pages.
+    next: VecDeque<bool>,
+}
+
+impl PassesOver {
+    fn new(how: Rebuild) -> Self {
+        let next = VecDeque::new();
+        Self { how, next }
+    }
+
+    /// Notes a page that was read. It is told of each one.
+    fn note(&mut self, page: &DecodedPage) {
+        if self.how.resident_bytes.is_some() {
+            self.next.extend(page.pages_to_pass_over(self.how.unit));
+        }
+    }
+
+    fn next(&mut self) -> bool {
+        self.next.pop_front().unwrap_or_default()
+    }
+}
+
 /// Rebuilds a state, on the thread that reads.
 pub(crate) struct Replayed {
     pub(crate) state: State,
+    how: Rebuild,
+    passes_over: PassesOver,
     restoring: RestoringPages,
     /// How many effects came after the snapshot.
     pub(crate) effect_count: u64,
 }
 
 impl Replayed {
-    pub(crate) fn new(state: State) -> Self {
+    pub(crate) fn new(how: Rebuild) -> Self {
         Self {
-            state,
-            restoring: RestoringPages::default(),
+            state: State::counting_in(how.unit),
+            how,
+            passes_over: PassesOver::new(how),
+            restoring: how.restoring(),
             effect_count: 0,
         }
     }
@@ -50,8 +110,22 @@ impl Replayed {
         Ok(restored?)
     }
 
+    fn pass_over(&mut self, page: PageNumber) -> Result<(), BoxError> {
+        let page = to_engine(page);
+        Ok((self.state).restore_passed_over(&mut self.restoring, page)?)
+    }
+
     fn end_pages(&mut self) -> Result<(), BoxError> {
         Ok(self.state.finish_pages(mem::take(&mut self.restoring))?)
+    }
+
+    /// A log of the format before can hold events of earlier versions. They are read with what messages were before them:
+    /// such a log has no pages, so nothing was passed over.
+    fn read_event(&self, bytes: &[u8]) -> Result<Event, BoxError> {
+        if Event::needs_state(bytes) && self.state.may_be_cold() {
+            return Err("an event of an earlier version comes after pages".into());
+        }
+        Ok(self.state.read_event(bytes)?)
     }
 
     fn apply(&mut self, record: LogPosition, event: Event) {
@@ -66,15 +140,30 @@ impl Replayed {
 
 impl Replay for Replayed {
     fn begin(&mut self) {
-        *self = Self::new(State::counting_in(self.state.count_unit()));
+        *self = Self::new(self.how);
     }
 
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError> {
         self.restore(part)
     }
 
+    fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
+        if !self.passes_over.next() {
+            return Ok(false);
+        }
+        self.pass_over(page)?;
+        Ok(true)
+    }
+
+    /// Nothing leaves memory whose page lies in a file with damage.
+    fn page_is_at_risk(&mut self) {
+        self.restoring.keep_next();
+    }
+
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
-        self.restore_page(page, decode(content)?)
+        let decoded = decode(content)?;
+        self.passes_over.note(&decoded);
+        self.restore_page(page, decoded)
     }
 
     fn snapshot_end(&mut self) -> Result<(), BoxError> {
@@ -82,8 +171,7 @@ impl Replay for Replayed {
     }
 
     fn event(&mut self, record: LogPosition, event: &[u8]) -> Result<(), BoxError> {
-        // A log of the format before can hold events of earlier versions.
-        let event = self.state.read_event(event)?;
+        let event = self.read_event(event)?;
         self.apply(record, event);
         Ok(())
     }
@@ -104,7 +192,10 @@ pub(crate) fn decode(page: &PageContent) -> Result<DecodedPage, BoxError> {
 enum Step {
     Begin,
     Part(Vec<u8>),
+    /// The next page lies in a file with damage.
+    PageAtRisk,
     Page(PageNumber, DecodedPage),
+    PassedOver(PageNumber),
     PagesEnd,
     Events(Vec<(LogPosition, Told)>),
     /// Asks how it went so far.
@@ -118,22 +209,22 @@ enum Told {
 }
 
 /// Carries out `read`, and rebuilds the state that it reads.
-pub(crate) fn alone<R>(unit: CountUnit, read: impl FnOnce(&mut dyn Replay) -> R) -> (R, Replayed) {
-    let mut replayed = Replayed::new(State::counting_in(unit));
+pub(crate) fn alone<R>(how: Rebuild, read: impl FnOnce(&mut dyn Replay) -> R) -> (R, Replayed) {
+    let mut replayed = Replayed::new(how);
     let result = read(&mut replayed);
     (result, replayed)
 }
 
 /// The same, but `read` is carried out on another thread.
 pub(crate) fn beside<R: Send>(
-    unit: CountUnit,
+    how: Rebuild,
     read: impl FnOnce(&mut dyn Replay) -> R + Send,
 ) -> io::Result<(R, Replayed)> {
-    let mut replayed = Replayed::new(State::counting_in(unit));
+    let mut replayed = Replayed::new(how);
     let (to, steps) = mpsc::sync_channel(STEPS_AHEAD);
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("kew-opening".into());
-        let reader = thread.spawn_scoped(scope, move || read(&mut Ahead::new(to)))?;
+        let reader = thread.spawn_scoped(scope, move || read(&mut Ahead::new(how, to)))?;
         rebuild(&mut replayed, steps);
         let result = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
         Ok((result, replayed))
@@ -149,12 +240,19 @@ fn rebuild(replayed: &mut Replayed, steps: mpsc::Receiver<Step>) {
                 replayed.begin();
                 failed = None;
             }
-            Step::Part(_) | Step::Page(..) | Step::PagesEnd | Step::Events(_)
+            Step::Part(_)
+            | Step::PageAtRisk
+            | Step::Page(..)
+            | Step::PassedOver(_)
+            | Step::PagesEnd
+            | Step::Events(_)
                 if failed.is_some() => {}
             Step::Part(part) => failed = replayed.restore(&part).err().map(late),
+            Step::PageAtRisk => replayed.page_is_at_risk(),
             Step::Page(page, decoded) => {
                 failed = replayed.restore_page(page, decoded).err().map(late);
             }
+            Step::PassedOver(page) => failed = replayed.pass_over(page).err().map(late),
             Step::PagesEnd => failed = replayed.end_pages().err().map(late),
             Step::Events(events) => failed = replayed.take(events).err(),
             Step::End(answer) => {
@@ -179,10 +277,10 @@ impl Replayed {
             let event = match told {
                 Told::Event(event) => event,
                 Told::Bytes(bytes) => {
-                    let read = self.state.read_event(&bytes);
-                    read.map_err(|error| LateError {
+                    let read = self.read_event(&bytes);
+                    read.map_err(|source| LateError {
                         record: Some(record),
-                        source: error.into(),
+                        source,
                     })?
                 }
             };
@@ -195,6 +293,7 @@ impl Replayed {
 /// What the thread that reads passes on.
 struct Ahead {
     to: mpsc::SyncSender<Step>,
+    passes_over: PassesOver,
     events: Vec<(LogPosition, Told)>,
     /// How long these events are in the log.
     size_bytes: usize,
@@ -206,9 +305,10 @@ struct Ahead {
 struct NobodyTakesIt;
 
 impl Ahead {
-    fn new(to: mpsc::SyncSender<Step>) -> Self {
+    fn new(how: Rebuild, to: mpsc::SyncSender<Step>) -> Self {
         Self {
             to,
+            passes_over: PassesOver::new(how),
             events: Vec::new(),
             size_bytes: 0,
         }
@@ -232,6 +332,7 @@ impl Replay for Ahead {
     fn begin(&mut self) {
         self.events.clear();
         self.size_bytes = 0;
+        self.passes_over.next.clear();
         // If nobody takes it, the next one says so.
         let _ = self.send(Step::Begin);
     }
@@ -240,8 +341,23 @@ impl Replay for Ahead {
         self.send(Step::Part(part.to_vec()))
     }
 
+    fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
+        if !self.passes_over.next() {
+            return Ok(false);
+        }
+        self.send(Step::PassedOver(page))?;
+        Ok(true)
+    }
+
+    fn page_is_at_risk(&mut self) {
+        // If nobody takes it, the page says so.
+        let _ = self.send(Step::PageAtRisk);
+    }
+
     fn snapshot_page(&mut self, page: PageNumber, content: &PageContent) -> Result<(), BoxError> {
-        self.send(Step::Page(page, decode(content)?))
+        let decoded = decode(content)?;
+        self.passes_over.note(&decoded);
+        self.send(Step::Page(page, decoded))
     }
 
     fn snapshot_end(&mut self) -> Result<(), BoxError> {

@@ -20,6 +20,7 @@ mod metrics;
 mod opening;
 mod pages;
 mod partition;
+mod passed_over;
 mod repair;
 mod resident;
 mod scrub;

@@ -20,7 +20,7 @@ fn size_bytes(records: u64) -> u64 {
     resident.size_bytes()
 }
 
-fn limited(records_max: Option<u64>) -> PartitionOptions {
+pub(crate) fn limited(records_max: Option<u64>) -> PartitionOptions {
     PartitionOptions {
         log: LogOptions {
             segment_size_first_bytes: 1 << 20,
@@ -38,7 +38,10 @@ fn limited(records_max: Option<u64>) -> PartitionOptions {
 }
 
 /// Commands that are decided in one turn, if it has room for all.
-fn ask_all(driver: &mut Driver, commands: impl IntoIterator<Item = Command>) -> Vec<Reply> {
+pub(crate) fn ask_all(
+    driver: &mut Driver,
+    commands: impl IntoIterator<Item = Command>,
+) -> Vec<Reply> {
     let mut commands: VecDeque<(u32, Command)> = (0..).zip(commands).collect();
     let mut replies = Vec::new();
     loop {
@@ -54,11 +57,11 @@ fn ask_all(driver: &mut Driver, commands: impl IntoIterator<Item = Command>) -> 
     replies.into_iter().map(|(_, reply)| reply).collect()
 }
 
-fn body(number: u64) -> String {
+pub(crate) fn body(number: u64) -> String {
     format!("message {number:06}")
 }
 
-fn fill(driver: &mut Driver, count: u64) {
+pub(crate) fn fill(driver: &mut Driver, count: u64) {
     let numbers: Vec<u64> = (0..count).collect();
     for numbers in numbers.chunks(100) {
         let sends = numbers.iter().map(|number| send(body(*number)));
@@ -66,7 +69,7 @@ fn fill(driver: &mut Driver, count: u64) {
     }
 }
 
-fn received(reply: Reply) -> (Vec<ReceivedMessage>, Vec<String>) {
+pub(crate) fn received(reply: Reply) -> (Vec<ReceivedMessage>, Vec<String>) {
     let Ok(Answered {
         outcome, bodies, ..
     }) = reply
@@ -81,12 +84,12 @@ fn received(reply: Reply) -> (Vec<ReceivedMessage>, Vec<String>) {
     (messages, bodies.collect())
 }
 
-fn records(driver: &Driver) -> u64 {
+pub(crate) fn records(driver: &Driver) -> u64 {
     driver.partition.state().resident().records
 }
 
 /// More turns without commands than an eviction takes.
-fn rest(driver: &mut Driver) {
+pub(crate) fn rest(driver: &mut Driver) {
     for _ in 0..20 {
         driver.rest();
     }

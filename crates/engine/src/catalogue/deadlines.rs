@@ -65,6 +65,19 @@ impl Deadlines {
         self.note(entity, noted, deadline);
     }
 
+    /// Gives an entity the turn that it had before a restart, which forgets turns and rests.
+    #[cfg(test)]
+    pub(crate) fn take_over(
+        &mut self,
+        entity: Incarnation,
+        (noted, before): (&mut Deadline, Deadline),
+        deadline: Option<Timestamp>,
+    ) {
+        self.served = self.served.max(before.served.1);
+        (noted.served, noted.rests) = (before.served, before.rests);
+        self.note(entity, noted, deadline);
+    }
+
     /// Removes an entity.
     pub(crate) fn remove(&mut self, entity: Incarnation, noted: &Deadline) {
         if let Some((at, number)) = noted.key {

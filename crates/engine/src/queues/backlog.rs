@@ -15,9 +15,10 @@ use super::Profile;
 use crate::effect::{Arrival, Bodies, Effect, Lease, NewBody, Standing, Was};
 use crate::shared::Waste;
 use crate::table::{
-    Leased, Live, MessageState, Record, Restoring, RunLength, SharedRuns, Side, Table, Timed,
+    Leased, Live, MessageState, PagedRun, Record, Restoring, RunLength, SharedRuns, Side, Table,
+    Timed,
 };
-use crate::vocabulary::{BodyMove, SequenceNumber, Timestamp};
+use crate::vocabulary::{BodyMove, PageNumber, SequenceNumber, Timestamp};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Backlog<P> {
@@ -190,6 +191,28 @@ impl<P: Profile> Backlog<P> {
             self.index_new(number, &record, more);
         }
         Ok(self.table.add_restored(&mut restoring, live))
+    }
+
+    /// Restores a run without its page: what its directory says is all that the orders need ([`PagedRun::is_plain`]).
+    /// Returns false if one of its numbers is taken, or was never given out.
+    pub(crate) fn restore_cold(
+        &mut self,
+        run: &PagedRun,
+        page: PageNumber,
+        live: &mut Live,
+    ) -> bool {
+        let profile = &self.profile;
+        let is_in_order = |state| profile.is_in_order(state, 0);
+        if !self.table.restore_cold(run, page, is_in_order, live) {
+            return false;
+        }
+        let length = self.table.length();
+        let (first, count) = run.first_and_count(length);
+        self.profile.came_plain(first, count);
+        for (number, state, until) in run.told_states(length) {
+            self.enter(number, Standing { state, until }, 0);
+        }
+        true
     }
 
     fn index_new(&mut self, number: SequenceNumber, record: &Record, more: (usize, Option<u32>)) {

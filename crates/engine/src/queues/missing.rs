@@ -88,14 +88,20 @@ impl<Q: Queue> Queues<Q> {
     }
 
     /// Takes records that were read.
-    pub(crate) fn take_read(&mut self, read: GroupRead, live: &mut Live) -> Taken {
+    pub(crate) fn take_read(
+        &mut self,
+        read: GroupRead,
+        may_leave_page: bool,
+        live: &mut Live,
+    ) -> Taken {
         let (entity, run) = read.run();
         let Some(queue) = self.get_physical(&entity) else {
             return Taken::Replaced;
         };
         let table = queue.backlog_mut().table_mut();
         let taken = table.take_read(read, live);
-        if table.has_outgrown_page(run)
+        if may_leave_page
+            && table.has_outgrown_page(run)
             && let Some(queue) = self.get_mut(&entity)
         {
             queue.backlog_mut().table_mut().leave_page(run, live);

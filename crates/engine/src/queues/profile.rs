@@ -57,6 +57,10 @@ pub(crate) trait Profile: Debug + Eq + Sized {
     /// name.
     fn came(&mut self, _number: SequenceNumber, _session: u32, _more: (usize, Option<u32>)) {}
 
+    /// Notes so many messages that are new, from this number on: each without a session, a source, or changes to its
+    /// properties.
+    fn came_plain(&mut self, _first: SequenceNumber, _count: u64) {}
+
     /// Notes that it is gone, from its session too.
     fn left(&mut self, _number: SequenceNumber, _session: u32, _more: (usize, Option<u32>)) {}
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Profile, Queue, Queues};
 use crate::catalogue::Catalogue;
-use crate::table::{PageHead, PagedMessage, PagedRun, Record, Run, SharedRuns};
+use crate::table::{PageHead, PagedMessage, PagedRun, Record, Room, Run, SharedRuns};
 use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
 use crate::vocabulary::elements::sequence_number;
 use crate::vocabulary::{Incarnation, PageNumber};
@@ -92,38 +92,63 @@ impl<Q: Queue> Queues<Q> {
     }
 
     /// Adds a run of a directory page to a queue that is being restored, with the page of the run if it has one. Returns
-    /// whether it is as the directory says.
+    /// whether the directory stays as it is.
     ///
     /// What a run counts for follows from its messages, whatever the directory says: then a start heals it, and the next
-    /// snapshot writes the directory anew.
+    /// snapshot writes the directory anew. A directory of an earlier version is written anew, too.
     pub(crate) fn restore_run(
         &mut self,
         catalogue: &mut Catalogue,
-        head: PageHead,
-        run: &PagedRun,
+        (head, run): (PageHead, &PagedRun),
         page: Option<(PageNumber, Vec<PagedMessage>)>,
+        resident_bytes: Option<u64>,
     ) -> Result<bool, &'static str> {
         let queue = self.get_mut(&head.entity).ok_or(NO_QUEUE)?;
         let (backlog, live) = (queue.backlog_mut(), &mut catalogue.live);
         let is_same_unit = live.unit() == head.unit;
         let (page, records) = page.unzip();
+        let mut without_session = Vec::new();
         let mut messages = run.messages(head.length, records.unwrap_or_default());
         let is_new = backlog.restore(live, |profile| {
             let next = messages.next()?;
-            // After wrong effects, a message may have outlived its session.
             Ok::<_, &str>(next.map(|(number, record, side)| {
-                let session = Some(record.session).filter(|it| profile.has_session(*it));
-                let session = session.unwrap_or_default();
+                // After wrong effects, a message may have outlived its session. Then it is not as its page has it.
+                if record.session == 0 || profile.has_session(record.session) {
+                    return (number, record, side);
+                }
+                without_session.push(number);
+                let session = 0;
                 (number, Record { session, ..record }, side)
             }))
         })?;
         if !is_new {
-            return Err("message twice, or above its queue's next sequence number");
+            return Err(TAKEN);
         }
-        let is_as_told = backlog.table_mut().keep_page(run, page, is_same_unit);
+        let table = backlog.table_mut();
+        let is_as_told = table.keep_page(run, page, &without_session, is_same_unit);
+        let room = match resident_bytes {
+            None => Room::Unlimited,
+            Some(bytes) if live.resident().size_bytes() <= bytes => Room::Left,
+            Some(_) => Room::Used,
+        };
+        let keeps_page = table.settle_restored(run.index, room, live);
         *catalogue.healed_runs += u64::from(!is_as_told);
         queue.settle(catalogue, head.entity);
-        Ok(is_as_told)
+        let is_current = run.is_of_this_version() && without_session.is_empty();
+        Ok(is_as_told && keeps_page && is_current)
+    }
+
+    /// Adds a run of a directory page to a queue that is being restored, and nothing of the run's page.
+    pub(crate) fn restore_cold(
+        &mut self,
+        catalogue: &mut Catalogue,
+        (head, run): (PageHead, &PagedRun),
+        page: PageNumber,
+    ) -> Result<(), &'static str> {
+        let queue = self.get_mut(&head.entity).ok_or(NO_QUEUE)?;
+        let restored = (queue.backlog_mut()).restore_cold(run, page, &mut catalogue.live);
+        queue.settle(catalogue, head.entity);
+        restored.then_some(()).ok_or(TAKEN)
     }
 
     /// Whether these are runs of one directory page, and the first ones of theirs in their queue.
@@ -143,5 +168,7 @@ impl<Q: Queue> Queues<Q> {
         }
     }
 }
+
+const TAKEN: &str = "message twice, or above its queue's next sequence number";
 
 const NO_QUEUE: &str = "messages of a queue that is not there";

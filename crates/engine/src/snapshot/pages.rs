@@ -14,7 +14,9 @@ use crate::bus::snapshot::{IdBlock, SessionChunk, SharedBusQueue};
 use crate::bus::{RuleChunk, put_rules};
 use crate::queues::snapshot::SharedQueue;
 use crate::shared::{Chunk, HEADS_BITS, HeadMarks, Mark};
-use crate::table::{CountUnit, PageHead, RecordsAt, Run, RunLength, put_directory, run_page};
+use crate::table::{
+    CountUnit, DIRECTORY_VERSION, PageHead, RecordsAt, Run, RunLength, put_directory, run_page,
+};
 use crate::vocabulary::codec::{put_bytes, put_varint};
 use crate::vocabulary::{Incarnation, PageNumber};
 
@@ -67,8 +69,21 @@ impl PartKind {
     }
 }
 
-/// What the first group of a page begins with.
+/// What the first group of a page begins with, but for directories.
 pub(super) const PAGE_VERSION: u8 = 1;
+
+/// What the first group of a page of a kind begins with.
+fn version(kind: u8) -> u8 {
+    match kind {
+        kind::DIRECTORY => DIRECTORY_VERSION,
+        _ => PAGE_VERSION,
+    }
+}
+
+/// Whether that version of a page can be read: each up to today's.
+pub(super) fn reads_version(kind: u8, found: u8) -> bool {
+    (1..=version(kind)).contains(&found)
+}
 
 /// The entities of a service, as heads name it.
 pub(super) mod service {
@@ -265,7 +280,7 @@ impl SnapshotPages {
             }
         };
         if let Some(first) = groups.first_mut() {
-            first.insert(0, PAGE_VERSION);
+            first.insert(0, version(kind));
         }
         Some(PageBytes { kind, groups })
     }

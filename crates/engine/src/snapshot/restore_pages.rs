@@ -4,13 +4,13 @@
 
 use std::collections::VecDeque;
 
-use super::pages::{PAGE_VERSION, PartKind, kind, service};
+use super::pages::{PartKind, kind, reads_version, service};
 use super::restore_left::Partial;
 use crate::bus::pages as bus;
 use crate::bus::restore_rules;
 use crate::queues::Queue;
 use crate::state::State;
-use crate::table::{PageHead, PagedMessage, PagedRun, directory, run_of_page};
+use crate::table::{CountUnit, PageHead, PagedMessage, PagedRun, directory, run_of_page};
 use crate::vocabulary::PageNumber;
 use crate::vocabulary::codec::{DecodeError, Reader};
 use crate::vocabulary::elements::incarnation;
@@ -23,7 +23,7 @@ pub(super) struct Directory {
     /// Those that are left.
     runs: VecDeque<PagedRun>,
     first_run: u64,
-    /// Whether the restored runs are as it says, and no others are in their place.
+    /// Whether it stays as it is: the restored runs are as it says, and no others are in their place.
     is_as_told: bool,
 }
 
@@ -50,7 +50,10 @@ pub(super) enum Decoded {
 impl DecodedPage {
     /// Decodes a page of that kind.
     pub fn decode(kind: u8, groups: &[&[u8]]) -> Result<Self, DecodeError> {
-        let Some(([PAGE_VERSION, first @ ..], rest)) = groups.split_first() else {
+        let first = groups.split_first();
+        let first = first.and_then(|(first, rest)| Some((first.split_first()?, rest)));
+        let Some(((version, first), rest)) = first.filter(|((it, _), _)| reads_version(kind, **it))
+        else {
             return Err(error("page version that is not known"));
         };
         if kind == kind::RUN {
@@ -68,9 +71,21 @@ impl DecodedPage {
             return Ok(Self(Decoded::Bytes(kind, bytes.to_vec())));
         }
         let mut r = Reader::new(bytes);
-        let (head, runs) = directory(&mut r)?;
+        let (head, runs) = directory(&mut r, *version)?;
         r.finish()?;
         Ok(Self(Decoded::Directory(head, runs)))
+    }
+
+    /// For each run's page that follows this one, in order, whether a start can pass over it. The start counts live bytes in
+    /// that unit: with another one, it has to count each body.
+    pub fn pages_to_pass_over(&self, unit: CountUnit) -> impl Iterator<Item = bool> {
+        let (head, runs) = match &self.0 {
+            Decoded::Directory(head, runs) => (Some(head), runs.as_slice()),
+            Decoded::Run(..) | Decoded::Bytes(..) => (None, &[][..]),
+        };
+        let head = head.filter(|head| head.unit == unit);
+        let paged = runs.iter().filter(|run| run.has_page);
+        paged.map(move |run| head.is_some_and(|head| run.is_plain(head.length)))
     }
 }
 
@@ -82,6 +97,25 @@ pub struct RestoringPages {
     pub(super) heads: Vec<(u8, u64, PageNumber)>,
     /// What is left of a damaged snapshot: pages may be missing.
     pub(super) partial: Option<Box<Partial>>,
+    /// Above so many bytes of records, runs whose pages are read keep few records in memory.
+    pub(super) resident_bytes: Option<u64>,
+    /// Whether what is on the next page stays in memory.
+    pub(super) keeps_next: bool,
+}
+
+impl RestoringPages {
+    /// Keeps what is on the next page in memory: the page may be lost soon.
+    pub fn keep_next(&mut self) {
+        self.keeps_next = true;
+    }
+
+    /// Keeps about so many bytes of records in memory, of runs whose pages are read.
+    pub fn within(resident_bytes: u64) -> Self {
+        Self {
+            resident_bytes: Some(resident_bytes),
+            ..Self::default()
+        }
+    }
 }
 
 impl State {
@@ -106,8 +140,12 @@ impl State {
         if restoring.partial.is_some() {
             return self.restore_left(restoring, page, decoded);
         }
+        let is_kept = std::mem::take(&mut restoring.keeps_next);
         if let Decoded::Run(head, index, messages) = decoded.0 {
-            return self.restore_run(restoring, page, (head, index), messages);
+            let resident_bytes = restoring.resident_bytes;
+            let resident_bytes = resident_bytes.map(|most| if is_kept { u64::MAX } else { most });
+            let run = (head, index, messages);
+            return self.restore_run(restoring, page, run, resident_bytes);
         }
         if restoring.directory.is_some() {
             return Err(error("page that is not that of the next run"));
@@ -140,8 +178,8 @@ impl State {
         &mut self,
         restoring: &mut RestoringPages,
         page: PageNumber,
-        (head, index): (PageHead, u64),
-        messages: Vec<PagedMessage>,
+        (head, index, messages): (PageHead, u64, Vec<PagedMessage>),
+        resident_bytes: Option<u64>,
     ) -> Result<(), DecodeError> {
         let Some(directory) = &mut restoring.directory else {
             return Err(error("run without its directory"));
@@ -149,7 +187,33 @@ impl State {
         if !head.is_of_same_runs(directory.head) || !directory.awaits(index) {
             return Err(error("page that is not that of the next run"));
         }
-        self.restore_next(directory, Some((page, messages)))?;
+        self.restore_next(directory, Some((page, messages)), resident_bytes)?;
+        self.restore_pageless(restoring)
+    }
+
+    /// Adds the next run of a directory, whose page was not read: [`DecodedPage::pages_to_pass_over`] has said so.
+    pub fn restore_passed_over(
+        &mut self,
+        restoring: &mut RestoringPages,
+        page: PageNumber,
+    ) -> Result<(), DecodeError> {
+        let directory = restoring.directory.as_mut();
+        let is_plain = |it: &&mut Directory| {
+            let next = it.runs.front();
+            next.is_some_and(|run| run.is_plain(it.head.length))
+        };
+        let directory = directory.filter(is_plain);
+        let Some(directory) = directory.filter(|it| it.head.unit == self.count_unit()) else {
+            return Err(error("page that cannot be passed over"));
+        };
+        if let Some(run) = directory.runs.pop_front() {
+            let (catalogue, head) = (&mut self.catalogue, directory.head);
+            let restored = match self.storage.contains_key(&head.entity) {
+                true => (self.storage).restore_cold(catalogue, (head, &run), page),
+                false => (self.bus).restore_cold(catalogue, (head, &run), page),
+            };
+            restored.map_err(error)?;
+        }
         self.restore_pageless(restoring)
     }
 
@@ -182,14 +246,15 @@ impl State {
         &mut self,
         directory: &mut Directory,
         page: Option<(PageNumber, Vec<PagedMessage>)>,
+        resident_bytes: Option<u64>,
     ) -> Result<(), DecodeError> {
         let Some(run) = directory.runs.pop_front() else {
             return Ok(());
         };
         let (catalogue, head) = (&mut self.catalogue, directory.head);
         let restored = match self.storage.contains_key(&head.entity) {
-            true => self.storage.restore_run(catalogue, head, &run, page),
-            false => self.bus.restore_run(catalogue, head, &run, page),
+            true => (self.storage).restore_run(catalogue, (head, &run), page, resident_bytes),
+            false => (self.bus).restore_run(catalogue, (head, &run), page, resident_bytes),
         };
         directory.is_as_told &= restored.map_err(error)?;
         Ok(())
@@ -201,7 +266,7 @@ impl State {
             return Ok(());
         };
         while directory.runs.front().is_some_and(|run| !run.has_page) {
-            self.restore_next(directory, None)?;
+            self.restore_next(directory, None, restoring.resident_bytes)?;
         }
         if directory.runs.is_empty() {
             let (head, run, page) = (directory.head, directory.first_run, directory.page);

@@ -3,11 +3,14 @@
 mod left;
 mod pages;
 
+use std::collections::VecDeque;
+
 use proptest::prelude::*;
 
 use self::pages::Store;
-use super::Snapshot;
+use super::{DecodedPage, PageBytes, RestoringPages, Snapshot};
 use crate::state::State;
+use crate::vocabulary::PageNumber;
 
 /// What happens to snapshots between two steps of a client.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +80,30 @@ impl UnderWay {
         check((snapshot.clone(), began.clone()));
         self.store.check(snapshot, &began);
     }
+}
+
+/// Restores the pages of a snapshot as a start does that passes over what it need not read. Returns how many those are.
+pub(crate) fn restore_passing_over<'a>(
+    state: &mut State,
+    restoring: RestoringPages,
+    pages: impl Iterator<Item = (PageNumber, &'a PageBytes)>,
+) -> usize {
+    let mut restoring = restoring;
+    let (mut next, mut count) = (VecDeque::new(), 0);
+    for (page, bytes) in pages {
+        if next.pop_front() == Some(true) {
+            state.restore_passed_over(&mut restoring, page).unwrap();
+            count += 1;
+            continue;
+        }
+        let groups: Vec<&[u8]> = bytes.groups.iter().map(Vec::as_slice).collect();
+        let decoded = DecodedPage::decode(bytes.kind, &groups).unwrap();
+        next.extend(decoded.pages_to_pass_over(state.count_unit()));
+        let restored = state.restore_decoded(&mut restoring, page, decoded);
+        restored.unwrap();
+    }
+    state.finish_pages(restoring).unwrap();
+    count
 }
 
 fn parts(state: &State) -> Parts {

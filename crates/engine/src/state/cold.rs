@@ -56,13 +56,14 @@ impl State {
         stored.or_else(|| self.bus.to_read(group))
     }
 
-    /// Takes records that were read.
-    pub fn take_read(&mut self, read: GroupRead) -> Taken {
+    /// Takes records that were read. `may_leave_page` says whether the next snapshot may write pages that the last one did
+    /// not have: then a run that is in memory as a whole gets another page if too much of it has changed.
+    pub fn take_read(&mut self, read: GroupRead, may_leave_page: bool) -> Taken {
         let live = &mut self.catalogue.live;
         if self.storage.contains_key(&read.entity()) {
-            self.storage.take_read(read, live)
+            self.storage.take_read(read, may_leave_page, live)
         } else {
-            self.bus.take_read(read, live)
+            self.bus.take_read(read, may_leave_page, live)
         }
     }
 }

@@ -116,7 +116,7 @@ impl Table {
         self.recount_resident(before, after, live);
     }
 
-    fn recount_resident(&mut self, before: Resident, after: Resident, live: &mut Live) {
+    pub(super) fn recount_resident(&mut self, before: Resident, after: Resident, live: &mut Live) {
         live.resident.take(before);
         live.resident.add(after);
         *self.cold_count = *self.cold_count + after.cold_runs - before.cold_runs;
@@ -138,9 +138,10 @@ impl Table {
         true
     }
 
-    /// The runs that may be taken out of memory, each with the page that would be its only one, and whether it is cold.
+    /// The runs of which records may be taken out of memory, each with the page that would be their only one, and whether it
+    /// is cold.
     pub(crate) fn evictable(&self) -> impl Iterator<Item = (u64, PageNumber, bool)> {
         let runs = self.runs.iter();
-        runs.filter_map(|(index, run)| Some((index, run.page_to_keep()?, run.is_cold())))
+        runs.filter_map(|(index, run)| Some((index, run.page_to_evict()?, run.is_cold())))
     }
 }

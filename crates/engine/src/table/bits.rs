@@ -50,6 +50,15 @@ impl Bits {
         both
     }
 
+    /// The slots of this one and not of the other.
+    pub(super) fn without(&self, other: &Self) -> Self {
+        let mut left = *self;
+        for (word, other) in left.0.iter_mut().zip(other.0) {
+            *word &= !other;
+        }
+        left
+    }
+
     /// A bit for each slot.
     pub(super) fn words(&self) -> &[u64; WORDS] {
         &self.0

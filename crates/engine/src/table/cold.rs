@@ -14,71 +14,21 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::bits::Bits;
 use super::missing::{Group, RunId};
 use super::page::Paged;
-use super::record::{Leased, MessageState, Record, Side};
+use super::patch::Patch;
+use super::record::{Leased, MessageState};
 use super::records::Records;
 use super::run::Run;
 use crate::vocabulary::{
     BodyLocation, BodyMove, Hint, Incarnation, PageNumber, SequenceNumber, Timestamp,
 };
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Cold {
     /// Changes to records that are not in memory.
-    patches: BTreeMap<usize, Patch>,
-    /// No message came earlier.
-    enqueued_first: Timestamp,
-}
-
-/// What was done to a message whose record is not in memory: values, not differences.
-#[derive(Clone, Debug, Default)]
-struct Patch {
-    leased: Option<Leased>,
-    /// When it expires, if it became ready meanwhile.
-    expires_at: Option<Timestamp>,
-    overlays: Vec<BodyLocation>,
-    /// Moves of what the page has.
-    moves: Vec<BodyMove>,
-}
-
-impl Patch {
-    fn lease(&mut self, leased: &Leased) {
-        if leased.state == MessageState::Ready {
-            self.expires_at = Some(leased.until);
-        }
-        let before = self.leased.and_then(|before| before.body);
-        self.leased = Some(Leased {
-            body: leased.body.or(before),
-            ..*leased
-        });
-    }
-
-    fn move_body(&mut self, body: BodyMove) {
-        let sent = self.leased.as_mut().and_then(|it| it.body.as_mut());
-        let sent = sent.map(|body| &mut body.location).into_iter();
-        match sent.chain(&mut self.overlays).find(|at| **at == body.from) {
-            Some(at) => *at = body.to,
-            None => self.moves.push(body),
-        }
-    }
-
-    /// Lays it over a message of the page.
-    fn lay_over(self, record: &mut Record, side: &mut Side) {
-        for body in self.moves {
-            let sent = std::iter::once(&mut record.body);
-            if let Some(at) = sent.chain(&mut side.overlays).find(|at| **at == body.from) {
-                *at = body.to;
-            }
-        }
-        if let Some(expires_at) = self.expires_at {
-            record.expires_at = expires_at;
-        }
-        if let Some(leased) = &self.leased {
-            record.lease(leased);
-        }
-        side.overlays.extend(self.overlays);
-    }
+    pub(super) patches: BTreeMap<usize, Patch>,
 }
 
 /// What became of records that were read.
@@ -149,7 +99,8 @@ impl Run {
     /// Adds a change to the properties of such a message.
     pub(super) fn add_overlay_cold(&mut self, slot: usize, overlay: BodyLocation) {
         if let Some(patch) = self.patch(slot) {
-            patch.overlays.push(overlay);
+            patch.add_overlay(overlay);
+            self.has_special = true;
         }
     }
 
@@ -165,9 +116,23 @@ impl Run {
         let slot = self.slot(number);
         match (self.records.get(slot), &self.cold) {
             (Some(record), _) => Some(record.enqueued_at),
-            (None, Some(cold)) if self.live.contains(slot) => Some(cold.enqueued_first),
+            (None, Some(_)) if self.live.contains(slot) => Some(self.enqueued_first),
             (None, Some(_) | None) => None,
         }
+    }
+
+    /// Changes to records that are not in memory, by slot.
+    pub(super) fn patches(&self) -> impl Iterator<Item = (&usize, &Patch)> {
+        self.cold.iter().flat_map(|cold| &cold.patches)
+    }
+
+    /// The slots of these.
+    pub(super) fn patched(&self) -> Bits {
+        let mut patched = Bits::default();
+        for (slot, _) in self.patches() {
+            patched.insert(*slot);
+        }
+        patched
     }
 
     /// The page of a cold run.
@@ -178,15 +143,15 @@ impl Run {
 
     /// Its page, if that has records that are in memory and can leave it.
     pub(super) fn page_to_evict(&self) -> Option<PageNumber> {
-        let (page, changed) = self.paged.page().filter(|_| self.can_be_cold())?;
-        let kept = changed.and(&self.live).count() as u64;
-        (self.records_here() > kept).then_some(page)
-    }
-
-    /// The page that it would have as a cold run.
-    pub(super) fn page_to_keep(&self) -> Option<PageNumber> {
-        let page = self.paged.page().filter(|_| self.can_be_cold());
-        page.map(|(page, _)| page)
+        // Mostly nothing is here, and that is known at once.
+        if self.records_here() == 0 || !self.can_be_cold() {
+            return None;
+        }
+        let (page, changed) = self.paged.page()?;
+        let changed = changed.and(&self.live).count() as u64;
+        // All that have a patch have changed, and are not in memory.
+        let patched = self.cold.as_ref().map_or(0, |cold| cold.patches.len());
+        (self.records_here() > changed.saturating_sub(patched as u64)).then_some(page)
     }
 
     /// Whether records can be taken out of memory: the others are few.
@@ -199,13 +164,7 @@ impl Run {
         let (_, changed) = self.paged.page().filter(|_| self.can_be_cold())?;
         let cold = match &self.cold {
             Some(cold) => Cold::clone(cold),
-            None => Cold {
-                patches: BTreeMap::new(),
-                enqueued_first: {
-                    let enqueued = self.entries().map(|entry| entry.record.enqueued_at);
-                    enqueued.min().unwrap_or(Timestamp::ZERO)
-                },
-            },
+            None => Cold::default(),
         };
         let mut run = Self {
             records: Records::default(),

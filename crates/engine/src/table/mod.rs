@@ -24,6 +24,7 @@ mod length;
 mod missing;
 mod page;
 mod paged;
+mod patch;
 mod record;
 mod records;
 mod resident;
@@ -45,9 +46,9 @@ pub use self::length::RunLength;
 pub use self::missing::{Group, Missing, RunId};
 pub(crate) use self::page::Paged as PagedMessage;
 pub(crate) use self::page::directory::{
-    Numbered as NumberedMessage, PageHead, PagedRun, directory, put_directory, run_of_page,
-    run_page, without_directory,
+    DIRECTORY_VERSION, PageHead, directory, put_directory, run_of_page, run_page,
 };
+pub(crate) use self::page::paged_run::{Numbered as NumberedMessage, PagedRun, without_directory};
 pub(crate) use self::paged::RecordsAt;
 pub(crate) use self::record::Leased;
 pub(crate) use self::record::size_bytes;
@@ -55,7 +56,7 @@ pub use self::record::{
     BodyEncoding, DeadLetterCause, MESSAGE_OVERHEAD_BYTES, MessageState, Placed, Record, Side,
 };
 pub use self::resident::Resident;
-pub(crate) use self::restore::Restoring;
+pub(crate) use self::restore::{Restoring, Room};
 pub(crate) use self::run::Run;
 pub use self::spread::{CountUnit, LIVE_OVERHEAD_BYTES};
 pub(crate) use self::spread::{Live, Spread};

@@ -173,6 +173,11 @@ impl Side {
         Some(u32::try_from(source.len()).unwrap_or(u32::MAX))
     }
 
+    /// Whether there is more than a first number: a queue counts that.
+    pub(super) fn is_special(&self) -> bool {
+        self.source.is_some() || !self.overlays.is_empty()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

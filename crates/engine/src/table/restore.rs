@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
+use super::cold::Cold;
 use super::record::size_bytes;
-use super::{Live, PagedRun, Record, Run, Side, Table};
-use crate::vocabulary::{PageNumber, SequenceNumber, Timestamp};
+use super::{Live, MessageState, PagedRun, Record, Run, RunLength, Side, Table};
+use crate::vocabulary::{Hint, PageNumber, SequenceNumber, Timestamp};
 
 /// The run that is being put together. It becomes part of the table, and counts, with [`Table::add_restored`].
 #[derive(Debug, Default)]
@@ -40,15 +41,23 @@ impl Table {
         let Some(run) = restoring.0.take() else {
             return true;
         };
-        let index = run.index();
-        if self.runs.get(index).is_some() {
+        if self.runs.get(run.index()).is_some() {
             return self.merge(&run, live);
         }
+        self.add_run(run, live);
+        true
+    }
+
+    /// Adds a run whose place is free, and counts it.
+    fn add_run(&mut self, run: Run, live: &mut Live) {
+        let index = run.index();
         live.add_all(&run.spread);
         live.resident.add(run.resident());
+        *self.cold_count += u64::from(run.is_cold());
         self.count += run.live_count();
-        self.size_bytes += run.size_bytes;
-        self.borrowed_bytes += run.borrowed_bytes;
+        // A directory may say anything, and nothing else does.
+        self.size_bytes = self.size_bytes.saturating_add(run.size_bytes);
+        self.borrowed_bytes = self.borrowed_bytes.saturating_add(run.borrowed_bytes);
         if run.has_ready() {
             self.ready.insert(index);
         }
@@ -56,28 +65,76 @@ impl Table {
             self.expiries.insert((*run.expires_first, index));
         }
         self.runs.get_or_insert_with(index, || Arc::new(run));
+    }
+
+    /// Adds a run of which this is its directory's word and nothing of its page was read. `is_in_order` says which messages
+    /// can be received in the order of their numbers. Returns false if one of its numbers is taken, or was never given out.
+    pub(crate) fn restore_cold(
+        &mut self,
+        paged: &PagedRun,
+        page: PageNumber,
+        is_in_order: impl Fn(MessageState) -> bool,
+        live: &mut Live,
+    ) -> bool {
+        let run = Run::of_directory(self.length, paged, page, is_in_order);
+        if self.runs.get(run.index()).is_some() || run.range().1 > self.next {
+            return false;
+        }
+        self.add_run(run, live);
         true
     }
 
-    /// Notes the page that a restored run has, and what its directory says of it. Returns false if the messages say
-    /// something else: what was counted from them stays.
+    /// Settles whether a restored run stays in memory. Returns false if it needs another page than its directory says: more
+    /// changed than may lie beside the page of a run that is in memory.
+    pub(crate) fn settle_restored(&mut self, index: u64, room: Room, live: &mut Live) -> bool {
+        let Some(run) = self.run_mut(index) else {
+            return true;
+        };
+        let before = run.resident();
+        let has_too_many = run.paged.page().is_some() && !run.has_kept_page();
+        match (has_too_many, room) {
+            (false, _) => {}
+            (true, Room::Unlimited | Room::Left) => run.paged.forget(),
+            (true, Room::Used) => run.cold = Some(Box::default()),
+        }
+        let after = run.resident();
+        self.recount_resident(before, after, live);
+        if room == Room::Used {
+            self.evict(index, live);
+        }
+        !has_too_many || room == Room::Used
+    }
+
+    /// Notes the page that a restored run has, which messages have changed since, and what its directory says of it. Returns
+    /// false if the messages say something else: what was counted from them stays.
     pub(crate) fn keep_page(
         &mut self,
         paged: &PagedRun,
         page: Option<PageNumber>,
+        changed_now: &[SequenceNumber],
         is_same_unit: bool,
     ) -> bool {
         let Some(run) = self.run_mut(paged.index) else {
             return false;
         };
         if let Some(page) = page {
-            run.set_page(page, paged.changed());
+            let mut changed = paged.changed();
+            for number in changed_now {
+                changed.insert(run.slot(*number));
+            }
+            run.set_page(page, changed);
         }
         run.expires_last = run.expires_last.max(paged.expires_last);
+        // Messages that are gone count for these.
+        if let Some(enqueued_first) = paged.enqueued_first {
+            run.enqueued_first = run.enqueued_first.min(enqueued_first);
+            run.has_special |= paged.has_special;
+        }
         let number = run.start();
         // Spreads in another unit are counted anew.
         let is_as_told = (run.size_bytes, &run.ready) == (paged.size_bytes, &paged.ready)
-            && (!is_same_unit || run.spread == paged.spread);
+            && (!is_same_unit || run.spread == paged.spread)
+            && (!paged.is_of_this_version() || run.borrowed_bytes == paged.borrowed_bytes);
         self.lower_expiry(number, paged.expires_first);
         is_as_told
     }
@@ -114,7 +171,55 @@ impl Table {
     }
 }
 
+/// How much memory there is for what is restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// For all.
+    Unlimited,
+    /// For some.
+    Left,
+    /// Runs that have a page are to leave it.
+    Used,
+}
+
 impl Run {
+    /// A run whose page is not read, as its directory says it is.
+    fn of_directory(
+        length: RunLength,
+        paged: &PagedRun,
+        page: PageNumber,
+        is_in_order: impl Fn(MessageState) -> bool,
+    ) -> Self {
+        let live = paged.live();
+        let patches = paged.patches().clone();
+        let mut run = Self {
+            live,
+            ready: live,
+            live_count: live.count() as u64,
+            size_bytes: paged.size_bytes,
+            borrowed_bytes: paged.borrowed_bytes,
+            spread: paged.spread.clone(),
+            expires_first: Hint::new(paged.expires_first),
+            expires_last: paged.expires_last,
+            enqueued_first: paged.enqueued_first.unwrap_or(Timestamp::ZERO),
+            cold: Some(Box::new(Cold { patches })),
+            ..Self::new(length, paged.index)
+        };
+        for (number, state, _) in paged.told_states(length) {
+            run.set_ready(number, is_in_order(state));
+        }
+        for (slot, record, side) in paged.here() {
+            run.records.put(*slot, *record, length);
+            let side = side.as_deref().cloned().unwrap_or_default();
+            let side = run.without_first(*slot, side);
+            if !side.is_empty() {
+                run.sides.insert(*slot, side);
+            }
+        }
+        run.set_page(page, paged.changed());
+        run
+    }
+
     fn restore(
         &mut self,
         (number, record, side): (SequenceNumber, Record, Side),

@@ -36,6 +36,11 @@ pub(crate) struct Run {
     pub(super) expires_first: Hint<Timestamp>,
     /// An upper bound of all expiries, likewise.
     pub(super) expires_last: Timestamp,
+    /// No message came earlier.
+    pub(super) enqueued_first: Timestamp,
+    /// Whether a message has, or had, what its state does not say and what its queue counts or keeps in an order: a
+    /// session, a source, or changes to its properties.
+    pub(super) has_special: bool,
     /// Set if the records lie on a page.
     pub(super) cold: Option<Box<Cold>>,
     /// The page that a snapshot has of it.
@@ -93,6 +98,8 @@ impl Run {
             spread: Spread::default(),
             expires_first: Hint::new(Timestamp::NEVER),
             expires_last: Timestamp::ZERO,
+            enqueued_first: Timestamp::NEVER,
+            has_special: false,
             cold: None,
             paged: Paged::default(),
         }
@@ -196,6 +203,8 @@ impl Run {
         self.live.insert(slot);
         self.live_count += 1;
         self.expires_last = self.expires_last.max(record.expires_at);
+        self.enqueued_first = self.enqueued_first.min(record.enqueued_at);
+        self.has_special |= record.session != 0 || side.is_special();
         count(&mut self.spread, record.body);
         let side = self.without_first(slot, side);
         if !side.is_empty() {
@@ -270,7 +279,9 @@ impl Run {
     pub(super) fn change_side(&mut self, number: SequenceNumber, change: impl FnOnce(&mut Side)) {
         let slot = self.slot(number);
         if self.records.get(slot).is_some() {
-            change(self.sides.entry(slot).or_default());
+            let side = self.sides.entry(slot).or_default();
+            change(side);
+            self.has_special |= side.is_special();
             self.note_changed(slot);
         }
     }

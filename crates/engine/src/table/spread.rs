@@ -146,6 +146,12 @@ impl Spread {
         Ok(spread)
     }
 
+    /// The bytes of all of them. `None` if that is beyond 64 bits.
+    pub(crate) fn size_bytes(&self) -> Option<u64> {
+        let mut sizes = self.0.iter();
+        sizes.try_fold(0_u64, |sum, (_, size_bytes)| sum.checked_add(*size_bytes))
+    }
+
     #[cfg(test)]
     pub(crate) fn units(&self) -> &[(u32, u64)] {
         &self.0

@@ -19,6 +19,19 @@ pub struct Tries {
     due_spent: DueSpent,
 }
 
+impl Tries {
+    /// What the last try missed of an entity cannot be read. If it was due work's, later tries leave that work alone: it is
+    /// not what the command asks for. Returns false if the command itself needs it.
+    pub fn leave_due_alone(&mut self, entity: Incarnation) -> bool {
+        self.due_spent.leave_alone(entity)
+    }
+
+    /// Whether the command goes on without due work that should come before it.
+    pub fn has_left_due_alone(&self) -> bool {
+        self.due_spent.has_left_alone()
+    }
+}
+
 impl Turn<'_> {
     /// Says what is missing to decide a command; if nothing is, decide it next. What is due may have been carried out,
     /// also if something is missing: it follows from time, and not from the command.

@@ -20,7 +20,7 @@ pub(crate) struct Damage {
     /// At most a thousand, and how many there are.
     pub(crate) messages: Vec<Message>,
     pub(crate) messages_count: u64,
-    /// Pages of which both copies are damaged and that the next start needs.
+    /// Pages of which both copies are damaged and that snapshots need.
     #[serde(default)]
     pub(crate) unreadable_pages: u64,
 }

@@ -41,7 +41,7 @@ fn address(server: &Server, fact: &str) -> SocketAddr {
 }
 
 /// The sum of the samples with this name that have these labels, perhaps among others.
-fn metric(server: &Server, name: &str, labels: &[(&str, &str)]) -> f64 {
+pub(crate) fn metric(server: &Server, name: &str, labels: &[(&str, &str)]) -> f64 {
     let mut stream = TcpStream::connect(address(server, "KEW_METRICS_LISTEN")).expect("it listens");
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request).expect("it reads");

@@ -1,14 +1,18 @@
-//! Kills of a server whose backlog is larger than the memory for it: most of it is on the disk alone.
+//! Kills of a server whose backlog is larger than the memory for it: most of it is on the disk alone, also right after a
+//! start.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use kew_client::{PutOptions, QueueClient};
+use kew_log::Storage;
 use tokio::task::JoinSet;
 
-use crate::bus::metric_becomes;
+use crate::bus::{metric, metric_becomes};
 use crate::load::{self, stop_in_order};
 use crate::server::{PATIENCE, Server};
 
@@ -24,15 +28,23 @@ const DELETED_EACH: usize = 800;
 
 const CLIENTS: usize = 16;
 
+/// Much less than the limit, and than all messages take: what a start has read, and what it has replayed.
+const STARTED_BYTES_MAX: f64 = 400_000.0;
+
 /// A received message comes again after this long.
 const LEASE_SECONDS: u32 = 4;
 
 fn start(data_dir: &Path) -> Server {
+    start_with(data_dir, &[])
+}
+
+fn start_with(data_dir: &Path, more: &[&str]) -> Server {
     Server::start_with(|command| {
         command.arg("serve").arg("--data-dir").arg(data_dir);
         command.args(["--queue-listen", "127.0.0.1:0"]);
         command.args(["--metrics-listen", "127.0.0.1:0"]);
         command.args(["--resident-memory", "1"]);
+        command.args(more);
     })
 }
 
@@ -51,6 +63,8 @@ async fn kill_loop(data_dir: &Path) {
     for _ in 0..KILLS {
         server = start(data_dir);
         metric_becomes(&server, "kew_partition_cold_runs", &[], |it| it > 2.0);
+        let started_bytes = metric(&server, "kew_partition_resident_bytes", &[]);
+        assert!(started_bytes < STARTED_BYTES_MAX, "{started_bytes}");
         let wanted = done.deleted().len() + DELETED_EACH;
         let consumers = consume(&server, &done);
         wait_for(&done, wanted).await;
@@ -67,6 +81,67 @@ async fn kill_loop(data_dir: &Path) {
         .filter(|number| !deleted.contains(number) && !unsure.contains(number))
         .collect();
     assert!(lost.is_empty(), "lost: {lost:?}");
+}
+
+/// Nobody reads such pages at a start. Their messages fail, and everything else goes on.
+#[test]
+fn pages_that_are_damaged_in_both_copies_do_not_refuse_the_start() {
+    let place = tempfile::tempdir().expect("a temporary directory");
+    load::run(serve_the_rest(place.path()));
+}
+
+async fn serve_the_rest(data_dir: &Path) {
+    let server = start(data_dir);
+    fill(&server).await;
+    stop_in_order(server).await;
+    // What one snapshot has alone, a start would take from the log. A second one shares these pages.
+    let server = start(data_dir);
+    let put = server
+        .queue_client()
+        .put(QUEUE, "last", PutOptions::default())
+        .await;
+    put.expect("put");
+    stop_in_order(server).await;
+    assert!(damage_runs(data_dir) >= BACKLOG / 1024);
+    // A scrub would report the pages, too, if it came by in time.
+    let start = || start_with(data_dir, &["--scrub-rate", "0"]);
+    let mut server = start();
+    server.expect_error("messages cannot be read");
+    let client = server.queue_client();
+    assert!(client.get(QUEUE, 1, None).await.is_err());
+    client.create_queue("other", &[]).await.expect("created");
+    let put = client.put("other", "whole", PutOptions::default()).await;
+    put.expect("put");
+    server.kill();
+    let server = start();
+    let whole = server.queue_client().get("other", 1, None).await;
+    assert_eq!(whole.expect("it is served")[0].text, "whole");
+    let count = metric(&server, "kew_messages", &[]);
+    assert_eq!(count, (BACKLOG + 2) as f64);
+    server.kill();
+}
+
+/// Damages both copies of the pages of runs in the newest snapshot: those of the queue and of its directory come first.
+fn damage_runs(data_dir: &Path) -> u64 {
+    let folder = kew_log::DataDir::log_path(data_dir);
+    let storage = kew_log::FileStorage::read_only(folder.clone()).expect("readable");
+    let names = storage.list().expect("the folder can be read").into_iter();
+    let snapshots = names.filter_map(|name| name.strip_prefix("snapshot-")?.parse().ok());
+    let newest = snapshots.map(kew_log::LogPosition::new).max();
+    let read = kew_log::read_table(&storage, newest.expect("a snapshot"));
+    let table = read.expect("it is whole").table;
+    let places: Vec<_> = table.pages().iter().skip(2).map(|it| it.place).collect();
+    for place in &places {
+        for copy in 0..2 {
+            let name = format!("pages-{:020}", 2 * u64::from(place.pair) + copy);
+            let file = fs::OpenOptions::new().write(true).open(folder.join(name));
+            let damage = vec![0x55; place.size_bytes as usize];
+            let file = file.expect("a file of pages");
+            let written = file.write_all_at(&damage, place.offset.into());
+            written.expect("it can be damaged");
+        }
+    }
+    places.len() as u64
 }
 
 async fn fill(server: &Server) {

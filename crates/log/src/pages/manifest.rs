@@ -119,7 +119,7 @@ pub(super) struct Written {
     pub(super) written_bytes: u64,
     /// The bytes of new pages, of one copy, without those that were only moved.
     pub(super) new_bytes: u64,
-    /// Pages that it names although they cannot be read: a start needs them.
+    /// Pages that it names although they cannot be read: a start may need them.
     pub(super) unreadable: BTreeSet<PageNumber>,
 }
 

@@ -159,6 +159,12 @@ impl<'a> PageReader<'a> {
         &self.damage
     }
 
+    /// Whether damage was found in one of the two files of a pair.
+    pub(super) fn has_damage_in(&self, pair: u32) -> bool {
+        let mut files = Copy::BOTH.iter().map(|copy| name(pair, *copy));
+        !self.noted.is_empty() && files.any(|file| self.noted.contains_key(&file))
+    }
+
     /// Reads a page: from the first copy that is whole, or else each group from one that has it.
     pub fn read(&mut self, number: PageNumber, place: PagePlace) -> Result<ReadPage, PageError> {
         match self.read_either(place, |copy| copy.read(number)) {

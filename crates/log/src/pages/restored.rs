@@ -1,7 +1,9 @@
 //! Reads manifests: the parts of a file, then its pages in the order of the table.
 
-use super::table::Varints;
-use super::{ManifestError, PageContent, PageDamage, PageNumber, PageReader, PageTable};
+use std::collections::BTreeMap;
+
+use super::table::{TablePage, Varints};
+use super::{ManifestError, PageContent, PageDamage, PageNumber, PagePlace, PageReader, PageTable};
 use crate::format::{FormatError, names};
 use crate::replay::{BoxError, Replay};
 use crate::snapshot::{PartReader, ReadError, SnapshotHeader};
@@ -37,20 +39,106 @@ pub fn read_manifest(
     position: LogPosition,
     restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
 ) -> Result<ReadManifest, ManifestError> {
-    read_pieces(storage, position, Some(identity), restore)
+    let instead = Instead::Nothing;
+    read_pieces(
+        storage,
+        position,
+        (Some(identity), instead),
+        &mut All(restore),
+    )
 }
 
-/// Reads a snapshot and replays it. `None` accepts one of any log.
+/// Takes the pieces of a manifest.
+trait Pieces {
+    fn take(&mut self, piece: Restored<'_>) -> Result<(), BoxError>;
+
+    /// The next page lies in a file with damage.
+    fn page_is_at_risk(&mut self) {}
+
+    /// Whether the next page need not be read.
+    fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError>;
+}
+
+/// All of them are read.
+struct All<'a>(&'a mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>);
+
+impl Pieces for All<'_> {
+    fn take(&mut self, piece: Restored<'_>) -> Result<(), BoxError> {
+        (self.0)(piece)
+    }
+
+    fn passes_over(&mut self, _: PageNumber) -> Result<bool, BoxError> {
+        Ok(false)
+    }
+}
+
+/// A start reads what it needs.
+struct Replaying<'a>(&'a mut dyn Replay);
+
+impl Pieces for Replaying<'_> {
+    fn take(&mut self, piece: Restored<'_>) -> Result<(), BoxError> {
+        match piece {
+            Restored::Part(part) => self.0.snapshot_part(part),
+            Restored::Page(number, content) => self.0.snapshot_page(number, content),
+        }
+    }
+
+    fn page_is_at_risk(&mut self) {
+        self.0.page_is_at_risk();
+    }
+
+    fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
+        self.0.passes_over(page)
+    }
+}
+
+/// What a start can use if pages of a snapshot are lost. It has to know that before it uses the snapshot: the next one
+/// names what was passed over, and then nothing has those messages any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Instead {
+    /// There is no other way to the same state.
+    Nothing,
+    /// The log from its beginning, which needs no page.
+    Log,
+    /// An older snapshot, and the log behind it.
+    Snapshot(LogPosition),
+}
+
+impl Instead {
+    /// The pages that it needs too. A page in another place is another copy of it.
+    fn pages(self, storage: &dyn Storage) -> Result<Option<Shared>, ManifestError> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::Log => Ok(Some(Shared::default())),
+            Self::Snapshot(position) => match read_table(storage, position) {
+                Ok(read) => Ok(Some(Shared(read.table.places()))),
+                // It cannot be used.
+                Err(error) if error.is_lasting() => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
+}
+
+/// Pages that another snapshot names.
+#[derive(Default)]
+struct Shared(BTreeMap<PageNumber, PagePlace>);
+
+impl Shared {
+    fn has(&self, page: &TablePage) -> bool {
+        self.0.get(&page.number) == Some(&page.place)
+    }
+}
+
+/// Reads a snapshot and replays it. `log` is `None` if one of any log is accepted. What is passed over is read all the
+/// same, and not replayed, if something else could take its place.
 pub(crate) fn replay_manifest(
     storage: &dyn Storage,
     position: LogPosition,
-    log: Option<LogId>,
+    (log, instead): (Option<LogId>, Instead),
     replay: &mut dyn Replay,
 ) -> Result<ReadManifest, ManifestError> {
-    let read = read_pieces(storage, position, log, &mut |restored| match restored {
-        Restored::Part(part) => replay.snapshot_part(part),
-        Restored::Page(number, content) => replay.snapshot_page(number, content),
-    })?;
+    let read = read_pieces(storage, position, (log, instead), &mut Replaying(replay))?;
     let ended = replay.snapshot_end();
     ended.map_err(|error| ManifestError::Restore(position, error))?;
     Ok(read)
@@ -84,18 +172,34 @@ pub(crate) fn read_file(
 fn read_pieces(
     storage: &dyn Storage,
     position: LogPosition,
-    log: Option<LogId>,
-    restore: &mut dyn FnMut(Restored<'_>) -> Result<(), BoxError>,
+    (log, instead): (Option<LogId>, Instead),
+    pieces: &mut dyn Pieces,
 ) -> Result<ReadManifest, ManifestError> {
-    let mut read = read_parts(open(storage, position)?, position, restore)?;
+    let mut take = |piece: Restored<'_>| pieces.take(piece);
+    let mut read = read_parts(open(storage, position)?, position, &mut take)?;
     if log.is_some_and(|log| log != read.header.log) {
         return Err(ManifestError::OtherLog(names::snapshot(position.as_u64())));
     }
     let mut reader = PageReader::new(storage, read.header.log);
+    let refused = |error| ManifestError::Restore(position, error);
+    let mut instead_has: Option<Option<Shared>> = None;
     for page in read.table.pages() {
+        if pieces.passes_over(page.number).map_err(refused)? {
+            if instead_has.is_none() {
+                instead_has = Some(instead.pages(storage)?);
+            }
+            let other = instead_has.iter().flatten().next();
+            if other.is_some_and(|other| !other.has(page)) {
+                reader.read(page.number, page.place)?;
+            }
+            continue;
+        }
         let content = reader.read(page.number, page.place)?.content;
-        restore(Restored::Page(page.number, &content))
-            .map_err(|error| ManifestError::Restore(position, error))?;
+        if reader.has_damage_in(page.place.pair) {
+            pieces.page_is_at_risk();
+        }
+        let taken = pieces.take(Restored::Page(page.number, &content));
+        taken.map_err(refused)?;
     }
     read.damage.extend_from_slice(reader.damage());
     Ok(read)

@@ -97,7 +97,7 @@ impl PageStore {
     }
 
     /// How many pages the newest manifest names although both copies of them are damaged: it has their content nowhere
-    /// else, and no start can use it.
+    /// else, and no start that reads them can use it.
     pub fn unreadable_count(&self) -> usize {
         self.unreadable.len()
     }

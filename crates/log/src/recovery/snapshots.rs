@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{OpenError, manifest_error};
 use crate::format::{FIRST_POSITION, names};
-use crate::pages::{self, PageStore, ReadManifest};
+use crate::pages::{self, Instead, PageStore, ReadManifest};
 use crate::replay::Replay;
 use crate::segment::Salts;
 use crate::storage::{self, Storage};
@@ -67,7 +67,8 @@ pub(super) fn load_snapshot(
     };
     while let Some(position) = found.valid.last().copied() {
         replay.begin();
-        match pages::replay_manifest(storage, position, survey.log(), replay) {
+        let instead = instead_of(&found, survey);
+        match pages::replay_manifest(storage, position, (survey.log(), instead), replay) {
             Ok(read) if survey.claims.counted(read.header.epoch, position) < position => {
                 let file = names::snapshot(position.as_u64());
                 let what = "a later owner of the log went on before it";
@@ -95,15 +96,25 @@ pub(super) fn load_snapshot(
         }
     }
     replay.begin();
-    // With a single snapshot nothing was retired yet, so the log exists from its beginning.
-    let is_complete = survey
-        .chain
-        .first()
-        .is_some_and(|s| s.first() == FIRST_POSITION);
     match found.damaged.len() {
         0 => Ok((found, start)),
-        1 if is_complete => Ok((found, start)),
+        1 if is_complete(survey) => Ok((found, start)),
         _ => Err(found.damaged.remove(0).1),
+    }
+}
+
+/// Whether the log exists from its beginning: with a single snapshot nothing was retired yet.
+fn is_complete(survey: &Survey) -> bool {
+    let first = survey.chain.first();
+    first.is_some_and(|segment| segment.first() == FIRST_POSITION)
+}
+
+/// What is used if the last of the valid snapshots turns out to be damaged.
+fn instead_of(found: &FoundSnapshots, survey: &Survey) -> Instead {
+    match found.valid.as_slice() {
+        [.., older, _] => Instead::Snapshot(*older),
+        [_] if found.damaged.is_empty() && is_complete(survey) => Instead::Log,
+        [_] | [] => Instead::Nothing,
     }
 }
 

@@ -1,8 +1,9 @@
 //! What must occur over enough seeds.
 
 /// States that must occur over enough seeds, or the worlds prove less than they seem to.
-pub const MUST_OCCUR: [&str; 61] = [
+pub const MUST_OCCUR: [&str; 62] = [
     "a command waited for bodies",
+    "a command was decided without due work that could not be read",
     "a dead letter went on to another queue",
     "a deferred message was purged",
     "a deferred message was received",

@@ -103,6 +103,8 @@ pub(crate) struct Operation {
     pub(crate) until: Timestamp,
     /// Whether the disk had room for all due work before it.
     pub(crate) had_room: bool,
+    /// Whether all due work before it could be read.
+    pub(crate) could_read_due: bool,
     pub(crate) seen: Seen,
 }
 

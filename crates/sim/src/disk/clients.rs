@@ -82,6 +82,7 @@ impl Clients {
             from: now,
             until: now,
             had_room: false,
+            could_read_due: false,
             seen: Seen::Unknown,
         };
         self.in_flight.push_back(InFlight {

@@ -3,7 +3,8 @@
 use kew_planted::Bug;
 
 use super::{
-    Planted, bus, disk, door, forwards, history, lost, pages, scheduled, storage, topics, waiting,
+    Planted, bus, directories, disk, door, forwards, history, lost, pages, scheduled, storage,
+    topics, waiting,
 };
 
 const COMMIT_NOT_SYNCED: Planted = Planted::seams("CommitNotSynced", disk::commit_not_synced);
@@ -45,17 +46,18 @@ pub const OF_PROOF: Planted = Planted::seams("MarkNotWritten", disk::mark_not_wr
 
 /// What each family of bugs does without a bug. No suite may notice any of these, or what it notices of the others
 /// is not their bug.
-pub const CONTROLS: [Planted; 6] = [
+pub const CONTROLS: [Planted; 7] = [
     Planted::seams("storage queues", storage::nothing),
     Planted::seams("bus queues", bus::nothing),
     Planted::seams("the log", lost::nothing),
     Planted::seams("snapshots", history::nothing),
     Planted::seams("pages", pages::nothing),
+    Planted::seams("directories", directories::nothing),
     Planted::seams("answers", door::nothing),
 ];
 
 /// Every bug except those of bus queues.
-pub const OF_STORAGE: [Planted; 44] = [
+pub const OF_STORAGE: [Planted; 47] = [
     COMMIT_NOT_SYNCED,
     PAGES_NOT_SYNCED,
     SYNC_TRIED_AGAIN,
@@ -104,18 +106,22 @@ pub const OF_STORAGE: [Planted; 44] = [
     ),
     Planted::seams("ChangedRunKeepsPage", pages::changed_run_keeps_page),
     Planted::seams("EvictedAtAnyTime", pages::evicted_at_any_time),
+    Planted::seams("LocksPassedOver", directories::locks_passed_over),
+    Planted::seams("PatchesNotWritten", directories::patches_not_written),
+    Planted::seams("PatchLost", directories::patch_lost),
     Planted::seams("PagesOfOlderRemoved", pages::pages_of_older_removed),
     Planted::seams("SecondCopyDiffers", pages::second_copy_differs),
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 43] = [
+pub const OF_BUS: [Planted; 44] = [
     Planted::seams(
         "BusChangedSessionKeepsPage",
         pages::changed_session_keeps_page,
     ),
     Planted::line("UnreadRemoved", Bug::UnreadRemoved),
     Planted::line("DueHoldsBack", Bug::DueHoldsBack),
+    Planted::line("DueLeftOut", Bug::DueLeftOut),
     Planted::line("BusSessionShared", Bug::BusSessionShared),
     Planted::line("BusFreedLockSettles", Bug::BusFreedLockSettles),
     Planted::line("BusLostLockRenewed", Bug::BusLostLockRenewed),

@@ -5,6 +5,7 @@
 //! begins anew each time it is planted. A bug that no value shows is a line in the code under test.
 
 mod bus;
+mod directories;
 mod disk;
 mod door;
 mod forwards;

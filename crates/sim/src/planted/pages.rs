@@ -16,7 +16,7 @@ use crate::seam::{Opened, Renamed};
 /// The kinds of pages, as their bytes name them.
 const HEADS: u8 = 1;
 const SESSIONS: u8 = 2;
-const DIRECTORY: u8 = 4;
+pub(super) const DIRECTORY: u8 = 4;
 const RUN: u8 = 5;
 
 /// The page of a piece, whatever it has, by what names the piece.
@@ -133,7 +133,7 @@ impl SnapshotContent for NamedAgain {
     }
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;

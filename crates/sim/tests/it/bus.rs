@@ -75,7 +75,7 @@ fn keep(
 }
 
 /// Seeds that once failed, and why.
-const FAILED_ONCE: [(u64, &str); 2] = [
+const FAILED_ONCE: [(u64, &str); 4] = [
     (
         5391,
         "the next session is one of a forwarded message, and no client learns that it was accepted",
@@ -84,6 +84,11 @@ const FAILED_ONCE: [(u64, &str); 2] = [
         958,
         "the checker forgot a cancellation in a transaction whose message it did not know by number",
     ),
+    (
+        78,
+        "a start passed over a page that was damaged in both copies, and did not use the older snapshot",
+    ),
+    (223, "the same, and its dead letters are peeked at"),
 ];
 
 /// The same with topics.

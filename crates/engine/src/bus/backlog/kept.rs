@@ -104,6 +104,11 @@ impl Profile for Kept {
         }
     }
 
+    fn came_plain(&mut self, first: SequenceNumber, count: u64) {
+        self.snapshot_size_bytes += count * snapshot_size_bytes_max(0, None);
+        self.oldest.0 = self.oldest.0.min(first);
+    }
+
     fn left(
         &mut self,
         number: SequenceNumber,

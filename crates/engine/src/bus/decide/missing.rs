@@ -2,7 +2,7 @@
 //!
 //! Each function walks as its decision does, over bits where there are no records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kew_planted::{Bug, is_planted};
 
@@ -26,7 +26,28 @@ use crate::vocabulary::{EntityName, Incarnation, SequenceNumber, Timestamp, Toke
 /// What a command has spent of the budgets for due work, over all of its tries: work that becomes due faster than it is
 /// read cannot hold the command back. The budget is that of the last try: it is small while the disk is full.
 #[derive(Debug, Default)]
-pub(crate) struct DueSpent(BTreeMap<Incarnation, u32>);
+pub(crate) struct DueSpent {
+    spent: BTreeMap<Incarnation, u32>,
+    /// Entities whose due work cannot be read.
+    left_alone: BTreeSet<Incarnation>,
+    /// Whether what was missing in the last try is due work's.
+    is_due_missing: bool,
+}
+
+impl DueSpent {
+    /// If due work of that entity was missing in the last try, later tries go on without it. Returns false if not.
+    pub(crate) fn leave_alone(&mut self, entity: Incarnation) -> bool {
+        if self.is_due_missing {
+            self.left_alone.insert(entity);
+        }
+        self.is_due_missing
+    }
+
+    /// Whether due work of an entity was left alone.
+    pub(crate) fn has_left_alone(&self) -> bool {
+        !self.left_alone.is_empty()
+    }
+}
 
 /// A queue that a command names, with the messages that it names in it.
 struct Asked<'a> {
@@ -76,11 +97,13 @@ impl Turn<'_> {
         if description.due_in > 0 {
             let budget = self.due_budget_for(names.len());
             for name in names {
-                if let Some(queue) = self.catalogue().find(name) {
+                let queue = self.catalogue().find(name);
+                let queue = queue.filter(|it| !spent.left_alone.contains(it));
+                if let Some(queue) = queue {
                     // What is in memory is done at once, and holds nothing back.
                     let mut spent_at_once = 0;
                     let spent = match may_be_cold {
-                        true => spent.0.entry(queue).or_default(),
+                        true => spent.spent.entry(queue).or_default(),
                         false => &mut spent_at_once,
                     };
                     if is_planted(Bug::DueHoldsBack) {
@@ -97,6 +120,10 @@ impl Turn<'_> {
                 }
             }
         }
+        if is_planted(Bug::DueLeftOut) {
+            missing = Missing::default();
+        }
+        spent.is_due_missing = !missing.is_empty();
         if missing.is_empty() && may_be_cold {
             self.ask_for(command, &mut missing);
         }

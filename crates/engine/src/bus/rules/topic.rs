@@ -136,6 +136,12 @@ impl Topic {
         self.matched.take()
     }
 
+    /// Whether that is kept.
+    #[cfg(test)]
+    pub(crate) fn has_matched(&self) -> bool {
+        self.matched.is_some()
+    }
+
     /// Keeps that for the next step.
     pub(crate) fn keep_matched(&mut self, matched: Matched) {
         *self.matched = Some(matched);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::{Parts, parts};
+use super::{Parts, parts, restore_passing_over};
 use crate::effect::{Bodies, Effect, Lease, Standing, Was};
 use crate::event::{Event, Fact};
 use crate::snapshot::pages::kind;
-use crate::snapshot::{PageBytes, RestoringPages, Snapshot, SnapshotPages};
+use crate::snapshot::{DecodedPage, PageBytes, RestoringPages, Snapshot, SnapshotPages};
 use crate::state::State;
 use crate::storage::StorageFact;
 use crate::table::{MessageState, Record, RunLength};
@@ -82,6 +82,17 @@ impl Store {
         self.restored_into(State::new())
     }
 
+    /// The state as a start finds it with so much room for records, and how many pages it has passed over.
+    fn restarted(&self, room_bytes: u64) -> (State, usize) {
+        let mut state = State::new();
+        for part in &self.parts {
+            state.restore(part).unwrap();
+        }
+        let pages = self.pages.iter().map(|(page, bytes)| (*page, bytes));
+        let count = restore_passing_over(&mut state, RestoringPages::within(room_bytes), pages);
+        (state, count)
+    }
+
     /// The state that it is, with this empty one.
     fn restored_into(&self, mut state: State) -> State {
         for part in &self.parts {
@@ -114,6 +125,14 @@ impl Store {
         assert_eq!(restored.healed_runs(), 0);
         restored.check_live_bytes();
         assert_eq!(parts(&restored), parts(&from_parts));
+        for room_bytes in [0, u64::MAX] {
+            let (restarted, _) = self.restarted(room_bytes);
+            assert_eq!(restarted, from_parts);
+            assert_eq!(restarted.healed_runs(), 0);
+            restarted.check_live_bytes();
+            let bounds = [&restarted, &from_parts].map(State::snapshot_size_bytes_max);
+            assert_eq!(bounds[0], bounds[1]);
+        }
         // All but ids keep their pages after a start.
         restored.begin_snapshot();
         let planned = restored.gather(u64::MAX).unwrap().plan_pages();
@@ -127,6 +146,7 @@ mod cold;
 mod golden;
 mod healed;
 mod ids;
+mod passed_over;
 mod units;
 
 pub(super) use self::ids::{BUS_QUEUE, remember};

@@ -3,27 +3,33 @@
 //! A run with more messages than fit here has a page of its own, and keeps it while it is cold. A flag says so. The page
 //! follows the directory page in the order of the restore, so nothing here names it: the log may write it again.
 //!
+//! What a start needs of a plain run is here, so it passes over the page: its bits, counts and bounds, the records that
+//! changed since, and the patches of those that were not in memory. Version 1 lacks some of it.
+//!
 //! Decoding never panics, and takes memory for no more runs and messages than one page may have.
 
 use std::collections::BTreeMap;
-use std::iter::Peekable;
 use std::sync::Arc;
 
 use super::super::bits::Bits;
 use super::super::length::SLOTS_MAX;
 use super::super::paged::RecordsAt;
-use super::super::record::{Record, Side};
+use super::super::patch::Patch;
 use super::super::run::Run;
 use super::super::spread::{CountUnit, Spread};
 use super::super::{Entry, RunLength, codec};
 use super::Paged;
 use super::group::{ToPage, messages, put_messages, read_messages};
-use crate::vocabulary::codec::{DecodeError, Reader, put_varint};
+use super::paged_run::PagedRun;
+use crate::vocabulary::codec::{DecodeError, Reader, put_bytes, put_varint};
 use crate::vocabulary::elements::{incarnation, put_time, time};
-use crate::vocabulary::{Incarnation, SequenceNumber, Timestamp};
+use crate::vocabulary::{Incarnation, SequenceNumber};
 
 /// The most runs of a page.
 const RUNS_MAX: u64 = 64;
+
+/// No message counts for so many bytes: a length has 32 bits, and what is added to a message is far smaller.
+const MESSAGE_SIZE_BYTES_MAX: u64 = 1 << 36;
 
 /// Where the messages of some runs are: an entity, and how it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +69,14 @@ impl PageHead {
     }
 }
 
-/// Writes a directory page.
+/// The version of directory pages without patches, times of arrival, borrowed bytes and [`HAS_SPECIAL`]. Each run's
+/// records follow it.
+const FIRST_VERSION: u8 = 1;
+
+/// The version that is written.
+pub(crate) const DIRECTORY_VERSION: u8 = 2;
+
+/// Writes a directory page: all runs, then all patches, then the records of each run.
 pub(crate) fn put_directory(out: &mut Vec<u8>, head: PageHead, runs: &[(u64, Arc<Run>)]) {
     head.put(out);
     put_varint(out, runs.len() as u64);
@@ -71,35 +84,51 @@ pub(crate) fn put_directory(out: &mut Vec<u8>, head: PageHead, runs: &[(u64, Arc
         put_varint(out, *index);
         put_run(out, run);
     }
+    let mut patches = Vec::new();
+    for (place, (_, run)) in runs.iter().enumerate() {
+        for (slot, patch) in run.patches() {
+            put_varint(&mut patches, place as u64);
+            put_varint(&mut patches, *slot as u64);
+            patch.put(&mut patches);
+        }
+    }
+    put_bytes(out, &patches);
+    for (_, run) in runs {
+        put_records(out, run);
+    }
 }
 
 /// A run that has a page.
 const HAS_PAGE: u8 = 1;
 
+/// A run with a message that has, or had, a session, a source, or changes to its properties.
+const HAS_SPECIAL: u8 = 2;
+
 fn put_run(out: &mut Vec<u8>, run: &Run) {
-    let records_at = run.records_at();
-    out.push(match records_at {
+    let has_page = match run.records_at() {
         RecordsAt::Directory => 0,
         RecordsAt::Page(..) | RecordsAt::NewPage => HAS_PAGE,
-    });
+    };
+    let has_special = if run.has_special { HAS_SPECIAL } else { 0 };
+    out.push(has_page | has_special);
     put_bits(out, &run.live);
     put_bits(out, &run.ready);
     put_varint(out, run.size_bytes);
     put_time(out, *run.expires_first);
     put_time(out, run.expires_last);
+    put_time(out, run.enqueued_first);
+    put_varint(out, run.borrowed_bytes);
     run.spread.put(out);
-    let here = match records_at {
-        RecordsAt::Directory => run.live,
-        RecordsAt::Page(_, changed) => changed,
-        RecordsAt::NewPage => Bits::default(),
-    };
-    put_records(out, run, &here);
 }
 
-/// Puts the records of these slots.
-fn put_records(out: &mut Vec<u8>, run: &Run, slots: &Bits) {
-    // What changed is in memory: patches come from a replay alone, in which no run is cold.
-    let entries = slots.iter_from(0).filter_map(|slot| run.entry(slot));
+/// Puts the records of a run that are on no page of it. Those that have a patch are.
+fn put_records(out: &mut Vec<u8>, run: &Run) {
+    let here = match run.records_at() {
+        RecordsAt::Directory => run.live,
+        RecordsAt::Page(_, changed) => changed.without(&run.patched()),
+        RecordsAt::NewPage => Bits::default(),
+    };
+    let entries = here.iter_from(0).filter_map(|slot| run.entry(slot));
     put_messages(out, &entries.map(|it| to_page(run, it)).collect::<Vec<_>>());
 }
 
@@ -146,24 +175,11 @@ fn bits(r: &mut Reader<'_>) -> Result<Bits, DecodeError> {
     Ok(bits)
 }
 
-/// A run of a directory page.
-#[derive(Debug)]
-pub(crate) struct PagedRun {
-    pub(crate) index: u64,
-    live: Bits,
-    pub(in crate::table) ready: Bits,
-    pub(crate) size_bytes: u64,
-    pub(crate) expires_first: Timestamp,
-    pub(crate) expires_last: Timestamp,
-    pub(crate) spread: Spread,
-    /// Whether a page of its own follows.
-    pub(crate) has_page: bool,
-    /// The records that are here.
-    here: Vec<Paged>,
-}
-
-/// Reads a directory page.
-pub(crate) fn directory(r: &mut Reader<'_>) -> Result<(PageHead, Vec<PagedRun>), DecodeError> {
+/// Reads a directory page of a version.
+pub(crate) fn directory(
+    r: &mut Reader<'_>,
+    version: u8,
+) -> Result<(PageHead, Vec<PagedRun>), DecodeError> {
     let head = PageHead::read(r)?;
     let count = r.varint()?;
     if count > RUNS_MAX {
@@ -171,25 +187,63 @@ pub(crate) fn directory(r: &mut Reader<'_>) -> Result<(PageHead, Vec<PagedRun>),
     }
     let mut runs: Vec<PagedRun> = Vec::new();
     for _ in 0..count {
-        let run = run(r, head.length)?;
+        let mut run = run(r, head.length, version)?;
+        if version == FIRST_VERSION {
+            run.here = messages(r)?;
+        }
         if runs.last().is_some_and(|before| before.index >= run.index) {
             return Err(r.error("runs that are not in order"));
         }
         runs.push(run);
     }
+    if version != FIRST_VERSION {
+        read_patches(r.bytes()?, &mut runs)?;
+        for run in &mut runs {
+            run.here = messages(r)?;
+            let is_alone = |slot| run.live.contains(slot) && !run.patches.contains_key(&slot);
+            if !run.here.iter().all(|(slot, ..)| is_alone(*slot)) {
+                return Err(r.error("record of a message that is gone, or has a patch"));
+            }
+        }
+    }
     Ok((head, runs))
 }
 
-fn run(r: &mut Reader<'_>, length: RunLength) -> Result<PagedRun, DecodeError> {
+/// Reads the patches of all runs.
+fn read_patches(bytes: &[u8], runs: &mut [PagedRun]) -> Result<(), DecodeError> {
+    let mut r = Reader::new(bytes);
+    while !r.is_empty() {
+        let place = usize::try_from(r.varint()?).ok();
+        let slot = usize::try_from(r.varint()?).ok();
+        let run = place.and_then(|place| runs.get_mut(place));
+        let run = run.filter(|run| run.has_page);
+        let found = run.zip(slot).filter(|(run, slot)| run.live.contains(*slot));
+        let Some((run, slot)) = found else {
+            return Err(r.error("patch of a message that is not there"));
+        };
+        if run.patches.insert(slot, Patch::read(&mut r)?).is_some() {
+            return Err(r.error("two patches of one message"));
+        }
+    }
+    Ok(())
+}
+
+/// Reads a run without its records.
+fn run(r: &mut Reader<'_>, length: RunLength, version: u8) -> Result<PagedRun, DecodeError> {
     let index = r.varint()?;
     if length.run_of((1 << SequenceNumber::BITS) - 1) < index {
         return Err(r.error("run out of range"));
     }
-    let has_page = match r.u8()? {
-        0 => false,
-        HAS_PAGE => true,
-        _ => return Err(r.error("flags of a run that are not known")),
+    let is_first_version = version == FIRST_VERSION;
+    let known = if is_first_version {
+        HAS_PAGE
+    } else {
+        HAS_PAGE | HAS_SPECIAL
     };
+    let flags = r.u8()?;
+    if flags & !known != 0 {
+        return Err(r.error("flags of a run that are not known"));
+    }
     let (live, ready) = (bits(r)?, bits(r)?);
     let is_within = live.last().is_some_and(|last| last < length.slots());
     if !is_within || ready.and(&live) != ready {
@@ -197,133 +251,34 @@ fn run(r: &mut Reader<'_>, length: RunLength) -> Result<PagedRun, DecodeError> {
     }
     let size_bytes = r.varint()?;
     let (expires_first, expires_last) = (time(r)?, time(r)?);
+    let (enqueued_first, borrowed_bytes) = match is_first_version {
+        true => (None, 0),
+        false => (Some(time(r)?), r.varint()?),
+    };
     let spread = Spread::read(r)?;
-    let here = messages(r)?;
+    let most = live.count() as u64 * MESSAGE_SIZE_BYTES_MAX;
+    let is_possible = |size_bytes: u64| size_bytes <= most;
+    if ![Some(size_bytes), Some(borrowed_bytes), spread.size_bytes()]
+        .into_iter()
+        .all(|it| it.is_some_and(is_possible))
+    {
+        return Err(r.error("sizes that the messages of a run cannot have"));
+    }
     Ok(PagedRun {
         index,
         live,
         ready,
         size_bytes,
+        borrowed_bytes,
         expires_first,
         expires_last,
+        enqueued_first,
         spread,
-        has_page,
-        here,
+        has_page: flags & HAS_PAGE != 0,
+        has_special: is_first_version || flags & HAS_SPECIAL != 0,
+        patches: BTreeMap::new(),
+        here: Vec::new(),
     })
-}
-
-/// A message with its number.
-pub(crate) type Numbered = (SequenceNumber, Record, Side);
-
-impl PagedRun {
-    /// The slots whose records are here and not on the run's page.
-    pub(crate) fn changed(&self) -> Bits {
-        let mut changed = Bits::default();
-        for (slot, ..) in &self.here {
-            changed.insert(*slot);
-        }
-        changed
-    }
-
-    /// Its messages, with those of its page.
-    pub(crate) fn messages(
-        &self,
-        length: RunLength,
-        page: Vec<Paged>,
-    ) -> Messages<'_, impl Iterator<Item = usize>> {
-        Messages {
-            first: length.first_of(self.index),
-            slots: self.live.iter_from(0),
-            here: &self.here,
-            page: page.into_iter().peekable(),
-        }
-    }
-
-    /// Its records that are not on its page.
-    pub(crate) fn here(&self) -> &[Paged] {
-        &self.here
-    }
-
-    /// What is left of its messages, with what is left of its page, and the numbers of those that are missing.
-    pub(crate) fn left(
-        &self,
-        length: RunLength,
-        page: Vec<Paged>,
-    ) -> (Vec<Numbered>, Vec<SequenceNumber>) {
-        let first = length.first_of(self.index);
-        let all = page.into_iter().chain(self.here.iter().cloned());
-        let mut records: BTreeMap<usize, (Record, Option<Box<Side>>)> = all
-            .map(|(slot, record, side)| (slot, (record, side)))
-            .collect();
-        let (mut left, mut missing) = (Vec::new(), Vec::new());
-        for slot in self.live.iter_from(0) {
-            let number = SequenceNumber::new(first + slot as u64);
-            match records.remove(&slot) {
-                Some((record, side)) => left.push(numbered(number, record, side)),
-                None => missing.push(number),
-            }
-        }
-        (left, missing)
-    }
-}
-
-/// The messages of a run: the records that are in its directory, and those of its page.
-pub(crate) struct Messages<'a, S> {
-    first: u64,
-    slots: S,
-    here: &'a [Paged],
-    page: Peekable<std::vec::IntoIter<Paged>>,
-}
-
-impl<S: Iterator<Item = usize>> Messages<'_, S> {
-    /// The next one. An error if its record is missing, or if one is in the directory and not live.
-    pub(crate) fn next(&mut self) -> Result<Option<Numbered>, &'static str> {
-        let Some(slot) = self.slots.next() else {
-            let is_done = self.here.is_empty();
-            return is_done
-                .then_some(None)
-                .ok_or("record of a message that is gone");
-        };
-        while self.page.next_if(|(at, ..)| *at < slot).is_some() {}
-        let paged = self.page.next_if(|(at, ..)| *at == slot);
-        let paged = match self.here.split_first() {
-            Some((changed, rest)) if changed.0 == slot => {
-                self.here = rest;
-                Some(changed.clone())
-            }
-            Some(_) | None => paged,
-        };
-        let (_, record, side) = paged.ok_or("run whose records are missing")?;
-        let number = SequenceNumber::new(self.first + slot as u64);
-        Ok(Some((
-            number,
-            record,
-            side.map(|it| *it).unwrap_or_default(),
-        )))
-    }
-}
-
-/// The messages of a run's page without its directory, also those that were gone. `None` if there is no such run.
-pub(crate) fn without_directory(
-    length: RunLength,
-    index: u64,
-    page: Vec<Paged>,
-) -> Option<Vec<Numbered>> {
-    if length.run_of((1 << SequenceNumber::BITS) - 1) < index {
-        return None;
-    }
-    let first = length.first_of(index);
-    let records = page.into_iter();
-    let records = records.filter(|(slot, ..)| *slot < length.slots());
-    let numbered = records.map(|(slot, record, side)| {
-        let number = SequenceNumber::new(first + slot as u64);
-        numbered(number, record, side)
-    });
-    Some(numbered.collect())
-}
-
-fn numbered(number: SequenceNumber, record: Record, side: Option<Box<Side>>) -> Numbered {
-    (number, record, side.map(|it| *it).unwrap_or_default())
 }
 
 /// The groups of a run's page: its head, then its messages.
@@ -397,7 +352,9 @@ mod tests {
 
         #[test]
         fn garbage_is_runs_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = directory(&mut Reader::new(&bytes));
+            for version in FIRST_VERSION..=DIRECTORY_VERSION {
+                let _ = directory(&mut Reader::new(&bytes), version);
+            }
             let _ = run_of_page([&bytes[..bytes.len() / 2], &bytes[bytes.len() / 2..]]);
         }
     }

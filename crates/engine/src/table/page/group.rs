@@ -173,13 +173,6 @@ fn slots(r: &mut Reader<'_>, count: usize) -> Result<Vec<usize>, DecodeError> {
 /// A message's state, cause, encoding and hold: three bits, three bits, and one. Behind them are the fourth bit of the
 /// cause, and two bits of the hold.
 fn tags(record: &Record) -> u16 {
-    let state = match record.state {
-        MessageState::Ready => 0,
-        MessageState::Locked { deferred: false } => 1,
-        MessageState::Locked { deferred: true } => 2,
-        MessageState::Scheduled => 3,
-        MessageState::Deferred => 4,
-    };
     let cause = match record.cause {
         None => 0,
         Some(DeadLetterCause::MaxDeliveryCountExceeded) => 1,
@@ -193,29 +186,19 @@ fn tags(record: &Record) -> u16 {
         Some(DeadLetterCause::TransferFailed) => 9,
         Some(DeadLetterCause::TransferNeedsSession) => 10,
     };
-    let encoding = match record.encoding {
-        BodyEncoding::Text => 0,
-        BodyEncoding::Raw => 1,
-    };
     let hold = match record.body.hold() {
         Hold::Alone => 0,
         Hold::Lends => 1,
         Hold::Borrows => 2,
     };
-    state | (cause & 7) << 3 | encoding << 6 | (cause >> 3) << 7 | hold << 8
+    let (state, encoding) = (state_code(record.state), encoding_code(record.encoding));
+    let low = state | (cause & 7) << 3 | encoding << 6 | (cause >> 3) << 7;
+    u16::from(low) | hold << 8
 }
 
 type Tags = (MessageState, Option<DeadLetterCause>, BodyEncoding, Hold);
 
 fn untagged(tags: u32) -> Option<Tags> {
-    let state = match tags & 7 {
-        0 => MessageState::Ready,
-        1 => MessageState::Locked { deferred: false },
-        2 => MessageState::Locked { deferred: true },
-        3 => MessageState::Scheduled,
-        4 => MessageState::Deferred,
-        _ => return None,
-    };
     let cause = match tags >> 3 & 7 | (tags >> 7 & 1) << 3 {
         0 => None,
         1 => Some(DeadLetterCause::MaxDeliveryCountExceeded),
@@ -230,17 +213,49 @@ fn untagged(tags: u32) -> Option<Tags> {
         10 => Some(DeadLetterCause::TransferNeedsSession),
         _ => return None,
     };
-    let encoding = match tags >> 6 & 1 {
-        0 => BodyEncoding::Text,
-        _ => BodyEncoding::Raw,
-    };
     let hold = match tags >> 8 {
         0 => Hold::Alone,
         1 => Hold::Lends,
         2 => Hold::Borrows,
         _ => return None,
     };
-    Some((state, cause, encoding, hold))
+    Some((state(tags & 7)?, cause, encoding(tags >> 6 & 1)?, hold))
+}
+
+pub(in crate::table) fn state_code(state: MessageState) -> u8 {
+    match state {
+        MessageState::Ready => 0,
+        MessageState::Locked { deferred: false } => 1,
+        MessageState::Locked { deferred: true } => 2,
+        MessageState::Scheduled => 3,
+        MessageState::Deferred => 4,
+    }
+}
+
+pub(in crate::table) fn state(code: u32) -> Option<MessageState> {
+    Some(match code {
+        0 => MessageState::Ready,
+        1 => MessageState::Locked { deferred: false },
+        2 => MessageState::Locked { deferred: true },
+        3 => MessageState::Scheduled,
+        4 => MessageState::Deferred,
+        _ => return None,
+    })
+}
+
+pub(in crate::table) fn encoding_code(encoding: BodyEncoding) -> u8 {
+    match encoding {
+        BodyEncoding::Text => 0,
+        BodyEncoding::Raw => 1,
+    }
+}
+
+pub(in crate::table) fn encoding(code: u32) -> Option<BodyEncoding> {
+    Some(match code {
+        0 => BodyEncoding::Text,
+        1 => BodyEncoding::Raw,
+        _ => return None,
+    })
 }
 
 /// The flag of a column of first numbers, beside the count of messages that have more than that.

@@ -4,6 +4,7 @@
 
 pub(crate) mod directory;
 pub(super) mod group;
+pub(crate) mod paged_run;
 
 use super::record::{Record, Side};
 

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use crate::snapshot::tests::restore_passing_over;
+use crate::snapshot::{PageBytes, RestoringPages};
 use crate::state::State;
 use crate::table::{
     Group, GroupRead, GroupToRead, Missing, PageHead, RecordsAt, Run, Table, Taken, run_page,
 };
 use crate::vocabulary::{Incarnation, PageNumber};
 
+/// The kind of a run's page. Golden pages have it.
+const RUN: u8 = 5;
+
 #[derive(Default)]
 pub(crate) struct PageMap {
-    pages: BTreeMap<PageNumber, Vec<Vec<u8>>>,
+    pages: BTreeMap<PageNumber, PageBytes>,
 }
 
 fn tables(state: &State) -> impl Iterator<Item = (Incarnation, &Table)> {
@@ -54,15 +59,43 @@ impl PageMap {
         for run in new {
             let mut groups = run_page(head, run);
             groups[0].insert(0, 1);
-            let page = PageNumber::new(self.pages.len() as u64);
-            self.pages.insert(page, groups);
+            let page = self.add(PageBytes { kind: RUN, groups });
             run.keep_page(page);
         }
     }
 
+    fn add(&mut self, bytes: PageBytes) -> PageNumber {
+        let page = PageNumber::new(self.pages.len() as u64);
+        self.pages.insert(page, bytes);
+        page
+    }
+
+    /// The state as a start finds it after a snapshot: it passes over the pages that it need not read, and of the others
+    /// keeps what there is room for.
+    pub(crate) fn restarted(&mut self, state: &mut State, room_bytes: u64) -> State {
+        state.begin_snapshot();
+        let planned = state.gather(u64::MAX).unwrap().plan_pages();
+        let mut named = Vec::new();
+        for index in 0..planned.page_count() {
+            let page = planned.page(index);
+            let page = page.unwrap_or_else(|| self.add(planned.encode(index).unwrap()));
+            planned.keep(index, page);
+            named.push(page);
+        }
+        let mut restored = State::counting_in(state.count_unit());
+        for part in planned.parts() {
+            restored.restore(part).unwrap();
+        }
+        let pages = named.iter().map(|page| (*page, &self.pages[page]));
+        restore_passing_over(&mut restored, RestoringPages::within(room_bytes), pages);
+        assert_eq!(restored.healed_runs(), 0);
+        restored.check_live_bytes();
+        restored
+    }
+
     pub(crate) fn read(&self, to_read: &GroupToRead) -> GroupRead {
         let page = &self.pages[&to_read.page()];
-        let [of, messages] = to_read.groups().map(|group| page[group].as_slice());
+        let [of, messages] = to_read.groups().map(|group| page.groups[group].as_slice());
         to_read.decode(of, messages).unwrap()
     }
 
@@ -72,7 +105,7 @@ impl PageMap {
         for group in &missing.groups {
             let to_read = state.to_read(*group).expect("what is missing is on a page");
             let before = run(state, *group).records_at();
-            assert_eq!(state.take_read(self.read(&to_read)), Taken::InMemory);
+            assert_eq!(state.take_read(self.read(&to_read), true), Taken::InMemory);
             let run = run(state, *group);
             let has_left = match before {
                 RecordsAt::Page(_, changed) => {

@@ -234,12 +234,14 @@ impl Checker {
         if !matches!(command, BusCommand::SetRule { .. })
             && let [entity] = entities[..]
             && operation.had_room
+            && operation.could_read_due
             && operation.from == operation.until
         {
             self.do_due(entity, operation.from);
         }
         if let BusCommand::SetRule { topic, .. } = command
             && operation.had_room
+            && operation.could_read_due
             && operation.from == operation.until
         {
             // The budget is for the subscription, too.

@@ -11,14 +11,14 @@ impl Queue {
     }
 
     /// Reads these messages, if they are not in memory.
-    fn read(&mut self, numbers: impl Iterator<Item = u64>) {
+    pub(super) fn read(&mut self, numbers: impl Iterator<Item = u64>) {
         let mut missing = Missing::default();
         for number in numbers {
             self.state.storage.ask(place(number), &mut missing);
         }
         for group in missing.groups {
             let read = self.group(group);
-            assert_eq!(self.state.take_read(read), Taken::InMemory);
+            assert_eq!(self.state.take_read(read, true), Taken::InMemory);
         }
     }
 
@@ -31,7 +31,7 @@ impl Queue {
         to_read.decode(of, messages).unwrap()
     }
 
-    fn resident(&self) -> (u64, u64) {
+    pub(super) fn resident(&self) -> (u64, u64) {
         let Resident { records, cold_runs } = self.state.resident();
         (records, cold_runs)
     }
@@ -200,7 +200,7 @@ fn a_run_that_was_replaced_is_not_mixed_with_an_older_page() {
     };
     queue.read(1..1000);
     assert_eq!(
-        queue.state.take_read(read()),
+        queue.state.take_read(read(), true),
         Taken::Replaced,
         "it is in memory"
     );
@@ -208,7 +208,7 @@ fn a_run_that_was_replaced_is_not_mixed_with_an_older_page() {
     queue.snapshot();
     queue.evict();
     assert_eq!(queue.resident(), (0, 1));
-    assert_eq!(queue.state.take_read(read()), Taken::Replaced);
+    assert_eq!(queue.state.take_read(read(), true), Taken::Replaced);
     assert_eq!(queue.resident(), (0, 1));
     queue.check_cold();
 }
@@ -230,7 +230,7 @@ fn a_page_without_a_message_that_is_there_is_damaged() {
     let run = pages.map(|(_, it)| it).find(|it| it.kind == RUN).unwrap();
     // The records of another group are read in place of these.
     let read = to_read.decode(&run.groups[0], &run.groups[2]).unwrap();
-    assert_eq!(queue.state.take_read(read), Taken::Damaged);
+    assert_eq!(queue.state.take_read(read, true), Taken::Damaged);
     let of_nothing = to_read.decode(&[1], &run.groups[1]);
     assert!(of_nothing.is_err());
     queue.read(1..1000);
