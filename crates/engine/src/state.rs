@@ -375,7 +375,7 @@ impl State {
         })
     }
 
-    /// Takes over what a restart forgets and a tick goes by: whom it has served last, who rests, and which family of a
+    /// Takes over what a restart forgets and a tick goes by: which entity it has served last, who rests, and which family of a
     /// topic is the largest.
     #[cfg(test)]
     pub(crate) fn take_over_hints(&mut self, before: &Self) {

@@ -76,8 +76,6 @@ pub enum Bug {
     UnreadRemoved,
     /// Work that becomes due while a command waits for a read holds it back each time.
     DueHoldsBack,
-    /// A command does not wait for due work that comes before it and is not in memory.
-    DueLeftOut,
     /// A session is locked although another receiver has its lock.
     BusSessionShared,
     /// A lock that was broken, or released, still settles.

@@ -337,6 +337,9 @@ pub enum ResubmitVerdict {
     Full,
     /// The destination is a topic of which no subscription would get the message: it would be lost.
     Unselected,
+    /// The destination is a topic, and the messages before it took all steps that a command has for rules. It can be sent by
+    /// another command. If it came first, its own rules take more.
+    NotCompared,
 }
 
 /// The result of a settlement.

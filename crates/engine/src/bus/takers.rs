@@ -2,7 +2,7 @@
 //! that selects all messages and has no action.
 //!
 //! They are found where such rules are noted: no other subscription is looked at. A rule that is noted may not hold for the
-//! message at hand, because it came later or was retired. To find that out takes time, and whoever asks is told how much.
+//! message at hand, because it came later or was retired. To find that out takes time, and the answer says how much.
 
 use super::queues::Queues;
 use crate::catalogue::Catalogue;

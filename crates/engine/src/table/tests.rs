@@ -104,6 +104,8 @@ struct Pair {
     pages: PageMap,
     /// Whether all records are in memory.
     is_warm: bool,
+    /// Places that were given out.
+    places: u32,
 }
 
 impl Pair {
@@ -114,7 +116,14 @@ impl Pair {
             live: Live::new(CountUnit::at_most(4096)),
             pages: PageMap::default(),
             is_warm: true,
+            places: 0,
         }
+    }
+
+    /// A place that nothing else has: what a message already has is not laid over it again.
+    fn new_place(&mut self, length: u32) -> BodyLocation {
+        self.places += 1;
+        BodyLocation::new(u64::from(length) * 3000, self.places, length)
     }
 
     /// Reads everything that is not in memory.
@@ -182,7 +191,7 @@ impl Pair {
             } => self.change(nth, ready, expires),
             Step::Overlay { nth, length } => {
                 if let Some(at) = self.nth(nth) {
-                    let overlay = location(length);
+                    let overlay = self.new_place(length);
                     let change = |side: &mut Side| side.overlays.push(overlay);
                     self.table.add_overlay(number(at), overlay);
                     self.table.resize(number(at), length.into(), 0);

@@ -391,6 +391,7 @@ fn put_resubmitted(out: &mut Vec<u8>, verdict: ResubmitVerdict) {
         ResubmitVerdict::SessionRequired => out.push(7),
         ResubmitVerdict::Full => out.push(8),
         ResubmitVerdict::Unselected => out.push(9),
+        ResubmitVerdict::NotCompared => out.push(10),
     }
 }
 
@@ -405,6 +406,7 @@ fn resubmitted(r: &mut Received<'_>) -> Result<ResubmitVerdict, DecodeError> {
         7 => ResubmitVerdict::SessionRequired,
         8 => ResubmitVerdict::Full,
         9 => ResubmitVerdict::Unselected,
+        10 => ResubmitVerdict::NotCompared,
         _ => return Err(r.error("result of a resubmission that is not known")),
     })
 }

@@ -114,14 +114,13 @@ pub const OF_STORAGE: [Planted; 47] = [
 ];
 
 /// The bugs of bus queues.
-pub const OF_BUS: [Planted; 44] = [
+pub const OF_BUS: [Planted; 43] = [
     Planted::seams(
         "BusChangedSessionKeepsPage",
         pages::changed_session_keeps_page,
     ),
     Planted::line("UnreadRemoved", Bug::UnreadRemoved),
     Planted::line("DueHoldsBack", Bug::DueHoldsBack),
-    Planted::line("DueLeftOut", Bug::DueLeftOut),
     Planted::line("BusSessionShared", Bug::BusSessionShared),
     Planted::line("BusFreedLockSettles", Bug::BusFreedLockSettles),
     Planted::line("BusLostLockRenewed", Bug::BusLostLockRenewed),

@@ -202,10 +202,21 @@ impl Slice {
         if slice.messages.is_empty() || job.is_cancelled() {
             return Ok(());
         }
-        let resubmit = command(queue, request, slice.messages);
-        let BusOutcome::Resubmitted(verdicts) = patiently(broker, job, resubmit).await? else {
+        let resubmit = command(queue, request, slice.messages.clone());
+        let BusOutcome::Resubmitted(mut verdicts) = patiently(broker, job, resubmit).await? else {
             return Err(HttpError::internal());
         };
+        for (message, verdict) in slice.messages.into_iter().zip(&mut verdicts) {
+            if *verdict != ResubmitVerdict::NotCompared || job.is_cancelled() {
+                continue;
+            }
+            // The rules for those before it took all steps. Alone it has them all.
+            let alone = command(queue, request, vec![message]);
+            let BusOutcome::Resubmitted(alone) = patiently(broker, job, alone).await? else {
+                return Err(HttpError::internal());
+            };
+            *verdict = alone.first().copied().unwrap_or(*verdict);
+        }
         let is_full = verdicts.contains(&ResubmitVerdict::Full);
         job.note(|progress| {
             verdicts
@@ -235,6 +246,7 @@ fn note(progress: &mut Progress, verdict: ResubmitVerdict) {
         ResubmitVerdict::SessionRequired => "session_required",
         ResubmitVerdict::Full => "full",
         ResubmitVerdict::Unselected => "unselected",
+        ResubmitVerdict::NotCompared => "not_compared",
     };
     progress.skip(why, 1);
 }

@@ -120,9 +120,6 @@ impl Turn<'_> {
                 }
             }
         }
-        if is_planted(Bug::DueLeftOut) {
-            missing = Missing::default();
-        }
         spent.is_due_missing = !missing.is_empty();
         if missing.is_empty() && may_be_cold {
             self.ask_for(command, &mut missing);

@@ -8,7 +8,7 @@
 //! Each message succeeds or fails by itself.
 
 use super::super::message::Message;
-use super::super::rules::{Evaluation, Seen, Topic, TopicTally};
+use super::super::rules::{Evaluation, OutOfSteps, Seen, Topic, TopicTally};
 use super::super::{
     BusMessage, BusMessageState, BusOutcome, BusRefusal, EntityKind, Resubmission, Resubmit,
     ResubmitVerdict,
@@ -31,6 +31,13 @@ struct Destination {
 
 impl Turn<'_> {
     pub(super) fn resubmit(&mut self, queue: Incarnation, resubmit: Resubmit) -> Answer {
+        let from = self.bus(queue);
+        if !from.role.is_received_from() {
+            // A message of a topic may have some of its copies already.
+            return Err(BusRefusal::NotReceivable {
+                queue: from.name.name.clone(),
+            });
+        }
         let to = self.check_destination(queue, resubmit.to.as_deref())?;
         let kind = self.kind_of(to);
         let mut to = Destination {
@@ -161,8 +168,8 @@ impl Turn<'_> {
             {
                 return Some(ResubmitVerdict::Duplicate);
             }
-            if self.is_unselected(to, message) {
-                return Some(ResubmitVerdict::Unselected);
+            if let Some(verdict) = self.check_is_selected(to, message) {
+                return Some(verdict);
             }
         }
         let id_bytes = match to.kind {
@@ -188,29 +195,35 @@ impl Turn<'_> {
         let is_any = takers.any(|subscription| {
             let found = self.look_at(topic, subscription, number);
             looked_at += found.rules;
-            found.takes_all
+            found.takes_all && self.recipient(topic, subscription).is_some()
         });
         drop(takers);
         self.0.note_steps(looked_at);
         is_any
     }
 
-    /// Whether no subscription of a topic gets a message, as far as the steps of a command are enough to know that. The
+    /// Why a message stays: no subscription of a topic gets it, or the steps of the command are not enough to know that. The
     /// rules that count later are those of its number, and so those of now.
-    fn is_unselected(&self, to: &mut Destination, message: &Resubmission) -> bool {
+    fn check_is_selected(
+        &self,
+        to: &mut Destination,
+        message: &Resubmission,
+    ) -> Option<ResubmitVerdict> {
         let topic = to.entity;
         if to.takes_all {
-            return false;
+            return None;
         }
         let Some(rules) = self.rules_of(topic).filter(|it| it.looks()) else {
-            return true;
+            return Some(ResubmitVerdict::Unselected);
         };
+        // What was found for a message that was cut off is no message's any more: no other one is compared.
+        if to.evaluation.check().is_err() {
+            return Some(ResubmitVerdict::NotCompared);
+        }
         let format = self.0.format();
         let known = self.known_in(topic, message.time_to_live_ms);
         // What is no message becomes a failed transfer of the topic.
-        let Some(view) = format.view(&message.body, &[], known) else {
-            return false;
-        };
+        let view = format.view(&message.body, &[], known)?;
         to.evaluation.note_message();
         let seen = Seen {
             message: &*view,
@@ -218,15 +231,43 @@ impl Turn<'_> {
             number: self.bus_backlog(topic).next(),
             ids: &|_, _, _| [0; 16],
         };
-        let found = rules.select(&seen, &mut to.evaluation);
+        let is_selected = self.is_selected(topic, rules, &seen, &mut to.evaluation);
         Topic::note_read(seen.message, &mut to.evaluation);
-        found.is_ok_and(|all| {
-            let mut all = all.iter();
-            !all.any(|(subscription, found)| {
-                let is_copied = found.is_plain || !found.actions.is_empty();
-                is_copied || self.failed(*subscription, found).is_some()
-            })
-        })
+        match is_selected {
+            Ok(true) => None,
+            Ok(false) => Some(ResubmitVerdict::Unselected),
+            Err(OutOfSteps) => Some(ResubmitVerdict::NotCompared),
+        }
+    }
+
+    /// Whether some subscription gets a copy, be it a dead letter. An action that fails makes none.
+    fn is_selected(
+        &self,
+        topic: Incarnation,
+        rules: &Topic,
+        seen: &Seen<'_>,
+        evaluation: &mut Evaluation,
+    ) -> Result<bool, OutOfSteps> {
+        let all = rules.select(seen, evaluation)?;
+        for (subscription, mut found) in all {
+            if self.recipient(topic, subscription).is_none() {
+                continue;
+            }
+            if found.is_plain {
+                return Ok(true);
+            }
+            for id in std::mem::take(&mut found.actions) {
+                evaluation.check()?;
+                match rules.act(seen, id, evaluation) {
+                    Ok(_) => return Ok(true),
+                    Err(why) => found.fail(id, why),
+                }
+            }
+            if self.failed(subscription, &found).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -290,13 +290,20 @@ impl Turn<'_> {
 /// Why a destination refuses a message, in a sentence that has named it. A name can be so long that it would leave no room
 /// for a second one.
 fn reason(refusal: &BusRefusal) -> Box<str> {
-    match refusal {
-        BusRefusal::QueueNotFound { .. } => "it could not be found".into(),
-        BusRefusal::Disabled { .. } => "it is disabled for this operation".into(),
-        BusRefusal::NotSendable { .. } => "it is a sub-queue".into(),
-        BusRefusal::NotSendableSubscription { .. } => "it is a subscription".into(),
-        other => other.to_string().into(),
+    if let BusRefusal::QueueNotFound { .. } = refusal {
+        return "it could not be found".into();
     }
+    if let BusRefusal::Disabled { .. } = refusal {
+        return "it is disabled for this operation".into();
+    }
+    if let BusRefusal::NotSendable { .. } = refusal {
+        return "it is a sub-queue".into();
+    }
+    if let BusRefusal::NotSendableSubscription { .. } = refusal {
+        return "it is a subscription".into();
+    }
+    // No other one names the destination.
+    refusal.to_string().into()
 }
 
 /// Says where a failed transfer was to go, and why it could not. A long name is cut, and not the reason.

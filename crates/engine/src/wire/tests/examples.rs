@@ -825,8 +825,10 @@ fn resubmissions() -> Vec<ResubmitVerdict> {
             ResubmitVerdict::Duplicate => ResubmitVerdict::TooLarge,
             ResubmitVerdict::TooLarge => ResubmitVerdict::SessionRequired,
             ResubmitVerdict::SessionRequired => ResubmitVerdict::Full,
-            // It came later, and has a line of its own.
-            ResubmitVerdict::Full | ResubmitVerdict::Unselected => return None,
+            // They came later, and have lines of their own.
+            ResubmitVerdict::Full | ResubmitVerdict::Unselected | ResubmitVerdict::NotCompared => {
+                return None;
+            }
         })
     })
 }
@@ -907,6 +909,9 @@ fn after_bus_outcome(outcome: &BusOutcome) -> Option<BusOutcome> {
         BusOutcome::LockBroken => BusOutcome::Resubmitted(resubmissions()),
         BusOutcome::Resubmitted(verdicts) if verdicts.len() > 1 => {
             BusOutcome::Resubmitted(vec![ResubmitVerdict::Unselected])
+        }
+        BusOutcome::Resubmitted(verdicts) if verdicts[..] == [ResubmitVerdict::Unselected] => {
+            BusOutcome::Resubmitted(vec![ResubmitVerdict::NotCompared])
         }
         BusOutcome::Resubmitted(_) => BusOutcome::Transacted,
         BusOutcome::Transacted => BusOutcome::QueueCreated(other_view(EntityKind::Topic)),

@@ -84,19 +84,35 @@ const FULL: BusRefusal = BusRefusal::QuotaExceeded {
     limit_bytes: 0,
 };
 
+/// The entity that gets failed transfers is full.
+fn transfer_full() -> BusRefusal {
+    BusRefusal::TransferFull {
+        queue: topics::name(VIA).into(),
+        size_bytes: 0,
+        limit_bytes: 0,
+        to: topics::name(TO).into(),
+        why: "it is full".into(),
+    }
+}
+
 #[test]
 fn a_failed_transfer_takes_room_for_what_it_says() {
     let needed = SIZE_BYTES + CHANGE_SIZE_BYTES;
     let mut too_small = checker(&[(VIA, needed - 1)]);
-    refused(&mut too_small, sent_via(), FULL).unwrap();
+    refused(&mut too_small, sent_via(), transfer_full()).unwrap();
     let mut enough = checker(&[(VIA, needed)]);
-    let violation = refused(&mut enough, sent_via(), FULL).unwrap_err();
+    let violation = refused(&mut enough, sent_via(), transfer_full()).unwrap_err();
     assert_eq!(violation.promise, QUEUES);
 }
 
 /// Refused for room, given what has so much of it. No limit is one that no world reaches.
 fn is_refused(part: TransactionPart, limits: &[(usize, u64)]) -> bool {
-    refused(&mut checker(limits), part, FULL).is_ok()
+    let keeps_failures = limits.iter().any(|(queue, _)| *queue == VIA);
+    let why = match keeps_failures {
+        true => transfer_full(),
+        false => FULL,
+    };
+    refused(&mut checker(limits), part, why).is_ok()
 }
 
 #[test]

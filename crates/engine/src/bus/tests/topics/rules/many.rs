@@ -122,7 +122,11 @@ fn a_full_topic_does_not_look_for_its_largest_subscription_each_time() {
         p.publish_in_few_steps("color=c7");
         p.take_one("all");
         p.state.catalogue.walked.set(0);
-        p.publish(vec![text("color=c7")]).unwrap_err();
+        let send = BusCommand::Send {
+            queue: topic(),
+            messages: vec![text("color=c7")],
+        };
+        p.decide(Command::Bus(send), USUAL).unwrap_err();
         // A refusal is sure, so the largest one is looked for if it is not known. That counts.
         let walked = p.state.catalogue.walked.get();
         let steps = p.state.take_copied();

@@ -8,9 +8,16 @@ impl Partition {
     /// Makes dead letters of all that a subscription has.
     fn give_up(&mut self, name: &str) {
         let queue = subscription(name);
-        for lock in locks(&self.receive_from(&queue, None)) {
-            let settled = self.settle_in(&queue, lock, Disposition::DeadLetter { overlay: None });
-            assert_eq!(settled, Verdict::Settled);
+        loop {
+            let locks = locks(&self.receive_from(&queue, None));
+            if locks.is_empty() {
+                break;
+            }
+            for lock in locks {
+                let settled =
+                    self.settle_in(&queue, lock, Disposition::DeadLetter { overlay: None });
+                assert_eq!(settled, Verdict::Settled);
+            }
         }
     }
 
@@ -140,6 +147,76 @@ fn a_topic_copies_what_is_sent_again_to_all_that_select_it() {
         assert_eq!(all.last().unwrap(), "color=blue\n");
     }
     p.check_rules();
+}
+
+/// An action that fails makes no copy, so it is no reason to take a message out of the dead letters.
+#[test]
+fn what_only_failing_actions_want_stays_a_dead_letter() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a"]);
+    p.publish(vec![text("color=red\n")]).unwrap();
+    p.give_up("a");
+    p.set_rule("a", with_action("$Default", "SET sys.MessageId = 1 / 0"))
+        .unwrap();
+    let one = || vec![message(1, "color=red\n")];
+    let verdicts = p.again(dead_of("a"), Some("t"), one()).unwrap();
+    assert_eq!(verdicts, [ResubmitVerdict::Unselected]);
+    // One that does not fail makes one.
+    p.set_rule("a", with_action("$Default", "SET n = 1"))
+        .unwrap();
+    let verdicts = p.again(dead_of("a"), Some("t"), one()).unwrap();
+    assert!(matches!(verdicts[..], [ResubmitVerdict::Resubmitted(_)]));
+    p.tick();
+    assert_eq!(p.bodies_in(dead_of("a")), [""; 0]);
+    p.check_rules();
+}
+
+/// A command has so many steps for rules. What is left then stays where it is, until another command sends it.
+#[test]
+fn what_a_command_has_no_steps_for_stays_a_dead_letter() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.subscribe_all(&["a"]);
+    let count = 100;
+    let body = "color=red\n";
+    for _ in 0..count {
+        p.publish(vec![text(body)]).unwrap();
+    }
+    p.give_up("a");
+    p.remove_rule("a", "$Default").unwrap();
+    p.add_many("a", 1_000, &sql("size > 1000000"));
+    let all = |from: u64| (from..=count).map(|it| message(it, body)).collect();
+    let verdicts = p.again(dead_of("a"), Some("t"), all(1)).unwrap();
+    let compared = verdicts
+        .iter()
+        .filter(|it| **it == ResubmitVerdict::Unselected);
+    let compared = compared.count() as u64;
+    assert!((1..count).contains(&compared), "{compared}");
+    let rest = verdicts.iter().skip(usize::try_from(compared).unwrap());
+    for verdict in rest {
+        assert_eq!(*verdict, ResubmitVerdict::NotCompared);
+    }
+    assert_eq!(p.bodies_in(dead_of("a")).len() as u64, count);
+    let verdicts = p.again(dead_of("a"), Some("t"), all(count)).unwrap();
+    assert_eq!(verdicts, [ResubmitVerdict::Unselected]);
+}
+
+/// A message that waits in a topic may have some of its copies.
+#[test]
+fn messages_of_a_topic_are_not_sent_again() {
+    let mut p = Partition::with_topic(BusQueueOptions::default());
+    p.create(&jobs(), BusQueueOptions::default()).unwrap();
+    p.subscribe_all(&["a"]);
+    p.copies_at_once = 0;
+    p.publish(vec![text("x")]).unwrap();
+    let refused = p.again(topic(), Some("jobs"), vec![message(1, "x")]);
+    assert_eq!(
+        refused,
+        Err(BusRefusal::NotReceivable {
+            queue: topic().name
+        })
+    );
+    p.tick();
+    assert_eq!(p.bodies_in(subscription("a")), ["x"]);
 }
 
 #[test]
