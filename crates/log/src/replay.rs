@@ -25,7 +25,8 @@ pub trait Replay {
     fn snapshot_part(&mut self, part: &[u8]) -> Result<(), BoxError>;
 
     /// Whether the next page of the snapshot need not be read. It is asked about each one, in the order in which they were
-    /// given, and after all pages before it were taken. What is passed over may be damaged, or missing.
+    /// given, and after all pages before it were taken. What is passed over may be damaged, or missing. It
+    /// is read all the same if an older snapshot, or the log from its beginning, could take the place of this one.
     fn passes_over(&mut self, page: PageNumber) -> Result<bool, BoxError> {
         let _ = page;
         Ok(false)
