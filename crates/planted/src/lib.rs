@@ -88,8 +88,6 @@ pub enum Bug {
     BusDeadLettersLeft,
     /// The state of a session is cleared although it has messages.
     BusStateInUseCleared,
-    /// A rule that was replaced goes although a message waits for it.
-    TopicRetiredRuleGone,
     /// A transaction sends more than its queue has room for, if each part alone would fit.
     BusTransactionOverfills,
 }

@@ -171,9 +171,13 @@ impl Load {
     }
 
     /// How soon what waits must be handled so that instances may stop: before the oldest message is too old, with a
-    /// fifth of the goal to spare.
+    /// fifth of the goal to spare. If it is too old already, it may be one that no instance can handle, such as a deferred
+    /// one, and says nothing of the others.
     fn rest_within(&self, goal: Duration) -> Duration {
         let oldest = self.oldest.unwrap_or_default();
+        if oldest >= goal {
+            return goal / CATCH_UP;
+        }
         let left = (goal * 4 / 5).saturating_sub(oldest);
         left.min(goal / CATCH_UP).max(goal / REST_MIN)
     }

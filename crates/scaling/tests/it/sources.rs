@@ -389,6 +389,23 @@ fn backlogs_that_no_number_holds_together_are_the_largest_number() {
     assert_eq!(decision.action, Action::Start(20), "{decision}");
 }
 
+/// Deferred messages are old for ever, and no instance handles them. They do not keep instances that a burst has started.
+#[test]
+fn old_messages_that_stay_keep_few_instances() {
+    let mut law = law(settings());
+    let mut running = 20;
+    for look in 0..200 {
+        let old = Reading {
+            oldest: Some(Duration::from_secs(500_000 + look * 10)),
+            ..reading(500, 40 * look, 40 * look)
+        };
+        if let Action::Stop(count) = law.decide(at(look * 10), &seen(Some(old), running)).action {
+            running = count;
+        }
+    }
+    assert!(running <= 8, "{running}");
+}
+
 #[test]
 fn one_old_message_starts_nothing() {
     let mut law = law(settings());
