@@ -67,7 +67,7 @@ impl PassesOver {
         Self { how, next }
     }
 
-    /// Notes a page that was read. It is told of each one.
+    /// Notes a page that was read. Must be called for each of them.
     fn note(&mut self, page: &DecodedPage) {
         if self.how.resident_bytes.is_some() {
             self.next.extend(page.pages_to_pass_over(self.how.unit));

@@ -42,7 +42,7 @@ impl Checker<'_> {
                 None => (at.get_ref().as_str(), None),
             };
             let what = if !values::is_variable_name(name) {
-                "environment has a name that is none: write NAME, which is passed on, or NAME=VALUE, with letters, digits \
+                "environment has an entry without a valid name: write NAME, which is passed on, or NAME=VALUE, with letters, digits \
                  and \"_\" in the name"
                     .to_owned()
             } else if OWN.contains(&name) {

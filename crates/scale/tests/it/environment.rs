@@ -125,12 +125,15 @@ fn wrong_variables_are_refused_at_their_place_without_their_values() {
     for (value, expected) in [
         (
             "['A-B=secret']",
-            "10:16: environment has a name that is none: write NAME, which is passed on, or NAME=VALUE",
+            "10:16: environment has an entry without a valid name: write NAME, which is passed on, or NAME=VALUE",
         ),
-        ("['=secret']", "10:16: environment has a name that is none"),
+        (
+            "['=secret']",
+            "10:16: environment has an entry without a valid name",
+        ),
         (
             "['A', '1=secret']",
-            "10:21: environment has a name that is none",
+            "10:21: environment has an entry without a valid name",
         ),
         (
             "['KEW_INSTANCE=secret']",

@@ -356,7 +356,6 @@ fn a_new_law_holds_what_it_finds() {
     assert_eq!(changes(&course, 0), 0);
 }
 
-/// A message that fails again and again is old, and more instances would not change that.
 /// Also without a cool-down: one look says nothing of how many messages come.
 #[test]
 fn a_new_law_without_a_cool_down_stops_nothing_at_its_first_look() {
@@ -406,6 +405,7 @@ fn old_messages_that_stay_keep_few_instances() {
     assert!(running <= 8, "{running}");
 }
 
+/// A message that fails again and again is old, and more instances would not change that.
 #[test]
 fn one_old_message_starts_nothing() {
     let mut law = law(settings());
