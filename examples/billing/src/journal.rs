@@ -121,6 +121,15 @@ impl Journal {
     }
 }
 
+/// A process that starts a program shares its open files with the child until that begins. So closing the file may not
+/// end the lock yet.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // If it fails, the lock ends with the last of those who have the file.
+        let _ = self.0.unlock();
+    }
+}
+
 impl Writer {
     /// A package will be submitted. Returns after the disk has it.
     pub fn begin(&mut self, order: Order) -> Result<()> {
@@ -188,6 +197,8 @@ mod tests {
             seed: 1,
         };
         writer.begin(order).unwrap();
+        // As a child has it that does not run its program yet.
+        let _shared = writer.0.try_clone().unwrap();
         drop(writer);
         // Two customers of an earlier version could do this: the number stands for two packages.
         journal.write().unwrap().begin(order).unwrap();
