@@ -17,6 +17,7 @@ mod instrument;
 mod lint;
 mod once_a_second;
 mod process;
+mod processors;
 mod read;
 
 pub use family::{Family, Labels, Unit, page, page_in};
@@ -26,4 +27,5 @@ pub use instrument::{Counter, Gauge, HighWater, Histogram, Observed, SIZES_BYTES
 pub use lint::lint;
 pub use once_a_second::OnceASecond;
 pub use process::{disk_free_bytes, process, process_cpu};
+pub use processors::processors;
 pub use read::{Read, read};

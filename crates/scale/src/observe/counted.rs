@@ -55,7 +55,7 @@ impl Processors {
             (value.is_finite() && value >= 0.0).then_some(value)
         };
         let seconds = only("process_cpu_seconds")?;
-        let count = only("kew_worker_processors").filter(|it| *it >= 1.0)?;
+        let count = only("kew_worker_processors").filter(|it| *it > 0.0)?;
         Some(Self { seconds, count })
     }
 

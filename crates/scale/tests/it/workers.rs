@@ -246,7 +246,7 @@ async fn completions_are_added_up_and_never_taken_back() {
 async fn instances_say_how_busy_their_processors_are() {
     let world = World::new().await;
     let mut sources = world.sources();
-    let with = |seconds: f64, processors: u32| {
+    let with = |seconds: f64, processors: f64| {
         page(5, 8)
             + &format!(
                 "# HELP process_cpu_seconds_total P.\n# TYPE process_cpu_seconds_total counter\n\
@@ -255,15 +255,15 @@ async fn instances_say_how_busy_their_processors_are() {
                  kew_worker_processors {processors}\n"
             )
     };
-    world.set("w1", with(100.0, 2));
-    world.set("w2", with(7.0, 1));
+    world.set("w1", with(100.0, 2.0));
+    world.set("w2", with(7.0, 1.0));
     // Nothing to compare with.
     assert_eq!(look(&mut sources).await.1.cpu, None);
     let began = tokio::time::Instant::now();
     tokio::time::sleep(Duration::from_millis(200)).await;
     // A tenth of a second of three processors in at least a fifth of a second.
-    world.set("w1", with(100.06, 2));
-    world.set("w2", with(7.04, 1));
+    world.set("w1", with(100.06, 2.0));
+    world.set("w2", with(7.04, 1.0));
     let cpu = look(&mut sources).await.1.cpu.unwrap();
     let least = 0.1 / 3.0 / began.elapsed().as_secs_f64();
     assert!(
@@ -271,10 +271,15 @@ async fn instances_say_how_busy_their_processors_are() {
         "{cpu}, at least {least}"
     );
     // The first one has started again, and the second one does not say it any more.
-    world.set("w1", with(0.5, 2));
+    world.set("w1", with(0.5, 2.0));
     world.set("w2", page(5, 8));
     assert_eq!(look(&mut sources).await.1.cpu, None);
-    world.set("w1", with(9000.0, 2));
+    world.set("w1", with(9000.0, 2.0));
+    assert_eq!(look(&mut sources).await.1.cpu, Some(1.0));
+    // A container may have half of a processor.
+    world.set("w2", with(1.0, 0.5));
+    assert_eq!(look(&mut sources).await.1.cpu, None);
+    world.set("w2", with(2000.0, 0.5));
     assert_eq!(look(&mut sources).await.1.cpu, Some(1.0));
 }
 

@@ -150,12 +150,12 @@ pub fn metrics_page(families: impl IntoIterator<Item = Vec<Family>>) -> String {
     page_in(families, Format::Prometheus)
 }
 
-/// Limits of a container count.
+/// Limits of a container count, also those to a part of a processor.
 fn processors() -> Family {
     let help = "Processors that the process may use";
     let family = Family::gauge("kew_worker_processors", Unit::None, help);
-    match std::thread::available_parallelism() {
-        Ok(count) => family.count(Vec::new(), u64::try_from(count.get()).unwrap_or(u64::MAX)),
-        Err(_) => family,
+    match kew_metrics::processors() {
+        Some(count) => family.amount(Vec::new(), count),
+        None => family,
     }
 }

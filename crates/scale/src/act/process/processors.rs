@@ -22,14 +22,17 @@ pub(super) struct Processors {
 impl Processors {
     /// Those that this process may use, and its instances with it.
     pub(super) fn of_system() -> Self {
-        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = kew_metrics::processors().unwrap_or(1.0);
         Self::new(count, rustix::param::clock_ticks_per_second())
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "both are small")]
-    fn new(count: usize, ticks_per_second: u64) -> Self {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a tick is a hundredth of a second"
+    )]
+    fn new(count: f64, ticks_per_second: u64) -> Self {
         Self {
-            count: count as f64,
+            count,
             ticks_per_second: ticks_per_second.max(1) as f64,
             before: None,
             share: None,
@@ -66,7 +69,7 @@ mod tests {
     #[test]
     fn the_share_is_that_of_all_instances_since_the_last_look() {
         // Two processors with 100 ticks a second.
-        let mut processors = Processors::new(2, 100);
+        let mut processors = Processors::new(2.0, 100);
         let began = Instant::now();
         let mut see = |ms, used: &[(u64, u64)]| {
             let now = began + Duration::from_millis(ms);
