@@ -91,6 +91,9 @@ async fn go_round(target: &Target, ends: Ends, load: Load<'_>) -> Result<Outcome
     Ok(run.outcome())
 }
 
+/// How many copies wait at most, or those of one message: what waits at the end has to be received, too.
+const COPIES_MAX: u64 = 200_000;
+
 /// How far the messages are.
 #[derive(Debug, Default)]
 struct Counts {
@@ -172,6 +175,7 @@ impl<'a> Run<'a> {
     async fn send(&self, mut sender: impl Sending) -> Result<()> {
         let mut sent_at = VecDeque::new();
         let backlog_max = u64::from(self.options.in_flight) * 10 * self.load.copies;
+        let backlog_max = backlog_max.min(COPIES_MAX.max(self.load.copies));
         loop {
             let is_over = self.end.get().is_some();
             if is_over && sent_at.is_empty() {

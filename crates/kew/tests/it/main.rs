@@ -31,6 +31,7 @@ mod full_disk_drained;
 mod hostile;
 mod kill;
 mod kill_cold;
+mod kill_topics;
 mod lifecycle;
 mod limits_page;
 mod load;
