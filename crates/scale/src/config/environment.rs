@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fmt;
 
 use super::check::{Checked, Checker};
 use super::raw::At;
@@ -11,10 +12,18 @@ use super::values;
 const OWN: [&str; 2] = ["KEW_INSTANCE", "KEW_INSTANCES"];
 
 /// What a program gets of the agent's environment, and beside it.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Default, Eq, PartialEq)]
 pub struct Environment {
     /// The variables that the file names. Without a value: that of the agent, if it has one.
     named: Option<Vec<(String, Option<String>)>>,
+}
+
+/// Names alone: a value may be a secret.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = self.named.iter().flatten().map(|(name, _)| name);
+        f.debug_set().entries(named).finish()
+    }
 }
 
 impl Environment {
@@ -58,5 +67,17 @@ impl Checker<'_> {
         });
         let named = Some(named.collect::<Checked<Vec<_>>>()?);
         Ok(Environment { named })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_not_shown() {
+        let named = Some(vec![("KEY".to_owned(), Some("secret".to_owned()))]);
+        let shown = format!("{:?}", Environment { named });
+        assert_eq!(shown, r#"{"KEY"}"#);
     }
 }

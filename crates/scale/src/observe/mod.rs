@@ -33,10 +33,15 @@ pub use instances::Resolve;
 /// A source has this time to answer, or the time between two looks if that is longer.
 const READ_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 const READ_TIMEOUT_MAX: Duration = Duration::from_secs(30);
-/// One that took longer than this to fail has only this time, so that it does not hold up the others at each look.
+/// One that took longer than this to fail has only this time, so that it does not hold up the others at each look, or
+/// this multiple of the time that its last answer took.
 const SILENT_TIMEOUT: Duration = Duration::from_secs(1);
+const SILENT_FACTOR: u32 = 3;
 /// It has the whole time again so long after that.
 const SILENT_RETRY: Duration = Duration::from_secs(60);
+
+/// The kind of error if there was no answer in time. How much time that was is no news.
+const LATE: &str = "late";
 
 /// What can be observed.
 pub trait Sources: Send {
@@ -127,7 +132,7 @@ impl fmt::Display for Seen {
 pub struct ReadError {
     /// What the service or the client says, in one line. It can have the number of the request.
     pub text: String,
-    /// What kind of error it is, if the service says so: its code or status.
+    /// What kind of error it is: the code or status of the service, or [`LATE`].
     pub code: Option<String>,
     /// The service refuses requests because there are too many.
     pub is_throttled: bool,
@@ -137,6 +142,14 @@ impl ReadError {
     /// Whether it says the same as another one, of another request.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.code == other.code && (self.code.is_some() || self.text == other.text)
+    }
+
+    fn late(within: Duration) -> Self {
+        let seconds = within.as_secs_f64();
+        Self {
+            code: Some(LATE.to_owned()),
+            ..Self::of_answer(format!("there was no answer within {seconds:.0} s"))
+        }
     }
 
     fn of_answer(text: impl Into<String>) -> Self {
@@ -182,6 +195,8 @@ struct Observed {
     queue: Queue,
     /// When it last had the whole time and took long to fail.
     silent_since: Option<Instant>,
+    /// How long it took to answer last.
+    answered_in: Option<Duration>,
     /// The index of the metrics page that shows the queue, and its name there.
     page: Option<(usize, Named)>,
 }
@@ -237,6 +252,7 @@ impl ClientSources {
                 name: source.name.clone(),
                 queue: Queue::open(source, connection, connecting, timeout)?,
                 silent_since: None,
+                answered_in: None,
                 page,
             });
         }
@@ -341,17 +357,18 @@ impl Observed {
         let began = Instant::now();
         let is_silent = |since: &Instant| began.duration_since(*since) < SILENT_RETRY;
         let silent = self.silent_since.filter(is_silent);
-        let within = silent.map_or(limit, |_| limit.min(SILENT_TIMEOUT));
-        let late = |_| {
-            let seconds = within.as_secs();
-            Err(ReadError::of_answer(format!(
-                "there was no answer within {seconds} s"
-            )))
+        let within = match silent {
+            Some(_) => limit.min(time_of_silent(self.answered_in)),
+            None => limit,
         };
         let reading = timeout_at(began + within, self.read(pages)).await;
-        let reading = reading.unwrap_or_else(late);
-        let is_slow = reading.is_err() && began.elapsed() >= SILENT_TIMEOUT;
+        let reading = reading.unwrap_or_else(|_| Err(ReadError::late(within)));
+        let took = began.elapsed();
+        let is_slow = reading.is_err() && took >= SILENT_TIMEOUT;
         self.silent_since = is_slow.then(|| silent.unwrap_or(began));
+        if reading.is_ok() {
+            self.answered_in = Some(took);
+        }
         Seen {
             name: self.name.clone(),
             reading,
@@ -373,6 +390,12 @@ impl Observed {
         }
         self.queue.read().await
     }
+}
+
+/// How long a source that took long to fail has to answer.
+fn time_of_silent(answered_in: Option<Duration>) -> Duration {
+    let usual = answered_in.unwrap_or_default() * SILENT_FACTOR;
+    usual.max(SILENT_TIMEOUT)
 }
 
 /// How Kew names a queue on its metrics page.
@@ -462,4 +485,25 @@ impl Queue {
 /// How long ago something was. Clocks differ, so it can lie in the future: then it is now.
 fn age_of(at: SystemTime) -> Duration {
     SystemTime::now().duration_since(at).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_source_has_more_time_than_its_last_answer_took() {
+        let seconds = Duration::from_secs;
+        assert_eq!(time_of_silent(None), seconds(1));
+        assert_eq!(time_of_silent(Some(Duration::from_millis(20))), seconds(1));
+        assert_eq!(time_of_silent(Some(seconds(2))), seconds(6));
+    }
+
+    #[test]
+    fn how_long_a_source_was_silent_is_no_news() {
+        let late = |seconds| ReadError::late(Duration::from_secs(seconds));
+        assert_eq!(late(10).text, "there was no answer within 10 s");
+        assert!(late(10).is_like(&late(1)));
+        assert!(!late(10).is_like(&ReadError::of_answer("there was no answer within 10 s")));
+    }
 }
