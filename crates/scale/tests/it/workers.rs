@@ -276,9 +276,9 @@ async fn instances_say_how_busy_their_processors_are() {
     assert_eq!(look(&mut sources).await.1.cpu, None);
     world.set("w1", with(9000.0, 2.0));
     assert_eq!(look(&mut sources).await.1.cpu, Some(1.0));
-    // A container may have half of a processor.
+    // A container may have half of a processor. The first one has done nothing since.
     world.set("w2", with(1.0, 0.5));
-    assert_eq!(look(&mut sources).await.1.cpu, None);
+    assert_eq!(look(&mut sources).await.1.cpu, Some(0.0));
     world.set("w2", with(2000.0, 0.5));
     assert_eq!(look(&mut sources).await.1.cpu, Some(1.0));
 }
