@@ -254,7 +254,7 @@ impl Door {
 }
 
 /// Whether the server disappeared: it refused nothing, and said nothing of why.
-fn is_gone(error: &Error) -> bool {
+pub(crate) fn is_gone(error: &Error) -> bool {
     let code = error.code();
     let is_silent = code.is_none() || code == Some("amqp:connection:forced");
     error.kind() != ErrorKind::Refused && is_silent
