@@ -58,6 +58,7 @@ mod small_disk;
 mod soak;
 mod start_errors;
 mod tls;
+mod topic_load;
 mod transfer;
 mod transfer_deposits;
 mod transfer_finish;

@@ -54,7 +54,7 @@ impl Disk {
         self.place.path().join("data")
     }
 
-    pub(crate) fn arrange(&self, command: &mut Command, seed: u64) {
+    fn arrange(&self, command: &mut Command, seed: u64) {
         command.arg("serve").arg("--data-dir").arg(self.data_dir());
         command.args(["--queue-listen", "127.0.0.1:0"]);
         self.put_under(command, seed);
@@ -74,7 +74,7 @@ impl Disk {
     }
 
     /// Cuts the power.
-    pub(crate) fn cut(&mut self, server: Server, random: &mut Random) {
+    fn cut(&mut self, server: Server, random: &mut Random) {
         server.kill();
         self.lose_names(random);
     }
