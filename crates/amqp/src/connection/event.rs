@@ -257,3 +257,13 @@ pub enum SendRefusal {
         limit: u64,
     },
 }
+
+impl SendRefusal {
+    /// Whether it is the session that cannot take a message now: another of its links may make room.
+    pub fn is_of_session(&self) -> bool {
+        match self {
+            Self::Blocked | Self::Unsettled(_) => true,
+            Self::NoLink | Self::NoCredit | Self::TooLarge { .. } => false,
+        }
+    }
+}

@@ -28,14 +28,24 @@ impl Connection {
         self.check_send(id, 0).is_ok()
     }
 
-    /// The same, before a message is made. If only room is missing, `Event::Writable` reports when
-    /// there is room.
+    /// Whether a message can be sent, before it is made. If only room is missing, `Event::Writable` reports when there is
+    /// room.
     pub fn can_send_or_await(&mut self, id: LinkId) -> bool {
+        self.check_send_or_await(id).is_ok()
+    }
+
+    /// Checks the same, and says why it cannot be sent. If only room is missing,
+    /// `Event::Writable` reports when there is room.
+    ///
+    /// # Errors
+    ///
+    /// If a message cannot be sent.
+    pub fn check_send_or_await(&mut self, id: LinkId) -> Result<(), SendRefusal> {
         let checked = self.check_send(id, 0);
         if checked == Err(SendRefusal::Blocked) {
             self.await_room(id.session);
         }
-        checked.is_ok()
+        checked
     }
 
     /// Sends a message of two parts: a new head, and the stored rest. If needed, it is split into

@@ -47,3 +47,4 @@ mod turns;
 mod unmatched;
 mod wakes;
 mod websocket;
+mod windows;

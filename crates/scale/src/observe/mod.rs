@@ -132,7 +132,7 @@ impl fmt::Display for Seen {
 pub struct ReadError {
     /// What the service or the client says, in one line. It can have the number of the request.
     pub text: String,
-    /// What kind of error it is: the code or status of the service, or [`LATE`].
+    /// What kind of error it is: the code or status of the service, or `late`.
     pub code: Option<String>,
     /// The service refuses requests because there are too many.
     pub is_throttled: bool,

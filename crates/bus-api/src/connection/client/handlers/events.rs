@@ -11,7 +11,7 @@ use crate::connection::client::Client;
 use crate::connection::client::links::link::Link;
 use crate::connection::client::parts::done::Done;
 use crate::connection::client::parts::transactions::gone;
-use crate::connection::client::parts::turn::{ATTACH_STEPS, steps_to_look_at};
+use crate::connection::client::parts::turn::ATTACH_STEPS;
 use crate::metrics::{Offered, Scope};
 
 impl Client {
@@ -48,6 +48,8 @@ impl Client {
                 ..
             } => {
                 self.stirred.links.insert(link);
+                // A session has a limit of unsettled deliveries.
+                self.stirred.blocked.note_room(link.session());
                 self.on_disposition(link, delivery, is_settled, state);
             }
             Event::Credit {
@@ -59,13 +61,7 @@ impl Client {
                 true => self.refuse_acquisition(link),
                 false => self.on_credit(link, is_drain),
             },
-            Event::Writable { session } => {
-                let links = self.links.range(session.links());
-                let before = self.stirred.links.len();
-                self.stirred.links.extend(links.map(|(link, _)| *link));
-                let count = self.stirred.links.len() - before;
-                self.turn.steps.charge(steps_to_look_at(count));
-            }
+            Event::Writable { session } => self.stirred.blocked.note_room(session),
             Event::Detached {
                 link, by, error, ..
             } => {

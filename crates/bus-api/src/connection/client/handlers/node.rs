@@ -312,8 +312,13 @@ impl Client {
                 Err(refusal @ SendRefusal::TooLarge { .. }) => {
                     return self.detach(link, too_large_for_link(&refusal));
                 }
-                // Credit or room will bring it here again.
-                Err(_) => return,
+                // Credit will bring it here again, if it is not the session that has no room.
+                Err(refusal) => {
+                    if refusal.is_of_session() {
+                        self.stirred.blocked.add(link);
+                    }
+                    return;
+                }
             }
             replies.next_tag += 1;
             replies.waiting.pop_front();

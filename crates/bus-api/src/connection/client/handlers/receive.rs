@@ -90,9 +90,13 @@ impl Client {
         let Some(Link::Receiver(receiver)) = self.links.get_mut(link) else {
             return Ok(());
         };
-        while let Some(ready) = receiver.ready.messages.front()
-            && self.connection.can_send_or_await(link)
-        {
+        while let Some(ready) = receiver.ready.messages.front() {
+            if let Err(refusal) = self.connection.check_send_or_await(link) {
+                if refusal.is_of_session() {
+                    self.stirred.blocked.add(link);
+                }
+                return Ok(());
+            }
             let changes = ready.bytes.iter().skip(1).map(Bytes::len).sum();
             self.turn.steps.charge(1 + steps_to_change(changes));
             let Some(parts) = ready.encode() else {
@@ -118,8 +122,13 @@ impl Client {
                 Err(refusal @ SendRefusal::TooLarge { .. }) => {
                     return Err(too_large_for_link(&refusal));
                 }
-                // Credit, room or settlements will bring it here again.
-                Err(_) => return Ok(()),
+                // Credit will bring it here again, if it is not the session that has no room.
+                Err(refusal) => {
+                    if refusal.is_of_session() {
+                        self.stirred.blocked.add(link);
+                    }
+                    return Ok(());
+                }
             }
             receiver.ready.pop();
         }

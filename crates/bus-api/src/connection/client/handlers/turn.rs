@@ -44,7 +44,7 @@ impl Client {
 
     fn pump_stirred(&mut self) {
         while self.turn.steps.are_left()
-            && let Some(link) = self.stirred.links.pop_first()
+            && let Some(link) = self.stirred.take()
         {
             self.turn.steps.charge(1);
             match self.links.get(&link) {

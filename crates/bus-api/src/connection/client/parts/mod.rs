@@ -1,6 +1,7 @@
 //! The parts of a client: each keeps one thing, and does not know the client.
 
 pub(crate) mod asked;
+pub(crate) mod blocked;
 pub(crate) mod credentials;
 pub(crate) mod done;
 pub(crate) mod load;

@@ -7,6 +7,7 @@ use kew_amqp::{LinkId, Millis};
 use kew_engine::Timestamp;
 use tokio::sync::Notify;
 
+use super::blocked::Blocked;
 use crate::connection::client::links::Links;
 use crate::connection::client::links::link::Link;
 use crate::ground::clock::Clock;
@@ -15,6 +16,8 @@ use crate::ground::clock::Clock;
 pub(crate) struct Stirred {
     /// Receivers and replies that may have work to do.
     pub(crate) links: BTreeSet<LinkId>,
+    /// Links that wait for room in their session.
+    pub(crate) blocked: Blocked,
     /// Receivers that wait for room.
     pub(crate) starved: BTreeSet<LinkId>,
     /// When the locks of sessions run out, by link.
@@ -24,6 +27,11 @@ pub(crate) struct Stirred {
 }
 
 impl Stirred {
+    /// Takes the next link that needs attention, or that may have room again.
+    pub(crate) fn take(&mut self) -> Option<LinkId> {
+        self.links.pop_first().or_else(|| self.blocked.take())
+    }
+
     /// Looks again at receivers that wait for room. Returns how many there are.
     pub(crate) fn feed_starved(&mut self) -> usize {
         let count = self.starved.len();
@@ -34,6 +42,7 @@ impl Stirred {
     /// Forgets a detached link.
     pub(crate) fn forget(&mut self, link: LinkId, links: &mut Links) {
         self.links.remove(&link);
+        self.blocked.forget(link);
         self.starved.remove(&link);
         self.forget_session_end(link, links);
     }
