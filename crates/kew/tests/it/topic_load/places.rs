@@ -72,7 +72,7 @@ impl Copies {
 
 impl Selects {
     /// What must be there of a message that was accepted. `None` if a change of a rule decides: one copy, or nothing.
-    pub(super) fn copies(self, number: u64) -> Option<Copies> {
+    fn copies(self, number: u64) -> Option<Copies> {
         let kind = number % KINDS;
         let one_if = |it| if it { Copies::ONE } else { Copies::default() };
         Some(match self {
@@ -90,6 +90,15 @@ impl Selects {
             Self::Failing if kind == FAILS => Copies::DEAD,
             Self::Sessions | Self::Failing => Copies::ONE,
         })
+    }
+
+    /// Whether these may be there of a message that has arrived, or has not.
+    pub(super) fn allows(self, number: u64, has_arrived: bool, found: Copies) -> bool {
+        match self.copies(number) {
+            _ if !has_arrived => found == Copies::default(),
+            Some(all) => found == all,
+            None => found.live <= 1 && found.dead == 0,
+        }
     }
 
     pub(super) fn rule(self, is_other: bool) -> RuleSettings {
